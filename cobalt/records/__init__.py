@@ -1,0 +1,19 @@
+"""Data formats (JSONL): tests, verdicts, execution results, record files and manifests."""
+
+from cobalt.records.execution import ExecutionResult, Verdict
+from cobalt.records.jsonl import RecordFile, count_lines, read_jsonl, require_fields, row_hash, write_jsonl
+from cobalt.records.manifest import Manifest
+from cobalt.records.tests import TestCases
+
+__all__ = [
+    "ExecutionResult",
+    "Manifest",
+    "RecordFile",
+    "TestCases",
+    "Verdict",
+    "count_lines",
+    "read_jsonl",
+    "require_fields",
+    "row_hash",
+    "write_jsonl",
+]

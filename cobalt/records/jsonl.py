@@ -1,0 +1,184 @@
+"""Reading, writing and resuming JSONL files: the only home of these in the project.
+
+Reading is strict: a malformed line, a missing field or a duplicate id is an ``InputError`` that names file, line and
+field, unless the caller counts invalid lines instead. Writing is append-only, one ``write`` per record, so that a
+process killed at any moment leaves at most one torn last line, which the next run cuts off.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cobalt.errors import InputError
+
+Record = dict[str, Any]
+
+
+def row_hash(row: Record) -> str:
+    """Hash of a row's content, independent of the order of its keys."""
+    text = json.dumps(row, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def require_fields(path: object, line: int, row: Record, fields: Sequence[str]) -> None:
+    """Raise ``InputError`` for the first of ``fields`` that the row lacks."""
+    for field in fields:
+        if field not in row:
+            raise InputError.at(path, line, f"missing field '{field}'")
+
+
+def count_lines(path: str | Path) -> int:
+    """Number of lines, for progress bars."""
+    with open(path, "rb") as file:
+        return sum(1 for _ in file)
+
+
+def read_jsonl(
+    path: str | Path,
+    fields: Sequence[str] = ("id",),
+    unique: str | None = "id",
+    check: Callable[[Record], None] | None = None,
+    on_invalid: Callable[[InputError], None] | None = None,
+) -> Iterator[Record]:
+    """Yield the rows of a JSONL file, one at a time.
+
+    ``fields`` must be present in each row; ``unique`` names the field whose values may not repeat (None: no check);
+    ``check`` may raise ``ValueError`` about a row. The first invalid line raises ``InputError``, or is passed to
+    ``on_invalid`` and skipped. A missing file raises ``InputError`` at once.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError.at(path, None, "no such file")
+    return _rows(path, fields, unique, check, on_invalid)
+
+
+def _rows(
+    path: Path,
+    fields: Sequence[str],
+    unique: str | None,
+    check: Callable[[Record], None] | None,
+    on_invalid: Callable[[InputError], None] | None,
+) -> Iterator[Record]:
+    seen: dict[Any, int] = {}
+    with open(path, "rb") as file:
+        for number, raw in enumerate(file, start=1):
+            if not raw.strip():
+                continue
+            try:
+                row = _parse_line(path, number, raw)
+                require_fields(path, number, row, fields)
+                if unique is not None:
+                    first = seen.setdefault(_key(row[unique]), number)
+                    if first != number:
+                        raise InputError.at(path, number, f"duplicate {unique} {row[unique]!r} (first on line {first})")
+                if check is not None:
+                    try:
+                        check(row)
+                    except ValueError as error:
+                        raise InputError.at(path, number, str(error)) from None
+            except InputError as error:
+                if on_invalid is None:
+                    raise
+                on_invalid(error)
+                continue
+            yield row
+
+
+def _key(value: Any) -> str:
+    """Ids may be numbers or texts; 1 and "1" are different ids."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _parse_line(path: Path, number: int, raw: bytes) -> Record:
+    try:
+        row = json.loads(raw.decode("utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        torn = "" if raw.endswith(b"\n") else " (the file ends inside this line)"
+        raise InputError.at(path, number, f"not valid JSON{torn}: {error}") from None
+    if not isinstance(row, dict):
+        raise InputError.at(path, number, f"expected an object, found {type(row).__name__}")
+    return row
+
+
+def dump_line(row: Record) -> bytes:
+    """One record as a UTF-8 line."""
+    return json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def write_jsonl(path: str | Path, rows: Iterable[Record]) -> int:
+    """Write all rows to a temporary file beside ``path``, then replace ``path``. Returns the number of rows."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    count = 0
+    with open(temporary, "wb") as file:
+        for row in rows:
+            file.write(dump_line(row))
+            count += 1
+    os.replace(temporary, path)
+    return count
+
+
+class RecordFile:
+    """An output file that grows by one record at a time and can be resumed after kill -9.
+
+    Records carry their input row's hash in ``input_hash``. On opening, a torn last line is cut off and records are
+    kept by id, the last one winning; ``finish`` rewrites the file with each id once, in the order of the input.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._offsets: dict[str, int] = {}
+        self._hashes: dict[str, str | None] = {}
+        self._file = open(self.path, "a+b")  # noqa: SIM115 - held open for the run
+        self._load()
+
+    def _load(self) -> None:
+        self._file.seek(0)
+        offset = 0
+        for raw in self._file:
+            if not raw.endswith(b"\n"):
+                break
+            row = _parse_line(self.path, len(self._offsets) + 1, raw)
+            self._remember(row, offset)
+            offset += len(raw)
+        self._file.truncate(offset)
+        self._file.seek(0, os.SEEK_END)
+
+    def _remember(self, row: Record, offset: int) -> None:
+        key = _key(row["id"])
+        self._offsets[key] = offset
+        self._hashes[key] = row.get("input_hash")
+
+    def get(self, id_: Any, input_hash: str) -> Record | None:
+        """The stored record of this id if it was made from the same input row, else None."""
+        key = _key(id_)
+        if self._hashes.get(key) != input_hash or key not in self._offsets:
+            return None
+        return self._read(self._offsets[key])
+
+    def _read(self, offset: int) -> Record:
+        with open(self.path, "rb") as file:
+            file.seek(offset)
+            return json.loads(file.readline())
+
+    def append(self, row: Record) -> None:
+        """Add one record (needs ``id``); it survives kill -9 of this process from here on."""
+        offset = self._file.seek(0, os.SEEK_END)
+        self._file.write(dump_line(row))
+        self._file.flush()
+        self._remember(row, offset)
+
+    def finish(self, ids: Iterable[Any]) -> int:
+        """Rewrite the file atomically: the records of ``ids``, in that order, each once. Returns their number."""
+        self._file.close()
+        keys = [_key(id_) for id_ in ids]
+        return write_jsonl(self.path, (self._read(self._offsets[key]) for key in keys if key in self._offsets))
+
+    def close(self) -> None:
+        """Close without rewriting (interrupted run)."""
+        self._file.close()

@@ -1,0 +1,132 @@
+"""The manifest beside each output, ``<output>.manifest.json``: what was run, on what, and with which outcome.
+
+It is written at the start (``status: running``) and replaced atomically at the end (``done``). Resuming compares
+``content_hash``: a hash of what changes the content of the output, not of paths, concurrency, hosts or secrets.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cobalt.errors import InputError
+
+SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "password")
+REPORTED_PACKAGES = ("cobalt-rl", "torch", "transformers", "verl", "vllm", "ray", "litellm", "numpy", "datasets")
+
+
+def manifest_path(output: str | Path) -> Path:
+    """Where the manifest of ``output`` lives."""
+    output = Path(output)
+    return output.with_name(output.name + ".manifest.json")
+
+
+def file_sha256(path: str | Path) -> str:
+    """SHA-256 of a file, hex."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def content_hash(content: Mapping[str, Any]) -> str:
+    """Hash of the settings that change an output's content."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in SECRET_WORDS)
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in REPORTED_PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _git_commit() -> str | None:
+    """Commit of the checkout that holds this file, or None (installed package, no git)."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+class Manifest:
+    """One output's manifest. Use ``start`` once, fill ``counts``, then ``done``."""
+
+    def __init__(
+        self,
+        output: str | Path,
+        command: str,
+        config: Mapping[str, Any],
+        content: Mapping[str, Any],
+        inputs: Iterable[str | Path] = (),
+    ):
+        """``config``: all flags (secrets are dropped); ``content``: those that change the output's content."""
+        self.output = Path(output)
+        self.path = manifest_path(output)
+        self.counts: dict[str, Any] = {}
+        self._started = time.time()
+        self._fields: dict[str, Any] = {
+            "command": command,
+            "config": {name: value for name, value in config.items() if not _is_secret(name)},
+            "content": dict(content),
+            "content_hash": content_hash(content),
+            "seed": config.get("seed"),
+            "inputs": {str(path): file_sha256(path) for path in inputs},
+            "versions": _versions(),
+            "git_commit": _git_commit(),
+            "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
+        }
+
+    def refuse_other_content(self) -> None:
+        """Raise ``InputError`` if the output exists and was made with other settings, or by something else."""
+        if not self.output.exists() or self.output.stat().st_size == 0:
+            return
+        if not self.path.exists():
+            raise InputError.at(self.output, None, "exists but has no manifest; move it away or choose another output")
+        old = json.loads(self.path.read_text())
+        if old.get("content_hash") != self._fields["content_hash"]:
+            changed = _differences(old.get("content", {}), self._fields["content"])
+            raise InputError.at(
+                self.output, None, f"was made with other settings ({changed}); move it away or choose another output"
+            )
+
+    def start(self) -> None:
+        """Write the manifest with ``status: running``."""
+        self._write("running")
+
+    def done(self) -> None:
+        """Replace the manifest by the final one: ``status: done``, counts, wall time in seconds."""
+        self._write("done")
+
+    def _write(self, status: str) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        wall = round(time.time() - self._started, 3) if status == "done" else None
+        fields = {"status": status, **self._fields, "counts": self.counts, "wall_time_s": wall}
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        temporary.write_text(json.dumps(fields, indent=2, default=str) + "\n")
+        os.replace(temporary, self.path)
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    names = sorted(
+        name
+        for name in {*old, *new}
+        if json.dumps(old.get(name), default=str) != json.dumps(new.get(name), default=str)
+    )
+    return ", ".join(f"{name}: {old.get(name)!r} -> {new.get(name)!r}" for name in names)

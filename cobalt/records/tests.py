@@ -1,0 +1,77 @@
+"""Test cases as stored in data sets: a JSON string of ``{"inputs": [str], "outputs": [str]}``."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TestCases:
+    """N tests of one problem.
+
+    ``inputs_N`` and ``outputs_N`` are texts; with ``fn_name`` the problem is solved by calling a function (or the
+    ``Solution`` method) of that name, each input holding its arguments as JSON, one per line.
+    """
+
+    __test__ = False  # not a pytest class
+
+    inputs_N: tuple[str, ...]
+    outputs_N: tuple[str, ...]
+    fn_name: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs_N)
+
+    @classmethod
+    def parse(cls, value: "str | Mapping[str, Any] | TestCases") -> "TestCases":
+        """Read the JSON string, or the mapping, of a data set.
+
+        Raises ``ValueError`` saying what is wrong: not JSON, missing lists, unequal lengths, non-text, no tests.
+        """
+        if isinstance(value, TestCases):
+            return value
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"tests are not JSON ({error})") from None
+        if not isinstance(value, Mapping):
+            raise ValueError("tests must be an object with 'inputs' and 'outputs'")
+        inputs, outputs = value.get("inputs"), value.get("outputs")
+        for name, texts in (("inputs", inputs), ("outputs", outputs)):
+            if not isinstance(texts, Sequence) or isinstance(texts, str):
+                raise ValueError(f"tests need a list '{name}'")
+            if not all(isinstance(text, str) for text in texts):
+                raise ValueError(f"tests need texts in '{name}'")
+        assert inputs is not None and outputs is not None
+        if len(inputs) != len(outputs):
+            raise ValueError(f"tests have {len(inputs)} inputs but {len(outputs)} outputs")
+        if not inputs:
+            raise ValueError("there are no tests")
+        fn_name = value.get("fn_name")
+        if fn_name is not None and not isinstance(fn_name, str):
+            raise ValueError("'fn_name' must be a text")
+        return cls(tuple(inputs), tuple(outputs), fn_name or None)
+
+    def select(self, indices: Sequence[int]) -> "TestCases":
+        """The tests at ``indices``, in that order."""
+        return TestCases(
+            tuple(self.inputs_N[i] for i in indices), tuple(self.outputs_N[i] for i in indices), self.fn_name
+        )
+
+    def __add__(self, other: "TestCases") -> "TestCases":
+        if self.fn_name != other.fn_name:
+            raise ValueError("tests of different call types cannot be joined")
+        return TestCases(self.inputs_N + other.inputs_N, self.outputs_N + other.outputs_N, self.fn_name)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The mapping that ``parse`` reads."""
+        tests: dict[str, Any] = {"inputs": list(self.inputs_N), "outputs": list(self.outputs_N)}
+        if self.fn_name is not None:
+            tests["fn_name"] = self.fn_name
+        return tests
+
+    def to_json(self) -> str:
+        """The JSON string stored in data sets."""
+        return json.dumps(self.to_mapping(), ensure_ascii=False)
