@@ -1,0 +1,176 @@
+"""Record files: strict reading, torn lines, resuming, manifests."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cobalt.errors import InputError
+from cobalt.records import ExecutionResult, Manifest, RecordFile, TestCases, Verdict, read_jsonl, row_hash, write_jsonl
+from cobalt.records.manifest import manifest_path
+
+
+def _lines(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _complaint(path: Path, **options: object) -> str:
+    with pytest.raises(InputError) as error:
+        list(read_jsonl(path, **options))  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_missing_file_is_refused_before_iteration(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.jsonl: no such file"):
+        read_jsonl(tmp_path / "none.jsonl")
+
+
+def test_malformed_line_is_named(tmp_path: Path) -> None:
+    path = _lines(tmp_path / "a.jsonl", '{"id": 1}', '{"id": 2}', "{oops")
+    assert "a.jsonl: line 3: not valid JSON" in _complaint(path)
+
+
+def test_torn_last_line_is_said_to_be_torn(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": 1}\n{"id": 2, "x')
+    assert "line 2: not valid JSON (the file ends inside this line)" in _complaint(path)
+
+
+def test_missing_field_is_named(tmp_path: Path) -> None:
+    path = _lines(tmp_path / "a.jsonl", '{"id": 1, "question": ""}', '{"id": 2}')
+    assert "line 2: missing field 'question'" in _complaint(path, fields=("id", "question"))
+
+
+def test_duplicate_id_names_both_lines(tmp_path: Path) -> None:
+    path = _lines(tmp_path / "a.jsonl", '{"id": 0}', '{"id": ""}', '{"id": 0}')
+    assert "line 3: duplicate id 0 (first on line 1)" in _complaint(path)
+
+
+def test_number_and_text_ids_differ(tmp_path: Path) -> None:
+    path = _lines(tmp_path / "a.jsonl", '{"id": 1}', '{"id": "1"}')
+    assert [row["id"] for row in read_jsonl(path)] == [1, "1"]
+
+
+def test_invalid_lines_can_be_skipped_and_counted(tmp_path: Path) -> None:
+    path = _lines(tmp_path / "a.jsonl", '{"id": 1}', "[]", '{"id": 3}')
+    skipped: list[InputError] = []
+    assert [row["id"] for row in read_jsonl(path, on_invalid=skipped.append)] == [1, 3]
+    assert len(skipped) == 1
+
+
+def test_record_file_cuts_a_torn_line_and_keeps_the_last_of_an_id(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text('{"id": 0, "input_hash": "h", "v": 1}\n{"id": 0, "input_hash": "h", "v": 2}\n{"id": 1, "inp')
+    file = RecordFile(path)
+    assert file.get(0, "h") == {"id": 0, "input_hash": "h", "v": 2}
+    assert file.get(0, "changed row") is None
+    assert file.get(1, "h") is None
+    file.append({"id": 1, "input_hash": "h", "v": 3})
+    assert file.finish([1, 0, 2]) == 2
+    assert [(row["id"], row["v"]) for row in read_jsonl(path)] == [(1, 3), (0, 2)]
+
+
+def test_record_file_survives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    code = (
+        "import itertools, sys; from cobalt.records import RecordFile\n"
+        "f = RecordFile(sys.argv[1])\n"
+        "for i in itertools.count(): f.append({'id': i, 'input_hash': 'h', 'text': 'x' * 5000}); print(i, flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while int(process.stdout.readline()) < 20:
+            time.sleep(0)
+        os.kill(process.pid, signal.SIGKILL)
+        said = [int(line) for line in process.stdout]
+    file = RecordFile(path)
+    last = max(said, default=20)
+    assert all(file.get(i, "h") is not None for i in range(last + 1))
+    file.finish(range(last + 2))
+    assert [row["id"] for row in read_jsonl(path)][: last + 1] == list(range(last + 1))
+
+
+def test_write_is_atomic(tmp_path: Path) -> None:
+    path = _lines(tmp_path / "a.jsonl", '{"id": "old"}')
+
+    def rows():
+        yield {"id": "new"}
+        raise RuntimeError("crash while writing")
+
+    with pytest.raises(RuntimeError):
+        write_jsonl(path, rows())
+    assert [row["id"] for row in read_jsonl(path)] == ["old"]
+
+
+def test_row_hash_ignores_key_order() -> None:
+    assert row_hash({"a": 1, "b": [2]}) == row_hash({"b": [2], "a": 1}) != row_hash({"a": 1, "b": [3]})
+
+
+def test_manifest_holds_no_secret_and_refuses_other_settings(tmp_path: Path) -> None:
+    output = tmp_path / "o.jsonl"
+    config = {"temperature": 0.6, "openai_api_key": "sk-1", "aws_secret_access_key": "s", "seed": 3}
+    manifest = Manifest(output, "command", config, {"temperature": 0.6})
+    manifest.start()
+    write_jsonl(output, [{"id": 1}])
+    manifest.counts["written"] = 1
+    manifest.done()
+    text = manifest_path(output).read_text()
+    assert "sk-1" not in text and "aws_secret" not in text
+    stored = json.loads(text)
+    assert (stored["status"], stored["seed"], stored["counts"]) == ("done", 3, {"written": 1})
+    Manifest(output, "command", {**config, "workers": 9}, {"temperature": 0.6}).refuse_other_content()
+    with pytest.raises(InputError, match=r"other settings \(temperature: 0\.6 -> 1\.0\)"):
+        Manifest(output, "command", config, {"temperature": 1.0}).refuse_other_content()
+
+
+def test_output_without_manifest_is_refused(tmp_path: Path) -> None:
+    output = _lines(tmp_path / "o.jsonl", '{"id": 1}')
+    with pytest.raises(InputError, match="no manifest"):
+        Manifest(output, "command", {}, {}).refuse_other_content()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "must be an object"),
+        ({"inputs": ["1"]}, "need a list 'outputs'"),
+        ({"inputs": "1", "outputs": ["1"]}, "need a list 'inputs'"),
+        ({"inputs": [1], "outputs": ["1"]}, "need texts in 'inputs'"),
+        ({"inputs": ["1"], "outputs": []}, "1 inputs but 0 outputs"),
+        ({"inputs": [], "outputs": []}, "there are no tests"),
+    ],
+)
+def test_bad_tests_are_refused(value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TestCases.parse(value)  # type: ignore[arg-type]
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(st.lists(st.tuples(texts, texts), min_size=1), st.none() | st.just("solve"))
+def test_tests_round_trip(pairs: list[tuple[str, str]], fn_name: str | None) -> None:
+    tests = TestCases(tuple(i for i, _ in pairs), tuple(o for _, o in pairs), fn_name)
+    assert TestCases.parse(tests.to_json()) == tests
+
+
+def test_an_infra_error_has_no_pass_rate_and_is_never_solved() -> None:
+    result = ExecutionResult.infra(2, "worker lost")
+    assert (result.pass_rate, result.solved) == (None, False)
+    assert ExecutionResult.from_record(json.loads(json.dumps(result.to_record()))) == result
+
+
+def test_released_results_without_verdicts_are_read() -> None:
+    result = ExecutionResult.from_record({"passing": [True, False], "feedback": ["", "x"]})
+    assert result.verdicts == (Verdict.PASSED, Verdict.WRONG_ANSWER)
+    assert result.pass_rate == 0.5
