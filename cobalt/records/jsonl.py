@@ -127,10 +127,12 @@ class RecordFile:
 
     Records carry their input row's hash in ``input_hash``. On opening, a torn last line is cut off and records are
     kept by id, the last one winning; ``finish`` rewrites the file with each id once, in the order of the input.
+    ``id_field`` names the field that holds the id.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, id_field: str = "id"):
         self.path = Path(path)
+        self._id_field = id_field
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._offsets: dict[str, int] = {}
         self._hashes: dict[str, str | None] = {}
@@ -150,7 +152,7 @@ class RecordFile:
         self._file.seek(0, os.SEEK_END)
 
     def _remember(self, row: Record, offset: int) -> None:
-        key = _key(row["id"])
+        key = _key(row[self._id_field])
         self._offsets[key] = offset
         self._hashes[key] = row.get("input_hash")
 
@@ -167,7 +169,7 @@ class RecordFile:
             return json.loads(file.readline())
 
     def append(self, row: Record) -> None:
-        """Add one record (needs ``id``); it survives kill -9 of this process from here on."""
+        """Add one record (needs an id); it survives kill -9 of this process from here on."""
         offset = self._file.seek(0, os.SEEK_END)
         self._file.write(dump_line(row))
         self._file.flush()
