@@ -1,0 +1,16 @@
+"""The training reward: pure functions of a response, its pass rate and the context's best pass rate so far."""
+
+from cobalt.rewards.constants import PAPER, RewardConstants
+from cobalt.rewards.lengths import CountTokens, o200k_counter, tokenizer_counter
+from cobalt.rewards.parts import RewardParts, training_reward, validation_reward
+
+__all__ = [
+    "PAPER",
+    "CountTokens",
+    "RewardConstants",
+    "RewardParts",
+    "o200k_counter",
+    "tokenizer_counter",
+    "training_reward",
+    "validation_reward",
+]

@@ -1,0 +1,135 @@
+"""The reward of one response as a sum of named parts (arXiv 2602.03806; the rules are in docs/reward.md)."""
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from cobalt.rewards.constants import PAPER, RewardConstants
+from cobalt.rewards.lengths import CountTokens
+from cobalt.rewards.repetition import has_repetition
+
+THINK_END = "</think>"
+BLOCK_START = "```python"
+BLOCK_END = "\n```"
+
+
+@dataclass(frozen=True)
+class RewardParts:
+    """``correct + improve + format`` is the reward before clipping; ``total`` is clipped."""
+
+    correct: float
+    improve: float
+    format: float
+    total: float
+
+
+@dataclass(frozen=True)
+class WellFormed:
+    """The pieces of a well-formed response, each stripped: ``answer`` holds program and ``explanation``."""
+
+    thinking: str
+    answer: str
+    explanation: str
+
+
+def training_reward(
+    response: str,
+    pass_rate: float | None,
+    prev_best_pass_rate: float | None,
+    count_tokens: CountTokens,
+    constants: RewardConstants = PAPER,
+) -> RewardParts:
+    """Reward of ``response``, whose program passed the share ``pass_rate`` of its tests.
+
+    ``pass_rate`` None: no program could be extracted. ``prev_best_pass_rate``: best pass rate among the programs in
+    the context; 0 or None if there is none. ``count_tokens``: length of a text in tokens.
+
+    >>> training_reward("<think>t</think>\\n```python\\nprint(1)\\n```", 0.75, 0.5, len)
+    RewardParts(correct=0.2, improve=0.05, format=0.0, total=0.25)
+    """
+    if pass_rate is None:
+        return _clipped(constants.no_program, 0.0, 0.0, constants)
+    correct = correctness(pass_rate, constants)
+    improve = improvement(pass_rate, prev_best_pass_rate or 0.0, correct, constants)
+    form = format_part(response, correct + improve, count_tokens, constants)
+    return _clipped(correct, improve, form, constants)
+
+
+def validation_reward(pass_rate: float | None) -> float:
+    """1 iff all tests pass, else 0."""
+    return float(pass_rate == 1)
+
+
+def _clipped(correct: float, improve: float, form: float, constants: RewardConstants) -> RewardParts:
+    total = min(max(correct + improve + form, constants.low), constants.high)
+    return RewardParts(correct, improve, form, total)
+
+
+def correctness(pass_rate: float, constants: RewardConstants = PAPER) -> float:
+    """The part for passing tests, in three steps and a bonus for all."""
+    if pass_rate == 1:
+        return constants.correct_all
+    if pass_rate >= constants.half:
+        return constants.correct_half
+    return constants.correct_some if pass_rate > 0 else constants.correct_none
+
+
+def improvement(pass_rate: float, prev_best: float, correct: float, constants: RewardConstants = PAPER) -> float:
+    """The part for changing the best pass rate in the context.
+
+    Better: a bonus relative to what was missing. Not better: the reward so far is *replaced*, so the part carries
+    the difference to ``correct``.
+    """
+    if pass_rate == 1 or prev_best <= 0:
+        return 0.0
+    change = pass_rate - prev_best
+    if change > 0:
+        return constants.improve_scale * change / (1 - prev_best)
+    return constants.not_improved + constants.improve_scale * change / prev_best - correct
+
+
+def format_part(
+    response: str, so_far: float, count_tokens: CountTokens, constants: RewardConstants = PAPER
+) -> float:
+    """The part for form: ``so_far`` (correctness and improvement) decides whether reflection is rewarded."""
+    if has_repetition(response, constants.repeat_chars, constants.repeat_times):
+        return constants.malformed
+    pieces = split_response(response)
+    if pieces is None:
+        return constants.malformed
+    think = count_tokens(pieces.thinking)
+    long_answer = count_tokens(pieces.answer) > constants.max_answer
+    long_explanation = count_tokens(pieces.explanation) > constants.max_explanation
+    if so_far >= 0:
+        return constants.overlong if think > constants.max_think or long_answer or long_explanation else 0.0
+    penalty = constants.overlong_failed * (long_answer + long_explanation)
+    if think > constants.max_think:
+        return constants.overlong_failed + penalty
+    return constants.think_scale * math.tanh(think / constants.think_tokens) + reflection(pieces, constants) + penalty
+
+
+def reflection(pieces: WellFormed, constants: RewardConstants = PAPER) -> float:
+    """Bonus for words of reflection in the thinking, used but not overused."""
+    uses = Counter(re.findall(r"\w+", pieces.thinking.lower()))
+    used = sum(1 <= uses[word] <= constants.keyword_max_uses for word in constants.keywords)
+    return min(constants.keyword * used, constants.keyword_cap)
+
+
+def split_response(response: str) -> WellFormed | None:
+    """The pieces of a response with exactly one ``</think>`` and one clean program block after it, else None.
+
+    Clean: opened once, closed once on its own line, no backtick inside. A block of another language may come before.
+    """
+    if response.count(THINK_END) != 1:
+        return None
+    thinking, answer = (part.strip() for part in response.split(THINK_END))
+    if answer.count(BLOCK_START) != 1:
+        return None
+    after = answer.split(BLOCK_START)[1]
+    if after.count(BLOCK_END) != 1:
+        return None
+    program, explanation = after.split(BLOCK_END)
+    if "`" in program:
+        return None
+    return WellFormed(thinking, answer, explanation.strip())

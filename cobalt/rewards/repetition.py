@@ -1,0 +1,81 @@
+"""Exact and fast check for a block of characters that repeats many times in a row.
+
+The plain way, ``(.{32,}?)\\1{7,}`` as a regular expression, takes seconds on the text of one long response. Here:
+a block of length L that repeats R times is a stretch of R·L characters with ``s[x] == s[x + L]`` on its first
+(R-1)·L. For all L in [m, 2m), such a stretch holds a whole window of m characters at one of the positions
+0, S, 2S, ... with S = (R-2)·m, and that window occurs again exactly L later. So it is enough to look up the windows'
+next occurrences at distances in [m, 2m) and to verify each such distance exactly, for m = 32, 64, 128, ...
+"""
+
+
+def has_repetition(text: str, min_chars: int, times: int) -> bool:
+    """True iff some block of at least ``min_chars`` characters occurs ``times`` (>= 3) times in a row in ``text``.
+
+    >>> has_repetition("ab" * 128, min_chars=32, times=8)
+    True
+    >>> has_repetition("ab" * 127, min_chars=32, times=8)
+    False
+    """
+    window = min_chars
+    while window * times <= len(text):
+        for start in range(0, len(text) - window, (times - 2) * window):
+            if _repeats_around(text, start, window, times):
+                return True
+        window *= 2
+    return False
+
+
+def _repeats_around(text: str, start: int, window: int, times: int) -> bool:
+    """Whether a block with a length in [window, 2·window) repeats ``times`` times around the window at ``start``."""
+    needle = text[start : start + window]
+    stop = start + 3 * window - 1
+    found = text.find(needle, start + window, stop)
+    while found >= 0:
+        if _run_reaches(text, start, found - start, times - 1):
+            return True
+        following = text.find(needle, found + 1, stop)
+        step = following - found
+        if 0 < step < window and text[start : following + window - step] == text[start + step : following + window]:
+            # All of it has the period ``step``. Longer blocks in the same stretch need more room than this one: skip.
+            end = following + window + _common_ahead(text, following + window - step, step, stop)
+            following = text.find(needle, end - window + 1, stop)
+        found = following
+    return False
+
+
+def _run_reaches(text: str, start: int, period: int, blocks: int) -> bool:
+    """Whether the run of equalities ``text[x] == text[x + period]`` through ``start`` has ``blocks``·period of them."""
+    needed = blocks * period
+    half = needed // 2  # one side of ``start`` must hold half of them: a cheap way to say no
+    behind = start - half
+    if text[start : start + half] != text[start + period : start + period + half] and (
+        behind < 0 or text[behind:start] != text[behind + period : start + period]
+    ):
+        return False
+    ahead = _common_ahead(text, start, period, needed)
+    return ahead == needed or ahead + _common_behind(text, start, period, needed - ahead) == needed
+
+
+def _common_ahead(text: str, start: int, period: int, limit: int) -> int:
+    """Number of equalities from ``start`` on, at most ``limit``."""
+    low, high = 0, min(limit, len(text) - start - period)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if text[start + low : start + middle] == text[start + period + low : start + period + middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _common_behind(text: str, start: int, period: int, limit: int) -> int:
+    """Number of equalities just before ``start``, at most ``limit``."""
+    low, high = 0, min(limit, start)
+    while low < high:
+        middle = (low + high + 1) // 2
+        first, last = start - middle, start - low
+        if text[first:last] == text[first + period : last + period]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

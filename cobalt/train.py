@@ -1,0 +1,36 @@
+"""``python -m cobalt.train``: veRL's ``main_ppo`` with this project's reward manager and, if asked, a backend.
+
+Takes veRL's hydra overrides. Ours are under ``cobalt``: see ``verl/config``. Runs in the Ray cluster at
+``RAY_ADDRESS``, or in a local one of its own. Exit codes: 0 done, 2 bad overrides, 3 no execution service, or too many
+failures of it.
+"""
+
+import os
+import sys
+from typing import Any
+
+import hydra
+
+from cobalt.errors import CobaltError
+
+
+@hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
+def main(config: Any) -> None:
+    """Connect to Ray, or start it, and train."""
+    import ray
+
+    from cobalt.training.launch import train
+
+    try:
+        train(config)
+    except (CobaltError, ray.exceptions.RayTaskError) as error:
+        cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+        if not isinstance(cause, CobaltError):
+            raise
+        print(f"cobalt.train: error: {cause}", file=sys.stderr)
+        sys.exit(cause.exit_code)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    main()

@@ -1,0 +1,59 @@
+"""What veRL 0.5.0 leaves out of its training metrics: the reward's parts; and the stop when scoring keeps failing."""
+
+import functools
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cobalt.errors import SetupError
+from cobalt.training.scoring import INFRA, SCORE_NAMES
+
+WINDOW_STEPS = 4
+"""Steps over which the share of infra failures is taken; steps before the first count as free of them."""
+
+
+def reward_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:
+    """``reward/<name>``: means over the scored samples of a step; ``reward/infra``: the share that was not scored."""
+    if INFRA not in named_scores:
+        return {}
+    infra_B = np.asarray(named_scores[INFRA], dtype=float)
+    scored_B = infra_B == 0
+    metrics = {f"reward/{INFRA}": float(infra_B.mean())}
+    for name in SCORE_NAMES:
+        if name in named_scores and scored_B.any():
+            short = name.removeprefix("reward_")
+            metrics[f"reward/{short}"] = float(np.asarray(named_scores[name], dtype=float)[scored_B].mean())
+    return metrics
+
+
+def with_reward_metrics(compute_data_metrics: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Wrap veRL's ``compute_data_metrics`` so that the parts reach the log of every step."""
+
+    @functools.wraps(compute_data_metrics)
+    def wrapper(batch: Any, use_critic: bool = True) -> dict[str, Any]:
+        metrics = compute_data_metrics(batch=batch, use_critic=use_critic)
+        return {**metrics, **reward_metrics(batch.non_tensor_batch)}
+
+    return wrapper
+
+
+class InfraGuard:
+    """Ends training when too many samples could not be scored. veRL calls it as the data set's ``on_batch_end``."""
+
+    def __init__(self, max_infra_rate: float):
+        """``max_infra_rate``: share in [0, 1] of samples over the last ``WINDOW_STEPS`` steps that may fail."""
+        self.max_infra_rate = max_infra_rate
+        self._shares: deque[float] = deque([0.0] * WINDOW_STEPS, maxlen=WINDOW_STEPS)
+
+    def __call__(self, batch: Any) -> None:
+        """After each step's metrics are logged. Raises ``SetupError`` when the limit is exceeded."""
+        self._shares.append(reward_metrics(batch.non_tensor_batch).get(f"reward/{INFRA}", 0.0))
+        share = sum(self._shares) / WINDOW_STEPS
+        if share > self.max_infra_rate:
+            raise SetupError(
+                f"stopped: {share:.0%} of the samples of the last {WINDOW_STEPS} steps could not be run "
+                f"(reward_model.reward_kwargs.max_infra_rate={self.max_infra_rate}); "
+                "restore the execution service and start again: training resumes from the last checkpoint"
+            )

@@ -1,0 +1,80 @@
+"""The score of one response: extract the program, run it, sum the reward's parts.
+
+``score`` is the core and knows nothing of veRL. ``compute_score`` has the signature that veRL gives to reward
+functions; the reward manager awaits it once per response, with the batch's surroundings in ``BATCH``. To change the
+reward, write a function of the same signature that calls this one (docs/reward.md).
+"""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from cobalt.errors import InfraError
+from cobalt.extraction import extract_code
+from cobalt.records import ExecutionResult
+from cobalt.rewards import CountTokens, RewardConstants, training_reward, validation_reward
+from cobalt.training.execution import BatchExecution
+
+Score = dict[str, float]
+SCORE_NAMES = ("acc", "pass_rate", "reward_correct", "reward_improve", "reward_format", "reward_total")
+"""The named parts that reach metrics and dumps, beside veRL's own ``score``."""
+INFRA = "infra"
+"""1 for a sample that the infrastructure failed to score, else 0."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Surroundings of a response: the batch that it belongs to."""
+
+    execution: BatchExecution
+    count_tokens: CountTokens
+    validate: bool
+    """Validation: the score is 1 iff all tests pass, else 0."""
+
+
+BATCH: ContextVar[Batch] = ContextVar("BATCH")
+
+
+async def execute(code: str, tests: str) -> ExecutionResult:
+    """Run a program on its tests within the current batch. Raises ``InfraError`` where there is no verdict."""
+    result = await BATCH.get().execution.run(code, tests)
+    if result.infra_error is not None:
+        raise InfraError(result.infra_error)
+    return result
+
+
+async def score(
+    response: str, tests: str, extra_info: Mapping[str, Any], batch: Batch, constants: RewardConstants
+) -> Score:
+    """Named scores of ``response`` on ``tests`` (JSON); ``score`` is the reward.
+
+    ``extra_info``: ``prev_best_pass_rate`` (missing or None: 0); ``finished`` False: the response was cut off and
+    counts as one without a program (missing: True). Raises ``InfraError``.
+    """
+    code = extract_code(response) if extra_info.get("finished", True) else None
+    pass_rate = (await execute(code, tests)).pass_rate if code is not None else None
+    parts = training_reward(
+        response, pass_rate, extra_info.get("prev_best_pass_rate"), batch.count_tokens, constants
+    )
+    passed = validation_reward(pass_rate)
+    return {
+        "score": passed if batch.validate else parts.total,
+        "acc": passed,
+        "pass_rate": pass_rate or 0.0,
+        "reward_correct": parts.correct,
+        "reward_improve": parts.improve,
+        "reward_format": parts.format,
+        "reward_total": parts.total,
+    }
+
+
+async def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: Mapping[str, Any] | None = None,
+    **constants: Any,
+) -> Score:
+    """veRL's reward function. ``constants``: any of ``RewardConstants``, from ``custom_reward_function.reward_kwargs``."""
+    return await score(solution_str, ground_truth, extra_info or {}, BATCH.get(), RewardConstants(**constants))
