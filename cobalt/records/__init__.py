@@ -1,7 +1,16 @@
 """Data formats (JSONL): tests, verdicts, execution results, record files and manifests."""
 
 from cobalt.records.execution import ExecutionResult, Verdict
-from cobalt.records.jsonl import RecordFile, count_lines, read_jsonl, require_fields, row_hash, write_jsonl
+from cobalt.records.jsonl import (
+    RecordFile,
+    count_lines,
+    dump_line,
+    read_jsonl,
+    require_fields,
+    row_hash,
+    write_jsonl,
+    write_lines,
+)
 from cobalt.records.manifest import Manifest
 from cobalt.records.tests import TestCases
 
@@ -12,8 +21,10 @@ __all__ = [
     "TestCases",
     "Verdict",
     "count_lines",
+    "dump_line",
     "read_jsonl",
     "require_fields",
     "row_hash",
     "write_jsonl",
+    "write_lines",
 ]

@@ -110,15 +110,23 @@ def dump_line(row: Record) -> bytes:
 
 def write_jsonl(path: str | Path, rows: Iterable[Record]) -> int:
     """Write all rows to a temporary file beside ``path``, then replace ``path``. Returns the number of rows."""
+    return write_lines(path, map(dump_line, rows))
+
+
+def write_lines(path: str | Path, lines: Iterable[bytes]) -> int:
+    """``write_jsonl`` for lines that are encoded already, each with its newline."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     count = 0
-    with open(temporary, "wb") as file:
-        for row in rows:
-            file.write(dump_line(row))
-            count += 1
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            for line in lines:
+                file.write(line)
+                count += 1
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
     return count
 
 

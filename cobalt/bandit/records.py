@@ -1,0 +1,158 @@
+"""Reading one evaluated problem: n trajectories of T turns with their pass rates (DESIGN: "Data formats").
+
+Accepts this project's evaluation files and the released trajectory files alike. Within a problem all arrays must agree
+on n and T; anything else is a ``ValueError`` that names the id and the field. A trajectory with a null rate (an
+infrastructure failure) carries no verdict and is left out.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cobalt.records import TestCases
+
+EVALUATED_FIELDS = (
+    "id",
+    "difficulty",
+    "test_cases",
+    "public_test_cases",
+    "conversations",
+    "public_pass_rates",
+    "all_pass_rates",
+)
+CLEAN_RATES = "clean_public_pass_rates"
+OPENING_MESSAGES = 2
+MESSAGES_PER_TURN = 2
+
+Message = Mapping[str, str]
+Conversation = Sequence[Message]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One trajectory: ``index`` in the file, its conversation and its pass rate on all tests after each turn."""
+
+    index: int
+    conversation: Conversation
+    pass_rates_T: tuple[float, ...]
+
+    @property
+    def spread(self) -> float:
+        """max − min pass rate over all turns: d of the down-sampling."""
+        return max(self.pass_rates_T) - min(self.pass_rates_T)
+
+
+@dataclass(frozen=True)
+class EvaluatedProblem:
+    """One problem with its valid trajectories, in file order; ``infra_dropped`` others had a null rate."""
+
+    id: Any
+    difficulty: Any
+    test_cases: str
+    source: Any
+    trajectories: tuple[Trajectory, ...]
+    infra_dropped: int
+
+
+def combined_pass_rate(hidden: float, public: float, num_tests: int, num_public: int) -> float:
+    """(hidden·(N−P) + public·P)/N, with counts of passed tests freed from floating-point noise.
+
+    >>> combined_pass_rate(hidden=0.5, public=1.0, num_tests=20, num_public=4)
+    0.6
+    """
+    passed = _count(hidden * (num_tests - num_public)) + _count(public * num_public)
+    return passed / num_tests
+
+
+def _count(passed: float) -> float:
+    """15/22·22 is 14.999999999999998 in floats; a whole number of tests is meant."""
+    nearest = round(passed)
+    return nearest if math.isclose(passed, nearest, abs_tol=1e-9) else passed
+
+
+def parse_problem(row: Mapping[str, Any], perturbed: bool = False) -> EvaluatedProblem:
+    """Check one row and compute its pass rates.
+
+    With ``perturbed`` the feedback came from perturbed tests: the public rates are then ``clean_public_pass_rates``.
+    Raises ``ValueError`` naming id and field for ragged arrays, rates outside [0, 1] and unusable tests.
+    """
+    public_field = CLEAN_RATES if perturbed else "public_pass_rates"
+    try:
+        num_tests, num_public = _test_counts(row)
+        num_trajectories, num_turns = _shape(row)
+        public_TN = _rates(row, public_field, num_turns, num_trajectories)
+        hidden_NT = _rates(row, "all_pass_rates", num_trajectories, num_turns)
+    except ValueError as error:
+        raise ValueError(f"problem {row['id']!r}: {error}") from None
+    trajectories = []
+    for i, conversation in enumerate(row["conversations"]):
+        pairs_T = zip(hidden_NT[i], (public_N[i] for public_N in public_TN), strict=True)
+        rates_T = tuple(
+            combined_pass_rate(hidden, public, num_tests, num_public)
+            for hidden, public in pairs_T
+            if hidden is not None and public is not None
+        )
+        if len(rates_T) == num_turns:
+            trajectories.append(Trajectory(i, conversation, rates_T))
+    return EvaluatedProblem(
+        id=row["id"],
+        difficulty=row["difficulty"],
+        test_cases=row["test_cases"],
+        source=row.get("source"),
+        trajectories=tuple(trajectories),
+        infra_dropped=num_trajectories - len(trajectories),
+    )
+
+
+def _test_counts(row: Mapping[str, Any]) -> tuple[int, int]:
+    """(N, P): all tests and public tests of the problem."""
+    counts = []
+    for field in ("test_cases", "public_test_cases"):
+        try:
+            counts.append(len(TestCases.parse(row[field])))
+        except ValueError as error:
+            raise ValueError(f"field '{field}': {error}") from None
+    num_tests, num_public = counts
+    if num_public >= num_tests:
+        raise ValueError(f"field 'test_cases' has {num_tests} tests, 'public_test_cases' {num_public}: none is hidden")
+    return num_tests, num_public
+
+
+def _shape(row: Mapping[str, Any]) -> tuple[int, int]:
+    """(n, T), after checking that every conversation has an opening and T × (program, feedback)."""
+    conversations, public_TN = row["conversations"], row["public_pass_rates"]
+    for field in ("conversations", "public_pass_rates"):
+        if not isinstance(row[field], list) or not row[field]:
+            raise ValueError(f"field '{field}' must be a list with at least one entry")
+    num_turns = len(public_TN)
+    expected = OPENING_MESSAGES + MESSAGES_PER_TURN * num_turns
+    for i, conversation in enumerate(conversations):
+        if not isinstance(conversation, list) or len(conversation) != expected:
+            found = len(conversation) if isinstance(conversation, list) else type(conversation).__name__
+            raise ValueError(
+                f"field 'conversations'[{i}] has {found} messages, but {num_turns} turns in 'public_pass_rates' "
+                f"need {expected}"
+            )
+    return len(conversations), num_turns
+
+
+def _rates(row: Mapping[str, Any], field: str, outer: int, inner: int) -> list[list[float | None]]:
+    """A ``outer × inner`` table of rates in [0, 1] or null."""
+    table = row.get(field)
+    if table is None:
+        raise ValueError(f"missing field '{field}' (run the hidden-test evaluation on this file first)")
+    if not isinstance(table, list) or len(table) != outer:
+        found = len(table) if isinstance(table, list) else type(table).__name__
+        raise ValueError(f"field '{field}' has {found} entries where {outer} are expected")
+    for i, rates in enumerate(table):
+        if not isinstance(rates, list) or len(rates) != inner:
+            found = len(rates) if isinstance(rates, list) else type(rates).__name__
+            raise ValueError(f"field '{field}'[{i}] has {found} entries where {inner} are expected")
+        if not all(_is_rate(rate) for rate in rates):
+            raise ValueError(f"field '{field}'[{i}] needs numbers in [0, 1] or null")
+    return table
+
+
+def _is_rate(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)

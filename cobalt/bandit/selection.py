@@ -1,0 +1,47 @@
+"""Which problems and trajectories become training contexts: offline dynamic sampling and max-variance down-sampling.
+
+Max-variance down-sampling follows PODS (arXiv 2504.13818), applied offline to d = max − min pass rate over the turns
+of a trajectory (DESIGN: "Method, exactly").
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cobalt.bandit.records import EvaluatedProblem, Trajectory
+
+
+def solved_at_once(problem: EvaluatedProblem) -> bool:
+    """Offline dynamic sampling drops a problem iff every first-turn program passes all tests."""
+    return all(trajectory.pass_rates_T[0] == 1 for trajectory in problem.trajectories)
+
+
+def max_variance_subset(spreads_N: Sequence[float], size: int) -> list[int]:
+    """Indices of the ``size`` entries "(m−k) lowest + k highest", k = 0..m−1, with the largest population variance.
+
+    Entries are ranked by a stable sort, so equal values keep their order; of equal variances the smallest k wins. All
+    indices are returned, in order, if there are at most ``size``.
+
+    >>> max_variance_subset([0.5, 0.1, 0.9, 0.4], size=2)
+    [1, 2]
+    """
+    if len(spreads_N) <= size:
+        return list(range(len(spreads_N)))
+    ranked = np.argsort(spreads_N, kind="stable")
+    values = np.asarray(spreads_N, dtype=float)
+    candidates = [np.concatenate([ranked[: size - k], ranked[len(ranked) - k :]]) for k in range(size)]
+    variances = [np.var(values[candidate]) for candidate in candidates]
+    return candidates[int(np.argmax(variances))].tolist()
+
+
+def select_for_training(trajectories: Sequence[Trajectory], max_trajectories: int) -> list[Trajectory]:
+    """Trajectories that reach a solution and improved on the way, down-sampled to ``max_trajectories``."""
+    improved = [t for t in trajectories if t.spread > 0 and max(t.pass_rates_T) == 1]
+    chosen = max_variance_subset([t.spread for t in improved], max_trajectories)
+    return [improved[i] for i in chosen]
+
+
+def select_for_validation(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    """The single trajectory with the lowest d > 0, if there is one; the first in the file among equals."""
+    changed = [t for t in trajectories if t.spread > 0]
+    return [min(changed, key=lambda t: t.spread)] if changed else []
