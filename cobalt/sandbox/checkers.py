@@ -1,0 +1,69 @@
+"""Is this output the expected one? Pure functions, called outside the sandbox.
+
+``exact``: both texts stripped, then equal (the paper's rule). ``lcb``: LiveCodeBench's rule: the same number of lines,
+each stripped; a pair of lines is equal as text, or token by token as exact decimal numbers. Function calls compare
+JSON values under either rule.
+"""
+
+import json
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+Checker = Callable[[str, str], bool]
+
+
+def exact(output: str, expected: str) -> bool:
+    r"""Stripped texts are equal.
+
+    >>> exact("1 2\n", "1 2"), exact("1 \n2", "1\n2")
+    (True, False)
+    """
+    return output.strip() == expected.strip()
+
+
+def lcb(output: str, expected: str) -> bool:
+    r"""LiveCodeBench: lines stripped, tokens equal as exact decimals.
+
+    >>> lcb("1 \r\n2.50", "1\n2.5"), lcb("1\n\n2", "1\n2"), lcb("Yes", "YES")
+    (True, False, False)
+    """
+    output_lines = [line.strip() for line in output.strip().split("\n")]
+    expected_lines = [line.strip() for line in expected.strip().split("\n")]
+    if len(output_lines) != len(expected_lines):
+        return False
+    return all(
+        left == right or _same_numbers(left, right) for left, right in zip(output_lines, expected_lines, strict=True)
+    )
+
+
+def _same_numbers(left: str, right: str) -> bool:
+    try:
+        return [Decimal(token) for token in left.split()] == [Decimal(token) for token in right.split()]
+    except InvalidOperation:
+        return False
+
+
+def same_value(output: str, expected: str) -> bool:
+    """A function's JSON result against the expected one, which may be wrapped in a one-element list.
+
+    >>> same_value("[1, 2]", "[[1,2]]"), same_value("3", "[3]"), same_value("3", "4")
+    (True, True, False)
+    """
+    try:
+        result = json.loads(output)
+    except (ValueError, RecursionError):
+        return False
+    wanted = expected_value(expected)
+    return result == wanted or [result] == wanted
+
+
+def expected_value(expected: str) -> Any:
+    """An expected output of a function call: JSON, or the text itself where it is none."""
+    try:
+        return json.loads(expected)
+    except ValueError:
+        return expected.strip()
+
+
+CHECKERS: dict[str, Checker] = {"exact": exact, "lcb": lcb}

@@ -1,0 +1,231 @@
+"""The asynchronous front of the sandbox: a pool of workers behind a bounded, fair queue.
+
+A program runs on one worker, its tests one after the other. A worker that dies is replaced and its program retried;
+only when that fails several times does the result carry ``infra_error``. Waiting in the queue costs a program nothing.
+"""
+
+import asyncio
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cobalt.errors import InfraError, SetupError
+from cobalt.prompts import NO_PROGRAM
+from cobalt.records import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox.checkers import CHECKERS
+from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.selftest import choose_mode
+from cobalt.sandbox.wire import LENGTH, frame
+
+MAX_ATTEMPTS = 4
+RETRY_DELAY_S = 0.5
+Tests = str | Mapping[str, Any] | TestCases
+
+
+def default_workers() -> int:
+    """One per core that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass
+class _Job:
+    code: str
+    tests: TestCases
+    done: "asyncio.Future[ExecutionResult]"
+
+
+class FairQueue:
+    """Jobs in lanes, one lane per caller; workers take from the lanes in turn. At most ``size`` jobs wait."""
+
+    def __init__(self, size: int):
+        self._lanes: OrderedDict[object, deque[_Job]] = OrderedDict()
+        self._waiting = asyncio.Semaphore(0)
+        self._space = asyncio.Semaphore(size)
+
+    def __len__(self) -> int:
+        return sum(len(lane) for lane in self._lanes.values())
+
+    async def put(self, lane: object, job: _Job) -> None:
+        """Add to the end of a lane; waits while the queue is full."""
+        await self._space.acquire()
+        self._lanes.setdefault(lane, deque()).append(job)
+        self._waiting.release()
+
+    async def get(self) -> _Job:
+        """The first job of the lane that has waited longest for its turn."""
+        await self._waiting.acquire()
+        lane, jobs = self._lanes.popitem(last=False)
+        job = jobs.popleft()
+        if jobs:
+            self._lanes[lane] = jobs
+        self._space.release()
+        return job
+
+
+class _Worker:
+    """A worker process and the stream to it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self.process, self._reader, self._writer = process, reader, writer
+
+    @classmethod
+    async def start(cls, settings: tuple[str, Limits, str]) -> "_Worker":
+        """Raises ``SetupError`` if its sandbox cannot be made, ``ConnectionError`` if it dies."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "cobalt.sandbox.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=_environment(),
+                start_new_session=True,
+            )
+        reader, writer = await asyncio.open_connection(sock=ours)
+        worker = cls(process, reader, writer)
+        try:
+            complaint = await worker.ask(settings)
+        except BaseException:
+            worker.kill()
+            raise
+        if complaint is not None:
+            worker.kill()
+            raise SetupError(f"no sandbox: {complaint}")
+        return worker
+
+    async def ask(self, message: Any) -> Any:
+        """Send a message and wait for the answer; ``ConnectionError`` if the worker dies."""
+        self._writer.write(frame(message))
+        try:
+            await self._writer.drain()
+            (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+            return pickle.loads(await self._reader.readexactly(length))
+        except asyncio.IncompleteReadError:
+            raise ConnectionError("the worker died") from None
+
+    def kill(self) -> None:
+        """End the worker with its sandbox."""
+        self._writer.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def _environment() -> dict[str, str]:
+    package_root = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+class Executor:
+    """Runs untrusted programs. Use as ``async with Executor() as executor``.
+
+    ``workers``: sandboxes in parallel (default: one per core); ``checker``: ``exact`` or ``lcb``; ``mode``: ``auto``,
+    ``A`` or ``B``; ``max_queue``: programs that may wait before callers do; the rest are fields of ``Limits``.
+    Entering raises ``SetupError`` where no sandbox holds.
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        *,
+        checker: str = "exact",
+        mode: str = "auto",
+        max_queue: int = 4096,
+        **limits: Any,
+    ):
+        if checker not in CHECKERS:
+            raise ValueError(f"checker must be one of {', '.join(CHECKERS)}, not {checker!r}")
+        self.workers = workers or default_workers()
+        self.checker = checker
+        self.mode = mode
+        self.limits = Limits(**limits)
+        self._max_queue = max_queue
+        self._running: set[_Worker] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "Executor":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Choose the mode by the self-test and start the workers."""
+        self.mode = await asyncio.to_thread(choose_mode, self.mode)
+        self._queue = FairQueue(self._max_queue)
+        first = await asyncio.gather(*(self._start_worker() for _ in range(self.workers)))
+        self._tasks = [asyncio.create_task(self._work(worker)) for worker in first]
+
+    async def close(self) -> None:
+        """Stop the workers. Programs that still run or wait are cancelled."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for worker in list(self._running):
+            self._discard(worker)
+
+    def check_health(self) -> None:
+        """Raises ``InfraError`` unless every worker is alive or being replaced, and at least one is alive."""
+        if not self._running or any(task.done() for task in self._tasks):
+            raise InfraError("the executor has no living worker")
+
+    @property
+    def queue_depth(self) -> int:
+        """Programs that wait for a worker."""
+        return len(self._queue)
+
+    async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
+        """Run one program on its tests. ``code`` None: no program. Raises ``ValueError`` for malformed tests."""
+        return await self._submit(object(), code, TestCases.parse(tests))
+
+    async def run_many(self, programs: Sequence[tuple[str | None, Tests]]) -> list[ExecutionResult]:
+        """Results in the order of ``programs``. Other callers' programs take turns with these."""
+        parsed = [(code, TestCases.parse(tests)) for code, tests in programs]
+        lane = object()
+        return await asyncio.gather(*(self._submit(lane, code, tests) for code, tests in parsed))
+
+    async def _submit(self, lane: object, code: str | None, tests: TestCases) -> ExecutionResult:
+        if code is None:
+            return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM, NO_PROGRAM)
+        job = _Job(code, tests, asyncio.get_running_loop().create_future())
+        await self._queue.put(lane, job)
+        return await job.done
+
+    async def _start_worker(self) -> _Worker:
+        worker = await _Worker.start((self.mode, self.limits, self.checker))
+        self._running.add(worker)
+        return worker
+
+    def _discard(self, worker: _Worker) -> None:
+        self._running.discard(worker)
+        worker.kill()
+
+    async def _work(self, worker: _Worker) -> None:
+        """Feed one worker, replacing it whenever it dies."""
+        while True:
+            job = await self._queue.get()
+            for attempt in range(1, MAX_ATTEMPTS + 1):
+                try:
+                    result = await worker.ask((job.code, job.tests))
+                    break
+                except ConnectionError:
+                    self._discard(worker)
+                    result = ExecutionResult.infra(len(job.tests), f"the sandbox was lost {attempt} times")
+                    worker = await self._replacement()
+            if not job.done.done():
+                job.done.set_result(result)
+
+    async def _replacement(self) -> _Worker:
+        while True:
+            try:
+                return await self._start_worker()
+            except (SetupError, ConnectionError, OSError) as error:
+                print(f"cobalt.sandbox: a worker could not be replaced: {error}", file=sys.stderr)
+                await asyncio.sleep(RETRY_DELAY_S)

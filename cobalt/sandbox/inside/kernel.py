@@ -1,0 +1,88 @@
+"""System calls that the standard library has no name for, through ctypes; numbers for x86-64 and aarch64."""
+
+import ctypes
+import os
+
+X86_64, AARCH64 = "x86_64", "aarch64"
+MACHINE = os.uname().machine
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_NO_NEW_PRIVS = 38
+_SIGKILL = 9
+_CAPABILITY_VERSION_3 = 0x20080522
+
+_NUMBERS = {
+    X86_64: {"pivot_root": 155, "capset": 126},
+    AARCH64: {"pivot_root": 41, "capset": 91},
+}
+_COMMON_NUMBERS = {
+    "open_tree": 428,
+    "move_mount": 429,
+    "mount_setattr": 442,
+    "landlock_create_ruleset": 444,
+    "landlock_add_rule": 445,
+    "landlock_restrict_self": 446,
+}
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def check(result, what):
+    """``result``, or ``OSError`` naming ``what`` if it is -1."""
+    if result == -1:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return result
+
+
+def call(name, *arguments):
+    """The system call ``name``. Integers are passed as C longs, bytes and buffers as pointers."""
+    number = _COMMON_NUMBERS.get(name) or _NUMBERS[MACHINE][name]
+    converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    return check(libc.syscall(ctypes.c_long(number), *converted), name)
+
+
+def prctl(option, *arguments):
+    values = [ctypes.c_ulong(value) for value in (*arguments, 0, 0, 0, 0)[:4]]
+    return check(libc.prctl(option, *values), f"prctl {option}")
+
+
+def unshare(flags):
+    check(libc.unshare(flags), "unshare")
+
+
+def mount(source, target, kind, flags, data=None):
+    check(libc.mount(source, target, kind, ctypes.c_ulong(flags), data), f"mount {os.fsdecode(target)}")
+
+
+def unmount(target, flags):
+    check(libc.umount2(target, flags), f"umount {os.fsdecode(target)}")
+
+
+def die_with_parent():
+    """Have the kernel kill this process when its parent goes. Call it after the last change of user."""
+    prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+
+
+def no_new_privileges():
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def undumpable():
+    """No other process may trace this one or read its /proc entries."""
+    prctl(_PR_SET_DUMPABLE, 0)
+
+
+def drop_capabilities():
+    """Clear the effective, permitted and inheritable sets."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    call("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))

@@ -1,0 +1,235 @@
+"""One program inside its own process: compile it, then run each test in a fork that is sealed and thrown away.
+
+The channel to the driving worker is a SEQPACKET socket. The worker's packet per test carries the limits and the
+descriptors of input, output and error output; the answer is how the test ended. Expected outputs never come here, nor
+do other tests' inputs. Tests inherit neither the channel nor any other descriptor.
+"""
+
+import _io
+import _signal
+import _socket
+import array
+import atexit
+import marshal
+import os
+import resource
+import struct
+import sys
+import time
+
+import report
+
+READY = b"ready"
+TEST_PACKET = struct.Struct("dd")  # CPU limit, wall limit: seconds
+RESULT_PACKET = struct.Struct("iiddq")  # why killed, wait status, CPU s, wall s, peak resident KiB
+NOT_KILLED, KILLED_CPU, KILLED_WALL = 0, 1, 2
+EXIT_MEMORY = 137
+_EXIT_FLUSH_FAILED = 120
+_SHORTEST_WAIT_S = 0.005
+_COMPILE_CPU_S = 10
+_CPU_CLOCK_OF_PROCESS = 2
+_SOURCE_NAME = report.SOURCE_NAME
+
+IMPORTED_ONCE = frozenset(
+    ["array", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "heapq", "io", "itertools", "json", "math", "numbers", "operator", "queue", "random", "re", "statistics", "string", "struct", "threading", "time", "types", "typing", "numpy"]
+)
+_CALL_PRELUDE = ["typing", "collections", "math", "heapq", "bisect", "itertools", "functools", "string", "re", "random", "operator", "builtins"]
+
+
+def hoist(source):
+    """Import the well-known modules that ``source`` imports, once for all of its tests."""
+    for line in source.splitlines():
+        words = line.replace(",", " ").split()
+        if len(words) < 2 or words[0] not in ("import", "from"):
+            continue
+        for word in words[1:2] if words[0] == "from" else words[1:]:
+            if word.partition(".")[0] in IMPORTED_ONCE:
+                _import_quietly(word)
+
+
+def _import_quietly(name):
+    try:
+        __import__(name)
+    except Exception:  # the program meets the same error itself
+        return
+
+
+def call_prelude():
+    """Names that function-call problems may use without importing them, as their graders allow; builtins win."""
+    names = {}
+    for name in _CALL_PRELUDE:
+        module = __import__(name)
+        names[name] = module
+        public = getattr(module, "__all__", None) or [key for key in vars(module) if not key.startswith("_")]
+        names.update((key, getattr(module, key)) for key in public)
+    return names
+
+
+class Program:
+    """A compiled program and what its tests share."""
+
+    def __init__(self, channel, config, seccomp_filter):
+        self.channel = channel
+        self.config = config
+        self.filter = seccomp_filter
+        self.source, self.fn_name = "", None
+        self.code = None
+        self.prelude = {}
+
+    def serve(self, source, fn_name):
+        """Compile, report ready or the compile error, then run tests until the worker closes the channel."""
+        self.source, self.fn_name = source, fn_name
+        resource.setrlimit(resource.RLIMIT_CPU, (_COMPILE_CPU_S, resource.RLIM_INFINITY))
+        try:
+            self.code = compile(source, _SOURCE_NAME, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+            self.channel.send(report.compile_error(error).encode("utf-8", "replace"))
+            return
+        hoist(source)
+        if fn_name is not None:
+            import json  # noqa: F401 - for the tests
+
+            self.prelude = call_prelude()
+        resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGCHLD])
+        self.channel.send(READY)
+        while self._serve_test():
+            pass
+
+    def _serve_test(self):
+        packet, ancillary, _, _ = self.channel.recvmsg(TEST_PACKET.size, _socket.CMSG_SPACE(3 * 4))
+        if not packet:
+            return False
+        cpu_limit_s, wall_limit_s = TEST_PACKET.unpack(packet)
+        descriptors = array.array("i")
+        descriptors.frombytes(ancillary[0][2])
+        started = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            self._become_test(descriptors, cpu_limit_s)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        killed, status, usage = _watch(pid, cpu_limit_s, started + wall_limit_s)
+        _kill_strays()
+        wall_s = time.monotonic() - started
+        cpu_s = usage.ru_utime + usage.ru_stime
+        self.channel.send(RESULT_PACKET.pack(killed, status, cpu_s, wall_s, usage.ru_maxrss))
+        return True
+
+    def _become_test(self, descriptors, cpu_limit_s):
+        """In the fork: take the descriptors, seal the process, run the program; never returns."""
+        code = 1
+        try:
+            for target, descriptor in enumerate(descriptors):
+                os.dup2(descriptor, target)
+            os.closerange(3, self.config["max_open_files"] + 3)
+            backstop = int(cpu_limit_s) + 2
+            resource.setrlimit(resource.RLIMIT_CPU, (backstop, backstop))
+            _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [_signal.SIGCHLD])
+            self.filter.install()
+            code = self._run()
+        finally:
+            os._exit(code)
+
+    def _run(self):
+        main = type(sys)("__main__")
+        sys.modules["__main__"] = main
+        sys.argv = [_SOURCE_NAME]
+        if self.fn_name is None:
+            code = _guarded(self.source, exec, self.code, vars(main))
+        else:
+            code = _guarded(self.source, _call, self, main)
+        return _finish(code, main)
+
+
+def _call(program, main):
+    """Call the function or ``Solution`` method with the JSON arguments on stdin; its result goes to stdout as JSON."""
+    import json
+
+    lines = sys.stdin.read().split("\n")
+    arguments = [json.loads(line) for line in lines if line.strip()]
+    answer = os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the program prints is not the answer
+    namespace = vars(main)
+    namespace.update(program.prelude, __name__="__main__")
+    exec(program.code, namespace)
+    if "Solution" in namespace and isinstance(namespace["Solution"], type):
+        function = getattr(namespace["Solution"](), program.fn_name)
+    elif program.fn_name in namespace:
+        function = namespace[program.fn_name]
+    else:
+        raise NameError(f"name {program.fn_name!r} is not defined")
+    text = json.dumps(function(*arguments)).encode()
+    while text:
+        text = text[os.write(answer, text) :]
+
+
+def _guarded(source, function, *arguments):
+    """Exit code of a call, as the interpreter would set it; the traceback goes to stderr."""
+    try:
+        function(*arguments)
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return (stop.code or 0) & 0xFF
+        report.write_error(f"{stop.code}\n")
+        return 1
+    except MemoryError:
+        report.write_error("MemoryError\n")
+        return EXIT_MEMORY
+    except BaseException as error:
+        report.write_error(report.traceback_text(error, source))
+        return 1
+    return 0
+
+
+def _finish(code, main):
+    """What the interpreter does at exit: wait for threads, run exit handlers, flush files."""
+    if "threading" in sys.modules:
+        _guarded("", sys.modules["threading"]._shutdown)
+    atexit._run_exitfuncs()
+    owners = [getattr(value, "__self__", value) for value in list(vars(main).values())]
+    files = [owner for owner in owners if isinstance(owner, _io._IOBase)]
+    for file in (*files, sys.stdout, sys.__stdout__):
+        try:
+            if file is not None and not file.closed:
+                file.flush()
+        except Exception:
+            code = code or _EXIT_FLUSH_FAILED
+    return code
+
+
+def _watch(pid, cpu_limit_s, deadline):
+    """Wait for the test, killing it at its CPU limit or at the deadline: ``(why killed, wait status, usage)``.
+
+    A single thread cannot use more CPU than wall time, so it is enough to look again after the CPU time left.
+    """
+    clock = (~pid << 3) | _CPU_CLOCK_OF_PROCESS
+    killed, cpu_s = NOT_KILLED, 0.0
+    while True:
+        wall_left = deadline - time.monotonic()
+        wait = max(min(cpu_limit_s - cpu_s, wall_left), _SHORTEST_WAIT_S)
+        _signal.sigtimedwait([_signal.SIGCHLD], wait)
+        done, status, usage = os.wait4(pid, os.WNOHANG)
+        if done:
+            return killed, status, usage
+        cpu_s = time.clock_gettime(clock)
+        if cpu_s >= cpu_limit_s or deadline <= time.monotonic():
+            killed = KILLED_CPU if cpu_s >= cpu_limit_s else KILLED_WALL
+            os.kill(pid, _signal.SIGKILL)
+            _, status, usage = os.wait4(pid, 0)
+            return killed, status, usage
+
+
+def _kill_strays():
+    """As init of the program's pid namespace: end whatever a test left behind (it cannot start any)."""
+    if os.getpid() == 1:
+        try:
+            os.kill(-1, _signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+
+def receive_program(payload):
+    """``(source, fn_name)`` from the descriptor the worker sent."""
+    with open(payload, "rb") as file:
+        return marshal.load(file)

@@ -1,0 +1,145 @@
+"""The system call filter of a test: an allow list, compiled to a BPF binary search.
+
+Everything that is not listed fails with EPERM, so system calls of future kernels are denied from the start. A short
+program matters: the kernel runs it for every number when it is installed, once per test.
+
+Beyond plain computing, files that exist and threads, a test may do nothing: no processes (``clone`` for threads only),
+no exec, no sockets but a connected pair (asyncio needs one), no signals to anybody, itself included, no shared memory,
+no change of any file or its metadata, no limits of other processes.
+"""
+
+import ctypes
+import struct
+
+from kernel import AARCH64, MACHINE, X86_64, check, libc
+
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+_EPERM, _ENOSYS, _ENOTTY = 1, 38, 25
+_RET_ALLOW, _RET_ERRNO, _RET_KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGUMENTS = 0, 4, 16
+_AUDIT_ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
+_CLONE_THREAD = 0x00010000
+_AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
+
+# name: (x86-64, aarch64); None where the architecture has no such call
+ALLOWED = {
+    "read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66), "pread64": (17, 67),
+    "pwrite64": (18, 68), "lseek": (8, 62), "close": (3, 57), "close_range": (436, 436), "dup": (32, 23),
+    "dup2": (33, None), "dup3": (292, 24), "fcntl": (72, 25), "fsync": (74, 82), "fdatasync": (75, 83),
+    "fadvise64": (221, 223), "open": (2, None), "openat": (257, 56), "stat": (4, None), "lstat": (6, None),
+    "fstat": (5, 80), "newfstatat": (262, 79), "statx": (332, 291), "access": (21, None), "faccessat": (269, 48),
+    "faccessat2": (439, 439), "readlink": (89, None), "readlinkat": (267, 78), "getcwd": (79, 17),
+    "getdents64": (217, 61), "umask": (95, 166),
+    "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "mremap": (25, 216), "madvise": (28, 233),
+    "brk": (12, 214), "membarrier": (324, 283),
+    "futex": (202, 98), "set_robust_list": (273, 99), "get_robust_list": (274, 100), "rseq": (334, 293),
+    "set_tid_address": (218, 96), "gettid": (186, 178), "getpid": (39, 172), "getppid": (110, 173),
+    "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177),
+    "getresuid": (118, 148), "getresgid": (120, 150), "getgroups": (115, 158), "getpgid": (121, 155),
+    "getpgrp": (111, None), "getsid": (124, 156),
+    "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136),
+    "rt_sigtimedwait": (128, 137), "rt_sigsuspend": (130, 133), "sigaltstack": (131, 132), "pause": (34, None),
+    "restart_syscall": (219, 128), "alarm": (37, None), "setitimer": (38, 103), "getitimer": (36, 102),
+    "nanosleep": (35, 101), "clock_nanosleep": (230, 115), "clock_gettime": (228, 113), "clock_getres": (229, 114),
+    "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153), "getrusage": (98, 165),
+    "sysinfo": (99, 179), "uname": (63, 160), "getrandom": (318, 278), "getcpu": (309, 168),
+    "sched_yield": (24, 124), "sched_getaffinity": (204, 123), "sched_getparam": (143, 121),
+    "sched_getscheduler": (145, 120), "getrlimit": (97, 163), "setrlimit": (160, 164),
+    "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
+    "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22),
+    "eventfd": (284, None), "eventfd2": (290, 19), "pipe": (22, None), "pipe2": (293, 59),
+    "sendto": (44, 206), "recvfrom": (45, 207), "shutdown": (48, 210), "getsockname": (51, 204),
+    "getpeername": (52, 205), "setsockopt": (54, 208), "getsockopt": (55, 209),
+    "wait4": (61, 260), "waitid": (247, 95), "exit": (60, 93), "exit_group": (231, 94),
+}  # fmt: skip
+# calls whose answer depends on an argument, or that fail with something other than EPERM
+SPECIAL = {
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "ioctl": (16, 29),
+    "prlimit64": (302, 261),
+    "socketpair": (53, 199),
+}
+
+
+def _return(value):
+    return [(_RETURN, 0, 0, value)]
+
+
+def _errno(code):
+    return _return(_RET_ERRNO | code)
+
+
+def _load_argument(index):
+    return [(_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index)]
+
+
+def _leaf(name):
+    """The instructions that answer one call, or one run of allowed calls (name None)."""
+    if name == "clone":
+        return [*_load_argument(0), (_JUMP_ANY_BIT, 1, 0, _CLONE_THREAD), *_errno(_EPERM), *_return(_RET_ALLOW)]
+    if name == "clone3":  # glibc falls back to clone, whose flags a filter can see
+        return _errno(_ENOSYS)
+    if name == "ioctl":  # Python asks whether files are terminals, and has another way to set close-on-exec
+        return _errno(_ENOTTY)
+    if name == "prlimit64":  # of oneself
+        return [*_load_argument(0), (_JUMP_EQ, 1, 0, 0), *_errno(_EPERM), *_return(_RET_ALLOW)]
+    if name == "socketpair":
+        return [
+            *_load_argument(0), (_JUMP_EQ, 1, 0, _AF_UNIX), *_errno(_EPERM),
+            *_load_argument(1), (_AND, 0, 0, _SOCK_TYPE_MASK), (_JUMP_EQ, 1, 0, _SOCK_STREAM), *_errno(_EPERM),
+            *_return(_RET_ALLOW),
+        ]  # fmt: skip
+    return _return(_RET_ALLOW)
+
+
+def _ranges(column):
+    """``[(first number, leaf)]`` in order; each entry holds until the next one begins."""
+    answers = {numbers[column]: _leaf(None) for numbers in ALLOWED.values() if numbers[column] is not None}
+    answers.update({numbers[column]: _leaf(name) for name, numbers in SPECIAL.items()})
+    denied = _errno(_EPERM)
+    ranges = [(0, answers.get(0, denied))]
+    for number in range(1, max(answers) + 2):
+        leaf = answers.get(number, denied)
+        if leaf != ranges[-1][1]:
+            ranges.append((number, leaf))
+    return ranges
+
+
+def _search(ranges):
+    if len(ranges) == 1:
+        return ranges[0][1]
+    middle = len(ranges) // 2
+    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    return [(_JUMP_GE, len(below), 0, ranges[middle][0]), *below, *above]
+
+
+def instructions(machine=MACHINE):
+    """The filter as ``[(code, jump if true, jump if false, value)]``."""
+    column = (X86_64, AARCH64).index(machine)
+    return [
+        (_LOAD, 0, 0, _OFFSET_ARCH),
+        (_JUMP_EQ, 1, 0, _AUDIT_ARCH[machine]),
+        *_return(_RET_KILL),
+        (_LOAD, 0, 0, _OFFSET_NUMBER),
+        *_search(_ranges(column)),
+    ]
+
+
+class Filter:
+    """The compiled filter; ``install`` puts it on this process for good. Needs no_new_privs."""
+
+    def __init__(self):
+        program = instructions()
+        self._code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
+        header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(self._code))
+        self._program = ctypes.create_string_buffer(header)
+        self._arguments = (
+            ctypes.c_int(_PR_SET_SECCOMP),
+            ctypes.c_ulong(_SECCOMP_MODE_FILTER),
+            ctypes.byref(self._program),
+        )
+
+    def install(self):
+        check(libc.prctl(*self._arguments), "seccomp")

@@ -1,0 +1,168 @@
+"""The process that every test of one worker descends from. Started by path: ``python -S zygote.py DESCRIPTOR``.
+
+It takes a configuration, moves behind the outer wall (mode A), and then forks one process per program. It stays lean:
+a fork's cost is the pages it maps.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import _signal
+import _socket
+import array
+import builtins
+import gc
+import marshal
+import resource
+import struct
+
+import kernel
+import landlock
+import namespaces
+import program
+import seccomp
+
+sys.path.pop(0)
+for _module in ("kernel", "landlock", "namespaces", "program", "report", "seccomp"):
+    del sys.modules[_module]  # names that a program may use for itself
+
+ENDED_PACKET = struct.Struct("i")
+_CONFIG_BYTES = 1 << 16
+_THREAD_STACK = 8 << 20
+
+
+class Quitter:
+    """``exit`` and ``quit``, which the site module would have brought."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return f"Use {self.name}() or Ctrl-D (i.e. EOF) to exit"
+
+    def __call__(self, code=None):
+        raise SystemExit(code)
+
+
+def _prepare_interpreter(config):
+    import _thread
+
+    for name in ("exit", "quit"):
+        setattr(builtins, name, Quitter(name))
+    sys.path.extend(config["package_dirs"])
+    _thread.stack_size(_THREAD_STACK)
+
+
+def _set_limits(config):
+    """Limits that a program's process and its tests share."""
+    for name, value in (
+        (resource.RLIMIT_AS, config["memory_bytes"]),
+        (resource.RLIMIT_FSIZE, config["output_bytes"]),
+        (resource.RLIMIT_NOFILE, config["max_open_files"]),
+        (resource.RLIMIT_NPROC, config["max_tasks"]),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+    ):
+        resource.setrlimit(name, (value, value))
+
+
+def _become_user(uid):
+    """Leave uid 0 for good. The worker asks for it whenever it is root."""
+    if uid is not None:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+
+
+def _run_program(control, channel_fd, payload_fd, config, ruleset, seccomp_filter):
+    """In the program's process: drop everything that it does not need, then serve tests."""
+    _become_user(config["run_as"])
+    kernel.die_with_parent()
+    control.close()
+    kernel.drop_capabilities()
+    kernel.no_new_privileges()
+    kernel.undumpable()
+    source, fn_name = program.receive_program(payload_fd)
+    if ruleset is not None:
+        landlock.restrict(ruleset)
+        os.close(ruleset)
+    _set_limits(config)
+    channel = _socket.socket(fileno=channel_fd)
+    program.Program(channel, config, seccomp_filter).serve(source, fn_name)
+
+
+def _fork_program(arguments, new_namespaces):
+    """Fork the program's process and wait for it: the signal that ended it, or 0."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            kernel.die_with_parent()
+            if new_namespaces:
+                kernel.unshare(namespaces.PER_PROGRAM)
+                code = _fork_program(arguments, False)
+            else:
+                _run_program(*arguments)
+                code = 0
+        finally:
+            os._exit(code)
+    for descriptor in arguments[1:3]:
+        os.close(descriptor)
+    _, status = os.waitpid(pid, 0)
+    if new_namespaces:
+        return os.WEXITSTATUS(status) if os.WIFEXITED(status) else os.WTERMSIG(status)
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def _serve(control, config):
+    ruleset = None
+    if landlock.abi() > 0:
+        ruleset = landlock.ruleset(config["readable"], config["listable"], config["devices"])
+    seccomp_filter = seccomp.Filter()
+    gc.collect()
+    gc.freeze()
+    control.send(b"ready")
+    while True:
+        packet, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(2 * 4))
+        if not packet:
+            return
+        descriptors = array.array("i")
+        descriptors.frombytes(ancillary[0][2])
+        arguments = (control, *descriptors, config, ruleset, seccomp_filter)
+        control.send(ENDED_PACKET.pack(_fork_program(arguments, config["namespaces"])))
+
+
+def _enter_namespaces(control, config):
+    """Behind the outer wall, in a child that is init of its pid namespace; the parent only waits for it."""
+    namespaces.enter()
+    control.send(b"unshared")
+    control.recv(1)
+    namespaces.build_root(config["readable"], config["devices"], config["links"])
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        os._exit(0)
+    kernel.die_with_parent()
+
+
+def main():
+    kernel.die_with_parent()
+    control = _socket.socket(fileno=int(sys.argv[1]))
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    try:
+        config = marshal.loads(control.recv(_CONFIG_BYTES))
+        _prepare_interpreter(config)
+        if config["namespaces"]:
+            _enter_namespaces(control, config)
+    except OSError as error:
+        control.send(b"failed: " + str(error).encode())
+        return
+    try:
+        _serve(control, config)
+    except ConnectionError:  # the worker is gone
+        return
+
+
+main()

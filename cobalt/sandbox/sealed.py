@@ -1,0 +1,220 @@
+"""The outside handle on one zygote: start it, have it open a program, run tests in it.
+
+Everything here blocks; one process drives one zygote. A lost zygote or a protocol that stalls raises ``InfraError``.
+"""
+
+import array
+import marshal
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, fcntl
+
+from cobalt.errors import InfraError, SetupError
+from cobalt.sandbox import confinement
+from cobalt.sandbox.limits import Limits
+
+TEST_PACKET = struct.Struct("dd")
+RESULT_PACKET = struct.Struct("iiddq")
+ENDED_PACKET = struct.Struct("i")
+NOT_KILLED, KILLED_CPU, KILLED_WALL = 0, 1, 2
+
+START_TIMEOUT_S = 60.0
+GRACE_S = 30.0
+"""How much longer than its wall limit a test may take to answer before its sandbox counts as lost."""
+
+_PACKET_BYTES = 1 << 16
+_SIGKILL = 9
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How one test ended. ``signal``: what killed it, else 0; ``exit_code``: else its status."""
+
+    killed: int
+    signal: int
+    exit_code: int
+    cpu_s: float
+    wall_s: float
+    peak_kib: int
+    output: bytes
+    stderr: bytes
+    output_full: bool
+
+
+class CompileFailure(Exception):
+    """The program does not compile; the text is for its author."""
+
+
+def _memory_file(name: str, data: bytes = b"", read_only: bool = False) -> int:
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    if data:
+        os.lseek(fd, 0, os.SEEK_SET)
+    if read_only:
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+    return fd
+
+
+def _send_descriptors(channel: socket.socket, data: bytes, descriptors: list[int]) -> None:
+    channel.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
+
+
+class Zygote:
+    """One sandbox. ``mode`` as in ``confinement``."""
+
+    def __init__(self, mode: str, limits: Limits):
+        self.limits = limits
+        self._control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.settimeout(START_TIMEOUT_S)
+        self._ends_pending = 0
+        with inner:
+            self._process = subprocess.Popen(
+                confinement.zygote_command(inner.fileno()),
+                pass_fds=[inner.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                env=confinement.ENVIRONMENT,
+            )
+        try:
+            self._start(mode)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, mode: str) -> None:
+        try:
+            self._control.send(marshal.dumps(confinement.zygote_config(mode, self.limits)))
+            answer = self._control.recv(_PACKET_BYTES)
+            if answer == b"unshared":
+                self._map_users()
+                self._control.send(b"1")
+                answer = self._control.recv(_PACKET_BYTES)
+        except OSError as error:
+            raise SetupError(f"the sandbox did not start: {error}") from None
+        if answer != b"ready":
+            raise SetupError(answer.decode(errors="replace").removeprefix("failed: ") or "its process died at start")
+
+    def _map_users(self) -> None:
+        """Root maps itself (to build the root) and nobody (to run programs); anyone else only themselves."""
+        user, group = os.getuid(), os.getgid()
+        base = f"/proc/{self._process.pid}"
+        if user == 0:
+            both = f"0 0 1\n{confinement.NOBODY} {confinement.NOBODY} 1\n"
+            maps = {"uid_map": both, "gid_map": both}
+        else:
+            maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1\n", "gid_map": f"{group} {group} 1\n"}
+        for name, text in maps.items():
+            with open(f"{base}/{name}", "w") as file:
+                file.write(text)
+
+    @property
+    def pid(self) -> int:
+        """Of the outermost process of this sandbox."""
+        return self._process.pid
+
+    @contextmanager
+    def program(self, source: str, fn_name: str | None) -> Iterator["OpenProgram"]:
+        """Compile ``source``; raises ``CompileFailure``. Tests run inside the ``with`` block."""
+        self._finish_previous()
+        channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        payload = _memory_file("program", marshal.dumps((source, fn_name)))
+        with channel:
+            with inner:
+                try:
+                    _send_descriptors(self._control, b"p", [inner.fileno(), payload])
+                except OSError as error:
+                    raise InfraError(f"sandbox lost: {error}") from None
+                finally:
+                    os.close(payload)
+            self._ends_pending += 1
+            self._await_compilation(channel)
+            yield OpenProgram(channel, self.limits)
+
+    def _await_compilation(self, channel: socket.socket) -> None:
+        channel.settimeout(self.limits.wall_limit_s + GRACE_S)
+        answer = _receive(channel)
+        if answer == b"ready":
+            return
+        if answer:
+            raise CompileFailure(answer.decode(errors="replace"))
+        ended_by = self._finish_previous()
+        if ended_by in (0, _SIGKILL):
+            raise InfraError("the program's process was killed before it could start")
+        raise CompileFailure("the program is too deep or too large to compile")
+
+    def _finish_previous(self) -> int:
+        """Wait until the last program's processes are gone; the signal that ended it, or 0."""
+        ended_by = 0
+        while self._ends_pending:
+            packet = _receive(self._control)
+            if not packet:
+                raise InfraError("the sandbox died")
+            (ended_by,) = ENDED_PACKET.unpack(packet)
+            self._ends_pending -= 1
+        return ended_by
+
+    def close(self) -> None:
+        """Kill the sandbox with everything in it."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def _receive(channel: socket.socket) -> bytes:
+    try:
+        return channel.recv(_PACKET_BYTES)
+    except TimeoutError:
+        raise InfraError("the sandbox did not answer in time") from None
+    except OSError as error:
+        raise InfraError(f"the sandbox died: {error}") from None
+
+
+class OpenProgram:
+    """A compiled program whose tests can be run."""
+
+    def __init__(self, channel: socket.socket, limits: Limits):
+        self._channel = channel
+        self._output_bytes = limits.output_limit_mb << 20
+
+    def run_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> Ending:
+        """Run one test on ``input_bytes``; raises ``InfraError`` if the sandbox is lost."""
+        descriptors = [_memory_file("input", input_bytes, read_only=True), _memory_file("out"), _memory_file("err")]
+        try:
+            self._channel.settimeout(wall_limit_s + GRACE_S)
+            try:
+                _send_descriptors(self._channel, TEST_PACKET.pack(cpu_limit_s, wall_limit_s), descriptors)
+            except OSError as error:
+                raise InfraError(f"the program's process is gone: {error}") from None
+            packet = _receive(self._channel)
+            if not packet:
+                raise InfraError("the program's process died during a test")
+            return self._ending(packet, *descriptors[1:])
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _ending(self, packet: bytes, output_fd: int, stderr_fd: int) -> Ending:
+        killed, status, cpu_s, wall_s, peak_kib = RESULT_PACKET.unpack(packet)
+        signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        if signal == _SIGKILL and killed == NOT_KILLED and cpu_s < 1:
+            raise InfraError("a test was killed from outside")
+        output_size, stderr_size = os.fstat(output_fd).st_size, os.fstat(stderr_fd).st_size
+        return Ending(
+            killed=killed,
+            signal=signal,
+            exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
+            cpu_s=cpu_s,
+            wall_s=wall_s,
+            peak_kib=peak_kib,
+            output=os.pread(output_fd, output_size, 0),
+            stderr=os.pread(stderr_fd, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
+            output_full=max(output_size, stderr_size) >= self._output_bytes,
+        )

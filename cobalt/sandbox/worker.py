@@ -1,0 +1,39 @@
+"""A worker: the trusted process between the executor and one sandbox. ``python -m cobalt.sandbox.worker DESCRIPTOR``.
+
+First it gets the settings, answered by None or by
+what is missing; then one program at a time, answered by its ``ExecutionResult``. A sandbox that is lost takes its
+worker with it: the executor starts another one and tries the program again.
+"""
+
+import socket
+import sys
+
+from cobalt.errors import InfraError, SetupError
+from cobalt.sandbox.sealed import Zygote
+from cobalt.sandbox.suite import run_suite
+from cobalt.sandbox.wire import frame, read_message
+
+
+def main(descriptor: int) -> None:
+    """Serve until the executor closes its end."""
+    with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as stream:
+        mode, limits, checker = read_message(stream)
+        try:
+            zygote = Zygote(mode, limits)
+        except SetupError as error:
+            connection.sendall(frame(str(error)))
+            return
+        connection.sendall(frame(None))
+        try:
+            while True:
+                code, tests = read_message(stream)
+                connection.sendall(frame(run_suite(zygote, code, tests, checker)))
+        except (EOFError, InfraError, ConnectionError) as error:
+            if isinstance(error, InfraError):
+                print(f"cobalt.sandbox.worker: {error}", file=sys.stderr)
+        finally:
+            zygote.close()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Ray Serve apps and their clients."""

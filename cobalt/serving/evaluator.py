@@ -1,0 +1,160 @@
+"""The Ray Serve app ``evaluator``: executors in replicas, reachable by handle and by HTTP.
+
+By handle: ``run(code, tests)`` and ``run_many([(code, tests)])`` give ``ExecutionResult``s. By HTTP: POST
+``{"code", "test_cases"}`` (object or JSON string) gives a result's record, ``{"programs": [...]}`` gives
+``{"results": [...]}``; a bad payload gets 422 with what is wrong. GET tells the mode, the limits and the queue.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+from ray import serve
+from ray.serve.metrics import Counter, Gauge
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from cobalt.records import ExecutionResult, TestCases
+from cobalt.sandbox.executor import Executor, Tests, default_workers
+from cobalt.sandbox.limits import Limits
+
+CALLS_PER_WORKER = 16
+"""Calls that a replica takes in at once, per worker; more wait in their senders' queues."""
+
+HEALTH_CHECK_PERIOD_S = 10
+HEALTH_CHECK_TIMEOUT_S = 60
+UNPROCESSABLE = 422
+
+
+class EvaluatorArgs(BaseModel):
+    """Arguments of the app; the limits as in ``cobalt.sandbox.Limits``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    replicas: int = 1
+    """Replicas; each is one executor."""
+    workers: int | None = None
+    """Sandboxes per replica; default: the cores of the machine that starts the app."""
+    num_cpus: float | None = None
+    """CPUs that a replica reserves in Ray; default: its workers. 0 shares a small machine with other Ray work."""
+    checker: Literal["exact", "lcb"] = "exact"
+    mode: Literal["auto", "A", "B"] = "auto"
+    cpu_limit_s: float = Limits.cpu_limit_s
+    suite_cpu_limit_s: float = Limits.suite_cpu_limit_s
+    wall_limit_s: float = Limits.wall_limit_s
+    suite_wall_limit_s: float = Limits.suite_wall_limit_s
+    memory_limit_mb: int = Limits.memory_limit_mb
+    output_limit_mb: int = Limits.output_limit_mb
+    max_threads: int = Limits.max_threads
+    max_open_files: int = Limits.max_open_files
+
+    def limits(self) -> dict[str, Any]:
+        """The fields of ``Limits``."""
+        return self.model_dump(include={field.name for field in fields(Limits)})
+
+
+def parse_payload(body: bytes) -> tuple[list[tuple[str | None, TestCases]], bool]:
+    """``(programs, whether a list was asked for)``; raises ``ValueError`` saying what is wrong."""
+    payload = json.loads(body)
+    if not isinstance(payload, Mapping):
+        raise ValueError("the body must be an object")
+    if "programs" not in payload:
+        return [_parse_program(payload)], False
+    if not isinstance(payload["programs"], list):
+        raise ValueError("'programs' must be a list")
+    return [_parse_program(program) for program in payload["programs"]], True
+
+
+def _parse_program(program: Any) -> tuple[str | None, TestCases]:
+    if not isinstance(program, Mapping) or not {"code", "test_cases"} <= program.keys():
+        raise ValueError("a program is an object with 'code' and 'test_cases'")
+    code = program["code"]
+    if code is not None and not isinstance(code, str):
+        raise ValueError("'code' must be a text, or null for no program")
+    return code, TestCases.parse(program["test_cases"])
+
+
+class _Meters:
+    """Prometheus metrics, through Ray's own exporter."""
+
+    def __init__(self) -> None:
+        self.queue = Gauge("cobalt_evaluator_queue_depth", description="Programs that wait for a sandbox.")
+        self.tests = Counter("cobalt_evaluator_tests", description="Tests judged.", tag_keys=("verdict",))
+        self.programs = Counter("cobalt_evaluator_programs", description="Programs judged.")
+        self.infra_errors = Counter("cobalt_evaluator_infra_errors", description="Programs that could not be judged.")
+
+    def count(self, result: ExecutionResult) -> None:
+        self.programs.inc()
+        if result.infra_error is not None:
+            self.infra_errors.inc()
+        for verdict in set(result.verdicts):
+            self.tests.inc(result.verdicts.count(verdict), tags={"verdict": verdict.value})
+
+
+class Evaluator:
+    """One replica: an executor and its metrics."""
+
+    async def __init__(self, workers: int, checker: str, mode: str, limits: dict[str, Any]):
+        self._executor = Executor(workers, checker=checker, mode=mode, **limits)
+        self._meters = _Meters()
+        await self._executor.start()
+
+    async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
+        """One program."""
+        return (await self.run_many([(code, tests)]))[0]
+
+    async def run_many(self, programs: Sequence[tuple[str | None, Tests]]) -> list[ExecutionResult]:
+        """Several programs; they take turns with other callers' programs."""
+        running = asyncio.ensure_future(self._executor.run_many(programs))
+        await asyncio.sleep(0)
+        self._meters.queue.set(self._executor.queue_depth)
+        results = await running
+        self._meters.queue.set(self._executor.queue_depth)
+        for result in results:
+            self._meters.count(result)
+        return results
+
+    async def __call__(self, request: Request) -> JSONResponse:
+        """HTTP."""
+        if request.method == "GET":
+            return JSONResponse(self._status())
+        try:
+            programs, many = parse_payload(await request.body())
+        except ValueError as error:
+            return JSONResponse({"detail": str(error)}, status_code=UNPROCESSABLE)
+        records = [result.to_record() for result in await self.run_many(programs)]
+        return JSONResponse({"results": records} if many else records[0])
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "mode": self._executor.mode,
+            "workers": self._executor.workers,
+            "checker": self._executor.checker,
+            "queue_depth": self._executor.queue_depth,
+            "limits": asdict(self._executor.limits),
+        }
+
+    async def check_health(self) -> None:
+        """Called by Serve; an exception has the replica replaced."""
+        self._executor.check_health()
+
+    async def __del__(self) -> None:
+        await self._executor.close()
+
+
+def build_app(args: EvaluatorArgs) -> serve.Application:
+    """The app, from ``serve run remote_reward_server:app replicas=2 workers=16 cpu_limit_s=4``."""
+    workers = args.workers or default_workers()
+    deployment = serve.deployment(
+        Evaluator,
+        name="Evaluator",
+        num_replicas=args.replicas,
+        max_ongoing_requests=CALLS_PER_WORKER * workers,
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+        ray_actor_options={"num_cpus": workers if args.num_cpus is None else args.num_cpus},
+    )
+    return deployment.bind(workers, args.checker, args.mode, args.limits())
