@@ -155,6 +155,7 @@ def build_app(args: EvaluatorArgs) -> serve.Application:
         max_ongoing_requests=CALLS_PER_WORKER * workers,
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
         health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+        logging_config={"enable_access_log": False},
         ray_actor_options={"num_cpus": workers if args.num_cpus is None else args.num_cpus},
     )
     return deployment.bind(workers, args.checker, args.mode, args.limits())

@@ -5,6 +5,7 @@ other. Infrastructure faults are retried here; what remains is an ``ExecutionRes
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, Protocol
@@ -62,7 +63,7 @@ def _app_handle() -> Any:
 
     try:
         if not ray.is_initialized():
-            ray.init(address="auto", log_to_driver=False, logging_level="error")
+            ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
         return serve.get_app_handle(APP_NAME)
     except (ConnectionError, RayServeException, RuntimeError) as error:
         reason = str(error).splitlines()[0]

@@ -6,7 +6,7 @@ do other tests' inputs. Tests inherit neither the channel nor any other descript
 """
 
 import _io
-import _signal
+import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
 import array
 import atexit
@@ -31,9 +31,52 @@ _CPU_CLOCK_OF_PROCESS = 2
 _SOURCE_NAME = report.SOURCE_NAME
 
 IMPORTED_ONCE = frozenset(
-    ["array", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "heapq", "io", "itertools", "json", "math", "numbers", "operator", "queue", "random", "re", "statistics", "string", "struct", "threading", "time", "types", "typing", "numpy"]
+    [
+        "array",
+        "bisect",
+        "cmath",
+        "collections",
+        "copy",
+        "dataclasses",
+        "datetime",
+        "decimal",
+        "enum",
+        "fractions",
+        "functools",
+        "heapq",
+        "io",
+        "itertools",
+        "json",
+        "math",
+        "numbers",
+        "operator",
+        "queue",
+        "random",
+        "re",
+        "statistics",
+        "string",
+        "struct",
+        "threading",
+        "time",
+        "types",
+        "typing",
+        "numpy",
+    ]
 )
-_CALL_PRELUDE = ["typing", "collections", "math", "heapq", "bisect", "itertools", "functools", "string", "re", "random", "operator", "builtins"]
+_CALL_PRELUDE = [
+    "typing",
+    "collections",
+    "math",
+    "heapq",
+    "bisect",
+    "itertools",
+    "functools",
+    "string",
+    "re",
+    "random",
+    "operator",
+    "builtins",
+]
 
 
 def hoist(source):

@@ -9,7 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import _signal
+import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
 import array
 import builtins

@@ -1,0 +1,102 @@
+"""The Ray Serve app ``vllm_actor``: vLLM engines in replicas, reachable by handle and by HTTP.
+
+By handle: ``describe()`` and ``generate(messages, sampling, seed)``, both giving mappings. By HTTP: POST
+``{"messages", "temperature", "top_p", "max_tokens", "seed"}`` gives ``{"text", "prompt_tokens", "completion_tokens",
+"finish_reason"}``, a bad body 422; GET describes the app. A request whose caller goes away is aborted in the engine.
+"""
+
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from ray import serve
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from cobalt.serving.vllm_engine import ChatRequest, VllmEngine
+
+MAX_ONGOING_REQUESTS = 8192
+"""Of a replica; its engine queues what it cannot run. Clients bound what they send by ``describe()``."""
+
+HEALTH_CHECK_PERIOD_S = 10
+HEALTH_CHECK_TIMEOUT_S = 60
+UNPROCESSABLE = 422
+
+
+class VllmArgs(BaseModel):
+    """Arguments of the app. Any other ``name=value`` is an option of vLLM's ``AsyncEngineArgs``."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    """Directory or hub name."""
+    num_replicas: int = 1
+    """Engines; each serves requests of its own."""
+    tensor_parallel_size: int = 1
+    """GPUs of one engine."""
+    num_gpus: float | None = None
+    """GPUs that a replica reserves in Ray; default: ``tensor_parallel_size``."""
+    chat_template_kwargs: str = "{}"
+    """JSON, given to the chat template: ``{"enable_thinking": false}`` turns Qwen3's thinking off."""
+
+    def engine_options(self) -> dict[str, Any]:
+        """What ``AsyncEngineArgs`` gets; values that read as JSON (numbers, true, objects) are read."""
+        extra = {name: _json_or_text(value) for name, value in (self.model_extra or {}).items()}
+        return {"model": self.model, "tensor_parallel_size": self.tensor_parallel_size, **extra}
+
+
+def _json_or_text(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value
+
+
+class VllmActor:
+    """One replica: an engine."""
+
+    async def __init__(self, options: dict[str, Any], chat_template_kwargs: dict[str, Any], num_replicas: int):
+        self._engine = VllmEngine(options, chat_template_kwargs)
+        self._num_replicas = num_replicas
+
+    async def describe(self) -> dict[str, Any]:
+        """``model_id``, ``max_in_flight`` of the whole app, vLLM's version, context length in tokens."""
+        own = self._engine.describe()
+        return {**own, "max_in_flight": own["max_num_seqs"] * self._num_replicas, "num_replicas": self._num_replicas}
+
+    async def generate(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer one chat request (fields of ``ChatRequest``)."""
+        return await self._engine.generate(ChatRequest(**request))
+
+    async def __call__(self, request: Request) -> JSONResponse:
+        """HTTP."""
+        if request.method == "GET":
+            return JSONResponse(await self.describe())
+        try:
+            chat = ChatRequest.model_validate_json(await request.body())
+        except ValidationError as error:
+            return JSONResponse({"detail": str(error)}, status_code=UNPROCESSABLE)
+        return JSONResponse(await self._engine.generate(chat))
+
+    async def check_health(self) -> None:
+        """Called by Serve; an exception has the replica replaced."""
+        self._engine.check_health()
+
+    def __del__(self) -> None:
+        self._engine.close()
+
+
+def build_app(args: VllmArgs) -> serve.Application:
+    """The app, from ``serve run vllm_engine_actor:app model=Qwen/Qwen3-8B num_replicas=2 max_model_len=16384``."""
+    deployment = serve.deployment(
+        VllmActor,
+        name="VllmActor",
+        num_replicas=args.num_replicas,
+        max_ongoing_requests=MAX_ONGOING_REQUESTS,
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+        ray_actor_options={"num_gpus": args.tensor_parallel_size if args.num_gpus is None else args.num_gpus},
+    )
+    return deployment.bind(args.engine_options(), json.loads(args.chat_template_kwargs), args.num_replicas)

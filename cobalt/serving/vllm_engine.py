@@ -1,0 +1,114 @@
+"""vLLM's asynchronous engine behind one call: a chat request in, a completion out.
+
+Written for vLLM 0.23 (run) and 0.8.5 (signatures checked against its wheel, not run); both have the V1 ``AsyncLLM``.
+"""
+
+import asyncio
+import json
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cobalt.model_identity import model_identity
+
+FINISH_CONTEXT = "context_length"
+"""Finish reason of a prompt that leaves no room for an answer."""
+
+
+class ChatRequest(BaseModel):
+    """One request."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    messages: list[dict[str, str]]
+    temperature: float = Field(0.6, ge=0)
+    top_p: float = Field(0.95, gt=0, le=1)
+    max_tokens: int = Field(8192, ge=1)
+    seed: int | None = None
+
+
+class VllmEngine:
+    """Loads the model on construction (seconds to minutes). ``options`` are those of ``AsyncEngineArgs``."""
+
+    def __init__(self, options: dict[str, Any], chat_template_kwargs: dict[str, Any]):
+        from transformers import AutoTokenizer
+        from vllm import AsyncEngineArgs
+        from vllm.usage.usage_lib import UsageContext
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        context = UsageContext.OPENAI_API_SERVER
+        config = AsyncEngineArgs(**options).create_engine_config(context)
+        self._engine = AsyncLLM.from_vllm_config(config, usage_context=context)
+        self._max_num_seqs: int = config.scheduler_config.max_num_seqs
+        self._max_model_len: int = config.model_config.max_model_len
+        self._model_id = model_identity(options["model"], options.get("revision"))
+        self._template = chat_template_kwargs
+        self._tokenizer = AutoTokenizer.from_pretrained(
+            options.get("tokenizer", options["model"]), trust_remote_code=options.get("trust_remote_code", False)
+        )
+        self._encoder = ThreadPoolExecutor(1, "chat-template")  # one thread: tokenizers are not reentrant
+
+    def describe(self) -> dict[str, Any]:
+        """The model's identity (with the template settings, if any) and the engine's limits."""
+        import vllm
+
+        settings = f" {json.dumps(self._template, sort_keys=True)}" if self._template else ""
+        return {
+            "model_id": f"{self._model_id}{settings}",
+            "max_num_seqs": self._max_num_seqs,
+            "max_model_len": self._max_model_len,
+            "vllm_version": vllm.__version__,
+        }
+
+    async def generate(self, request: ChatRequest) -> dict[str, Any]:
+        """Fields of a completion. Cancelling the call aborts the request inside the engine."""
+        prompt = await asyncio.get_running_loop().run_in_executor(self._encoder, self._encode, request.messages)
+        room = self._max_model_len - len(prompt)
+        if room < 1:
+            return _completion("", len(prompt), 0, FINISH_CONTEXT)
+        output = None
+        async for output in self._engine.generate(
+            {"prompt_token_ids": prompt}, self._sampling(request, room), uuid.uuid4().hex
+        ):
+            pass
+        assert output is not None
+        answer = output.outputs[0]
+        return _completion(answer.text, len(prompt), len(answer.token_ids), answer.finish_reason or "abort")
+
+    def _encode(self, messages: list[dict[str, str]]) -> list[int]:
+        return self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False, **self._template
+        )
+
+    def _sampling(self, request: ChatRequest, room: int) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            temperature=request.temperature,
+            top_p=request.top_p,
+            max_tokens=min(request.max_tokens, room),
+            seed=request.seed,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def check_health(self) -> None:
+        """Raises once the engine's own process has died."""
+        if self._engine.errored:
+            raise self._engine.dead_error
+
+    def close(self) -> None:
+        """Stop the engine's processes."""
+        self._engine.shutdown()
+        self._encoder.shutdown(wait=False, cancel_futures=True)
+
+
+def _completion(text: str, prompt_tokens: int, completion_tokens: int, finish_reason: str) -> dict[str, Any]:
+    return {
+        "text": text,
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "finish_reason": finish_reason,
+    }
