@@ -1,0 +1,181 @@
+"""``verl_preproc_{single,multi}_turn.py``: JSONL to the parquet files that veRL 0.5.0's ``RLHFDataset`` reads.
+
+One row per prompt, in file order, written in row groups of bounded size. Validation prompts must be unique because veRL
+groups validation samples by prompt text: repeated ones are dropped from ``test.parquet`` and counted.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cobalt.cli import print_summary
+from cobalt.errors import InputError
+from cobalt.preparation.cards import CardInfo, publish, refuse_livecodebench
+from cobalt.preparation.job import InvalidLines, finish, open_manifest
+from cobalt.prompts import first_messages
+from cobalt.records import TestCases, count_lines, read_jsonl
+from cobalt.records.jsonl import Record
+
+DATA_SOURCE = "code_taco_verified"
+ABILITY = "code"
+ROW_GROUP_BYTES = 32 << 20
+
+VerlRow = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Write `train.parquet` and `test.parquet` for veRL."""
+
+    local_dir: str
+    """Directory of the two parquet files."""
+    train_data_file: str
+    """Training records (JSONL)."""
+    val_data_file: str
+    """Validation records (JSONL)."""
+    skip_invalid: bool = False
+    """Count and skip invalid input lines instead of stopping at the first."""
+    push_to_hub: str | None = None
+    """Also upload the files and their card to this dataset repository."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one kind of record becomes a row: its fields and its conversion."""
+
+    command: str
+    fields: Sequence[str]
+    unique: str | None
+    convert: Callable[[Record], tuple[list[dict[str, str]], dict[str, Any]]]
+    """Record to (prompt messages, own part of ``extra_info``)."""
+
+
+def _single_turn(row: Record) -> tuple[list[dict[str, str]], dict[str, Any]]:
+    return first_messages(row["instruction"]), {"instruction": row["instruction"], "prev_best_pass_rate": 0.0}
+
+
+def _multi_turn(row: Record) -> tuple[list[dict[str, str]], dict[str, Any]]:
+    conversation = row["conversation"]
+    return conversation, {"conversation": conversation, "prev_best_pass_rate": float(row["prev_best_pass_rate"] or 0)}
+
+
+SINGLE_TURN = Layout("verl_preproc_single_turn", ("id", "instruction", "test_cases"), "id", _single_turn)
+MULTI_TURN = Layout(
+    "verl_preproc_multi_turn", ("example_id", "conversation", "test_cases", "prev_best_pass_rate"), None, _multi_turn
+)
+
+
+def build(config: Config, layout: Layout) -> None:
+    """Write both parquet files, both or neither replaced. ``InputError`` for invalid or empty inputs."""
+    inputs = {"train": config.train_data_file, "test": config.val_data_file}
+    outputs = {split: Path(config.local_dir) / f"{split}.parquet" for split in inputs}
+    refuse_livecodebench(inputs.values(), config.push_to_hub)
+    content = {"data_source": DATA_SOURCE}
+    manifests = open_manifest(layout.command, config, content, list(inputs.values()), list(outputs.values()))
+    counts: Counter[str] = Counter()
+    with _replaced_together(outputs.values()) as temporaries:
+        for (split, path), temporary in zip(inputs.items(), temporaries, strict=True):
+            _write_parquet(temporary, _rows(path, split, layout, config, counts), _schema(layout))
+    finish(manifests, counts)
+    print_summary(f"veRL data: {config.local_dir}", counts)
+    rules = ["rows for veRL 0.5.0's RLHFDataset", "validation prompts are unique"]
+    info = CardInfo("Prompts for GRPO with veRL", rules, counts)
+    publish(info, list(outputs.values()), list(inputs.values()), config.push_to_hub)
+
+
+def _rows(path: str, split: str, layout: Layout, config: Config, counts: Counter[str]) -> Iterator[VerlRow]:
+    from tqdm import tqdm
+
+    invalid = InvalidLines(config.skip_invalid)
+    seen: set[bytes] = set()
+    index = 0
+    rows = read_jsonl(path, layout.fields, layout.unique, check=_check_row, on_invalid=invalid.handler)
+    for row in tqdm(rows, total=count_lines(path), desc=Path(path).name, unit=" rows"):
+        prompt, extra = layout.convert(row)
+        key = hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).digest()
+        if split == "test" and key in seen:
+            counts["test prompts dropped: repeated"] += 1
+            continue
+        seen.add(key)
+        yield {
+            "data_source": DATA_SOURCE,
+            "prompt": prompt,
+            "ability": ABILITY,
+            "reward_model": {"style": "rule", "ground_truth": row["test_cases"]},
+            "extra_info": {"split": split, "index": index, **extra},
+        }
+        index += 1
+    if index == 0:
+        raise InputError.at(path, None, "holds no records")
+    counts[f"{split} rows written"] = index
+    counts[f"{split} invalid lines skipped"] = invalid.count
+
+
+def _check_row(row: Record) -> None:
+    try:
+        TestCases.parse(row["test_cases"])
+    except ValueError as error:
+        raise ValueError(f"field 'test_cases': {error}") from None
+    conversation = row.get("conversation")
+    if conversation is not None and (not conversation or conversation[-1].get("role") != "user"):
+        raise ValueError("field 'conversation' must end with a user message")
+
+
+def _schema(layout: Layout) -> Any:
+    """The same columns whatever the rows hold, so that train and test always agree."""
+    import pyarrow as pa
+
+    messages = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    context = ("instruction", pa.string()) if layout is SINGLE_TURN else ("conversation", messages)
+    extra = [("split", pa.string()), ("index", pa.int64()), context, ("prev_best_pass_rate", pa.float64())]
+    return pa.schema(
+        [
+            ("data_source", pa.string()),
+            ("prompt", messages),
+            ("ability", pa.string()),
+            ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
+            ("extra_info", pa.struct(extra)),
+        ]
+    )
+
+
+def _write_parquet(path: Path, rows: Iterable[VerlRow], schema: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(path, schema) as writer:
+        for group in _row_groups(rows):
+            writer.write_table(pa.Table.from_pylist(group, schema=schema))
+
+
+@contextlib.contextmanager
+def _replaced_together(paths: Iterable[Path]) -> Iterator[list[Path]]:
+    """Temporary paths that replace ``paths`` when the block succeeds; if it fails, none is touched."""
+    paths = list(paths)
+    temporaries = [path.with_name(path.name + ".tmp") for path in paths]
+    try:
+        yield temporaries
+        for temporary, path in zip(temporaries, paths, strict=True):
+            os.replace(temporary, path)
+    finally:
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
+
+
+def _row_groups(rows: Iterable[VerlRow]) -> Iterator[list[VerlRow]]:
+    """Groups of rows with about ``ROW_GROUP_BYTES`` of text."""
+    group, size = [], 0
+    for row in rows:
+        group.append(row)
+        size += len(row["reward_model"]["ground_truth"]) + sum(len(message["content"]) for message in row["prompt"])
+        if size >= ROW_GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

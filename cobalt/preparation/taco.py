@@ -1,0 +1,248 @@
+"""``preproc_taco.py``: raw TACO rows to verified problems, split into train and dev.
+
+Two passes over the rows. The first runs reference solutions of every problem that passes the filters, many problems at
+a time, and records each outcome in ``<output stem>.verification.jsonl`` as soon as it is known: a killed run continues
+there. The second writes the problems with a verified solution, in the order of the input.
+"""
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cobalt.cli import print_summary
+from cobalt.errors import InputError, SetupError
+from cobalt.preparation.cards import CardInfo, publish, refuse_livecodebench
+from cobalt.preparation.hub import hub_rows
+from cobalt.preparation.job import InvalidLines, finish, open_manifest
+from cobalt.preparation.spool import Spool
+from cobalt.preparation.taco_rows import (
+    DEV,
+    TRAIN,
+    Candidate,
+    Record,
+    TacoRules,
+    check_row,
+    dev_rank,
+    is_prepared,
+    prepare,
+    split_of,
+)
+from cobalt.preparation.verification import INFRA, UNSOLVED, VERIFIED, Outcome, Pending, VerificationLog, verify_all
+from cobalt.prompts import PROMPT_VERSION
+from cobalt.records import read_jsonl, row_hash, write_lines
+
+HUB_LICENCE = "mit"
+PREPARED = "kept: prepared already"
+TIME_LIMITED = "unsolved problems with a solution stopped by the time limit"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Prepare TACO problems: filter, select tests, verify by execution, split."""
+
+    input_file: str | None = None
+    """TACO-format rows (JSONL); the hub dataset by default."""
+    output_file: str = "data/taco_verified_filtered.jsonl"
+    """X.jsonl becomes X_train.jsonl and X_dev.jsonl, or stays X.jsonl with --dev_size 0."""
+    dev_size: int = 200
+    """Problems held out for validation, of the rows that name no split themselves."""
+    seed: int = 42
+    """Chooses the dev problems and the order in which reference solutions are tried."""
+    executor: Literal["serve", "local"] = "serve"
+    """Where programs run: the Ray Serve app `evaluator`, or sandboxes on this machine."""
+    concurrency: int = 64
+    """Problems under verification at a time."""
+    max_infra_rate: float = 0.01
+    """Exit 3, without an output, when more than this share of problems failed through no fault of a program."""
+    hub_dataset: str = "likaixin/TACO-verified"
+    """Hub dataset read when there is no --input_file."""
+    hub_split: str = "train"
+    """Its split."""
+    license: str | None = None
+    """Licence written on the card; by default the hub dataset's, or that of the input's card."""
+    skip_invalid: bool = False
+    """Count and skip invalid input lines instead of stopping at the first."""
+    push_to_hub: str | None = None
+    """Also upload the set and its card to this dataset repository."""
+
+    @property
+    def inputs(self) -> list[str]:
+        """The local files read."""
+        return [self.input_file] if self.input_file is not None else []
+
+    @property
+    def outputs(self) -> dict[str, Path]:
+        """Output path per split; one path, under "all", with ``dev_size`` 0."""
+        path = Path(self.output_file)
+        if self.dev_size == 0:
+            return {"all": path}
+        return {split: path.with_name(f"{path.stem}_{split}{path.suffix}") for split in (TRAIN, DEV)}
+
+    @property
+    def verification_file(self) -> Path:
+        """Where outcomes are kept while and after they are found."""
+        path = Path(self.output_file)
+        return path.with_name(f"{path.stem}.verification.jsonl")
+
+
+def main(config: Config, rules: TacoRules | None = None) -> None:
+    """Prepare the problems that ``config`` names; see the command's flags."""
+    rules = rules or TacoRules()
+    if config.dev_size < 0:
+        raise InputError(f"--dev_size must not be negative, not {config.dev_size}")
+    refuse_livecodebench(config.inputs, config.push_to_hub)
+    outputs = list(config.outputs.values())
+    manifests = open_manifest(
+        "preproc_taco", config, _content(config, rules), config.inputs, [*outputs, config.verification_file]
+    )
+    with closing(VerificationLog(config.verification_file)) as log:
+        _verify_pending(config, rules, log)
+        counts = _write(config, rules, log)
+    finish(manifests, counts)
+    print_summary(f"Prepared problems: {', '.join(map(str, outputs))}", counts)
+    publish(_card(config, rules, counts), outputs, config.inputs, config.push_to_hub)
+
+
+def _content(config: Config, rules: TacoRules) -> dict[str, Any]:
+    """The settings that change the output."""
+    return {
+        "seed": config.seed,
+        "dev_size": config.dev_size,
+        "rules": dataclasses.asdict(rules),
+        "prompt_version": PROMPT_VERSION,
+        "hub": None if config.input_file else [config.hub_dataset, config.hub_split],
+    }
+
+
+def _rows(config: Config, counts: Counter[str]) -> Iterator[Record]:
+    """All rows, checked; invalid ones are counted when they may be skipped."""
+    invalid = InvalidLines(config.skip_invalid)
+    if config.input_file is not None:
+        yield from read_jsonl(config.input_file, fields=("id",), check=check_row, on_invalid=invalid.handler)
+    else:
+        yield from hub_rows(config.hub_dataset, config.hub_split, invalid.handler)
+    counts["invalid rows skipped"] = invalid.count
+
+
+def _pending(config: Config, rules: TacoRules, log: VerificationLog) -> Iterator[Pending]:
+    """Problems that pass the filters and have no outcome yet."""
+    for row in _rows(config, Counter()):
+        input_hash = row_hash(row)
+        if is_prepared(row) or log.is_settled(row["id"], input_hash):
+            continue
+        candidate = prepare(row, rules)
+        if isinstance(candidate, Candidate):
+            yield Pending(row["id"], input_hash, candidate)
+
+
+def _verify_pending(config: Config, rules: TacoRules, log: VerificationLog) -> None:
+    """First pass. The execution service is opened only if there is something to run."""
+    if any(True for _ in _pending(config, rules, log)):
+        asyncio.run(_verify(config, rules, log))
+
+
+async def _verify(config: Config, rules: TacoRules, log: VerificationLog) -> None:
+    from tqdm import tqdm
+
+    from cobalt.serving.execution import open_execution_service
+
+    kept = 0
+    async with open_execution_service(config.executor) as service:
+        with tqdm(desc="verifying", unit=" problems") as progress:
+
+            def on_outcome(pending: Pending, outcome: Outcome) -> None:
+                nonlocal kept
+                log.put(pending, outcome)
+                kept += outcome.status == VERIFIED
+                progress.set_postfix(verified=kept)
+                progress.update()
+
+            pending = _pending(config, rules, log)
+            await verify_all(pending, service, config.seed, rules, config.concurrency, on_outcome)
+
+
+def _write(config: Config, rules: TacoRules, log: VerificationLog) -> dict[str, Any]:
+    """Second pass: write the kept problems by split, in the order of the input. Returns the report."""
+    counts: Counter[str] = Counter()
+    verified_ids: list[Any] = []
+    splits: list[tuple[str | None, Any]] = []
+    with Spool(config.output_file) as spool:
+        for record in _kept(config, rules, log, counts, verified_ids):
+            splits.append((split_of(record), record["id"]))
+            spool.append(record)
+        _check_infra_rate(config, counts)
+        for name, order in _split(config, splits).items():
+            counts[f"written: {name}"] = write_lines(config.outputs[name], spool.lines(order))
+    log.finish(verified_ids)
+    return dict(counts)
+
+
+def _kept(
+    config: Config, rules: TacoRules, log: VerificationLog, counts: Counter[str], verified_ids: list[Any]
+) -> Iterator[Record]:
+    """The problems that stay, with a count of every reason; ids that have an outcome go to ``verified_ids``."""
+    for row in _rows(config, counts):
+        counts["read"] += 1
+        if is_prepared(row):
+            counts[PREPARED] += 1
+            yield row
+            continue
+        candidate = prepare(row, rules)
+        if not isinstance(candidate, Candidate):
+            counts[f"dropped: {candidate}"] += 1
+            continue
+        outcome = log.get(row["id"], row_hash(row))
+        assert outcome is not None, "the first pass leaves an outcome for every candidate"
+        verified_ids.append(row["id"])
+        counts[outcome.status] += 1
+        counts[TIME_LIMITED] += outcome.time_limited and outcome.status == UNSOLVED
+        if outcome.status == VERIFIED:
+            yield candidate.record
+
+
+def _check_infra_rate(config: Config, counts: Counter[str]) -> None:
+    run = counts[VERIFIED] + counts[UNSOLVED] + counts[INFRA]
+    if counts[INFRA] > config.max_infra_rate * run:
+        raise SetupError(
+            f"{counts[INFRA]} of {run} problems could not be verified (infra errors, see {config.verification_file}); "
+            f"--max_infra_rate is {config.max_infra_rate}; run the same command again to retry them"
+        )
+
+
+def _split(config: Config, splits: list[tuple[str | None, Any]]) -> dict[str, list[int]]:
+    """Record indices per output, in order. Rows that name a split keep it; of the others the seed picks dev."""
+    if config.dev_size == 0:
+        return {"all": list(range(len(splits)))}
+    unnamed = [i for i, (split, _) in enumerate(splits) if split is None]
+    if unnamed and config.dev_size >= len(unnamed):
+        raise InputError(
+            f"--dev_size {config.dev_size} leaves no training problem of the {len(unnamed)} that name no split"
+        )
+    held_out = set(sorted(unnamed, key=lambda i: dev_rank(config.seed, splits[i][1]))[: config.dev_size])
+    is_dev = [split == DEV or i in held_out for i, (split, _) in enumerate(splits)]
+    return {
+        TRAIN: [i for i, dev in enumerate(is_dev) if not dev],
+        DEV: [i for i, dev in enumerate(is_dev) if dev],
+    }
+
+
+def _card(config: Config, rules: TacoRules, counts: dict[str, Any]) -> CardInfo:
+    described = [
+        f"at least {rules.min_tests} well-formed tests and {rules.min_alphanumeric} alphanumeric characters, no images",
+        f"the {rules.shortest_tests} tests with the shortest and the {rules.longest_tests} with the longest inputs",
+        f"one of up to {rules.max_solutions} reference solutions passes every test",
+        f"the {rules.public_tests} tests with the shortest inputs are public",
+    ]
+    from_hub = config.input_file is None
+    return CardInfo(
+        title="Verified TACO problems",
+        rules=described,
+        counts=counts,
+        license=config.license or (HUB_LICENCE if from_hub else None),
+        source=f"[{config.hub_dataset}](https://huggingface.co/datasets/{config.hub_dataset})" if from_hub else None,
+    )
