@@ -9,6 +9,8 @@ from cobalt.errors import CobaltError
 Config = TypeVar("Config")
 
 EXIT_INTERRUPTED = 130
+TERMINAL_INTERVAL_S = 0.1
+LOG_INTERVAL_S = 10.0
 
 
 def run(config_type: type[Config], main: Callable[[Config], None]) -> None:
@@ -32,6 +34,14 @@ def run(config_type: type[Config], main: Callable[[Config], None]) -> None:
 
 def _program() -> str:
     return sys.argv[0].rsplit("/", 1)[-1]
+
+
+def progress_bar(**options: Any) -> Any:
+    """A ``tqdm`` bar on stderr; in a log file (no terminal) a line every ten seconds instead of ten every second."""
+    from tqdm import tqdm
+
+    interval_s = TERMINAL_INTERVAL_S if sys.stderr.isatty() else LOG_INTERVAL_S
+    return tqdm(mininterval=interval_s, maxinterval=interval_s, **options)
 
 
 def print_summary(title: str, rows: Mapping[str, Any]) -> None:
