@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError, SetupError
+from cobalt.preparation.livecodebench_rows import SOURCE as LIVECODEBENCH_SOURCE
 from cobalt.records import read_jsonl
 from cobalt.records.manifest import manifest_path
 
 UNKNOWN_LICENCE = "unknown"
-LIVECODEBENCH = "livecodebench"
-"""Value of ``source`` that marks records made from LiveCodeBench."""
+NOT_REDISTRIBUTABLE = "LiveCodeBench's hidden tests must not be redistributed"
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def refuse_livecodebench(paths: Iterable[str | Path], repo_id: str | None) -> No
     if repo_id is None:
         return
     for path in paths:
-        if any(row.get("source") == LIVECODEBENCH for row in read_jsonl(path, fields=(), unique=None)):
-            raise InputError.at(path, None, "--push_to_hub: LiveCodeBench's hidden tests must not be redistributed")
+        if any(row.get("source") == LIVECODEBENCH_SOURCE for row in read_jsonl(path, fields=(), unique=None)):
+            raise InputError.at(path, None, f"--push_to_hub {repo_id}: {NOT_REDISTRIBUTABLE}")
 
 
 def _upload(card: str, outputs: Sequence[str | Path], repo_id: str) -> None:

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from cobalt.bandit import EVALUATED_FIELDS, BanditSettings, Context, ProblemPlan, StopRule, cut_overlong, plan_problem
 from cobalt.bandit.mixing import output_order
@@ -42,7 +43,7 @@ class Config:
     """Trajectories per problem after max-variance down-sampling."""
     max_prompt_tokens: int = 10_000
     """Contexts whose prompt is longer are cut off."""
-    stop_rule: StopRule = StopRule.RELEASED
+    stop_rule: Literal["released", "solved"] = "released"
     """Which pair of solved attempts ends a trajectory's contexts: k−1 and k+1 (released) or k−1 and k (solved)."""
     perturbed_file: str | None = None
     """Evaluated trajectories collected with perturbed feedback, to be mixed in."""
@@ -61,7 +62,8 @@ class Config:
     def settings(self) -> BanditSettings:
         """The part that the pure builder needs."""
         names = [field.name for field in dataclasses.fields(BanditSettings)]
-        return BanditSettings(**{name: getattr(self, name) for name in names})
+        values = {name: getattr(self, name) for name in names}
+        return BanditSettings(**{**values, "stop_rule": StopRule(self.stop_rule)})
 
     @property
     def inputs(self) -> list[str]:
@@ -168,7 +170,7 @@ def _card(config: Config, stats: SetStats) -> CardInfo:
         if config.is_test
         else f"max-variance down-sampling to {config.max_trajectories} solved and improved trajectories per problem",
         f"contexts of up to {config.num_turns} programs and {config.max_prompt_tokens} prompt tokens "
-        f"of {Path(config.model_name).name}, stop rule `{config.stop_rule.value}`",
+        f"of {Path(config.model_name).name}, stop rule `{config.stop_rule}`",
     ]
     if config.perturbed_file is not None:
         rules.append(f"a share of {config.perturbed_ratio} collected under perturbed feedback")

@@ -1,0 +1,98 @@
+"""``preproc_lcb_test6.py``: LiveCodeBench's file to problems, streaming. Its hidden tests are never uploaded."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from cobalt.cli import print_summary
+from cobalt.errors import InputError
+from cobalt.preparation.cards import NOT_REDISTRIBUTABLE, CardInfo, publish
+from cobalt.preparation.job import InvalidLines, finish, open_manifest
+from cobalt.preparation.livecodebench_rows import FIELDS, Functional, contest_day, is_functional, prepare
+from cobalt.prompts import PROMPT_VERSION
+from cobalt.records import count_lines, read_jsonl, write_jsonl
+from cobalt.records.jsonl import Record
+
+SOURCE_LINK = "[LiveCodeBench](https://huggingface.co/datasets/livecodebench/code_generation_lite)"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Prepare LiveCodeBench problems for evaluation."""
+
+    input_file: str = "test6.jsonl"
+    """The file downloaded from livecodebench/code_generation_lite."""
+    output_file: str = "data/lcb_v6.jsonl"
+    """Problems (JSONL). Keep them to yourself: hidden tests must not be redistributed."""
+    functional: Functional = "call"
+    """Problems that ask for a method: call it (official), or treat all as stdin programs (the paper's numbers)."""
+    keep_examples: bool = False
+    """Keep the worked examples in the statement."""
+    start_date: date | None = None
+    """Only contests on or after this day (YYYY-MM-DD)."""
+    end_date: date | None = None
+    """Only contests on or before this day (YYYY-MM-DD)."""
+    skip_invalid: bool = False
+    """Count and skip invalid input lines instead of stopping at the first."""
+    push_to_hub: str | None = None
+    """Always refused: LiveCodeBench's hidden tests must not be redistributed."""
+
+    @property
+    def method(self) -> dict[str, str]:
+        """The settings that change the output."""
+        dates = {"start_date": str(self.start_date), "end_date": str(self.end_date)}
+        return {"functional": self.functional, "keep_examples": str(self.keep_examples), **dates}
+
+
+def main(config: Config) -> None:
+    """Prepare the problems in ``config.input_file``; see the command's flags."""
+    if config.push_to_hub is not None:
+        raise InputError(f"--push_to_hub {config.push_to_hub}: {NOT_REDISTRIBUTABLE}")
+    if config.start_date and config.end_date and config.start_date > config.end_date:
+        raise InputError(f"--start_date {config.start_date} lies after --end_date {config.end_date}")
+    content = {**config.method, "prompt_version": PROMPT_VERSION}
+    manifests = open_manifest("preproc_lcb_test6", config, content, [config.input_file], [config.output_file])
+    counts: Counter[str] = Counter(read=0)
+    counts["written"] = write_jsonl(config.output_file, _problems(config, counts))
+    finish(manifests, counts)
+    print_summary(f"LiveCodeBench problems: {config.output_file}", counts)
+    rules = [f"{name}: {value}" for name, value in config.method.items()]
+    info = CardInfo("LiveCodeBench problems: do not redistribute", rules, counts, source=SOURCE_LINK)
+    publish(info, [config.output_file], [config.input_file], repo_id=None)
+
+
+def _problems(config: Config, counts: Counter[str]) -> Iterator[Record]:
+    from tqdm import tqdm
+
+    invalid = InvalidLines(config.skip_invalid)
+    prepared: list[Record | None] = []
+    rows = read_jsonl(
+        config.input_file,
+        FIELDS,
+        unique="question_id",
+        check=lambda row: prepared.append(_prepare(row, config)),
+        on_invalid=invalid.handler,
+    )
+    for _ in tqdm(rows, total=count_lines(config.input_file), desc=Path(config.input_file).name, unit=" problems"):
+        counts["read"] += 1
+        record = prepared.pop()
+        if record is None:
+            counts["left out: outside the dates"] += 1
+            continue
+        counts[f"platform {record['platform']}"] += 1
+        counts["function call" if is_functional(record) else "stdin"] += 1
+        yield record
+    counts["invalid lines skipped"] = invalid.count
+
+
+def _prepare(row: Record, config: Config) -> Record | None:
+    """The problem, or None if its contest lies outside the dates. Complaints carry the problem's id."""
+    try:
+        day = contest_day(row)
+        if (config.start_date and day < config.start_date) or (config.end_date and day > config.end_date):
+            return None
+        return prepare(row, config.functional, config.keep_examples)
+    except ValueError as error:
+        raise ValueError(f"problem {row['question_id']!r}: {error}") from None
