@@ -29,6 +29,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MALLOC_ARENA_MAX": "1",
     "LANG": "C.UTF-8",
+    "LD_BIND_NOW": "1",  # symbols are looked up once, not in every test
 }
 
 
@@ -55,6 +56,7 @@ def zygote_config(mode: str, limits: Limits) -> dict[str, Any]:
         "devices": [path for path in DEVICES if os.path.exists(path)],
         "links": links,
         "package_dirs": sorted(package_dirs),
+        "cpu_limit_s": limits.cpu_limit_s,
         "memory_bytes": limits.memory_limit_mb << 20,
         "output_bytes": limits.output_limit_mb << 20,
         "max_open_files": limits.max_open_files,

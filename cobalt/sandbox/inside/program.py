@@ -27,6 +27,8 @@ EXIT_MEMORY = 137
 _EXIT_FLUSH_FAILED = 120
 _SHORTEST_WAIT_S = 0.005
 _COMPILE_CPU_S = 10
+_CPU_BACKSTOP_S = 20
+_DESCRIPTORS_SPACE = _socket.CMSG_SPACE(3 * 4)
 _CPU_CLOCK_OF_PROCESS = 2
 _SOURCE_NAME = report.SOURCE_NAME
 
@@ -118,10 +120,14 @@ class Program:
         self.source, self.fn_name = "", None
         self.code = None
         self.prelude = {}
+        self.main = None
+        self.first_free = config["max_open_files"]
 
     def serve(self, source, fn_name):
         """Compile, report ready or the compile error, then run tests until the worker closes the channel."""
         self.source, self.fn_name = source, fn_name
+        self.opens_files = "open" in source
+        sys.argv = [_SOURCE_NAME]
         resource.setrlimit(resource.RLIMIT_CPU, (_COMPILE_CPU_S, resource.RLIM_INFINITY))
         try:
             self.code = compile(source, _SOURCE_NAME, "exec", dont_inherit=True)
@@ -133,59 +139,55 @@ class Program:
             import json  # noqa: F401 - for the tests
 
             self.prelude = call_prelude()
-        resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        backstop = int(self.config["cpu_limit_s"] + _CPU_BACKSTOP_S)  # of a test, should this process fail to kill it
+        resource.setrlimit(resource.RLIMIT_CPU, (backstop, resource.RLIM_INFINITY))
         _signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGCHLD])
         self.channel.send(READY)
         while self._serve_test():
             pass
 
     def _serve_test(self):
-        packet, ancillary, _, _ = self.channel.recvmsg(TEST_PACKET.size, _socket.CMSG_SPACE(3 * 4))
+        packet, ancillary, _, _ = self.channel.recvmsg(TEST_PACKET.size, _DESCRIPTORS_SPACE)
         if not packet:
             return False
         cpu_limit_s, wall_limit_s = TEST_PACKET.unpack(packet)
-        descriptors = array.array("i")
-        descriptors.frombytes(ancillary[0][2])
-        started = time.monotonic()
+        self._prepare(ancillary)
+        deadline = time.monotonic() + wall_limit_s
         pid = os.fork()
         if pid == 0:
-            self._become_test(descriptors, cpu_limit_s)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        killed, status, usage = _watch(pid, cpu_limit_s, started + wall_limit_s)
-        _kill_strays()
-        wall_s = time.monotonic() - started
+            self._become_test()
+        killed, status, usage = _watch(pid, cpu_limit_s, deadline)
+        wall_s = time.monotonic() - deadline + wall_limit_s
         cpu_s = usage.ru_utime + usage.ru_stime
         self.channel.send(RESULT_PACKET.pack(killed, status, cpu_s, wall_s, usage.ru_maxrss))
         return True
 
-    def _become_test(self, descriptors, cpu_limit_s):
-        """In the fork: take the descriptors, seal the process, run the program; never returns."""
+    def _prepare(self, ancillary):
+        """Before the fork, where pages need no copying: the test's standard files and its main module."""
+        descriptors = array.array("i")
+        descriptors.frombytes(ancillary[0][2])
+        for target, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, target)
+            os.close(descriptor)
+        self.main = type(sys)("__main__")
+        sys.modules["__main__"] = self.main
+
+    def _become_test(self):
+        """In the fork: drop the channel, seal the process, run the program; never returns."""
         code = 1
         try:
-            for target, descriptor in enumerate(descriptors):
-                os.dup2(descriptor, target)
-            os.closerange(3, self.config["max_open_files"] + 3)
-            backstop = int(cpu_limit_s) + 2
-            resource.setrlimit(resource.RLIMIT_CPU, (backstop, backstop))
-            _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [_signal.SIGCHLD])
+            os.closerange(3, self.first_free)
             self.filter.install()
-            code = self._run()
+            if self.fn_name is None:
+                code = _guarded(self.source, exec, self.code, self.main.__dict__)
+            else:
+                code = _guarded(self.source, _call, self)
+            code = _finish(code, self.main if self.opens_files else None)
         finally:
             os._exit(code)
 
-    def _run(self):
-        main = type(sys)("__main__")
-        sys.modules["__main__"] = main
-        sys.argv = [_SOURCE_NAME]
-        if self.fn_name is None:
-            code = _guarded(self.source, exec, self.code, vars(main))
-        else:
-            code = _guarded(self.source, _call, self, main)
-        return _finish(code, main)
 
-
-def _call(program, main):
+def _call(program):
     """Call the function or ``Solution`` method with the JSON arguments on stdin; its result goes to stdout as JSON."""
     import json
 
@@ -193,7 +195,7 @@ def _call(program, main):
     arguments = [json.loads(line) for line in lines if line.strip()]
     answer = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the program prints is not the answer
-    namespace = vars(main)
+    namespace = program.main.__dict__
     namespace.update(program.prelude, __name__="__main__")
     exec(program.code, namespace)
     if "Solution" in namespace and isinstance(namespace["Solution"], type):
@@ -226,16 +228,19 @@ def _guarded(source, function, *arguments):
 
 
 def _finish(code, main):
-    """What the interpreter does at exit: wait for threads, run exit handlers, flush files."""
+    """What the interpreter does at exit: wait for threads, run exit handlers, flush files (those ``main`` holds)."""
     if "threading" in sys.modules:
         _guarded("", sys.modules["threading"]._shutdown)
     atexit._run_exitfuncs()
-    owners = [getattr(value, "__self__", value) for value in list(vars(main).values())]
-    files = [owner for owner in owners if isinstance(owner, _io._IOBase)]
-    for file in (*files, sys.stdout, sys.__stdout__):
+    files = [sys.stdout]
+    if sys.__stdout__ is not sys.stdout:
+        files.append(sys.__stdout__)
+    if main is not None:
+        owners = [getattr(value, "__self__", value) for value in list(vars(main).values())]
+        files = [owner for owner in owners if isinstance(owner, _io._IOBase)] + files
+    for file in files:
         try:
-            if file is not None and not file.closed:
-                file.flush()
+            file.flush()
         except Exception:
             code = code or _EXIT_FLUSH_FAILED
     return code
@@ -261,15 +266,6 @@ def _watch(pid, cpu_limit_s, deadline):
             os.kill(pid, _signal.SIGKILL)
             _, status, usage = os.wait4(pid, 0)
             return killed, status, usage
-
-
-def _kill_strays():
-    """As init of the program's pid namespace: end whatever a test left behind (it cannot start any)."""
-    if os.getpid() == 1:
-        try:
-            os.kill(-1, _signal.SIGKILL)
-        except ProcessLookupError:
-            return
 
 
 def receive_program(payload):

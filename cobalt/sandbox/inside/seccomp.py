@@ -1,17 +1,18 @@
-"""The system call filter of a test: an allow list, compiled to a BPF binary search.
+"""The system call filters: an allow list for a program's process, and a second one that turns a fork of it into a test.
 
-Everything that is not listed fails with EPERM, so system calls of future kernels are denied from the start. A short
-program matters: the kernel runs it for every number when it is installed, once per test.
+Everything that is not listed fails with EPERM, so system calls of future kernels are denied from the start. Beyond
+plain computing, files that exist and threads, a test may do nothing: no processes (``clone`` for threads only), no
+exec, no sockets but a connected pair (asyncio needs one), no signals to anybody, itself included, no shared memory, no
+change of any file or its metadata, no limits of other processes.
 
-Beyond plain computing, files that exist and threads, a test may do nothing: no processes (``clone`` for threads only),
-no exec, no sockets but a connected pair (asyncio needs one), no signals to anybody, itself included, no shared memory,
-no change of any file or its metadata, no limits of other processes.
+The kernel compiles a filter and runs it for every number when it is installed. So the long list, a binary search, is
+installed once per program, and each test adds a few instructions that take back what only the program's process needs.
 """
 
 import ctypes
 import struct
 
-from kernel import AARCH64, MACHINE, X86_64, check, libc
+from kernel import AARCH64, MACHINE, X86_64, libc
 
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _EPERM, _ENOSYS, _ENOTTY = 1, 38, 25
@@ -20,6 +21,7 @@ _LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45
 _OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGUMENTS = 0, 4, 16
 _AUDIT_ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 _CLONE_THREAD = 0x00010000
+_COLUMNS = (X86_64, AARCH64)
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 
 # name: (x86-64, aarch64); None where the architecture has no such call
@@ -55,12 +57,14 @@ ALLOWED = {
 }  # fmt: skip
 # calls whose answer depends on an argument, or that fail with something other than EPERM
 SPECIAL = {
-    "clone": (56, 220),
     "clone3": (435, 435),
     "ioctl": (16, 29),
     "prlimit64": (302, 261),
     "socketpair": (53, 199),
 }
+# what a program's process needs to run tests, and tests may not do
+CLONE = (56, 220)
+NOT_IN_TESTS = {"kill": (62, 129), "recvmsg": (47, 212), "prctl": (157, 167)}
 
 
 def _return(value):
@@ -77,8 +81,6 @@ def _load_argument(index):
 
 def _leaf(name):
     """The instructions that answer one call, or one run of allowed calls (name None)."""
-    if name == "clone":
-        return [*_load_argument(0), (_JUMP_ANY_BIT, 1, 0, _CLONE_THREAD), *_errno(_EPERM), *_return(_RET_ALLOW)]
     if name == "clone3":  # glibc falls back to clone, whose flags a filter can see
         return _errno(_ENOSYS)
     if name == "ioctl":  # Python asks whether files are terminals, and has another way to set close-on-exec
@@ -96,7 +98,8 @@ def _leaf(name):
 
 def _ranges(column):
     """``[(first number, leaf)]`` in order; each entry holds until the next one begins."""
-    answers = {numbers[column]: _leaf(None) for numbers in ALLOWED.values() if numbers[column] is not None}
+    plain = [*ALLOWED.values(), *NOT_IN_TESTS.values(), CLONE]
+    answers = {numbers[column]: _leaf(None) for numbers in plain if numbers[column] is not None}
     answers.update({numbers[column]: _leaf(name) for name, numbers in SPECIAL.items()})
     denied = _errno(_EPERM)
     ranges = [(0, answers.get(0, denied))]
@@ -115,9 +118,9 @@ def _search(ranges):
     return [(_JUMP_GE, len(below), 0, ranges[middle][0]), *below, *above]
 
 
-def instructions(machine=MACHINE):
-    """The filter as ``[(code, jump if true, jump if false, value)]``."""
-    column = (X86_64, AARCH64).index(machine)
+def program_filter(machine=MACHINE):
+    """Filter of a program's process as ``[(code, jump if true, jump if false, value)]``."""
+    column = _COLUMNS.index(machine)
     return [
         (_LOAD, 0, 0, _OFFSET_ARCH),
         (_JUMP_EQ, 1, 0, _AUDIT_ARCH[machine]),
@@ -127,19 +130,32 @@ def instructions(machine=MACHINE):
     ]
 
 
-class Filter:
-    """The compiled filter; ``install`` puts it on this process for good. Needs no_new_privs."""
+def test_filter(machine=MACHINE):
+    """What a test adds to the filter of its program's process."""
+    column = _COLUMNS.index(machine)
+    denied = [numbers[column] for numbers in NOT_IN_TESTS.values()]
+    threads_only = [*_load_argument(0), (_JUMP_ANY_BIT, 1, 0, _CLONE_THREAD), *_errno(_EPERM), *_return(_RET_ALLOW)]
+    return [
+        (_LOAD, 0, 0, _OFFSET_NUMBER),
+        (_JUMP_EQ, 0, len(threads_only), CLONE[column]),
+        *threads_only,
+        *((_JUMP_EQ, len(denied) - index, 0, number) for index, number in enumerate(denied)),
+        *_return(_RET_ALLOW),
+        *_errno(_EPERM),
+    ]
 
-    def __init__(self):
-        program = instructions()
-        self._code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
-        header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(self._code))
+
+class Filter:
+    """A compiled filter; ``install`` puts it on this process for good. Needs no_new_privs."""
+
+    def __init__(self, steps):
+        self._code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+        header = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(self._code))
         self._program = ctypes.create_string_buffer(header)
-        self._arguments = (
-            ctypes.c_int(_PR_SET_SECCOMP),
-            ctypes.c_ulong(_SECCOMP_MODE_FILTER),
-            ctypes.byref(self._program),
-        )
+        self._prctl = libc["prctl"]  # an own function object, prepared here because install runs in every test
+        self._prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p]
+        self._address = ctypes.addressof(self._program)
 
     def install(self):
-        check(libc.prctl(*self._arguments), "seccomp")
+        if self._prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._address) != 0:
+            raise OSError(ctypes.get_errno(), "seccomp")

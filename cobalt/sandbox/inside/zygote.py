@@ -55,6 +55,15 @@ def _prepare_interpreter(config):
     _thread.stack_size(_THREAD_STACK)
 
 
+def _warm_up():
+    """Have the interpreter build now what every test would otherwise build for itself."""
+    code = compile("import sys\nfor line in sys.stdin: pass\nprint(*map(int, '1 2'.split()))", "<warm up>", "exec")
+    for _ in range(8):
+        exec(code, {})
+    sys.stdin.read()
+    sys.stdout.flush()
+
+
 def _set_limits(config):
     """Limits that a program's process and its tests share."""
     for name, value in (
@@ -76,7 +85,7 @@ def _become_user(uid):
         os.setresuid(uid, uid, uid)
 
 
-def _run_program(control, channel_fd, payload_fd, config, ruleset, seccomp_filter):
+def _run_program(control, channel_fd, payload_fd, config, ruleset, filters):
     """In the program's process: drop everything that it does not need, then serve tests."""
     _become_user(config["run_as"])
     kernel.die_with_parent()
@@ -89,8 +98,10 @@ def _run_program(control, channel_fd, payload_fd, config, ruleset, seccomp_filte
         landlock.restrict(ruleset)
         os.close(ruleset)
     _set_limits(config)
+    for_program, for_tests = filters
+    for_program.install()
     channel = _socket.socket(fileno=channel_fd)
-    program.Program(channel, config, seccomp_filter).serve(source, fn_name)
+    program.Program(channel, config, for_tests).serve(source, fn_name)
 
 
 def _fork_program(arguments, new_namespaces):
@@ -120,7 +131,8 @@ def _serve(control, config):
     ruleset = None
     if landlock.abi() > 0:
         ruleset = landlock.ruleset(config["readable"], config["listable"], config["devices"])
-    seccomp_filter = seccomp.Filter()
+    filters = (seccomp.Filter(seccomp.program_filter()), seccomp.Filter(seccomp.test_filter()))
+    _warm_up()
     gc.collect()
     gc.freeze()
     control.send(b"ready")
@@ -130,7 +142,7 @@ def _serve(control, config):
             return
         descriptors = array.array("i")
         descriptors.frombytes(ancillary[0][2])
-        arguments = (control, *descriptors, config, ruleset, seccomp_filter)
+        arguments = (control, *descriptors, config, ruleset, filters)
         control.send(ENDED_PACKET.pack(_fork_program(arguments, config["namespaces"])))
 
 
