@@ -4,24 +4,55 @@ Needs nothing but Python, so it can be run before anything is installed.
 """
 
 import argparse
+import os
+import platform
 import sys
 
 from cobalt.errors import SetupError
-from cobalt.sandbox.selftest import choose_mode
+from cobalt.sandbox import confinement
+from cobalt.sandbox.selftest import CONTAINED, REMEDIES, ModeReport, choose_mode, examine
 
 
 def main() -> None:
-    """Print the report, or nothing but what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print the report; with ``--quiet`` nothing but what is missing."""
+    parser = argparse.ArgumentParser(prog="python -m cobalt.sandbox.check", description=__doc__)
     parser.add_argument("--quiet", action="store_true", help="say nothing if a sandbox holds")
-    arguments = parser.parse_args()
+    if parser.parse_args().quiet:
+        _check_quietly()
+    else:
+        _print_report()
+
+
+def _check_quietly() -> None:
     try:
-        mode = choose_mode()
+        choose_mode()
     except SetupError as error:
         print(f"cobalt.sandbox.check: error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    if not arguments.quiet:
-        print(f"sandbox mode {mode}")
+
+
+def _print_report() -> None:
+    reports = [examine(mode) for mode in (confinement.MODE_NAMESPACES, confinement.MODE_LANDLOCK)]
+    print(f"Linux {platform.release()} {platform.machine()}, user {os.getuid()}, {confinement.interpreter()}")
+    for report in reports:
+        _print_mode(report)
+    chosen = next((report.mode for report in reports if report.missing is None), None)
+    if chosen is None:
+        print("Programs will not be run on this machine.")
+        sys.exit(SetupError.exit_code)
+    print(f"Programs run in mode {chosen}.")
+
+
+def _print_mode(report: ModeReport) -> None:
+    contained = sum(outcome == CONTAINED for outcome in report.probes.values())
+    if report.missing is None:
+        print(f"mode {report.mode}: holds, {contained} escape probes contained")
+        return
+    print(f"mode {report.mode}: {report.missing}")
+    for name, outcome in report.probes.items():
+        if outcome != CONTAINED:
+            print(f"  {name}: {outcome}")
+    print(f"  {REMEDIES[report.mode]}")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,8 @@ class Ending:
     output: bytes
     stderr: bytes
     output_full: bool
+    memory_full: bool
+    """The kernel ended it because the machine, not only the program, ran out of memory; it held over half its limit."""
 
 
 class CompileFailure(Exception):
@@ -182,7 +184,7 @@ class OpenProgram:
 
     def __init__(self, channel: socket.socket, limits: Limits):
         self._channel = channel
-        self._output_bytes = limits.output_limit_mb << 20
+        self._limits = limits
 
     def run_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> Ending:
         """Run one test on ``input_bytes``; raises ``InfraError`` if the sandbox is lost."""
@@ -204,7 +206,8 @@ class OpenProgram:
     def _ending(self, packet: bytes, output_fd: int, stderr_fd: int) -> Ending:
         killed, status, cpu_s, wall_s, peak_kib = RESULT_PACKET.unpack(packet)
         signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        if signal == _SIGKILL and killed == NOT_KILLED and cpu_s < 1:
+        large = peak_kib > self._limits.memory_limit_mb << 9
+        if signal == _SIGKILL and killed == NOT_KILLED and not large:  # it cannot have done that itself
             raise InfraError("a test was killed from outside")
         output_size, stderr_size = os.fstat(output_fd).st_size, os.fstat(stderr_fd).st_size
         return Ending(
@@ -216,5 +219,6 @@ class OpenProgram:
             peak_kib=peak_kib,
             output=os.pread(output_fd, output_size, 0),
             stderr=os.pread(stderr_fd, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
-            output_full=max(output_size, stderr_size) >= self._output_bytes,
+            output_full=max(output_size, stderr_size) >= self._limits.output_limit_mb << 20,
+            memory_full=signal == _SIGKILL and killed == NOT_KILLED,
         )

@@ -1,18 +1,112 @@
-"""Which sandbox holds on this machine: mode A (namespaces), mode B (Landlock), or none."""
+"""Which sandbox holds on this machine: mode A (namespaces), mode B (Landlock), or none.
 
-from cobalt.errors import SetupError
+Nothing is inferred from versions or settings: a sandbox is started in each mode, every escape probe is run inside it,
+and a mode counts only if all of them are contained and an ordinary program gets its right verdict.
+"""
+
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cobalt.errors import InfraError, SetupError
 from cobalt.sandbox.confinement import MODE_LANDLOCK, MODE_NAMESPACES
 from cobalt.sandbox.limits import Limits
-from cobalt.sandbox.sealed import Zygote
+from cobalt.sandbox.sealed import CompileFailure, Ending, Zygote
+
+PROBE_PROGRAM = Path(__file__).with_name("probe_program.py")
+CONTAINED = "contained"
+
+REMEDIES = {
+    MODE_NAMESPACES: (
+        "mode A needs Linux 5.12 or newer and user namespaces: as an administrator"
+        " `sysctl user.max_user_namespaces=65536`, on Debian `sysctl kernel.unprivileged_userns_clone=1`,"
+        " on Ubuntu `sysctl kernel.apparmor_restrict_unprivileged_userns=0`;"
+        " for a container `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`"
+    ),
+    MODE_LANDLOCK: (
+        "mode B needs Linux 6.12 or newer with Landlock (`landlock` among the kernel's `lsm=` modules), and Python"
+        " installed where the user `nobody` can read it if the server runs as root"
+    ),
+}
+
+_ORDINARY_PROGRAM = "import heapq, math, random\nfrom collections import Counter\nprint(sum(map(int, input().split())))"
+
+
+@dataclass(frozen=True)
+class ModeReport:
+    """What the self-test found about one mode; ``missing`` is None iff the mode holds."""
+
+    mode: str
+    missing: str | None
+    probes: dict[str, str]
+    """Per probe ``contained`` or what it got hold of; empty if the sandbox did not start."""
+
+
+@contextmanager
+def canaries() -> Iterator[dict[str, Any]]:
+    """Things outside that a program must not reach: a world-readable file, two listening sockets, this process."""
+    with tempfile.TemporaryDirectory(prefix="cobalt-canary-") as directory:
+        os.chmod(directory, 0o755)
+        secret = Path(directory, "secret")
+        secret.write_text("a secret of the server")
+        abstract = f"cobalt-canary-{os.getpid()}-{os.path.basename(directory)}"
+        with socket.socket(socket.AF_UNIX) as by_path, socket.socket(socket.AF_UNIX) as by_name:
+            by_path.bind(f"{directory}/socket")
+            os.chmod(f"{directory}/socket", 0o777)
+            by_name.bind(f"\0{abstract}")
+            by_path.listen()
+            by_name.listen()
+            yield {"file": str(secret), "socket": f"{directory}/socket", "abstract": abstract, "pid": os.getpid()}
+
+
+def probe(zygote: Zygote, names: list[str] | None = None) -> dict[str, str]:
+    """Run the named probes (default: all) in one program; ``{probe: contained, or what it got hold of}``."""
+    with canaries() as laid_out:
+        ending = _run(zygote, PROBE_PROGRAM.read_text(), json.dumps({"names": names or [], **laid_out}))
+    lines = ending.output.decode("utf-8", "replace").splitlines()
+    found = dict(line.split(": ", 1) for line in lines if ": " in line)
+    if ending.exit_code or ending.signal:
+        found["probes"] = f"ended early, after {lines[-1:]}: {ending.stderr.decode('utf-8', 'replace')[-200:]}"
+    return found
+
+
+def _run(zygote: Zygote, source: str, input_text: str) -> Ending:
+    with zygote.program(source, None) as program:
+        return program.run_test(input_text.encode(), zygote.limits.cpu_limit_s, zygote.limits.wall_limit_s)
+
+
+def examine(mode: str) -> ModeReport:
+    """Start a sandbox in ``mode``, probe it, stop it."""
+    try:
+        zygote = Zygote(mode, Limits())
+    except SetupError as error:
+        return ModeReport(mode, str(error), {})
+    try:
+        ending = _run(zygote, _ORDINARY_PROGRAM, "1 2\n")
+        if ending.output != b"3\n":
+            reason = ending.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no output"]
+            return ModeReport(mode, f"an ordinary program fails inside: {reason[0]}", {})
+        found = probe(zygote)
+    except (InfraError, CompileFailure) as error:
+        return ModeReport(mode, f"the sandbox broke during the self-test: {error}", {})
+    finally:
+        zygote.close()
+    escaped = [name for name, outcome in found.items() if outcome != CONTAINED]
+    return ModeReport(mode, f"not contained: {', '.join(escaped)}" if escaped else None, found)
 
 
 def choose_mode(wanted: str = "auto") -> str:
-    """The first mode that works; raises ``SetupError`` saying what is missing."""
-    reasons = []
+    """The first mode that holds; raises ``SetupError`` saying what is missing and how to get it."""
+    reports = []
     for mode in (MODE_NAMESPACES, MODE_LANDLOCK) if wanted == "auto" else (wanted,):
-        try:
-            Zygote(mode, Limits()).close()
+        report = examine(mode)
+        if report.missing is None:
             return mode
-        except SetupError as error:
-            reasons.append(f"mode {mode}: {error}")
-    raise SetupError("no sandbox: " + "; ".join(reasons))
+        reports.append(report)
+    raise SetupError("no sandbox: " + "; ".join(f"mode {r.mode}: {r.missing} ({REMEDIES[r.mode]})" for r in reports))

@@ -18,7 +18,7 @@ def verdict_of(ending: Ending, cpu_limit_s: float, correct: bool) -> Verdict:
         return Verdict.OUTPUT_LIMIT
     if ending.killed != NOT_KILLED or ending.cpu_s > cpu_limit_s:
         return Verdict.TIME_LIMIT
-    if ending.exit_code == EXIT_MEMORY:
+    if ending.exit_code == EXIT_MEMORY or ending.memory_full:
         return Verdict.MEMORY_LIMIT
     if ending.exit_code != 0 or ending.signal != 0:
         return Verdict.RUNTIME_ERROR

@@ -31,6 +31,7 @@ _CPU_BACKSTOP_S = 20
 _DESCRIPTORS_SPACE = _socket.CMSG_SPACE(3 * 4)
 _CPU_CLOCK_OF_PROCESS = 2
 _SOURCE_NAME = report.SOURCE_NAME
+_exit = os._exit  # a program may replace the name in the module
 
 IMPORTED_ONCE = frozenset(
     [
@@ -170,6 +171,7 @@ class Program:
             os.dup2(descriptor, target)
             os.close(descriptor)
         self.main = type(sys)("__main__")
+        self.main.__file__ = _SOURCE_NAME
         sys.modules["__main__"] = self.main
 
     def _become_test(self):
@@ -184,7 +186,7 @@ class Program:
                 code = _guarded(self.source, _call, self)
             code = _finish(code, self.main if self.opens_files else None)
         finally:
-            os._exit(code)
+            _exit(code)
 
 
 def _call(program):

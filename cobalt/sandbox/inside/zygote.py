@@ -168,6 +168,8 @@ def main():
         _prepare_interpreter(config)
         if config["namespaces"]:
             _enter_namespaces(control, config)
+        elif landlock.abi() < landlock.SCOPE_ABI:
+            raise OSError(f"Landlock version {landlock.abi()}, {landlock.SCOPE_ABI} is needed")
     except OSError as error:
         control.send(b"failed: " + str(error).encode())
         return
