@@ -51,8 +51,8 @@ class PromptCounter:
         if self._backend is not None:
             self._backend.no_truncation()
             self._backend.no_padding()
-            self._generation_prompt = self._find_generation_prompt()
             self._boundaries = tuple(_safe_boundaries(tokenizer.added_tokens_decoder.values()))
+            self._generation_prompt = self._find_generation_prompt()
 
     def count(self, contexts_MK: Sequence[Sequence[Messages]]) -> list[list[int]]:
         """Tokens of each prompt; ``contexts_MK[m]`` are prompts of one trajectory, each a prefix of the next."""
@@ -76,12 +76,15 @@ class PromptCounter:
 
     def _pieces(self, texts_K: Sequence[str]) -> list[list[str]]:
         """Per text, the pieces whose token counts add up to that of the text (the text itself if none are safe)."""
-        bodies_K = [text.removesuffix(self._generation_prompt) for text in texts_K]
+        whole = [[text] for text in texts_K]
+        if not self._is_safe(self._generation_prompt):
+            return whole
         plan, shared, body = [], [], ""
-        for text, longer in zip(texts_K, bodies_K, strict=True):
+        for text in texts_K:
+            longer = text.removesuffix(self._generation_prompt)
             delta = longer[len(body) :]
-            if not (longer.startswith(body) and len(longer) < len(text) and (not body or self._is_safe(delta))):
-                return [[text] for text in texts_K]
+            if longer == text or not longer.startswith(body) or (body and not self._is_safe(delta)):
+                return whole
             shared, body = [*shared, delta], longer
             plan.append([*shared, self._generation_prompt])
         return plan
@@ -90,7 +93,7 @@ class PromptCounter:
         return piece.startswith(self._boundaries)
 
     def _find_generation_prompt(self) -> str:
-        """What ``add_generation_prompt`` adds, if it begins at a safe boundary; texts that lack it are not cut."""
+        """What ``add_generation_prompt`` adds; texts that do not end with it are not cut."""
         probe = list(_PROBE)
         bare = self._tokenizer.apply_chat_template(probe, add_generation_prompt=False, tokenize=False)
         full = self._tokenizer.apply_chat_template(probe, add_generation_prompt=True, tokenize=False)

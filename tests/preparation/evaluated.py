@@ -10,7 +10,7 @@ NUM_PUBLIC = 4
 NUM_HIDDEN = 4
 
 
-def tests_json(num_tests: int, first: int = 0) -> str:
+def json_tests(num_tests: int, first: int = 0) -> str:
     """``num_tests`` tests with different inputs and outputs."""
     numbers = range(first, first + num_tests)
     return json.dumps({"inputs": [f"{i}\n" for i in numbers], "outputs": [f"{i + 1}\n" for i in numbers]})
@@ -21,7 +21,9 @@ def conversation(problem: Any, trajectory: int, public_T: Sequence[float | None]
     messages = first_messages(f"Problem {problem}: print the number after the given one.")
     for turn, public in enumerate(public_T):
         messages.append({"role": "assistant", "content": f"```python\nprint({trajectory}, {turn})\n```"})
-        messages.append(feedback_message(ALL_PASSED if public == 1 else f"Input:\n{turn}\nExpected Output:\n{turn + 1}"))
+        messages.append(
+            feedback_message(ALL_PASSED if public == 1 else f"Input:\n{turn}\nExpected Output:\n{turn + 1}")
+        )
     return messages
 
 
@@ -38,9 +40,9 @@ def evaluated(
         "difficulty": "EASY",
         "question": "Print the number after the given one.",
         "instruction": f"Problem {problem}",
-        "test_cases": tests_json(NUM_PUBLIC + NUM_HIDDEN),
-        "public_test_cases": tests_json(NUM_PUBLIC),
-        "hidden_test_cases": tests_json(NUM_HIDDEN, first=NUM_PUBLIC),
+        "test_cases": json_tests(NUM_PUBLIC + NUM_HIDDEN),
+        "public_test_cases": json_tests(NUM_PUBLIC),
+        "hidden_test_cases": json_tests(NUM_HIDDEN, first=NUM_PUBLIC),
         "conversations": [conversation(problem, i, public_T) for i, public_T in enumerate(public_NT)],
         "public_pass_rates": [list(rates) for rates in zip(*public_NT, strict=True)],
         "all_pass_rates": [list(rates) for rates in hidden_NT],

@@ -1,0 +1,101 @@
+"""Reading evaluated problems: rates, nulls, ragged arrays."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cobalt.bandit import combined_pass_rate, parse_problem
+from cobalt.bandit.mixing import mixed_counts, output_order
+from cobalt.errors import InputError
+
+
+def json_tests(count: int) -> str:
+    return json.dumps({"inputs": ["1"] * count, "outputs": ["2"] * count})
+
+
+def row(num_trajectories: int = 3, num_turns: int = 2, num_tests: int = 8, num_public: int = 4, **fields: Any) -> dict:
+    conversation = [{"role": "user", "content": "x"}] * (2 + 2 * num_turns)
+    made = {
+        "id": "p7",
+        "difficulty": "EASY",
+        "test_cases": json_tests(num_tests),
+        "public_test_cases": json_tests(num_public),
+        "conversations": [conversation] * num_trajectories,
+        "public_pass_rates": [[0.5] * num_trajectories for _ in range(num_turns)],
+        "all_pass_rates": [[0.25] * num_turns for _ in range(num_trajectories)],
+    }
+    return {**made, **fields}
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.data())
+def test_the_rate_is_the_share_of_all_tests_passed(num_hidden: int, num_public: int, data: st.DataObject) -> None:
+    hidden = data.draw(st.integers(0, num_hidden))
+    public = data.draw(st.integers(0, num_public))
+    num_tests = num_hidden + num_public
+    rate = combined_pass_rate(hidden / num_hidden, public / num_public, num_tests, num_public)
+    assert rate == (hidden + public) / num_tests
+
+
+def test_the_number_of_public_tests_comes_from_the_data() -> None:
+    one_public = parse_problem(row(num_tests=5, num_public=1))
+    assert one_public.trajectories[0].pass_rates_T[0] == pytest.approx((0.25 * 4 + 0.5) / 5)
+
+
+def test_trajectories_with_a_null_are_left_out_and_counted() -> None:
+    problem = parse_problem(row(all_pass_rates=[[0.5, 1], [0.5, None], [0, 1.0]]))
+    assert [trajectory.index for trajectory in problem.trajectories] == [0, 2]
+    assert problem.infra_dropped == 1
+    assert parse_problem(row(public_pass_rates=[[None, 1, 1], [1, 1, None]])).infra_dropped == 2
+
+
+def test_perturbed_rows_use_the_clean_public_rates() -> None:
+    perturbed = row(public_pass_rates=[[0.0] * 3] * 2, clean_public_pass_rates=[[1.0] * 3] * 2)
+    assert parse_problem(perturbed, perturbed=True).trajectories[0].pass_rates_T[0] == pytest.approx(0.625)
+    with pytest.raises(ValueError, match=r"'p7'.*clean_public_pass_rates"):
+        parse_problem(row(), perturbed=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"conversations": [[{"role": "user", "content": "x"}] * 6] * 2}, "public_pass_rates"),
+        ({"conversations": [[{"role": "user", "content": "x"}] * 5] * 3}, "conversations"),
+        ({"public_pass_rates": [[0.5] * 3]}, "conversations"),
+        ({"public_pass_rates": [[0.5] * 3, [0.5] * 2]}, "public_pass_rates"),
+        ({"all_pass_rates": [[0.5, 0.5]] * 16}, "all_pass_rates"),
+        ({"all_pass_rates": [[0.5, 0.5], [0.5], [0.5, 0.5]]}, "all_pass_rates"),
+        ({"all_pass_rates": [[0.5, 1.5]] * 3}, "all_pass_rates"),
+        ({"all_pass_rates": [[0.5, float("nan")]] * 3}, "all_pass_rates"),
+        ({"all_pass_rates": [[0.5, True]] * 3}, "all_pass_rates"),
+        ({"all_pass_rates": None}, "all_pass_rates"),
+        ({"conversations": []}, "conversations"),
+        ({"test_cases": '{"inputs": [], "outputs": []}'}, "test_cases"),
+        ({"public_test_cases": json_tests(8)}, "test_cases"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_id_and_field(fields: dict, field: str) -> None:
+    with pytest.raises(ValueError, match=rf"'p7'.*'{field}'"):
+        parse_problem(row(**fields))
+
+
+@given(st.integers(0, 200), st.integers(0, 200), st.floats(0, 1), st.integers(0, 9))
+def test_the_share_of_perturbed_records_is_met(clean: int, perturbed: int, ratio: float, seed: int) -> None:
+    num_clean, num_perturbed = mixed_counts(clean, perturbed, ratio)
+    assert num_clean <= clean and num_perturbed <= perturbed
+    assert abs(num_perturbed - ratio * (num_clean + num_perturbed)) <= 1
+    order = output_order(clean, perturbed, ratio, seed)
+    assert len(set(order)) == len(order) == num_clean + num_perturbed
+    assert order == output_order(clean, perturbed, ratio, seed)
+
+
+def test_without_perturbed_records_all_clean_ones_are_written() -> None:
+    assert sorted(output_order(5, 0, 0.0, seed=1)) == [0, 1, 2, 3, 4]
+    assert output_order(50, 0, 0.0, seed=1) != output_order(50, 0, 0.0, seed=2)
+
+
+def test_a_ratio_outside_its_range_is_refused() -> None:
+    with pytest.raises(InputError):
+        output_order(5, 5, 1.5, seed=1)
