@@ -1,0 +1,48 @@
+# Sourced by the recipes: a Ray head node and the execution service, started where missing, stopped at the end.
+#
+#   start_services LOG_DIR [ray start arguments]   uses the cluster at RAY_ADDRESS, or starts one and exports the address
+#   stop_services                                  stops what start_services started; for `trap ... EXIT`
+# Knobs: PYTHON, EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16").
+
+ray_pid="" evaluator_is_ours=""
+
+start_services() {
+  local log_dir=$1
+  shift
+  mkdir -p "$log_dir"
+  [[ -n ${RAY_ADDRESS:-} ]] || start_ray "$log_dir" "$@"
+  start_evaluator "$log_dir"
+}
+
+start_ray() {
+  local log_dir=$1 port
+  shift
+  port=$("$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+  ray start --head --block --include-dashboard=false --disable-usage-stats --node-ip-address 127.0.0.1 --port "$port" \
+    "$@" >"$log_dir/ray.log" 2>&1 &
+  ray_pid=$!
+  export RAY_ADDRESS=127.0.0.1:$port
+  until ray status >/dev/null 2>&1; do
+    kill -0 "$ray_pid" 2>/dev/null || { echo "Ray did not start: see $log_dir/ray.log" >&2; exit 3; }
+    sleep 1
+  done
+}
+
+start_evaluator() {
+  local log_dir=$1
+  "$PYTHON" -m cobalt.training.check 2>/dev/null && return # one is running in this cluster
+  [[ -z $ray_pid ]] || serve start --proxy-location Disabled >"$log_dir/evaluator.log" 2>&1
+  evaluator_is_ours=1
+  # shellcheck disable=SC2086 # a list of arguments
+  serve run --non-blocking remote_reward_server:app --name evaluator --route-prefix /evaluator ${EVALUATOR_ARGS:-} \
+    >>"$log_dir/evaluator.log" 2>&1 || { echo "no execution service: see $log_dir/evaluator.log" >&2; exit 3; }
+  "$PYTHON" -m cobalt.training.check
+}
+
+stop_services() {
+  if [[ -n $ray_pid ]]; then
+    kill "$ray_pid" 2>/dev/null && wait "$ray_pid" || true
+  elif [[ -n $evaluator_is_ours ]]; then
+    "$PYTHON" -c 'from ray import serve; serve.delete("evaluator")' || true
+  fi
+}
