@@ -1,6 +1,7 @@
 """vLLM's asynchronous engine behind one call: a chat request in, a completion out.
 
 Written for vLLM 0.23 (run) and 0.8.5 (signatures checked against its wheel, not run); both have the V1 ``AsyncLLM``.
+vLLM has an environment of its own (``constraints/serve-vllm.txt``), so type checkers do not find it beside the rest.
 """
 
 import asyncio
@@ -34,9 +35,9 @@ class VllmEngine:
 
     def __init__(self, options: dict[str, Any], chat_template_kwargs: dict[str, Any]):
         from transformers import AutoTokenizer
-        from vllm import AsyncEngineArgs
-        from vllm.usage.usage_lib import UsageContext
-        from vllm.v1.engine.async_llm import AsyncLLM
+        from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
+        from vllm.usage.usage_lib import UsageContext  # pyright: ignore[reportMissingImports]
+        from vllm.v1.engine.async_llm import AsyncLLM  # pyright: ignore[reportMissingImports]
 
         context = UsageContext.OPENAI_API_SERVER
         config = AsyncEngineArgs(**options).create_engine_config(context)
@@ -52,7 +53,7 @@ class VllmEngine:
 
     def describe(self) -> dict[str, Any]:
         """The model's identity (with the template settings, if any) and the engine's limits."""
-        import vllm
+        import vllm  # pyright: ignore[reportMissingImports]
 
         settings = f" {json.dumps(self._template, sort_keys=True)}" if self._template else ""
         return {
@@ -68,13 +69,8 @@ class VllmEngine:
         room = self._max_model_len - len(prompt)
         if room < 1:
             return _completion("", len(prompt), 0, FINISH_CONTEXT)
-        output = None
-        async for output in self._engine.generate(
-            {"prompt_token_ids": prompt}, self._sampling(request, room), uuid.uuid4().hex
-        ):
-            pass
-        assert output is not None
-        answer = output.outputs[0]
+        stream = self._engine.generate({"prompt_token_ids": prompt}, self._sampling(request, room), uuid.uuid4().hex)
+        answer = [output.outputs[0] async for output in stream][-1]
         return _completion(answer.text, len(prompt), len(answer.token_ids), answer.finish_reason or "abort")
 
     def _encode(self, messages: list[dict[str, str]]) -> list[int]:
@@ -83,8 +79,8 @@ class VllmEngine:
         )
 
     def _sampling(self, request: ChatRequest, room: int) -> Any:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+        from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
+        from vllm.sampling_params import RequestOutputKind  # pyright: ignore[reportMissingImports]
 
         return SamplingParams(
             temperature=request.temperature,

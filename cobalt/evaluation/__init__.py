@@ -1,0 +1,1 @@
+"""Hidden-test evaluation of multi-turn trajectories: scores, tables, comparison, figure."""

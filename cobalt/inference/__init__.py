@@ -1,0 +1,1 @@
+"""Multi-turn code generation: engines behind one protocol, and the driver that keeps them busy."""

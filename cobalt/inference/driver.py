@@ -1,0 +1,234 @@
+"""The driver of single-turn and multi-turn inference: every conversation advances on its own.
+
+A conversation holds one of the engine's slots only while its response is generated; its program runs while other
+conversations generate. About ``WINDOW`` times as many conversations as slots are open, and a free slot goes to the one
+with the most turns left, so that the last ones end together. Every finished turn goes to a journal beside the output:
+after kill -9 a run repeats only what was being generated. Infrastructure failures are kept out of the journal and
+marked in the record; the next run takes those turns again, and only those.
+"""
+
+import asyncio
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cobalt.errors import InfraError, SetupError
+from cobalt.extraction import extract_code
+from cobalt.inference.conversation import (
+    Turn,
+    history_changes_program,
+    history_text,
+    turn_from_record,
+    turn_to_record,
+)
+from cobalt.inference.engine import FINISH_CONTEXT, Engine, Message, Sampling, request_seed
+from cobalt.inference.feedback import FeedbackSource
+from cobalt.inference.programs import ExecutionCounter, ProblemPrograms
+from cobalt.inference.slots import PrioritySlots
+from cobalt.inference.tasks import for_each
+from cobalt.inference.trajectories import Problem, multi_turn_record, single_turn_record, turns_of_record
+from cobalt.prompts import feedback_message, first_messages
+from cobalt.records import ExecutionResult, RecordFile
+
+WINDOW = 4
+MAX_FAILURES_IN_A_ROW = 100
+
+
+@dataclass(frozen=True)
+class Method:
+    """What is done with each problem."""
+
+    sampling: Sampling
+    num_completions: int
+    seed: int
+    multi_turn: bool
+    num_turns: int = 0
+    """Turns after the first."""
+    enable_thinking: bool = False
+    feedback_tests: str = "public"
+    feedback_from: str = "own"
+
+
+@dataclass
+class Counts:
+    """What a run has done so far; shown while it runs, stored in the manifest."""
+
+    problems: int = 0
+    conversations: int = 0
+    turns: int = 0
+    """Turns done, those of earlier runs included."""
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+    infra_errors: int = 0
+    """Conversations that an infrastructure failure ended."""
+    over_context: int = 0
+    """Requests whose prompt left no room for an answer."""
+    history_changes_program: int = 0
+    """Turns whose program in the history is not the one that the public tests ran."""
+
+
+@dataclass
+class Driver:
+    """Runs problems through one engine and one execution service into ``output``."""
+
+    engine: Engine
+    execution: ExecutionCounter
+    feedback: FeedbackSource
+    method: Method
+    output: RecordFile
+    journal: RecordFile
+    journal_version: str
+    """Turns in the journal count only if they were taken under the same settings: their content hash."""
+    counts: Counts = field(default_factory=Counts)
+    _failures_in_a_row: int = 0
+
+    def __post_init__(self) -> None:
+        self.slots = PrioritySlots(lambda: self.engine.max_in_flight)
+
+    async def run(self, problems: Iterable[Problem]) -> None:
+        """Take every problem through all turns; a bounded number of them is open at a time."""
+        await for_each(problems, self._problem, self._window)
+
+    def _window(self) -> int:
+        """Problems open at a time."""
+        return math.ceil(WINDOW * self.engine.max_in_flight / self.method.num_completions)
+
+    async def _problem(self, problem: Problem) -> None:
+        record = self.output.get(problem.id, problem.input_hash)
+        known_NT = [] if record is None else turns_of_record(record, self.method.multi_turn)
+        if record is None or any(turn.failed for turns in known_NT for turn in turns):
+            done = await self._conversations(problem, known_NT)
+            turns_NT = [turns for turns, _ in done]
+            if self.method.multi_turn:
+                method = self.method
+                labels = {"feedback_tests": method.feedback_tests, "feedback_from": method.feedback_from}
+                record = multi_turn_record(problem, turns_NT, [messages for _, messages in done], labels)
+            else:
+                record = single_turn_record(problem, turns_NT)
+            self.output.append(record)
+        else:
+            turns_NT = known_NT
+            self.counts.conversations += len(turns_NT)
+            self.counts.turns += sum(map(len, turns_NT))
+        self._count_problem(turns_NT)
+
+    async def _conversations(
+        self, problem: Problem, known_NT: list[list[Turn]]
+    ) -> list[tuple[list[Turn], list[Message]]]:
+        firsts = problem.first_turns_N
+        samples = self.method.num_completions if firsts is None else len(firsts)
+        programs = ProblemPrograms(self.execution, problem.tests)
+        tasks = [
+            asyncio.ensure_future(
+                self._conversation(problem, programs, sample, known_NT[sample] if known_NT else []),
+            )
+            for sample in range(samples)
+        ]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _conversation(
+        self, problem: Problem, programs: ProblemPrograms, sample: int, recorded: list[Turn]
+    ) -> tuple[list[Turn], list[Message]]:
+        messages = first_messages(problem.row["instruction"])
+        turns: list[Turn] = []
+        for number in range(self.method.num_turns + 1):
+            turn = self._known_turn(problem, sample, number, recorded)
+            if turn is None or turn.failed:
+                turn = await self._take_turn(problem, programs, sample, number, messages, turn)
+            turns.append(turn)
+            self.counts.turns += 1
+            if turn.failed:
+                break
+            if self.method.multi_turn:
+                try:
+                    feedback = await self.feedback.feedback(problem, sample, number, turn)
+                except InfraError as error:
+                    turns[-1] = Turn(turn.response, turn.usage, ExecutionResult.infra(len(problem.tests), str(error)))
+                    break
+                text = history_text(turn.response, self.method.enable_thinking)
+                messages.append({"role": "assistant", "content": text})
+                messages.append(feedback_message(feedback))
+        self.counts.conversations += 1
+        return self._fill_up(turns), messages
+
+    def _fill_up(self, turns: list[Turn]) -> list[Turn]:
+        """Turns that an infrastructure failure prevented."""
+        missing = self.method.num_turns + 1 - len(turns)
+        self.counts.turns += missing
+        if not missing:
+            return turns
+        last = turns[-1].result
+        not_taken = Turn("", None, ExecutionResult.infra(len(last.passing), f"turn {len(turns) - 1} failed"))
+        return turns + [not_taken] * missing
+
+    def _known_turn(self, problem: Problem, sample: int, number: int, recorded: list[Turn]) -> Turn | None:
+        """The turn as an earlier run left it, in the output or in the journal; it may have failed."""
+        if recorded and not recorded[number].failed:
+            return recorded[number]
+        row = self.journal.get([problem.id, sample, number], self._journal_hash(problem))
+        if row is not None:
+            return turn_from_record(row, str(self.journal.path))
+        return recorded[number] if recorded else None
+
+    def _journal_hash(self, problem: Problem) -> str:
+        return f"{problem.input_hash}/{self.journal_version}"
+
+    async def _take_turn(
+        self,
+        problem: Problem,
+        programs: ProblemPrograms,
+        sample: int,
+        number: int,
+        messages: list[Message],
+        known: Turn | None,
+    ) -> Turn:
+        """Get a response, unless only the execution of ``known`` failed, and run its program."""
+        if known is None or not known.generated:
+            try:
+                known = await self._respond(problem, sample, number, messages)
+            except InfraError as error:
+                return Turn("", None, ExecutionResult.infra(len(problem.tests), str(error)))
+        turn = Turn(known.response, known.usage, await programs.run(extract_code(known.response)))
+        if not turn.failed:
+            row = {"id": [problem.id, sample, number], "input_hash": self._journal_hash(problem)}
+            self.journal.append({**row, **turn_to_record(turn)})
+        return turn
+
+    async def _respond(self, problem: Problem, sample: int, number: int, messages: list[Message]) -> Turn:
+        if number > 0 or problem.first_turns_N is None:
+            return await self._generate(problem, sample, number, messages)
+        first = problem.first_turns_N[sample]
+        if not first.generated:
+            raise InfraError("the single-turn file has no response for this sample")
+        return first
+
+    async def _generate(self, problem: Problem, sample: int, number: int, messages: list[Message]) -> Turn:
+        seed = request_seed(self.method.seed, problem.id, sample, number)
+        async with self.slots.hold((number,)):
+            try:
+                completion = await self.engine.generate(messages, self.method.sampling, seed)
+            except InfraError as error:
+                self._failures_in_a_row += 1
+                if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+                    raise SetupError(f"the engine failed {MAX_FAILURES_IN_A_ROW} times in a row: {error}") from None
+                raise
+        self._failures_in_a_row = 0
+        self.counts.requests += 1
+        self.counts.prompt_tokens += completion.prompt_tokens
+        self.counts.completion_tokens += completion.completion_tokens
+        self.counts.cost_usd += completion.cost or 0.0
+        self.counts.over_context += completion.finish_reason == FINISH_CONTEXT
+        return Turn(completion.text, completion.usage(), ExecutionResult.infra(1, "not run yet"))
+
+    def _count_problem(self, turns_NT: list[list[Turn]]) -> None:
+        self.counts.problems += 1
+        self.counts.infra_errors += sum(any(turn.failed for turn in turns) for turns in turns_NT)
+        self.counts.history_changes_program += sum(
+            history_changes_program(turn.response, self.method.enable_thinking) for turns in turns_NT for turn in turns
+        )

@@ -1,0 +1,61 @@
+"""Which feedback a conversation is shown.
+
+``own``: the feedback to its own program. ``other_problem``: a control. Problem i is shown, whatever its program did,
+feedback that belongs to another problem: to one of that problem's first programs (sample (s + t) mod n, so that it
+varies over turns). Gains that come from reading the feedback vanish under it. The donors are a seeded derangement.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from cobalt.errors import InfraError, InputError
+from cobalt.extraction import extract_code
+from cobalt.inference.conversation import Turn
+from cobalt.inference.programs import ExecutionCounter, ProblemPrograms
+from cobalt.inference.trajectories import Problem
+from cobalt.prompts import feedback_to_policy
+
+
+class FeedbackSource(Protocol):
+    """Gives the text shown after turn ``number`` of sample ``sample``; raises ``InfraError``."""
+
+    async def feedback(self, problem: Problem, sample: int, number: int, turn: Turn) -> str: ...
+
+
+class OwnFeedback:
+    """The feedback to the conversation's own program."""
+
+    async def feedback(self, problem: Problem, sample: int, number: int, turn: Turn) -> str:
+        return feedback_to_policy(turn.result)
+
+
+def derangement(ids: Sequence[Any], seed: int) -> list[tuple[Any, Any]]:
+    """Pairs (id, donor id): a random cycle through all ids, so that none is its own donor.
+
+    >>> sorted(derangement(["a", "b"], 0))
+    [('a', 'b'), ('b', 'a')]
+    """
+    if len(ids) < 2:
+        raise InputError("--feedback_from other_problem needs at least two problems")
+    cycle = random.Random(seed).sample(list(ids), len(ids))
+    return list(zip(cycle, cycle[1:] + cycle[:1], strict=True))
+
+
+class OtherProblemFeedback:
+    """The control. Holds every problem of the input in memory."""
+
+    def __init__(self, problems: Sequence[Problem], seed: int, execution: ExecutionCounter):
+        by_id = {repr(problem.id): problem for problem in problems}
+        pairs = derangement([problem.id for problem in problems], seed)
+        self._donors = {repr(id_): by_id[repr(donor)] for id_, donor in pairs}
+        self._programs = {key: ProblemPrograms(execution, problem.tests) for key, problem in by_id.items()}
+
+    async def feedback(self, problem: Problem, sample: int, number: int, turn: Turn) -> str:
+        donor = self._donors[repr(problem.id)]
+        assert donor.first_turns_N is not None
+        response = donor.first_turns_N[(sample + number) % len(donor.first_turns_N)].response
+        result = await self._programs[repr(donor.id)].run(extract_code(response))
+        if result.infra_error is not None:
+            raise InfraError(f"feedback of problem {donor.id!r}: {result.infra_error}")
+        return feedback_to_policy(result)

@@ -1,0 +1,88 @@
+"""The flags of the four inference commands (DESIGN section 3), and what follows from them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+InputFile = Annotated[Path, tyro.conf.arg(aliases=["-i"])]
+OutputFile = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+NumCompletions = Annotated[int, tyro.conf.arg(aliases=["-n"])]
+ReasoningEffort = Annotated[str, tyro.conf.arg(aliases=["-r"])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFlags:
+    """Flags of every inference command."""
+
+    input_file: InputFile
+    """Problems (JSONL); multi-turn: the output of a single-turn run, unless --from_scratch."""
+    output_file: OutputFile
+    """Records (JSONL); an unfinished or partly failed file is resumed."""
+    num_completions: NumCompletions = 16
+    """Samples per problem; with a single-turn file at most as many as it holds."""
+    seed: int = 42
+    """Seed of the run; each request's own seed is a hash of (seed, id, sample, turn)."""
+    executor: Literal["serve", "local"] = "serve"
+    """Where programs run: the Ray Serve app `evaluator`, or sandbox workers of this process."""
+    max_in_flight: int | None = None
+    """Most requests in flight; default: what the engine reports."""
+    max_infra_rate: float = 0.01
+    """Exit with 3 if a larger share of conversations met an infrastructure failure."""
+    skip_invalid: bool = False
+    """Count and skip invalid input lines instead of stopping."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiTurnFlags:
+    """Flags of the multi-turn commands."""
+
+    num_turns: int = 8
+    """Turns after the first program: 8 to evaluate, 2 to collect training trajectories."""
+    enable_thinking: bool = False
+    """Keep only what follows the last `</think>` in the history, at most 6000 characters per response."""
+    from_scratch: bool = False
+    """Generate turn 0 as well, instead of taking it from a single-turn file."""
+    feedback_tests: Literal["public", "perturbed"] = "public"
+    """Which tests give the feedback."""
+    feedback_from: Literal["own", "other_problem"] = "own"
+    """`other_problem`: a control that shows another problem's feedback; gains from reading it must vanish."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmFlags:
+    """Which open-weight engine answers, and how it samples."""
+
+    engine: Literal["vllm", "hf"] = "vllm"
+    """`vllm`: the Ray Serve app `vllm_actor`; `hf`: the model at --model, in this process."""
+    model: str | None = None
+    """Directory or hub name of the model, with --engine hf."""
+    temperature: float = 0.6
+    top_p: float = 0.95
+    max_tokens: int = 8192
+    """Most tokens in one response."""
+    batch_size: int = 128
+    """Most sequences in one batch, with --engine hf."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LitellmFlags:
+    """Which API answers, and how it samples. Keys are better given as environment variables."""
+
+    model_name: str = "gpt-5-mini-2025-08-07"
+    """Model as LiteLLM names it: OpenAI, `bedrock/...`, or `openai/NAME` with --api_base for any compatible server."""
+    api_base: str | None = None
+    """Address of an OpenAI-compatible server."""
+    reasoning_effort: ReasoningEffort = "medium"
+    """Passed to models that take one."""
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 32000
+    """Most tokens in one response, reasoning included."""
+    request_timeout_s: float = 1800
+    """A request without an answer after this many seconds is sent again."""
+    openai_api_key: str | None = None
+    aws_access_key_id: str | None = None
+    aws_secret_access_key: str | None = None
+    aws_region_name: str | None = None

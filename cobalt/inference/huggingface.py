@@ -1,0 +1,155 @@
+"""A Hugging Face model in this process, on CUDA if there is a device, else on the CPU.
+
+Waiting requests are sampled in batches of similar prompt length by one worker thread, so that programs run and
+messages are built meanwhile. For small models and tests; large ones are served by vLLM.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from cobalt.errors import InputError
+from cobalt.inference.engine import FINISH_CONTEXT, Completion, Engine, Message, Sampling
+from cobalt.inference.hf_sampling import Row, sample_batch
+from cobalt.model_identity import model_identity
+
+GATHER_S = 0.05  # how long a worker waits for a batch to fill
+BATCHES_IN_FLIGHT = 3
+
+
+@dataclass(frozen=True)
+class _Request:
+    row: Row
+    loop: asyncio.AbstractEventLoop
+    answer: "asyncio.Future[Completion]"
+
+
+class HuggingFaceEngine:
+    """Use through ``open_huggingface_engine``."""
+
+    def __init__(self, model: Any, tokenizer: Any, model_id: str, batch_size: int, max_in_flight: int):
+        self.model_id, self.max_in_flight = model_id, max_in_flight
+        self._model, self._tokenizer, self._batch_size = model, tokenizer, batch_size
+        self._context: int = model.config.max_position_embeddings
+        self._end_tokens = _end_tokens(model, tokenizer)
+        self._waiting: list[_Request] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        self._worker = threading.Thread(target=self._work, name="sampling", daemon=True)
+        self._worker.start()
+
+    async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
+        """Answer ``messages``."""
+        prompt = self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        max_new = min(sampling.max_tokens, self._context - len(prompt))
+        if max_new < 1:
+            return Completion("", len(prompt), 0, FINISH_CONTEXT)
+        loop = asyncio.get_running_loop()
+        row = Row(tuple(prompt), max_new, sampling.temperature, sampling.top_p, seed)
+        request = _Request(row, loop, loop.create_future())
+        with self._changed:
+            self._waiting.append(request)
+            self._changed.notify()
+        return await request.answer
+
+    def close(self) -> None:
+        """Stop after the current batch."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while batch := self._next_batch():
+            try:
+                self._answer(batch)
+            except Exception as error:  # a defect or out of memory: the requests' owners must see it
+                for request in batch:
+                    self._resolve(request, error)
+
+    def _next_batch(self) -> list[_Request]:
+        """The oldest request and those nearest to it in length; empty once closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            self._changed.wait_for(lambda: len(self._waiting) >= self._batch_size or self._closed, GATHER_S)
+            if self._closed:
+                return []
+            waiting = [request for request in self._waiting if not request.answer.cancelled()]
+            batch = _similar(waiting, self._batch_size)
+            chosen = {id(request) for request in batch}
+            self._waiting = [request for request in waiting if id(request) not in chosen]
+            return batch or self._next_batch()
+
+    def _answer(self, batch: list[_Request]) -> None:
+        def finished(index: int, tokens: list[int], ended: bool) -> None:
+            text = self._tokenizer.decode(tokens, skip_special_tokens=True)
+            length = len(tokens) + ended
+            reason = "stop" if ended else "length"
+            self._resolve(batch[index], Completion(text, len(batch[index].row.prompt), length, reason))
+
+        sample_batch(self._model, [request.row for request in batch], self._end_tokens, finished)
+
+    def _resolve(self, request: _Request, outcome: Completion | Exception) -> None:
+        def set_outcome() -> None:
+            if request.answer.done():
+                return
+            if isinstance(outcome, Exception):
+                request.answer.set_exception(outcome)
+            else:
+                request.answer.set_result(outcome)
+
+        if not request.loop.is_closed():
+            request.loop.call_soon_threadsafe(set_outcome)
+
+
+def _similar(waiting: list[_Request], size: int) -> list[_Request]:
+    """``size`` requests around the oldest one in order of prompt length."""
+    if len(waiting) <= size:
+        return waiting
+    by_length = sorted(waiting, key=lambda request: len(request.row.prompt))
+    place = next(number for number, request in enumerate(by_length) if request is waiting[0])
+    start = min(max(place - size // 2, 0), len(by_length) - size)
+    return by_length[start : start + size]
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
+    configured = model.generation_config.eos_token_id
+    listed = configured if isinstance(configured, list) else [configured]
+    return {token for token in [*listed, tokenizer.eos_token_id] if token is not None}
+
+
+@asynccontextmanager
+async def open_huggingface_engine(model: str, batch_size: int, max_in_flight: int | None) -> AsyncIterator[Engine]:
+    """Load ``model`` (directory or hub name) and serve it while the body runs."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from cobalt.inference import hf_attention
+
+    on_gpu = torch.cuda.is_available()
+    if not on_gpu:
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+    hf_attention.register()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        network = AutoModelForCausalLM.from_pretrained(
+            model,
+            dtype=torch.bfloat16 if on_gpu else torch.float32,
+            device_map="cuda" if on_gpu else "cpu",
+            attn_implementation=hf_attention.ATTENTION,
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(f"--model {model}: {error}") from None
+    network.eval()
+    engine = HuggingFaceEngine(
+        network, tokenizer, model_identity(model), batch_size, max_in_flight or BATCHES_IN_FLIGHT * batch_size
+    )
+    try:
+        yield engine
+    finally:
+        engine.close()

@@ -1,0 +1,154 @@
+"""Any API through LiteLLM: OpenAI, Bedrock (boto3), or any OpenAI-compatible server (vLLM, SGLang) at ``api_base``.
+
+Rate limits, timeouts, dropped connections, 5xx and unreadable answers are retried; a rate limit also halves the number
+of requests in flight, which then recovers by one per round. A prompt over the context and an answer withheld by a
+filter are the model's answer: an empty response. A refused key or an unknown model stops the run; any other refused
+request is an ``InfraError`` of its own.
+"""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cobalt.errors import InfraError, SetupError
+from cobalt.inference.engine import FINISH_CONTEXT, Completion, Engine, Message, Sampling
+from cobalt.inference.retry import RetryPolicy, TransientError, with_retries
+
+FINISH_FILTER = "content_filter"
+DEFAULT_IN_FLIGHT = 64
+LONGEST_RETRY_AFTER_S = 300.0
+HIDDEN = "***"
+
+
+@dataclass(frozen=True)
+class ApiModel:
+    """Where requests go."""
+
+    name: str
+    """As LiteLLM names it."""
+    reasoning_effort: str | None = None
+    request_timeout_s: float = 1800
+    api_base: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """Keyword arguments of ``litellm.acompletion`` that are never shown: keys, region."""
+
+
+class AdaptiveLimit:
+    """Requests in flight: halved by a rate limit, once per round, and one more per round of answers."""
+
+    def __init__(self, most: int):
+        self._most, self._limit = most, float(most)
+        self._answers_until_cut = 0
+
+    @property
+    def value(self) -> int:
+        """The limit now, at least 1."""
+        return int(self._limit)
+
+    def answered(self) -> None:
+        """A request was answered."""
+        self._answers_until_cut = max(self._answers_until_cut - 1, 0)
+        self._limit = min(self._limit + 1 / self._limit, self._most)
+
+    def refused(self) -> None:
+        """A request met a rate limit; refusals of requests sent before the last cut do not count again."""
+        if self._answers_until_cut:
+            self._answers_until_cut -= 1
+            return
+        self._answers_until_cut = self.value
+        self._limit = max(self._limit / 2, 1)
+
+
+class LitellmEngine:
+    """Use through ``open_litellm_engine``."""
+
+    def __init__(self, model: ApiModel, max_in_flight: int, retry: RetryPolicy):
+        self.model_id = model.name
+        self._model, self._retry = model, retry
+        self._limit = AdaptiveLimit(max_in_flight)
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many requests the API takes at the moment."""
+        return self._limit.value
+
+    async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
+        """Answer ``messages``; raises ``InfraError`` after the last retry."""
+        return await with_retries(lambda: self._send(messages, sampling, seed), self._retry)
+
+    async def _send(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
+        import litellm
+        from litellm import exceptions
+
+        try:
+            response = await litellm.acompletion(
+                model=self._model.name,
+                messages=messages,
+                **asdict(sampling),
+                seed=seed,
+                reasoning_effort=self._model.reasoning_effort,
+                timeout=self._model.request_timeout_s,
+                api_base=self._model.api_base,
+                drop_params=True,  # models differ in which of these they take
+                num_retries=0,
+                max_retries=0,
+                **self._model.secrets,
+            )
+        except exceptions.ContextWindowExceededError:
+            return Completion("", 0, 0, FINISH_CONTEXT)
+        except exceptions.ContentPolicyViolationError:
+            return Completion("", 0, 0, FINISH_FILTER)
+        except (exceptions.AuthenticationError, exceptions.PermissionDeniedError, exceptions.NotFoundError) as error:
+            raise SetupError(f"{self._model.name}: {self._clean(error)}") from None
+        except (exceptions.BadRequestError, exceptions.UnprocessableEntityError) as error:
+            raise InfraError(self._clean(error)) from None
+        except exceptions.RateLimitError as error:
+            self._limit.refused()
+            raise TransientError(self._clean(error), _retry_after_s(error)) from None
+        except exceptions.OpenAIError as error:  # timeouts, connections, 5xx, unreadable answers
+            raise TransientError(self._clean(error), _retry_after_s(error)) from None
+        self._limit.answered()
+        return _completion(response)
+
+    def _clean(self, error: Exception) -> str:
+        """One line about ``error``, without secrets."""
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        for secret in self._model.secrets.values():
+            text = text.replace(secret, HIDDEN)
+        return text
+
+
+def _retry_after_s(error: Exception) -> float:
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    try:
+        return min(float(headers.get("retry-after", 0)), LONGEST_RETRY_AFTER_S)
+    except ValueError:  # the header may hold a date; our own pauses do
+        return 0.0
+
+
+def _completion(response: Any) -> Completion:
+    """Read an answer; one without a choice or without usage is unreadable."""
+    if not getattr(response, "choices", None) or getattr(response, "usage", None) is None:
+        raise TransientError("the answer has no choice or no usage")
+    choice = response.choices[0]
+    return Completion(
+        text=choice.message.content or "",
+        prompt_tokens=response.usage.prompt_tokens,
+        completion_tokens=response.usage.completion_tokens,
+        finish_reason=choice.finish_reason or "stop",
+        cost=response._hidden_params.get("response_cost"),
+    )
+
+
+@asynccontextmanager
+async def open_litellm_engine(
+    model: ApiModel, max_in_flight: int | None = None, retry: RetryPolicy | None = None
+) -> AsyncIterator[Engine]:
+    """An engine for ``model``. Importing LiteLLM takes seconds; its price list is the installed one, not downloaded."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    litellm.suppress_debug_info = True
+    yield LitellmEngine(model, max_in_flight or DEFAULT_IN_FLIGHT, retry or RetryPolicy())

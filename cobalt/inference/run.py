@@ -1,0 +1,134 @@
+"""One inference run, from its plan to the summary: check the input, resume, drive, write the manifest."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cobalt.cli import print_summary
+from cobalt.errors import InputError, SetupError
+from cobalt.inference.driver import Driver, Method
+from cobalt.inference.engine import Engine
+from cobalt.inference.feedback import FeedbackSource, OtherProblemFeedback, OwnFeedback
+from cobalt.inference.programs import ExecutionCounter
+from cobalt.inference.progress import show_progress
+from cobalt.inference.trajectories import Problem, read_problem
+from cobalt.prompts import PROMPT_VERSION
+from cobalt.records import Manifest, RecordFile, read_jsonl
+from cobalt.records.jsonl import Record
+from cobalt.records.manifest import content_hash, file_sha256
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, as its command's flags describe it."""
+
+    command: str
+    input_file: Path
+    output_file: Path
+    method: Method
+    tests_field: str
+    first_turn_from_file: bool
+    executor: Literal["serve", "local"]
+    max_infra_rate: float
+    skip_invalid: bool
+    engine_content: dict[str, Any]
+    """Engine settings that change the output's content, besides the model and the sampling."""
+    flags: dict[str, Any]
+    """All flags, for the manifest."""
+
+    def content(self, model_id: str) -> dict[str, Any]:
+        """What a resumed run must have in common with the run that began the output."""
+        content = {
+            **asdict(self.method),
+            "tests": self.tests_field,
+            "first_turn_from_file": self.first_turn_from_file,
+            "prompt_version": PROMPT_VERSION,
+            "model_id": model_id,
+            **self.engine_content,
+        }
+        if self.method.feedback_from != "own":  # then every record depends on the other rows too
+            content["input_sha256"] = file_sha256(self.input_file)
+        return content
+
+
+class Input:
+    """The input file: read whole and checked before anything is written, then again, problem by problem."""
+
+    def __init__(self, plan: Plan):
+        self._plan = plan
+        self.skipped: list[InputError] = []
+        self.ids: list[Any] = []
+        self.conversations = 0
+        for problem in self._read(self.skipped.append):
+            self.ids.append(problem.id)
+            self.conversations += len(problem.first_turns_N or ()) or plan.method.num_completions
+
+    def __iter__(self) -> Iterator[Problem]:
+        return self._read(lambda _: None)
+
+    def _read(self, on_invalid: Callable[[InputError], None]) -> Iterator[Problem]:
+        plan = self._plan
+        latest: list[Problem] = []
+
+        def check(row: Record) -> None:
+            latest[:] = [read_problem(row, plan.tests_field, plan.first_turn_from_file, plan.method.num_completions)]
+
+        fields = ["id", "instruction", plan.tests_field, *(["responses"] if plan.first_turn_from_file else [])]
+        skip = on_invalid if plan.skip_invalid else None
+        for _ in read_jsonl(plan.input_file, fields, check=check, on_invalid=skip):
+            yield latest[0]
+
+
+async def run_inference(plan: Plan, open_engine: Callable[[], AbstractAsyncContextManager[Engine]]) -> None:
+    """Carry out ``plan``. Raises ``SetupError`` at the end if too many conversations met infra failures."""
+    from cobalt.serving.execution import open_execution_service
+
+    if plan.input_file.resolve() == plan.output_file.resolve():
+        raise InputError.at(plan.output_file, None, "is also the input file")
+    problems = Input(plan)
+    async with open_engine() as engine, open_execution_service(plan.executor) as service:
+        content = plan.content(engine.model_id)
+        manifest = Manifest(plan.output_file, plan.command, plan.flags, content, [plan.input_file])
+        manifest.refuse_other_content()
+        manifest.start()
+        execution = ExecutionCounter(service)
+        output = RecordFile(plan.output_file)
+        journal = RecordFile(plan.output_file.with_name(plan.output_file.name + ".journal"))
+        driver = Driver(
+            engine, execution, _feedback(plan, problems, execution), plan.method, output, journal, content_hash(content)
+        )
+        try:
+            turns = problems.conversations * (plan.method.num_turns + 1)
+            async with show_progress(driver, len(problems.ids), turns):
+                await driver.run(problems)
+            written = output.finish(problems.ids)
+            journal.path.unlink()
+        finally:
+            journal.close()
+            output.close()
+    manifest.counts = {
+        "read": len(problems.ids) + len(problems.skipped),
+        "written": written,
+        "skipped_invalid": len(problems.skipped),
+        **asdict(driver.counts),
+        "tests_run": execution.tests_done,
+    }
+    manifest.done()
+    print_summary(plan.command, {"output": plan.output_file, "model": engine.model_id, **manifest.counts})
+    _refuse_infra_rate(driver.counts.infra_errors, problems.conversations, plan.max_infra_rate)
+
+
+def _feedback(plan: Plan, problems: Input, execution: ExecutionCounter) -> FeedbackSource:
+    if plan.method.feedback_from == "own":
+        return OwnFeedback()
+    return OtherProblemFeedback(list(problems), plan.method.seed, execution)
+
+
+def _refuse_infra_rate(failed: int, total: int, limit: float) -> None:
+    if failed > limit * total:
+        raise SetupError(
+            f"{failed} of {total} conversations met an infrastructure failure (--max_infra_rate {limit:g}); "
+            "run the same command again to retry them"
+        )

@@ -1,0 +1,35 @@
+"""A bounded number of coroutines at a time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+
+
+async def for_each(
+    items: Iterable[Item], work: Callable[[Item], Coroutine[Any, Any, None]], at_once: Callable[[], int]
+) -> None:
+    """Do ``work`` on every item, started in order, at most ``at_once()`` at a time.
+
+    ``items`` is read lazily. The first exception cancels the rest and is raised.
+    """
+    running: set[asyncio.Task[None]] = set()
+    try:
+        for item in items:
+            while len(running) >= at_once():
+                running = await _some_done(running)
+            running.add(asyncio.ensure_future(work(item)))
+        while running:
+            running = await _some_done(running)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _some_done(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    done, pending = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    return pending

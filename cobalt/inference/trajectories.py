@@ -1,0 +1,109 @@
+"""Input rows and output records of the drivers (formats: DESIGN section 2).
+
+Shapes: n samples of one problem, T turns after the first; ``turns_NT[s][t]`` is sample s at turn t.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cobalt.inference.conversation import Turn
+from cobalt.inference.engine import Message
+from cobalt.records import ExecutionResult, TestCases, row_hash
+from cobalt.records.jsonl import Record
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One input row, read."""
+
+    row: Record
+    input_hash: str
+    tests: TestCases
+    """The tests whose feedback is recorded: all of them (single turn) or those shown to the policy."""
+    first_turns_N: tuple[Turn, ...] | None
+    """Turn 0 from a single-turn file, not yet run on ``tests``; None if it is to be generated."""
+
+    @property
+    def id(self) -> Any:
+        return self.row["id"]
+
+
+def read_problem(row: Record, tests_field: str, fixed_first_turn: bool, num_completions: int) -> Problem:
+    """Read a row; at most ``num_completions`` first turns are kept. Raises ``ValueError`` saying what is wrong."""
+    if not isinstance(row["instruction"], str):
+        raise ValueError("field 'instruction' must be a text")
+    try:
+        tests = TestCases.parse(row[tests_field])
+    except ValueError as error:
+        raise ValueError(f"field '{tests_field}': {error}") from None
+    first = _first_turns(row)[:num_completions] if fixed_first_turn else None
+    return Problem(row, row_hash(row), tests, first)
+
+
+def problem_check(tests_field: str, fixed_first_turn: bool) -> Callable[[Record], None]:
+    """The check that ``read_jsonl`` applies to each row."""
+
+    def check(row: Record) -> None:
+        read_problem(row, tests_field, fixed_first_turn, 1)
+
+    return check
+
+
+def _first_turns(row: Record) -> tuple[Turn, ...]:
+    responses, usage = row["responses"], row.get("usage")
+    if not isinstance(responses, list) or not responses or not all(isinstance(text, str) for text in responses):
+        raise ValueError("field 'responses' must be a list of texts, at least one")
+    if usage is None:
+        usage = [{}] * len(responses)
+    if not isinstance(usage, list) or len(usage) != len(responses):
+        raise ValueError("fields 'usage' and 'responses' differ in length")
+    unknown = ExecutionResult.infra(1, "not run yet")
+    return tuple(Turn(text, used, unknown) for text, used in zip(responses, usage, strict=True))
+
+
+def single_turn_record(problem: Problem, turns_NT: Sequence[Sequence[Turn]]) -> Record:
+    """The output record of a single-turn run (T = 0)."""
+    firsts = [turns[0] for turns in turns_NT]
+    return {
+        **problem.row,
+        "responses": [turn.response for turn in firsts],
+        "exec_results": [turn.result.to_record() for turn in firsts],
+        "usage": [turn.usage for turn in firsts],
+        "input_hash": problem.input_hash,
+    }
+
+
+def multi_turn_record(
+    problem: Problem,
+    turns_NT: Sequence[Sequence[Turn]],
+    conversations: Sequence[list[Message]],
+    labels: dict[str, str],
+) -> Record:
+    """The output record of a multi-turn run; what it was given as turn 0 is cut to the samples used."""
+    turns_TN = list(zip(*turns_NT, strict=True))
+    cut = {name: problem.row[name][: len(turns_NT)] for name in ("responses", "exec_results") if name in problem.row}
+    return {
+        **problem.row,
+        **cut,
+        "conversations": list(conversations),
+        "raw_responses": [[turn.response for turn in turns] for turns in turns_TN],
+        "public_pass_rates": [[turn.result.pass_rate for turn in turns] for turns in turns_TN],
+        "public_exec_results": [[turn.result.to_record() for turn in turns] for turns in turns_TN],
+        "usage": [[turn.usage for turn in turns] for turns in turns_TN],
+        **labels,
+        "input_hash": problem.input_hash,
+    }
+
+
+def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:
+    """``turns_NT`` of an output record."""
+    if multi_turn:
+        columns = (record["raw_responses"], record["usage"], record["public_exec_results"])
+    else:
+        columns = ([record["responses"]], [record["usage"]], [record["exec_results"]])
+    turns_TN = [
+        [Turn(text, usage, ExecutionResult.from_record(result)) for text, usage, result in zip(*row, strict=True)]
+        for row in zip(*columns, strict=True)
+    ]
+    return [list(turns) for turns in zip(*turns_TN, strict=True)]

@@ -1,0 +1,61 @@
+"""The engine behind the Ray Serve app ``vllm_actor`` (``serve run vllm_engine_actor:app``), by handle."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any
+
+from cobalt.errors import SetupError
+from cobalt.inference.engine import Completion, Engine, Message, Sampling
+from cobalt.inference.retry import RetryPolicy, TransientError, with_retries
+
+APP_NAME = "vllm_actor"
+START_HINT = "start it with: serve run vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor model=MODEL"
+
+
+class VllmServeEngine:
+    """Client of the app. Requests in flight at a replica that dies are sent again."""
+
+    def __init__(self, handle: Any, model_id: str, max_in_flight: int):
+        self._handle, self.model_id, self.max_in_flight = handle, model_id, max_in_flight
+
+    async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
+        """Answer ``messages``; raises ``InfraError`` if the app stays unreachable."""
+        from ray.exceptions import RayError
+        from ray.serve.exceptions import RayServeException
+
+        request = {"messages": messages, **asdict(sampling), "seed": seed}
+
+        async def send() -> Completion:
+            try:
+                return Completion(**await self._handle.generate.remote(request))
+            except (RayError, RayServeException, ConnectionError) as error:
+                last_line = f"{type(error).__name__}: {error}".strip().splitlines()[-1]
+                raise TransientError(f"vLLM app: {last_line}") from None
+
+        return await with_retries(send, RetryPolicy())
+
+
+@asynccontextmanager
+async def open_vllm_engine(max_in_flight: int | None) -> AsyncIterator[Engine]:
+    """Connect to the running app; raises ``SetupError`` if there is none."""
+    handle = await asyncio.to_thread(_app_handle)
+    about = await handle.describe.remote()
+    yield VllmServeEngine(handle, about["model_id"], max_in_flight or about["max_in_flight"])
+
+
+def _app_handle() -> Any:
+    """The running app's handle; connects to the Ray cluster of this machine or of ``RAY_ADDRESS``."""
+    import ray
+    from ray import serve
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        if not ray.is_initialized():
+            ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
+        return serve.get_app_handle(APP_NAME)
+    except (ConnectionError, RayServeException, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise SetupError(f"no vLLM app ({reason}); {START_HINT}, or pass --engine hf --model PATH") from None

@@ -1,0 +1,66 @@
+"""Pass@k and bootstrap intervals over problems. Pure.
+
+Samples of one problem share its difficulty, so they are averaged first and problems are resampled (percentile method:
+BCa is undefined on constant data). Shapes: P problems.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+
+RESAMPLES = 10_000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its interval; ``low`` and ``high`` are None with fewer than two problems."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def pass_at_k(n: int, correct: int, k: int) -> float:
+    """Probability that k of n samples, drawn without replacement, hold a correct one (Chen et al. 2021, eq. 1).
+
+    >>> pass_at_k(n=4, correct=1, k=2)
+    0.5
+    """
+    if not (0 <= correct <= n and 1 <= k <= n):
+        raise ValueError(f"pass@{k} of {correct} correct among {n} samples is not defined")
+    return 1 - comb(n - correct, k) / comb(n, k)
+
+
+def mean_estimate(values_P: Sequence[float], seed: int = 0) -> Estimate:
+    """Mean over problems. For a paired comparison give it the differences."""
+    return ratio_estimate(values_P, [1.0] * len(values_P), seed)
+
+
+def ratio_estimate(numerators_P: Sequence[float], denominators_P: Sequence[float], seed: int = 0) -> Estimate:
+    """Sum of numerators over sum of denominators, which must not be zero; problems are resampled."""
+    numerators, denominators = np.asarray(numerators_P, float), np.asarray(denominators_P, float)
+    value = float(numerators.sum() / denominators.sum())
+    if len(numerators) < 2:
+        return Estimate(value, None, None)
+    from scipy.stats import bootstrap
+
+    def ratio(numerator: np.ndarray, denominator: np.ndarray, axis: int = -1) -> np.ndarray:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return numerator.sum(axis) / denominator.sum(axis)
+
+    result = bootstrap(
+        (numerators, denominators),
+        ratio,
+        paired=True,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        batch=1000,
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    low, high = np.nanpercentile(result.bootstrap_distribution, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    return Estimate(value, float(low), float(high))

@@ -1,0 +1,8 @@
+"""Ray Serve app that serves a model with vLLM.
+
+serve run vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor model=Qwen/Qwen3-8B [num_replicas=2 ...]
+"""
+
+from cobalt.serving.vllm_app import build_app as app
+
+__all__ = ["app"]
