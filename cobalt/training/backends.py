@@ -27,6 +27,7 @@ BACKENDS = ("verl", "hf", "cpu")
 BACKEND_VARIABLE = "COBALT_BACKEND"
 SEED_VARIABLE = "COBALT_ROLLOUT_SEED"
 
+
 @dataclass(frozen=True)
 class Patches:
     """What to do around the import of one module: hold ``during`` open meanwhile, then call ``after`` with it."""
@@ -52,11 +53,11 @@ def patches_of(backend: str) -> dict[str, Patches]:
         raise SetupError(f"cobalt.backend={backend}: choose one of {', '.join(BACKENDS)}")
     if backend == "verl":
         return {}
-    from cobalt.training import cpu, flash_attn, hf_rollout, padding
+    from cobalt.training import cpu, flash_attn, hf_rollout, packing
 
     patches = {
         "verl.workers.rollout.hf_rollout": Patches(hf_rollout.patch),
-        "verl.workers.actor.dp_actor": Patches(padding.patch, during=flash_attn.stand_in),
+        "verl.workers.actor.dp_actor": Patches(packing.patch, during=flash_attn.stand_in),
     }
     if backend == "cpu":
         patches["verl.utils.device"] = Patches(cpu.patch_device)

@@ -3,7 +3,6 @@
 Arithmetic is fp32 throughout: most CPUs have no fast bfloat16, so veRL's autocast is switched off.
 """
 
-import os
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +11,6 @@ def patch_device(device: ModuleType) -> None:
     """``verl.utils.device``: the collective backend, and the queries that ``torch.cpu`` lacks."""
     import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
     _switch_off_autocast(torch)
     device.get_nccl_backend = lambda: "gloo"
     for name, value in {

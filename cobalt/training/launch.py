@@ -44,8 +44,11 @@ def _connect(config: Any, settings: RunSettings) -> None:
     if settings.backend != "verl":
         runtime_env["worker_process_setup_hook"] = HOOK
         print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE: veRL is patched in every worker", flush=True)
+    if settings.backend == "cpu":
+        runtime_env["env_vars"].update(OMP_NUM_THREADS=str(len(os.sched_getaffinity(0))), OMP_WAIT_POLICY="PASSIVE")
     if os.environ.get("RAY_ADDRESS"):
         ray.init(runtime_env=runtime_env)
         return
     gpus = config.trainer.n_gpus_per_node if settings.backend == "cpu" else None
-    ray.init(address="local", runtime_env=runtime_env, num_cpus=config.ray_init.num_cpus, num_gpus=gpus)
+    cpus = config.ray_init.num_cpus
+    ray.init(address="local", runtime_env=runtime_env, num_cpus=cpus, num_gpus=gpus, include_dashboard=False)

@@ -26,16 +26,6 @@ LENGTHS = ("policy", "o200k_base")
 MAX_INFRA_RATE = 0.25
 
 
-def check_service(executor: str = "serve", **limits: Any) -> None:
-    """Raise ``SetupError`` unless programs can be run: better before training than in its first step."""
-
-    async def open_once() -> None:
-        async with open_execution_service(executor, **limits):
-            pass
-
-    asyncio.run(open_once())
-
-
 @register(MANAGER_NAME)
 class CobaltRewardManager:
     """veRL's reward manager interface; ``settings`` come from ``reward_model.reward_kwargs``."""

@@ -1,8 +1,10 @@
-"""What veRL 0.5.0 leaves out of its training metrics: the reward's parts; and the stop when scoring keeps failing."""
+"""What veRL 0.5.0 leaves out of its metrics: the reward's parts, a file of them; and the stop when scoring fails."""
 
 import functools
+import json
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,28 @@ def with_reward_metrics(compute_data_metrics: Callable[..., dict[str, Any]]) -> 
         return {**metrics, **reward_metrics(batch.non_tensor_batch)}
 
     return wrapper
+
+
+def with_metrics_file(tracking: type, path: str | Path) -> type:
+    """Subclass of veRL's ``Tracking`` that also appends what it logs to ``path``: one JSON object per call, ``step``."""
+
+    class TrackingToFile(tracking):
+        def log(self, data: Mapping[str, Any], step: int, backend: Any = None) -> None:
+            super().log(data=data, step=step, backend=backend)
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": step, **{name: float(value) for name, value in data.items()}}) + "\n")
+
+    return TrackingToFile
+
+
+def read_metrics(path: str | Path) -> list[dict[str, float]]:
+    """Metrics by step, in order; of a step that was repeated after a resume, the later values."""
+    by_step: dict[int, dict[str, float]] = {}
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        by_step[record["step"]] = {**by_step.get(record["step"], {}), **record}
+    return [by_step[step] for step in sorted(by_step)]
 
 
 class InfraGuard:

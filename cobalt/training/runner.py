@@ -1,11 +1,14 @@
 """veRL's ``TaskRunner`` with this project's registration. Everything here happens in the task runner's process."""
 
+from pathlib import Path
 from typing import Any
 
 import ray
 from verl.trainer import main_ppo
 
 VerlTaskRunner: Any = main_ppo.TaskRunner.__ray_metadata__.modified_class  # veRL 0.5.0 decorates it itself
+METRICS_FILE = "metrics.jsonl"
+"""In ``trainer.default_local_dir``."""
 
 
 def run_ppo(config: Any) -> None:
@@ -16,25 +19,35 @@ def run_ppo(config: Any) -> None:
 
 @ray.remote(num_cpus=1)
 class TaskRunner(VerlTaskRunner):
-    """Registers the reward manager, adds the reward's parts to the metrics, checks the execution service first."""
+    """Registers the reward manager, completes the metrics, and checks the execution service before anything else."""
 
     def run(self, config: Any) -> None:
-        from verl.trainer.ppo import ray_trainer
-
         from cobalt.training import manager
-        from cobalt.training.metrics import InfraGuard, with_reward_metrics
 
-        ray_trainer.compute_data_metrics = with_reward_metrics(ray_trainer.compute_data_metrics)
-        settings = config.reward_model.get("reward_kwargs", {})
+        _extend_metrics(Path(config.trainer.default_local_dir) / METRICS_FILE)
         if config.reward_model.reward_manager == manager.MANAGER_NAME:
-            manager.check_service(settings.get("executor", "serve"))
-            _guard_training_data(InfraGuard(settings.get("max_infra_rate", manager.MAX_INFRA_RATE)))
+            _prepare_manager(dict(config.reward_model.get("reward_kwargs", {})))
         super().run(config)
 
 
-def _guard_training_data(guard: Any) -> None:
-    """Hang ``guard`` on the training data set's ``on_batch_end``, which veRL calls after logging each step."""
-    create = main_ppo.create_rl_dataset
+def _extend_metrics(path: Path) -> None:
+    from verl.trainer.ppo import ray_trainer
+    from verl.utils import tracking
+
+    from cobalt.training.metrics import with_metrics_file, with_reward_metrics
+
+    ray_trainer.compute_data_metrics = with_reward_metrics(ray_trainer.compute_data_metrics)
+    tracking.Tracking = with_metrics_file(tracking.Tracking, path)
+
+
+def _prepare_manager(settings: dict[str, Any]) -> None:
+    """Check the service; hang the guard on the training data's ``on_batch_end``, called after each step is logged."""
+    from cobalt.training.check import check_service
+    from cobalt.training.manager import MAX_INFRA_RATE
+    from cobalt.training.metrics import InfraGuard
+
+    check_service(settings.get("executor", "serve"))
+    guard, create = InfraGuard(settings.get("max_infra_rate", MAX_INFRA_RATE)), main_ppo.create_rl_dataset
 
     def create_guarded(*args: Any, is_train: bool = True, **kwargs: Any) -> Any:
         dataset = create(*args, is_train=is_train, **kwargs)

@@ -54,9 +54,7 @@ async def score(
     """
     code = extract_code(response) if extra_info.get("finished", True) else None
     pass_rate = (await execute(code, tests)).pass_rate if code is not None else None
-    parts = training_reward(
-        response, pass_rate, extra_info.get("prev_best_pass_rate"), batch.count_tokens, constants
-    )
+    parts = training_reward(response, pass_rate, extra_info.get("prev_best_pass_rate"), batch.count_tokens, constants)
     passed = validation_reward(pass_rate)
     return {
         "score": passed if batch.validate else parts.total,

@@ -1,0 +1,139 @@
+"""Forward passes of veRL's actor in which the responses to one prompt share that prompt, and nothing is padding.
+
+Without flash-attn, veRL computes prompt and response of each sample at full padded width. Here the samples of a group
+become one sequence ``prompt, response 1, response 2, ...``: each response sees the prompt and itself, at the positions
+that it had. Log-probabilities, entropies and gradients are the same up to rounding, at a fraction of the tokens.
+"""
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+PROMPT, PADDING = 0, -1
+
+
+@dataclass(frozen=True)
+class Packed:
+    """G sequences of T tokens that hold the valid tokens of B samples, and where their K response tokens are."""
+
+    input_ids_GT: Any
+    position_ids_GT: Any
+    segments_GT: Any
+    """``PROMPT``, 1, 2, ... for the responses of the group, ``PADDING``."""
+    predictors_K: Any
+    """Index in G·T of the token that predicts each response token: its predecessor."""
+    targets_K: Any
+    """Index in B·R of each response token."""
+
+    def attention_GTT(self, dtype: Any) -> Any:
+        """Additive mask (G, 1, T, T): causal, the prompt for all, a response for itself."""
+        import torch
+
+        key, query = self.segments_GT[:, None, :], self.segments_GT[:, :, None]
+        seen = ((key == PROMPT) | (key == query)).tril()
+        mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
+        return mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
+
+
+def patch(module: ModuleType) -> None:
+    """Replace the padded forward pass of ``verl.workers.actor.dp_actor.DataParallelPPOActor``."""
+    actor = module.DataParallelPPOActor
+    forward = actor._forward_micro_batch
+
+    def forward_packed(self: Any, micro_batch: Any, temperature: float, calculate_entropy: bool = False) -> Any:
+        if self.use_remove_padding or self.use_fused_kernels:
+            return forward(self, micro_batch, temperature, calculate_entropy)
+        return _forward(self, micro_batch, temperature, calculate_entropy)
+
+    actor._forward_micro_batch = forward_packed
+
+
+def _forward(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
+    """Entropies (or None) and log-probabilities, each (B, R) with 0 outside of the response."""
+    import torch
+    from verl.utils import torch_functional
+
+    packed = pack(micro_batch)
+    responses = micro_batch["responses"]
+    with torch.autocast(device_type=actor.device_name, dtype=torch.bfloat16):
+        output = actor.actor_module(
+            input_ids=packed.input_ids_GT,
+            attention_mask=packed.attention_GTT(torch.float32),
+            position_ids=packed.position_ids_GT,
+            use_cache=False,
+        )
+        logits_KV = output.logits.flatten(0, 1)[packed.predictors_K] / temperature
+        labels_K = responses.flatten()[packed.targets_K]
+        log_probs_K = torch_functional.logprobs_from_logits(logits_KV, labels_K)
+        entropy = (
+            _spread(torch_functional.entropy_from_logits(logits_KV), packed, responses) if calculate_entropy else None
+        )
+        return entropy, _spread(log_probs_K, packed, responses)
+
+
+def _spread(values_K: Any, packed: Packed, responses: Any) -> Any:
+    """Values of response tokens at their places in (B, R)."""
+    flat = values_K.new_zeros(responses.numel())
+    return flat.index_put((packed.targets_K,), values_K).view(responses.shape)
+
+
+def pack(micro_batch: Any) -> Packed:
+    """Pack a micro-batch of veRL's actor: ``input_ids, attention_mask, position_ids`` (B, P+R), ``responses`` (B, R)."""
+    import torch
+
+    width, response_width = micro_batch["input_ids"].shape[1], micro_batch["responses"].shape[1]
+    groups = [_pack_group(rows, micro_batch) for rows in _same_prompt(micro_batch, width - response_width)]
+    longest = max(len(group.cells) for group in groups)
+    cells_GT = torch.stack([_padded(group.cells, longest, 0) for group in groups])
+    return Packed(
+        input_ids_GT=micro_batch["input_ids"].flatten()[cells_GT],
+        position_ids_GT=micro_batch["position_ids"].flatten()[cells_GT],
+        segments_GT=torch.stack([_padded(group.segments, longest, PADDING) for group in groups]),
+        predictors_K=torch.cat([group.predictors + index * longest for index, group in enumerate(groups)]),
+        targets_K=torch.cat([group.targets for group in groups]),
+    )
+
+
+@dataclass(frozen=True)
+class _Group:
+    """One packed sequence: cells of (B, P+R) and segments of its tokens; see ``Packed`` for the others."""
+
+    cells: Any
+    segments: Any
+    predictors: Any
+    targets: Any
+
+
+def _same_prompt(micro_batch: Any, prompt_width: int) -> list[list[int]]:
+    """Rows by prompt, in order of first appearance."""
+    valid = micro_batch["attention_mask"][:, :prompt_width]
+    prompts = (micro_batch["input_ids"][:, :prompt_width] * valid).tolist()
+    rows: dict[tuple[int, ...], list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        rows.setdefault(tuple(prompt), []).append(row)
+    return list(rows.values())
+
+
+def _pack_group(rows: list[int], micro_batch: Any) -> _Group:
+    """The prompt of ``rows``, then their responses."""
+    import torch
+
+    valid = micro_batch["attention_mask"].bool()
+    width, response_width = valid.shape[1], micro_batch["responses"].shape[1]
+    prompt = valid[rows[0], :-response_width].nonzero()[:, 0]
+    cells, segments = [rows[0] * width + prompt], [torch.full_like(prompt, PROMPT)]
+    predictors, targets, length = [], [], len(prompt)
+    for segment, row in enumerate(rows, start=1):
+        response = valid[row, -response_width:].nonzero()[:, 0]
+        cells.append(row * width + width - response_width + response)
+        segments.append(torch.full_like(response, segment))
+        predictors.append(torch.where(response == 0, len(prompt) - 1, length + response - 1))
+        targets.append(row * response_width + response)
+        length += len(response)
+    return _Group(*(torch.cat(parts) for parts in (cells, segments, predictors, targets)))
+
+
+def _padded(values: Any, length: int, value: int) -> Any:
+    from torch.nn.functional import pad
+
+    return pad(values, (0, length - len(values)), value=value)
