@@ -88,7 +88,7 @@ def _check(flags: Flags, multi: MultiTurnFlags | None) -> None:
 
 
 def _engine(flags: Flags) -> AbstractAsyncContextManager[Engine]:
-    return _litellm_engine(flags) if isinstance(flags, LitellmFlags) else _vllm_engine(flags)
+    return litellm_engine(flags, flags.max_in_flight) if isinstance(flags, LitellmFlags) else _vllm_engine(flags)
 
 
 def _vllm_engine(flags: SingleTurnVllm | MultiTurnVllm) -> AbstractAsyncContextManager[Engine]:
@@ -102,7 +102,8 @@ def _vllm_engine(flags: SingleTurnVllm | MultiTurnVllm) -> AbstractAsyncContextM
     return open_huggingface_engine(flags.model, flags.batch_size, flags.max_in_flight)
 
 
-def _litellm_engine(flags: SingleTurnLitellm | MultiTurnLitellm) -> AbstractAsyncContextManager[Engine]:
+def litellm_engine(flags: LitellmFlags, max_in_flight: int | None) -> AbstractAsyncContextManager[Engine]:
+    """The engine that the flags describe."""
     from cobalt.inference.litellm_api import ApiModel, open_litellm_engine
 
     secrets = {
@@ -118,4 +119,4 @@ def _litellm_engine(flags: SingleTurnLitellm | MultiTurnLitellm) -> AbstractAsyn
         api_base=flags.api_base,
         secrets={name: value for name, value in secrets.items() if value is not None},
     )
-    return open_litellm_engine(model, flags.max_in_flight)
+    return open_litellm_engine(model, max_in_flight)

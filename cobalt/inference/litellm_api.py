@@ -80,6 +80,7 @@ class LitellmEngine:
 
     async def _send(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
         import litellm
+        import openai
         from litellm import exceptions
 
         try:
@@ -107,7 +108,7 @@ class LitellmEngine:
         except exceptions.RateLimitError as error:
             self._limit.refused()
             raise TransientError(self._clean(error), _retry_after_s(error)) from None
-        except exceptions.OpenAIError as error:  # timeouts, connections, 5xx, unreadable answers
+        except openai.OpenAIError as error:  # LiteLLM's base class: timeouts, connections, 5xx
             raise TransientError(self._clean(error), _retry_after_s(error)) from None
         self._limit.answered()
         return _completion(response)
