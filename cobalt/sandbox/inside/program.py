@@ -234,15 +234,14 @@ def _finish(code, main):
     if "threading" in sys.modules:
         _guarded("", sys.modules["threading"]._shutdown)
     atexit._run_exitfuncs()
-    files = [sys.stdout]
-    if sys.__stdout__ is not sys.stdout:
-        files.append(sys.__stdout__)
+    files = [sys.stdout, sys.__stdout__]
     if main is not None:
         owners = [getattr(value, "__self__", value) for value in list(vars(main).values())]
         files = [owner for owner in owners if isinstance(owner, _io._IOBase)] + files
     for file in files:
         try:
-            file.flush()
+            if file is not None and not file.closed:
+                file.flush()
         except Exception:
             code = code or _EXIT_FLUSH_FAILED
     return code

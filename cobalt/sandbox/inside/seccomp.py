@@ -22,6 +22,7 @@ _OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGUMENTS = 0, 4, 16
 _AUDIT_ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 _CLONE_THREAD = 0x00010000
 _COLUMNS = (X86_64, AARCH64)
+_FIONBIO = 0x5421
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 
 # name: (x86-64, aarch64); None where the architecture has no such call
@@ -83,8 +84,8 @@ def _leaf(name):
     """The instructions that answer one call, or one run of allowed calls (name None)."""
     if name == "clone3":  # glibc falls back to clone, whose flags a filter can see
         return _errno(_ENOSYS)
-    if name == "ioctl":  # Python asks whether files are terminals, and has another way to set close-on-exec
-        return _errno(_ENOTTY)
+    if name == "ioctl":  # only for non-blocking pipes; there are no terminals, and Python can do without the rest
+        return [*_load_argument(1), (_JUMP_EQ, 1, 0, _FIONBIO), *_errno(_ENOTTY), *_return(_RET_ALLOW)]
     if name == "prlimit64":  # of oneself
         return [*_load_argument(0), (_JUMP_EQ, 1, 0, 0), *_errno(_EPERM), *_return(_RET_ALLOW)]
     if name == "socketpair":

@@ -4,19 +4,16 @@ It takes a configuration, moves behind the outer wall (mode A), and then forks o
 a fork's cost is the pages it maps.
 """
 
-import os
-import sys
-
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
 import array
 import builtins
 import gc
 import marshal
+import os
 import resource
 import struct
+import sys
 
 import kernel
 import landlock
@@ -24,7 +21,7 @@ import namespaces
 import program
 import seccomp
 
-sys.path.pop(0)
+sys.path.pop(0)  # the directory of this file
 for _module in ("kernel", "landlock", "namespaces", "program", "report", "seccomp"):
     del sys.modules[_module]  # names that a program may use for itself
 

@@ -1,0 +1,70 @@
+"""Every hostile program, in mode A and in mode B: the right verdict, and the next program is served as ever."""
+
+import subprocess
+import sys
+
+import pytest
+from hostile import ALL, CHECKS, LIMITS, Case
+from suite_runner import probe_names
+
+from cobalt.sandbox import Executor
+from cobalt.sandbox.selftest import PROBE_PROGRAM, canaries
+
+
+def _assert_right(case: Case, outcome: dict) -> None:
+    assert outcome["infra"] is None
+    pairs = list(zip(outcome["verdicts"], case.verdicts, strict=True))
+    assert all(found in allowed.split("|") for found, allowed in pairs), pairs
+    assert outcome["next"] == ["passed"]
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_case_in_mode_a(case, mode_a_outcomes):
+    _assert_right(case, mode_a_outcomes["cases"][case.name])
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_case_in_mode_b(case, mode_b_outcomes):
+    _assert_right(case, mode_b_outcomes["cases"][case.name])
+
+
+@pytest.mark.parametrize("name", probe_names())
+def test_probe_is_contained_in_mode_a(name, mode_a_outcomes):
+    assert mode_a_outcomes["probes"][name] == {"outcome": "contained", "next": ["passed"]}
+
+
+@pytest.mark.parametrize("name", probe_names())
+def test_probe_is_contained_in_mode_b(name, mode_b_outcomes):
+    assert mode_b_outcomes["probes"][name] == {"outcome": "contained", "next": ["passed"]}
+
+
+def test_unprivileged_runs_are_in_mode_b(mode_b_outcomes):
+    assert mode_b_outcomes["mode"] == "B"
+
+
+HARMLESS_OUTSIDE = [
+    "read_secret_file", "path_socket", "abstract_socket", "fork", "raw_clone", "tcp_socket", "udp_socket",
+    "signal_outside", "inherited_environment", "anonymous_file", "open_process", "datagram_pair_to_path",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARMLESS_OUTSIDE)
+def test_probe_escapes_where_nothing_holds_it(name):
+    """A probe that reported containment for any other reason would prove nothing."""
+    import json
+
+    with canaries() as laid_out:
+        done = subprocess.run(
+            [sys.executable, str(PROBE_PROGRAM)], input=json.dumps({"names": [name], **laid_out}),
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    expected = "contained" if name == "datagram_pair_to_path" else "ESCAPED"  # there is no datagram listener
+    assert expected in done.stdout
+
+
+@pytest.mark.parametrize("checker", ["exact", "lcb"])
+async def test_checkers_end_to_end(checker, mode_a):
+    cases = [case for case in CHECKS if case.checker == checker]
+    async with Executor(workers=1, mode="A", checker=checker, **LIMITS) as executor:
+        outcomes = [await executor.run(case.code, case.mapping()) for case in cases]
+    assert [[verdict.value for verdict in o.verdicts] for o in outcomes] == [case.verdicts for case in cases]
