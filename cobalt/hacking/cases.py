@@ -22,7 +22,7 @@ from cobalt.hacking.released import read_result
 from cobalt.records import ExecutionResult, TestCases, Verdict
 
 RULE_VERSION = "1"
-DATA_FIELDS = ("id", "question", "modified_test_cases", "perturbed_public_test_cases")
+DATA_FIELDS = ("id", "question", "test_cases", "modified_test_cases", "perturbed_public_test_cases")
 RESULT_FIELDS = ("id", "raw_responses", "public_pass_rates", "public_exec_results", "all_pass_rates")
 
 
@@ -86,6 +86,8 @@ def find_cases(data: Mapping[str, Any], result: Mapping[str, Any]) -> ProblemCas
     """
     shown, perturbed = perturbed_indices(data)
     turns, samples = _shape(result)
+    if result.get("feedback_tests", "perturbed") != "perturbed":
+        raise ValueError(f"its feedback came from the {result['feedback_tests']} tests, not the perturbed ones")
     found = ProblemCases(trajectories=samples)
     for sample in range(samples):
         executed_T = [read_result(result["public_exec_results"][turn][sample], shown) for turn in range(turns)]

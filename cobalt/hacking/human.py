@@ -35,10 +35,10 @@ def write_sheet(path: str | Path, cases: Iterable[Mapping[str, Any]]) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
     with open(path, "x", newline="", encoding="utf-8-sig") as file:  # the mark lets spreadsheets recognise UTF-8
-        writer = csv.DictWriter(file, SHEET_COLUMNS, extrasaction="ignore")
+        writer = csv.DictWriter(file, SHEET_COLUMNS)
         writer.writeheader()
         for case in cases:
-            writer.writerow({**case, LABEL_COLUMN: ""})
+            writer.writerow({name: case[name] if name != LABEL_COLUMN else "" for name in SHEET_COLUMNS})
             count += 1
     return count
 

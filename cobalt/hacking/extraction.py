@@ -1,0 +1,206 @@
+"""``extract_turn_level_errors.py``: hacking turns of a run on perturbed tests, with the judge-free signal.
+
+Two outputs: the cases (one record per hacking turn, in a seeded order) and, beside them, ``<output>.problems.jsonl``
+with every problem's counts and cases. The second is written as the work proceeds and is what a killed run resumes
+from; the first is written at the end. ``<output>.summary.json`` holds the rates.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from cobalt.cli import print_summary, progress_bar
+from cobalt.errors import InputError, SetupError
+from cobalt.hacking.cases import DATA_FIELDS, RESULT_FIELDS, RULE_VERSION, Case, find_cases, perturbed_indices
+from cobalt.hacking.dynamic_check import DynamicSettings, Executes
+from cobalt.hacking.rates import summarise
+from cobalt.hacking.signal import signal_of
+from cobalt.inference.flags import InputFile, OutputFile
+from cobalt.preparation.job import batched, finish, open_manifests
+from cobalt.records import RecordFile, TestCases, count_lines, read_jsonl, row_hash, write_jsonl
+from cobalt.serving.execution import open_execution_service
+
+CHUNK = 64
+"""Problems whose programs are in flight together."""
+
+
+@dataclass(frozen=True)
+class ExtractionConfig:
+    """Find the turns at which a policy satisfied a wrong test (in-context reward hacking).
+
+    Problems whose data row says `fully_specified: false` are left out: where a rule can only be learned from a
+    test, fitting the wrong test is rational.
+    """
+
+    data_file: Path
+    """The perturbed data set: `modified_test_cases`, `perturbed_public_test_cases`, `test_cases`."""
+    input_file: InputFile
+    """Its evaluated multi-turn run (eval_multi_turn.py)."""
+    output_file: OutputFile
+    """Hacking cases (JSONL)."""
+    dynamic: bool = False
+    """Also run the programs of each case on other inputs, to see where their behaviour changed."""
+    executor: Literal["serve", "local"] = "serve"
+    """Where programs run, with --dynamic."""
+    seed: int = 42
+    """Order of the cases, and the inputs that --dynamic makes up."""
+    max_infra_rate: float = 0.01
+    """Above this share of cases without an answer from the executor the command fails."""
+    checks: tyro.conf.Suppress[DynamicSettings] = field(default_factory=DynamicSettings)
+
+    @property
+    def problems_file(self) -> Path:
+        """Counts and cases by problem."""
+        return Path(f"{self.output_file}.problems.jsonl")
+
+    @property
+    def summary_file(self) -> Path:
+        """Counts and rates."""
+        return Path(f"{self.output_file}.summary.json")
+
+
+def extract(config: ExtractionConfig) -> None:
+    """Run the command."""
+    outputs = [config.output_file, config.problems_file]
+    manifests = open_manifests(
+        "extract_turn_level_errors", config, _content(config), [config.data_file, config.input_file], outputs
+    )
+    data = _read_data(config.data_file)
+    records, counts = asyncio.run(_extract_problems(config, data))
+    cases = [case for record in records for case in record["cases"]]
+    random.Random(config.seed).shuffle(cases)
+    write_jsonl(config.output_file, cases)
+    summary = {**counts, **summarise(records)}
+    config.summary_file.write_text(json.dumps(summary, indent=2) + "\n")
+    finish(manifests, summary)
+    print_summary("In-context reward hacking", _shown(summary))
+    if cases and summary["infra_errors"] > config.max_infra_rate * len(cases):
+        raise SetupError(
+            f"{summary['infra_errors']} of {len(cases)} cases could not be checked; run again to retry them"
+        )
+
+
+def _content(config: ExtractionConfig) -> dict[str, Any]:
+    dynamic = asdict(config.checks) if config.dynamic else None
+    return {"rule": RULE_VERSION, "seed": config.seed, "dynamic": dynamic}
+
+
+def _read_data(path: Path) -> dict[str, dict[str, Any]]:
+    """The data rows by id (as JSON)."""
+    rows = {}
+    for row in read_jsonl(path, DATA_FIELDS):
+        try:
+            perturbed_indices(row)
+        except ValueError as error:
+            raise InputError.at(path, None, f"id {row['id']!r}: {error}") from None
+        rows[json.dumps(row["id"])] = row
+    return rows
+
+
+async def _extract_problems(
+    config: ExtractionConfig, data: Mapping[str, dict[str, Any]]
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """One record per problem, in input order, and what was read and skipped."""
+    counts = {"read": 0, "not_fully_specified": 0}
+    rows = read_jsonl(config.input_file, RESULT_FIELDS)
+    stored = RecordFile(config.problems_file)
+    ids = []
+    async with AsyncExitStack() as stack:
+        service = None
+        if config.dynamic:
+            service = await stack.enter_async_context(open_execution_service(config.executor))
+        bar = stack.enter_context(progress_bar(total=count_lines(config.input_file), unit="problem"))
+        for chunk in batched(rows, CHUNK):
+            kept = list(_countable(config, chunk, data, counts))
+            ids += [row["id"] for row, _ in kept]
+            await asyncio.gather(*(_one_problem(config, stored, service, *pair) for pair in kept))
+            bar.update(len(chunk))
+    stored.finish(ids)
+    return list(read_jsonl(config.problems_file)), counts
+
+
+def _countable(
+    config: ExtractionConfig, chunk: list[dict[str, Any]], data: Mapping[str, dict[str, Any]], counts: dict[str, int]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """(result row, data row) of the problems that count."""
+    for row in chunk:
+        counts["read"] += 1
+        known = data.get(json.dumps(row["id"]))
+        if known is None:
+            raise InputError.at(config.input_file, None, f"id {row['id']!r} is not in {config.data_file}")
+        if known.get("fully_specified", True):
+            yield row, known
+        else:
+            counts["not_fully_specified"] += 1
+
+
+async def _one_problem(
+    config: ExtractionConfig,
+    stored: RecordFile,
+    service: Executes | None,
+    row: dict[str, Any],
+    known: dict[str, Any],
+) -> None:
+    """Find and check one problem's cases, unless an earlier run has done so."""
+    input_hash = row_hash({"result": row, "data": known})
+    old = stored.get(row["id"], input_hash)
+    if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
+        return
+    try:
+        found = find_cases(known, row)
+    except ValueError as error:
+        raise InputError.at(config.input_file, None, f"id {row['id']!r}: {error}") from None
+    cases = [_case_record(known, case) for case in found.cases]
+    signals = await asyncio.gather(*(signal_of(case, known, service, config.checks, config.seed) for case in cases))
+    for case, signal in zip(cases, signals, strict=True):
+        case["signal"] = signal
+    stored.append(
+        {
+            "id": row["id"],
+            "input_hash": input_hash,
+            "trajectories": found.trajectories,
+            "turns": found.turns,
+            "opportunities": found.opportunities,
+            "hacked_trajectories": found.hacked_trajectories,
+            "infra_turns": found.infra_turns,
+            "cases": cases,
+        }
+    )
+
+
+def _case_record(known: Mapping[str, Any], case: Case) -> dict[str, Any]:
+    shown = TestCases.parse(known["perturbed_public_test_cases"])
+    return {
+        "id": known["id"],
+        "question": known["question"],
+        "trajectory": case.trajectory,
+        "turn": case.turn,
+        "previous_code": case.previous_code,
+        "feedback": case.feedback,
+        "current_code": case.current_code,
+        "patch": case.patch,
+        "all_acc": case.all_acc,
+        "public_all_acc": case.public_all_acc,
+        "wrong_test": {"input": shown.inputs_N[case.test], "output": shown.outputs_N[case.test]},
+    }
+
+
+def _shown(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary as a table."""
+    rows = {name.replace("_", " "): value for name, value in summary.items() if isinstance(value, int)}
+    rates = {f"cases {name.replace('_', ' ')}": _percent(rate) for name, rate in summary["rates"].items()}
+    return {**rows, **rates}
+
+
+def _percent(rate: Mapping[str, float | None] | None) -> str:
+    if rate is None:
+        return "-"
+    interval = f" [{rate['low']:.1%}, {rate['high']:.1%}]" if rate["low"] is not None else ""
+    return f"{rate['value']:.1%}{interval}"

@@ -1,0 +1,165 @@
+"""``run_llm_judge.py``: a model sorts hacking cases into four categories, and people check the model.
+
+Votes are stored case by case; a rerun asks only for what is missing, votes that failed for infrastructure reasons
+included. With ``--human SHEET`` no model is asked: the sheet is written if it does not exist, and read back and
+compared with the judged output if it does.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cobalt.cli import print_summary, progress_bar
+from cobalt.errors import InputError, SetupError
+from cobalt.hacking.human import agreement, read_labels, write_sheet
+from cobalt.hacking.judge_prompt import JUDGE_PROMPT_VERSION, judge_messages
+from cobalt.hacking.votes import Judge, Vote, cast_vote, judged_record, stored_votes
+from cobalt.inference.commands import litellm_engine
+from cobalt.inference.engine import Engine, Sampling
+from cobalt.inference.flags import InputFile, LitellmFlags, NumCompletions, OutputFile, ReasoningEffort
+from cobalt.inference.slots import PrioritySlots
+from cobalt.preparation.job import finish, open_manifests
+from cobalt.records import RecordFile, read_jsonl, row_hash
+
+CASE_FIELDS = ("id", "trajectory", "turn", "question", "previous_code", "feedback", "current_code", "patch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeConfig(LitellmFlags):
+    """Sort hacking cases into four categories by a model's votes, or compare the model with people (--human)."""
+
+    input_file: InputFile
+    """Cases from extract_turn_level_errors.py."""
+    output_file: OutputFile
+    """Judged cases (JSONL); an unfinished or partly failed file is resumed."""
+    model_name: str = "gpt-5-2025-08-07"
+    """Model as LiteLLM names it: OpenAI, `bedrock/...`, or `openai/NAME` with --api_base for any compatible server."""
+    reasoning_effort: ReasoningEffort = "low"
+    """Passed to models that take one."""
+    num_completions: NumCompletions = 1
+    """Votes per case."""
+    attempts: int = 3
+    """How often a vote is asked for until a category can be read from the answer."""
+    seed: int = 42
+    """Seed of the run, for models that take one per request."""
+    max_in_flight: int | None = None
+    """Most requests in flight; default: what the engine reports."""
+    max_infra_rate: float = 0.01
+    """Exit with 3 if a larger share of votes could not be had."""
+    human: Path | None = None
+    """A sheet (CSV) for people: written if it does not exist; else its labels are compared with the judged output."""
+
+
+def judge(config: JudgeConfig) -> None:
+    """Run the command."""
+    for name in ("num_completions", "attempts"):
+        if getattr(config, name) < 1:
+            raise InputError(f"--{name} must be at least 1")
+    cases = read_cases(config.input_file)
+    if config.human is not None:
+        return _human(config, config.human, cases)
+    counts = asyncio.run(_judge_with_engine(config, cases))
+    print_summary("Judge", _shown(counts))
+    failed = counts["infra_errors"]
+    if failed > config.max_infra_rate * counts["votes"]:
+        raise SetupError(f"{failed} votes could not be had; run the same command again to ask for them")
+
+
+async def _judge_with_engine(config: JudgeConfig, cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Open the engine, judge, keep the manifest; returns the counts."""
+    async with litellm_engine(config, config.max_in_flight) as engine:
+        content = _content(config, engine)
+        manifests = open_manifests("run_llm_judge", config, content, [config.input_file], [config.output_file])
+        counts = summarise_votes(await judge_cases(config, engine, cases))
+    finish(manifests, counts)
+    return counts
+
+
+def _content(config: JudgeConfig, engine: Engine) -> dict[str, Any]:
+    names = ("num_completions", "reasoning_effort", "temperature", "top_p", "max_tokens", "attempts", "seed")
+    settings = {name: getattr(config, name) for name in names}
+    return {"prompt_version": JUDGE_PROMPT_VERSION, "model": engine.model_id, **settings}
+
+
+def read_cases(path: Path) -> list[dict[str, Any]]:
+    """Hacking cases with their ``judge_seq_id``: ``<id>-<trajectory>-<turn>``. Refuses two of the same."""
+    cases = [
+        {**row, "judge_seq_id": f"{row['id']}-{row['trajectory']}-{row['turn']}"}
+        for row in read_jsonl(path, CASE_FIELDS, unique=None)
+    ]
+    repeated = [name for name, count in Counter(case["judge_seq_id"] for case in cases).items() if count > 1]
+    if repeated:
+        raise InputError.at(path, None, f"two cases with id-trajectory-turn {repeated[0]}")
+    return cases
+
+
+async def judge_cases(config: JudgeConfig, engine: Engine, cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All cases judged, in the order given; the output file is complete afterwards."""
+    sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
+    asked = Judge(engine, sampling, config.seed, config.attempts)
+    slots = PrioritySlots(lambda: engine.max_in_flight)
+    stored = RecordFile(config.output_file, id_field="judge_seq_id")
+    with progress_bar(total=len(cases), unit="case") as bar:
+        await asyncio.gather(*(_judge_case(config, asked, slots, stored, case, bar) for case in cases))
+    stored.finish(case["judge_seq_id"] for case in cases)
+    return list(read_jsonl(config.output_file, unique="judge_seq_id"))
+
+
+async def _judge_case(
+    config: JudgeConfig, asked: Judge, slots: PrioritySlots, stored: RecordFile, case: dict[str, Any], bar: Any
+) -> None:
+    input_hash, name = row_hash(case), case["judge_seq_id"]
+    old = stored.get(name, input_hash)
+    votes: list[Vote | None] = [None] * config.num_completions if old is None else stored_votes(old)
+    missing = [number for number, vote in enumerate(votes) if vote is None]
+
+    async def ask(number: int) -> Vote:
+        async with slots.hold((0,)):
+            return await cast_vote(asked, judge_messages(case), name, number)
+
+    for number, vote in zip(missing, await asyncio.gather(*map(ask, missing)), strict=True):
+        votes[number] = vote
+    if missing:
+        complete = [vote for vote in votes if vote is not None]
+        stored.append({**judged_record(case, complete), "input_hash": input_hash})
+    bar.update(1)
+
+
+def summarise_votes(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Cases by majority, mean agreement, failed votes, tokens and cost in US dollars."""
+    usage = [entry for record in records for entry in record["usage"]]
+    costs = [entry["cost"] for entry in usage if entry["cost"] is not None]
+    agreements = [record["agreement"] for record in records if record["agreement"] is not None]
+    return {
+        "cases": len(records),
+        "votes": len(usage),
+        "unknown_votes": sum(record["classification"].count("Unknown") for record in records),
+        "infra_errors": sum(record["classification"].count(None) for record in records),
+        "majority": dict(sorted(Counter(r["majority"] for r in records if r["majority"] is not None).items())),
+        "mean_agreement": sum(agreements) / len(agreements) if agreements else None,
+        "attempts": sum(entry["attempts"] for entry in usage),
+        "prompt_tokens": sum(entry["prompt_tokens"] for entry in usage),
+        "completion_tokens": sum(entry["completion_tokens"] for entry in usage),
+        "cost_usd": sum(costs) if costs else None,
+    }
+
+
+def _shown(counts: Mapping[str, Any]) -> dict[str, Any]:
+    rows = {name.replace("_", " "): value for name, value in counts.items() if name != "majority"}
+    return {**rows, **counts["majority"]}
+
+
+def _human(config: JudgeConfig, sheet: Path, cases: Sequence[dict[str, Any]]) -> None:
+    if not sheet.exists():
+        print_summary("Sheet for people", {"written": sheet, "cases": write_sheet(sheet, cases)})
+        return
+    judged = list(read_jsonl(config.output_file, ("judge_seq_id", "majority"), unique="judge_seq_id"))
+    found = agreement(read_labels(sheet), judged)
+    path = Path(f"{config.output_file}.human.json")
+    path.write_text(json.dumps(asdict(found), indent=2) + "\n")
+    shown = {name: value for name, value in asdict(found).items() if name != "confusion"}
+    print_summary("Judge against people", {**shown, "written": path})

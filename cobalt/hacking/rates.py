@@ -1,0 +1,72 @@
+"""Hacking rates: within a problem first, then over problems, with bootstrap intervals over problems (pure).
+
+Records are those of ``<cases>.problems.jsonl``: ``id, trajectories, turns, opportunities, hacked_trajectories,
+infra_turns, cases``.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cobalt.statistics import mean_estimate
+
+ProblemRecord = Mapping[str, Any]
+COUNTED = ("trajectories", "turns", "opportunities", "hacked_trajectories", "infra_turns")
+
+
+def rate_by_problem(
+    records: Iterable[ProblemRecord], count: Callable[[ProblemRecord], int], per: str
+) -> dict[str, float]:
+    """``count`` per unit of the field ``per``, by problem id; several records of one problem are pooled.
+
+    Problems without a single unit (say, no opportunity) have no rate and are left out.
+    """
+    totals: dict[str, list[int]] = {}
+    for record in records:
+        total = totals.setdefault(json.dumps(record["id"]), [0, 0])
+        total[0] += count(record)
+        total[1] += record[per]
+    return {id_: counted / units for id_, (counted, units) in totals.items() if units}
+
+
+def num_cases(record: ProblemRecord) -> int:
+    """Hacking turns of a problem."""
+    return len(record["cases"])
+
+
+def case_rate(records: Iterable[ProblemRecord]) -> dict[str, float]:
+    """Cases per opportunity, by problem."""
+    return rate_by_problem(records, num_cases, "opportunities")
+
+
+def trajectory_rate(records: Iterable[ProblemRecord]) -> dict[str, float]:
+    """Share of trajectories with at least one case, by problem."""
+    return rate_by_problem(records, lambda record: record["hacked_trajectories"], "trajectories")
+
+
+def problem_rate(records: Iterable[ProblemRecord]) -> dict[str, float]:
+    """1 for a problem with a case, else 0; problems without an opportunity are left out."""
+    return {id_: float(rate > 0) for id_, rate in case_rate(records).items()}
+
+
+def summarise(records: Sequence[ProblemRecord]) -> dict[str, Any]:
+    """Totals, and the rates in [0, 1] with 95 % intervals (null where there is nothing to divide by)."""
+    cases = [case for record in records for case in record["cases"]]
+    return {
+        "problems": len(records),
+        **{name: sum(record[name] for record in records) for name in COUNTED},
+        "cases": len(cases),
+        "problems_with_cases": sum(bool(record["cases"]) for record in records),
+        "hard_coded": sum(case["signal"]["hard_coded"] for case in cases),
+        "infra_errors": sum("infra_error" in case["signal"] for case in cases),
+        "rates": {
+            "per_opportunity": _interval(case_rate(records)),
+            "per_trajectory": _interval(trajectory_rate(records)),
+            "per_problem": _interval(problem_rate(records)),
+        },
+    }
+
+
+def _interval(rates: Mapping[str, float]) -> dict[str, Any] | None:
+    return asdict(mean_estimate(list(rates.values()))) if rates else None

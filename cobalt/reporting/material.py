@@ -1,0 +1,60 @@
+"""Everything that a report is made of, read once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cobalt.errors import InputError
+from cobalt.reporting.runs import Run, Scores, read_hacking, read_judged, read_logs, read_scores
+from cobalt.reporting.training_log import TrainingLog
+from cobalt.statistics import Estimate, mean_estimate
+
+CONDITIONS = {"clean": "clean tests", "perturbed": "perturbed tests"}
+"""The tests that gave the feedback; Pass@1 is on clean hidden tests in both."""
+
+
+@dataclass
+class Material:
+    """What was read, by run name, in the order of the runs."""
+
+    baseline: str
+    scores: dict[str, dict[str, Scores]] = field(default_factory=lambda: {name: {} for name in CONDITIONS})
+    """``scores[condition][run]``."""
+    hacking: dict[str, list[list[dict[str, Any]]]] = field(default_factory=dict)
+    """Problem records of each repetition."""
+    judged: dict[str, list[list[dict[str, Any]]]] = field(default_factory=dict)
+    """Judged cases of each repetition."""
+    logs: dict[str, list[TrainingLog]] = field(default_factory=dict)
+
+
+def read_material(runs: Sequence[Run], baseline: str) -> Material:
+    """Read the files of all runs. Raises ``InputError``."""
+    if baseline not in {run.name for run in runs}:
+        raise InputError(f"--baseline {baseline}: no run has this name")
+    material = Material(baseline)
+    for run in runs:
+        for condition in CONDITIONS:
+            if run.of(condition):
+                material.scores[condition][run.name] = read_scores(run.of(condition))
+        if run.of("hacking"):
+            material.hacking[run.name] = read_hacking(run.of("hacking"))
+        if run.of("judged"):
+            if len(run.of("judged")) != len(run.of("hacking")):
+                raise InputError(f"run {run.name}: each 'judged' file needs the 'hacking' file that it judges")
+            material.judged[run.name] = read_judged(run.of("judged"))
+        if run.of("log"):
+            material.logs[run.name] = read_logs(run.of("log"))
+    return material
+
+
+def mean_of(values_P: np.ndarray) -> Estimate | None:
+    """Mean and 95 % interval over the problems that have a value; None if none has."""
+    known = values_P[~np.isnan(values_P)]
+    return mean_estimate(known.tolist()) if len(known) else None
+
+
+def mean(values: Sequence[float]) -> float:
+    """Plain mean of a non-empty sequence."""
+    return sum(values) / len(values)

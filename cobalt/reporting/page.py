@@ -1,0 +1,95 @@
+"""The report as one HTML page without references to other files, and as Markdown."""
+
+import base64
+from collections.abc import Mapping, Sequence
+
+import jinja2
+from markupsafe import Markup, escape
+
+from cobalt.reporting.figures import Picture
+from cobalt.reporting.table import Cell, Table, show
+from cobalt.statistics import Estimate
+
+_PAGE = """\
+{%- macro text(table, column) %}{% if table.is_text(column) %} class="text"{% endif %}{% endmacro -%}
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ title }}</title>
+<style>
+  body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
+  h1 { margin-bottom: 0; } h2 { margin: 2.5rem 0 .3rem; font-size: 1.15rem; }
+  .note { color: #555; margin: 0 0 .6rem; max-width: 60rem; }
+  .scroll { overflow-x: auto; }
+  table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+  th, td { padding: .3rem .6rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top; }
+  th { border-bottom: 2px solid #888; vertical-align: bottom; }
+  th:first-child, td:first-child, .text { text-align: left; }
+  td .interval { display: block; color: #777; font-size: 11px; white-space: nowrap; }
+  .figures { display: flex; flex-wrap: wrap; gap: 1rem; }
+  figure { margin: 0; flex: 0 1 570px; } figure.wide { flex-basis: 100%; } figure img { max-width: 100%; height: auto; }
+  footer { margin-top: 3rem; color: #777; font-size: 12px; }
+</style>
+</head>
+<body>
+<h1>{{ title }}</h1>
+<p class="note">Baseline: {{ baseline }}. All intervals are 95 % bootstrap intervals over problems.</p>
+<div class="figures">
+{%- for picture in pictures %}
+<figure{% if picture.wide %} class="wide"{% endif %}>
+<img alt="{{ picture.alt }}" src="data:image/png;base64,{{ picture.png | base64 }}">
+</figure>
+{%- endfor %}
+</div>
+{%- for table in tables %}
+<section id="{{ table.key }}">
+<h2>{{ table.title }}</h2>
+<p class="note">{{ table.note }}</p>
+<div class="scroll"><table>
+<thead><tr>
+{%- for name in table.columns %}<th{{ text(table, loop.index0) }}>{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>
+{%- for row in table.rows %}
+<tr>{% for cell in row %}<td{{ text(table, loop.index0) }}>{{ cell | cell }}</td>{% endfor %}</tr>
+{%- endfor %}
+</tbody></table></div>
+</section>
+{%- endfor %}
+<footer>Files: {% for name, paths in files.items() %}{{ name }}: {{ paths | join(", ") }}. {% endfor %}</footer>
+</body>
+</html>
+"""
+
+
+def render_html(
+    title: str,
+    baseline: str,
+    tables: Sequence[Table],
+    pictures: Sequence[Picture],
+    files: Mapping[str, Sequence[str]],
+) -> str:
+    """One self-contained page; every text from outside is escaped."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters["base64"] = lambda png: base64.b64encode(png).decode()
+    environment.filters["cell"] = _html_cell
+    template = environment.from_string(_PAGE)
+    return template.render(title=title, baseline=baseline, tables=tables, pictures=pictures, files=files)
+
+
+def _html_cell(cell: Cell) -> Markup:
+    """A cell as ``show`` gives it, with an interval on a line of its own."""
+    if not isinstance(cell, Estimate):
+        return escape(show(cell))
+    value, bracket, interval = show(cell).partition(" [")
+    return Markup('{}<span class="interval">{}</span>').format(value, bracket.strip() + interval)
+
+
+def render_markdown(title: str, baseline: str, tables: Sequence[Table], pictures: Sequence[Picture]) -> str:
+    """The same tables; pictures are links to the PNG files beside it."""
+    parts = [f"# {title}", f"Baseline: {baseline}. All intervals are 95 % bootstrap intervals over problems."]
+    parts += [f"![{picture.alt}]({picture.key}.png)" for picture in pictures]
+    for table in tables:
+        parts += [f"## {table.title}", table.note, table.to_markdown()]
+    return "\n\n".join(parts) + "\n"

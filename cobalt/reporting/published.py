@@ -1,0 +1,72 @@
+"""The paper's published figures (arXiv 2602.03806, from its public summary), and ours beside them."""
+
+from dataclasses import dataclass
+
+from cobalt.reporting.material import Material, mean, mean_of
+from cobalt.reporting.score_tables import paired
+from cobalt.reporting.table import Cell, Table
+
+SOURCE = "Chen et al. 2026, arXiv 2602.03806"
+MARK = "†"
+QUANTITIES = {
+    "pass1": "Pass@1, last turn, clean tests (%)",
+    "gain": "gain over the base, last turn (points)",
+    "seconds_per_example": "training time (s per example)",
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published number, for one of ``QUANTITIES``."""
+
+    quantity: str
+    setting: str
+    value: float
+
+
+FIGURES = (
+    Published("pass1", "R1-Distill 8B + Cobalt, LiveCodeBench, best", 31.7),
+    Published("gain", "R1-Distill 8B + Cobalt, LiveCodeBench, up to", 9.0),
+    Published("pass1", "Qwen3 8B + Cobalt, LiveCodeBench, best", 38.5),
+    Published("gain", "Qwen3 8B + Cobalt, LiveCodeBench, up to", 6.2),
+    Published("pass1", "R1-Distill 8B FT + Cobalt + perturbation, TACO-dev", 46.4),
+    Published("pass1", "Qwen3 8B FT + Cobalt + perturbation, TACO-dev", 56.9),
+    Published("seconds_per_example", "Cobalt, 8B model, 4 GPUs", 16.9),
+    Published("seconds_per_example", "multi-turn VeRPO, 8B model, 8 GPUs", 26.7),
+)
+
+
+def published_table(material: Material) -> Table:
+    """The paper's figures beside ours; models, data and scale differ."""
+    runs = dict.fromkeys(name for group in (*material.scores.values(), material.logs) for name in group)
+    rows: list[list[Cell]] = [
+        [
+            QUANTITIES[figure.quantity],
+            f"{figure.setting} {MARK}",
+            figure.value,
+            *(_ours(material, figure.quantity, name) for name in runs),
+        ]
+        for figure in FIGURES
+    ]
+    return Table(
+        "published",
+        "The paper's published figures beside ours",
+        f"{MARK} Published: {SOURCE}; not measured here. Other models, data and hardware than ours: compare directions "
+        "and sizes of differences, not levels. The public summary does not say under which feedback its TACO-dev "
+        "figures were measured.",
+        ("quantity", f"published setting {MARK}", f"published {MARK}", *(f"ours: {name}" for name in runs)),
+        rows,
+    )
+
+
+def _ours(material: Material, quantity: str, name: str) -> Cell:
+    """Our value of a published quantity, where this run has one."""
+    clean = material.scores["clean"]
+    if quantity == "pass1" and name in clean:
+        return mean_of(clean[name].pass1_PT[:, -1])
+    if quantity == "gain" and name != material.baseline and {name, material.baseline} <= clean.keys():
+        before_PT, after_PT = paired(clean[material.baseline], clean[name])
+        return mean_of(after_PT[:, -1] - before_PT[:, -1])
+    if quantity == "seconds_per_example" and name in material.logs:
+        return mean([log.seconds_per_example for log in material.logs[name]])
+    return None

@@ -1,0 +1,124 @@
+"""Named runs and their result files, read into arrays that the tables are made of.
+
+A run is a policy under one name; several files of one kind are repetitions of it (training seeds). Shapes: P problems,
+T turns. A problem's value is the mean over its samples, then over the repetitions that have it.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cobalt.errors import InputError
+from cobalt.evaluation.scores import read_scores as read_problem_scores
+from cobalt.records import read_jsonl
+from cobalt.reporting.training_log import TrainingLog, read_training_log
+
+KINDS = {
+    "clean": "eval_multi_turn.py output on clean tests",
+    "perturbed": "eval_multi_turn.py output of a run whose feedback came from perturbed tests",
+    "hacking": "extract_turn_level_errors.py output",
+    "judged": "run_llm_judge.py output",
+    "log": "console log of a training run",
+}
+
+
+@dataclass
+class Run:
+    """One named run. Each list has one entry per repetition."""
+
+    name: str
+    files: dict[str, list[Path]] = field(default_factory=dict)
+
+    def of(self, kind: str) -> list[Path]:
+        """Files of one kind, in the order given."""
+        return self.files.get(kind, [])
+
+
+def parse_runs(specs: Sequence[str]) -> list[Run]:
+    """``NAME:KIND=PATH`` texts to runs, in order of first mention. Raises ``InputError``."""
+    runs: dict[str, Run] = {}
+    for spec in specs:
+        head, equals, path = spec.partition("=")
+        name, colon, kind = head.rpartition(":")
+        if not equals or not colon or not name or kind not in KINDS:
+            raise InputError(f"'{spec}' is not NAME:KIND=PATH with KIND one of {', '.join(KINDS)}")
+        if not Path(path).is_file():
+            raise InputError.at(path, None, "no such file")
+        runs.setdefault(name, Run(name)).files.setdefault(kind, []).append(Path(path))
+    if not runs:
+        raise InputError("no files given: --files NAME:KIND=PATH ...")
+    return list(runs.values())
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Pass@1 in per cent. ``pass1_PT`` is NaN where every sample met an infrastructure failure."""
+
+    ids: tuple[str, ...]
+    pass1_PT: np.ndarray
+    repetitions_RT: np.ndarray
+    """Mean over problems of each repetition by itself."""
+    excluded: int
+    """Samples left out because of infrastructure failures."""
+
+    @property
+    def turns(self) -> int:
+        """Number of turns, the first program included."""
+        return self.pass1_PT.shape[1]
+
+
+def read_scores(paths: Sequence[Path]) -> Scores:
+    """Pass@1 by problem and turn, over all repetitions (at least one). Raises ``InputError``."""
+    repetitions, excluded = [], 0
+    for path in paths:
+        solved, missing = _read_evaluation(path)
+        repetitions.append(solved)
+        excluded += missing
+    turns = {len(row_T) for solved in repetitions for row_T in solved.values()}
+    if len(turns) != 1:
+        raise InputError.at(paths[0], None, f"runs of one name with different numbers of turns: {sorted(turns)}")
+    ids = tuple(dict.fromkeys(id_ for solved in repetitions for id_ in solved))
+    nothing = np.full(turns.pop(), np.nan)
+    solved_RPT = np.array([[solved.get(id_, nothing) for id_ in ids] for solved in repetitions])
+    return Scores(ids, _nanmean(solved_RPT, 0), _nanmean(solved_RPT, 1), excluded)
+
+
+def _read_evaluation(path: Path) -> tuple[dict[str, np.ndarray], int]:
+    """Per cent of solved samples by problem (T values), and the number of samples left out."""
+    problems = read_problem_scores(path)
+    turns = max((problem.turns for problem in problems), default=0)
+    if not turns:
+        raise InputError.at(path, None, "no evaluated problems in this file")
+    nothing = np.full(turns, np.nan)
+    solved = {
+        json.dumps(problem.id): 100 * np.mean(problem.solved_NT, axis=0) if problem.solved_NT else nothing
+        for problem in problems
+    }
+    return solved, sum(problem.excluded for problem in problems)
+
+
+def _nanmean(values: np.ndarray, axis: int) -> np.ndarray:
+    """Mean over the numbers along ``axis``; NaN where there is none."""
+    count = np.sum(~np.isnan(values), axis=axis)
+    return np.divide(np.nansum(values, axis=axis), count, out=np.full(count.shape, np.nan), where=count > 0)
+
+
+def read_hacking(paths: Iterable[Path]) -> list[list[dict[str, Any]]]:
+    """Per repetition the problem records beside each cases file (``<cases>.problems.jsonl``)."""
+    return [
+        list(read_jsonl(f"{path}.problems.jsonl", ("id", "trajectories", "opportunities", "cases"))) for path in paths
+    ]
+
+
+def read_judged(paths: Iterable[Path]) -> list[list[dict[str, Any]]]:
+    """Judged cases of each repetition."""
+    return [list(read_jsonl(path, ("judge_seq_id", "id", "majority"), unique="judge_seq_id")) for path in paths]
+
+
+def read_logs(paths: Iterable[Path]) -> list[TrainingLog]:
+    """One training log per repetition."""
+    return [read_training_log(path) for path in paths]

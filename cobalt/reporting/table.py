@@ -1,0 +1,72 @@
+"""One table in four forms: JSON (raw), CSV (raw, intervals in columns), Markdown and HTML cells (rounded text)."""
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import Any
+
+from cobalt.statistics import Estimate
+
+Cell = Estimate | float | int | str | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """``rows`` have one cell per column. ``key`` names its files; ``note`` says how to read it."""
+
+    key: str
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: list[list[Cell]]
+
+    def is_text(self, column: int) -> bool:
+        """Whether a column holds texts."""
+        return any(isinstance(row[column], str) for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Raw numbers; an estimate is ``{"value", "low", "high"}``."""
+        rows = [dict(zip(self.columns, map(_json_cell, row), strict=True)) for row in self.rows]
+        return {"title": self.title, "note": self.note, "columns": list(self.columns), "rows": rows}
+
+    def to_csv(self) -> str:
+        """Raw numbers; a column that holds estimates is followed by ``... low`` and ``... high``."""
+        wide = [any(isinstance(row[index], Estimate) for row in self.rows) for index in range(len(self.columns))]
+        header: list[str] = []
+        for name, is_wide in zip(self.columns, wide, strict=True):
+            header += [name, f"{name} low", f"{name} high"] if is_wide else [name]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(header)
+        for row in self.rows:
+            writer.writerow(
+                [value for cell, is_wide in zip(row, wide, strict=True) for value in _spread(cell, is_wide)]
+            )
+        return text.getvalue()
+
+    def to_markdown(self) -> str:
+        """A GitHub-style table."""
+        lines = [self.columns, ["---"] * len(self.columns), *([show(cell) for cell in row] for row in self.rows)]
+        return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+
+
+def show(cell: Cell) -> str:
+    """A cell as a person reads it: estimates (in per cent) to one decimal, other numbers to three digits."""
+    if cell is None:
+        return "–"
+    if isinstance(cell, Estimate):
+        interval = "" if cell.low is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
+        return f"{cell.value:.1f}{interval}"
+    if isinstance(cell, float):
+        return f"{cell:.1f}" if abs(cell) >= 100 else f"{cell:#.3g}"
+    return str(cell)
+
+
+def _json_cell(cell: Cell) -> Any:
+    return {"value": cell.value, "low": cell.low, "high": cell.high} if isinstance(cell, Estimate) else cell
+
+
+def _spread(cell: Cell, is_wide: bool) -> list[Any]:
+    if not is_wide:
+        return [cell]
+    return [cell.value, cell.low, cell.high] if isinstance(cell, Estimate) else [cell, None, None]

@@ -1,0 +1,89 @@
+"""What a training run cost and how its reward moved, from veRL's console log.
+
+veRL prints one line per step, ``step:N - name:value - name:value ...`` (Ray puts the process in front of it), and the
+resolved configuration once at the start. A resumed run logs some steps again: the last line of a step counts.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from cobalt.errors import InputError
+
+STEP_TIME = "timing_s/step"
+"""Seconds of one step: rollout, reward, update. Validation and checkpoints are not part of it."""
+REWARD_PARTS = ("reward/correct", "reward/improve", "reward/format", "reward/total", "reward/pass_rate")
+
+_STEP = re.compile(r"\bstep:(\d+) - (.*)")
+_NUMBER = re.compile(r"(?:np\.\w+\()?([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))\)?", re.IGNORECASE)
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class TrainingLog:
+    """Metrics by step, and the two settings that costs need."""
+
+    steps: dict[int, dict[str, float]]
+    batch_size: int
+    """Prompts (training examples) per step."""
+    gpus: int
+    """Processes with a device each; on a CPU run, the one that stands for it."""
+
+    def series(self, name: str) -> list[tuple[int, float]]:
+        """(step, value) of one metric, where it was logged and finite."""
+        pairs = ((step, metrics.get(name)) for step, metrics in sorted(self.steps.items()))
+        return [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
+
+    @property
+    def seconds(self) -> float:
+        """Time of all logged steps together, in seconds."""
+        return sum(value for _, value in self.series(STEP_TIME))
+
+    @property
+    def timed_steps(self) -> int:
+        """Steps that reported their time."""
+        return len(self.series(STEP_TIME))
+
+    @property
+    def seconds_per_example(self) -> float:
+        """Seconds of wall time per training example (a prompt with all its samples)."""
+        return self.seconds / (self.timed_steps * self.batch_size)
+
+    @property
+    def gpu_seconds_per_example(self) -> float:
+        """``seconds_per_example`` times the number of GPUs."""
+        return self.seconds_per_example * self.gpus
+
+
+def read_training_log(path: str | Path) -> TrainingLog:
+    """Parse one log. Raises ``InputError`` for a file without steps or without the settings."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError.at(path, None, "no such file")
+    text = _ANSI.sub("", path.read_text(encoding="utf-8", errors="replace"))
+    steps: dict[int, dict[str, float]] = {}
+    for match in _STEP.finditer(text):
+        steps.setdefault(int(match[1]), {}).update(_metrics(match[2]))
+    if not any(STEP_TIME in metrics for metrics in steps.values()):
+        raise InputError.at(path, None, f"no training steps ('step:N - ... {STEP_TIME}:...') in this log")
+    gpus = _setting(path, text, "n_gpus_per_node") * _setting(path, text, "nnodes")
+    return TrainingLog(steps, _setting(path, text, "train_batch_size"), gpus)
+
+
+def _metrics(line: str) -> dict[str, float]:
+    metrics = {}
+    for entry in line.strip().split(" - "):
+        name, _, text = entry.rpartition(":")
+        number = _NUMBER.fullmatch(text.strip())
+        if name and number:
+            metrics[name] = float(number[1])
+    return metrics
+
+
+def _setting(path: Path, text: str, name: str) -> int:
+    """A number of the configuration that veRL prints at its start."""
+    found = re.findall(rf"'{name}': (\d+)", text)
+    if not found:
+        raise InputError.at(path, None, f"the configuration with '{name}' is not in this log")
+    return int(found[-1])

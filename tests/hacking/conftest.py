@@ -1,0 +1,58 @@
+"""The hand-made trajectories, run in the sandbox and written as the files that the commands read."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hacking_fixture import PROBLEMS, Problem
+
+from cobalt.extraction import extract_code
+from cobalt.records import TestCases, write_jsonl
+from cobalt.serving.execution import ExecutionService, open_execution_service
+
+
+@dataclass(frozen=True)
+class Files:
+    data: Path
+    results: Path
+
+
+@pytest.fixture(scope="session")
+def hacking_files(tmp_path_factory) -> Files:
+    folder = tmp_path_factory.mktemp("hacking")
+    files = Files(folder / "perturbed.jsonl", folder / "evaluated.jsonl")
+    write_jsonl(files.data, (problem.data_row() for problem in PROBLEMS))
+    write_jsonl(files.results, asyncio.run(_evaluate()))
+    return files
+
+
+async def _evaluate() -> list[dict]:
+    async with open_execution_service("local") as service:
+        return [await _result_row(service, problem) for problem in PROBLEMS]
+
+
+async def _result_row(service: ExecutionService, problem: Problem) -> dict:
+    data = problem.data_row()
+    turns = max(len(trajectory.programs) for trajectory in problem.trajectories)
+    answers_NT = [_answers(trajectory.programs, turns) for trajectory in problem.trajectories]
+    shown, hidden = (TestCases.parse(data[f"{name}_test_cases"]) for name in ("perturbed_public", "hidden"))
+    results = {}
+    for name, tests in (("shown", shown), ("hidden", hidden)):
+        programs = [(extract_code(answer), tests) for answers_T in answers_NT for answer in answers_T]
+        flat = await service.run_many(programs)
+        assert not any(result.infra_error for result in flat)
+        results[name] = [flat[start : start + turns] for start in range(0, len(flat), turns)]
+    return {
+        **data,
+        "raw_responses": [list(turn) for turn in zip(*answers_NT, strict=True)],
+        "public_exec_results": [[r.to_record() for r in turn] for turn in zip(*results["shown"], strict=True)],
+        "public_pass_rates": [[r.pass_rate for r in turn] for turn in zip(*results["shown"], strict=True)],
+        "all_pass_rates": [[r.pass_rate for r in row] for row in results["hidden"]],
+    }
+
+
+def _answers(programs: list[str], turns: int) -> list[str]:
+    """Responses; a trajectory that is shorter than its problem's longest repeats its last program."""
+    texts = [text if text.startswith("I ") else f"Thus:\n```python\n{text}\n```" for text in programs]
+    return texts + texts[-1:] * (turns - len(texts))

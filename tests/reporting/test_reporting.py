@@ -1,0 +1,204 @@
+"""The report: what its numbers are, and that every form shows the same ones."""
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cobalt.errors import InputError
+from cobalt.records import read_jsonl, write_jsonl
+from cobalt.reporting.report import ReportConfig, make_report
+from cobalt.reporting.table import show
+from cobalt.statistics import Estimate
+
+
+@pytest.fixture(scope="module")
+def report(report_files, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("out")
+    make_report(ReportConfig(tuple(report_files), str(folder), "Study <of> runs"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tables(report) -> dict:
+    return json.loads((report / "report.json").read_text())["tables"]
+
+
+def row(id_, pass_rates: list) -> dict:
+    """An evaluated record."""
+    return {"id": id_, "conversations": [[]] * len(pass_rates), "all_pass_rates": pass_rates}
+
+
+class Page(HTMLParser):
+    """Tables of a page as lists of rows of texts, by section id; and everything that it refers to."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.references: list[str] = []
+        self._cell = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.references += [attributes[name] for name in ("src", "href") if name in attributes]
+        if tag == "section":
+            self.rows = self.tables.setdefault(attributes["id"], [])
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+            self._cell = True
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self._cell = False
+
+    def handle_data(self, data):
+        if self._cell:
+            self.rows[-1][-1] += data
+
+
+def text_of(value) -> str:
+    cell = Estimate(**value) if isinstance(value, dict) else value
+    return show(cell).replace(" [", "[")
+
+
+def test_the_page_shows_the_numbers_of_the_json(report, tables):
+    page = Page((report / "report.html").read_text())
+    assert page.tables.keys() == tables.keys()
+    for key, table in tables.items():
+        header, *rows = page.tables[key]
+        assert header == table["columns"]
+        assert rows == [[text_of(row[name]) for name in table["columns"]] for row in table["rows"]]
+
+
+def test_the_page_needs_no_other_file(report):
+    page = Page((report / "report.html").read_text())
+    assert len(page.references) == 4
+    assert all(reference.startswith("data:image/png;base64,") for reference in page.references)
+
+
+def test_markdown_shows_the_numbers_of_the_json(report, tables):
+    lines = (report / "report.md").read_text().splitlines()
+    for table in tables.values():
+        for row in table["rows"]:
+            cells = [
+                text_of(row[name]).replace("[", " [") if isinstance(row[name], dict) else text_of(row[name])
+                for name in table["columns"]
+            ]
+            assert "| " + " | ".join(cells) + " |" in lines
+
+
+def test_csv_holds_the_raw_numbers_of_the_json(report, tables):
+    for key, table in tables.items():
+        with open(report / f"{key}.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        for row, expected in zip(rows, table["rows"], strict=True):
+            for name, value in expected.items():
+                if isinstance(value, dict):
+                    assert [float(row[column]) for column in (name, f"{name} low", f"{name} high")] == list(
+                        value.values()
+                    )
+                else:
+                    assert row[name] == ("" if value is None else str(value))
+
+
+def test_pass_at_1_is_the_mean_over_problems_of_the_mean_over_samples_and_repetitions(report_files, tables):
+    solved = []
+    for spec in report_files:
+        if spec.startswith("Cobalt:clean="):
+            rows = read_jsonl(spec.partition("=")[2])
+            whole = [[rates for rates in row["all_pass_rates"] if None not in rates] for row in rows]
+            solved.append([np.mean(np.array(rates) == 1, axis=0) for rates in whole])
+    expected = 100 * np.mean(solved, axis=(0, 1))
+    row = next(row for row in tables["pass1_clean"]["rows"] if row["run"] == "Cobalt")
+    assert [row[f"turn {turn}"]["value"] for turn in range(9)] == pytest.approx(list(expected))
+
+
+def test_an_infra_failure_is_excluded_and_not_a_failure(tmp_path):
+    path = tmp_path / "run.jsonl"
+    write_jsonl(path, [row(0, [[1.0], [None]]), row(1, [[None], [None]])])
+    make_report(ReportConfig((f"a:clean={path}",), str(tmp_path / "out")))
+    (found,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["pass1_clean"]["rows"]
+    assert found["turn 0"]["value"] == 100
+    assert found["excluded"] == 3
+
+
+def test_differences_are_paired_by_problem(tmp_path):
+    """Only the problem that both runs have counts."""
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    write_jsonl(a, [row(0, [[0.0]]), row(1, [[1.0]])])
+    write_jsonl(b, [row(0, [[1.0]]), row("1", [[0.0]])])
+    make_report(ReportConfig((f"a:clean={a}", f"b:clean={b}"), str(tmp_path / "out")))
+    (found,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["gain_clean"]["rows"]
+    assert (found["problems"], found["turn 0"]["value"]) == (1, 100)
+
+
+def test_training_cost_follows_from_the_log(tables):
+    row = next(row for row in tables["cost"]["rows"] if row["run"] == "Cobalt")
+    assert row["s per step"] == pytest.approx(3.2)
+    assert row["s per example"] == pytest.approx(3.2 / 64)
+    assert row["GPU-s per example"] == pytest.approx(2 * 3.2 / 64)
+    assert row["GPU-s in all"] == pytest.approx(2 * 40 * 2 * 3.2)
+
+
+def test_rates_by_category_add_up_to_the_hacking_rate(tables):
+    totals = {row["run"]: row["cases per 100 opportunities"]["value"] for row in tables["hacking"]["rows"]}
+    for row in tables["categories"]["rows"]:
+        parts = [value["value"] for value in row.values() if isinstance(value, dict)]
+        assert sum(parts) == pytest.approx(totals[row["run"]])
+
+
+def test_published_figures_are_marked_as_such(tables):
+    table = tables["published"]
+    assert "†" in table["note"]
+    for row in table["rows"]:
+        assert row["published setting †"].endswith("†")
+    assert {row["published †"] for row in table["rows"]} == {31.7, 9.0, 38.5, 6.2, 46.4, 56.9, 16.9, 26.7}
+
+
+def test_names_from_outside_are_escaped(report):
+    text = (report / "report.html").read_text()
+    assert "<start>" not in text
+    assert "SFT &lt;start&gt; &amp; Cobalt" in text
+
+
+def test_a_resumed_training_counts_each_step_once(tmp_path, report_files):
+    log = Path(next(spec for spec in report_files if ":log=" in spec).partition("=")[2]).read_text()
+    steps = [line for line in log.splitlines() if "step:" in line]
+    path = tmp_path / "resumed.log"
+    path.write_text(log + "\n".join(steps[30:]) + "\n")
+    make_report(ReportConfig((f"a:log={path}",), str(tmp_path / "out")))
+    (row,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["cost"]["rows"]
+    assert row["steps of each"] == "40"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nonsense", "NAME:KIND=PATH"),
+        ("a:guess=x.jsonl", "KIND one of"),
+        ("a:clean=missing.jsonl", "missing.jsonl: no such file"),
+        ("a:log={empty}", "no training steps"),
+        ("a:clean={empty}", "no evaluated problems"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path, spec, message):
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    with pytest.raises(InputError, match=re.escape(message)):
+        make_report(ReportConfig((spec.format(empty=empty),), str(tmp_path / "out")))
+    assert not (tmp_path / "out").exists()
+
+
+def test_turns_must_agree_within_a_run(tmp_path):
+    one, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    write_jsonl(one, [row(0, [[1.0]])])
+    write_jsonl(two, [row(0, [[1.0, 1.0]])])
+    with pytest.raises(InputError, match="different numbers of turns"):
+        make_report(ReportConfig((f"a:clean={one}", f"a:clean={two}"), str(tmp_path / "out")))
