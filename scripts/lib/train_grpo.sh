@@ -11,6 +11,7 @@ EXECUTOR=${EXECUTOR:-serve}
 EVALUATOR_ARGS=${EVALUATOR_ARGS:-}
 LOGGER=${LOGGER:-console}
 LOG_FILE=${LOG_FILE:-$OUTPUT_DIR/train.log}
+START_TIMEOUT_S=120
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 
 overrides=(
@@ -48,15 +49,21 @@ stop_services() {
 }
 
 start_ray() {
-  local port arguments=(--head --block --include-dashboard=false --disable-usage-stats)
+  local port arguments=(--head --block --include-dashboard=false --disable-usage-stats --node-ip-address 127.0.0.1)
+  export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
+  [[ $RAY_AUTH_MODE != token ]] || ray get-auth-token --generate >/dev/null 2>&1 || true  # Ray before 2.51 has none
   port=$("$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
   # On a CPU, GPUs are logical: veRL asks Ray for one per worker.
   [[ $PRESET != cpu ]] || arguments+=(--num-gpus "${N_GPUS:-1}" --num-cpus 8)
   ray start "${arguments[@]}" --port "$port" >"$OUTPUT_DIR/ray.log" 2>&1 &
   ray_pid=$!
   export RAY_ADDRESS=127.0.0.1:$port
-  until ray status >/dev/null 2>&1; do
-    kill -0 "$ray_pid" 2>/dev/null || { echo "Ray did not start: see $OUTPUT_DIR/ray.log" >&2; exit 3; }
+  local deadline=$((SECONDS + START_TIMEOUT_S))
+  until ray status >>"$OUTPUT_DIR/ray.log" 2>&1; do
+    if ! kill -0 "$ray_pid" 2>/dev/null || ((SECONDS > deadline)); then
+      echo "Ray did not start: see $OUTPUT_DIR/ray.log" >&2
+      exit 3
+    fi
     sleep 1
   done
 }
