@@ -22,8 +22,10 @@ EVALUATED_FIELDS = (
     "all_pass_rates",
 )
 CLEAN_RATES = "clean_public_pass_rates"
-OPENING_MESSAGES = 2
-MESSAGES_PER_TURN = 2
+OPENING_ROLES = ("system", "user")
+TURN_ROLES = ("assistant", "user")
+OPENING_MESSAGES = len(OPENING_ROLES)
+MESSAGES_PER_TURN = len(TURN_ROLES)
 
 Message = Mapping[str, str]
 Conversation = Sequence[Message]
@@ -120,20 +122,22 @@ def _test_counts(row: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _shape(row: Mapping[str, Any]) -> tuple[int, int]:
-    """(n, T), after checking that every conversation has an opening and T × (program, feedback)."""
+    """(n, T), after checking that every conversation is system, user, then T × (assistant, user)."""
     conversations, public_TN = row["conversations"], row["public_pass_rates"]
     for field in ("conversations", "public_pass_rates"):
         if not isinstance(row[field], list) or not row[field]:
             raise ValueError(f"field '{field}' must be a list with at least one entry")
     num_turns = len(public_TN)
-    expected = OPENING_MESSAGES + MESSAGES_PER_TURN * num_turns
+    roles = [*OPENING_ROLES, *TURN_ROLES * num_turns]
     for i, conversation in enumerate(conversations):
-        if not isinstance(conversation, list) or len(conversation) != expected:
+        if not isinstance(conversation, list) or len(conversation) != len(roles):
             found = len(conversation) if isinstance(conversation, list) else type(conversation).__name__
             raise ValueError(
                 f"field 'conversations'[{i}] has {found} messages, but {num_turns} turns in 'public_pass_rates' "
-                f"need {expected}"
+                f"need {len(roles)}"
             )
+        if not all(_is_message(message, role) for message, role in zip(conversation, roles, strict=True)):
+            raise ValueError(f"field 'conversations'[{i}] needs messages with a text 'content' and roles {roles}")
     return len(conversations), num_turns
 
 
@@ -152,6 +156,10 @@ def _rates(row: Mapping[str, Any], field: str, outer: int, inner: int) -> list[l
         if not all(_is_rate(rate) for rate in rates):
             raise ValueError(f"field '{field}'[{i}] needs numbers in [0, 1] or null")
     return table
+
+
+def _is_message(value: Any, role: str) -> bool:
+    return isinstance(value, dict) and value.get("role") == role and isinstance(value.get("content"), str)
 
 
 def _is_rate(value: Any) -> bool:

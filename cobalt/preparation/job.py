@@ -14,18 +14,23 @@ Item = TypeVar("Item")
 
 
 class InvalidLines:
-    """Counts invalid input lines when ``--skip_invalid`` is given; otherwise the first one is an error."""
+    """Counts invalid input lines when ``--skip_invalid`` is given; otherwise the first one is an error.
 
-    def __init__(self, skip: bool):
+    ``quiet`` for a second pass over the same lines.
+    """
+
+    def __init__(self, skip: bool, quiet: bool = False):
         self.count = 0
         self.handler: Callable[[InputError], None] | None = self._skip if skip else None
+        self._quiet = quiet
 
     def _skip(self, error: InputError) -> None:
         self.count += 1
-        print(f"skipped: {error}", file=sys.stderr)
+        if not self._quiet:
+            print(f"skipped: {error}", file=sys.stderr)
 
 
-def open_manifest(
+def open_manifests(
     command: str,
     config: Any,
     content: Mapping[str, Any],

@@ -9,7 +9,7 @@ from pathlib import Path
 from cobalt.cli import print_summary
 from cobalt.errors import InputError
 from cobalt.preparation.cards import NOT_REDISTRIBUTABLE, CardInfo, publish
-from cobalt.preparation.job import InvalidLines, finish, open_manifest
+from cobalt.preparation.job import InvalidLines, finish, open_manifests
 from cobalt.preparation.livecodebench_rows import FIELDS, Functional, contest_day, is_functional, prepare
 from cobalt.prompts import PROMPT_VERSION
 from cobalt.records import count_lines, read_jsonl, write_jsonl
@@ -53,7 +53,7 @@ def main(config: Config) -> None:
     if config.start_date and config.end_date and config.start_date > config.end_date:
         raise InputError(f"--start_date {config.start_date} lies after --end_date {config.end_date}")
     content = {**config.method, "prompt_version": PROMPT_VERSION}
-    manifests = open_manifest("preproc_lcb_test6", config, content, [config.input_file], [config.output_file])
+    manifests = open_manifests("preproc_lcb_test6", config, content, [config.input_file], [config.output_file])
     counts: Counter[str] = Counter(read=0)
     counts["written"] = write_jsonl(config.output_file, _problems(config, counts))
     finish(manifests, counts)

@@ -17,7 +17,7 @@ from typing import Any
 from cobalt.cli import print_summary
 from cobalt.errors import InputError
 from cobalt.preparation.cards import CardInfo, publish, refuse_livecodebench
-from cobalt.preparation.job import InvalidLines, finish, open_manifest
+from cobalt.preparation.job import InvalidLines, finish, open_manifests
 from cobalt.prompts import first_messages
 from cobalt.records import TestCases, count_lines, read_jsonl
 from cobalt.records.jsonl import Record
@@ -52,6 +52,8 @@ class Layout:
     command: str
     fields: Sequence[str]
     unique: str | None
+    check: Callable[[Record], None]
+    """Raises ``ValueError`` naming the field that is wrong."""
     convert: Callable[[Record], tuple[list[dict[str, str]], dict[str, Any]]]
     """Record to (prompt messages, own part of ``extra_info``)."""
 
@@ -65,19 +67,13 @@ def _multi_turn(row: Record) -> tuple[list[dict[str, str]], dict[str, Any]]:
     return conversation, {"conversation": conversation, "prev_best_pass_rate": float(row["prev_best_pass_rate"] or 0)}
 
 
-SINGLE_TURN = Layout("verl_preproc_single_turn", ("id", "instruction", "test_cases"), "id", _single_turn)
-MULTI_TURN = Layout(
-    "verl_preproc_multi_turn", ("example_id", "conversation", "test_cases", "prev_best_pass_rate"), None, _multi_turn
-)
-
-
 def build(config: Config, layout: Layout) -> None:
     """Write both parquet files, both or neither replaced. ``InputError`` for invalid or empty inputs."""
     inputs = {"train": config.train_data_file, "test": config.val_data_file}
     outputs = {split: Path(config.local_dir) / f"{split}.parquet" for split in inputs}
     refuse_livecodebench(inputs.values(), config.push_to_hub)
     content = {"data_source": DATA_SOURCE}
-    manifests = open_manifest(layout.command, config, content, list(inputs.values()), list(outputs.values()))
+    manifests = open_manifests(layout.command, config, content, list(inputs.values()), list(outputs.values()))
     counts: Counter[str] = Counter()
     with _replaced_together(outputs.values()) as temporaries:
         for (split, path), temporary in zip(inputs.items(), temporaries, strict=True):
@@ -95,7 +91,7 @@ def _rows(path: str, split: str, layout: Layout, config: Config, counts: Counter
     invalid = InvalidLines(config.skip_invalid)
     seen: set[bytes] = set()
     index = 0
-    rows = read_jsonl(path, layout.fields, layout.unique, check=_check_row, on_invalid=invalid.handler)
+    rows = read_jsonl(path, layout.fields, layout.unique, check=layout.check, on_invalid=invalid.handler)
     for row in tqdm(rows, total=count_lines(path), desc=Path(path).name, unit=" rows"):
         prompt, extra = layout.convert(row)
         key = hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).digest()
@@ -117,14 +113,50 @@ def _rows(path: str, split: str, layout: Layout, config: Config, counts: Counter
     counts[f"{split} invalid lines skipped"] = invalid.count
 
 
-def _check_row(row: Record) -> None:
+def _check_tests(row: Record) -> None:
+    if not isinstance(row["test_cases"], str):
+        raise ValueError("field 'test_cases' must be a JSON text")
     try:
         TestCases.parse(row["test_cases"])
     except ValueError as error:
         raise ValueError(f"field 'test_cases': {error}") from None
-    conversation = row.get("conversation")
-    if conversation is not None and (not conversation or conversation[-1].get("role") != "user"):
+
+
+def _check_single_turn(row: Record) -> None:
+    _check_tests(row)
+    if not isinstance(row["instruction"], str):
+        raise ValueError("field 'instruction' must be a text")
+
+
+def _check_multi_turn(row: Record) -> None:
+    _check_tests(row)
+    messages, prev_best = row["conversation"], row["prev_best_pass_rate"]
+    if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
+        raise ValueError("field 'conversation' must be a list of messages with texts 'role' and 'content'")
+    if messages[-1]["role"] != "user":
         raise ValueError("field 'conversation' must end with a user message")
+    if not (prev_best is None or (isinstance(prev_best, int | float) and 0 <= prev_best <= 1)):
+        raise ValueError("field 'prev_best_pass_rate' must be a number in [0, 1] or null")
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in ("role", "content"))
+
+
+SINGLE_TURN = Layout(
+    command="verl_preproc_single_turn",
+    fields=("id", "instruction", "test_cases"),
+    unique="id",
+    check=_check_single_turn,
+    convert=_single_turn,
+)
+MULTI_TURN = Layout(
+    command="verl_preproc_multi_turn",
+    fields=("example_id", "conversation", "test_cases", "prev_best_pass_rate"),
+    unique=None,
+    check=_check_multi_turn,
+    convert=_multi_turn,
+)
 
 
 def _schema(layout: Layout) -> Any:

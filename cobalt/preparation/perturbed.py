@@ -8,7 +8,7 @@ from pathlib import Path
 from cobalt.cli import print_summary
 from cobalt.perturbation import perturbed_fields
 from cobalt.preparation.cards import CardInfo, publish, refuse_livecodebench
-from cobalt.preparation.job import InvalidLines, finish, open_manifest
+from cobalt.preparation.job import InvalidLines, finish, open_manifests
 from cobalt.records import TestCases, count_lines, read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
 
@@ -39,7 +39,7 @@ def main(config: Config) -> None:
     """
     inputs, outputs = [config.input_file], [config.output_file]
     refuse_livecodebench(inputs, config.push_to_hub)
-    manifests = open_manifest("run_perturbation", config, {"seed": config.seed}, inputs, outputs)
+    manifests = open_manifests("run_perturbation", config, {"seed": config.seed}, inputs, outputs)
     counts: Counter[str] = Counter(
         read=0, written=0, dropped_equal_outputs=0, dropped_hidden_rule=0, invalid_lines_skipped=0
     )

@@ -18,7 +18,7 @@ from cobalt.cli import print_summary
 from cobalt.errors import InputError, SetupError
 from cobalt.preparation.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.preparation.hub import hub_rows
-from cobalt.preparation.job import InvalidLines, finish, open_manifest
+from cobalt.preparation.job import InvalidLines, finish, open_manifests
 from cobalt.preparation.spool import Spool
 from cobalt.preparation.taco_rows import (
     DEV,
@@ -34,7 +34,7 @@ from cobalt.preparation.taco_rows import (
 )
 from cobalt.preparation.verification import INFRA, UNSOLVED, VERIFIED, Outcome, Pending, VerificationLog, verify_all
 from cobalt.prompts import PROMPT_VERSION
-from cobalt.records import read_jsonl, row_hash, write_lines
+from cobalt.records import Manifest, read_jsonl, row_hash, write_lines
 
 HUB_LICENCE = "mit"
 PREPARED = "kept: prepared already"
@@ -97,9 +97,7 @@ def main(config: Config, rules: TacoRules | None = None) -> None:
         raise InputError(f"--dev_size must not be negative, not {config.dev_size}")
     refuse_livecodebench(config.inputs, config.push_to_hub)
     outputs = list(config.outputs.values())
-    manifests = open_manifest(
-        "preproc_taco", config, _content(config, rules), config.inputs, [*outputs, config.verification_file]
-    )
+    manifests = _open_manifests(config, rules, outputs)
     with closing(VerificationLog(config.verification_file)) as log:
         _verify_pending(config, rules, log)
         counts = _write(config, rules, log)
@@ -108,20 +106,20 @@ def main(config: Config, rules: TacoRules | None = None) -> None:
     publish(_card(config, rules, counts), outputs, config.inputs, config.push_to_hub)
 
 
-def _content(config: Config, rules: TacoRules) -> dict[str, Any]:
-    """The settings that change the output."""
-    return {
-        "seed": config.seed,
-        "dev_size": config.dev_size,
-        "rules": dataclasses.asdict(rules),
-        "prompt_version": PROMPT_VERSION,
-        "hub": None if config.input_file else [config.hub_dataset, config.hub_split],
-    }
+def _open_manifests(config: Config, rules: TacoRules, outputs: list[Path]) -> list[Manifest]:
+    """One per output; outcomes of verification stay valid when only the split or the prompts change."""
+    verifying = {"seed": config.seed, "rules": dataclasses.asdict(rules)}
+    writing = {**verifying, "dev_size": config.dev_size, "prompt_version": PROMPT_VERSION}
+    if config.input_file is None:
+        writing["hub"] = f"{config.hub_dataset}/{config.hub_split}"
+    name, inputs = "preproc_taco", config.inputs
+    manifests = open_manifests(name, config, writing, inputs, outputs)
+    return manifests + open_manifests(name, config, verifying, inputs, [config.verification_file])
 
 
-def _rows(config: Config, counts: Counter[str]) -> Iterator[Record]:
+def _rows(config: Config, counts: Counter[str], quiet: bool = False) -> Iterator[Record]:
     """All rows, checked; invalid ones are counted when they may be skipped."""
-    invalid = InvalidLines(config.skip_invalid)
+    invalid = InvalidLines(config.skip_invalid, quiet)
     if config.input_file is not None:
         yield from read_jsonl(config.input_file, fields=("id",), check=check_row, on_invalid=invalid.handler)
     else:
@@ -131,7 +129,7 @@ def _rows(config: Config, counts: Counter[str]) -> Iterator[Record]:
 
 def _pending(config: Config, rules: TacoRules, log: VerificationLog) -> Iterator[Pending]:
     """Problems that pass the filters and have no outcome yet."""
-    for row in _rows(config, Counter()):
+    for row in _rows(config, Counter(), quiet=True):
         input_hash = row_hash(row)
         if is_prepared(row) or log.is_settled(row["id"], input_hash):
             continue
@@ -142,18 +140,19 @@ def _pending(config: Config, rules: TacoRules, log: VerificationLog) -> Iterator
 
 def _verify_pending(config: Config, rules: TacoRules, log: VerificationLog) -> None:
     """First pass. The execution service is opened only if there is something to run."""
-    if any(True for _ in _pending(config, rules, log)):
-        asyncio.run(_verify(config, rules, log))
+    number = sum(1 for _ in _pending(config, rules, log))
+    if number > 0:
+        asyncio.run(_verify(config, rules, log, number))
 
 
-async def _verify(config: Config, rules: TacoRules, log: VerificationLog) -> None:
+async def _verify(config: Config, rules: TacoRules, log: VerificationLog, number: int) -> None:
     from tqdm import tqdm
 
     from cobalt.serving.execution import open_execution_service
 
     kept = 0
     async with open_execution_service(config.executor) as service:
-        with tqdm(desc="verifying", unit=" problems") as progress:
+        with tqdm(total=number, desc="verifying", unit=" problems") as progress:
 
             def on_outcome(pending: Pending, outcome: Outcome) -> None:
                 nonlocal kept

@@ -70,6 +70,8 @@ def check_row(row: Mapping[str, Any]) -> None:
     for field in PREPARED_FIELDS if is_prepared(row) else RAW_FIELDS:
         if field not in row:
             raise ValueError(f"missing field '{field}'")
+    if not isinstance(row["question"], str):
+        raise ValueError("field 'question' must be a text")
     if is_prepared(row):
         for field in ("test_cases", "public_test_cases", "hidden_test_cases"):
             try:

@@ -16,7 +16,7 @@ from cobalt.bandit.records import OPENING_MESSAGES, Conversation, EvaluatedProbl
 from cobalt.cli import print_summary
 from cobalt.errors import InputError
 from cobalt.preparation.cards import CardInfo, publish, refuse_livecodebench
-from cobalt.preparation.job import InvalidLines, batched, finish, open_manifest
+from cobalt.preparation.job import InvalidLines, batched, finish, open_manifests
 from cobalt.preparation.prompt_lengths import PromptCounter, load_tokenizer
 from cobalt.preparation.set_stats import SetStats
 from cobalt.preparation.spool import Spool
@@ -53,6 +53,8 @@ class Config:
     """Orders and samples the output."""
     stats: bool = False
     """Print the full table of the set and write its histogram to OUTPUT.stats.png."""
+    license: str | None = None
+    """Licence written on the card; by default that of the input's card."""
     skip_invalid: bool = False
     """Count and skip invalid input lines instead of stopping at the first."""
     push_to_hub: str | None = None
@@ -77,7 +79,7 @@ def main(config: Config) -> None:
     refuse_livecodebench(config.inputs, config.push_to_hub)
     counter = PromptCounter(load_tokenizer(config.model_name))
     content = {**dataclasses.asdict(config.settings), "seed": config.seed, "perturbed_ratio": config.perturbed_ratio}
-    manifests = open_manifest("process_multi_turn_taco", config, content, config.inputs, [config.output_file])
+    manifests = open_manifests("process_multi_turn_taco", config, content, config.inputs, [config.output_file])
     stats = SetStats()
     with Spool(config.output_file) as spool:
         num_clean = _spool_file(spool, config.input_file, False, config, counter, stats)
@@ -174,4 +176,4 @@ def _card(config: Config, stats: SetStats) -> CardInfo:
     ]
     if config.perturbed_file is not None:
         rules.append(f"a share of {config.perturbed_ratio} collected under perturbed feedback")
-    return CardInfo("Bandit prompts for multi-turn code generation", rules, stats.counts())
+    return CardInfo("Bandit prompts for multi-turn code generation", rules, stats.counts(), config.license)

@@ -16,14 +16,18 @@ def json_tests(count: int) -> str:
     return json.dumps({"inputs": ["1"] * count, "outputs": ["2"] * count})
 
 
+def conversation(num_turns: int) -> list[dict[str, str]]:
+    roles = ["system", "user"] + ["assistant", "user"] * num_turns
+    return [{"role": role, "content": "x"} for role in roles]
+
+
 def row(num_trajectories: int = 3, num_turns: int = 2, num_tests: int = 8, num_public: int = 4, **fields: Any) -> dict:
-    conversation = [{"role": "user", "content": "x"}] * (2 + 2 * num_turns)
     made = {
         "id": "p7",
         "difficulty": "EASY",
         "test_cases": json_tests(num_tests),
         "public_test_cases": json_tests(num_public),
-        "conversations": [conversation] * num_trajectories,
+        "conversations": [conversation(num_turns)] * num_trajectories,
         "public_pass_rates": [[0.5] * num_trajectories for _ in range(num_turns)],
         "all_pass_rates": [[0.25] * num_turns for _ in range(num_trajectories)],
     }
@@ -61,8 +65,10 @@ def test_perturbed_rows_use_the_clean_public_rates() -> None:
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"conversations": [[{"role": "user", "content": "x"}] * 6] * 2}, "public_pass_rates"),
-        ({"conversations": [[{"role": "user", "content": "x"}] * 5] * 3}, "conversations"),
+        ({"conversations": [conversation(2)] * 2}, "public_pass_rates"),
+        ({"conversations": [conversation(2)[:5]] * 3}, "conversations"),
+        ({"conversations": [[*conversation(2)[:5], {"role": "assistant", "content": "x"}]] * 3}, "conversations"),
+        ({"conversations": [[*conversation(2)[:5], {"role": "user", "content": None}]] * 3}, "conversations"),
         ({"public_pass_rates": [[0.5] * 3]}, "conversations"),
         ({"public_pass_rates": [[0.5] * 3, [0.5] * 2]}, "public_pass_rates"),
         ({"all_pass_rates": [[0.5, 0.5]] * 16}, "all_pass_rates"),

@@ -1,0 +1,41 @@
+"""Running the entry scripts in this process."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_command(script: str, *args: object) -> int:
+    """Run ``preproc/<script>.py`` with these arguments; its exit code."""
+    argv, sys.argv = sys.argv, [f"{script}.py", *map(str, args)]
+    try:
+        runpy.run_path(str(ROOT / "preproc" / f"{script}.py"), run_name="__main__")
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 1
+    finally:
+        sys.argv = argv
+    return 0
+
+
+def one_complaint(capsys: pytest.CaptureFixture[str]) -> str:
+    """The single error line of the last command."""
+    lines = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Rows as JSONL."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
