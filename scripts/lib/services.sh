@@ -4,6 +4,7 @@
 #   stop_services                                  stops what start_services started; for `trap ... EXIT`
 # Knobs: PYTHON, EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16").
 
+START_TIMEOUT_S=120
 ray_pid="" evaluator_is_ours=""
 
 start_services() {
@@ -15,15 +16,20 @@ start_services() {
 }
 
 start_ray() {
-  local log_dir=$1 port
+  local log_dir=$1 port deadline=$((SECONDS + START_TIMEOUT_S))
   shift
+  export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
+  [[ $RAY_AUTH_MODE != token ]] || ray get-auth-token --generate >/dev/null 2>&1 || true # older Ray knows no tokens
   port=$("$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
   ray start --head --block --include-dashboard=false --disable-usage-stats --node-ip-address 127.0.0.1 --port "$port" \
     "$@" >"$log_dir/ray.log" 2>&1 &
   ray_pid=$!
   export RAY_ADDRESS=127.0.0.1:$port
-  until ray status >/dev/null 2>&1; do
-    kill -0 "$ray_pid" 2>/dev/null || { echo "Ray did not start: see $log_dir/ray.log" >&2; exit 3; }
+  until ray status >>"$log_dir/ray.log" 2>&1; do
+    if ! kill -0 "$ray_pid" 2>/dev/null || ((SECONDS > deadline)); then
+      echo "Ray did not start: see $log_dir/ray.log" >&2
+      exit 3
+    fi
     sleep 1
   done
 }
