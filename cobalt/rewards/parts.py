@@ -89,9 +89,7 @@ def improvement(pass_rate: float, prev_best: float, correct: float, constants: R
     return constants.not_improved + constants.improve_scale * change / prev_best - correct
 
 
-def format_part(
-    response: str, so_far: float, count_tokens: CountTokens, constants: RewardConstants = PAPER
-) -> float:
+def format_part(response: str, so_far: float, count_tokens: CountTokens, constants: RewardConstants = PAPER) -> float:
     """The part for form: ``so_far`` (correctness and improvement) decides whether reflection is rewarded."""
     if has_repetition(response, constants.repeat_chars, constants.repeat_times):
         return constants.malformed

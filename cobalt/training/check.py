@@ -1,4 +1,4 @@
-"""``python -m cobalt.training.check``: whether programs can be run. Exit code 0, or 3 with one line of what is missing."""
+"""``python -m cobalt.training.check``: whether programs can be run: exit code 0, or 3 and one line on why."""
 
 import asyncio
 from dataclasses import dataclass

@@ -2,10 +2,13 @@
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from cobalt.records import Manifest
 from cobalt.training.backends import BACKEND_VARIABLE, SEED_VARIABLE, patches_of
 
+MANIFEST_NAME = "training"
 HOOK = "cobalt.training.backends.install"
 
 
@@ -25,6 +28,8 @@ def train(config: Any) -> None:
 
     settings = RunSettings(**config.get("cobalt", {}))
     patches_of(settings.backend)  # an unknown backend is refused here
+    manifest = _manifest(config, settings)
+    manifest.start()
     _connect(config, settings)
     from cobalt.training.runner import run_ppo
 
@@ -32,6 +37,22 @@ def train(config: Any) -> None:
         run_ppo(config)
     finally:
         ray.shutdown()
+    manifest.done()
+
+
+def _manifest(config: Any, settings: RunSettings) -> Manifest:
+    """``training.manifest.json`` beside the checkpoints: the resolved configuration, data hashes, versions."""
+    from omegaconf import OmegaConf
+
+    resolved: Any = OmegaConf.to_container(config, resolve=True)
+    paths = [path for name in ("train_files", "val_files") for path in _as_list(resolved["data"][name])]
+    output = Path(config.trainer.default_local_dir) / MANIFEST_NAME
+    inputs = [path for path in paths if Path(path).is_file()]  # others live on remote file systems
+    return Manifest(output, "cobalt.train", {**resolved, "seed": settings.seed}, resolved, inputs)
+
+
+def _as_list(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
 
 
 def _connect(config: Any, settings: RunSettings) -> None:

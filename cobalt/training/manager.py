@@ -8,7 +8,7 @@ reward function itself is raised: it would otherwise be learned.
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from verl import DataProto
@@ -37,7 +37,7 @@ class CobaltRewardManager:
         compute_score: Callable[..., Any],
         reward_fn_key: str = "data_source",
         *,
-        executor: str = "serve",
+        executor: Literal["serve", "local"] = "serve",
         lengths: str = "policy",
         require_end: bool = False,
         max_in_flight: int = InFlight.programs,

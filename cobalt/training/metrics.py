@@ -12,6 +12,8 @@ import numpy as np
 from cobalt.errors import SetupError
 from cobalt.training.scoring import INFRA, SCORE_NAMES
 
+METRICS_FILE = "metrics.jsonl"
+"""In ``trainer.default_local_dir``."""
 WINDOW_STEPS = 4
 """Steps over which the share of infra failures is taken; steps before the first count as free of them."""
 
@@ -42,7 +44,7 @@ def with_reward_metrics(compute_data_metrics: Callable[..., dict[str, Any]]) -> 
 
 
 def with_metrics_file(tracking: type, path: str | Path) -> type:
-    """Subclass of veRL's ``Tracking`` that also appends what it logs to ``path``: one JSON object per call, ``step``."""
+    """Subclass of veRL's ``Tracking`` that also appends what it logs to ``path``, one JSON object per call."""
 
     class TrackingToFile(tracking):
         def log(self, data: Mapping[str, Any], step: int, backend: Any = None) -> None:

@@ -78,7 +78,7 @@ def _spread(values_K: Any, packed: Packed, responses: Any) -> Any:
 
 
 def pack(micro_batch: Any) -> Packed:
-    """Pack a micro-batch of veRL's actor: ``input_ids, attention_mask, position_ids`` (B, P+R), ``responses`` (B, R)."""
+    """Pack a micro-batch of the actor: ``input_ids, attention_mask, position_ids`` (B, P+R), ``responses`` (B, R)."""
     import torch
 
     width, response_width = micro_batch["input_ids"].shape[1], micro_batch["responses"].shape[1]

@@ -7,8 +7,6 @@ import ray
 from verl.trainer import main_ppo
 
 VerlTaskRunner: Any = main_ppo.TaskRunner.__ray_metadata__.modified_class  # veRL 0.5.0 decorates it itself
-METRICS_FILE = "metrics.jsonl"
-"""In ``trainer.default_local_dir``."""
 
 
 def run_ppo(config: Any) -> None:
@@ -23,6 +21,7 @@ class TaskRunner(VerlTaskRunner):
 
     def run(self, config: Any) -> None:
         from cobalt.training import manager
+        from cobalt.training.metrics import METRICS_FILE
 
         _extend_metrics(Path(config.trainer.default_local_dir) / METRICS_FILE)
         if config.reward_model.reward_manager == manager.MANAGER_NAME:

@@ -74,5 +74,5 @@ async def compute_score(
     extra_info: Mapping[str, Any] | None = None,
     **constants: Any,
 ) -> Score:
-    """veRL's reward function. ``constants``: any of ``RewardConstants``, from ``custom_reward_function.reward_kwargs``."""
+    """For veRL. ``constants``: any of ``RewardConstants``, from ``custom_reward_function.reward_kwargs``."""
     return await score(solution_str, ground_truth, extra_info or {}, BATCH.get(), RewardConstants(**constants))

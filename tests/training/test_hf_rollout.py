@@ -1,4 +1,4 @@
-"""``HFRollout`` as patched: each prompt sampled once, tokens at their own positions, rows and padding as veRL expects."""
+"""``HFRollout`` as patched: each prompt sampled once, tokens at their own positions, rows as veRL expects."""
 
 import sys
 

@@ -1,0 +1,147 @@
+"""``python -m cobalt.training.merge``: a veRL checkpoint as a Hugging Face model with a model card.
+
+The weights are merged by veRL's own ``verl.model_merger``. The card tells data, recipe and metrics, from the manifest
+and the metrics file that training left beside its checkpoints.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cobalt.errors import InputError, SetupError
+from cobalt.records.manifest import manifest_path
+from cobalt.training.launch import MANIFEST_NAME
+from cobalt.training.metrics import METRICS_FILE, read_metrics
+
+RECIPE_KEYS = (
+    "actor_rollout_ref.model.path",
+    "algorithm.adv_estimator",
+    "data.train_batch_size",
+    "data.max_prompt_length",
+    "data.max_response_length",
+    "actor_rollout_ref.rollout.n",
+    "actor_rollout_ref.rollout.temperature",
+    "actor_rollout_ref.actor.optim.lr",
+    "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "actor_rollout_ref.actor.clip_ratio_low",
+    "actor_rollout_ref.actor.clip_ratio_high",
+    "actor_rollout_ref.actor.kl_loss_coef",
+    "cobalt.backend",
+    "cobalt.seed",
+)
+METRIC_PREFIXES = ("reward/", "val-core/", "response_length/mean", "actor/entropy", "actor/kl_loss")
+EDGE_STEPS = 5
+"""The card compares means over this many first and last steps."""
+
+
+@dataclass(frozen=True)
+class MergeConfig:
+    """Merge a checkpoint of a training run into a Hugging Face model with a model card."""
+
+    checkpoint_dir: Path
+    """The run's output folder (``trainer.default_local_dir``)."""
+    output_dir: Path
+    """The model's folder; must not exist yet."""
+    step: int | None = None
+    """Which checkpoint; default: the latest."""
+
+
+def merge(config: MergeConfig) -> None:
+    """See ``MergeConfig``. The output folder appears complete or not at all."""
+    if config.output_dir.exists():
+        raise InputError.at(config.output_dir, None, "exists already; move it away or choose another output")
+    step = latest_step(config.checkpoint_dir) if config.step is None else config.step
+    actor = config.checkpoint_dir / f"global_step_{step}" / "actor"
+    if not actor.is_dir():
+        raise InputError.at(actor, None, "no such checkpoint")
+    partial = config.output_dir.with_name(config.output_dir.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    command = ["-m", "verl.model_merger", "merge", "--backend", "fsdp", "--local_dir", actor, "--target_dir", partial]
+    if subprocess.run([sys.executable, *map(str, command)], check=False).returncode != 0:
+        raise SetupError(f"verl.model_merger failed on {actor}; its message is above")
+    (partial / "README.md").write_text(model_card(config.checkpoint_dir, step), encoding="utf-8")
+    os.replace(partial, config.output_dir)
+    print(f"{config.output_dir}: model of step {step}")
+
+
+def latest_step(checkpoint_dir: Path) -> int:
+    """The step of the last complete checkpoint."""
+    tracker = checkpoint_dir / "latest_checkpointed_iteration.txt"
+    if not tracker.is_file():
+        raise InputError.at(tracker, None, "no such file: the run has saved no checkpoint")
+    return int(tracker.read_text())
+
+
+def model_card(checkpoint_dir: Path, step: int) -> str:
+    """The card's Markdown."""
+    from huggingface_hub import ModelCardData
+
+    manifest = json.loads(manifest_path(checkpoint_dir / MANIFEST_NAME).read_text())
+    settings = {key: _lookup(manifest["config"], key) for key in RECIPE_KEYS}
+    metrics = [record for record in read_metrics(checkpoint_dir / METRICS_FILE) if record["step"] <= step]
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["code", "reinforcement-learning", "grpo", "cobalt"],
+    )
+    return f"""---
+{data.to_yaml()}
+---
+
+# {Path(str(settings["actor_rollout_ref.model.path"])).name}, trained with Cobalt
+
+Contextual bandit learning with GRPO (arXiv 2602.03806) on code generation problems, {step} steps.
+Start: `{Path(str(settings["actor_rollout_ref.model.path"])).name}`, whose licence and limits apply.
+
+## Data
+
+{_table(("file", "SHA-256"), ((Path(path).name, digest) for path, digest in manifest["inputs"].items()))}
+
+## Recipe
+
+{_table(("setting", "value"), ((key, str(value)) for key, value in settings.items() if key != RECIPE_KEYS[0]))}
+
+Versions: {", ".join(f"{name} {version}" for name, version in manifest["versions"].items())}; \
+commit {manifest["git_commit"]}.
+
+## Metrics
+
+Means over the first and the last {EDGE_STEPS} steps that report them.
+
+{_table(("metric", "first", "last"), _edges(metrics))}
+"""
+
+
+def _lookup(config: Mapping[str, Any], dotted: str) -> Any:
+    value: Any = config
+    for name in dotted.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _edges(metrics: list[dict[str, float]]) -> list[tuple[str, str, str]]:
+    """Per metric its mean over the first and the last steps."""
+    names = sorted({name for record in metrics for name in record if name.startswith(METRIC_PREFIXES)})
+    rows = []
+    for name in names:
+        values = [record[name] for record in metrics if name in record]
+        first, last = values[:EDGE_STEPS], values[-EDGE_STEPS:]
+        rows.append((name, f"{sum(first) / len(first):.4f}", f"{sum(last) / len(last):.4f}"))
+    return rows
+
+
+def _table(head: tuple[str, ...], rows: Any) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    from cobalt.cli import run
+
+    run(MergeConfig, merge)

@@ -1,0 +1,216 @@
+"""The reward, branch by branch (docs/reward.md), and its properties."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cobalt.rewards import PAPER, RewardConstants, training_reward, validation_reward
+from cobalt.rewards.parts import split_response
+
+PROGRAM = "```python\nprint(1)\n```"
+
+
+def words(text):
+    """A count that makes lengths easy to write: one token per word."""
+    return len(text.split())
+
+
+def respond(think="plan", answer=PROGRAM, after=""):
+    return f"<think>\n{think}\n</think>\n\n{answer}\n{after}"
+
+
+def many(count):
+    """``count`` distinct words: no repetition."""
+    return " ".join(f"w{index}" for index in range(count))
+
+
+def parts(response=None, pass_rate=0.0, prev_best=0.0):
+    return training_reward(respond() if response is None else response, pass_rate, prev_best, words)
+
+
+@pytest.mark.parametrize(
+    ("pass_rate", "correct"),
+    [(1.0, 1.0), (0.999, 0.2), (0.5, 0.2), (0.499, 0.0), (0.05, 0.0), (0.0, -0.1)],
+)
+def test_correctness_steps(pass_rate, correct):
+    assert parts(pass_rate=pass_rate).correct == correct
+
+
+def test_no_program_gets_minus_one_whatever_its_form():
+    assert parts("no block here", pass_rate=None, prev_best=0.5) == parts(pass_rate=None, prev_best=0.5)
+    assert parts(pass_rate=None).total == parts(pass_rate=None).correct == -1
+    assert parts(pass_rate=None).improve == parts(pass_rate=None).format == 0
+
+
+@pytest.mark.parametrize(
+    ("pass_rate", "prev_best", "improve"),
+    [
+        (0.75, 0.5, 0.1 * 0.25 / 0.5),  # better: relative to what was missing
+        (0.2, 0.1, 0.1 * 0.1 / 0.9),
+        (0.5, 0.5, -0.1 - 0.2),  # no better: the reward so far (0.2) is replaced by -0.1
+        (0.25, 0.5, -0.1 - 0.1 * 0.5 - 0.0),
+        (0.0, 0.5, -0.1 - 0.1 - (-0.1)),
+        (0.9, 1.0, -0.1 - 0.1 * 0.1 - 0.2),
+        (0.5, 0.0, 0.0),  # nothing passed before
+        (0.5, None, 0.0),
+        (1.0, 0.5, 0.0),  # solved
+        (1.0, 1.0, 0.0),
+    ],
+)
+def test_improvement(pass_rate, prev_best, improve):
+    assert parts(pass_rate=pass_rate, prev_best=prev_best).improve == pytest.approx(improve, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "plan\n```python\nprint(1)\n```",  # no </think>
+        respond(think="a </think> b"),
+        respond(answer="no program"),
+        respond(answer=PROGRAM + "\nor\n" + PROGRAM),
+        respond(answer="```python\nprint(1)\n```\nlike\n```text\nx\n```"),  # another block after it
+        respond(answer="```python\nprint('`')\n```"),  # a backtick inside
+        respond(answer="```python\nprint(1)```"),  # not closed on its own line
+        respond(answer="```python\nprint(1)"),  # not closed
+        respond(answer="```\nprint(1)\n```"),  # language missing
+        respond(think="```python\nprint(1)\n```", answer="as above"),  # program in the thinking only
+        respond(think="one block of thirty-two letters!" * 8),
+        respond(after="x" * 256),
+    ],
+)
+def test_malformed_responses(response):
+    assert parts(response, pass_rate=1.0).format == parts(response, pass_rate=0.0).format == -0.9
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        respond(),
+        respond(think="```python\nprint(2)\n```"),
+        respond(answer=f"Usage:\n```text\n1 2\n```\n{PROGRAM}"),  # another language before it
+        respond(answer="```python3\nprint(1)\n```"),  # any continuation of the language
+        respond(think="one block of thirty-two letters!" * 7),
+        respond(after="x" * 255),
+        "thinking without its opening tag</think>" + PROGRAM,
+    ],
+)
+def test_well_formed_responses_cost_nothing(response):
+    assert parts(response, pass_rate=1.0).format == 0
+
+
+@pytest.mark.parametrize(
+    ("response", "penalty"),
+    [
+        (respond(think=many(4095)), 0.0),  # and the opening tag
+        (respond(think=many(4096)), -0.01),
+        (respond(answer=f"{many(2045)}\n{PROGRAM}"), 0.0),
+        (respond(answer=f"{many(2047)}\n{PROGRAM}"), -0.01),
+        (respond(after=many(512)), 0.0),
+        (respond(after=many(513)), -0.01),
+        (respond(think=many(5000), after=many(3000)), -0.01),  # once, however many limits
+    ],
+)
+def test_lengths_when_the_reward_so_far_is_not_negative(response, penalty):
+    assert parts(response, pass_rate=0.25).format == penalty
+
+
+def test_failed_programs_earn_for_thinking():
+    response = respond(think=many(1023))  # and the opening tag
+    assert parts(response).format == pytest.approx(0.075 * math.tanh(1))
+
+
+@pytest.mark.parametrize(
+    ("think", "bonus"),
+    [
+        ("plan", 0.0),
+        ("Wait, WRONG", 0.01),
+        ("waiting errors butter", 0.0),  # whole words only
+        ("wait but wait but wait but wait but", 0.01),  # four times each
+        ("wait wait wait wait wait", 0.0),  # five times
+        ("wait mistake however but retry", 0.025),
+        ("wait mistake however but retry error verify wrong evaluate", 0.025),  # capped
+    ],
+)
+def test_keywords_of_failed_programs(think, bonus):
+    response = respond(think=think)
+    length = 0.075 * math.tanh(words(f"<think> {think}") / 1024)
+    assert parts(response).format == pytest.approx(length + bonus)
+
+
+@pytest.mark.parametrize(
+    ("response", "penalty"),
+    [
+        (respond(think=f"wait but {many(5000)}"), -0.1),  # instead of both bonuses
+        (respond(think=f"wait but {many(5000)}", after=many(600)), -0.2),
+        (respond(think=f"wait but {many(5000)}", after=many(3000)), -0.3),
+    ],
+)
+def test_overlong_failed_programs(response, penalty):
+    assert parts(response).format == pytest.approx(penalty)
+
+
+def test_overlong_answer_of_a_failed_program_keeps_its_bonuses():
+    response = respond(think="wait", after=many(600))
+    assert parts(response).format == pytest.approx(-0.1 + 0.005 + 0.075 * math.tanh(2 / 1024))
+
+
+def test_the_replaced_reward_decides_about_the_form():
+    """A pass rate of 0.6 after 0.8 is negative so far, although its correctness is not."""
+    assert parts(respond(think="wait"), pass_rate=0.6, prev_best=0.8).format > 0
+    assert parts(respond(think="wait"), pass_rate=0.6, prev_best=0.4).format == 0
+
+
+def test_total_is_clipped():
+    assert parts("print", pass_rate=0.0, prev_best=0.5).total == -1
+    assert parts("print", pass_rate=0.0, prev_best=0.5).correct == -0.1
+
+
+def test_constants_can_be_changed():
+    assert training_reward(respond(), 0.25, 0, words, RewardConstants(correct_some=0.5)).total == 0.5
+
+
+def test_validation_is_pass_or_fail():
+    assert [validation_reward(rate) for rate in (1.0, 0.95, 0.0, None)] == [1, 0, 0, 0]
+
+
+def test_pieces_are_stripped():
+    pieces = split_response("<think>\n a \n</think>\n b\n```python\nc\n```\n d \n")
+    assert (pieces.thinking, pieces.answer, pieces.explanation) == ("<think>\n a", "b\n```python\nc\n```\n d", "d")
+
+
+RATES = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.floats(0, 1))
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            "</think>",
+            "<think>",
+            "```python\n",
+            "\n```",
+            "`",
+            "wait ",
+            "but ",
+            "x" * 40,
+            many(600),
+            many(2100),
+            many(4200),
+        ]
+    ),
+    max_size=12,
+).map("".join)
+RESPONSES = st.one_of(PIECES, st.builds(respond, think=PIECES, after=PIECES), st.builds(respond, think=st.text()))
+
+
+@given(RESPONSES, st.one_of(st.none(), RATES), st.one_of(st.none(), RATES))
+def test_bounds_and_sum(response, pass_rate, prev_best):
+    reward = parts(response, pass_rate, prev_best)
+    assert PAPER.low <= reward.total <= PAPER.high
+    assert reward.total == max(-1, min(1, reward.correct + reward.improve + reward.format))
+    assert all(math.isfinite(part) for part in (reward.correct, reward.improve, reward.format))
+
+
+@given(RESPONSES, RATES, RATES, RATES)
+def test_more_passing_tests_never_cost(response, prev_best, one, other):
+    low, high = sorted((one, other))
+    assert parts(response, low, prev_best).total <= parts(response, high, prev_best).total + 1e-12
