@@ -24,8 +24,10 @@ from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.selftest import choose_mode
 from cobalt.sandbox.wire import LENGTH, frame
 
-MAX_ATTEMPTS = 4
+MAX_ATTEMPTS = 5
 RETRY_DELAY_S = 0.5
+"""Times the number of sandboxes already lost: a program is given up after five sandboxes or about five seconds."""
+
 Tests = str | Mapping[str, Any] | TestCases
 
 
@@ -98,6 +100,11 @@ class _Worker:
             worker.kill()
             raise SetupError(f"no sandbox: {complaint}")
         return worker
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process still runs."""
+        return self.process.poll() is None
 
     async def ask(self, message: Any) -> Any:
         """Send a message and wait for the answer; ``ConnectionError`` if the worker dies."""
@@ -172,8 +179,8 @@ class Executor:
             self._discard(worker)
 
     def check_health(self) -> None:
-        """Raises ``InfraError`` unless every worker is alive or being replaced, and at least one is alive."""
-        if not self._running or any(task.done() for task in self._tasks):
+        """Raises ``InfraError`` if no worker is alive, or one is no longer looked after."""
+        if not any(worker.alive for worker in self._running) or any(task.done() for task in self._tasks):
             raise InfraError("the executor has no living worker")
 
     @property
@@ -203,29 +210,23 @@ class Executor:
         self._running.add(worker)
         return worker
 
-    def _discard(self, worker: _Worker) -> None:
-        self._running.discard(worker)
-        worker.kill()
+    def _discard(self, worker: _Worker | None) -> None:
+        if worker is not None:
+            self._running.discard(worker)
+            worker.kill()
 
-    async def _work(self, worker: _Worker) -> None:
+    async def _work(self, worker: _Worker | None) -> None:
         """Feed one worker, replacing it whenever it dies."""
         while True:
             job = await self._queue.get()
-            for attempt in range(1, MAX_ATTEMPTS + 1):
+            for attempt in range(MAX_ATTEMPTS):
                 try:
+                    worker = worker or await self._start_worker()
                     result = await worker.ask((job.code, job.tests))
                     break
-                except ConnectionError:
-                    self._discard(worker)
-                    result = ExecutionResult.infra(len(job.tests), f"the sandbox was lost {attempt} times")
-                    worker = await self._replacement()
+                except (SetupError, OSError) as error:
+                    worker = self._discard(worker)
+                    result = ExecutionResult.infra(len(job.tests), f"lost {attempt + 1} sandboxes: {error}")
+                    await asyncio.sleep(RETRY_DELAY_S * attempt)
             if not job.done.done():
                 job.done.set_result(result)
-
-    async def _replacement(self) -> _Worker:
-        while True:
-            try:
-                return await self._start_worker()
-            except (SetupError, ConnectionError, OSError) as error:
-                print(f"cobalt.sandbox: a worker could not be replaced: {error}", file=sys.stderr)
-                await asyncio.sleep(RETRY_DELAY_S)

@@ -275,7 +275,7 @@ print('ok')
         """
 x = []
 while True:
-    x.append(bytearray(1 << 20))
+    x.append(bytes(1 << 20))
 """,
         ["memory_limit"],
     ),

@@ -114,6 +114,8 @@ def _fork_program(arguments, new_namespaces):
             else:
                 _run_program(*arguments)
                 code = 0
+        except Exception as error:
+            os.write(2, f"cobalt.sandbox: {type(error).__name__}: {error}\n".encode())
         finally:
             os._exit(code)
     for descriptor in arguments[1:3]:
@@ -168,7 +170,8 @@ def main():
         elif landlock.abi() < landlock.SCOPE_ABI:
             raise OSError(f"Landlock version {landlock.abi()}, {landlock.SCOPE_ABI} is needed")
     except OSError as error:
-        control.send(b"failed: " + str(error).encode())
+        about = f" {error.filename}" if error.filename else ""
+        control.send(f"failed: {error.strerror or error}{about}".encode())
         return
     try:
         _serve(control, config)

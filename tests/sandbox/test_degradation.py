@@ -1,0 +1,77 @@
+"""Where no sandbox holds, nothing runs: a loud refusal that says what is missing, and exit code 3."""
+
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, run_unprivileged
+from suite_runner import refuse
+
+from cobalt.errors import SetupError
+from cobalt.sandbox import Executor, selftest
+from cobalt.sandbox.selftest import ModeReport, choose_mode
+
+CHECK = [sys.executable, "-m", "cobalt.sandbox.check"]
+
+
+def _check(*refused: str, quiet: bool = False) -> "subprocess.CompletedProcess[str]":
+    command = [*CHECK, "--quiet"] if quiet else CHECK
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=ROOT, preexec_fn=lambda: refuse(refused)
+    )
+
+
+def test_check_reports_the_mode_that_holds(mode_a):
+    done = subprocess.run(CHECK, check=False, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0
+    assert "mode A: holds" in done.stdout
+    assert "Programs run in mode A." in done.stdout
+
+
+def test_check_refuses_without_namespaces_and_landlock():
+    done = _check("namespaces", "landlock")
+    assert done.returncode == 3
+    assert "mode A: unshare: Operation not permitted" in done.stdout
+    assert "mode B: Landlock version 0" in done.stdout
+    assert "sysctl" in done.stdout and "lsm=" in done.stdout
+    assert "will not be run" in done.stdout
+
+
+def test_quiet_check_says_one_line_on_stderr():
+    done = _check("namespaces", "landlock", quiet=True)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1)
+
+
+def test_executor_refuses_without_any_sandbox():
+    done = run_unprivileged(without=("namespaces", "landlock"))
+    assert done.returncode != 0
+    assert "SetupError: no sandbox: mode A: " in done.stderr
+    assert done.stdout == ""
+
+
+def test_namespaces_refused_by_sysctl():
+    command = "echo 0 > /proc/sys/user/max_user_namespaces && exec " + " ".join(CHECK)
+    done = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", command], check=False, capture_output=True, text=True, cwd=ROOT
+    )
+    if "unshare failed" in done.stderr:
+        pytest.skip("this machine itself refuses user namespaces")
+    assert "mode A: unshare: No space left on device" in done.stdout
+
+
+async def test_executor_raises_setup_error(monkeypatch):
+    monkeypatch.setattr(selftest, "examine", lambda mode: ModeReport(mode, "nothing works", {}))
+    with pytest.raises(SetupError, match="nothing works"):
+        async with Executor(workers=1):
+            pass
+
+
+def test_an_escaped_probe_rules_a_mode_out(monkeypatch, mode_a):
+    monkeypatch.setattr(selftest, "probe", lambda zygote: {"fork": "contained", "tcp_socket": "ESCAPED, socket 3"})
+    with pytest.raises(SetupError, match="not contained: tcp_socket"):
+        choose_mode("A")
+
+
+def test_no_bwrap_binary_is_needed(mode_a):
+    done = subprocess.run(CHECK, check=False, capture_output=True, text=True, cwd=ROOT, env={"PATH": "/nonexistent"})
+    assert "mode A: holds" in done.stdout

@@ -1,0 +1,233 @@
+"""The executor around the sandbox: queue, limits under load, lost workers, memory of the server."""
+
+import asyncio
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from cobalt.errors import InfraError
+from cobalt.records import TestCases, Verdict
+from cobalt.sandbox import Executor
+from cobalt.sandbox import executor as executor_module
+from cobalt.sandbox.executor import FairQueue, default_workers
+
+ECHO = "print(input())"
+ADD = "print(sum(map(int, input().split())))"
+pytestmark = pytest.mark.usefixtures("mode_a")
+
+
+def sums(count: int, offset: int = 0) -> dict:
+    """``count`` tests of adding two numbers."""
+    return {"inputs": [f"{i} {offset}\n" for i in range(count)], "outputs": [str(i + offset) for i in range(count)]}
+
+
+def children(pid: int) -> list[int]:
+    """Processes below ``pid``."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in task.read_text().split()]
+        except OSError:
+            continue
+    return found + [below for child in found for below in children(child)]
+
+
+async def test_tests_as_record_mapping_and_json():
+    tests = TestCases.parse(sums(2, 5))
+    async with Executor(workers=1) as executor:
+        results = [await executor.run(ADD, form) for form in (tests, tests.to_mapping(), tests.to_json())]
+    assert [result.passing for result in results] == [(True, True)] * 3
+
+
+async def test_no_program():
+    async with Executor(workers=1) as executor:
+        result = await executor.run(None, sums(3))
+    assert result.verdicts == (Verdict.NO_PROGRAM,) * 3
+    assert (result.passing, result.infra_error) == ((False,) * 3, None)
+
+
+async def test_malformed_tests_are_the_callers_fault():
+    async with Executor(workers=1) as executor:
+        with pytest.raises(ValueError, match="no tests"):
+            await executor.run(ADD, {"inputs": [], "outputs": []})
+
+
+def test_unknown_settings_are_refused():
+    with pytest.raises(TypeError):
+        Executor(cpu_limit=4)
+    with pytest.raises(ValueError, match="cpu_limit_s"):
+        Executor(cpu_limit_s=0)
+    with pytest.raises(ValueError, match="checker"):
+        Executor(checker="fuzzy")
+
+
+async def test_feedback_texts():
+    programs = ["print(input())", "1 / 0", "while True: pass", "def f(:"]
+    async with Executor(workers=1, cpu_limit_s=0.2) as executor:
+        results = await executor.run_many([(code, {"inputs": ["a"], "outputs": ["b"]}) for code in programs])
+    wrong, crash, late, malformed = (result.feedback[0] for result in results)
+    assert wrong == "Input:\na\nProgram's Output:\na\nExpected Output:\nb"
+    assert crash.endswith('File "<solution>", line 1, in <module>\n    1 / 0\nZeroDivisionError: division by zero')
+    assert late == "Input:\na\nTimeoutError: Program timed out after 0.2 seconds."
+    assert "SyntaxError: invalid syntax" in malformed
+
+
+async def test_many_programs_keep_their_order_and_verdicts():
+    programs = [(ADD if i % 3 else "print(0)", sums(5, i)) for i in range(64)]
+    async with Executor(workers=2) as executor:
+        results = await executor.run_many(programs)
+    for i, result in enumerate(results):
+        assert result.passing == ((True,) * 5 if i % 3 else tuple(i + test == 0 for test in range(5)))
+
+
+async def test_queue_serves_callers_in_turn():
+    queue: FairQueue = FairQueue(100)
+    for lane, count in (("big", 6), ("small", 2), ("other", 1)):
+        for number in range(count):
+            await queue.put(lane, (lane, number))  # type: ignore[arg-type]
+    order = [(await queue.get())[0] for _ in range(9)]  # type: ignore[index]
+    assert order == ["big", "small", "other", "big", "small", "big", "big", "big", "big"]
+
+
+async def test_queue_is_bounded():
+    queue: FairQueue = FairQueue(2)
+    await queue.put("a", 1)  # type: ignore[arg-type]
+    await queue.put("a", 2)  # type: ignore[arg-type]
+    third = asyncio.create_task(queue.put("b", 3))  # type: ignore[arg-type]
+    await asyncio.sleep(0.01)
+    assert (third.done(), len(queue)) == (False, 2)
+    await queue.get()
+    await asyncio.wait_for(third, 1)
+
+
+async def test_a_cancelled_caller_does_not_stop_others():
+    async with Executor(workers=1, cpu_limit_s=0.5) as executor:
+        spinning = asyncio.create_task(executor.run("while True: pass", sums(1)))
+        await asyncio.sleep(0.1)
+        spinning.cancel()
+        result = await asyncio.wait_for(executor.run(ADD, sums(2)), 30)
+    assert result.solved
+
+
+SPIN = "import time\nshare = float(input())\nwhile time.process_time() < share:\n    pass\nprint('ok')"
+
+
+async def test_cpu_limit_is_exact_under_load():
+    """90 % of the limit passes with four tests per core beside it, 110 % does not."""
+    limit_s, beside = 0.5, 4 * default_workers()
+    load = {"inputs": [str(0.9 * limit_s)] * 4, "outputs": ["ok"] * 4}
+    mixed = {"inputs": [str(share * limit_s) for share in (0.9, 1.1, 0.9, 1.1)], "outputs": ["ok"] * 4}
+    async with Executor(workers=beside + 1, cpu_limit_s=limit_s) as executor:
+        *others, result = await executor.run_many([*[(SPIN, load)] * beside, (SPIN, mixed)])
+    assert [verdict.value for verdict in result.verdicts] == ["passed", "time_limit"] * 2
+    assert all(other.solved for other in others)
+
+
+async def test_workers_killed_at_random():
+    """Every verdict right, none lost, none left running; whichever process of a worker is killed."""
+    chooser = random.Random(0)
+    programs = [(ADD if i % 2 else "print(-1)", sums(6, i)) for i in range(500)]
+    killed: list[int] = []
+    seen: set[int] = set()
+
+    def maybe_kill(_: object) -> None:
+        below = children(os.getpid())
+        seen.update(below)
+        if below and chooser.random() < 0.06:
+            try:
+                os.kill(killed_now := chooser.choice(below), signal.SIGKILL)
+                killed.append(killed_now)
+            except ProcessLookupError:
+                return
+
+    async with Executor(workers=2) as executor:
+        running = [asyncio.ensure_future(executor.run(*program)) for program in programs]
+        for task in running:
+            task.add_done_callback(maybe_kill)
+        results = await asyncio.gather(*running)
+    assert len(killed) >= 10
+    assert [result.infra_error for result in results] == [None] * 500
+    assert [result.passing for result in results] == [(i % 2 == 1,) * 6 for i in range(500)]
+    await asyncio.sleep(0.5)
+    assert [pid for pid in seen if "cobalt" in _command(pid)] == []
+    assert children(os.getpid()) == []
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+async def test_a_program_that_always_loses_its_sandbox_is_an_infra_error(monkeypatch):
+    monkeypatch.setattr(executor_module, "MAX_ATTEMPTS", 2)
+    async with Executor(workers=1) as executor:
+        running = asyncio.ensure_future(executor.run("import time\ntime.sleep(30)", sums(1)))
+        while not running.done():
+            await asyncio.sleep(0.2)
+            for worker in list(executor._running):
+                worker.process.kill()
+        result = await running
+        after = await executor.run(ADD, sums(2))
+    assert result.verdicts == (Verdict.INFRA_ERROR,)
+    assert (result.pass_rate, after.solved) == (None, True)
+
+
+async def test_health_check_needs_a_living_worker():
+    async with Executor(workers=1) as executor:
+        executor.check_health()
+        for worker in list(executor._running):
+            worker.process.kill()
+            worker.process.wait()
+        with pytest.raises(InfraError):
+            executor.check_health()
+        assert (await executor.run(ADD, sums(1))).solved
+        executor.check_health()
+
+
+def _server_bytes(roots: set[int]) -> int:
+    """Memory of this process and its workers: private and shared, not that of the programs' own sandboxes."""
+    total = 0
+    for pid in roots:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        total += sum(
+            int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith(("RssAnon", "RssShm"))
+        )
+    return total
+
+
+MIB = 1 << 20
+HEAVY = {
+    "500 MB of output": (f"import sys\nfor _ in range(500): sys.stdout.write('x' * {MIB})", "", "output_limit"),
+    "900 MB in each of four processes": (
+        f"import os\nfor _ in range(4):\n    if os.fork() == 0:\n        x = bytearray({900 * MIB})\n        os._exit(0)",
+        "",
+        "runtime_error",
+    ),
+    "fork bomb": ("import os\nwhile True: os.fork()", "", "runtime_error"),
+    "20 MB of input": ("print(len(input()))", "7" * (20 * MIB), "passed"),
+}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+async def test_memory_of_the_server_stays_bounded(name):
+    code, text, verdict = HEAVY[name]
+    tests = {"inputs": [text] * 3, "outputs": [str(len(text))] * 3}
+    async with Executor(workers=2) as executor:
+        await executor.run(ADD, sums(1))
+        roots = {os.getpid(), *(worker.process.pid for worker in executor._running)}
+        idle = peak = _server_bytes(roots)
+        running = asyncio.ensure_future(executor.run_many([(code, tests)] * 2))
+        while not running.done():
+            await asyncio.sleep(0.005)
+            peak = max(peak, _server_bytes(roots))
+        results = await running
+    assert [v.value for result in results for v in result.verdicts] == [verdict] * 6
+    assert peak - idle < 200 * MIB, f"{(peak - idle) / MIB:.0f} MiB over idle"
