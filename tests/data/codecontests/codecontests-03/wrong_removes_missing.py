@@ -1,0 +1,6 @@
+n = int(input())
+old = [input() for _ in range(n)]
+new = [input() for _ in range(n)]
+for size in old:
+    new.remove(size)
+print(len(new))

@@ -1,0 +1,5 @@
+digits = sorted(input())
+answer = input()
+first = min(digit for digit in digits if digit != "0")
+digits.remove(first)
+print("OK" if first + "".join(digits) == answer else "WRONG_ANSWER")

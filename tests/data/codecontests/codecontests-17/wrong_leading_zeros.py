@@ -1,0 +1,3 @@
+n = input()
+m = input()
+print("OK" if sorted(n) == list(m) else "WRONG_ANSWER")
