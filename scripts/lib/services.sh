@@ -4,7 +4,8 @@
 #   stop_services                                  stops what start_services started; for `trap ... EXIT`
 # Knobs: PYTHON, EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16").
 
-START_TIMEOUT_S=120
+START_TIMEOUT_S=300 # a busy machine takes minutes for what an idle one does in seconds
+export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEOUT_S}
 ray_pid="" evaluator_is_ours=""
 
 start_services() {
@@ -37,10 +38,10 @@ start_ray() {
 start_evaluator() {
   local log_dir=$1
   "$PYTHON" -m cobalt.training.check 2>/dev/null && return # one is running in this cluster
-  [[ -z $ray_pid ]] || serve start --proxy-location Disabled >"$log_dir/evaluator.log" 2>&1
+  [[ -z $ray_pid ]] || timeout $START_TIMEOUT_S serve start --proxy-location Disabled >"$log_dir/evaluator.log" 2>&1
   evaluator_is_ours=1
   # shellcheck disable=SC2086 # a list of arguments
-  serve run --non-blocking remote_reward_server:app --name evaluator --route-prefix /evaluator ${EVALUATOR_ARGS:-} \
+  timeout $START_TIMEOUT_S serve run --non-blocking remote_reward_server:app --name evaluator --route-prefix /evaluator ${EVALUATOR_ARGS:-} \
     >>"$log_dir/evaluator.log" 2>&1 || { echo "no execution service: see $log_dir/evaluator.log" >&2; exit 3; }
   "$PYTHON" -m cobalt.training.check
 }
