@@ -16,14 +16,16 @@ start_services() {
   start_evaluator "$log_dir"
 }
 
+free_port() { "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
+
 start_ray() {
   local log_dir=$1 port deadline=$((SECONDS + START_TIMEOUT_S))
   shift
   export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
   [[ $RAY_AUTH_MODE != token ]] || ray get-auth-token --generate >/dev/null 2>&1 || true # older Ray knows no tokens
-  port=$("$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+  port=$(free_port)
   ray start --head --block --include-dashboard=false --disable-usage-stats --node-ip-address 127.0.0.1 --port "$port" \
-    "$@" >"$log_dir/ray.log" 2>&1 &
+    --ray-client-server-port "$(free_port)" "$@" >"$log_dir/ray.log" 2>&1 &
   ray_pid=$!
   export RAY_ADDRESS=127.0.0.1:$port
   until ray status >>"$log_dir/ray.log" 2>&1; do
