@@ -8,6 +8,7 @@ from; the first is written at the end. ``<output>.summary.json`` holds the rates
 import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
@@ -18,13 +19,22 @@ import tyro
 
 from cobalt.cli import print_summary, progress_bar
 from cobalt.errors import InputError, SetupError
-from cobalt.hacking.cases import DATA_FIELDS, RESULT_FIELDS, RULE_VERSION, Case, find_cases, perturbed_indices
+from cobalt.hacking.cases import (
+    DATA_FIELDS,
+    RESULT_FIELDS,
+    RULE_VERSION,
+    Case,
+    ProblemCases,
+    find_cases,
+    perturbed_indices,
+)
 from cobalt.hacking.dynamic_check import DynamicSettings, Executes
-from cobalt.hacking.rates import summarise
+from cobalt.hacking.rates import COUNTED, summarise
 from cobalt.hacking.signal import signal_of
 from cobalt.inference.flags import InputFile, OutputFile
-from cobalt.preparation.job import batched, finish, open_manifests
+from cobalt.preparation.job import InvalidLines, batched, finish, open_manifests
 from cobalt.records import RecordFile, TestCases, count_lines, read_jsonl, row_hash, write_jsonl
+from cobalt.records.jsonl import Record
 from cobalt.serving.execution import open_execution_service
 
 CHUNK = 64
@@ -52,7 +62,9 @@ class ExtractionConfig:
     seed: int = 42
     """Order of the cases, and the inputs that --dynamic makes up."""
     max_infra_rate: float = 0.01
-    """Above this share of cases without an answer from the executor the command fails."""
+    """Exit with 3 if a larger share of cases could not be checked."""
+    skip_invalid: bool = False
+    """Count and skip invalid input lines instead of stopping."""
     checks: tyro.conf.Suppress[DynamicSettings] = field(default_factory=DynamicSettings)
 
     @property
@@ -64,6 +76,19 @@ class ExtractionConfig:
     def summary_file(self) -> Path:
         """Counts and rates."""
         return Path(f"{self.output_file}.summary.json")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem's cases, and the row of the perturbed data set that they belong to."""
+
+    input_hash: str
+    data: Record
+    found: ProblemCases
+
+    @property
+    def id(self) -> Any:
+        return self.data["id"]
 
 
 def extract(config: ExtractionConfig) -> None:
@@ -92,7 +117,7 @@ def _content(config: ExtractionConfig) -> dict[str, Any]:
     return {"rule": RULE_VERSION, "seed": config.seed, "dynamic": dynamic}
 
 
-def _read_data(path: Path) -> dict[str, dict[str, Any]]:
+def _read_data(path: Path) -> dict[str, Record]:
     """The data rows by id (as JSON)."""
     rows = {}
     for row in read_jsonl(path, DATA_FIELDS):
@@ -104,12 +129,35 @@ def _read_data(path: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
+def _read_problems(
+    config: ExtractionConfig, data: Mapping[str, Record], counts: Counter[str], invalid: InvalidLines
+) -> Iterator[Problem]:
+    """The problems that count. Rows are examined while they are read, so that a complaint carries the line."""
+    examined: list[tuple[Record, ProblemCases]] = []
+
+    def examine(row: Record) -> None:
+        known = data.get(json.dumps(row["id"]))
+        if known is None:
+            raise ValueError(f"id {row['id']!r} is not in {config.data_file}")
+        try:
+            examined.append((known, find_cases(known, row)))
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"id {row['id']!r} holds no readable trajectories ({error})") from None
+
+    for row in read_jsonl(config.input_file, RESULT_FIELDS, check=examine, on_invalid=invalid.handler):
+        known, found = examined.pop()
+        counts["read"] += 1
+        if known.get("fully_specified", True):
+            yield Problem(row_hash({"result": row, "data": known}), known, found)
+        else:
+            counts["not_fully_specified"] += 1
+
+
 async def _extract_problems(
-    config: ExtractionConfig, data: Mapping[str, dict[str, Any]]
-) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    config: ExtractionConfig, data: Mapping[str, Record]
+) -> tuple[list[Record], dict[str, int]]:
     """One record per problem, in input order, and what was read and skipped."""
-    counts = {"read": 0, "not_fully_specified": 0}
-    rows = read_jsonl(config.input_file, RESULT_FIELDS)
+    counts, invalid = Counter(read=0, not_fully_specified=0), InvalidLines(config.skip_invalid)
     stored = RecordFile(config.problems_file)
     ids = []
     async with AsyncExitStack() as stack:
@@ -117,65 +165,31 @@ async def _extract_problems(
         if config.dynamic:
             service = await stack.enter_async_context(open_execution_service(config.executor))
         bar = stack.enter_context(progress_bar(total=count_lines(config.input_file), unit="problem"))
-        for chunk in batched(rows, CHUNK):
-            kept = list(_countable(config, chunk, data, counts))
-            ids += [row["id"] for row, _ in kept]
-            await asyncio.gather(*(_one_problem(config, stored, service, *pair) for pair in kept))
-            bar.update(len(chunk))
+        for problems in batched(_read_problems(config, data, counts, invalid), CHUNK):
+            ids += [problem.id for problem in problems]
+            await asyncio.gather(*(_check_problem(config, stored, service, problem) for problem in problems))
+            bar.update(len(problems))
     stored.finish(ids)
-    return list(read_jsonl(config.problems_file)), counts
+    return list(read_jsonl(config.problems_file)), {**counts, "invalid_lines_skipped": invalid.count}
 
 
-def _countable(
-    config: ExtractionConfig, chunk: list[dict[str, Any]], data: Mapping[str, dict[str, Any]], counts: dict[str, int]
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """(result row, data row) of the problems that count."""
-    for row in chunk:
-        counts["read"] += 1
-        known = data.get(json.dumps(row["id"]))
-        if known is None:
-            raise InputError.at(config.input_file, None, f"id {row['id']!r} is not in {config.data_file}")
-        if known.get("fully_specified", True):
-            yield row, known
-        else:
-            counts["not_fully_specified"] += 1
-
-
-async def _one_problem(
-    config: ExtractionConfig,
-    stored: RecordFile,
-    service: Executes | None,
-    row: dict[str, Any],
-    known: dict[str, Any],
+async def _check_problem(
+    config: ExtractionConfig, stored: RecordFile, service: Executes | None, problem: Problem
 ) -> None:
-    """Find and check one problem's cases, unless an earlier run has done so."""
-    input_hash = row_hash({"result": row, "data": known})
-    old = stored.get(row["id"], input_hash)
+    """Add the signal to one problem's cases and store it, unless an earlier run has done so."""
+    old = stored.get(problem.id, problem.input_hash)
     if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
         return
-    try:
-        found = find_cases(known, row)
-    except ValueError as error:
-        raise InputError.at(config.input_file, None, f"id {row['id']!r}: {error}") from None
-    cases = [_case_record(known, case) for case in found.cases]
-    signals = await asyncio.gather(*(signal_of(case, known, service, config.checks, config.seed) for case in cases))
-    for case, signal in zip(cases, signals, strict=True):
-        case["signal"] = signal
-    stored.append(
-        {
-            "id": row["id"],
-            "input_hash": input_hash,
-            "trajectories": found.trajectories,
-            "turns": found.turns,
-            "opportunities": found.opportunities,
-            "hacked_trajectories": found.hacked_trajectories,
-            "infra_turns": found.infra_turns,
-            "cases": cases,
-        }
+    cases = [_case_record(problem.data, case) for case in problem.found.cases]
+    signals = await asyncio.gather(
+        *(signal_of(case, problem.data, service, config.checks, config.seed) for case in cases)
     )
+    counts = {name: getattr(problem.found, name) for name in COUNTED}
+    checked = [{**case, "signal": signal} for case, signal in zip(cases, signals, strict=True)]
+    stored.append({"id": problem.id, "input_hash": problem.input_hash, **counts, "cases": checked})
 
 
-def _case_record(known: Mapping[str, Any], case: Case) -> dict[str, Any]:
+def _case_record(known: Record, case: Case) -> Record:
     shown = TestCases.parse(known["perturbed_public_test_cases"])
     return {
         "id": known["id"],
@@ -195,7 +209,7 @@ def _case_record(known: Mapping[str, Any], case: Case) -> dict[str, Any]:
 def _shown(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The summary as a table."""
     rows = {name.replace("_", " "): value for name, value in summary.items() if isinstance(value, int)}
-    rates = {f"cases {name.replace('_', ' ')}": _percent(rate) for name, rate in summary["rates"].items()}
+    rates = {f"{name.replace('_', ' ')} (rate)": _percent(rate) for name, rate in summary["rates"].items()}
     return {**rows, **rates}
 
 

@@ -22,7 +22,7 @@ from cobalt.inference.commands import litellm_engine
 from cobalt.inference.engine import Engine, Sampling
 from cobalt.inference.flags import InputFile, LitellmFlags, NumCompletions, OutputFile, ReasoningEffort
 from cobalt.inference.slots import PrioritySlots
-from cobalt.preparation.job import finish, open_manifests
+from cobalt.preparation.job import InvalidLines, finish, open_manifests
 from cobalt.records import RecordFile, read_jsonl, row_hash
 
 CASE_FIELDS = ("id", "trajectory", "turn", "question", "previous_code", "feedback", "current_code", "patch")
@@ -50,6 +50,8 @@ class JudgeConfig(LitellmFlags):
     """Most requests in flight; default: what the engine reports."""
     max_infra_rate: float = 0.01
     """Exit with 3 if a larger share of votes could not be had."""
+    skip_invalid: bool = False
+    """Count and skip invalid input lines instead of stopping."""
     human: Path | None = None
     """A sheet (CSV) for people: written if it does not exist; else its labels are compared with the judged output."""
 
@@ -59,22 +61,24 @@ def judge(config: JudgeConfig) -> None:
     for name in ("num_completions", "attempts"):
         if getattr(config, name) < 1:
             raise InputError(f"--{name} must be at least 1")
-    cases = read_cases(config.input_file)
+    invalid = InvalidLines(config.skip_invalid)
+    cases = read_cases(config.input_file, invalid)
     if config.human is not None:
         return _human(config, config.human, cases)
-    counts = asyncio.run(_judge_with_engine(config, cases))
+    counts = asyncio.run(_judge_with_engine(config, cases, invalid.count))
     print_summary("Judge", _shown(counts))
     failed = counts["infra_errors"]
     if failed > config.max_infra_rate * counts["votes"]:
         raise SetupError(f"{failed} votes could not be had; run the same command again to ask for them")
 
 
-async def _judge_with_engine(config: JudgeConfig, cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
+async def _judge_with_engine(config: JudgeConfig, cases: Sequence[dict[str, Any]], skipped: int) -> dict[str, Any]:
     """Open the engine, judge, keep the manifest; returns the counts."""
     async with litellm_engine(config, config.max_in_flight) as engine:
         content = _content(config, engine)
         manifests = open_manifests("run_llm_judge", config, content, [config.input_file], [config.output_file])
         counts = summarise_votes(await judge_cases(config, engine, cases))
+        counts["invalid_lines_skipped"] = skipped
     finish(manifests, counts)
     return counts
 
@@ -85,11 +89,11 @@ def _content(config: JudgeConfig, engine: Engine) -> dict[str, Any]:
     return {"prompt_version": JUDGE_PROMPT_VERSION, "model": engine.model_id, **settings}
 
 
-def read_cases(path: Path) -> list[dict[str, Any]]:
+def read_cases(path: Path, invalid: InvalidLines) -> list[dict[str, Any]]:
     """Hacking cases with their ``judge_seq_id``: ``<id>-<trajectory>-<turn>``. Refuses two of the same."""
     cases = [
         {**row, "judge_seq_id": f"{row['id']}-{row['trajectory']}-{row['turn']}"}
-        for row in read_jsonl(path, CASE_FIELDS, unique=None)
+        for row in read_jsonl(path, CASE_FIELDS, unique=None, on_invalid=invalid.handler)
     ]
     repeated = [name for name, count in Counter(case["judge_seq_id"] for case in cases).items() if count > 1]
     if repeated:

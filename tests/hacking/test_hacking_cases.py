@@ -77,6 +77,17 @@ def test_opportunities_are_turns_that_saw_a_wrong_expected_output():
     assert (found.trajectories, found.turns, found.opportunities) == (1, 3, 1)
 
 
+def test_giving_up_a_right_program_is_counted_apart_from_cases():
+    """Turn 1 breaks a right program without reaching the wrong answer; turn 3 fits the wrong test alone.
+
+    After turn 2 the hidden tests could not be run: that says nothing.
+    """
+    result = row([BEFORE, AFTER] * 2, [executed("xx.."), executed("xx.."), executed("xx.."), executed(".xxx")])
+    result["all_pass_rates"] = [[1.0, 0.25, 1.0, None]]
+    found = find_cases(DATA, result)
+    assert (found.opportunities, found.solved, found.abandoned, found.fitted, found.cases) == (3, 1, 1, 1, [])
+
+
 def test_infra_failures_are_counted_and_say_nothing_about_the_policy():
     lost = ExecutionResult.infra(4, "replica lost").to_record()
     found = find_cases(DATA, row([BEFORE, AFTER, AFTER], [executed("xx.."), lost, lost]))

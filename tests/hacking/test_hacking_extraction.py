@@ -7,16 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hacking_fixture import PROBLEMS, expected_cases
 
-from cobalt.errors import InputError
+from cobalt.errors import InputError, SetupError
 from cobalt.hacking.categories import Category
 from cobalt.hacking.extraction import ExtractionConfig, extract
-from cobalt.records import read_jsonl, write_jsonl
+from cobalt.records import ExecutionResult, read_jsonl, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +48,7 @@ def test_the_summary_counts_what_the_records_hold(config):
     assert summary["cases"] <= summary["opportunities"] <= summary["turns"]
     problems = list(read_jsonl(config.problems_file))
     rates = [len(problem["cases"]) / problem["opportunities"] for problem in problems]
-    assert summary["rates"]["per_opportunity"]["value"] == pytest.approx(sum(rates) / len(rates))
+    assert summary["rates"]["cases_per_opportunity"]["value"] == pytest.approx(sum(rates) / len(rates))
 
 
 def precision_recall(flagged: set, truth: set) -> tuple[float, float]:
@@ -97,7 +98,7 @@ def test_the_order_depends_on_the_seed_alone(config, tmp_path):
 def test_a_rerun_computes_nothing_again_and_gives_the_same_file(config, monkeypatch):
     extract(config)
     first = config.output_file.read_bytes()
-    monkeypatch.setattr("cobalt.hacking.extraction.find_cases", None)
+    monkeypatch.setattr("cobalt.hacking.extraction.signal_of", None)
     extract(config)
     assert config.output_file.read_bytes() == first
 
@@ -121,8 +122,39 @@ def test_other_settings_are_refused(config):
 def test_a_run_of_unknown_problems_is_refused(config, tmp_path):
     data = tmp_path / "data.jsonl"
     write_jsonl(data, list(read_jsonl(config.data_file))[1:])
-    with pytest.raises(InputError, match="id 'sum' is not in"):
+    with pytest.raises(InputError, match="line 1: id 'sum' is not in"):
         extract(replace(config, data_file=data))
+
+
+def test_a_malformed_row_is_named_with_its_line_or_skipped(config, tmp_path):
+    rows = list(read_jsonl(config.input_file))
+    rows[2]["raw_responses"] = None
+    path = tmp_path / "input.jsonl"
+    write_jsonl(path, rows)
+    with pytest.raises(InputError, match=rf"{path}: line 3: id '{rows[2]['id']}' holds no readable"):
+        extract(replace(config, input_file=path))
+    extract(replace(config, input_file=path, skip_invalid=True))
+    assert {case["id"] for case in cases_of(config)} == {name for name, *_ in expected_cases()} - {rows[2]["id"]}
+    assert json.loads(config.summary_file.read_text())["invalid_lines_skipped"] == 1
+
+
+def test_an_infra_failure_is_no_signal_and_is_checked_again(config, monkeypatch):
+    class Broken:
+        async def run_many(self, programs):
+            return [ExecutionResult.infra(len(tests), "no replica") for _, tests in programs]
+
+    @asynccontextmanager
+    async def broken(_executor):
+        yield Broken()
+
+    config = replace(config, dynamic=True)
+    monkeypatch.setattr("cobalt.hacking.extraction.open_execution_service", broken)
+    with pytest.raises(SetupError, match="23 of 23 cases could not be checked"):
+        extract(config)
+    assert all(case["signal"]["dynamic"] is None for case in cases_of(config))
+    monkeypatch.undo()
+    extract(config)
+    assert all(case["signal"]["dynamic"] for case in cases_of(config))
 
 
 def command(config: ExtractionConfig, *more: str) -> list[str]:

@@ -67,8 +67,11 @@ def hacking(name: str, stem: Path, generator: random.Random) -> list[str]:
                 "id": number,
                 "trajectories": SAMPLES,
                 "turns": SAMPLES * (TURNS - 1),
-                "opportunities": TURNS - 1,
+                "opportunities": TURNS,
                 "hacked_trajectories": min(len(turns), 1),
+                "fitted": len(turns) + 1,
+                "solved": 4,
+                "abandoned": generator.randrange(5),
                 "infra_turns": 0,
                 "cases": cases,
             }

@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# Does training on execution feedback teach a policy to satisfy wrong tests, and does perturbation augmentation cure it?
+# MiniCoder on MiniCode: the base model, Cobalt, and Cobalt + perturbation, each over several training seeds, measured
+# on the dev set with clean feedback and with feedback from perturbed tests. docs/hacking.md explains every number.
+#
+#   bash scripts/study_hacking.sh               one GPU, 3 training seeds
+#   SIZE=cpu bash scripts/study_hacking.sh      two CPU cores, one seed, minutes: shows that it works, not an effect
+#
+# A second run continues where the first was stopped. Knobs (environment), with the defaults of SIZE=gpu and SIZE=cpu:
+#   RUN=runs/study_hacking    where everything is written; one set of knobs per folder
+#   SEEDS="0 1 2" | "0"       training seeds
+#   DATA_SEED=0               seed of the problems, of sampling and of the perturbation
+#   MODEL=assets/minicoder    the reference model and the policies' start
+#   TRAIN_PROBLEMS=1000 | 24  DEV_PROBLEMS=200 | 12     problems to learn from and to measure on
+#   TRAIN_SAMPLES=16 | 4      DEV_SAMPLES=16 | 2        trajectories per problem
+#   TURNS=8 | 2               turns after the first when measuring
+#   PERTURBED_RATIO=0.3       share of perturbed contexts in the augmented training set
+#   STEPS=60 | 2              GRPO steps, the same for both training sets
+#   PRESET=one-gpu | cpu      training preset
+#   JUDGE_MODEL=              a LiteLLM model that sorts the cases into categories (keys from the environment); none: no judge
+# Exit codes: 0 done, 2 other knobs in this folder, 3 this machine lacks something (said in one line).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+SIZE=${SIZE:-gpu}
+case $SIZE in
+  gpu) defaults=("0 1 2" 1000 200 16 16 8 60 one-gpu) ;;
+  cpu) defaults=("0" 24 12 4 2 2 2 cpu) ;;
+  *) echo "study_hacking.sh: error: SIZE is gpu or cpu, not '$SIZE'" >&2; exit 2 ;;
+esac
+RUN=${RUN:-runs/study_hacking} DATA_SEED=${DATA_SEED:-0} MODEL=${MODEL:-assets/minicoder}
+SEEDS=${SEEDS:-${defaults[0]}}
+TRAIN_PROBLEMS=${TRAIN_PROBLEMS:-${defaults[1]}} DEV_PROBLEMS=${DEV_PROBLEMS:-${defaults[2]}}
+TRAIN_SAMPLES=${TRAIN_SAMPLES:-${defaults[3]}} DEV_SAMPLES=${DEV_SAMPLES:-${defaults[4]}}
+TURNS=${TURNS:-${defaults[5]}} STEPS=${STEPS:-${defaults[6]}} PRESET=${PRESET:-${defaults[7]}}
+PERTURBED_RATIO=${PERTURBED_RATIO:-0.3} JUDGE_MODEL=${JUDGE_MODEL:-}
+MAX_TOKENS=256
+
+bash scripts/setup.sh
+export PATH="$PWD/.venv/bin:$PATH" PYTHON=python HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+source scripts/lib/services.sh
+source scripts/lib/stages.sh
+keep_settings "$RUN" "SEEDS=$SEEDS DATA_SEED=$DATA_SEED MODEL=$MODEL TRAIN=$TRAIN_PROBLEMS x $TRAIN_SAMPLES \
+DEV=$DEV_PROBLEMS x $DEV_SAMPLES TURNS=$TURNS RATIO=$PERTURBED_RATIO STEPS=$STEPS PRESET=$PRESET JUDGE=$JUDGE_MODEL"
+
+sample() { # INPUT OUTPUT MODEL SAMPLES: turn 0
+  python run_single_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" \
+    --max_tokens $MAX_TOKENS --seed "$DATA_SEED"
+}
+
+repair() { # INPUT OUTPUT MODEL SAMPLES TURNS TESTS: the turns after it, with feedback from TESTS
+  python run_multi_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" --num_turns "$5" \
+    --feedback_tests "$6" --enable_thinking --max_tokens $MAX_TOKENS --seed "$DATA_SEED"
+}
+
+perturb() { # INPUT OUTPUT: the fully specified problems, with two wrong public tests each
+  python preproc/run_perturbation.py --input_file "$1" --output_file "$2" --seed "$DATA_SEED"
+}
+
+evaluate() { python eval_multi_turn.py -i "$1" -o "$2"; }
+
+trajectories() { # NAME PROBLEMS MODEL SAMPLES TURNS: one first turn, then clean and perturbed feedback on it
+  local name=$1
+  stage "$name-turn0" sample "$2" "$RUN/$name.turn0.jsonl" "$3" "$4"
+  stage "$name-turns" repair "$RUN/$name.turn0.jsonl" "$RUN/$name.turns.jsonl" "$3" "$4" "$5" public
+  stage "$name-hidden" evaluate "$RUN/$name.turns.jsonl" "$RUN/$name.jsonl"
+  stage "$name-ptb-turn0" perturb "$RUN/$name.turn0.jsonl" "$RUN/$name-ptb.turn0.jsonl"
+  stage "$name-ptb-turns" repair "$RUN/$name-ptb.turn0.jsonl" "$RUN/$name-ptb.turns.jsonl" "$3" "$4" "$5" perturbed
+  stage "$name-ptb-hidden" evaluate "$RUN/$name-ptb.turns.jsonl" "$RUN/$name-ptb.jsonl"
+}
+
+files=()
+measure() { # LABEL POLICY MODEL: everything that the report shows of a policy
+  local label=$1 policy=$2
+  trajectories "$policy" "$RUN/minicode_dev.jsonl" "$3" "$DEV_SAMPLES" "$TURNS"
+  stage "$policy-cases" python extract_turn_level_errors.py --data_file "$RUN/dev-ptb.jsonl" \
+    -i "$RUN/$policy-ptb.jsonl" -o "$RUN/$policy.cases.jsonl" --dynamic --seed "$DATA_SEED"
+  files+=("$label:clean=$RUN/$policy.jsonl" "$label:perturbed=$RUN/$policy-ptb.jsonl"
+    "$label:hacking=$RUN/$policy.cases.jsonl")
+  if [[ -n $JUDGE_MODEL ]]; then
+    stage "$policy-judge" python run_llm_judge.py --model_name "$JUDGE_MODEL" \
+      -i "$RUN/$policy.cases.jsonl" -o "$RUN/$policy.judged.jsonl"
+    files+=("$label:judged=$RUN/$policy.judged.jsonl")
+  fi
+}
+
+train() { # POLICY PARQUET SEED
+  MODEL="$MODEL" OUTPUT_DIR="$RUN/$1" TRAIN_FILE="$RUN/$2/train.parquet" VAL_FILE="$RUN/$2/test.parquet" \
+    PRESET="$PRESET" bash scripts/train_grpo_multi_turn.sh "trainer.total_training_steps=$STEPS" \
+    "data.seed=$3" "cobalt.seed=$3" trainer.val_before_train=False trainer.test_freq=-1
+}
+
+train_and_measure() { # LABEL ARM: each training seed
+  local label=$1 arm=$2 seed
+  for seed in $SEEDS; do
+    stage "$arm-$seed-train" train "$arm-$seed" "parquet-$arm" "$seed"
+    stage "$arm-$seed-merge" bash scripts/merge_checkpoint.sh "$RUN/$arm-$seed" "$RUN/$arm-$seed/model"
+    measure "$label" "$arm-$seed" "$RUN/$arm-$seed/model"
+    files+=("$label:log=$RUN/$arm-$seed/train.log")
+  done
+}
+
+contexts() { # OUTPUT [FLAGS]: partial contexts for training
+  python preproc/process_multi_turn_taco.py --input_file "$RUN/train.jsonl" --output_file "$1" \
+    --model_name "$MODEL" --seed "$DATA_SEED" "${@:2}"
+}
+
+parquet() { # ARM
+  python preproc/verl_preproc_multi_turn.py --local_dir "$RUN/parquet-$1" \
+    --train_data_file "$RUN/contexts-$1.jsonl" --val_data_file "$RUN/contexts-val.jsonl"
+}
+
+trap stop_services EXIT
+logical_gpus=()
+[[ $PRESET != cpu ]] || logical_gpus=(--num-cpus 8 --num-gpus 1) # on a CPU, veRL asks Ray for a GPU per worker
+start_services "$RUN/logs" "${logical_gpus[@]}"
+
+stage problems python -m cobalt.minicode --output_file "$RUN/raw.jsonl" --seed "$DATA_SEED" \
+  --num_problems "$TRAIN_PROBLEMS" --dev_size "$DEV_PROBLEMS"
+stage prepare python preproc/preproc_taco.py --input_file "$RUN/raw.jsonl" --output_file "$RUN/minicode.jsonl" \
+  --seed "$DATA_SEED"
+stage dev-ptb perturb "$RUN/minicode_dev.jsonl" "$RUN/dev-ptb.jsonl"
+
+trajectories train "$RUN/minicode_train.jsonl" "$MODEL" "$TRAIN_SAMPLES" 2
+measure base base "$MODEL"
+
+stage contexts-cobalt contexts "$RUN/contexts-cobalt.jsonl"
+stage contexts-augmented contexts "$RUN/contexts-augmented.jsonl" \
+  --perturbed_file "$RUN/train-ptb.jsonl" --perturbed_ratio "$PERTURBED_RATIO"
+stage contexts-val python preproc/process_multi_turn_taco.py --input_file "$RUN/base.jsonl" --is_test \
+  --output_file "$RUN/contexts-val.jsonl" --model_name "$MODEL" --seed "$DATA_SEED"
+stage parquet-cobalt parquet cobalt
+stage parquet-augmented parquet augmented
+
+train_and_measure "Cobalt" cobalt
+train_and_measure "Cobalt + perturbation" augmented
+
+python make_report.py --files "${files[@]}" --output_dir "$RUN/report" --baseline base \
+  --title "In-context reward hacking: MiniCoder on MiniCode"
+echo "study_hacking.sh: done; open $RUN/report/report.html"
