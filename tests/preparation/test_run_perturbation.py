@@ -1,0 +1,51 @@
+"""The perturbation command."""
+
+import json
+from pathlib import Path
+
+from commands import one_complaint, read_rows, run_command, write_rows
+from evaluated import json_tests
+
+from cobalt.records import TestCases
+
+COMMAND = "run_perturbation"
+
+
+def problem(id_: object, outputs: list[str]) -> dict:
+    public = json.dumps({"inputs": [str(i) for i in range(len(outputs))], "outputs": outputs})
+    return {"id": id_, "test_cases": json_tests(8), "public_test_cases": public, "split": "dev"}
+
+
+def perturb(directory: Path, rows: list[dict], *flags: object) -> list[dict]:
+    source = write_rows(directory / "in.jsonl", rows)
+    assert run_command(COMMAND, "--input_file", source, "--output_file", directory / "out.jsonl", *flags) == 0
+    return read_rows(directory / "out.jsonl")
+
+
+def test_clean_fields_stay_and_equal_outputs_are_dropped_and_counted(tmp_path: Path) -> None:
+    rows = [problem(0, list("abcd")), problem("", ["7"] * 4), problem("x", ["1", "1", "1", "2"])]
+    records = perturb(tmp_path, rows)
+    assert [{name: record[name] for name in rows[0]} for record in records] == [rows[0], rows[2]]
+    for record in records:
+        assert len(TestCases.parse(record["modified_test_cases"])) == 2
+        assert len(TestCases.parse(record["perturbed_public_test_cases"])) == 4
+    counts = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
+    assert counts["dropped_equal_outputs"] == 1 and counts["written"] == 2
+
+
+def test_a_row_is_perturbed_alike_wherever_it_stands(tmp_path: Path) -> None:
+    rows = [problem(i, list("abcd")) for i in range(12)]
+    (tmp_path / "other").mkdir()
+    assert perturb(tmp_path, rows) == perturb(tmp_path / "other", rows[::-1])[::-1]
+
+
+def test_the_seed_changes_the_choice(tmp_path: Path) -> None:
+    rows = [problem(i, list("abcd")) for i in range(12)]
+    (tmp_path / "other").mkdir()
+    assert perturb(tmp_path, rows) != perturb(tmp_path / "other", rows, "--seed", 1)
+
+
+def test_a_problem_without_public_tests_is_refused(tmp_path: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [problem("odd", [])])
+    assert run_command(COMMAND, "--input_file", source, "--output_file", tmp_path / "out.jsonl") == 2
+    assert "line 1: problem 'odd': field 'public_test_cases': there are no tests" in one_complaint(capsys)
