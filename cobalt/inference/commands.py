@@ -10,6 +10,7 @@ from cobalt.inference.driver import Method
 from cobalt.inference.engine import Engine, Sampling
 from cobalt.inference.flags import LitellmFlags, MultiTurnFlags, RunFlags, VllmFlags
 from cobalt.inference.run import Plan, run_inference
+from cobalt.serving.execution import open_execution_service
 
 TESTS_FIELDS = {"public": "public_test_cases", "perturbed": "perturbed_public_test_cases"}
 
@@ -39,8 +40,7 @@ Flags = SingleTurnVllm | MultiTurnVllm | SingleTurnLitellm | MultiTurnLitellm
 
 def main(flags: Flags) -> None:
     """Run one of the four commands."""
-    plan = _plan(flags)
-    asyncio.run(run_inference(plan, lambda: _engine(flags)))
+    asyncio.run(run_inference(_plan(flags), open_execution_service(flags.executor), _engine(flags)))
 
 
 def _plan(flags: Flags) -> Plan:
@@ -64,7 +64,6 @@ def _plan(flags: Flags) -> Plan:
         method=method,
         tests_field=TESTS_FIELDS[multi.feedback_tests] if multi else "test_cases",
         first_turn_from_file=multi is not None and not multi.from_scratch,
-        executor=flags.executor,
         max_infra_rate=flags.max_infra_rate,
         skip_invalid=flags.skip_invalid,
         engine_content={"reasoning_effort": flags.reasoning_effort} if litellm else {},

@@ -1,13 +1,16 @@
 """A Hugging Face model in this process, on CUDA if there is a device, else on the CPU.
 
-Waiting requests are sampled in batches of similar prompt length by one worker thread, so that programs run and
-messages are built meanwhile. For small models and tests; large ones are served by vLLM.
+Waiting requests are sampled in batches of similar prompt length by worker threads, so that programs run and messages
+are built meanwhile: one worker on a GPU; on a CPU one per core, each on a batch of its own, because small operations
+gain little from several threads and wait for each other when programs share the cores. For small models and tests;
+large ones are served by vLLM.
 """
 
 import asyncio
+import math
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +21,7 @@ from cobalt.inference.hf_sampling import Row, sample_batch
 from cobalt.model_identity import model_identity
 
 GATHER_S = 0.05  # how long a worker waits for a batch to fill
-BATCHES_IN_FLIGHT = 3
+BATCHES_PER_WORKER = 2  # one that is sampled, one that waits
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class _Request:
 class HuggingFaceEngine:
     """Use through ``open_huggingface_engine``."""
 
-    def __init__(self, model: Any, tokenizer: Any, model_id: str, batch_size: int, max_in_flight: int):
+    def __init__(self, model: Any, tokenizer: Any, model_id: str, batch_size: int, workers: int, max_in_flight: int):
         self.model_id, self.max_in_flight = model_id, max_in_flight
         self._model, self._tokenizer, self._batch_size = model, tokenizer, batch_size
         self._context: int = model.config.max_position_embeddings
@@ -39,8 +42,9 @@ class HuggingFaceEngine:
         self._waiting: list[_Request] = []
         self._changed = threading.Condition()
         self._closed = False
-        self._worker = threading.Thread(target=self._work, name="sampling", daemon=True)
-        self._worker.start()
+        self._idle = 0
+        for _ in range(workers):
+            threading.Thread(target=self._work, name="sampling", daemon=True).start()
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
         """Answer ``messages``."""
@@ -62,7 +66,7 @@ class HuggingFaceEngine:
         """Stop after the current batch."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _work(self) -> None:
         while batch := self._next_batch():
@@ -70,41 +74,47 @@ class HuggingFaceEngine:
                 self._answer(batch)
             except Exception as error:  # a defect or out of memory: the requests' owners must see it
                 for request in batch:
-                    self._resolve(request, error)
+                    self._in_loop(request, request.answer.set_exception, error)
 
     def _next_batch(self) -> list[_Request]:
-        """The oldest request and those nearest to it in length; empty once closed."""
+        """The oldest request and those nearest to it in length, a fair share of all; empty once closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            self._changed.wait_for(lambda: len(self._waiting) >= self._batch_size or self._closed, GATHER_S)
-            if self._closed:
-                return []
-            waiting = [request for request in self._waiting if not request.answer.cancelled()]
-            batch = _similar(waiting, self._batch_size)
-            chosen = {id(request) for request in batch}
-            self._waiting = [request for request in waiting if id(request) not in chosen]
-            return batch or self._next_batch()
+            self._idle += 1
+            batch: list[_Request] = []
+            while not batch and not self._closed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                self._changed.wait_for(self._is_enough, GATHER_S)
+                self._waiting = [request for request in self._waiting if not request.answer.cancelled()]
+                size = min(self._batch_size, math.ceil(len(self._waiting) / self._idle))
+                batch = _similar(self._waiting, size)
+                chosen = {id(request) for request in batch}
+                self._waiting = [request for request in self._waiting if id(request) not in chosen]
+            self._idle -= 1
+            return [] if self._closed else batch
+
+    def _is_enough(self) -> bool:
+        return self._closed or len(self._waiting) >= self._batch_size * self._idle
 
     def _answer(self, batch: list[_Request]) -> None:
         def finished(index: int, tokens: list[int], ended: bool) -> None:
-            text = self._tokenizer.decode(tokens, skip_special_tokens=True)
-            length = len(tokens) + ended
-            reason = "stop" if ended else "length"
-            self._resolve(batch[index], Completion(text, len(batch[index].row.prompt), length, reason))
+            self._in_loop(batch[index], self._deliver, batch[index], tokens, ended)
 
         sample_batch(self._model, [request.row for request in batch], self._end_tokens, finished)
 
-    def _resolve(self, request: _Request, outcome: Completion | Exception) -> None:
-        def set_outcome() -> None:
-            if request.answer.done():
-                return
-            if isinstance(outcome, Exception):
-                request.answer.set_exception(outcome)
-            else:
-                request.answer.set_result(outcome)
+    def _deliver(self, request: _Request, tokens: list[int], ended: bool) -> None:
+        text = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        reason = "stop" if ended else "length"
+        request.answer.set_result(Completion(text, len(request.row.prompt), len(tokens) + ended, reason))
+
+    def _in_loop(self, request: _Request, call: Callable[..., None], *arguments: Any) -> None:
+        """``call`` in the thread of the request's event loop, if anyone still waits for the answer."""
+
+        def call_if_wanted() -> None:
+            if not request.answer.done():
+                call(*arguments)
 
         if not request.loop.is_closed():
-            request.loop.call_soon_threadsafe(set_outcome)
+            request.loop.call_soon_threadsafe(call_if_wanted)
 
 
 def _similar(waiting: list[_Request], size: int) -> list[_Request]:
@@ -132,8 +142,8 @@ async def open_huggingface_engine(model: str, batch_size: int, max_in_flight: in
     from cobalt.inference import hf_attention
 
     on_gpu = torch.cuda.is_available()
-    if not on_gpu:
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
+    workers = 1 if on_gpu else len(os.sched_getaffinity(0))
+    torch.set_num_threads(1)
     hf_attention.register()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
@@ -146,9 +156,8 @@ async def open_huggingface_engine(model: str, batch_size: int, max_in_flight: in
     except (OSError, ValueError) as error:
         raise InputError(f"--model {model}: {error}") from None
     network.eval()
-    engine = HuggingFaceEngine(
-        network, tokenizer, model_identity(model), batch_size, max_in_flight or BATCHES_IN_FLIGHT * batch_size
-    )
+    in_flight = max_in_flight or BATCHES_PER_WORKER * workers * batch_size
+    engine = HuggingFaceEngine(network, tokenizer, model_identity(model), batch_size, workers, in_flight)
     try:
         yield engine
     finally:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cobalt.cli import print_summary
 from cobalt.errors import InputError, SetupError
@@ -18,6 +18,7 @@ from cobalt.prompts import PROMPT_VERSION
 from cobalt.records import Manifest, RecordFile, read_jsonl
 from cobalt.records.jsonl import Record
 from cobalt.records.manifest import content_hash, file_sha256
+from cobalt.serving.execution import ExecutionService
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,6 @@ class Plan:
     method: Method
     tests_field: str
     first_turn_from_file: bool
-    executor: Literal["serve", "local"]
     max_infra_rate: float
     skip_invalid: bool
     engine_content: dict[str, Any]
@@ -81,14 +81,16 @@ class Input:
             yield latest[0]
 
 
-async def run_inference(plan: Plan, open_engine: Callable[[], AbstractAsyncContextManager[Engine]]) -> None:
+async def run_inference(
+    plan: Plan,
+    open_service: AbstractAsyncContextManager[ExecutionService],
+    open_engine: AbstractAsyncContextManager[Engine],
+) -> None:
     """Carry out ``plan``. Raises ``SetupError`` at the end if too many conversations met infra failures."""
-    from cobalt.serving.execution import open_execution_service
-
     if plan.input_file.resolve() == plan.output_file.resolve():
         raise InputError.at(plan.output_file, None, "is also the input file")
     problems = Input(plan)
-    async with open_engine() as engine, open_execution_service(plan.executor) as service:
+    async with open_service as service, open_engine as engine:
         content = plan.content(engine.model_id)
         manifest = Manifest(plan.output_file, plan.command, plan.flags, content, [plan.input_file])
         manifest.refuse_other_content()

@@ -1,0 +1,144 @@
+"""A world without a model or a sandbox: programs are texts ``k=3``, right if k times the input is the output.
+
+``ScriptedEngine`` answers from a hash of the request alone, so every run of it gives the same trajectories.
+"""
+
+import asyncio
+import hashlib
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from cobalt.errors import InfraError
+from cobalt.inference.driver import Method
+from cobalt.inference.engine import Completion, Message, Sampling
+from cobalt.inference.run import Plan, run_inference
+from cobalt.prompts import problem_instruction
+from cobalt.records import ExecutionResult, TestCases, Verdict, write_jsonl
+
+Row = dict[str, Any]
+GUESSES = 4
+
+
+def problem_rows(count: int, start: int = 0) -> list[Row]:
+    """Problems with ids ``start``, ...: multiply by k, 4 public and 2 hidden tests."""
+    rows = []
+    for number in range(start, start + count):
+        factor = number % GUESSES + 1
+        tests = [
+            TestCases(tuple(map(str, part)), tuple(str(x * factor) for x in part)) for part in ((1, 2, 3, 4), (5, 6))
+        ]
+        texts = {"public_test_cases": tests[0], "hidden_test_cases": tests[1], "test_cases": tests[0] + tests[1]}
+        rows.append(
+            {
+                "id": number,
+                "difficulty": ("EASY", "HARD")[number % 2],
+                "instruction": problem_instruction(f"Multiply. This is problem {number}."),
+                **{name: part.to_json() for name, part in texts.items()},
+            }
+        )
+    return rows
+
+
+class ScriptedEngine:
+    """Guesses k; about one answer in eight holds no program. Keeps every request that it got."""
+
+    model_id = "scripted"
+
+    def __init__(self, max_in_flight: int = 8, latency_s: Callable[[int], float] = lambda seed: 0.0):
+        self.max_in_flight = max_in_flight
+        self.requests: list[tuple[list[Message], Sampling, int]] = []
+        self.failing: Callable[[list[Message], int], bool] = lambda messages, seed: False
+        self.running = self.most_running = 0
+        self._latency_s = latency_s
+
+    async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
+        self.requests.append(([dict(message) for message in messages], sampling, seed))
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            await asyncio.sleep(self._latency_s(seed))
+        finally:
+            self.running -= 1
+        if self.failing(messages, seed):
+            raise InfraError("scripted failure")
+        digest = hashlib.sha256(json.dumps([messages, seed]).encode()).digest()
+        text = f"<think>guess {digest.hex()[:6]}</think>\n"
+        text += "I do not know." if digest[0] < 32 else f"```python\nk={digest[1] % GUESSES + 1}\n```"
+        return Completion(text, sum(len(m["content"]) for m in messages), len(text), "stop", 0.25)
+
+
+class MultiplyingService:
+    """Judges ``k=3`` programs; counts how often each (program, tests) ran."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[tuple[str | None, TestCases]] = Counter()
+        self.failing: Callable[[str | None], bool] = lambda code: False
+
+    async def run(self, code: str | None, tests: Any) -> ExecutionResult:
+        return (await self.run_many([(code, tests)]))[0]
+
+    async def run_many(self, programs: Sequence[tuple[str | None, Any]]) -> list[ExecutionResult]:
+        await asyncio.sleep(0)
+        return [self._judge(code, TestCases.parse(tests)) for code, tests in programs]
+
+    def _judge(self, code: str | None, tests: TestCases) -> ExecutionResult:
+        self.runs[code, tests] += 1
+        if self.failing(code):
+            return ExecutionResult.infra(len(tests), "scripted sandbox failure")
+        if code is None:
+            return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM, "no program")
+        match = re.fullmatch(r"k=(\d+)", code)
+        factor = int(match[1]) if match else 0
+        passing = tuple(str(int(x) * factor) == y for x, y in zip(tests.inputs_N, tests.outputs_N, strict=True))
+        feedback = tuple(f"{code}: input {x} wants {y}" for x, y in zip(tests.inputs_N, tests.outputs_N, strict=True))
+        verdicts = tuple(Verdict.PASSED if passed else Verdict.WRONG_ANSWER for passed in passing)
+        return ExecutionResult(passing, feedback, verdicts)
+
+
+@asynccontextmanager
+async def opened(thing: Any) -> AsyncIterator[Any]:
+    yield thing
+
+
+def make_plan(source: Path, output: Path, **changes: Any) -> Plan:
+    """A multi-turn run from scratch, unless ``changes`` say otherwise (fields of ``Plan`` or of ``Method``)."""
+    method = {"sampling": Sampling(), "num_completions": 3, "seed": 1, "multi_turn": True, "num_turns": 2}
+    method |= {name: changes.pop(name) for name in list(changes) if name in Method.__dataclass_fields__}
+    plan = {
+        "command": "test",
+        "input_file": source,
+        "output_file": output,
+        "tests_field": "public_test_cases" if method["multi_turn"] else "test_cases",
+        "first_turn_from_file": False,
+        "max_infra_rate": 0.0,
+        "skip_invalid": False,
+        "engine_content": {},
+        "flags": {},
+    }
+    return Plan(method=Method(**method), **(plan | changes))
+
+
+async def run_plan(plan: Plan, engine: Any, service: Any) -> list[Row]:
+    """Run it and read the output."""
+    await run_inference(plan, opened(service), opened(engine))
+    return read_rows(plan.output_file)
+
+
+def read_rows(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_problems(path: Path, count: int, start: int = 0) -> Path:
+    write_jsonl(path, problem_rows(count, start))
+    return path
+
+
+def long_tailed(seed: int, scale_s: float = 0.01, sigma: float = 1.0) -> float:
+    """A latency drawn from a log-normal distribution, by the request's seed."""
+    return scale_s * random.Random(seed).lognormvariate(0, sigma)

@@ -1,0 +1,201 @@
+"""The driver: records, turns, seeds, concurrency."""
+
+import json
+from pathlib import Path
+
+import pytest
+from scripted import (
+    MultiplyingService,
+    ScriptedEngine,
+    make_plan,
+    problem_rows,
+    read_rows,
+    run_plan,
+    write_problems,
+)
+
+from cobalt.errors import InputError
+from cobalt.extraction import extract_code
+from cobalt.inference.engine import Completion, request_seed
+from cobalt.prompts import ALL_PASSED, feedback_of_message
+from cobalt.records import TestCases, write_jsonl
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> Path:
+    return write_problems(tmp_path / "problems.jsonl", 5)
+
+
+async def test_single_turn_record(problems: Path, tmp_path: Path) -> None:
+    plan = make_plan(problems, tmp_path / "out.jsonl", multi_turn=False, num_turns=0)
+    records = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    assert [record["id"] for record in records] == [0, 1, 2, 3, 4]
+    for record, row in zip(records, problem_rows(5), strict=True):
+        assert record.items() >= row.items()
+        assert len(record["responses"]) == len(record["exec_results"]) == len(record["usage"]) == 3
+        assert all(len(result["passing"]) == 6 for result in record["exec_results"])
+
+
+async def test_multi_turn_record(problems: Path, tmp_path: Path) -> None:
+    engine = ScriptedEngine()
+    for record in await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine, MultiplyingService()):
+        for name in ("raw_responses", "public_pass_rates", "public_exec_results", "usage"):
+            assert [len(turn) for turn in record[name]] == [3, 3, 3]
+        for sample, messages in enumerate(record["conversations"]):
+            assert [message["role"] for message in messages] == ["system", "user"] + ["assistant", "user"] * 3
+            assert [m["content"] for m in messages[2::2]] == [turn[sample] for turn in record["raw_responses"]]
+            for turn in range(3):
+                result = record["public_exec_results"][turn][sample]
+                failed = [
+                    text for text, passed in zip(result["feedback"], result["passing"], strict=True) if not passed
+                ]
+                assert feedback_of_message(messages[3 + 2 * turn]["content"]) == (failed or [ALL_PASSED])[0]
+                assert record["public_pass_rates"][turn][sample] == sum(result["passing"]) / 4
+    assert len(engine.requests) == 5 * 3 * 3
+
+
+async def test_each_request_has_its_own_seed(problems: Path, tmp_path: Path) -> None:
+    engine = ScriptedEngine()
+    await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine, MultiplyingService())
+    expected = {request_seed(1, id_, sample, turn) for id_ in range(5) for sample in range(3) for turn in range(3)}
+    assert {seed for _, _, seed in engine.requests} == expected
+    assert len(expected) == 45
+
+
+def test_seeds_tell_ids_apart() -> None:
+    assert len({request_seed(1, id_, 0, 0) for id_ in (0, "0", "", None, [0])}) == 5
+
+
+async def test_history_without_thinking(problems: Path, tmp_path: Path) -> None:
+    class Thinker(ScriptedEngine):
+        async def generate(self, messages, sampling, seed):
+            await super().generate(messages, sampling, seed)
+            return Completion("<think>```python\nk=9\n```</think> a </think>" + "x" * 7000, 1, 1, "stop")
+
+    engine, service = Thinker(), MultiplyingService()
+    plan = make_plan(problems, tmp_path / "out.jsonl", enable_thinking=True)
+    for record in await run_plan(plan, engine, service):
+        assert all(m["content"] == "x" * 6000 for m in record["conversations"][0] if m["role"] == "assistant")
+        assert record["raw_responses"][0][0].startswith("<think>")
+    assert {code for code, _ in service.runs} == {"k=9"}, "public tests run on the raw response"
+    manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
+    assert manifest["counts"]["history_changes_program"] == 45
+
+
+async def test_first_turn_from_a_file(problems: Path, tmp_path: Path) -> None:
+    single = tmp_path / "single.jsonl"
+    plan = make_plan(problems, single, multi_turn=False, num_turns=0, num_completions=4)
+    firsts = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    engine = ScriptedEngine()
+    plan = make_plan(single, tmp_path / "out.jsonl", first_turn_from_file=True, num_completions=3)
+    records = await run_plan(plan, engine, MultiplyingService())
+    for first, record in zip(firsts, records, strict=True):
+        assert record["raw_responses"][0] == first["responses"][:3] == record["responses"]
+        assert record["usage"][0] == first["usage"][:3]
+        assert len(record["conversations"]) == len(record["exec_results"]) == 3
+    assert len(engine.requests) == 5 * 3 * 2, "turn 0 is not generated again"
+
+
+async def test_samples_may_differ_between_problems(tmp_path: Path) -> None:
+    rows = [{**row, "responses": ["```\nk=1\n```"] * (1 + number)} for number, row in enumerate(problem_rows(3))]
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", first_turn_from_file=True, num_completions=2)
+    records = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    assert [len(record["conversations"]) for record in records] == [1, 2, 2]
+
+
+async def test_equal_programs_run_once(problems: Path, tmp_path: Path) -> None:
+    service = MultiplyingService()
+    plan = make_plan(problems, tmp_path / "out.jsonl", num_completions=16)
+    await run_plan(plan, ScriptedEngine(), service)
+    shared = {tests for _, tests in service.runs}
+    assert len(shared) == 4, "problems 0 and 4 have the same tests"
+    assert max(service.runs.values()) == 2
+
+
+async def test_requests_in_flight_stay_within_the_limit(problems: Path, tmp_path: Path) -> None:
+    engine = ScriptedEngine(max_in_flight=4, latency_s=lambda seed: seed % 5 / 1000)
+    await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine, MultiplyingService())
+    assert engine.most_running == 4
+
+
+async def test_no_barrier_between_turns(tmp_path: Path) -> None:
+    """One conversation may be turns ahead of another of the same problem."""
+    source = write_problems(tmp_path / "in.jsonl", 1)
+    slow = request_seed(1, 0, 0, 0)
+    engine = ScriptedEngine(latency_s=lambda seed: 0.3 if seed == slow else 0.0)
+    ends: list[int] = []
+
+    class Watched(ScriptedEngine):
+        max_in_flight = 8
+
+        async def generate(self, messages, sampling, seed):
+            completion = await engine.generate(messages, sampling, seed)
+            ends.append(seed)
+            return completion
+
+    await run_plan(make_plan(source, tmp_path / "out.jsonl"), Watched(), MultiplyingService())
+    assert ends.index(slow) == 2 * 3, "the other two conversations were through before it"
+
+
+async def test_feedback_of_another_problem(problems: Path, tmp_path: Path) -> None:
+    single = tmp_path / "single.jsonl"
+    await run_plan(make_plan(problems, single, multi_turn=False, num_turns=0), ScriptedEngine(), MultiplyingService())
+    engine = ScriptedEngine()
+    plan = make_plan(single, tmp_path / "out.jsonl", first_turn_from_file=True, feedback_from="other_problem")
+    records = await run_plan(plan, engine, MultiplyingService())
+    service = MultiplyingService()
+    own = {}
+    for record in records:
+        tests = TestCases.parse(record["public_test_cases"])
+        results = [await service.run(extract_code(text), tests) for text in record["responses"]]
+        own[record["id"]] = {
+            next((f for f, passed in zip(r.feedback, r.passing, strict=True) if not passed), ALL_PASSED)
+            for r in results
+        }
+    for record in records:
+        shown = {feedback_of_message(m["content"]) for c in record["conversations"] for m in c[3::2]}
+        donors = [id_ for id_, feedbacks in own.items() if shown <= feedbacks]
+        assert [id_ for id_ in donors if id_ != record["id"]], "all shown feedback belongs to one other problem"
+        assert record["feedback_from"] == "other_problem"
+
+
+async def test_order_and_odd_ids(tmp_path: Path) -> None:
+    rows = problem_rows(4)
+    for row, id_ in zip(rows, ["b", "", 0, "a"], strict=True):
+        row["id"] = id_
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    records = await run_plan(
+        make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl"), ScriptedEngine(), MultiplyingService()
+    )
+    assert [record["id"] for record in records] == ["b", "", 0, "a"]
+
+
+async def test_invalid_lines_are_skipped_only_on_demand(problems: Path, tmp_path: Path) -> None:
+    with open(problems, "a") as file:
+        file.write('{"id": 9}\n')
+    output = tmp_path / "out.jsonl"
+    with pytest.raises(InputError, match=r"problems.jsonl: line 6: missing field 'instruction'"):
+        await run_plan(make_plan(problems, output), ScriptedEngine(), MultiplyingService())
+    assert not output.exists()
+    records = await run_plan(make_plan(problems, output, skip_invalid=True), ScriptedEngine(), MultiplyingService())
+    assert len(records) == 5
+    counts = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
+    assert (counts["read"], counts["written"], counts["skipped_invalid"]) == (6, 5, 1)
+
+
+async def test_perturbed_feedback(tmp_path: Path) -> None:
+    rows = problem_rows(2)
+    for row in rows:
+        row["perturbed_public_test_cases"] = TestCases(("1", "2"), ("7", "14")).to_json()
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    plan = make_plan(
+        tmp_path / "in.jsonl",
+        tmp_path / "out.jsonl",
+        tests_field="perturbed_public_test_cases",
+        feedback_tests="perturbed",
+    )
+    for record in await run_plan(plan, ScriptedEngine(), MultiplyingService()):
+        assert record["feedback_tests"] == "perturbed"
+        assert all(len(result["passing"]) == 2 for turn in record["public_exec_results"] for result in turn)
+    assert len(read_rows(tmp_path / "out.jsonl")) == 2

@@ -1,0 +1,168 @@
+"""Resuming: infrastructure failures are retried and only they; kill -9 loses and doubles nothing."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted import MultiplyingService, ScriptedEngine, make_plan, problem_rows, read_rows, run_plan, write_problems
+
+from cobalt.errors import InputError, SetupError
+from cobalt.inference.driver import MAX_FAILURES_IN_A_ROW
+from cobalt.records import write_jsonl
+
+SEEDED_RUN = Path(__file__).with_name("seeded_run.py")
+
+
+def by_id(rows: list[dict[str, Any]]) -> dict[str, str]:
+    assert len({json.dumps(row["id"]) for row in rows}) == len(rows)
+    return {json.dumps(row["id"]): json.dumps(row, sort_keys=True) for row in rows}
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> Path:
+    return write_problems(tmp_path / "problems.jsonl", 5)
+
+
+async def undisturbed(problems: Path, tmp_path: Path, **changes: Any) -> dict[str, str]:
+    plan = make_plan(problems, tmp_path / "undisturbed.jsonl", **changes)
+    return by_id(await run_plan(plan, ScriptedEngine(), MultiplyingService()))
+
+
+async def test_engine_failures_are_marked_and_retried_alone(problems: Path, tmp_path: Path) -> None:
+    engine = ScriptedEngine()
+    engine.failing = lambda messages, seed: len(messages) == 4 and seed % 3 == 0
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    with pytest.raises(SetupError, match="of 15 conversations met an infrastructure failure"):
+        await run_plan(plan, engine, MultiplyingService())
+    records = read_rows(plan.output_file)
+    failed = 0
+    for record in records:
+        for sample in range(3):
+            first, second, third = (record["public_pass_rates"][turn][sample] for turn in range(3))
+            assert first is not None and (second is None) == (third is None)
+            if second is None:
+                failed += 1
+                assert "scripted failure" in record["public_exec_results"][1][sample]["infra_error"]
+                assert record["usage"][1][sample] is None
+                assert len(record["conversations"][sample]) == 4
+    assert 0 < failed < 15
+    again = ScriptedEngine()
+    assert by_id(await run_plan(plan, again, MultiplyingService())) == await undisturbed(problems, tmp_path)
+    assert len(again.requests) == 2 * failed, "turns 1 and 2 of the failed conversations"
+
+
+async def test_sandbox_failures_keep_the_response(problems: Path, tmp_path: Path) -> None:
+    service = MultiplyingService()
+    service.failing = lambda code: code == "k=2"
+    plan = make_plan(problems, tmp_path / "out.jsonl", num_turns=0)
+    with pytest.raises(SetupError):
+        await run_plan(plan, ScriptedEngine(), service)
+    again = ScriptedEngine()
+    records = by_id(await run_plan(plan, again, MultiplyingService()))
+    assert records == await undisturbed(problems, tmp_path, num_turns=0)
+    assert again.requests == []
+
+
+async def test_a_finished_run_is_not_run_again(problems: Path, tmp_path: Path) -> None:
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    before = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    engine, service = ScriptedEngine(), MultiplyingService()
+    assert await run_plan(plan, engine, service) == before
+    assert not engine.requests and not service.runs
+    assert not list(tmp_path.glob("*.journal"))
+
+
+async def test_other_settings_are_refused(problems: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    before = await run_plan(make_plan(problems, output), ScriptedEngine(), MultiplyingService())
+    other = ScriptedEngine()
+    other.model_id = "other"
+    with pytest.raises(InputError, match="num_turns: 2 -> 3"):
+        await run_plan(make_plan(problems, output, num_turns=3), ScriptedEngine(), MultiplyingService())
+    with pytest.raises(InputError, match="model_id: 'scripted' -> 'other'"):
+        await run_plan(make_plan(problems, output), other, MultiplyingService())
+    assert read_rows(output) == before
+
+
+async def test_an_input_that_grew_or_changed(problems: Path, tmp_path: Path) -> None:
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    before = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    rows = problem_rows(7)
+    rows[2]["instruction"] += " Now with another text."
+    write_jsonl(problems, rows)
+    engine = ScriptedEngine()
+    after = await run_plan(plan, engine, MultiplyingService())
+    assert [row["id"] for row in after] == list(range(7))
+    assert [old == new for old, new in zip(before, after, strict=False)] == [True, True, False, True, True]
+    assert len(engine.requests) == 3 * 9
+
+
+async def test_an_interrupted_run_goes_on_from_its_journal(problems: Path, tmp_path: Path) -> None:
+    engine = ScriptedEngine(max_in_flight=2)
+
+    def interrupt(messages: Any, seed: int) -> bool:
+        if len(engine.requests) == 20:
+            raise RuntimeError("interrupted")
+        return False
+
+    engine.failing = interrupt
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    with pytest.raises(RuntimeError, match="interrupted"):
+        await run_plan(plan, engine, MultiplyingService())
+    again = ScriptedEngine()
+    assert by_id(await run_plan(plan, again, MultiplyingService())) == await undisturbed(problems, tmp_path)
+    assert len(again.requests) <= 45 - 20 + 2, "only what was in flight is generated again"
+
+
+async def test_a_dead_engine_stops_the_run(tmp_path: Path) -> None:
+    problems = write_problems(tmp_path / "problems.jsonl", 200)
+    engine = ScriptedEngine()
+    engine.failing = lambda messages, seed: True
+    with pytest.raises(SetupError, match=f"failed {MAX_FAILURES_IN_A_ROW} times in a row"):
+        await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine, MultiplyingService())
+    assert len(engine.requests) < 3 * MAX_FAILURES_IN_A_ROW
+
+
+def kill_at_random(command: list[str], progress: list[Path], kills: int, seed: int) -> None:
+    """Start the run ``kills`` times; each time kill it after a random part of what a run writes, then let it end."""
+    moments = random.Random(seed)
+    for _ in range(kills):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wanted = written(progress) + moments.randrange(1, 30_000)
+        while process.poll() is None and written(progress) < wanted:
+            time.sleep(0.002)
+        time.sleep(moments.random() * 0.02)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert subprocess.run(command, capture_output=True, timeout=120).returncode == 0
+
+
+def written(paths: list[Path]) -> int:
+    return sum(path.stat().st_size for path in paths if path.exists())
+
+
+def check_kills(tmp_path: Path, kills: int, problems: int) -> None:
+    source = write_problems(tmp_path / "problems.jsonl", problems)
+    whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
+    subprocess.run([sys.executable, str(SEEDED_RUN), str(source), str(whole)], check=True, capture_output=True)
+    journal = killed.with_name("killed.jsonl.journal")
+    kill_at_random([sys.executable, str(SEEDED_RUN), str(source), str(killed)], [killed, journal], kills, seed=kills)
+    assert by_id(read_rows(killed)) == by_id(read_rows(whole))
+    assert not journal.exists()
+
+
+def test_kill_9(tmp_path: Path) -> None:
+    check_kills(tmp_path, kills=2, problems=12)
+
+
+@pytest.mark.slow
+def test_kill_9_at_20_random_moments(tmp_path: Path) -> None:
+    check_kills(tmp_path, kills=20, problems=60)
