@@ -9,13 +9,15 @@ import socket
 import sys
 
 from cobalt.errors import InfraError, SetupError
+from cobalt.sandbox.inside.kernel import die_with_parent
 from cobalt.sandbox.sealed import Zygote
 from cobalt.sandbox.suite import run_suite
 from cobalt.sandbox.wire import frame, read_message
 
 
 def main(descriptor: int) -> None:
-    """Serve until the executor closes its end."""
+    """Serve until the executor closes its end, or dies."""
+    die_with_parent()
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as stream:
         mode, limits, checker = read_message(stream)
         try:

@@ -4,6 +4,9 @@ import asyncio
 import os
 import random
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -156,6 +159,32 @@ async def test_workers_killed_at_random():
     assert children(os.getpid()) == []
 
 
+OWNER = """
+import asyncio, os
+from cobalt.sandbox import Executor
+async def main():
+    async with Executor(workers=1, cpu_limit_s=60, wall_limit_s=60) as executor:
+        running = asyncio.ensure_future(executor.run("while True: pass", {"inputs": [""], "outputs": [""]}))
+        await asyncio.sleep(1)
+        print("running", flush=True)
+        await running
+asyncio.run(main())
+"""
+
+
+def test_nothing_is_left_when_the_server_is_killed():
+    server = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE)
+    assert server.stdout is not None and server.stdout.readline() == b"running\n"
+    below = children(server.pid)
+    assert len(below) >= 3
+    server.kill()
+    server.communicate()
+    deadline = time.monotonic() + 10
+    while any("cobalt" in _command(pid) for pid in below) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [pid for pid in below if "cobalt" in _command(pid)] == []
+
+
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
@@ -197,9 +226,8 @@ def _server_bytes(roots: set[int]) -> int:
             status = Path(f"/proc/{pid}/status").read_text()
         except OSError:
             continue
-        total += sum(
-            int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith(("RssAnon", "RssShm"))
-        )
+        sizes = [line.split()[1] for line in status.splitlines() if line.startswith(("RssAnon", "RssShmem"))]
+        total += sum(int(size) << 10 for size in sizes)
     return total
 
 
@@ -207,7 +235,7 @@ MIB = 1 << 20
 HEAVY = {
     "500 MB of output": (f"import sys\nfor _ in range(500): sys.stdout.write('x' * {MIB})", "", "output_limit"),
     "900 MB in each of four processes": (
-        f"import os\nfor _ in range(4):\n    if os.fork() == 0:\n        x = bytearray({900 * MIB})\n        os._exit(0)",
+        f"import os\nfor _ in range(4):\n    os.fork() or bytearray({900 * MIB})",
         "",
         "runtime_error",
     ),

@@ -1,0 +1,91 @@
+"""Real problems (CodeContests): accepted programs pass every test that is not at fault, wrong ones fail as expected.
+
+The problems are not in the repository: ``COBALT_SAMPLE_DATA`` names the directory of ``codecontests_sample.jsonl``.
+Programs and what is expected of them are under ``tests/data/codecontests``.
+"""
+
+import asyncio
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cobalt.records import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox import Executor
+
+PROGRAMS = Path(__file__).parents[1] / "data" / "codecontests"
+SAMPLE = "codecontests_sample.jsonl"
+EXPECTATIONS = json.loads((PROGRAMS / "expectations.json").read_text())
+WHOLE_PROBLEMS = 6
+
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
+
+
+@pytest.fixture(scope="module")
+def tests_by_id() -> dict[str, TestCases]:
+    """Each problem's tests."""
+    directory = os.environ.get("COBALT_SAMPLE_DATA")
+    if not directory:
+        pytest.skip("COBALT_SAMPLE_DATA is not set: it names the directory that holds codecontests_sample.jsonl")
+    with open(Path(directory, SAMPLE)) as file:
+        rows = [json.loads(line) for line in file]
+    return {row["id"]: TestCases.parse(row["input_output"]) for row in rows}
+
+
+def programs() -> list[tuple[str, str]]:
+    """``(problem, file)`` of every program, accepted ones first."""
+    wrong = [(problem, name) for problem, entry in EXPECTATIONS.items() for name in entry["programs"]]
+    return [*((problem, "accepted.py") for problem in EXPECTATIONS), *wrong]
+
+
+@pytest.fixture(scope="module")
+def results(tests_by_id, mode_a) -> dict[tuple[str, str], tuple[ExecutionResult, ExecutionResult]]:
+    """Each program's results of two runs."""
+    todo = [(Path(PROGRAMS, *key).read_text(), tests_by_id[key[0]]) for key in programs()]
+    first, second = asyncio.run(run_twice(todo))
+    return dict(zip(programs(), zip(first, second, strict=True), strict=True))
+
+
+async def run_twice(todo: list[tuple[str, TestCases]]) -> list[list[ExecutionResult]]:
+    """Results of all programs, from one executor."""
+    async with Executor() as executor:
+        return [await executor.run_many(todo) for _ in range(2)]
+
+
+def faulty_tests(problem: str) -> set[int]:
+    """Indices of the tests that a correct program cannot pass."""
+    return {index for indices in EXPECTATIONS[problem]["faulty_tests"].values() for index in indices}
+
+
+def test_every_problem_has_programs(tests_by_id):
+    assert set(EXPECTATIONS) == set(tests_by_id)
+    for problem, entry in EXPECTATIONS.items():
+        on_disk = {path.name for path in (PROGRAMS / problem).glob("*.py")}
+        assert on_disk == {"accepted.py", *entry["programs"]}
+        assert len(entry["programs"]) >= 2
+
+
+@pytest.mark.parametrize("problem", EXPECTATIONS)
+def test_accepted_program_fails_only_faulty_tests(problem, results):
+    result = results[problem, "accepted.py"][0]
+    failed = {index for index, passed in enumerate(result.passing) if not passed}
+    assert failed == faulty_tests(problem)
+
+
+def test_enough_problems_pass_whole(results):
+    assert sum(results[problem, "accepted.py"][0].solved for problem in EXPECTATIONS) >= WHOLE_PROBLEMS
+
+
+@pytest.mark.parametrize(("problem", "name"), programs()[len(EXPECTATIONS) :])
+def test_wrong_program_fails_with_the_right_verdict(problem, name, results):
+    verdicts = results[problem, name][0].verdicts
+    failures = Counter(v for i, v in enumerate(verdicts) if i not in faulty_tests(problem) and v != Verdict.PASSED)
+    assert failures.most_common(1)[0][0] == EXPECTATIONS[problem]["programs"][name]["verdict"]
+
+
+@pytest.mark.parametrize(("problem", "name"), programs())
+def test_second_run_gives_the_same_verdicts(problem, name, results):
+    first, second = results[problem, name]
+    assert first.verdicts == second.verdicts
