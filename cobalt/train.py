@@ -16,15 +16,15 @@ from cobalt.errors import CobaltError
 
 @hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
 def main(config: Any) -> None:
-    """Connect to Ray, or start it, and train."""
-    import ray
+    """Train; one line and an exit code for what a user can mend."""
+    from ray.exceptions import RayTaskError
 
     from cobalt.training.launch import train
 
     try:
         train(config)
-    except (CobaltError, ray.exceptions.RayTaskError) as error:
-        cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+    except (CobaltError, RayTaskError) as error:
+        cause = error.cause if isinstance(error, RayTaskError) else error
         if not isinstance(cause, CobaltError):
             raise
         print(f"cobalt.train: error: {cause}", file=sys.stderr)

@@ -3,11 +3,10 @@
 Arithmetic is fp32 throughout: most CPUs have no fast bfloat16, so veRL's autocast is switched off.
 """
 
-from types import ModuleType
 from typing import Any
 
 
-def patch_device(device: ModuleType) -> None:
+def patch_device(device: Any) -> None:
     """``verl.utils.device``: the collective backend, and the queries that ``torch.cpu`` lacks."""
     import torch
 
@@ -26,7 +25,7 @@ def patch_device(device: ModuleType) -> None:
             setattr(torch.cpu, name, lambda *_args, _value=value: _value)
 
 
-def _switch_off_autocast(torch: ModuleType) -> None:
+def _switch_off_autocast(torch: Any) -> None:
     autocast = torch.autocast
 
     class Autocast(autocast):
@@ -36,7 +35,7 @@ def _switch_off_autocast(torch: ModuleType) -> None:
     torch.autocast = Autocast
 
 
-def patch_fsdp_workers(workers: ModuleType) -> None:
+def patch_fsdp_workers(workers: Any) -> None:
     """``verl.workers.fsdp_workers``: the process group names the CPU twice; pinned memory needs an accelerator."""
     init_process_group = workers.dist.init_process_group
 

@@ -11,13 +11,12 @@ read once, not once per sample; the cache of keys and values has its final size 
 import copy
 import functools
 import os
-from types import ModuleType
 from typing import Any
 
 from cobalt.training.backends import SEED_VARIABLE
 
 
-def patch(module: ModuleType) -> None:
+def patch(module: Any) -> None:
     """Replace constructor and batching of ``verl.workers.rollout.hf_rollout.HFRollout``. Sampling is seeded."""
     import torch
 
@@ -76,7 +75,7 @@ def read_prompts(model: Any, input_ids: Any, attention_mask: Any, max_new_tokens
     rows, source = torch.unique(torch.cat([input_ids, attention_mask], dim=1), dim=0, return_inverse=True)
     ids, mask = rows.chunk(2, dim=1)
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    read = DynamicCache()
+    read: Any = DynamicCache()
     model(
         ids[:, :-1], attention_mask=mask[:, :-1], position_ids=positions[:, :-1], past_key_values=read, logits_to_keep=1
     )

@@ -60,7 +60,7 @@ def _connect(config: Any, settings: RunSettings) -> None:
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    runtime_env = get_ppo_ray_runtime_env()
+    runtime_env: dict[str, Any] = get_ppo_ray_runtime_env()
     runtime_env["env_vars"].update({BACKEND_VARIABLE: settings.backend, SEED_VARIABLE: str(settings.seed)})
     if settings.backend != "verl":
         runtime_env["worker_process_setup_hook"] = HOOK

@@ -54,7 +54,7 @@ class CobaltRewardManager:
         self.num_examine = num_examine
         self.compute_score = compute_score
         self.reward_fn_key = reward_fn_key
-        self.executor = executor
+        self.executor: Literal["serve", "local"] = executor
         self.lengths = lengths
         self.require_end = require_end
         self.in_flight = InFlight(programs=max_in_flight)

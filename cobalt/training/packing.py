@@ -6,7 +6,6 @@ that it had. Log-probabilities, entropies and gradients are the same up to round
 """
 
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 PROMPT, PADDING = 0, -1
@@ -35,7 +34,7 @@ class Packed:
         return mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
 
 
-def patch(module: ModuleType) -> None:
+def patch(module: Any) -> None:
     """Replace the padded forward pass of ``verl.workers.actor.dp_actor.DataParallelPPOActor``."""
     actor = module.DataParallelPPOActor
     forward = actor._forward_micro_batch

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from verl.trainer import main_ppo
+from verl.trainer import main_ppo as upstream
 
-VerlTaskRunner: Any = main_ppo.TaskRunner.__ray_metadata__.modified_class  # veRL 0.5.0 decorates it itself
+main_ppo: Any = upstream
+VerlTaskRunner = main_ppo.TaskRunner.__ray_metadata__.modified_class  # veRL 0.5.0 decorates it itself
 
 
 def run_ppo(config: Any) -> None:

@@ -1,0 +1,52 @@
+"""Execution services for tests: none of them runs a program."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from cobalt.errors import SetupError
+from cobalt.records import ExecutionResult, TestCases, Verdict
+
+
+class FakeService:
+    """Passes as many tests as the code says (``print(3)``: 3); ``fail`` in the code is an infra failure."""
+
+    def __init__(self, delay_s=0.0):
+        self.calls, self.running, self.most_running, self.delay_s = [], 0, 0, delay_s
+
+    async def run_many(self, programs):
+        self.calls.append(list(programs))
+        self.running += len(programs)
+        self.most_running = max(self.most_running, self.running)
+        await asyncio.sleep(self.delay_s)
+        self.running -= len(programs)
+        return [self._result(code, len(TestCases.parse(tests))) for code, tests in programs]
+
+    def _result(self, code, count):
+        if "fail" in code:
+            return ExecutionResult.infra(count, "worker lost")
+        passed = int(code.removeprefix("print(").removesuffix(")"))
+        passing = tuple(index < passed for index in range(count))
+        return ExecutionResult(
+            passing, ("",) * count, tuple(Verdict.PASSED if value else Verdict.WRONG_ANSWER for value in passing)
+        )
+
+    def opener(self):
+        @asynccontextmanager
+        async def open_service(executor, **limits):
+            yield self
+
+        return open_service
+
+
+@asynccontextmanager
+async def no_service(executor, **limits):
+    raise SetupError("no execution service")
+    yield
+
+
+def make_tests(count=4):
+    return TestCases(tuple(map(str, range(count))), ("0",) * count).to_json()
+
+
+def respond(passed, think="plan"):
+    return f"<think>\n{think}\n</think>\n```python\nprint({passed})\n```"
