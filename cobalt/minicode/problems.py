@@ -34,8 +34,12 @@ class WorldConfig:
     num_hidden: int = 16
     public_numbers: tuple[int, int] = (4, 6)
     hidden_numbers: tuple[int, int] = (7, 9)
-    public_words: tuple[int, int] = (2, 2)
-    hidden_words: tuple[int, int] = (3, 4)
+    public_words: tuple[int, int] = (1, 3)
+    hidden_words: tuple[int, int] = (3, 5)
+    middle_rule_share: float = 0.7
+    """Where both can be, share of hidden rules in a middle step (a constant, mostly) and not in the final one."""
+    tries: int = 60
+    """Pipelines rejected before another domain and length are drawn: some have no composition in a split."""
     longest_public: int = 13
     longest_output: int = 60
     public_candidates: int = 24
@@ -60,6 +64,7 @@ INTROS = {
         "Read a single line of lower case words from the standard input; they are separated by spaces.",
     ),
 }
+SECRET_SENTENCE = "What is kept secret must be found from the execution feedback."
 ORDER_WORDS = (("First,", "Then", "Finally,"), ("To begin with,", "After that,", "At the end,"))
 
 
@@ -122,22 +127,29 @@ def hidden_alternatives(pipeline: Pipeline, index: int | None) -> list[Pipeline]
     return [replace_step(pipeline, index, step) for step in alternatives(pipeline[index]) if step != pipeline[index]]
 
 
-def sample_problem(rng: random.Random, split: str) -> Problem:
-    """One problem of the given split ("train" or "dev")."""
-    want_hidden = rng.random() < WORLD.hidden_rule_share
-    while True:  # shapes are drawn anew: some have no composition in the split
+def sample_problem(
+    rng: random.Random, split: str, with_hidden_tests: bool = True, must_ask_for: str | None = None
+) -> Problem:
+    """One problem of the given split ("train" or "dev").
+
+    Without hidden tests (training only) it is made faster. ``must_ask_for``: an operation that a fully specified
+    statement must hold.
+    """
+    want_hidden = must_ask_for is None and rng.random() < WORLD.hidden_rule_share
+    while True:
         domain = Domain.TEXT if rng.random() < WORLD.text_share else Domain.NUMBERS
         num_middle = 2 if rng.random() < WORLD.two_steps_share else 1
-        pipeline = _sample_pipeline(rng, domain, num_middle)
-        if split_of(pipeline) != split:
-            continue
-        hidden_index = _sample_hidden_index(rng, pipeline) if want_hidden else None
-        if want_hidden and hidden_index is None:
-            continue
-        tests = _sample_tests(rng, pipeline, hidden_index)
-        if tests is None or (split == "dev" and solved_by_training(tests[0] + tests[1], domain)):
-            continue
-        return Problem(_statement(rng, pipeline, hidden_index), pipeline, hidden_index, *tests)
+        for _ in range(WORLD.tries):
+            pipeline = _sample_pipeline(rng, domain, num_middle)
+            if split_of(pipeline) != split or must_ask_for not in (None, *(name for name, _ in pipeline)):
+                continue
+            hidden_index = _sample_hidden_index(rng, pipeline) if want_hidden else None
+            if want_hidden and hidden_index is None:
+                continue
+            tests = _sample_tests(rng, pipeline, hidden_index, with_hidden_tests)
+            if tests is None or (split == "dev" and solved_by_training(tests[0] + tests[1], domain)):
+                continue
+            return Problem(_statement(rng, pipeline, hidden_index), pipeline, hidden_index, *tests)
 
 
 def _sample_pipeline(rng: random.Random, domain: Domain, num_middle: int) -> Pipeline:
@@ -156,17 +168,22 @@ def _with_random_constant(rng: random.Random, operation: Operation) -> Step:
 
 def _sample_hidden_index(rng: random.Random, pipeline: Pipeline) -> int | None:
     able = [index for index, (name, _) in enumerate(pipeline) if OPERATIONS[name].hidden_phrases]
+    middle = [index for index in able if index < len(pipeline) - 1]
+    if middle and rng.random() < WORLD.middle_rule_share:
+        able = middle
     return rng.choice(able) if able else None
 
 
 def _sample_tests(
-    rng: random.Random, pipeline: Pipeline, hidden_index: int | None
+    rng: random.Random, pipeline: Pipeline, hidden_index: int | None, with_hidden: bool
 ) -> tuple[TestCases, TestCases] | None:
     must_public = look_alikes(pipeline) + hidden_alternatives(pipeline, hidden_index)
     must_hidden = must_public + other_neighbours(pipeline)
     public = _choose_tests(rng, pipeline, must_public, True, WORLD.public_candidates, WORLD.num_public)
     if public is None or len(set(public.outputs_N)) < WORLD.num_public - 1:
         return None
+    if not with_hidden:
+        return public, TestCases((), ())
     hidden = _choose_tests(rng, pipeline, must_hidden, False, WORLD.hidden_candidates, WORLD.num_hidden)
     return None if hidden is None else (public, hidden)
 
@@ -233,7 +250,7 @@ def _statement(rng: random.Random, pipeline: Pipeline, hidden_index: int | None)
         lead = first if index == 0 else finally_ if index == len(pipeline) - 1 else then
         sentences.append(f"{lead} {with_constant(rng.choice(phrases), constant)}.")
     if hidden_index is not None:
-        sentences.append("What is kept secret must be found from the execution feedback.")
+        sentences.append(SECRET_SENTENCE)
     return " ".join(sentences)
 
 

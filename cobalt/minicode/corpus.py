@@ -1,0 +1,139 @@
+"""The pre-training corpus: prompts as the chain renders them, each with one response of the demonstrator.
+
+A sample is (prompt after t programs, response at turn t). The history holds what inference with ``--enable_thinking``
+keeps: the text after ``</think>``. The programs in it come from a noisier demonstrator than the response, so that the
+policy meets many kinds of failure and learns one way out of them; only the response is trained on.
+"""
+
+import multiprocessing
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cobalt.inference.conversation import history_text
+from cobalt.minicode.attempts import Dialogue, Noise, next_attempt
+from cobalt.minicode.problems import sample_problem
+from cobalt.minicode.programs import Variant
+from cobalt.minicode.tokenizer import TURN_END, render_prompt
+from cobalt.prompts import feedback_message, first_messages, problem_instruction
+
+if TYPE_CHECKING:
+    import numpy as np
+    from transformers import PreTrainedTokenizerFast
+
+
+def _context_noise() -> Noise:
+    return Noise(slip=0.3, wrong_constant=0.03, left_out=0.03, unrepaired=0.45, misread=0.6, cut=0.005, repeat=0.2)
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """Which samples the corpus holds."""
+
+    turn_weights: tuple[float, ...] = (0.40, 0.18, 0.12, 0.08, 0.06, 0.05, 0.04, 0.04, 0.03)
+    """Share of samples per turn, 0 to 8."""
+    samples_per_problem: int = 5
+    variant_weights: tuple[float, ...] = (0.8, 0.12, 0.08)
+    """Share of script, function and loops programs."""
+    keep_share: float = 0.25
+    """Share of repair samples in which a conversation may go on after its program has passed."""
+    context: Noise = field(default_factory=_context_noise)
+    """Noise of the programs in the history."""
+
+
+CORPUS = CorpusConfig()
+PROBLEMS_PER_TASK = 200
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One training sample as text."""
+
+    prompt: str
+    response: str
+    turn: int
+
+
+@dataclass(frozen=True)
+class TokenizedCorpus:
+    """S samples in one array: sample s is ``tokens[ends[s - 1] : ends[s]]``; the response starts at ``starts_S[s]``."""
+
+    tokens: "np.ndarray"
+    lengths_S: "np.ndarray"
+    starts_S: "np.ndarray"
+
+
+def sample_dialogues(rng: random.Random, noise: Noise, num_problems: int) -> Iterator[Sample]:
+    """Samples on ``num_problems`` new training problems, responses with ``noise``."""
+    for _ in range(num_problems):
+        problem = sample_problem(rng, "train", with_hidden_tests=False)
+        for _ in range(CORPUS.samples_per_problem):
+            yield _sample(rng, Dialogue(problem), noise)
+
+
+def _sample(rng: random.Random, dialogue: Dialogue, noise: Noise) -> Sample:
+    turn = rng.choices(range(len(CORPUS.turn_weights)), CORPUS.turn_weights)[0]
+    variant = rng.choices(list(Variant), CORPUS.variant_weights)[0]
+    keep = rng.random() < CORPUS.keep_share
+    while len(dialogue.attempts) < turn:
+        attempt = next_attempt(rng, dialogue, CORPUS.context, variant)
+        if not keep and attempt.pipeline == dialogue.problem.pipeline:
+            break
+        dialogue.add(attempt)
+    response = next_attempt(rng, dialogue, noise, variant).response
+    return Sample(render_prompt(_messages(dialogue)), f"{response}{TURN_END}", len(dialogue.attempts))
+
+
+def _messages(dialogue: Dialogue) -> list[dict[str, str]]:
+    messages = first_messages(problem_instruction(dialogue.problem.statement))
+    for attempt, feedback in zip(dialogue.attempts, dialogue.feedbacks, strict=True):
+        messages.append({"role": "assistant", "content": history_text(attempt.response, enable_thinking=True)})
+        messages.append(feedback_message(feedback))
+    return messages
+
+
+_tokenizer: "PreTrainedTokenizerFast | None" = None
+
+
+def _start_worker(tokenizer: "PreTrainedTokenizerFast") -> None:
+    global _tokenizer
+    _tokenizer = tokenizer
+
+
+def _task(arguments: tuple[str, Noise, int]) -> TokenizedCorpus:
+    import numpy as np
+
+    seed, noise, num_problems = arguments
+    assert _tokenizer is not None
+    samples = list(sample_dialogues(random.Random(seed), noise, num_problems))
+    encode = _tokenizer.backend_tokenizer.encode_batch
+    prompts = encode([sample.prompt for sample in samples], add_special_tokens=False)
+    responses = encode([sample.response for sample in samples], add_special_tokens=False)
+    rows = [prompt.ids + response.ids for prompt, response in zip(prompts, responses, strict=True)]
+    return TokenizedCorpus(
+        np.concatenate([np.array(row, dtype=np.uint16) for row in rows]),
+        np.array([len(row) for row in rows], dtype=np.int32),
+        np.array([len(prompt.ids) for prompt in prompts], dtype=np.int32),
+    )
+
+
+def build_corpus(
+    tokenizer: "PreTrainedTokenizerFast", noise: Noise, num_problems: int, seed: str, workers: int
+) -> TokenizedCorpus:
+    """The tokenized corpus; the same for any number of workers."""
+    import numpy as np
+    from tqdm import tqdm
+
+    tasks = [
+        (f"{seed}-{start}", noise, min(PROBLEMS_PER_TASK, num_problems - start))
+        for start in range(0, num_problems, PROBLEMS_PER_TASK)
+    ]
+    context = multiprocessing.get_context("fork")
+    with context.Pool(workers, _start_worker, (tokenizer,)) as pool:
+        parts = list(tqdm(pool.imap(_task, tasks), total=len(tasks), desc=f"corpus {seed}", unit="task"))
+    return TokenizedCorpus(
+        np.concatenate([part.tokens for part in parts]),
+        np.concatenate([part.lengths_S for part in parts]),
+        np.concatenate([part.starts_S for part in parts]),
+    )
