@@ -93,11 +93,11 @@ class Problem:
 
 def extract(config: ExtractionConfig) -> None:
     """Run the command."""
-    outputs = [config.output_file, config.problems_file]
-    manifests = open_manifests(
-        "extract_turn_level_errors", config, _content(config), [config.data_file, config.input_file], outputs
-    )
     data = _read_data(config.data_file)
+    for _ in _read_problems(config, data, Counter(), InvalidLines(config.skip_invalid)):
+        pass  # the input is validated whole before anything is written
+    inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
+    manifests = open_manifests("extract_turn_level_errors", config, _content(config), inputs, outputs)
     records, counts = asyncio.run(_extract_problems(config, data))
     cases = [case for record in records for case in record["cases"]]
     random.Random(config.seed).shuffle(cases)
@@ -157,7 +157,7 @@ async def _extract_problems(
     config: ExtractionConfig, data: Mapping[str, Record]
 ) -> tuple[list[Record], dict[str, int]]:
     """One record per problem, in input order, and what was read and skipped."""
-    counts, invalid = Counter(read=0, not_fully_specified=0), InvalidLines(config.skip_invalid)
+    counts, invalid = Counter(read=0, not_fully_specified=0), InvalidLines(config.skip_invalid, quiet=True)
     stored = RecordFile(config.problems_file)
     ids = []
     async with AsyncExitStack() as stack:
