@@ -1,0 +1,195 @@
+"""The evaluator app on a local Ray: by handle, by HTTP, through lost replicas."""
+
+import asyncio
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+
+import psutil
+import pytest
+
+from cobalt.errors import SetupError
+from cobalt.records import Verdict
+from cobalt.sandbox.selftest import examine
+from cobalt.serving import execution
+from cobalt.serving.execution import open_execution_service
+
+ADD = "print(sum(map(int, input().split())))"
+TESTS = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def app_url(tmp_path_factory):
+    """The app, with small limits, on a Ray of its own; its URL."""
+    if (report := examine("A")).missing is not None and examine("B").missing is not None:
+        pytest.skip(f"no sandbox here: {report.missing}")
+    import ray
+    from ray import serve
+
+    from cobalt.serving.evaluator import EvaluatorArgs, build_app
+
+    port = free_port()
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    args = EvaluatorArgs(workers=2, num_cpus=0, cpu_limit_s=1, checker="lcb")
+    serve.run(build_app(args), name=execution.APP_NAME, route_prefix="/evaluator")
+    yield f"http://127.0.0.1:{port}/evaluator"
+    serve.shutdown()
+    ray.shutdown()
+
+
+def post(url: str, body: bytes) -> tuple[int, dict]:
+    """Status and decoded answer."""
+    request = urllib.request.Request(url, data=body, headers={"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_one_program_by_http(app_url):
+    status, record = post(app_url, json.dumps({"code": ADD, "test_cases": TESTS}).encode())
+    assert status == 200
+    assert record["passing"] == [True, True]
+    assert record["verdicts"] == ["passed", "passed"]
+    assert record["infra_error"] is None
+    assert len(record["feedback"]) == 2
+
+
+def test_tests_as_json_string_by_http(app_url):
+    body = {"code": "print(3.0)", "test_cases": json.dumps(TESTS)}
+    assert post(app_url, json.dumps(body).encode())[1]["passing"] == [True, False]  # the lcb checker
+
+
+def test_many_programs_by_http(app_url):
+    programs = [{"code": code, "test_cases": TESTS} for code in (ADD, None, "while True: pass")]
+    status, answer = post(app_url, json.dumps({"programs": programs}).encode())
+    assert status == 200
+    assert [record["verdicts"][0] for record in answer["results"]] == ["passed", "no_program", "time_limit"]
+
+
+BAD_BODIES = [
+    b"",
+    b"not json",
+    b"[]",
+    b"\xff",
+    b'{"code": "x"}',
+    b'{"test_cases": {}}',
+    b'{"code": 1, "test_cases": {"inputs": [""], "outputs": [""]}}',
+    b'{"code": "x", "test_cases": {"inputs": [], "outputs": []}}',
+    b'{"code": "x", "test_cases": {"inputs": ["a"], "outputs": []}}',
+    b'{"code": "x", "test_cases": "not json"}',
+    b'{"programs": {}}',
+    b'{"programs": [1]}',
+]
+
+
+@pytest.mark.parametrize("body", BAD_BODIES)
+def test_bad_payload_is_422_and_says_why(app_url, body):
+    status, answer = post(app_url, body)
+    assert status == 422
+    assert answer["detail"]
+
+
+def test_status_by_http(app_url):
+    with urllib.request.urlopen(app_url) as answer:
+        status = json.load(answer)
+    assert status["mode"] in ("A", "B")
+    assert (status["workers"], status["checker"], status["limits"]["cpu_limit_s"]) == (2, "lcb", 1)
+
+
+async def test_service_by_handle(app_url):
+    async with open_execution_service("serve") as service:
+        one = await service.run(ADD, TESTS)
+        many = await service.run_many([(ADD, TESTS), (None, TESTS), ("print(3)", json.dumps(TESTS))] * 10)
+    assert one.solved
+    assert [result.passing for result in many] == [(True, True), (False, False), (True, False)] * 10
+    assert many[1].verdicts == (Verdict.NO_PROGRAM,) * 2
+
+
+async def test_malformed_tests_by_handle(app_url):
+    async with open_execution_service("serve") as service:
+        with pytest.raises(ValueError, match="no tests"):
+            await service.run(ADD, {"inputs": [], "outputs": []})
+
+
+async def test_a_lost_replica_loses_no_program(app_url):
+    async with open_execution_service("serve") as service:
+        running = asyncio.ensure_future(service.run_many([(ADD, TESTS)] * 300))
+        await asyncio.sleep(0.3)
+        replicas = [p for p in psutil.Process().children(recursive=True) if "Evaluator" in " ".join(p.cmdline())]
+        assert replicas
+        for replica in replicas:
+            replica.kill()
+        results = await running
+    assert [result.infra_error for result in results] == [None] * 300
+    assert all(result.solved for result in results)
+
+
+async def test_a_service_that_stays_away_is_an_infra_error(monkeypatch):
+    from ray.exceptions import RayActorError
+
+    class Method:
+        async def remote(self, programs):
+            raise RayActorError()
+
+    class Handle:
+        run_many = Method()
+
+    monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
+    started = time.monotonic()
+    results = await execution.ServedEvaluator(Handle()).run_many([(ADD, TESTS)] * 20)
+    assert time.monotonic() - started < 5
+    assert all(result.infra_error and result.pass_rate is None for result in results)
+
+
+async def test_no_service_is_a_setup_error(monkeypatch):
+    import ray
+
+    def no_cluster(**_):
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", no_cluster)
+    with pytest.raises(SetupError, match="serve run remote_reward_server:app"):
+        async with open_execution_service("serve"):
+            pass
+
+
+async def test_no_app_is_a_setup_error(app_url, monkeypatch):
+    monkeypatch.setattr(execution, "APP_NAME", "another")
+    with pytest.raises(SetupError, match="no execution service"):
+        async with open_execution_service("serve"):
+            pass
+
+
+async def test_limits_belong_to_the_app():
+    with pytest.raises(ValueError, match="limits"):
+        async with open_execution_service("serve", cpu_limit_s=1):
+            pass
+
+
+async def test_local_service():
+    async with open_execution_service("local", workers=1, cpu_limit_s=1) as service:
+        results = await service.run_many([(ADD, TESTS), ("while True: pass", TESTS)])
+    assert results[0].solved
+    assert results[1].verdicts == (Verdict.TIME_LIMIT,) * 2
+
+
+def test_unknown_arguments_of_the_app_are_refused():
+    from pydantic import ValidationError
+
+    from cobalt.serving.evaluator import EvaluatorArgs
+
+    with pytest.raises(ValidationError):
+        EvaluatorArgs(cpu_limit=4)
