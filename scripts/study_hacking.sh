@@ -17,15 +17,18 @@
 #   PERTURBED_RATIO=0.3       share of perturbed contexts in the augmented training set
 #   STEPS=60 | 2              GRPO steps, the same for both training sets
 #   PRESET=one-gpu | cpu      training preset
+#   BATCH_SIZE=512 | 64       sequences that are sampled together
 #   JUDGE_MODEL=              a LiteLLM model that sorts the cases into categories (keys from the environment); none: no judge
-# Exit codes: 0 done, 2 other knobs in this folder, 3 this machine lacks something (said in one line).
+#   SETUP=1                   0: use the environment that is active instead of making .venv
+# Arguments are hydra overrides for both trainings. Exit codes: 0 done, 2 other knobs in this folder,
+# 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 SIZE=${SIZE:-gpu}
 case $SIZE in
-  gpu) defaults=("0 1 2" 1000 200 16 16 8 60 one-gpu) ;;
-  cpu) defaults=("0" 24 12 4 2 2 2 cpu) ;;
+  gpu) defaults=("0 1 2" 1000 200 16 16 8 60 one-gpu 512) ;;
+  cpu) defaults=("0" 24 12 4 2 2 2 cpu 64) ;;
   *) echo "study_hacking.sh: error: SIZE is gpu or cpu, not '$SIZE'" >&2; exit 2 ;;
 esac
 RUN=${RUN:-runs/study_hacking} DATA_SEED=${DATA_SEED:-0} MODEL=${MODEL:-assets/minicoder}
@@ -33,24 +36,28 @@ SEEDS=${SEEDS:-${defaults[0]}}
 TRAIN_PROBLEMS=${TRAIN_PROBLEMS:-${defaults[1]}} DEV_PROBLEMS=${DEV_PROBLEMS:-${defaults[2]}}
 TRAIN_SAMPLES=${TRAIN_SAMPLES:-${defaults[3]}} DEV_SAMPLES=${DEV_SAMPLES:-${defaults[4]}}
 TURNS=${TURNS:-${defaults[5]}} STEPS=${STEPS:-${defaults[6]}} PRESET=${PRESET:-${defaults[7]}}
-PERTURBED_RATIO=${PERTURBED_RATIO:-0.3} JUDGE_MODEL=${JUDGE_MODEL:-}
+BATCH_SIZE=${BATCH_SIZE:-${defaults[8]}} PERTURBED_RATIO=${PERTURBED_RATIO:-0.3} JUDGE_MODEL=${JUDGE_MODEL:-}
 MAX_TOKENS=256
+overrides=("$@")
 
-bash scripts/setup.sh
-export PATH="$PWD/.venv/bin:$PATH" PYTHON=python HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+if [[ ${SETUP:-1} == 1 ]]; then
+  bash scripts/setup.sh
+  export PATH="$PWD/.venv/bin:$PATH"
+fi
+export PYTHON=python HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 source scripts/lib/services.sh
 source scripts/lib/stages.sh
 keep_settings "$RUN" "SEEDS=$SEEDS DATA_SEED=$DATA_SEED MODEL=$MODEL TRAIN=$TRAIN_PROBLEMS x $TRAIN_SAMPLES \
-DEV=$DEV_PROBLEMS x $DEV_SAMPLES TURNS=$TURNS RATIO=$PERTURBED_RATIO STEPS=$STEPS PRESET=$PRESET JUDGE=$JUDGE_MODEL"
+DEV=$DEV_PROBLEMS x $DEV_SAMPLES TURNS=$TURNS RATIO=$PERTURBED_RATIO STEPS=$STEPS PRESET=$PRESET JUDGE=$JUDGE_MODEL OVERRIDES=${overrides[*]}"
 
 sample() { # INPUT OUTPUT MODEL SAMPLES: turn 0
   python run_single_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" \
-    --max_tokens $MAX_TOKENS --seed "$DATA_SEED"
+    --max_tokens $MAX_TOKENS --seed "$DATA_SEED" --batch_size "$BATCH_SIZE"
 }
 
 repair() { # INPUT OUTPUT MODEL SAMPLES TURNS TESTS: the turns after it, with feedback from TESTS
   python run_multi_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" --num_turns "$5" \
-    --feedback_tests "$6" --enable_thinking --max_tokens $MAX_TOKENS --seed "$DATA_SEED"
+    --feedback_tests "$6" --enable_thinking --max_tokens $MAX_TOKENS --seed "$DATA_SEED" --batch_size "$BATCH_SIZE"
 }
 
 perturb() { # INPUT OUTPUT: the fully specified problems, with two wrong public tests each
@@ -87,7 +94,7 @@ measure() { # LABEL POLICY MODEL: everything that the report shows of a policy
 train() { # POLICY PARQUET SEED
   MODEL="$MODEL" OUTPUT_DIR="$RUN/$1" TRAIN_FILE="$RUN/$2/train.parquet" VAL_FILE="$RUN/$2/test.parquet" \
     PRESET="$PRESET" bash scripts/train_grpo_multi_turn.sh "trainer.total_training_steps=$STEPS" \
-    "data.seed=$3" "cobalt.seed=$3" trainer.val_before_train=False trainer.test_freq=-1
+    "+data.seed=$3" "cobalt.seed=$3" trainer.val_before_train=False trainer.test_freq=-1 "${overrides[@]}"
 }
 
 train_and_measure() { # LABEL ARM: each training seed
