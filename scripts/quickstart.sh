@@ -5,23 +5,30 @@
 #
 # A second run continues where the first was stopped. Knobs (environment):
 #   RUN=runs/quickstart    where everything is written; one set of knobs per folder
-#   SEED=0                 seed of the data, of sampling and of training
+#   SEED=0                 seed of the data and of sampling
+#   TRAIN_SEED=$SEED       seed of training; with another one, copy a folder that has the stages before `train`
 #   MODEL=assets/minicoder the reference model and the policy's start
 #   TRAIN_PROBLEMS=160 DEV_PROBLEMS=64    problems to learn from and to measure on
 #   TRAIN_SAMPLES=8 DEV_SAMPLES=4         trajectories per problem
 #   STEPS=20               GRPO steps
+#   BATCH_SIZE=128         sequences that are sampled together
 #   PRESET=cpu             training preset: cpu, or one-gpu
+#   SETUP=1                0: use the environment that is active instead of making .venv
 # Exit codes: 0 done, 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-RUN=${RUN:-runs/quickstart} SEED=${SEED:-0} MODEL=${MODEL:-assets/minicoder} PRESET=${PRESET:-cpu} STEPS=${STEPS:-20}
+RUN=${RUN:-runs/quickstart} SEED=${SEED:-0} TRAIN_SEED=${TRAIN_SEED:-${SEED:-0}} MODEL=${MODEL:-assets/minicoder} PRESET=${PRESET:-cpu} STEPS=${STEPS:-20}
 TRAIN_PROBLEMS=${TRAIN_PROBLEMS:-160} DEV_PROBLEMS=${DEV_PROBLEMS:-64}
 TRAIN_SAMPLES=${TRAIN_SAMPLES:-8} DEV_SAMPLES=${DEV_SAMPLES:-4}
+BATCH_SIZE=${BATCH_SIZE:-128}
 MAX_TOKENS=256
 
-bash scripts/setup.sh
-export PATH="$PWD/.venv/bin:$PATH" PYTHON=python HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+if [[ ${SETUP:-1} == 1 ]]; then
+  bash scripts/setup.sh
+  export PATH="$PWD/.venv/bin:$PATH"
+fi
+export PYTHON=python HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 source scripts/lib/services.sh
 
 mkdir -p "$RUN/done"
@@ -43,12 +50,13 @@ stage() { # NAME COMMAND...: once per run folder
 }
 
 sample() { # INPUT OUTPUT MODEL SAMPLES: turn 0
-  python run_single_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" --max_tokens $MAX_TOKENS --seed "$SEED"
+  python run_single_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" --max_tokens $MAX_TOKENS --seed "$SEED" \
+    --batch_size "$BATCH_SIZE"
 }
 
 repair() { # INPUT OUTPUT MODEL SAMPLES TURNS [FLAGS]: the turns after it
   python run_multi_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" --num_turns "$5" "${@:6}" \
-    --enable_thinking --max_tokens $MAX_TOKENS --seed "$SEED"
+    --enable_thinking --max_tokens $MAX_TOKENS --seed "$SEED" --batch_size "$BATCH_SIZE"
 }
 
 evaluate() { python eval_multi_turn.py -i "$1" -o "$2"; }
@@ -64,8 +72,8 @@ measure() { # POLICY MODEL FIRST_TURN_SAMPLES: 8 extra turns on the dev set, and
 }
 
 trap stop_services EXIT
-# GPUs are logical on a CPU: veRL asks Ray for one per worker.
-start_services "$RUN/logs" --num-cpus 8 --num-gpus 1
+# CPUs and GPUs are logical here: the evaluator reserves one CPU per core, veRL a few more and a GPU.
+start_services "$RUN/logs" --num-cpus $(($(nproc) + 6)) --num-gpus 1
 
 stage problems python -m cobalt.minicode --output_file "$RUN/raw.jsonl" --seed "$SEED" \
   --num_problems "$TRAIN_PROBLEMS" --dev_size "$DEV_PROBLEMS"
@@ -87,7 +95,7 @@ stage parquet python preproc/verl_preproc_multi_turn.py --local_dir "$RUN/parque
   --train_data_file "$RUN/contexts.jsonl" --val_data_file "$RUN/val_contexts.jsonl"
 stage train env MODEL="$MODEL" OUTPUT_DIR="$RUN/training" TRAIN_FILE="$RUN/parquet/train.parquet" \
   VAL_FILE="$RUN/parquet/test.parquet" PRESET="$PRESET" bash scripts/train_grpo_multi_turn.sh \
-  "trainer.total_training_steps=$STEPS" "data.seed=$SEED" "cobalt.seed=$SEED" trainer.val_before_train=False trainer.test_freq=-1
+  "trainer.total_training_steps=$STEPS" "+data.seed=$TRAIN_SEED" "cobalt.seed=$TRAIN_SEED" trainer.val_before_train=False trainer.test_freq=-1 ${TRAIN_FLAGS:-}
 stage merge bash scripts/merge_checkpoint.sh "$RUN/training" "$RUN/model"
 
 measure trained "$RUN/model" "$DEV_SAMPLES"
