@@ -17,6 +17,11 @@ from cobalt.inference.engine import FINISH_CONTEXT, Completion, Engine, Message,
 from cobalt.inference.retry import RetryPolicy, TransientError, with_retries
 
 FINISH_FILTER = "content_filter"
+STOPPING = {401, 403, 404}
+"""HTTP statuses that every other request would meet too: the key, the rights, the model's name."""
+REFUSING = {400, 422}
+"""Statuses of a request that would be refused again."""
+TOO_MANY = 429
 DEFAULT_IN_FLIGHT = 64
 LONGEST_RETRY_AFTER_S = 300.0
 HIDDEN = "***"
@@ -101,17 +106,20 @@ class LitellmEngine:
             return Completion("", 0, 0, FINISH_CONTEXT)
         except exceptions.ContentPolicyViolationError:
             return Completion("", 0, 0, FINISH_FILTER)
-        except (exceptions.AuthenticationError, exceptions.PermissionDeniedError, exceptions.NotFoundError) as error:
-            raise SetupError(f"{self._model.name}: {self._clean(error)}") from None
-        except (exceptions.BadRequestError, exceptions.UnprocessableEntityError) as error:
-            raise InfraError(self._clean(error)) from None
-        except exceptions.RateLimitError as error:
-            self._limit.refused()
-            raise TransientError(self._clean(error), _retry_after_s(error)) from None
-        except openai.OpenAIError as error:  # LiteLLM's base class: timeouts, connections, 5xx
-            raise TransientError(self._clean(error), _retry_after_s(error)) from None
+        except openai.OpenAIError as error:  # the base class of all that LiteLLM raises about a request
+            raise self._classified(error) from None
         self._limit.answered()
         return _completion(response)
+
+    def _classified(self, error: Exception) -> Exception:
+        status, text = getattr(error, "status_code", None), self._clean(error)
+        if status in STOPPING:
+            return SetupError(f"{self._model.name}: {text}")
+        if status in REFUSING:
+            return InfraError(text)
+        if status == TOO_MANY:
+            self._limit.refused()
+        return TransientError(text, _retry_after_s(error))
 
     def _clean(self, error: Exception) -> str:
         """One line about ``error``, without secrets."""
@@ -122,7 +130,7 @@ class LitellmEngine:
 
 
 def _retry_after_s(error: Exception) -> float:
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    headers = getattr(error, "litellm_response_headers", None) or {}
     try:
         return min(float(headers.get("retry-after", 0)), LONGEST_RETRY_AFTER_S)
     except ValueError:  # the header may hold a date; our own pauses do

@@ -1,0 +1,162 @@
+"""Hidden-test evaluation: rates, exclusions, retries, summary numbers, comparison, report files."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "inference"))
+from scripted import MultiplyingService, ScriptedEngine, make_plan, opened, read_rows, run_plan, write_problems
+
+from cobalt.errors import InputError, SetupError
+from cobalt.evaluation import command
+from cobalt.evaluation.command import EvalFlags
+from cobalt.evaluation.scores import problem_scores
+from cobalt.evaluation.summary import compare, summarise
+from cobalt.extraction import extract_code
+from cobalt.records import TestCases, write_jsonl
+
+Row = dict[str, Any]
+
+
+def program(factor: int | None) -> str:
+    return "no program" if factor is None else f"```python\nk={factor}\n```"
+
+
+def record(id_: Any, factors_NT: list[list[int | None]], rates_NT: list[list[float | None]], **fields: Any) -> Row:
+    """An evaluated record whose samples hold the programs ``k=factor``."""
+    conversations = [
+        [{"role": role, "content": program(f)} for f in factors for role in ("assistant", "user")]
+        for factors in factors_NT
+    ]
+    return {"id": id_, "conversations": conversations, "all_pass_rates": rates_NT, **fields}
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> MultiplyingService:
+    service = MultiplyingService()
+    monkeypatch.setattr("cobalt.serving.execution.open_execution_service", lambda executor: opened(service))
+    return service
+
+
+@pytest.fixture
+def trajectories(tmp_path: Path) -> Path:
+    source = write_problems(tmp_path / "problems.jsonl", 6)
+    plan = make_plan(source, tmp_path / "turns.jsonl", num_completions=5, num_turns=3)
+    asyncio.run(run_plan(plan, ScriptedEngine(), MultiplyingService()))
+    return plan.output_file
+
+
+def evaluate(source: Path, output: Path, **flags: Any) -> list[Row]:
+    command.main(EvalFlags(input_file=source, output_file=output, **flags))
+    return read_rows(output)
+
+
+def test_rates_are_those_of_the_hidden_tests(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
+    for row in evaluate(trajectories, tmp_path / "out.jsonl"):
+        hidden = TestCases.parse(row["hidden_test_cases"])
+        for messages, rates in zip(row["conversations"], row["all_pass_rates"], strict=True):
+            texts = [m["content"] for m in messages if m["role"] == "assistant"]
+            expected = [asyncio.run(service.run(extract_code(text), hidden)).pass_rate for text in texts]
+            assert rates == expected
+        assert len(row["all_pass_rates"]) == 5
+        assert "clean_public_pass_rates" not in row
+
+
+def test_equal_programs_run_once(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
+    evaluate(trajectories, tmp_path / "out.jsonl")
+    assert sum(service.runs.values()) <= 6 * 5, "four programs and none"
+
+
+def test_perturbed_runs_get_clean_public_rates(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
+    rows = [{**row, "feedback_tests": "perturbed"} for row in read_rows(trajectories)]
+    write_jsonl(trajectories, rows)
+    for row in evaluate(trajectories, tmp_path / "out.jsonl"):
+        assert row["clean_public_pass_rates"] == row["public_pass_rates"], "here the tests shown were the clean ones"
+
+
+def test_infra_failures_are_excluded_then_retried_alone(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out.jsonl"
+    service.failing = lambda code: code == "k=2"
+    with pytest.raises(SetupError, match="of 30 samples met an infrastructure failure"):
+        evaluate(trajectories, output)
+    report = json.loads((tmp_path / "out.jsonl.report.json").read_text())
+    excluded = sum(None in rates for row in read_rows(output) for rates in row["all_pass_rates"])
+    assert 0 < excluded == report["excluded_infra"] == 30 - report["samples"]
+    again = MultiplyingService()
+    service.runs, service.failing = again.runs, again.failing
+    healed = evaluate(trajectories, output)
+    assert {code for code, _ in service.runs} == {"k=2"}
+    assert healed == evaluate(trajectories, tmp_path / "other.jsonl")
+
+
+def test_a_turn_never_taken_stays_open(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
+    rows = read_rows(trajectories)
+    rows[0]["conversations"][1] = rows[0]["conversations"][1][:4]
+    for turn in (1, 2, 3):
+        rows[0]["public_pass_rates"][turn][1] = None
+    write_jsonl(trajectories, rows)
+    first = evaluate(trajectories, tmp_path / "out.jsonl", max_infra_rate=0.1)[0]
+    assert first["all_pass_rates"][1][1:] == [None, None, None]
+    service.runs.clear()
+    evaluate(trajectories, tmp_path / "out.jsonl", max_infra_rate=0.1)
+    assert not service.runs
+
+
+def test_bad_trajectories_are_named(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
+    rows = read_rows(trajectories)
+    rows[2]["public_pass_rates"][0].pop()
+    write_jsonl(trajectories, rows)
+    with pytest.raises(InputError, match=r"turns.jsonl: line 3: fields 'conversations' and 'public_pass_rates'"):
+        evaluate(trajectories, tmp_path / "out.jsonl")
+    assert len(evaluate(trajectories, tmp_path / "out.jsonl", skip_invalid=True)) == 5
+
+
+def test_summary_by_hand() -> None:
+    rows = [
+        record("a", [[1, 2], [1, 1]], [[0.0, 1.0], [0.5, 0.5]], difficulty="EASY", platform="x"),
+        record("b", [[3, 3], [3, 4]], [[1.0, 1.0], [1.0, 0.0]], difficulty="HARD"),
+        record("c", [[None, None], [1, 2]], [[0.0, 0.0], [None, 1.0]], difficulty="HARD"),
+    ]
+    numbers = summarise([problem_scores(row) for row in rows])
+    assert (numbers["problems"], numbers["samples"], numbers["excluded_infra"], numbers["turns"]) == (3, 5, 1, 2)
+    assert [row["value"] for row in numbers["pass_at_1"]] == pytest.approx([(0 + 1 + 0) / 3, (0.5 + 0.5 + 0) / 3])
+    assert [row["value"] for row in numbers["pass_at_k"]["2"]] == [0.5, 1.0], "c has one sample left"
+    assert numbers["solved_after_unsolved"][0] | {"low": 0, "high": 0} == {
+        "turn": 1,
+        "value": 1 / 3,
+        "low": 0,
+        "high": 0,
+        "count": 3,
+    }
+    assert numbers["repeats"][0]["all"]["value"] == 2 / 5, "no program is not a repeated program"
+    assert numbers["repeats"][0]["after_failure"]["value"] == 1 / 3
+    assert [row["value"] for row in numbers["by_difficulty"]["HARD"]] == [0.5, 0.25]
+    assert set(numbers["by_platform"]) == {"x", "unknown"}
+    assert numbers["gain"]["to_turn"] == 1
+    assert numbers["pass_at_1"][1]["relative_change"] == pytest.approx(0.0)
+
+
+def test_comparison_pairs_by_id() -> None:
+    better = [problem_scores(record(n, [[1]] * 4, [[1.0]] * (2 + n % 2) + [[0.0]] * (2 - n % 2))) for n in range(40)]
+    base = [problem_scores(record(n, [[1]] * 4, [[1.0]] * (1 + n % 2) + [[0.0]] * (3 - n % 2))) for n in range(5, 50)]
+    compared = compare(better, base)
+    assert (compared["problems"], compared["unpaired"]) == (35, 15)
+    assert compared["pass_at_1"] == [{"turn": 0, "value": 0.25, "low": 0.25, "high": 0.25}]
+
+
+def test_report_files(trajectories: Path, tmp_path: Path, service: MultiplyingService, capsys: Any) -> None:
+    evaluate(trajectories, tmp_path / "base.jsonl")
+    evaluate(trajectories, tmp_path / "out.jsonl", compare=tmp_path / "base.jsonl")
+    markdown = (tmp_path / "out.jsonl.report.md").read_text()
+    assert "Difference to base.jsonl (6 common problems)" in markdown
+    assert "| 3 | +0.0 [+0.0, +0.0] |" in markdown
+    assert markdown.count("\n| ") > 15
+    assert markdown in capsys.readouterr().out
+    assert (tmp_path / "out.jsonl.report.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "out.jsonl.report.json").read_text())["compare"]["problems"] == 6

@@ -1,0 +1,122 @@
+"""A local HTTP server that speaks the chat-completions protocol, and misbehaves on demand."""
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Answer = tuple[str, dict[str, Any]]
+"""How to answer one request: a kind (see ``Handler``) and its details."""
+
+KEY = "sk-local-secret-0123456789"
+
+
+class ApiServer(ThreadingHTTPServer):
+    """``plan(request_body, attempt)`` says how to answer; ``attempt`` counts equal bodies from 0."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, plan: Any):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.plan = plan
+        self.lock = threading.Lock()
+        self.attempts: Counter[str] = Counter()
+        self.bodies: list[dict[str, Any]] = []
+        self.kinds: Counter[str] = Counter()
+        self.running = self.most_running = 0
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Kinds: ok, status (code, headers, message), slow (seconds), garbage (bytes), drop, half (of the body)."""
+
+    server: ApiServer
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        raw = self.rfile.read(int(self.headers["Content-Length"]))
+        body, server = json.loads(raw), self.server
+        with server.lock:
+            attempt = server.attempts[raw.decode()]
+            server.attempts[raw.decode()] += 1
+            server.bodies.append(body)
+            server.running += 1
+            server.most_running = max(server.most_running, server.running)
+        kind, details = server.plan(body, attempt)
+        with server.lock:
+            server.kinds[kind] += 1
+        try:
+            getattr(self, f"answer_{kind}")(body, **details)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        finally:
+            with server.lock:
+                server.running -= 1
+
+    def answer_ok(self, body: dict[str, Any], text: str = "hello", **choice: Any) -> None:
+        message = {"role": "assistant", "content": text}
+        answer = {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop", **choice}],
+            "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+        }
+        self._send(200, json.dumps(answer).encode())
+
+    def answer_status(self, body: dict[str, Any], code: int, message: str = "no", **headers: str) -> None:
+        error = {"error": {"message": message, "type": "error", "code": headers.pop("code_text", None)}}
+        self._send(code, json.dumps(error).encode(), headers)
+
+    def answer_slow(self, body: dict[str, Any], seconds: float) -> None:
+        time.sleep(seconds)
+        self.answer_ok(body)
+
+    def answer_garbage(self, body: dict[str, Any], content: bytes) -> None:
+        self._send(200, content)
+
+    def answer_drop(self, body: dict[str, Any]) -> None:
+        self.close_connection = True
+        self.connection.shutdown(2)
+
+    def answer_half(self, body: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", "4000")
+        self.end_headers()
+        self.wfile.write(b'{"id": "x", "choices"')
+        self.close_connection = True
+
+    def _send(self, code: int, content: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        for name, value in (headers or {}).items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Keep the test output clean."""
+
+
+@contextmanager
+def api_server(plan: Any) -> Iterator[ApiServer]:
+    """Serve on 127.0.0.1 while the body runs."""
+    server = ApiServer(plan)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()

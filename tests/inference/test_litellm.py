@@ -1,0 +1,170 @@
+"""LiteLLM against a real local HTTP server that refuses, fails, delays, lies and drops connections."""
+
+import asyncio
+import hashlib
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_server import KEY, Answer, ApiServer, api_server
+from scripted import GUESSES, MultiplyingService, make_plan, read_rows, run_plan, write_problems
+
+from cobalt.errors import InfraError, SetupError
+from cobalt.inference.engine import FINISH_CONTEXT, Completion, Sampling
+from cobalt.inference.litellm_api import AdaptiveLimit, ApiModel, open_litellm_engine
+from cobalt.inference.retry import RetryPolicy
+
+QUICK = RetryPolicy(attempts=6, first_wait_s=0.01, longest_wait_s=0.05)
+MESSAGES = [{"role": "user", "content": "hi"}]
+TIMEOUT_S = 1.0
+
+TROUBLES: list[Answer] = [
+    ("status", {"code": 429}),
+    ("status", {"code": 429, "retry_after": "0"}),
+    ("status", {"code": 500}),
+    ("status", {"code": 503}),
+    ("slow", {"seconds": TIMEOUT_S + 1}),
+    ("garbage", {"content": b"<html>gateway</html>"}),
+    ("garbage", {"content": b"[1, 2]"}),
+    ("garbage", {"content": b'{"choices": []}'}),
+    ("garbage", {"content": b"{}"}),
+    ("drop", {}),
+    ("half", {}),
+]
+
+
+def model(server: ApiServer, **changes: Any) -> ApiModel:
+    return ApiModel(
+        "openai/local", api_base=server.base, request_timeout_s=TIMEOUT_S, secrets={"api_key": KEY}, **changes
+    )
+
+
+async def ask(server: ApiServer, retry: RetryPolicy = QUICK, **changes: Any) -> Completion:
+    async with open_litellm_engine(model(server, **changes), retry=retry) as engine:
+        return await engine.generate(MESSAGES, Sampling(0.7, 0.9, 50), seed=3)
+
+
+async def test_request_and_answer() -> None:
+    with api_server(lambda body, attempt: ("ok", {"text": "print"})) as server:
+        answer = await ask(server)
+    assert (answer.text, answer.prompt_tokens, answer.completion_tokens) == ("print", 11, 7)
+    (body,) = server.bodies
+    assert body["messages"] == MESSAGES
+    assert (body["temperature"], body["top_p"], body["seed"]) == (0.7, 0.9, 3)
+    assert body.get("max_tokens", body.get("max_completion_tokens")) == 50
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: f"{trouble[0]}-{next(iter(trouble[1].values()), '')}")
+async def test_trouble_is_tried_again(trouble: Answer) -> None:
+    with api_server(lambda body, attempt: trouble if attempt == 0 else ("ok", {})) as server:
+        assert (await ask(server)).text == "hello"
+    assert sum(server.kinds.values()) == 2, "one retry, ours alone"
+
+
+async def test_lasting_trouble_is_an_infra_error() -> None:
+    down = api_server(lambda body, attempt: ("status", {"code": 500}))
+    with down as server, pytest.raises(InfraError, match="6 attempts"):
+        await ask(server)
+    assert server.kinds["status"] == 6
+
+
+async def test_retry_after_is_respected() -> None:
+    refusal = ("status", {"code": 429, "retry_after": "1.2"})
+    with api_server(lambda body, attempt: refusal if attempt == 0 else ("ok", {})) as server:
+        started = asyncio.get_running_loop().time()
+        await ask(server)
+        assert asyncio.get_running_loop().time() - started >= 1.2
+
+
+@pytest.mark.parametrize("code", [401, 403, 404])
+async def test_a_refused_key_stops_the_run_and_is_not_shown(code: int) -> None:
+    answer = ("status", {"code": code, "message": f"bad key {KEY}"})
+    with api_server(lambda body, attempt: answer) as server, pytest.raises(SetupError) as stopped:
+        await ask(server)
+    assert KEY not in str(stopped.value)
+    assert server.kinds["status"] == 1
+
+
+async def test_a_bad_request_is_not_repeated() -> None:
+    refusing = api_server(lambda body, attempt: ("status", {"code": 400, "message": "odd"}))
+    with refusing as server, pytest.raises(InfraError, match="odd"):
+        await ask(server)
+    assert server.kinds["status"] == 1
+
+
+async def test_prompt_over_the_context() -> None:
+    message = "This model's maximum context length is 10 tokens. However, your messages resulted in 99 tokens."
+    answer = ("status", {"code": 400, "message": message, "code_text": "context_length_exceeded"})
+    with api_server(lambda body, attempt: answer) as server:
+        completion = await ask(server)
+    assert (completion.text, completion.finish_reason) == ("", FINISH_CONTEXT)
+
+
+async def test_an_answer_of_thoughts_only_is_empty() -> None:
+    with api_server(lambda body, attempt: ("ok", {"text": None, "finish_reason": "length"})) as server:
+        assert (await ask(server)).text == ""
+
+
+def test_adaptive_limit_halves_once_per_round_and_recovers() -> None:
+    limit = AdaptiveLimit(64)
+    for _ in range(64):
+        limit.refused()
+    assert limit.value == 32
+    for _ in range(10_000):
+        limit.answered()
+    assert limit.value == 64
+    for _ in range(10_000):
+        limit.refused()
+    assert limit.value == 1
+
+
+def scripted_text(body: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps([body["messages"], body["seed"]]).encode()).digest()
+    return f"```python\nk={digest[1] % GUESSES + 1}\n```"
+
+
+def troubled(share: float, lasting: float) -> Any:
+    """Each attempt meets a trouble with probability ``share``; ``lasting``: share of requests that always do."""
+
+    def plan(body: dict[str, Any], attempt: int) -> Answer:
+        place = json.dumps([body["messages"], body["seed"]])
+        if random.Random(place).random() < lasting:
+            return ("status", {"code": 500})
+        draw = random.Random(f"{place}{attempt}")
+        if draw.random() < share:
+            return draw.choice([trouble for trouble in TROUBLES if trouble[0] != "slow" or draw.random() < 0.1])
+        return ("ok", {"text": scripted_text(body)})
+
+    return plan
+
+
+async def test_a_run_through_all_troubles(tmp_path: Path) -> None:
+    source = write_problems(tmp_path / "problems.jsonl", 8)
+
+    async def collect(name: str, plan: Any, **changes: Any) -> list[dict[str, Any]]:
+        with api_server(plan) as server:
+            async with open_litellm_engine(model(server), max_in_flight=16, retry=QUICK) as engine:
+                flags = {"openai_api_key": KEY, "model_name": "openai/local"}
+                run = make_plan(source, tmp_path / name, num_completions=4, flags=flags, **changes)
+                return await run_plan(run, engine, MultiplyingService())
+
+    calm = await collect("calm.jsonl", troubled(0, 0))
+    rough = await collect("rough.jsonl", troubled(0.4, 0.05), max_infra_rate=1.0)
+    assert [row["id"] for row in rough] == [row["id"] for row in calm] == list(range(8))
+    marked = right = 0
+    for ours, other in zip(rough, calm, strict=True):
+        for turn in range(3):
+            for sample in range(4):
+                if ours["public_pass_rates"][turn][sample] is None:
+                    assert ours["public_exec_results"][turn][sample]["infra_error"]
+                    marked += 1
+                else:
+                    assert ours["raw_responses"][turn][sample] == other["raw_responses"][turn][sample]
+                    assert ours["public_pass_rates"][turn][sample] == other["public_pass_rates"][turn][sample]
+                    right += 1
+    assert right > 60 and 0 < marked < 36
+    assert await collect("rough.jsonl", troubled(0, 0)) == calm, "the next run takes what was missing"
+    assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
+    assert len(read_rows(tmp_path / "rough.jsonl")) == 8
