@@ -10,6 +10,8 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from cobalt.records import TestCases
+
 Checker = Callable[[str, str], bool]
 
 
@@ -56,6 +58,16 @@ def same_value(output: str, expected: str) -> bool:
         return False
     wanted = expected_value(expected)
     return result == wanted or [result] == wanted
+
+
+def require_json_arguments(tests: TestCases) -> None:
+    """Raises ``ValueError`` for an input of a function call that is not JSON, one argument per line."""
+    for number, text in enumerate(tests.inputs_N):
+        for line in filter(str.strip, text.split("\n")):
+            try:
+                json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"test {number}: an argument is not JSON ({error})") from None
 
 
 def expected_value(expected: str) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 from cobalt.errors import InfraError, SetupError
 from cobalt.prompts import NO_PROGRAM
 from cobalt.records import ExecutionResult, TestCases, Verdict
-from cobalt.sandbox.checkers import CHECKERS
+from cobalt.sandbox.checkers import CHECKERS, require_json_arguments
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.selftest import choose_mode
 from cobalt.sandbox.wire import LENGTH, frame
@@ -42,6 +42,11 @@ class _Job:
     tests: TestCases
     done: "asyncio.Future[ExecutionResult]"
 
+    def finish(self, result: ExecutionResult) -> None:
+        """Hand over the result, unless the caller has gone."""
+        if not self.done.done():
+            self.done.set_result(result)
+
 
 class FairQueue:
     """Jobs in lanes, one lane per caller; workers take from the lanes in turn. At most ``size`` jobs wait."""
@@ -59,6 +64,12 @@ class FairQueue:
         await self._space.acquire()
         self._lanes.setdefault(lane, deque()).append(job)
         self._waiting.release()
+
+    def cancel(self) -> None:
+        """Cancel all jobs that wait."""
+        for lane in self._lanes.values():
+            for job in lane:
+                job.done.cancel()
 
     async def get(self) -> _Job:
         """The first job of the lane that has waited longest for its turn."""
@@ -148,6 +159,8 @@ class Executor:
     ):
         if checker not in CHECKERS:
             raise ValueError(f"checker must be one of {', '.join(CHECKERS)}, not {checker!r}")
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers must be positive, not {workers}")
         self.workers = workers or default_workers()
         self.checker = checker
         self.mode = mode
@@ -165,9 +178,13 @@ class Executor:
 
     async def start(self) -> None:
         """Choose the mode by the self-test and start the workers."""
-        self.mode = await asyncio.to_thread(choose_mode, self.mode)
         self._queue = FairQueue(self._max_queue)
-        first = await asyncio.gather(*(self._start_worker() for _ in range(self.workers)))
+        self.mode = await asyncio.to_thread(choose_mode, self.mode)
+        try:
+            first = await asyncio.gather(*(self._start_worker() for _ in range(self.workers)))
+        except BaseException:
+            await self.close()
+            raise
         self._tasks = [asyncio.create_task(self._work(worker)) for worker in first]
 
     async def close(self) -> None:
@@ -175,6 +192,7 @@ class Executor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._queue.cancel()
         for worker in list(self._running):
             self._discard(worker)
 
@@ -201,6 +219,8 @@ class Executor:
     async def _submit(self, lane: object, code: str | None, tests: TestCases) -> ExecutionResult:
         if code is None:
             return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM, NO_PROGRAM)
+        if tests.fn_name is not None:
+            require_json_arguments(tests)
         job = _Job(code, tests, asyncio.get_running_loop().create_future())
         await self._queue.put(lane, job)
         return await job.done
@@ -211,6 +231,7 @@ class Executor:
         return worker
 
     def _discard(self, worker: _Worker | None) -> None:
+        """Kill a worker, if there is one."""
         if worker is not None:
             self._running.discard(worker)
             worker.kill()
@@ -218,15 +239,16 @@ class Executor:
     async def _work(self, worker: _Worker | None) -> None:
         """Feed one worker, replacing it whenever it dies."""
         while True:
-            job = await self._queue.get()
-            for attempt in range(MAX_ATTEMPTS):
-                try:
-                    worker = worker or await self._start_worker()
-                    result = await worker.ask((job.code, job.tests))
-                    break
-                except (SetupError, OSError) as error:
-                    worker = self._discard(worker)
-                    result = ExecutionResult.infra(len(job.tests), f"lost {attempt + 1} sandboxes: {error}")
-                    await asyncio.sleep(RETRY_DELAY_S * attempt)
-            if not job.done.done():
-                job.done.set_result(result)
+            job, lost = await self._queue.get(), 0
+            try:
+                while not job.done.done():  # nor its caller gone
+                    try:
+                        worker = worker or await self._start_worker()
+                        job.finish(await worker.ask((job.code, job.tests)))
+                    except (SetupError, OSError) as error:
+                        worker, lost = self._discard(worker), lost + 1
+                        if lost == MAX_ATTEMPTS:
+                            job.finish(ExecutionResult.infra(len(job.tests), f"lost {lost} sandboxes: {error}"))
+                        await asyncio.sleep(RETRY_DELAY_S * (lost - 1))
+            finally:
+                job.done.cancel()

@@ -65,6 +65,8 @@ def test_unknown_settings_are_refused():
         Executor(cpu_limit_s=0)
     with pytest.raises(ValueError, match="checker"):
         Executor(checker="fuzzy")
+    with pytest.raises(ValueError, match="workers"):
+        Executor(workers=0)
 
 
 async def test_feedback_texts():
@@ -76,6 +78,13 @@ async def test_feedback_texts():
     assert crash.endswith('File "<solution>", line 1, in <module>\n    1 / 0\nZeroDivisionError: division by zero')
     assert late == "Input:\na\nTimeoutError: Program timed out after 0.2 seconds."
     assert "SyntaxError: invalid syntax" in malformed
+
+
+async def test_traceback_in_a_library_does_not_show_where_it_is_installed():
+    async with Executor(workers=1) as executor:
+        result = await executor.run("import json\njson.loads('x')", sums(1))
+    assert 'File "json/' in result.feedback[0]
+    assert "/" not in result.feedback[0].split('File "json/')[0]
 
 
 async def test_many_programs_keep_their_order_and_verdicts():
@@ -104,6 +113,20 @@ async def test_queue_is_bounded():
     assert (third.done(), len(queue)) == (False, 2)
     await queue.get()
     await asyncio.wait_for(third, 1)
+
+
+async def test_function_arguments_must_be_json():
+    async with Executor(workers=1) as executor:
+        with pytest.raises(ValueError, match="test 1: an argument is not JSON"):
+            await executor.run("def f(x): return x", {"inputs": ["1", "x"], "outputs": ["1", "1"], "fn_name": "f"})
+
+
+async def test_closing_cancels_what_waits():
+    async with Executor(workers=1) as executor:
+        running = [asyncio.ensure_future(executor.run("while True: pass", sums(1))) for _ in range(3)]
+        await asyncio.sleep(0.2)
+    outcomes = await asyncio.wait_for(asyncio.gather(*running, return_exceptions=True), 5)
+    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
 
 
 async def test_a_cancelled_caller_does_not_stop_others():

@@ -40,6 +40,14 @@ def _last_line(error):
     return f"{name}: {text}" if text else name
 
 
+def _short_name(filename):
+    """Library files without the place where they are installed: feedback must not depend on the machine."""
+    for directory in sys.path:
+        if filename.startswith(f"{directory}/"):
+            return filename[len(directory) + 1 :]
+    return filename
+
+
 def traceback_text(error, source):
     """The traceback of ``error`` from the program's first own frame on, with the program's lines."""
     frames, entry = [], error.__traceback__
@@ -53,7 +61,7 @@ def traceback_text(error, source):
     if len(frames) > _MOST_FRAMES:
         lines.append(f"  ... {len(frames) - _MOST_FRAMES} more frames ...")
     for code, number in frames[-_MOST_FRAMES:]:
-        lines.append(f'  File "{code.co_filename}", line {number}, in {code.co_name}')
+        lines.append(f'  File "{_short_name(code.co_filename)}", line {number}, in {code.co_name}')
         if code.co_filename == SOURCE_NAME and 0 < number <= len(source_lines):
             lines.append(f"    {source_lines[number - 1].strip()}")
     return "\n".join([*lines, _last_line(error)]) + "\n"

@@ -28,6 +28,7 @@ for _module in ("kernel", "landlock", "namespaces", "program", "report", "seccom
 ENDED_PACKET = struct.Struct("i")
 _CONFIG_BYTES = 1 << 16
 _THREAD_STACK = 8 << 20
+_MAIN_STACK = 120 << 20  # deep recursion is common; the kernel leaves 128 MiB for the stack
 
 
 class Quitter:
@@ -72,6 +73,9 @@ def _set_limits(config):
         (resource.RLIMIT_MEMLOCK, 0),
     ):
         resource.setrlimit(name, (value, value))
+    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    stack = _MAIN_STACK if hard == resource.RLIM_INFINITY else min(_MAIN_STACK, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
 
 
 def _become_user(uid):
