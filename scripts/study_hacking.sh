@@ -103,7 +103,7 @@ train_and_measure() { # LABEL ARM: each training seed
     stage "$arm-$seed-train" train "$arm-$seed" "parquet-$arm" "$seed"
     stage "$arm-$seed-merge" bash scripts/merge_checkpoint.sh "$RUN/$arm-$seed" "$RUN/$arm-$seed/model"
     measure "$label" "$arm-$seed" "$RUN/$arm-$seed/model"
-    files+=("$label:log=$RUN/$arm-$seed/train.log")
+    files+=("$label:log=$RUN/$arm-$seed/metrics.jsonl")
   done
 }
 

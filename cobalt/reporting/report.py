@@ -24,8 +24,8 @@ class ReportConfig:
 
     files: tuple[str, ...]
     """NAME:KIND=PATH, any number. KIND: clean, perturbed (eval_multi_turn.py), hacking (extract_turn_level_errors.py),
-    judged (run_llm_judge.py), log (console log of training). Several files of one NAME:KIND are repetitions, for
-    example training seeds."""
+    judged (run_llm_judge.py), log (metrics.jsonl of training, or veRL's console log). Several files of one NAME:KIND
+    are repetitions, for example training seeds."""
     output_dir: str
     """Folder for report.html, report.md, report.json, and a CSV or PNG for each table or figure."""
     title: str = "Cobalt results"

@@ -22,7 +22,7 @@ KINDS = {
     "perturbed": "eval_multi_turn.py output of a run whose feedback came from perturbed tests",
     "hacking": "extract_turn_level_errors.py output",
     "judged": "run_llm_judge.py output",
-    "log": "console log of a training run",
+    "log": "metrics.jsonl of a training folder, or a console log of veRL",
 }
 
 

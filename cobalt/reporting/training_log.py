@@ -1,15 +1,21 @@
-"""What a training run cost and how its reward moved, from veRL's console log.
+"""What a training run cost and how its reward moved.
 
-veRL prints one line per step, ``step:N - name:value - name:value ...`` (Ray puts the process in front of it), and the
-resolved configuration once at the start. A resumed run logs some steps again: the last line of a step counts.
+From ``metrics.jsonl`` of a training folder, with ``training.manifest.json`` beside it; or, for runs of veRL without
+this project's metrics, from its console log: one line per step, ``step:N - name:value - name:value ...`` (Ray puts the
+process in front of it, and may lose the last one), and the resolved configuration once at the start. A resumed run logs
+some steps again: the last record of a step counts.
 """
 
+import json
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from cobalt.errors import InputError
+from cobalt.records import read_jsonl
+
+MANIFEST_NAME = "training.manifest.json"
 
 STEP_TIME = "timing_s/step"
 """Seconds of one step: rollout, reward, update. Validation and checkpoints are not part of it."""
@@ -57,16 +63,34 @@ class TrainingLog:
 
 
 def read_training_log(path: str | Path) -> TrainingLog:
-    """Parse one log. Raises ``InputError`` for a file without steps or without the settings."""
+    """Read one log of either kind. Raises ``InputError`` for a file without steps or without the settings."""
     path = Path(path)
     if not path.is_file():
         raise InputError.at(path, None, "no such file")
+    log = _read_metrics(path) if path.suffix == ".jsonl" else _read_console(path)
+    if not log.timed_steps:
+        raise InputError.at(path, None, f"no training steps (records with {STEP_TIME}) in this log")
+    return log
+
+
+def _read_metrics(path: Path) -> TrainingLog:
+    steps: dict[int, dict[str, float]] = {}
+    for row in read_jsonl(path, ("step",), unique=None):
+        numbers = {name: float(value) for name, value in row.items() if isinstance(value, (int, float))}
+        steps.setdefault(row["step"], {}).update(numbers)
+    manifest = path.with_name(MANIFEST_NAME)
+    if not manifest.is_file():
+        raise InputError.at(manifest, None, "no such file: it says what the run's examples and GPUs are")
+    config = json.loads(manifest.read_text())["config"]
+    trainer = config["trainer"]
+    return TrainingLog(steps, config["data"]["train_batch_size"], trainer["n_gpus_per_node"] * trainer["nnodes"])
+
+
+def _read_console(path: Path) -> TrainingLog:
     text = _ANSI.sub("", path.read_text(encoding="utf-8", errors="replace"))
     steps: dict[int, dict[str, float]] = {}
     for match in _STEP.finditer(text):
         steps.setdefault(int(match[1]), {}).update(_metrics(match[2]))
-    if not any(STEP_TIME in metrics for metrics in steps.values()):
-        raise InputError.at(path, None, f"no training steps ('step:N - ... {STEP_TIME}:...') in this log")
     gpus = _setting(path, text, "n_gpus_per_node") * _setting(path, text, "nnodes")
     return TrainingLog(steps, _setting(path, text, "train_batch_size"), gpus)
 
@@ -85,5 +109,5 @@ def _setting(path: Path, text: str, name: str) -> int:
     """A number of the configuration that veRL prints at its start."""
     found = re.findall(rf"'{name}': (\d+)", text)
     if not found:
-        raise InputError.at(path, None, f"the configuration with '{name}' is not in this log")
+        raise InputError.at(path, None, f"not a console log of veRL: its configuration with '{name}' is missing")
     return int(found[-1])

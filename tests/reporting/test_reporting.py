@@ -178,13 +178,28 @@ def test_a_resumed_training_counts_each_step_once(tmp_path, report_files):
     assert row["steps of each"] == "40"
 
 
+def test_costs_and_rewards_come_from_the_metrics_file_too(tmp_path):
+    """Step 2 was logged again after a restart."""
+    metrics = [{"step": 1, "timing_s/step": 5}, {"step": 2, "timing_s/step": 9, "reward/correct": 0.1}]
+    metrics.append({"step": 2, "timing_s/step": 3, "reward/correct": 0.5, "note": "text"})
+    write_jsonl(tmp_path / "metrics.jsonl", metrics)
+    config = {"data": {"train_batch_size": 8}, "trainer": {"n_gpus_per_node": 2, "nnodes": 2}}
+    (tmp_path / "training.manifest.json").write_text(json.dumps({"config": config}))
+    make_report(ReportConfig((f"a:log={tmp_path}/metrics.jsonl",), str(tmp_path / "out")))
+    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    (cost,) = tables["cost"]["rows"]
+    assert (cost["GPUs"], cost["s per step"], cost["s per example"], cost["GPU-s in all"]) == (4, 4.0, 0.5, 32.0)
+    (reward,) = tables["rewards"]["rows"]
+    assert (reward["part"], reward["end"]) == ("correct", 0.5)
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ("nonsense", "NAME:KIND=PATH"),
         ("a:guess=x.jsonl", "KIND one of"),
         ("a:clean=missing.jsonl", "missing.jsonl: no such file"),
-        ("a:log={empty}", "no training steps"),
+        ("a:log={empty}", "not a console log of veRL"),
         ("a:clean={empty}", "no evaluated problems"),
     ],
 )
