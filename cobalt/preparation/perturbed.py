@@ -46,7 +46,10 @@ def main(config: Config) -> None:
     write_jsonl(config.output_file, _perturbed(config, counts))
     finish(manifests, counts)
     print_summary(f"Perturbed problems: {config.output_file}", counts)
-    rules = [f"two public tests with different outputs swap them and come first (seed {config.seed})"]
+    rules = [
+        f"two public tests with different outputs swap them and come first (seed {config.seed})",
+        "problems that can only be solved by learning a rule from the tests are left out",
+    ]
     publish(CardInfo("Problems with perturbed public tests", rules, counts), outputs, inputs, config.push_to_hub)
 
 

@@ -24,9 +24,10 @@ class SetStats:
         self._trajectories: Counter[str] = Counter()
         self._tokens: dict[tuple[str, int], list[int]] = {}
 
-    def add_problem(self, problem: EvaluatedProblem, plan: ProblemPlan) -> None:
+    def add_problem(self, problem: EvaluatedProblem, plan: ProblemPlan, perturbed: bool) -> None:
         """Count one problem, kept or dropped, and its trajectories."""
-        self._problems[f"dropped: {plan.dropped}" if plan.dropped else "kept"] += 1
+        fate = f"dropped: {plan.dropped}" if plan.dropped else "kept"
+        self._problems[f"{fate} (perturbed)" if perturbed else fate] += 1
         size = len(problem.trajectories) + problem.infra_dropped
         self._sizes[size] += 1
         self._trajectories["read"] += size

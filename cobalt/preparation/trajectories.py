@@ -121,7 +121,7 @@ def _plans(path: str, perturbed: bool, config: Config, stats: SetStats) -> Itera
     invalid = InvalidLines(config.skip_invalid)
     for problem in _problems(path, perturbed, invalid):
         plan = plan_problem(problem, config.settings, perturbed)
-        stats.add_problem(problem, plan)
+        stats.add_problem(problem, plan, perturbed)
         if plan.dropped is None:
             yield plan
     stats.invalid_lines += invalid.count

@@ -33,6 +33,13 @@ def test_clean_fields_stay_and_equal_outputs_are_dropped_and_counted(tmp_path: P
     assert counts["dropped_equal_outputs"] == 1 and counts["written"] == 2
 
 
+def test_problems_with_a_rule_hidden_in_the_tests_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = [{**problem(i, list("abcd")), "fully_specified": i != 1} for i in range(3)]
+    assert [record["id"] for record in perturb(tmp_path, rows)] == [0, 2]
+    counts = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
+    assert counts["dropped_hidden_rule"] == 1
+
+
 def test_a_row_is_perturbed_alike_wherever_it_stands(tmp_path: Path) -> None:
     rows = [problem(i, list("abcd")) for i in range(12)]
     (tmp_path / "other").mkdir()
