@@ -12,6 +12,8 @@ fork        fork + exec of compiled code, no isolation and no verdict: the pract
 """
 
 import asyncio
+import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -67,6 +69,7 @@ TESTS = {
     "inputs": [f"{i} {i + 1}\n" for i in range(TESTS_PER_PROGRAM)],
     "outputs": [str(2 * i + 1) for i in range(TESTS_PER_PROGRAM)],
 }
+PR_SET_CHILD_SUBREAPER = 36
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Contender = Callable[[str], Awaitable[int]]
@@ -171,6 +174,18 @@ def cpu_seconds(pid: int) -> float:
     return total
 
 
+def adopt_orphans() -> None:
+    """Make this process the parent of orphans below it: bubblewrap does not wait for its own child."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_orphans() -> None:
+    """Wait for dead children, so that their CPU time counts."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 async def measure(contender: Contender, code: str, programs: int, in_flight: int, tests: int) -> Sample:
     """Run ``programs`` programs, at most ``in_flight`` at a time."""
     places, latencies = asyncio.Semaphore(in_flight), []
@@ -184,7 +199,9 @@ async def measure(contender: Contender, code: str, programs: int, in_flight: int
 
     cpu, started = cpu_seconds(os.getpid()), time.perf_counter()
     wrong = sum(await asyncio.gather(*(one() for _ in range(programs))))
-    wall_s, cpu_s = time.perf_counter() - started, cpu_seconds(os.getpid()) - cpu
+    wall_s = time.perf_counter() - started
+    reap_orphans()
+    cpu_s = cpu_seconds(os.getpid()) - cpu
     latencies.sort()
     return Sample(
         programs * tests / wall_s, cpu_s / (programs * tests) * 1000, latencies[-1 - len(latencies) // 20], wrong
@@ -275,6 +292,7 @@ def print_table(program: str, rows: list[dict]) -> None:
 def main(config: Config) -> None:
     """Measure and print."""
     load_before = os.getloadavg()[0]
+    adopt_orphans()
     table = {program: summarise(samples) for program, samples in asyncio.run(benchmark(config)).items()}
     for program, rows in table.items():
         print_table(program, rows)
