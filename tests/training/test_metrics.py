@@ -1,0 +1,85 @@
+"""Metrics of a step, their file, and the stop after too many failures."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cobalt.errors import SetupError
+from cobalt.training.metrics import (
+    WINDOW_STEPS,
+    InfraGuard,
+    read_metrics,
+    reward_metrics,
+    with_metrics_file,
+    with_reward_metrics,
+)
+
+
+def make_batch(infra_B, **scores):
+    columns = {"infra": np.array(infra_B, dtype=float), **{name: np.array(values) for name, values in scores.items()}}
+    return SimpleNamespace(non_tensor_batch=columns)
+
+
+def test_failed_samples_do_not_count_in_the_means():
+    batch = make_batch([0, 0, 1], acc=[1.0, 0.0, 0.5], reward_correct=[1.0, 0.0, 0.5])
+    assert reward_metrics(batch.non_tensor_batch) == {
+        "reward/infra": pytest.approx(1 / 3),
+        "reward/acc": 0.5,
+        "reward/correct": 0.5,
+    }
+
+
+def test_a_batch_that_nobody_could_score_reports_only_that():
+    assert reward_metrics(make_batch([1, 1], acc=[np.nan, np.nan]).non_tensor_batch) == {"reward/infra": 1}
+
+
+def test_batches_of_other_managers_report_nothing():
+    assert reward_metrics({"acc": np.array([1.0])}) == {}
+
+
+def test_verls_metrics_are_kept():
+    wrapped = with_reward_metrics(lambda batch, use_critic: {"critic/score/mean": float(use_critic)})
+    assert wrapped(make_batch([0], acc=[1.0]), use_critic=False) == {
+        "critic/score/mean": 0,
+        "reward/infra": 0,
+        "reward/acc": 1,
+    }
+
+
+class Tracking:
+    def __init__(self):
+        self.logged = []
+
+    def log(self, data, step, backend=None):
+        self.logged.append((step, data))
+
+
+def test_the_file_holds_what_is_logged_and_a_repeated_step_once(tmp_path):
+    path = tmp_path / "run" / "metrics.jsonl"
+    tracking = with_metrics_file(Tracking, path)()
+    tracking.log(data={"a": np.float64(1)}, step=1)
+    tracking.log(data={"a": 2, "b": 0.5}, step=2)
+    tracking.log(data={"a": 3}, step=2)
+    assert [step for step, _ in tracking.logged] == [1, 2, 2]
+    assert read_metrics(path) == [{"step": 1, "a": 1}, {"step": 2, "a": 3, "b": 0.5}]
+
+
+def test_a_single_bad_step_is_survived():
+    guard = InfraGuard(0.25)
+    guard(make_batch([1, 1]))
+    for _ in range(WINDOW_STEPS):
+        guard(make_batch([0, 0]))
+
+
+def test_training_stops_when_failures_go_on():
+    guard = InfraGuard(0.25)
+    guard(make_batch([1, 1]))
+    with pytest.raises(SetupError, match="50% of the samples"):
+        guard(make_batch([1, 1]))
+
+
+def test_the_share_is_configurable():
+    with pytest.raises(SetupError):
+        InfraGuard(0.0)(make_batch([0, 0, 0, 1]))
+    InfraGuard(1.0)(make_batch([1, 1]))

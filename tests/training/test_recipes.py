@@ -1,0 +1,143 @@
+"""The recipes' configurations: the paper's values, and every preset composes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).parents[2]
+PRESETS = sorted(path.stem for path in (ROOT / "verl/config/preset").glob("*.yaml"))
+
+
+def compose_recipe(recipe, preset, *overrides):
+    search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", [search, f"+recipe={recipe}", f"+preset={preset}", *overrides])
+
+
+PAPER = {
+    "algorithm.adv_estimator": "grpo",
+    "algorithm.kl_ctrl.kl_coef": 1e-4,
+    "data.train_batch_size": 128,
+    "data.max_response_length": 6144,
+    "data.truncation": "right",
+    "actor_rollout_ref.actor.optim.lr": 1e-6,
+    "actor_rollout_ref.actor.ppo_mini_batch_size": 64,
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 2,
+    "actor_rollout_ref.actor.clip_ratio_low": 0.2,
+    "actor_rollout_ref.actor.clip_ratio_high": 0.4,
+    "actor_rollout_ref.actor.grad_clip": 1.0,
+    "actor_rollout_ref.actor.use_kl_loss": True,
+    "actor_rollout_ref.actor.kl_loss_coef": 1e-4,
+    "actor_rollout_ref.actor.kl_loss_type": "mse",
+    "actor_rollout_ref.actor.fsdp_config.param_offload": False,
+    "actor_rollout_ref.model.use_remove_padding": True,
+    "actor_rollout_ref.model.enable_gradient_checkpointing": True,
+    "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": 16,
+    "actor_rollout_ref.rollout.name": "vllm",
+    "actor_rollout_ref.rollout.n": 16,
+    "actor_rollout_ref.rollout.temperature": 1.0,
+    "actor_rollout_ref.rollout.tensor_model_parallel_size": 1,
+    "actor_rollout_ref.rollout.gpu_memory_utilization": 0.7,
+    "actor_rollout_ref.rollout.max_num_batched_tokens": 16384,
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 16,
+    "actor_rollout_ref.rollout.val_kwargs.do_sample": True,
+    "actor_rollout_ref.rollout.val_kwargs.temperature": 0.6,
+    "actor_rollout_ref.rollout.val_kwargs.top_p": 0.95,
+    "trainer.critic_warmup": 0,
+    "trainer.n_gpus_per_node": 4,
+    "trainer.save_freq": 10,
+    "trainer.test_freq": 10,
+}
+BY_RECIPE = {
+    "multi_turn": {
+        "data.max_prompt_length": 10240,
+        "trainer.total_epochs": 2,
+        "actor_rollout_ref.actor.fsdp_config.optimizer_offload": True,
+        "actor_rollout_ref.ref.fsdp_config.param_offload": True,
+    },
+    "single_turn": {
+        "data.max_prompt_length": 2048,
+        "trainer.total_epochs": 4,
+        "actor_rollout_ref.actor.fsdp_config.optimizer_offload": False,
+        "actor_rollout_ref.ref.fsdp_config.param_offload": False,
+    },
+}
+MODELS = {"paper-qwen3": "Qwen/Qwen3-8B", "paper-r1-llama": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"}
+
+
+@pytest.mark.parametrize("preset", sorted(MODELS))
+@pytest.mark.parametrize("recipe", sorted(BY_RECIPE))
+def test_the_papers_hyper_parameters(recipe, preset):
+    config = compose_recipe(recipe, preset)
+    expected = {**PAPER, **BY_RECIPE[recipe], "actor_rollout_ref.model.path": MODELS[preset]}
+    assert {key: OmegaConf.select(config, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("recipe", sorted(BY_RECIPE))
+def test_every_preset_uses_the_manager_with_known_settings(recipe, preset):
+    config = compose_recipe(recipe, preset)
+    assert config.reward_model.reward_manager == "cobalt"
+    accepted = {"executor", "lengths", "require_end", "max_in_flight", "max_infra_rate"}
+    assert set(config.reward_model.reward_kwargs) == accepted
+
+
+@pytest.mark.parametrize(
+    ("mini", "micro", "batch"),
+    [
+        (
+            "actor_rollout_ref.actor.ppo_mini_batch_size",
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+            "data.train_batch_size",
+        )
+    ],
+)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_batch_sizes_divide(preset, mini, micro, batch):
+    config = compose_recipe("multi_turn", preset)
+    per_gpu = OmegaConf.select(config, mini) * config.actor_rollout_ref.rollout.n // config.trainer.n_gpus_per_node
+    assert per_gpu % OmegaConf.select(config, micro) == 0
+    assert OmegaConf.select(config, batch) % OmegaConf.select(config, mini) == 0
+
+
+def run_recipe(script, *arguments, **environment):
+    command = ["bash", f"scripts/{script}", *arguments]
+    environment = {**os.environ, "PYTHON": sys.executable, **environment}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+
+
+def test_dry_run_prints_the_resolved_configuration_and_starts_nothing(tmp_path):
+    done = run_recipe(
+        "train_grpo_multi_turn.sh",
+        "--dry-run",
+        "data.train_batch_size=96",
+        PRESET="paper-qwen3",
+        MODEL="some/model",
+        N_GPUS="8",
+        LOGGER="console,wandb",
+        OUTPUT_DIR=str(tmp_path / "out"),
+    )
+    assert done.returncode == 0, done.stderr
+    config = OmegaConf.create(done.stdout)
+    assert config.data.train_batch_size == 96
+    assert config.actor_rollout_ref.model.path == "some/model"
+    assert config.trainer.n_gpus_per_node == 8
+    assert config.trainer.logger == ["console", "wandb"]
+    assert not (tmp_path / "out" / "ray.log").exists()
+
+
+def test_a_misspelt_override_fails_and_says_which():
+    done = run_recipe("train_grpo_single_turn.sh", "--dry-run", "actor_rollout_ref.actor.optim.lrr=1")
+    assert done.returncode != 0
+    assert "actor_rollout_ref.actor.optim.lrr" in done.stderr
+
+
+def test_a_misspelt_setting_of_ours_fails():
+    done = run_recipe("train_grpo_single_turn.sh", "--dry-run", "reward_model.reward_kwargs.executer=local")
+    assert done.returncode != 0
+    assert "executer" in done.stderr
