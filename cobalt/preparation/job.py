@@ -1,5 +1,6 @@
 """What the data commands share: refusing to overwrite an input, skipping invalid lines, opening a manifest."""
 
+import contextlib
 import dataclasses
 import itertools
 import sys
@@ -30,18 +31,33 @@ class InvalidLines:
             print(f"skipped: {error}", file=sys.stderr)
 
 
+@contextlib.contextmanager
 def open_manifests(
-    command: str,
-    config: Any,
-    content: Mapping[str, Any],
-    inputs: Sequence[str | Path],
-    outputs: Sequence[str | Path],
-) -> list[Manifest]:
-    """Check the paths and start one manifest per output; all of them are finished by ``finish``.
+    command: str, config: Any, inputs: Sequence[str | Path], contents: Mapping[Path, Mapping[str, Any]]
+) -> Iterator[list[Manifest]]:
+    """Check the paths and start one manifest per output; ``contents`` maps an output to the settings that shape it.
 
     Raises ``InputError`` for a missing input, an output that is an input or another output, and an output that was
-    made with other settings. Nothing is written before all checks have passed.
+    made with other settings. Nothing is written before all checks have passed, and an ``InputError`` inside the block
+    puts things back as they were.
     """
+    _check_paths(inputs, list(contents))
+    config_fields = dataclasses.asdict(config)
+    manifests = [Manifest(path, command, config_fields, content, inputs) for path, content in contents.items()]
+    for manifest in manifests:
+        manifest.refuse_other_content()
+    before = [manifest.path.read_bytes() if manifest.path.exists() else None for manifest in manifests]
+    for manifest in manifests:
+        manifest.start()
+    try:
+        yield manifests
+    except InputError:
+        for manifest, old in zip(manifests, before, strict=True):
+            _put_back(manifest, old)
+        raise
+
+
+def _check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> None:
     for path in inputs:
         if not Path(path).is_file():
             raise InputError.at(path, None, "no such file")
@@ -50,12 +66,15 @@ def open_manifests(
         if Path(path).resolve() in taken:
             raise InputError.at(path, None, f"output and {taken[Path(path).resolve()]} are the same file")
         taken[Path(path).resolve()] = "another output"
-    manifests = [Manifest(path, command, dataclasses.asdict(config), content, inputs) for path in outputs]
-    for manifest in manifests:
-        manifest.refuse_other_content()
-    for manifest in manifests:
-        manifest.start()
-    return manifests
+
+
+def _put_back(manifest: Manifest, old: bytes | None) -> None:
+    """The manifest that was there before; none if there was none and the output holds nothing."""
+    if old is not None:
+        manifest.path.write_bytes(old)
+    elif not manifest.output.exists() or manifest.output.stat().st_size == 0:
+        manifest.path.unlink()
+        manifest.output.unlink(missing_ok=True)
 
 
 def finish(manifests: Iterable[Manifest], counts: Mapping[str, Any]) -> None:

@@ -52,11 +52,11 @@ def main(config: Config) -> None:
         raise InputError(f"--push_to_hub {config.push_to_hub}: {NOT_REDISTRIBUTABLE}")
     if config.start_date and config.end_date and config.start_date > config.end_date:
         raise InputError(f"--start_date {config.start_date} lies after --end_date {config.end_date}")
-    content = {**config.method, "prompt_version": PROMPT_VERSION}
-    manifests = open_manifests("preproc_lcb_test6", config, content, [config.input_file], [config.output_file])
+    contents = {Path(config.output_file): {**config.method, "prompt_version": PROMPT_VERSION}}
     counts: Counter[str] = Counter(read=0)
-    counts["written"] = write_jsonl(config.output_file, _problems(config, counts))
-    finish(manifests, counts)
+    with open_manifests("preproc_lcb_test6", config, [config.input_file], contents) as manifests:
+        counts["written"] = write_jsonl(config.output_file, _problems(config, counts))
+        finish(manifests, counts)
     print_summary(f"LiveCodeBench problems: {config.output_file}", counts)
     rules = [f"{name}: {value}" for name, value in config.method.items()]
     info = CardInfo("LiveCodeBench problems: do not redistribute", rules, counts, source=SOURCE_LINK)

@@ -72,13 +72,13 @@ def build(config: Config, layout: Layout) -> None:
     inputs = {"train": config.train_data_file, "test": config.val_data_file}
     outputs = {split: Path(config.local_dir) / f"{split}.parquet" for split in inputs}
     refuse_livecodebench(inputs.values(), config.push_to_hub)
-    content = {"data_source": DATA_SOURCE}
-    manifests = open_manifests(layout.command, config, content, list(inputs.values()), list(outputs.values()))
+    contents = {path: {"data_source": DATA_SOURCE} for path in outputs.values()}
     counts: Counter[str] = Counter()
-    with _replaced_together(outputs.values()) as temporaries:
-        for (split, path), temporary in zip(inputs.items(), temporaries, strict=True):
-            _write_parquet(temporary, _rows(path, split, layout, config, counts), _schema(layout))
-    finish(manifests, counts)
+    with open_manifests(layout.command, config, list(inputs.values()), contents) as manifests:
+        with _replaced_together(outputs.values()) as temporaries:
+            for (split, path), temporary in zip(inputs.items(), temporaries, strict=True):
+                _write_parquet(temporary, _rows(path, split, layout, config, counts), _schema(layout))
+        finish(manifests, counts)
     print_summary(f"veRL data: {config.local_dir}", counts)
     rules = ["rows for veRL 0.5.0's RLHFDataset", "validation prompts are unique"]
     info = CardInfo("Prompts for GRPO with veRL", rules, counts)

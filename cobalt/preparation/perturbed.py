@@ -39,12 +39,13 @@ def main(config: Config) -> None:
     """
     inputs, outputs = [config.input_file], [config.output_file]
     refuse_livecodebench(inputs, config.push_to_hub)
-    manifests = open_manifests("run_perturbation", config, {"seed": config.seed}, inputs, outputs)
     counts: Counter[str] = Counter(
         read=0, written=0, dropped_equal_outputs=0, dropped_hidden_rule=0, invalid_lines_skipped=0
     )
-    write_jsonl(config.output_file, _perturbed(config, counts))
-    finish(manifests, counts)
+    contents = {Path(config.output_file): {"seed": config.seed}}
+    with open_manifests("run_perturbation", config, inputs, contents) as manifests:
+        write_jsonl(config.output_file, _perturbed(config, counts))
+        finish(manifests, counts)
     print_summary(f"Perturbed problems: {config.output_file}", counts)
     rules = [
         f"two public tests with different outputs swap them and come first (seed {config.seed})",

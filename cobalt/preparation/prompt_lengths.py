@@ -13,6 +13,8 @@ A trajectory whose texts fail is tokenized context by context, a tokenizer witho
 ``apply_chat_template`` itself.
 """
 
+import hashlib
+import json
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,6 +22,8 @@ from typing import Any
 from cobalt.errors import InputError
 
 Messages = Sequence[Any]
+
+FINGERPRINT_LENGTH = 12
 
 _PROBE = (
     {"role": "system", "content": "s"},
@@ -53,6 +57,12 @@ class PromptCounter:
             self._backend.no_padding()
             self._boundaries = tuple(_safe_boundaries(tokenizer.added_tokens_decoder.values()))
             self._generation_prompt = self._find_generation_prompt()
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the tokenizer by its vocabulary and chat template, wherever it lies."""
+        parts = [self._tokenizer.get_vocab(), self._tokenizer.chat_template]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
     def count(self, contexts_MK: Sequence[Sequence[Messages]]) -> list[list[int]]:
         """Tokens of each prompt; ``contexts_MK[m]`` are prompts of one trajectory, each a prefix of the next."""

@@ -34,7 +34,7 @@ from cobalt.preparation.taco_rows import (
 )
 from cobalt.preparation.verification import INFRA, UNSOLVED, VERIFIED, Outcome, Pending, VerificationLog, verify_all
 from cobalt.prompts import PROMPT_VERSION
-from cobalt.records import Manifest, read_jsonl, row_hash, write_lines
+from cobalt.records import read_jsonl, row_hash, write_lines
 
 HUB_LICENCE = "mit"
 PREPARED = "kept: prepared already"
@@ -97,24 +97,22 @@ def main(config: Config, rules: TacoRules | None = None) -> None:
         raise InputError(f"--dev_size must not be negative, not {config.dev_size}")
     refuse_livecodebench(config.inputs, config.push_to_hub)
     outputs = list(config.outputs.values())
-    manifests = _open_manifests(config, rules, outputs)
-    with closing(VerificationLog(config.verification_file)) as log:
-        _verify_pending(config, rules, log)
-        counts = _write(config, rules, log)
-    finish(manifests, counts)
+    with open_manifests("preproc_taco", config, config.inputs, _contents(config, rules)) as manifests:
+        with closing(VerificationLog(config.verification_file)) as log:
+            _verify_pending(config, rules, log)
+            counts = _write(config, rules, log)
+        finish(manifests, counts)
     print_summary(f"Prepared problems: {', '.join(map(str, outputs))}", counts)
     publish(_card(config, rules, counts), outputs, config.inputs, config.push_to_hub)
 
 
-def _open_manifests(config: Config, rules: TacoRules, outputs: list[Path]) -> list[Manifest]:
-    """One per output; outcomes of verification stay valid when only the split or the prompts change."""
+def _contents(config: Config, rules: TacoRules) -> dict[Path, dict[str, Any]]:
+    """What shapes each output; outcomes of verification stay valid when only the split or the prompts change."""
     verifying = {"seed": config.seed, "rules": dataclasses.asdict(rules)}
     writing = {**verifying, "dev_size": config.dev_size, "prompt_version": PROMPT_VERSION}
     if config.input_file is None:
         writing["hub"] = f"{config.hub_dataset}/{config.hub_split}"
-    name, inputs = "preproc_taco", config.inputs
-    manifests = open_manifests(name, config, writing, inputs, outputs)
-    return manifests + open_manifests(name, config, verifying, inputs, [config.verification_file])
+    return {**dict.fromkeys(config.outputs.values(), writing), config.verification_file: verifying}
 
 
 def _rows(config: Config, counts: Counter[str], quiet: bool = False) -> Iterator[Record]:

@@ -79,8 +79,19 @@ def main(config: Config) -> None:
     refuse_livecodebench(config.inputs, config.push_to_hub)
     counter = PromptCounter(load_tokenizer(config.model_name))
     content = {**dataclasses.asdict(config.settings), "seed": config.seed, "perturbed_ratio": config.perturbed_ratio}
-    manifests = open_manifests("process_multi_turn_taco", config, content, config.inputs, [config.output_file])
+    contents = {Path(config.output_file): {**content, "tokenizer": counter.fingerprint}}
     stats = SetStats()
+    with open_manifests("process_multi_turn_taco", config, config.inputs, contents) as manifests:
+        _build(config, counter, stats)
+        finish(manifests, stats.counts())
+    print_summary(f"Bandit prompts: {config.output_file}", stats.table() if config.stats else stats.summary())
+    if config.stats:
+        stats.plot(f"{config.output_file}.stats.png")
+    publish(_card(config, stats), [config.output_file], config.inputs, config.push_to_hub)
+
+
+def _build(config: Config, counter: PromptCounter, stats: SetStats) -> None:
+    """Spool the records of all files, then write the chosen ones in the order of the seed."""
     with Spool(config.output_file) as spool:
         num_clean = _spool_file(spool, config.input_file, False, config, counter, stats)
         num_perturbed = 0
@@ -88,11 +99,6 @@ def main(config: Config) -> None:
             num_perturbed = _spool_file(spool, config.perturbed_file, True, config, counter, stats)
         order = output_order(num_clean, num_perturbed, config.perturbed_ratio or 0.0, config.seed)
         stats.records_written = write_lines(config.output_file, spool.lines(order))
-    finish(manifests, stats.counts())
-    print_summary(f"Bandit prompts: {config.output_file}", stats.table() if config.stats else stats.summary())
-    if config.stats:
-        stats.plot(f"{config.output_file}.stats.png")
-    publish(_card(config, stats), [config.output_file], config.inputs, config.push_to_hub)
 
 
 def _check_flags(config: Config) -> None:

@@ -173,8 +173,12 @@ def test_another_split_reuses_the_verification(tmp_path: Path, service: FakeServ
 
 
 def test_a_dev_size_that_leaves_nothing_to_train_on_is_refused(tmp_path: Path, service: FakeService, capsys) -> None:
-    assert prepare(tmp_path, [problem(i, "right") for i in range(3)], "--dev_size", 3) == 2
+    rows = [problem(i, "right") for i in range(3)]
+    assert prepare(tmp_path, rows, "--dev_size", 3) == 2
     assert "--dev_size 3" in one_complaint(capsys)
+    service.runs.clear()
+    assert prepare(tmp_path, rows, "--dev_size", 2) == 0
+    assert service.runs == []
 
 
 @pytest.mark.parametrize(
@@ -192,7 +196,7 @@ def test_bad_lines(tmp_path: Path, service: FakeService, capsys, line: str, comp
     flags = ("--input_file", source, "--output_file", tmp_path / "o.jsonl", "--executor", "local", "--dev_size", 0)
     assert run_command(COMMAND, *flags) == 2
     assert complaint in one_complaint(capsys)
-    assert not (tmp_path / "o.jsonl").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["raw.jsonl"]
 
 
 def test_without_a_service_the_exit_code_is_3(tmp_path: Path, capsys, monkeypatch) -> None:

@@ -160,11 +160,14 @@ def torn(path: Path) -> None:
 def test_bad_input_is_named_and_nothing_is_overwritten(tmp_path: Path, model: Path, capsys, spoil, complaint) -> None:
     rows = [evaluated(i, IMPROVING) for i in range(3)]
     before = build(rows, tmp_path, model)
+    manifest = (tmp_path / "out.jsonl.manifest.json").read_bytes()
     spoil(rows, tmp_path / "in.jsonl")
     flags = ("--input_file", tmp_path / "in.jsonl", "--output_file", tmp_path / "out.jsonl", "--model_name", model)
     assert run_command(COMMAND, *flags) == 2
-    assert complaint in one_complaint(capsys) and "in.jsonl" in complaint + str(tmp_path / "in.jsonl")
+    line = one_complaint(capsys)
+    assert complaint in line and str(tmp_path / "in.jsonl") in line
     assert read_rows(tmp_path / "out.jsonl") == before
+    assert (tmp_path / "out.jsonl.manifest.json").read_bytes() == manifest
     assert not list(tmp_path.glob("*.tmp"))
 
 
