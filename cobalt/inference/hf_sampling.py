@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers.cache_utils import Cache
 
-from cobalt.inference.hf_cache import GrowingLayer, growing_cache
+from cobalt.inference.hf_cache import GrowingLayer
+from cobalt.inference.hf_prefill import Prompt, read_prompts
+from cobalt.inference.hf_prefix import Prefix
 
-PREFILL_TOKENS = {"cpu": 1 << 13, "cuda": 1 << 16}
 COMPACT_AT = 0.8  # share of active rows below which the finished ones are dropped
 
 
@@ -27,16 +27,27 @@ class Row:
     temperature: float
     top_p: float
     seed: int
+    known: Prefix | None = None
+    """What an earlier turn left of the prompt's beginning; the same for equal prompts."""
 
 
 OnFinished = Callable[[int, list[int], bool], None]
 """Takes a row's index, its tokens without the end token, and whether it ended by itself."""
 
+OnRead = Callable[[Prefix], None]
+"""Takes the columns of each distinct prompt."""
+
 
 @torch.inference_mode()
-def sample_batch(model: Any, rows: Sequence[Row], end_tokens: set[int], on_finished: OnFinished) -> None:
+def sample_batch(
+    model: Any,
+    rows: Sequence[Row],
+    end_tokens: set[int],
+    on_finished: OnFinished,
+    on_read: OnRead = lambda _: None,
+) -> None:
     """Sample all ``rows`` from ``model``, which must use ``hf_attention``."""
-    state = _State(model, rows)
+    state = _State(model, rows, on_read)
     tokens_of: list[list[int]] = [[] for _ in rows]
     places = list(range(len(rows)))  # the row in each place of the tensors
     active = set(places)
@@ -63,57 +74,23 @@ def sample_batch(model: Any, rows: Sequence[Row], end_tokens: set[int], on_finis
 class _State:
     """Tensors of a batch of B rows: cache, mask over its columns, logits of the next token."""
 
-    def __init__(self, model: Any, rows: Sequence[Row]):
-        self.model, self.device, self.dtype = model, model.device, model.dtype
-        prompts = sorted({row.prompt for row in rows}, key=len)
-        place = {prompt: number for number, prompt in enumerate(prompts)}
-        self.cache, self.mask, self.logits = self._read_prompts(prompts)
-        self.positions = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        self.temperature = torch.tensor([row.temperature for row in rows], device=self.device)
-        self.top_p = torch.tensor([row.top_p for row in rows], device=self.device)
+    def __init__(self, model: Any, rows: Sequence[Row], on_read: OnRead):
+        self.model, device = model, model.device
+        prompts = [Prompt(row.prompt, row.known) for row in {row.prompt: row for row in rows}.values()]
+        prompts.sort(key=lambda prompt: len(prompt.tokens))
+        read = read_prompts(model, prompts, lambda prompt, columns: on_read(Prefix(prompt.tokens, columns)))
+        self.cache, self.mask, self.logits = read.cache, read.mask, read.logits
+        self.positions = torch.tensor([len(prompt.tokens) for prompt in prompts], device=device)
+        place = {prompt.tokens: number for number, prompt in enumerate(prompts)}
+        self._select(torch.tensor([place[row.prompt] for row in rows], device=device))
+        self.temperature = torch.tensor([row.temperature for row in rows], device=device)
+        self.top_p = torch.tensor([row.top_p for row in rows], device=device)
         longest = max(row.max_new for row in rows)
         draws = [np.random.default_rng(row.seed).random(longest, dtype=np.float32) for row in rows]
-        self.uniforms = torch.from_numpy(np.stack(draws)).to(self.device)
+        self.uniforms = torch.from_numpy(np.stack(draws)).to(device)
         self.step = 0
-        self._select_prompts(torch.tensor([place[row.prompt] for row in rows], device=self.device))
 
-    def _read_prompts(self, prompts: Sequence[tuple[int, ...]]) -> tuple[Cache, torch.Tensor, torch.Tensor]:
-        """Left-padded prompts, sorted by length, a bounded number of tokens at a time."""
-        width = len(prompts[-1])
-        rows_at_once = max(1, PREFILL_TOKENS[self.device.type] // width)
-        parts = [
-            self._read_part(prompts[start : start + rows_at_once], width)
-            for start in range(0, len(prompts), rows_at_once)
-        ]
-        cache = growing_cache()
-        for layers in zip(*(part[0].layers for part in parts), strict=True):
-            layer = GrowingLayer()
-            layer.adopt(torch.cat([part.keys for part in layers]), torch.cat([part.values for part in layers]))
-            cache.layers.append(layer)
-        return cache, torch.cat([part[1] for part in parts]), torch.cat([part[2] for part in parts])
-
-    def _read_part(self, prompts: Sequence[tuple[int, ...]], width: int) -> tuple[Cache, torch.Tensor, torch.Tensor]:
-        padded = torch.tensor([(0,) * (width - len(prompt)) + prompt for prompt in prompts], device=self.device)
-        pads = torch.tensor([width - len(prompt) for prompt in prompts], device=self.device)[:, None]
-        columns = torch.arange(width, device=self.device)
-        visible = columns >= pads
-        causal = columns[:, None] >= columns
-        cache = growing_cache()
-        logits = self.model(
-            input_ids=padded,
-            attention_mask=self._additive(visible[:, None, None] & causal),
-            position_ids=(columns - pads).clamp(min=0),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, 0]
-        return cache, self._additive(visible[:, None, None]), logits
-
-    def _additive(self, visible: torch.Tensor) -> torch.Tensor:
-        mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
-        return mask.masked_fill_(~visible, torch.finfo(self.dtype).min)
-
-    def _select_prompts(self, places: torch.Tensor) -> None:
+    def _select(self, places: torch.Tensor) -> None:
         for layer in self.cache.layers:
             assert isinstance(layer, GrowingLayer)
             layer.select_rows(places)
@@ -121,7 +98,7 @@ class _State:
 
     def keep(self, places: torch.Tensor) -> None:
         """Drop all rows but those in ``places``."""
-        self._select_prompts(places)
+        self._select(places)
         self.temperature, self.top_p = self.temperature[places], self.top_p[places]
         self.uniforms = self.uniforms[places]
 

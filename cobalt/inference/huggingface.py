@@ -12,11 +12,12 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cobalt.errors import InputError
 from cobalt.inference.engine import FINISH_CONTEXT, Completion, Engine, Message, Sampling
+from cobalt.inference.hf_prefix import STORE_BYTES, Prefix, PrefixStore
 from cobalt.inference.hf_sampling import Row, sample_batch
 from cobalt.model_identity import model_identity
 
@@ -27,6 +28,8 @@ BATCHES_PER_WORKER = 2  # one that is sampled, one that waits
 @dataclass(frozen=True)
 class _Request:
     row: Row
+    key: tuple[str, ...]
+    """The texts of its messages; those of the turn before are all but the last two."""
     loop: asyncio.AbstractEventLoop
     answer: "asyncio.Future[Completion]"
 
@@ -39,6 +42,7 @@ class HuggingFaceEngine:
         self._model, self._tokenizer, self._batch_size = model, tokenizer, batch_size
         self._context: int = model.config.max_position_embeddings
         self._end_tokens = _end_tokens(model, tokenizer)
+        self._prefixes = PrefixStore(STORE_BYTES[model.device.type])
         self._waiting: list[_Request] = []
         self._changed = threading.Condition()
         self._closed = False
@@ -56,7 +60,7 @@ class HuggingFaceEngine:
             return Completion("", len(prompt), 0, FINISH_CONTEXT)
         loop = asyncio.get_running_loop()
         row = Row(tuple(prompt), max_new, sampling.temperature, sampling.top_p, seed)
-        request = _Request(row, loop, loop.create_future())
+        request = _Request(row, tuple(message["content"] for message in messages), loop, loop.create_future())
         with self._changed:
             self._waiting.append(request)
             self._changed.notify()
@@ -99,7 +103,18 @@ class HuggingFaceEngine:
         def finished(index: int, tokens: list[int], ended: bool) -> None:
             self._in_loop(batch[index], self._deliver, batch[index], tokens, ended)
 
-        sample_batch(self._model, [request.row for request in batch], self._end_tokens, finished)
+        keys = {request.row.prompt: request.key for request in batch}
+
+        def read(prefix: Prefix) -> None:
+            self._prefixes.put(keys[prefix.tokens], prefix)
+
+        rows = [self._with_known(request) for request in batch]
+        sample_batch(self._model, rows, self._end_tokens, finished, read)
+
+    def _with_known(self, request: _Request) -> Row:
+        """The request's row, with what the turn before left of its prompt."""
+        before = self._prefixes.get(request.key[:-2])
+        return replace(request.row, known=before.common_with(request.row.prompt)) if before else request.row
 
     def _deliver(self, request: _Request, tokens: list[int], ended: bool) -> None:
         text = self._tokenizer.decode(tokens, skip_special_tokens=True)

@@ -29,8 +29,12 @@ class VllmServeEngine:
         request = {"messages": messages, **asdict(sampling), "seed": seed}
 
         async def send() -> Completion:
+            response = self._handle.generate.remote(request)
             try:
-                return Completion(**await self._handle.generate.remote(request))
+                return Completion(**await response)
+            except asyncio.CancelledError:
+                response.cancel()  # Serve does not do it by itself
+                raise
             except (RayError, RayServeException, ConnectionError) as error:
                 last_line = f"{type(error).__name__}: {error}".strip().splitlines()[-1]
                 raise TransientError(f"vLLM app: {last_line}") from None

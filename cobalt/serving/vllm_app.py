@@ -85,7 +85,9 @@ class VllmActor:
         self._engine.check_health()
 
     def __del__(self) -> None:
-        self._engine.close()
+        engine = getattr(self, "_engine", None)  # absent if the model could not be loaded
+        if engine is not None:
+            engine.close()
 
 
 def build_app(args: VllmArgs) -> serve.Application:

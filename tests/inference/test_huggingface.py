@@ -1,6 +1,7 @@
 """The local Hugging Face engine: the right distribution, seeds that do not depend on batching, limits."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ from tiny_model import CONTEXT, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cobalt.errors import InputError
+from cobalt.inference import hf_sampling
 from cobalt.inference.engine import FINISH_CONTEXT, Sampling
 from cobalt.inference.hf_attention import ATTENTION, register
+from cobalt.inference.hf_prefix import Prefix, PrefixStore
 from cobalt.inference.hf_sampling import Row, sample_batch, sample_tokens
 from cobalt.inference.huggingface import open_huggingface_engine
 
@@ -122,3 +125,53 @@ async def test_a_defect_reaches_the_caller(path: str, monkeypatch: pytest.Monkey
         monkeypatch.setattr("cobalt.inference.huggingface.sample_batch", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             await engine.generate([{"role": "user", "content": "x"}], Sampling(), 0)
+
+
+def test_known_prefixes_change_nothing(model) -> None:
+    """Rows with a known beginning, with a longer known one, and without: as if everything were read."""
+    prefixes: list[Prefix] = []
+    starts = prompts([50, 30, 90])
+    sample_batch(model, [Row(prompt, 1, 0.0, 1.0, 0) for prompt in starts], set(), lambda *_: None, prefixes.append)
+    known = {prefix.tokens: prefix for prefix in prefixes}
+    assert known.keys() == set(starts)
+    longer = [start + end for start, end in zip(starts, prompts([21, 80, 5]), strict=True)]
+    plain = [Row(prompt, 60, 0.9, 0.9, seed) for seed, prompt in enumerate([*longer, *prompts([70])])]
+    helped = [
+        replace(row, known=known[start].common_with(row.prompt)) for row, start in zip(plain, starts, strict=False)
+    ]
+    assert sample(model, [*helped, plain[3]]) == sample(model, plain)
+
+
+def test_only_the_common_part_of_a_prefix_is_used() -> None:
+    prefix = Prefix((1, 2, 3, 4), torch.zeros(1, 2, 1, 4, 8))
+    assert prefix.common_with((1, 2, 9, 4, 5)).tokens == (1, 2)
+    assert prefix.common_with((1, 2, 9, 4, 5)).columns.shape[3] == 2
+    assert prefix.common_with((1, 2, 3)).tokens == (1, 2), "the last token is always read"
+
+
+def test_the_store_drops_the_least_recently_used() -> None:
+    store = PrefixStore(most_bytes=2 * 64)
+    for key in "abac":
+        store.get(key)
+        store.put(key, Prefix((1,), torch.zeros(1, 2, 1, 1, 8)))
+    assert [store.get(key) is not None for key in "abc"] == [True, False, True]
+
+
+async def test_turns_of_a_conversation_read_only_what_is_new(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [{"role": "user", "content": "x" * 60}]
+    second = [*first, {"role": "assistant", "content": "y" * 5}, {"role": "user", "content": "z"}]
+    async with open_huggingface_engine(path, batch_size=4, max_in_flight=None) as engine:
+        fresh = await engine.generate(second, Sampling(1.0, 1.0, 16), 0)
+    read: list[int] = []
+    original = hf_sampling.read_prompts
+
+    def counting(model, found, on_read):
+        read.extend(prompt.new_length for prompt in found)
+        return original(model, found, on_read)
+
+    monkeypatch.setattr(hf_sampling, "read_prompts", counting)
+    async with open_huggingface_engine(path, batch_size=4, max_in_flight=None) as engine:
+        one = await engine.generate(first, Sampling(1.0, 1.0, 16), 0)
+        assert await engine.generate(second, Sampling(1.0, 1.0, 16), 0) == fresh
+    assert read[0] == one.prompt_tokens
+    assert read[1] <= fresh.prompt_tokens - one.prompt_tokens + 1

@@ -1,0 +1,48 @@
+"""An engine that answers with the request itself. A seed picks what goes wrong.
+
+``SLOW``: takes a minute. ``CRASH``: kills its process, once per file ``$FAKE_VLLM_DIR/crashed``. Aborted requests are
+written to ``$FAKE_VLLM_DIR/aborted``.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+SLOW, CRASH = 666, 667
+
+
+class AsyncLLM:
+    """Signatures as in vLLM 0.23."""
+
+    def __init__(self) -> None:
+        self.errored, self.dead_error = False, RuntimeError("engine dead")
+
+    @classmethod
+    def from_vllm_config(
+        cls, vllm_config: Any, start_engine_loop: bool = True, usage_context: Any = None
+    ) -> "AsyncLLM":
+        return cls()
+
+    async def generate(self, prompt: Any, sampling_params: Any, request_id: str) -> AsyncIterator[Any]:
+        folder = Path(os.environ["FAKE_VLLM_DIR"])
+        if sampling_params.seed == CRASH and not (folder / "crashed").exists():
+            (folder / "crashed").touch()
+            os._exit(1)
+        try:
+            await asyncio.sleep(60 if sampling_params.seed == SLOW else 0.01)
+        except asyncio.CancelledError:
+            (folder / "aborted").touch()
+            raise
+        seen = {
+            "prompt": prompt["prompt_token_ids"],
+            "max_tokens": sampling_params.max_tokens,
+            "seed": sampling_params.seed,
+        }
+        answer = SimpleNamespace(text=json.dumps(seen), token_ids=[1, 2, 3], finish_reason="stop")
+        yield SimpleNamespace(outputs=[answer], finished=True)
+
+    def shutdown(self) -> None: ...

@@ -1,0 +1,187 @@
+"""The Ray Serve app over vLLM, with a stand-in for the vllm package: requests, limits, aborts, lost replicas."""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tiny_model import save_tiny_model
+from transformers import AutoTokenizer
+
+from cobalt.errors import SetupError
+from cobalt.inference.engine import FINISH_CONTEXT, Sampling
+from cobalt.inference.vllm_serve import APP_NAME, open_vllm_engine
+from cobalt.serving.vllm_app import VllmActor, VllmArgs, build_app
+
+FAKE_VLLM = Path(__file__).with_name("fake_vllm")
+MESSAGES = [{"role": "user", "content": "é"}]
+SLOW, CRASH = 666, 667
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(FAKE_VLLM))
+    monkeypatch.setenv("FAKE_VLLM_DIR", str(tmp_path))
+    return tmp_path
+
+
+async def actor(args: VllmArgs) -> VllmActor:
+    replica = VllmActor.__new__(VllmActor)
+    await replica.__init__(args.engine_options(), json.loads(args.chat_template_kwargs), args.num_replicas)
+    return replica
+
+
+def test_arguments_are_read_as_values() -> None:
+    args = VllmArgs.model_validate(
+        {
+            "model": "m",
+            "num_replicas": "2",
+            "gpu_memory_utilization": "0.8",
+            "enforce_eager": "true",
+            "dtype": "bfloat16",
+        }
+    )
+    assert args.num_replicas == 2
+    assert args.engine_options() == {
+        "model": "m",
+        "tensor_parallel_size": 1,
+        "gpu_memory_utilization": 0.8,
+        "enforce_eager": True,
+        "dtype": "bfloat16",
+    }
+
+
+async def test_the_prompt_is_the_chat_template(model: str, fake_vllm: Path) -> None:
+    replica = await actor(VllmArgs(model=model))
+    answer = await replica.generate({"messages": MESSAGES, "max_tokens": 1000, "seed": 5})
+    prompt = AutoTokenizer.from_pretrained(model).apply_chat_template(MESSAGES, add_generation_prompt=True)
+    assert json.loads(answer["text"]) == {"prompt": prompt, "max_tokens": 64 - len(prompt), "seed": 5}
+    assert (answer["prompt_tokens"], answer["completion_tokens"], answer["finish_reason"]) == (len(prompt), 3, "stop")
+
+
+async def test_template_settings_reach_prompt_and_model_id(model: str, fake_vllm: Path) -> None:
+    plain = await actor(VllmArgs(model=model))
+    off = await actor(
+        VllmArgs(model=model, chat_template_kwargs='{"add_generation_prompt_": false, "enable_thinking": false}')
+    )
+    assert (await off.describe())["model_id"].startswith((await plain.describe())["model_id"])
+    assert '"enable_thinking": false' in (await off.describe())["model_id"]
+
+
+async def test_a_prompt_over_the_context_is_an_empty_answer(model: str, fake_vllm: Path) -> None:
+    replica = await actor(VllmArgs(model=model))
+    answer = await replica.generate({"messages": [{"role": "user", "content": "é" * 100}]})
+    assert (answer["text"], answer["finish_reason"]) == ("", FINISH_CONTEXT)
+
+
+async def test_an_unknown_option_is_refused(model: str, fake_vllm: Path) -> None:
+    with pytest.raises(TypeError, match="no_such_option"):
+        await actor(VllmArgs.model_validate({"model": model, "no_such_option": 1}))
+
+
+async def test_a_dead_engine_is_unhealthy(model: str, fake_vllm: Path) -> None:
+    replica = await actor(VllmArgs(model=model))
+    await replica.check_health()
+    replica._engine._engine.errored = True
+    with pytest.raises(RuntimeError, match="engine dead"):
+        await replica.check_health()
+
+
+async def test_cancelling_aborts_in_the_engine(model: str, fake_vllm: Path) -> None:
+    replica = await actor(VllmArgs(model=model))
+    request = asyncio.ensure_future(replica.generate({"messages": MESSAGES, "seed": SLOW}))
+    await asyncio.sleep(0.5)
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert (fake_vllm / "aborted").exists()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def served(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Address and scratch folder of the app on a Ray of its own."""
+    import ray
+    from ray import serve
+
+    folder, port = tmp_path_factory.mktemp("fake"), free_port()
+    variables = {
+        "FAKE_VLLM_DIR": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(FAKE_VLLM), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
+    }
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        runtime_env={"env_vars": variables},
+    )
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    args = VllmArgs.model_validate({"model": model, "num_gpus": 0, "max_num_seqs": "8"})
+    serve.run(build_app(args), name=APP_NAME, route_prefix="/vllm_actor")
+    yield f"http://127.0.0.1:{port}/vllm_actor", folder
+    serve.shutdown()
+    ray.shutdown()
+
+
+async def test_client_by_handle(served: tuple[str, Path]) -> None:
+    async with open_vllm_engine(None) as engine:
+        assert engine.max_in_flight == 8
+        assert engine.model_id.startswith("model")
+        answers = await asyncio.gather(*(engine.generate(MESSAGES, Sampling(0.5, 0.9, 4), seed) for seed in range(20)))
+    assert [json.loads(answer.text)["seed"] for answer in answers] == list(range(20))
+    assert all(json.loads(answer.text)["max_tokens"] == 4 for answer in answers)
+
+
+async def test_a_cancelled_client_frees_the_engine(served: tuple[str, Path]) -> None:
+    _, folder = served
+    async with open_vllm_engine(None) as engine:
+        request = asyncio.ensure_future(engine.generate(MESSAGES, Sampling(), SLOW))
+        await asyncio.sleep(1)
+        request.cancel()
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            if (folder / "aborted").exists():
+                return
+    pytest.fail("the request was not aborted")
+
+
+@pytest.mark.slow
+async def test_a_lost_replica_is_replaced_and_its_requests_sent_again(served: tuple[str, Path]) -> None:
+    async with open_vllm_engine(None) as engine:
+        requests = [engine.generate(MESSAGES, Sampling(), seed) for seed in (CRASH, 1, 2)]
+        answers = await asyncio.gather(*requests)
+    assert [json.loads(answer.text)["seed"] for answer in answers] == [CRASH, 1, 2]
+    assert (served[1] / "crashed").exists()
+
+
+async def test_http(served: tuple[str, Path]) -> None:
+    address, _ = served
+    async with httpx.AsyncClient(timeout=60) as client:
+        assert (await client.get(address)).json()["max_model_len"] == 64
+        answer = await client.post(address, json={"messages": MESSAGES, "seed": 3, "max_tokens": 5})
+        assert json.loads(answer.json()["text"])["seed"] == 3
+        for bad in ({}, {"messages": MESSAGES, "max_tokens": 0}, {"messages": MESSAGES, "other": 1}):
+            assert (await client.post(address, json=bad)).status_code == 422
+
+
+async def test_no_app(served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cobalt.inference.vllm_serve.APP_NAME", "absent")
+    with pytest.raises(SetupError, match="serve run vllm_engine_actor:app"):
+        async with open_vllm_engine(None):
+            pass
