@@ -28,7 +28,7 @@ start_ray() {
     --ray-client-server-port "$(free_port)" "$@" >"$log_dir/ray.log" 2>&1 &
   ray_pid=$!
   export RAY_ADDRESS=127.0.0.1:$port
-  until ray status >>"$log_dir/ray.log" 2>&1; do
+  until ray status 2>>"$log_dir/ray.log" | grep -q ' 1 node_'; do # the head is up, and its node has joined
     if ! kill -0 "$ray_pid" 2>/dev/null || ((SECONDS > deadline)); then
       echo "Ray did not start: see $log_dir/ray.log" >&2
       exit 3
@@ -40,8 +40,11 @@ start_ray() {
 start_evaluator() {
   local log_dir=$1
   "$PYTHON" -m cobalt.training.check 2>/dev/null && return # one is running in this cluster
-  [[ -z $ray_pid ]] || timeout $START_TIMEOUT_S serve start --proxy-location Disabled >"$log_dir/evaluator.log" 2>&1
   evaluator_is_ours=1
+  if [[ -n $ray_pid ]]; then # only handles are used: no HTTP
+    timeout $START_TIMEOUT_S serve start --proxy-location Disabled >"$log_dir/evaluator.log" 2>&1 \
+      || { echo "Ray Serve did not start: see $log_dir/evaluator.log" >&2; exit 3; }
+  fi
   # shellcheck disable=SC2086 # a list of arguments
   timeout $START_TIMEOUT_S serve run --non-blocking remote_reward_server:app --name evaluator --route-prefix /evaluator ${EVALUATOR_ARGS:-} \
     >>"$log_dir/evaluator.log" 2>&1 || { echo "no execution service: see $log_dir/evaluator.log" >&2; exit 3; }

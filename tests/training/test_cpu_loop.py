@@ -1,0 +1,118 @@
+"""The multi-turn recipe on CPU: three steps, a checkpoint, resuming from it, and a merged model that generates."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cobalt.prompts import feedback_message, first_messages, problem_instruction
+from cobalt.records import TestCases
+from cobalt.training.metrics import read_metrics
+
+ROOT = Path(__file__).parents[2]
+FIRST_STEPS, ALL_STEPS = 3, 4
+
+
+def make_rows(count):
+    """Half of the prompts are problems, half are contexts with one previous program."""
+    rows = []
+    for index in range(count):
+        question = (
+            f"Your program receives one line that holds several integers. Print the sum of the values plus {index}."
+        )
+        inputs = [" ".join(str(index + value) for value in range(length)) for length in (2, 3, 4)]
+        tests = TestCases(tuple(inputs), tuple(str(sum(map(int, text.split())) + index) for text in inputs))
+        messages = first_messages(problem_instruction(question))
+        if index % 2:
+            answer = "<think>\nsum\n</think>\n```python\nprint(sum(map(int, input().split())))\n```"
+            feedback = f"Input:\n{inputs[0]}\nProgram's Output:\n0\nExpected Output:\n{tests.outputs_N[0]}"
+            messages += [{"role": "assistant", "content": answer}, feedback_message(feedback)]
+        rows.append(
+            {
+                "data_source": "code_taco_verified",
+                "prompt": messages,
+                "ability": "code",
+                "reward_model": {"style": "rule", "ground_truth": tests.to_json()},
+                "extra_info": {"split": "train", "index": index, "prev_best_pass_rate": 0.0},
+            }
+        )
+    return rows
+
+
+def train(folder, steps):
+    """Run the recipe; its output and exit code."""
+    overrides = [
+        f"trainer.total_training_steps={steps}",
+        "trainer.total_epochs=10",
+        "trainer.val_before_train=False",
+        "trainer.test_freq=4",
+        f"trainer.rollout_data_dir={folder}/rollouts",
+        "data.train_batch_size=4",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        "reward_model.launch_reward_fn_async=True",
+    ]
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHON": sys.executable,
+        "PRESET": "cpu",
+        "HF_HUB_OFFLINE": "1",
+        "TRAIN_FILE": str(folder / "train.parquet"),
+        "VAL_FILE": str(folder / "test.parquet"),
+        "OUTPUT_DIR": str(folder / "out"),
+        "EVALUATOR_ARGS": "workers=1 num_cpus=0",
+    }
+    command = ["bash", "scripts/train_grpo_multi_turn.sh", *overrides]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def generate(model_dir):
+    """Text of the merged model for one problem, greedy."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(model_dir), AutoModelForCausalLM.from_pretrained(model_dir)
+    ids = tokenizer.apply_chat_template(make_rows(1)[0]["prompt"], add_generation_prompt=True, return_tensors="pt")
+    out = model.generate(ids, max_new_tokens=160, do_sample=False)
+    return tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_train_resume_merge_generate(tmp_path):
+    for name, count in (("train", 16), ("test", 4)):
+        pq.write_table(pa.Table.from_pylist(make_rows(count)), tmp_path / f"{name}.parquet")
+
+    first = train(tmp_path, FIRST_STEPS)
+    assert first.returncode == 0, first.stdout[-4000:]
+    assert "BACKEND 'cpu' IS ACTIVE" in first.stdout
+    assert "Training from scratch" in first.stdout
+
+    resumed = train(tmp_path, ALL_STEPS)
+    assert resumed.returncode == 0, resumed.stdout[-4000:]
+    assert f"Setting global step to {FIRST_STEPS}" in resumed.stdout
+
+    metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
+    assert [record["step"] for record in metrics] == [1, 2, 3, 4]
+    assert all(record["reward/infra"] == 0 for record in metrics)
+    assert all(
+        {"reward/correct", "reward/improve", "reward/format", "reward/total"} <= record.keys() for record in metrics
+    )
+    assert all(record["actor/grad_norm"] >= 0 for record in metrics)  # NaN is not
+    assert "val-core/code_taco_verified/acc/mean@1" in metrics[-1]
+
+    dumped = [json.loads(line) for line in (tmp_path / "rollouts" / "1.jsonl").read_text().splitlines()]
+    assert len(dumped) == 4 * 8
+    assert all({"score", "acc", "pass_rate", "reward_total", "infra"} <= row.keys() for row in dumped)
+    assert any("```python" in row["output"] for row in dumped)
+
+    merge = ["bash", "scripts/merge_checkpoint.sh", tmp_path / "out", tmp_path / "model"]
+    subprocess.run(merge, cwd=ROOT, env={**os.environ, "PYTHON": sys.executable}, check=True)
+    assert "| train.parquet |" in (tmp_path / "model" / "README.md").read_text()
+    assert "```python" in generate(tmp_path / "model")
