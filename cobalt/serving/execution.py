@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from cobalt.errors import SetupError
@@ -17,14 +18,20 @@ from cobalt.sandbox.executor import Executor, Tests
 APP_NAME = "evaluator"
 START_HINT = "start it with: serve run remote_reward_server:app --name evaluator --route-prefix /evaluator"
 
-PROGRAMS_PER_CALL = 8
-"""A call costs milliseconds whatever it carries; more programs per call would leave replicas idle at the end."""
+PROGRAMS_PER_CALL = 4
+"""A call costs milliseconds whatever it carries, but its programs come back together: the slowest holds the others."""
 
 MAX_ATTEMPTS = 6
 FIRST_DELAY_S = 0.5
 """Doubled after each attempt: about 16 s in all, enough for Serve to start another replica."""
 
 Program = tuple[str | None, Tests]
+
+
+@dataclass(frozen=True)
+class _Submission:
+    program: tuple[str | None, TestCases]
+    done: "asyncio.Future[ExecutionResult]"
 
 
 class ExecutionService(Protocol):
@@ -71,23 +78,50 @@ def _app_handle() -> Any:
 
 
 class ServedEvaluator:
-    """Client of the ``evaluator`` app by handle. One call carries several programs."""
+    """Client of the ``evaluator`` app by handle. Programs that are submitted together share calls."""
 
     def __init__(self, handle: Any):
         self._handle = handle
+        self._submitted: list[_Submission] = []
+        self._calls: set[asyncio.Task[None]] = set()
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
         """See ``ExecutionService``."""
-        return (await self.run_many([(code, tests)]))[0]
+        return await self._submit(code, TestCases.parse(tests))
 
     async def run_many(self, programs: Sequence[Program]) -> list[ExecutionResult]:
         """See ``ExecutionService``."""
         parsed = [(code, TestCases.parse(tests)) for code, tests in programs]
-        calls = [parsed[start : start + PROGRAMS_PER_CALL] for start in range(0, len(parsed), PROGRAMS_PER_CALL)]
-        results = await asyncio.gather(*(self._call(programs) for programs in calls))
-        return [result for part in results for result in part]
+        return await asyncio.gather(*(self._submit(code, tests) for code, tests in parsed))
 
-    async def _call(self, programs: list[tuple[str | None, TestCases]]) -> list[ExecutionResult]:
+    def _submit(self, code: str | None, tests: TestCases) -> "asyncio.Future[ExecutionResult]":
+        loop = asyncio.get_running_loop()
+        if not self._submitted:
+            loop.call_soon(self._send)
+        self._submitted.append(_Submission((code, tests), loop.create_future()))
+        return self._submitted[-1].done
+
+    def _send(self) -> None:
+        """One call for every few of the programs that were submitted since the last turn of the event loop."""
+        submitted, self._submitted = self._submitted, []
+        for start in range(0, len(submitted), PROGRAMS_PER_CALL):
+            call = asyncio.ensure_future(self._call(submitted[start : start + PROGRAMS_PER_CALL]))
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
+
+    async def _call(self, submitted: list[_Submission]) -> None:
+        try:
+            results = await self._results([submission.program for submission in submitted])
+        except Exception as error:  # of the app itself: each caller gets it
+            for submission in submitted:
+                if not submission.done.done():
+                    submission.done.set_exception(error)
+            return
+        for submission, result in zip(submitted, results, strict=True):
+            if not submission.done.done():
+                submission.done.set_result(result)
+
+    async def _results(self, programs: list[tuple[str | None, TestCases]]) -> list[ExecutionResult]:
         from ray.exceptions import RayError
         from ray.serve.exceptions import RayServeException
 
@@ -95,6 +129,8 @@ class ServedEvaluator:
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 return await self._handle.run_many.remote(programs)
+            except ValueError:  # malformed tests
+                raise
             except (RayError, RayServeException, ConnectionError) as error:
                 reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             if attempt < MAX_ATTEMPTS:

@@ -1,6 +1,7 @@
 """The evaluator app on a local Ray: by handle, by HTTP, through lost replicas."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import time
@@ -11,7 +12,7 @@ import psutil
 import pytest
 
 from cobalt.errors import SetupError
-from cobalt.records import Verdict
+from cobalt.records import ExecutionResult, Verdict
 from cobalt.sandbox.selftest import examine
 from cobalt.serving import execution
 from cobalt.serving.execution import open_execution_service
@@ -27,8 +28,17 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+METRICS_PORT = free_port()
+
+
 @pytest.fixture(scope="module")
-def app_url(tmp_path_factory):
+def metrics_url(app_url):
+    """Where this Ray shows its metrics."""
+    return f"http://127.0.0.1:{METRICS_PORT}/metrics"
+
+
+@pytest.fixture(scope="module")
+def app_url():
     """The app, with small limits, on a Ray of its own; its URL."""
     if (report := examine("A")).missing is not None and examine("B").missing is not None:
         pytest.skip(f"no sandbox here: {report.missing}")
@@ -38,7 +48,14 @@ def app_url(tmp_path_factory):
     from cobalt.serving.evaluator import EvaluatorArgs, build_app
 
     port = free_port()
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init(
+        address="local",
+        num_cpus=1,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        _metrics_export_port=METRICS_PORT,
+    )
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     args = EvaluatorArgs(workers=2, num_cpus=0, cpu_limit_s=1, checker="lcb")
     serve.run(build_app(args), name=execution.APP_NAME, route_prefix="/evaluator")
@@ -121,6 +138,45 @@ async def test_malformed_tests_by_handle(app_url):
     async with open_execution_service("serve") as service:
         with pytest.raises(ValueError, match="no tests"):
             await service.run(ADD, {"inputs": [], "outputs": []})
+
+
+async def test_function_arguments_that_are_not_json_by_handle(app_url):
+    tests = {"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}
+    async with open_execution_service("serve") as service:
+        with pytest.raises(ValueError, match="not JSON"):
+            await service.run("def f(x): return x", tests)
+        assert (await service.run(ADD, TESTS)).solved
+
+
+async def test_programs_submitted_together_share_calls(monkeypatch):
+    calls = []
+
+    class Method:
+        async def remote(self, programs):
+            calls.append(len(programs))
+            return [ExecutionResult.uniform(len(tests), Verdict.PASSED, code) for code, tests in programs]
+
+    class Handle:
+        run_many = Method()
+
+    monkeypatch.setattr(execution, "PROGRAMS_PER_CALL", 4)
+    service = execution.ServedEvaluator(Handle())
+    results = await asyncio.gather(*(service.run(str(i), TESTS) for i in range(10)))
+    assert calls == [4, 4, 2]
+    assert [result.feedback[0] for result in results] == [str(i) for i in range(10)]
+
+
+def test_metrics_are_exported(app_url, metrics_url):
+    post(app_url, json.dumps({"code": ADD, "test_cases": TESTS}).encode())
+    deadline = time.monotonic() + 60
+    names = ("tests_total", "programs_total", "queue_depth")
+    text = ""
+    while not all(f"ray_cobalt_evaluator_{name}" in text for name in names) and time.monotonic() < deadline:
+        time.sleep(1)
+        with contextlib.suppress(urllib.error.URLError), urllib.request.urlopen(metrics_url) as answer:
+            text = answer.read().decode()
+    assert "ray_cobalt_evaluator_tests_total" in text and 'verdict="passed"' in text
+    assert "ray_cobalt_evaluator_queue_depth" in text
 
 
 async def test_a_lost_replica_loses_no_program(app_url):
