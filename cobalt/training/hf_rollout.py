@@ -60,11 +60,18 @@ def _generate_trimmed(rollout: Any, generate_minibatch: Any, prompts: Any) -> An
 def generate_from_shared_prompts(
     generate: Any, input_ids: Any, attention_mask: Any, position_ids: Any = None, **kwargs: Any
 ) -> Any:
-    """``generate`` of a transformers model for left-padded ``input_ids`` (B, P), with the prompts already read."""
-    cache = read_prompts(generate.__self__, input_ids, attention_mask, kwargs["max_new_tokens"])
-    return generate(
-        input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, disable_compile=True, **kwargs
-    )
+    """``generate`` of a transformers model for left-padded ``input_ids`` (B, P), with the prompts already read.
+
+    In the weights' own precision: under veRL's autocast keys and values have different types on CUDA, and one cache
+    cannot hold both.
+    """
+    import torch
+
+    with torch.autocast(input_ids.device.type, enabled=False):
+        cache = read_prompts(generate.__self__, input_ids, attention_mask, kwargs["max_new_tokens"])
+        return generate(
+            input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, disable_compile=True, **kwargs
+        )
 
 
 def read_prompts(model: Any, input_ids: Any, attention_mask: Any, max_new_tokens: int) -> Any:
