@@ -48,6 +48,8 @@ class PhaseConfig:
 
 
 LOG_EVERY = 100
+CAUSAL = {"full_attention": None}
+"""Plain causal attention: without it transformers builds a mask per batch, which rules out the fast kernels."""
 
 
 def new_network(config: NetworkConfig, tokenizer: "PreTrainedTokenizerFast") -> Any:
@@ -156,6 +158,6 @@ def _loss(model: Any, batch: tuple["torch.Tensor", "torch.Tensor"]) -> "torch.Te
 
     ids, mask = batch
     with torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda"):
-        states = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+        states = model.model(input_ids=ids[:, :-1], attention_mask=CAUSAL, use_cache=False).last_hidden_state
         logits = model.lm_head(states[mask[:, 1:]])
     return torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][mask[:, 1:]])

@@ -79,7 +79,8 @@ class Policy:
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = torch.bfloat16 if self._device == "cuda" else torch.float32
         self.tokenizer = AutoTokenizer.from_pretrained(config.model)
-        self._model = AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype).to(self._device).eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype)
+        self._model = model.to(self._device).eval()
         torch.manual_seed(config.seed)
 
     def prompt(self, messages: list[dict[str, str]]) -> str:
