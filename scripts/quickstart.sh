@@ -3,7 +3,7 @@
 # (plus about 3 for the installation): MiniCode problems -> sandboxed execution -> multi-turn trajectories of MiniCoder ->
 # partial contexts -> GRPO with veRL -> Pass@1 per turn, before and after.
 #
-# A second run continues where the first was stopped. Knobs (environment):
+# A second run continues where the first was stopped. Arguments are hydra overrides of the training. Knobs (environment):
 #   RUN=runs/quickstart    where everything is written; one set of knobs per folder
 #   SEED=0                 seed of the data and of sampling
 #   TRAIN_SEED=$SEED       seed of training; with another one, copy a folder that has the stages before `train`
@@ -30,24 +30,9 @@ if [[ ${SETUP:-1} == 1 ]]; then
 fi
 export PYTHON=python HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 source scripts/lib/services.sh
-
-mkdir -p "$RUN/done"
-settings="SEED=$SEED MODEL=$MODEL PRESET=$PRESET STEPS=$STEPS TRAIN=$TRAIN_PROBLEMS x $TRAIN_SAMPLES DEV=$DEV_PROBLEMS x $DEV_SAMPLES"
-if [[ -f $RUN/settings ]] && [[ $(<"$RUN/settings") != "$settings" ]]; then
-  echo "quickstart.sh: error: $RUN was made with '$(<"$RUN/settings")'; set RUN to another folder" >&2
-  exit 2
-fi
-echo "$settings" >"$RUN/settings"
-
-stage() { # NAME COMMAND...: once per run folder
-  local name=$1 started=$SECONDS
-  shift
-  [[ ! -f $RUN/done/$name ]] || return 0
-  echo "== $name: $*"
-  "$@"
-  touch "$RUN/done/$name"
-  echo "== $name: $((SECONDS - started)) s"
-}
+source scripts/lib/stages.sh
+keep_settings "$RUN" "SEED=$SEED TRAIN_SEED=$TRAIN_SEED MODEL=$MODEL PRESET=$PRESET STEPS=$STEPS \
+TRAIN=$TRAIN_PROBLEMS x $TRAIN_SAMPLES DEV=$DEV_PROBLEMS x $DEV_SAMPLES"
 
 sample() { # INPUT OUTPUT MODEL SAMPLES: turn 0
   python run_single_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" --max_tokens $MAX_TOKENS --seed "$SEED" \
@@ -95,7 +80,8 @@ stage parquet python preproc/verl_preproc_multi_turn.py --local_dir "$RUN/parque
   --train_data_file "$RUN/contexts.jsonl" --val_data_file "$RUN/val_contexts.jsonl"
 stage train env MODEL="$MODEL" OUTPUT_DIR="$RUN/training" TRAIN_FILE="$RUN/parquet/train.parquet" \
   VAL_FILE="$RUN/parquet/test.parquet" PRESET="$PRESET" bash scripts/train_grpo_multi_turn.sh \
-  "trainer.total_training_steps=$STEPS" "+data.seed=$TRAIN_SEED" "cobalt.seed=$TRAIN_SEED" trainer.val_before_train=False trainer.test_freq=-1 ${TRAIN_FLAGS:-}
+  "trainer.total_training_steps=$STEPS" "+data.seed=$TRAIN_SEED" "cobalt.seed=$TRAIN_SEED" \
+  trainer.val_before_train=False trainer.test_freq=-1 "$@"
 stage merge bash scripts/merge_checkpoint.sh "$RUN/training" "$RUN/model"
 
 measure trained "$RUN/model" "$DEV_SAMPLES"

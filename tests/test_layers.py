@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "cobalt"
 LAYERS = [
-    {"errors", "cli", "records", "prompts", "extraction"},
+    {"errors", "cli", "records", "prompts", "extraction", "model_identity"},
     {"rewards", "bandit", "perturbation", "statistics"},
     {"sandbox"},
     {"serving"},
@@ -19,6 +19,7 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 LIGHT = [name for name, level in LEVEL.items() if level < LEVEL["serving"]]
+INSIDE = PACKAGE / "sandbox" / "inside"  # runs as scripts within the sandbox, where there is no package
 HEAVY = ("ray", "torch", "transformers", "datasets", "vllm", "verl", "litellm")
 
 
@@ -61,7 +62,9 @@ def _python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def _module_names(rooms: list[str]) -> list[str]:
-    paths = [path for path in _modules() if _room(path) in rooms and path.name != "__main__.py"]
+    paths = [
+        path for path in _modules() if _room(path) in rooms and path.name != "__main__.py" and path.parent != INSIDE
+    ]
     return [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
 
 

@@ -1,0 +1,212 @@
+"""Every entry on bad input: exit 2, one line that names file, line and field, nothing overwritten; no service: 3."""
+
+import json
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = json.dumps({"inputs": ["1", "2", "3"], "outputs": ["1", "4", "9"]})
+MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+TURN = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "f"}]
+RESULT = {"passing": [True, False, False], "feedback": ["", "x", "x"]}
+
+Row = dict[str, Any]
+
+
+def _raw(id_: str) -> Row:
+    question = "Print the square of the number. " * 10
+    return {"id": id_, "question": question, "input_output": TESTS, "solutions": '["print(int(input()) ** 2)"]'}
+
+
+def _problem(id_: str) -> Row:
+    tests = dict.fromkeys(("test_cases", "public_test_cases", "hidden_test_cases"), TESTS)
+    return {"id": id_, "difficulty": "EASY", "question": "q", "instruction": "u", **tests}
+
+
+def _single(id_: str) -> Row:
+    return {**_problem(id_), "responses": ["r"], "exec_results": [RESULT]}
+
+
+def _multi(id_: str) -> Row:
+    return {
+        **_single(id_),
+        "conversations": [MESSAGES + TURN + TURN],
+        "raw_responses": [["r"], ["r"]],
+        "public_pass_rates": [[0.3], [0.3]],
+        "public_exec_results": [[RESULT]] * 2,
+    }
+
+
+def _evaluated(id_: str) -> Row:
+    return {**_multi(id_), "all_pass_rates": [[0.3, 0.3]]}
+
+
+def _perturbed(id_: str) -> Row:
+    modified = json.dumps({"inputs": ["1", "2"], "outputs": ["4", "1"]})
+    shown = json.dumps({"inputs": ["1", "2", "3"], "outputs": ["4", "1", "9"]})
+    return {**_evaluated(id_), "modified_test_cases": modified, "perturbed_public_test_cases": shown}
+
+
+def _bandit(id_: str) -> Row:
+    return {
+        "example_id": id_,
+        "conversation": MESSAGES,
+        "test_cases": TESTS,
+        "difficulty": "EASY",
+        "prev_best_pass_rate": 0,
+    }
+
+
+def _lcb(id_: str) -> Row:
+    tests = json.dumps([{"input": "1", "output": "1", "testtype": "stdin"}])
+    return {
+        "question_content": "q" * 200,
+        "platform": "atcoder",
+        "question_id": id_,
+        "contest_date": "2025-01-01T00:00:00",
+        "starter_code": "",
+        "difficulty": "easy",
+        "public_test_cases": tests,
+        "private_test_cases": tests,
+        "metadata": "{}",
+    }
+
+
+def _case(id_: str) -> Row:
+    texts = ("question", "previous_code", "feedback", "current_code", "patch")
+    numbers = {"all_acc": 0.0, "public_all_acc": 0.0, "trajectory": 0, "turn": 1}
+    return {"id": id_, **dict.fromkeys(texts, "x"), **numbers}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One command: how to call it, and a row that it accepts."""
+
+    script: str
+    row: Callable[[str], Row]
+    required: str
+    flags: tuple[str, ...] = ()
+    runs_programs: bool = False
+    unique: str | None = "id"
+    files: Callable[[Path, Path], list[str]] = field(
+        default=lambda source, out: ["--input_file", str(source), "--output_file", str(out)]
+    )
+
+
+def _parquet(source: Path, out: Path) -> list[str]:
+    return ["--train_data_file", str(source), "--val_data_file", str(source), "--local_dir", str(out)]
+
+
+def _hacking(source: Path, out: Path) -> list[str]:
+    return ["--data_file", str(source), "--input_file", str(source), "--output_file", str(out)]
+
+
+HF = ("--engine", "hf", "--model", str(ROOT / "assets" / "minicoder"))
+API = ("--model_name", "openai/none")
+ENTRIES = [
+    Entry("preproc/preproc_taco.py", _raw, "question", runs_programs=True),
+    Entry("preproc/preproc_lcb_test6.py", _lcb, "question_content", unique="question_id"),
+    Entry("preproc/run_perturbation.py", _problem, "public_test_cases"),
+    Entry("preproc/process_multi_turn_taco.py", _evaluated, "conversations", ("--model_name", HF[-1])),
+    Entry("preproc/verl_preproc_single_turn.py", _problem, "instruction", files=_parquet),
+    Entry("preproc/verl_preproc_multi_turn.py", _bandit, "conversation", files=_parquet, unique=None),
+    Entry("run_single_turn_vllm.py", _problem, "instruction", HF, runs_programs=True),
+    Entry("run_multi_turn_vllm.py", _single, "responses", HF, runs_programs=True),
+    Entry("run_single_turn_litellm.py", _problem, "instruction", API, runs_programs=True),
+    Entry("run_multi_turn_litellm.py", _single, "responses", API, runs_programs=True),
+    Entry("eval_multi_turn.py", _multi, "conversations", runs_programs=True),
+    Entry("extract_turn_level_errors.py", _perturbed, "raw_responses", files=_hacking),
+    Entry("run_llm_judge.py", _case, "patch", API, unique=None),
+]
+entries = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.script)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    line: str
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run an entry in this process, with an address where no Ray cluster listens."""
+
+    def run(entry: Entry, *files: str) -> Outcome:
+        monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+        monkeypatch.setattr(sys, "argv", [str(ROOT / entry.script), *files, *entry.flags])
+        with pytest.raises(SystemExit) as stop:
+            runpy.run_path(str(ROOT / entry.script), run_name="__main__")
+        lines = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
+        assert len(lines) == 1, lines
+        return Outcome(int(stop.value.code or 0), lines[0])
+
+    return run
+
+
+def _write(path: Path, *lines: Row | str) -> Path:
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return path
+
+
+def _rejected(call: Callable[..., Outcome], entry: Entry, source: Path, tmp_path: Path) -> str:
+    """The complaint; the output that was there before must be untouched."""
+    out = tmp_path / "out.jsonl"
+    if entry.files is _parquet:
+        out.mkdir()
+        kept = _write(out / "train.parquet", "kept")
+    else:
+        kept = _write(out, "kept")
+    outcome = call(entry, *entry.files(source, out))
+    assert outcome.code == 2
+    assert kept.read_text() == "kept\n"
+    return outcome.line
+
+
+@entries
+def test_missing_file(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+    assert "absent.jsonl: no such file" in _rejected(call, entry, tmp_path / "absent.jsonl", tmp_path)
+
+
+@entries
+def test_malformed_third_line(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+    source = _write(tmp_path / "in.jsonl", entry.row("a"), entry.row("b"), "{oops")
+    assert "in.jsonl: line 3: not valid JSON" in _rejected(call, entry, source, tmp_path)
+
+
+@entries
+def test_missing_field(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+    broken = {name: value for name, value in entry.row("b").items() if name != entry.required}
+    source = _write(tmp_path / "in.jsonl", entry.row("a"), broken)
+    line = _rejected(call, entry, source, tmp_path)
+    assert f"in.jsonl: line 2: missing field '{entry.required}'" in line
+
+
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.unique], ids=lambda entry: entry.script)
+def test_duplicate_id(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+    source = _write(tmp_path / "in.jsonl", entry.row("a"), entry.row("a"))
+    line = _rejected(call, entry, source, tmp_path)
+    assert f"in.jsonl: line 2: duplicate {entry.unique} 'a'" in line
+
+
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.files is not _parquet], ids=lambda entry: entry.script)
+def test_output_is_the_input(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+    source = _write(tmp_path / "in.jsonl", entry.row("a"))
+    before = source.read_text()
+    outcome = call(entry, *entry.files(source, source))
+    assert outcome.code == 2
+    assert "in.jsonl" in outcome.line
+    assert source.read_text() == before
+
+
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.runs_programs], ids=lambda entry: entry.script)
+def test_no_execution_service(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+    source = _write(tmp_path / "in.jsonl", entry.row("a"))
+    outcome = call(entry, *entry.files(source, tmp_path / "out.jsonl"))
+    assert outcome.code == 3
+    assert "evaluator" in outcome.line or "Ray" in outcome.line
