@@ -276,6 +276,9 @@ def summarise(samples: dict[str, list[Sample]]) -> list[dict]:
             if base in samples:
                 pairs = zip(rounds, samples[base], strict=True)
                 row[f"x_{base}"] = statistics.median(mine.tests_per_s / other.tests_per_s for mine, other in pairs)
+        if "bwrap" in samples:
+            pairs = zip(rounds, samples["bwrap"], strict=True)
+            row["cpu_x_bwrap"] = statistics.median(o.cpu_ms_per_test / max(m.cpu_ms_per_test, 1e-9) for m, o in pairs)
         rows.append(row)
     return rows
 
