@@ -101,9 +101,9 @@ def _cpu_ms(function: Callable[[], Any], times: int) -> float:
 
 
 def make_responses(config: BenchConfig) -> tuple[list[str], list[str], str]:
-    """Programs, responses that hold them, and the tests (JSON): one test in two passes."""
+    """Distinct programs, responses that hold them, and the tests (JSON), of which each passes every second."""
     generator = random.Random(0)
-    codes = [f"n = int(input())\nprint(n * 2 if n % 2 else {index})" for index in range(config.responses)]
+    codes = [f"n = int(input())\nprint(n * 2 if n % 2 else {-1 - index})" for index in range(config.responses)]
     inputs = tuple(str(index + 1) for index in range(config.tests))
     tests = TestCases(inputs, tuple(str(int(text) * 2) for text in inputs)).to_json()
     texts = [

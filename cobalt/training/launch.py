@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cobalt.errors import InputError
 from cobalt.records import Manifest
 from cobalt.training.backends import BACKEND_VARIABLE, SEED_VARIABLE, patches_of
 
@@ -28,6 +29,8 @@ def train(config: Any) -> None:
 
     settings = RunSettings(**config.get("cobalt", {}))
     patches_of(settings.backend)  # an unknown backend is refused here
+    if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":
+        raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
     manifest = _manifest(config, settings)
     manifest.start()
     _connect(config, settings)
@@ -47,7 +50,10 @@ def _manifest(config: Any, settings: RunSettings) -> Manifest:
     resolved: Any = OmegaConf.to_container(config, resolve=True)
     paths = [path for name in ("train_files", "val_files") for path in _as_list(resolved["data"][name])]
     output = Path(config.trainer.default_local_dir) / MANIFEST_NAME
-    inputs = [path for path in paths if Path(path).is_file()]  # others live on remote file systems
+    inputs = [path for path in paths if "://" not in path]  # the others live on remote file systems
+    for path in inputs:
+        if not Path(path).is_file():
+            raise InputError.at(path, None, "no such file")
     return Manifest(output, "cobalt.train", {**resolved, "seed": settings.seed}, resolved, inputs)
 
 

@@ -17,7 +17,7 @@ from verl.workers.reward_manager import register
 from cobalt.errors import CobaltError, InfraError, SetupError
 from cobalt.rewards import o200k_counter, tokenizer_counter
 from cobalt.serving.execution import open_execution_service
-from cobalt.training.execution import BatchExecution, InFlight
+from cobalt.training.execution import MAX_IN_FLIGHT, BatchExecution
 from cobalt.training.neutral import fill_with_mean, neutralise_groups
 from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, Batch, Score
 
@@ -40,7 +40,7 @@ class CobaltRewardManager:
         executor: Literal["serve", "local"] = "serve",
         lengths: str = "policy",
         require_end: bool = False,
-        max_in_flight: int = InFlight.programs,
+        max_in_flight: int = MAX_IN_FLIGHT,
         max_infra_rate: float = MAX_INFRA_RATE,
         **limits: Any,
     ):
@@ -57,7 +57,7 @@ class CobaltRewardManager:
         self.executor: Literal["serve", "local"] = executor
         self.lengths = lengths
         self.require_end = require_end
-        self.in_flight = InFlight(programs=max_in_flight)
+        self.max_in_flight = max_in_flight
         self.limits = limits
         # No handle, loop or connection here: veRL pickles the manager when rewards are computed asynchronously.
 
@@ -109,7 +109,7 @@ class CobaltRewardManager:
         count = o200k_counter() if self.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
         try:
             async with open_execution_service(self.executor, **self.limits) as service:
-                BATCH.set(Batch(BatchExecution(service, self.in_flight), count, validate))
+                BATCH.set(Batch(BatchExecution(service, self.max_in_flight), count, validate))
                 return list(await asyncio.gather(*[self._score(item) for item in items]))
         except SetupError as error:
             return [error] * len(items)

@@ -1,15 +1,15 @@
-"""A batch's programs: identical ones once, many per call, bounded in flight."""
+"""A batch's programs: all at once, identical ones once, a bounded number in flight."""
 
 import asyncio
 
 import pytest
 from service import FakeService, make_tests
 
-from cobalt.training.execution import BatchExecution, InFlight
+from cobalt.training.execution import BatchExecution
 
 
-async def run_all(service, codes, bounds=InFlight()):  # noqa: B008 - frozen
-    execution = BatchExecution(service, bounds)
+async def run_all(service, codes, max_in_flight=512):
+    execution = BatchExecution(service, max_in_flight)
     return await asyncio.gather(*[execution.run(code, make_tests()) for code in codes])
 
 
@@ -17,37 +17,38 @@ async def test_each_distinct_program_runs_once():
     service = FakeService()
     results = await run_all(service, ["print(1)", "print(2)", "print(1)", "print(1)"])
     assert [sum(result.passing) for result in results] == [1, 2, 1, 1]
-    assert sorted(code for call in service.calls for code, _ in call) == ["print(1)", "print(2)"]
+    assert service.programs == ["print(1)", "print(2)"]
 
 
 async def test_the_same_code_on_other_tests_is_another_program():
     service = FakeService()
-    execution = BatchExecution(service, InFlight())
+    execution = BatchExecution(service)
     await asyncio.gather(execution.run("print(1)", make_tests(2)), execution.run("print(1)", make_tests(3)))
-    assert sum(len(call) for call in service.calls) == 2
+    assert len(service.programs) == 2
 
 
-async def test_programs_in_flight_are_bounded_and_batched():
+async def test_programs_in_flight_are_bounded():
     service = FakeService(delay_s=0.01)
-    await run_all(service, [f"print({index})" for index in range(100)], InFlight(programs=20, per_call=5))
+    await run_all(service, [f"print({index})" for index in range(100)], max_in_flight=20)
     assert service.most_running == 20
-    assert [len(call) for call in service.calls] == [5] * 20
+    assert len(service.programs) == 100
 
 
 async def test_a_program_asked_for_later_joins_the_batch():
     service = FakeService()
-    execution = BatchExecution(service, InFlight())
+    execution = BatchExecution(service)
     await execution.run("print(1)", make_tests())
-    result = await execution.run("print(2)", make_tests())
-    assert sum(result.passing) == 2
+    assert sum((await execution.run("print(2)", make_tests())).passing) == 2
+    assert sum((await execution.run("print(1)", make_tests())).passing) == 1
+    assert service.programs == ["print(1)", "print(2)"]
 
 
 async def test_an_error_of_the_service_reaches_everyone_who_waits():
     class Broken:
-        async def run_many(self, programs):
+        async def run(self, code, tests):
             raise ValueError("malformed tests")
 
-    execution = BatchExecution(Broken(), InFlight())
+    execution = BatchExecution(Broken())
     outcomes = await asyncio.gather(
         execution.run("print(1)", "x"), execution.run("print(1)", "x"), return_exceptions=True
     )
