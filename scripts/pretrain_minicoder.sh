@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the checkpoint of assets/minicoder: corpus, tokenizer, two training phases, and its scores on MiniCode dev.
-# About 5 minutes on one H200-class GPU with 16 cores. SIZE=cpu is a smaller network on a smaller corpus, for a machine
-# without a GPU (about 15 minutes on 2 cores); it shows that the chain works, its skill is far below the shipped one's.
+# Under 10 minutes on one H200-class GPU with 16 cores. SIZE=cpu is a smaller network on a smaller corpus, for a machine
+# without a GPU; it shows that the chain works, its skill is far below that of the shipped one.
 #
 # Knobs (environment):
 #   OUT=runs/minicoder   where the checkpoint, pretraining.json and scores.json are written
