@@ -1,18 +1,20 @@
 """The engine behind the Ray Serve app ``vllm_actor`` (``serve run vllm_engine_actor:app``), by handle."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
-from cobalt.errors import SetupError
 from cobalt.inference.engine import Completion, Engine, Message, Sampling
 from cobalt.inference.retry import RetryPolicy, TransientError, with_retries
+from cobalt.serving.handles import app_handle
 
 APP_NAME = "vllm_actor"
-START_HINT = "start it with: serve run vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor model=MODEL"
+START_HINT = (
+    "start it with: serve run vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor model=MODEL, "
+    "or pass --engine hf --model MODEL"
+)
 
 
 class VllmServeEngine:
@@ -45,21 +47,6 @@ class VllmServeEngine:
 @asynccontextmanager
 async def open_vllm_engine(max_in_flight: int | None) -> AsyncIterator[Engine]:
     """Connect to the running app; raises ``SetupError`` if there is none."""
-    handle = await asyncio.to_thread(_app_handle)
+    handle = await asyncio.to_thread(app_handle, APP_NAME, "vLLM app", START_HINT)
     about = await handle.describe.remote()
     yield VllmServeEngine(handle, about["model_id"], max_in_flight or about["max_in_flight"])
-
-
-def _app_handle() -> Any:
-    """The running app's handle; connects to the Ray cluster of this machine or of ``RAY_ADDRESS``."""
-    import ray
-    from ray import serve
-    from ray.serve.exceptions import RayServeException
-
-    try:
-        if not ray.is_initialized():
-            ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
-        return serve.get_app_handle(APP_NAME)
-    except (ConnectionError, RayServeException, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise SetupError(f"no vLLM app ({reason}); {START_HINT}, or pass --engine hf --model PATH") from None

@@ -5,18 +5,20 @@ other. Infrastructure faults are retried here; what remains is an ``ExecutionRes
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from cobalt.errors import SetupError
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.sandbox.executor import Executor, Tests
+from cobalt.serving.handles import app_handle
 
 APP_NAME = "evaluator"
-START_HINT = "start it with: serve run remote_reward_server:app --name evaluator --route-prefix /evaluator"
+START_HINT = (
+    "start it with: serve run remote_reward_server:app --name evaluator --route-prefix /evaluator, "
+    "or pass --executor local"
+)
 
 PROGRAMS_PER_CALL = 4
 """A call costs milliseconds whatever it carries, but its programs come back together: the slowest holds the others."""
@@ -56,25 +58,10 @@ async def open_execution_service(executor: Literal["serve", "local"], **limits: 
     if executor == "serve":
         if limits:
             raise ValueError("limits are set when the evaluator app is started, not by its clients")
-        yield ServedEvaluator(await asyncio.to_thread(_app_handle))
+        yield ServedEvaluator(await asyncio.to_thread(app_handle, APP_NAME, "execution service", START_HINT))
     else:
         async with Executor(**limits) as local:
             yield local
-
-
-def _app_handle() -> Any:
-    """The running app's handle; connects to the Ray cluster of this machine or of ``RAY_ADDRESS``."""
-    import ray
-    from ray import serve
-    from ray.serve.exceptions import RayServeException
-
-    try:
-        if not ray.is_initialized():
-            ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
-        return serve.get_app_handle(APP_NAME)
-    except (ConnectionError, RayServeException, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise SetupError(f"no execution service ({reason}); {START_HINT}, or pass --executor local") from None
 
 
 class ServedEvaluator:

@@ -115,6 +115,7 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def served(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """Address and scratch folder of the app on a Ray of its own."""
+    os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112 - Ray's spelling; a busy machine is slow
     import ray
     from ray import serve
 
