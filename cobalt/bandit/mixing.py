@@ -27,6 +27,8 @@ def output_order(num_clean: int, num_perturbed: int, ratio: float, seed: int) ->
     """Indices into clean records followed by perturbed ones: a sample that meets ``ratio``, shuffled by ``seed``."""
     if not 0 <= ratio <= 1:
         raise InputError(f"--perturbed_ratio must lie in [0, 1], not {ratio}")
+    if ratio > 0 and num_perturbed == 0:
+        raise InputError(f"the perturbed trajectories give no context: no share of {ratio} can be made of them")
     rng = random.Random(seed)
     clean, perturbed = mixed_counts(num_clean, num_perturbed, ratio)
     chosen = sorted(rng.sample(range(num_clean), clean))

@@ -7,7 +7,7 @@ checked and never assumed:
 
 1. the texts concatenate: the longer text starts with the shorter one without its generation prompt (each text);
 2. each piece after the first starts with an added token that the tokenizer splits off before anything else: not
-   normalized, no stripping of neighbouring space, and no other added token overlaps its beginning (each tokenizer).
+   normalized, no stripping of neighbouring space, and no other added token can touch its beginning (each tokenizer).
 
 A trajectory whose texts fail is tokenized context by context, a tokenizer without a Rust backend through
 ``apply_chat_template`` itself.
@@ -16,6 +16,7 @@ A trajectory whose texts fail is tokenized context by context, a tokenizer witho
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from cobalt.errors import InputError
 Messages = Sequence[Any]
 
 FINGERPRINT_LENGTH = 12
+_SIGN = re.compile(r"[^\w\s]")
 
 _PROBE = (
     {"role": "system", "content": "s"},
@@ -81,6 +83,8 @@ class PromptCounter:
 
     def _render(self, contexts_MK: Sequence[Sequence[Messages]]) -> list[list[str]]:
         flat = [list(messages) for contexts_K in contexts_MK for messages in contexts_K]
+        if not flat:
+            return [[] for _ in contexts_MK]
         texts = iter(self._tokenizer.apply_chat_template(flat, add_generation_prompt=True, tokenize=False))
         return [[next(texts) for _ in contexts_K] for contexts_K in contexts_MK]
 
@@ -117,12 +121,15 @@ class PromptCounter:
 
 
 def _safe_boundaries(added_tokens: Iterable[Any]) -> Iterable[str]:
-    """Added tokens at whose beginning a text may be cut without changing its tokens."""
+    """Added tokens at whose beginning a text may be cut without changing its tokens.
+
+    They begin with a sign: space would be taken by a token before it that strips, a letter would join its word.
+    """
     tokens = list(added_tokens)
     for token in tokens:
         if token.normalized or token.lstrip or token.rstrip or token.single_word:
             continue
-        if not any(_overlaps(other.content, token.content) for other in tokens):
+        if _SIGN.match(token.content) and not any(_overlaps(other.content, token.content) for other in tokens):
             yield token.content
 
 

@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_refused_with_id_and_field(fields: dict, field: str
         parse_problem(row(**fields))
 
 
-@given(st.integers(0, 200), st.integers(0, 200), st.floats(0, 1), st.integers(0, 9))
+@given(st.integers(0, 200), st.integers(1, 200), st.floats(0, 1), st.integers(0, 9))
 def test_the_share_of_perturbed_records_is_met(clean: int, perturbed: int, ratio: float, seed: int) -> None:
     num_clean, num_perturbed = mixed_counts(clean, perturbed, ratio)
     assert num_clean <= clean and num_perturbed <= perturbed

@@ -127,6 +127,16 @@ def test_perturbed_contexts_make_the_asked_share_with_clean_tests(tmp_path: Path
     assert max(record["prev_best_pass_rate"] for record in mixed_in) == 1
 
 
+def test_a_perturbed_file_without_a_context_is_refused(tmp_path: Path, model: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", IMPROVING)])
+    unsolved = evaluated("a", [[0.0, 0.5, 0.0]], clean_public_pass_rates=[[0.0], [0.5], [0.0]])
+    perturbed = write_rows(tmp_path / "perturbed.jsonl", [unsolved])
+    flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl", "--model_name", model)
+    assert run_command(COMMAND, *flags, "--perturbed_file", perturbed, "--perturbed_ratio", 0.5) == 2
+    assert "give no context" in one_complaint(capsys)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 def test_perturbed_file_and_ratio_belong_together(tmp_path: Path, model: Path, capsys) -> None:
     source = write_rows(tmp_path / "in.jsonl", [evaluated("a", IMPROVING)])
     flags = ("--input_file", source, "--output_file", tmp_path / "o", "--model_name", model)

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers_for_tests import CHATML, NUMBERED, PLAIN, TEMPLATES, make_tokenizer
+from tokenizers import AddedToken
+from tokenizers_for_tests import CHANGING, CHATML, PLAIN, TEMPLATES, make_tokenizer
 
 from cobalt.errors import InputError
 from cobalt.preparation.prompt_lengths import PromptCounter, load_tokenizer
 
 TOKENIZERS = {name: make_tokenizer(template) for name, template in TEMPLATES.items()}
-texts = st.text(alphabet="ab <|im_start>end/think\n1é你", max_size=30)
+texts = st.text(alphabet="abdef <|im_start>/hk\n1é你", max_size=30)
 
 
 def messages(contents: list[str]) -> list[dict[str, str]]:
@@ -64,10 +65,24 @@ def test_tokens_that_touch_their_neighbours_are_no_boundary(flags: dict[str, boo
 
 
 def test_an_overlapping_added_token_is_no_boundary() -> None:
-    tokenizer = make_tokenizer()
-    tokenizer.add_tokens(["x<|im_"])
+    tokenizer = make_tokenizer(CHATML.replace("<|im_end|>\n", ""))
+    tokenizer.add_tokens([AddedToken("x<|im_", normalized=False)])
     prompts = prefixes(messages(["s", "ux", "a", "fx", "a", "x", "a", "x"]))
     assert PromptCounter(tokenizer).count([prompts]) == [from_scratch(tokenizer, prompts)]
+
+
+def test_a_boundary_that_begins_with_a_letter_would_end_a_word_before_it() -> None:
+    template = CHATML.replace("<|im_start|>", "m<m>").replace("<|im_end|>\n", "")
+    tokenizer = make_tokenizer(template)
+    tokenizer.add_tokens(
+        [AddedToken("m<m>", normalized=False), AddedToken("<|x|>", single_word=True, normalized=False)]
+    )
+    prompts = prefixes(messages([f"{i} <|x|>" for i in range(8)]))
+    assert PromptCounter(tokenizer).count([prompts]) == [from_scratch(tokenizer, prompts)]
+
+
+def test_nothing_to_count() -> None:
+    assert PromptCounter(TOKENIZERS["chatml"]).count([]) == []
 
 
 def test_each_message_is_tokenized_once_where_the_template_allows() -> None:
@@ -76,7 +91,7 @@ def test_each_message_is_tokenized_once_where_the_template_allows() -> None:
     assert tokens_spent(PromptCounter(TOKENIZERS["chatml"]), prompts) == longest
 
 
-@pytest.mark.parametrize("template", [PLAIN, NUMBERED])
+@pytest.mark.parametrize("template", [PLAIN, CHANGING])
 def test_other_templates_are_rendered_in_full(template: str) -> None:
     tokenizer = make_tokenizer(template)
     prompts = prefixes(messages([f"text {i} " * 5 for i in range(8)]))
