@@ -8,6 +8,7 @@ reward function itself is raised: it would otherwise be learned.
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Literal
 
 import torch
@@ -16,7 +17,7 @@ from verl.workers.reward_manager import register
 
 from cobalt.errors import CobaltError, InfraError, SetupError
 from cobalt.rewards import o200k_counter, tokenizer_counter
-from cobalt.serving.execution import open_execution_service
+from cobalt.serving.execution import ExecutionService, open_execution_service
 from cobalt.training.execution import MAX_IN_FLIGHT, BatchExecution
 from cobalt.training.neutral import fill_with_mean, neutralise_groups
 from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, Batch, Score
@@ -24,6 +25,8 @@ from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, Batch, Score
 MANAGER_NAME = "cobalt"
 LENGTHS = ("policy", "o200k_base")
 MAX_INFRA_RATE = 0.25
+OPEN_DELAYS_S = (1, 2, 4, 8)
+"""Waits between attempts to reach the execution service, for a batch that starts while it is away."""
 
 
 @register(MANAGER_NAME)
@@ -44,14 +47,13 @@ class CobaltRewardManager:
         max_infra_rate: float = MAX_INFRA_RATE,
         **limits: Any,
     ):
-        """``executor``: serve or local. ``lengths``: whose tokens the format part counts. ``require_end``: a response
-        without an end token counts as one without a program. ``max_infra_rate`` is read by the task runner
-        (``cobalt.training.metrics``). ``limits`` go to the executor.
+        """``lengths``: whose tokens the format part counts. ``require_end``: a response without an end token counts
+        as one without a program. ``limits`` go to the executor. ``max_infra_rate`` is read by the task runner
+        (``cobalt.training.metrics``); ``num_examine``, veRL's number of samples to print, is not: dumps show them all.
         """
         if lengths not in LENGTHS:
             raise SetupError(f"reward_model.reward_kwargs.lengths={lengths}: choose one of {', '.join(LENGTHS)}")
         self.tokenizer = tokenizer
-        self.num_examine = num_examine
         self.compute_score = compute_score
         self.reward_fn_key = reward_fn_key
         self.executor: Literal["serve", "local"] = executor
@@ -107,12 +109,21 @@ class CobaltRewardManager:
     async def _score_batch(self, items: list[dict[str, Any]], validate: bool) -> list[Score | CobaltError]:
         """Per response a score, or the error by which the infrastructure failed."""
         count = o200k_counter() if self.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
-        try:
-            async with open_execution_service(self.executor, **self.limits) as service:
-                BATCH.set(Batch(BatchExecution(service, self.max_in_flight), count, validate))
-                return list(await asyncio.gather(*[self._score(item) for item in items]))
-        except SetupError as error:
-            return [error] * len(items)
+        async with AsyncExitStack() as stack:
+            try:
+                service = await self._open_service(stack)
+            except SetupError as error:
+                return [error] * len(items)
+            BATCH.set(Batch(BatchExecution(service, self.max_in_flight), count, validate))
+            return list(await asyncio.gather(*[self._score(item) for item in items]))
+
+    async def _open_service(self, stack: AsyncExitStack) -> ExecutionService:
+        """The service, waited for: it may be restarting. Raises ``SetupError`` when the last attempt fails."""
+        for delay_s in OPEN_DELAYS_S:
+            with suppress(SetupError):
+                return await stack.enter_async_context(open_execution_service(self.executor, **self.limits))
+            await asyncio.sleep(delay_s)
+        return await stack.enter_async_context(open_execution_service(self.executor, **self.limits))
 
     async def _score(self, item: dict[str, Any]) -> Score | CobaltError:
         try:

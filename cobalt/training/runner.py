@@ -42,17 +42,17 @@ def _extend_metrics(path: Path) -> None:
 
 def _prepare_manager(settings: dict[str, Any]) -> None:
     """Check the service; hang the guard on the training data's ``on_batch_end``, called after each step is logged."""
+    from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+
     from cobalt.training.check import check_service
     from cobalt.training.manager import MAX_INFRA_RATE
     from cobalt.training.metrics import InfraGuard
 
     check_service(settings.get("executor", "serve"))
-    guard, create = InfraGuard(settings.get("max_infra_rate", MAX_INFRA_RATE)), main_ppo.create_rl_dataset
+    guard, fit = InfraGuard(settings.get("max_infra_rate", MAX_INFRA_RATE)), RayPPOTrainer.fit
 
-    def create_guarded(*args: Any, is_train: bool = True, **kwargs: Any) -> Any:
-        dataset = create(*args, is_train=is_train, **kwargs)
-        if is_train:
-            dataset.on_batch_end = guard
-        return dataset
+    def fit_guarded(trainer: Any) -> None:
+        trainer.train_dataset.on_batch_end = guard
+        fit(trainer)
 
-    main_ppo.create_rl_dataset = create_guarded
+    RayPPOTrainer.fit = fit_guarded

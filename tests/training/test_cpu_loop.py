@@ -44,7 +44,7 @@ def make_rows(count):
     return rows
 
 
-def train(folder, steps):
+def train(folder, steps, *more, **environment):
     """Run the recipe; its output and exit code."""
     overrides = [
         f"trainer.total_training_steps={steps}",
@@ -55,6 +55,7 @@ def train(folder, steps):
         "data.train_batch_size=4",
         "actor_rollout_ref.actor.ppo_mini_batch_size=4",
         "reward_model.launch_reward_fn_async=True",
+        *more,
     ]
     environment = {
         **{name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
@@ -66,6 +67,7 @@ def train(folder, steps):
         "VAL_FILE": str(folder / "test.parquet"),
         "OUTPUT_DIR": str(folder / "out"),
         "EVALUATOR_ARGS": "workers=1 num_cpus=0",
+        **environment,
     }
     command = ["bash", "scripts/train_grpo_multi_turn.sh", *overrides]
     return subprocess.run(
@@ -83,12 +85,45 @@ def generate(model_dir):
     return tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
 
 
+def write_data(folder):
+    for name, count in (("train", 16), ("test", 4)):
+        pq.write_table(pa.Table.from_pylist(make_rows(count)), folder / f"{name}.parquet")
+
+
+NOBODY_CAN_SCORE = """
+from cobalt.errors import InfraError
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    raise InfraError("worker lost")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_training_stops_when_nothing_can_be_scored(tmp_path):
+    write_data(tmp_path)
+    (tmp_path / "reward.py").write_text(NOBODY_CAN_SCORE)
+    stopped = train(
+        tmp_path,
+        8,
+        f"custom_reward_function.path={tmp_path}/reward.py",
+        "trainer.test_freq=-1",
+        EXECUTOR="local",
+        OUTPUT_DIR=str(tmp_path / "out"),
+    )
+    assert stopped.returncode == 3, stopped.stdout[-4000:]
+    assert "INFRA FAILURE: 32 of 32" in stopped.stdout
+    assert "cobalt.train: error: stopped: 50% of the samples" in stopped.stdout
+    metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
+    assert [record["reward/infra"] for record in metrics] == [1, 1]
+    assert all(record["critic/advantages/max"] == record["critic/advantages/min"] == 0 for record in metrics)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_train_resume_merge_generate(tmp_path):
-    for name, count in (("train", 16), ("test", 4)):
-        pq.write_table(pa.Table.from_pylist(make_rows(count)), tmp_path / f"{name}.parquet")
-
+    write_data(tmp_path)
     first = train(tmp_path, FIRST_STEPS)
     assert first.returncode == 0, first.stdout[-4000:]
     assert "BACKEND 'cpu' IS ACTIVE" in first.stdout

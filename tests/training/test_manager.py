@@ -38,6 +38,11 @@ def service(monkeypatch):
     return fake
 
 
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(manager_module, "OPEN_DELAYS_S", (0, 0))
+
+
 def make_manager(tokenizer, function=compute_score, **settings):
     return get_reward_manager_cls("cobalt")(tokenizer, 0, function, reward_fn_key="data_source", **settings)
 
@@ -152,6 +157,15 @@ def test_without_a_service_the_step_ends_neutralised(tokenizer, monkeypatch, cap
     assert totals(result) == [0, 0]
     assert result["reward_extra_info"]["infra"] == [1, 1]
     assert "INFRA FAILURE: 2 of 2" in capsys.readouterr().out
+
+
+def test_a_service_that_comes_back_is_waited_for(tokenizer, monkeypatch):
+    openings = iter([no_service, no_service, FakeService().opener()])
+    monkeypatch.setattr(
+        manager_module, "open_execution_service", lambda *args, **limits: next(openings)(*args, **limits)
+    )
+    result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4)]), return_dict=True)
+    assert totals(result) == [1]
 
 
 def test_a_validation_nobody_could_score_is_not_a_zero(tokenizer, monkeypatch):
