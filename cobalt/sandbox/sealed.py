@@ -7,7 +7,6 @@ import array
 import marshal
 import os
 import socket
-import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +15,8 @@ from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_W
 
 from cobalt.errors import InfraError, SetupError
 from cobalt.sandbox import confinement
+from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
-
-TEST_PACKET = struct.Struct("dd")
-RESULT_PACKET = struct.Struct("iiddq")
-ENDED_PACKET = struct.Struct("i")
-NOT_KILLED, KILLED_CPU, KILLED_WALL = 0, 1, 2
 
 START_TIMEOUT_S = 60.0
 GRACE_S = 30.0
@@ -95,13 +90,13 @@ class Zygote:
         try:
             self._control.send(marshal.dumps(confinement.zygote_config(mode, self.limits)))
             answer = self._control.recv(_PACKET_BYTES)
-            if answer == b"unshared":
+            if answer == packets.UNSHARED:
                 self._map_users()
                 self._control.send(b"1")
                 answer = self._control.recv(_PACKET_BYTES)
         except OSError as error:
             raise SetupError(f"the sandbox did not start: {error}") from None
-        if answer != b"ready":
+        if answer != packets.READY:
             raise SetupError(answer.decode(errors="replace").removeprefix("failed: ") or "its process died at start")
 
     def _map_users(self) -> None:
@@ -116,11 +111,6 @@ class Zygote:
         for name, text in maps.items():
             with open(f"{base}/{name}", "w") as file:
                 file.write(text)
-
-    @property
-    def pid(self) -> int:
-        """Of the outermost process of this sandbox."""
-        return self._process.pid
 
     @contextmanager
     def program(self, source: str, fn_name: str | None) -> Iterator["OpenProgram"]:
@@ -143,7 +133,7 @@ class Zygote:
     def _await_compilation(self, channel: socket.socket) -> None:
         channel.settimeout(self.limits.wall_limit_s + GRACE_S)
         answer = _receive(channel)
-        if answer == b"ready":
+        if answer == packets.READY:
             return
         if answer:
             raise CompileFailure(answer.decode(errors="replace"))
@@ -159,7 +149,7 @@ class Zygote:
             packet = _receive(self._control)
             if not packet:
                 raise InfraError("the sandbox died")
-            (ended_by,) = ENDED_PACKET.unpack(packet)
+            (ended_by,) = packets.ENDED.unpack(packet)
             self._ends_pending -= 1
         return ended_by
 
@@ -192,7 +182,7 @@ class OpenProgram:
         try:
             self._channel.settimeout(wall_limit_s + GRACE_S)
             try:
-                _send_descriptors(self._channel, TEST_PACKET.pack(cpu_limit_s, wall_limit_s), descriptors)
+                _send_descriptors(self._channel, packets.TEST.pack(cpu_limit_s, wall_limit_s), descriptors)
             except OSError as error:
                 raise InfraError(f"the program's process is gone: {error}") from None
             packet = _receive(self._channel)
@@ -204,12 +194,12 @@ class OpenProgram:
                 os.close(descriptor)
 
     def _ending(self, packet: bytes, output_fd: int, stderr_fd: int) -> Ending:
-        killed, status, cpu_s, wall_s, peak_kib = RESULT_PACKET.unpack(packet)
+        killed, status, cpu_s, wall_s, peak_kib = packets.RESULT.unpack(packet)
         signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         large = peak_kib > self._limits.memory_limit_mb << 9
-        if signal == _SIGKILL and killed == NOT_KILLED and not large:  # it cannot have done that itself
+        if signal == _SIGKILL and killed == packets.NOT_KILLED and not large:  # it cannot have done that itself
             raise InfraError("a test was killed from outside")
-        output_size, stderr_size = os.fstat(output_fd).st_size, os.fstat(stderr_fd).st_size
+        output_size, stderr_size = (os.fstat(output_fd).st_size, os.fstat(stderr_fd).st_size)
         return Ending(
             killed=killed,
             signal=signal,
@@ -220,5 +210,5 @@ class OpenProgram:
             output=os.pread(output_fd, output_size, 0),
             stderr=os.pread(stderr_fd, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
             output_full=max(output_size, stderr_size) >= self._limits.output_limit_mb << 20,
-            memory_full=signal == _SIGKILL and killed == NOT_KILLED,
+            memory_full=signal == _SIGKILL and killed == packets.NOT_KILLED,
         )

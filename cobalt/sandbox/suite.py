@@ -3,11 +3,9 @@
 from cobalt.prompts import render_test_feedback
 from cobalt.records import ExecutionResult, TestCases, Verdict
 from cobalt.sandbox.checkers import CHECKERS, Checker, same_value
+from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
-from cobalt.sandbox.sealed import NOT_KILLED, CompileFailure, Ending, OpenProgram, Zygote
-
-EXIT_MEMORY = 137
-"""Exit code by which the harness says that a MemoryError ended the program."""
+from cobalt.sandbox.sealed import CompileFailure, Ending, OpenProgram, Zygote
 
 _SHOWN_OF_FULL_OUTPUT = 1 << 16
 
@@ -16,9 +14,9 @@ def verdict_of(ending: Ending, cpu_limit_s: float, correct: bool) -> Verdict:
     """The verdict rule; ``correct`` counts only if the program ended by itself, within its limits, with code 0."""
     if ending.output_full:
         return Verdict.OUTPUT_LIMIT
-    if ending.killed != NOT_KILLED or ending.cpu_s > cpu_limit_s:
+    if ending.killed != packets.NOT_KILLED or ending.cpu_s > cpu_limit_s:
         return Verdict.TIME_LIMIT
-    if ending.exit_code == EXIT_MEMORY or ending.memory_full:
+    if ending.exit_code == packets.EXIT_MEMORY or ending.memory_full:
         return Verdict.MEMORY_LIMIT
     if ending.exit_code != 0 or ending.signal != 0:
         return Verdict.RUNTIME_ERROR
@@ -42,8 +40,8 @@ def run_suite(zygote: Zygote, code: str, tests: TestCases, checker: str) -> Exec
 
 class _Suite:
     def __init__(self, program: OpenProgram, tests: TestCases, limits: Limits, compare: Checker):
-        self.program, self.tests, self.limits, self.compare = program, tests, limits, compare
-        self.cpu_left_s, self.wall_left_s = limits.suite_cpu_limit_s, limits.suite_wall_limit_s
+        self.program, self.tests, self.limits, self.compare = (program, tests, limits, compare)
+        self.cpu_left_s, self.wall_left_s = (limits.suite_cpu_limit_s, limits.suite_wall_limit_s)
 
     def run(self) -> ExecutionResult:
         judged = [self._judge(*pair) for pair in zip(self.tests.inputs_N, self.tests.outputs_N, strict=True)]

@@ -24,10 +24,13 @@ TABLE = [  # output, expected, exact, lcb
     ("Yes", "YES", False, False),
     ("x 1", "x 1.0", False, False),
     ("nan", "nan", True, True),
+    ("1\n" * 1000000, "1", False, False),
+    ("1 " * 1000000, "1", False, False),
+    ("1e999999999", "1", False, False),
 ]
 
 
-@pytest.mark.parametrize(("output", "expected", "is_exact", "is_lcb"), TABLE)
+@pytest.mark.parametrize(("output", "expected", "is_exact", "is_lcb"), TABLE, ids=range(len(TABLE)))
 def test_checker_table(output, expected, is_exact, is_lcb):
     assert (exact(output, expected), lcb(output, expected)) == (is_exact, is_lcb)
 
@@ -42,11 +45,13 @@ VALUES = [
     ("", "0", False),
     ("not json", "not json", False),
     ("[" * 100000, "1", False),
+    ("[" + "{}, " * 100000 + "{}]", "1", False),
+    ("9" * 5000, "9", False),
     ("1.0", "1", True),
     ("null", "null", True),
 ]
 
 
-@pytest.mark.parametrize(("output", "expected", "same"), VALUES)
+@pytest.mark.parametrize(("output", "expected", "same"), VALUES, ids=range(len(VALUES)))
 def test_function_results(output, expected, same):
     assert same_value(output, expected) is same

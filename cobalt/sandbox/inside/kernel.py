@@ -20,10 +20,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 _SIGKILL = 9
 _CAPABILITY_VERSION_3 = 0x20080522
 
-_NUMBERS = {
-    X86_64: {"pivot_root": 155, "capset": 126},
-    AARCH64: {"pivot_root": 41, "capset": 91},
-}
+_NUMBERS = {X86_64: {"pivot_root": 155, "capset": 126}, AARCH64: {"pivot_root": 41, "capset": 91}}
 _COMMON_NUMBERS = {
     "open_tree": 428,
     "move_mount": 429,

@@ -13,73 +13,31 @@ import atexit
 import marshal
 import os
 import resource
-import struct
 import sys
 import time
 
+import packets
 import report
 
-READY = b"ready"
-TEST_PACKET = struct.Struct("dd")  # CPU limit, wall limit: seconds
-RESULT_PACKET = struct.Struct("iiddq")  # why killed, wait status, CPU s, wall s, peak resident KiB
-NOT_KILLED, KILLED_CPU, KILLED_WALL = 0, 1, 2
-EXIT_MEMORY = 137
 _EXIT_FLUSH_FAILED = 120
 _SHORTEST_WAIT_S = 0.005
 _COMPILE_CPU_S = 10
+_MOST_DESCRIPTORS = 64  # more than this process ever has
 _CPU_BACKSTOP_S = 20
 _DESCRIPTORS_SPACE = _socket.CMSG_SPACE(3 * 4)
 _CPU_CLOCK_OF_PROCESS = 2
 _SOURCE_NAME = report.SOURCE_NAME
 _exit = os._exit  # a program may replace the name in the module
 
-IMPORTED_ONCE = frozenset(
-    [
-        "array",
-        "bisect",
-        "cmath",
-        "collections",
-        "copy",
-        "dataclasses",
-        "datetime",
-        "decimal",
-        "enum",
-        "fractions",
-        "functools",
-        "heapq",
-        "io",
-        "itertools",
-        "json",
-        "math",
-        "numbers",
-        "operator",
-        "queue",
-        "random",
-        "re",
-        "statistics",
-        "string",
-        "struct",
-        "threading",
-        "time",
-        "types",
-        "typing",
-        "numpy",
-    ]
-)
-_CALL_PRELUDE = [
-    "typing",
-    "collections",
-    "math",
-    "heapq",
-    "bisect",
-    "itertools",
-    "functools",
-    "string",
-    "re",
-    "random",
-    "operator",
+IMPORTED_ONCE = frozenset((
+    "array", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions",
+    "functools", "heapq", "io", "itertools", "json", "math", "numbers", "numpy", "operator", "queue", "random", "re",
+    "statistics", "string", "struct", "threading", "time", "types", "typing",
+))  # fmt: skip
+_CALL_PRELUDE = (
+    "typing", "collections", "math", "heapq", "bisect", "itertools", "functools", "string", "re", "random", "operator",
     "builtins",
-]
+)  # fmt: skip
 
 
 def hoist(source):
@@ -122,7 +80,6 @@ class Program:
         self.code = None
         self.prelude = {}
         self.main = None
-        self.first_free = config["max_open_files"]
 
     def serve(self, source, fn_name):
         """Compile, report ready or the compile error, then run tests until the worker closes the channel."""
@@ -132,7 +89,7 @@ class Program:
         resource.setrlimit(resource.RLIMIT_CPU, (_COMPILE_CPU_S, resource.RLIM_INFINITY))
         try:
             self.code = compile(source, _SOURCE_NAME, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        except Exception as error:  # whatever it is, the source is the cause
             self.channel.send(report.compile_error(error).encode("utf-8", "replace"))
             return
         hoist(source)
@@ -143,15 +100,15 @@ class Program:
         backstop = int(self.config["cpu_limit_s"] + _CPU_BACKSTOP_S)  # of a test, should this process fail to kill it
         resource.setrlimit(resource.RLIMIT_CPU, (backstop, resource.RLIM_INFINITY))
         _signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGCHLD])
-        self.channel.send(READY)
+        self.channel.send(packets.READY)
         while self._serve_test():
             pass
 
     def _serve_test(self):
-        packet, ancillary, _, _ = self.channel.recvmsg(TEST_PACKET.size, _DESCRIPTORS_SPACE)
+        packet, ancillary, _, _ = self.channel.recvmsg(packets.TEST.size, _DESCRIPTORS_SPACE)
         if not packet:
             return False
-        cpu_limit_s, wall_limit_s = TEST_PACKET.unpack(packet)
+        cpu_limit_s, wall_limit_s = packets.TEST.unpack(packet)
         self._prepare(ancillary)
         deadline = time.monotonic() + wall_limit_s
         pid = os.fork()
@@ -160,7 +117,7 @@ class Program:
         killed, status, usage = _watch(pid, cpu_limit_s, deadline)
         wall_s = time.monotonic() - deadline + wall_limit_s
         cpu_s = usage.ru_utime + usage.ru_stime
-        self.channel.send(RESULT_PACKET.pack(killed, status, cpu_s, wall_s, usage.ru_maxrss))
+        self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s, usage.ru_maxrss))
         return True
 
     def _prepare(self, ancillary):
@@ -178,7 +135,7 @@ class Program:
         """In the fork: drop the channel, seal the process, run the program; never returns."""
         code = 1
         try:
-            os.closerange(3, self.first_free)
+            os.closerange(3, _MOST_DESCRIPTORS)
             self.filter.install()
             if self.fn_name is None:
                 code = _guarded(self.source, exec, self.code, self.main.__dict__)
@@ -222,7 +179,7 @@ def _guarded(source, function, *arguments):
         return 1
     except MemoryError:
         report.write_error("MemoryError\n")
-        return EXIT_MEMORY
+        return packets.EXIT_MEMORY
     except BaseException as error:
         report.write_error(report.traceback_text(error, source))
         return 1
@@ -253,7 +210,7 @@ def _watch(pid, cpu_limit_s, deadline):
     A single thread cannot use more CPU than wall time, so it is enough to look again after the CPU time left.
     """
     clock = (~pid << 3) | _CPU_CLOCK_OF_PROCESS
-    killed, cpu_s = NOT_KILLED, 0.0
+    killed, cpu_s = packets.NOT_KILLED, 0.0
     while True:
         wall_left = deadline - time.monotonic()
         wait = max(min(cpu_limit_s - cpu_s, wall_left), _SHORTEST_WAIT_S)
@@ -263,7 +220,7 @@ def _watch(pid, cpu_limit_s, deadline):
             return killed, status, usage
         cpu_s = time.clock_gettime(clock)
         if cpu_s >= cpu_limit_s or deadline <= time.monotonic():
-            killed = KILLED_CPU if cpu_s >= cpu_limit_s else KILLED_WALL
+            killed = packets.KILLED_CPU if cpu_s >= cpu_limit_s else packets.KILLED_WALL
             os.kill(pid, _signal.SIGKILL)
             _, status, usage = os.wait4(pid, 0)
             return killed, status, usage

@@ -17,7 +17,7 @@ from kernel import AARCH64, MACHINE, X86_64, libc
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _EPERM, _ENOSYS, _ENOTTY = 1, 38, 25
 _RET_ALLOW, _RET_ERRNO, _RET_KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_ANY_BIT, _AND, _RETURN = (0x20, 0x15, 0x35, 0x45, 0x54, 0x06)
 _OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGUMENTS = 0, 4, 16
 _AUDIT_ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 _CLONE_THREAD = 0x00010000
@@ -57,12 +57,7 @@ ALLOWED = {
     "wait4": (61, 260), "waitid": (247, 95), "exit": (60, 93), "exit_group": (231, 94),
 }  # fmt: skip
 # calls whose answer depends on an argument, or that fail with something other than EPERM
-SPECIAL = {
-    "clone3": (435, 435),
-    "ioctl": (16, 29),
-    "prlimit64": (302, 261),
-    "socketpair": (53, 199),
-}
+SPECIAL = {"clone3": (435, 435), "ioctl": (16, 29), "prlimit64": (302, 261), "socketpair": (53, 199)}
 # what a program's process needs to run tests, and tests may not do
 CLONE = (56, 220)
 NOT_IN_TESTS = {"kill": (62, 129), "recvmsg": (47, 212), "prctl": (157, 167)}

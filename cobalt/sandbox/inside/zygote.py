@@ -12,20 +12,19 @@ import gc
 import marshal
 import os
 import resource
-import struct
 import sys
 
 import kernel
 import landlock
 import namespaces
+import packets
 import program
 import seccomp
 
 sys.path.pop(0)  # the directory of this file
-for _module in ("kernel", "landlock", "namespaces", "program", "report", "seccomp"):
+for _module in ("kernel", "landlock", "namespaces", "packets", "program", "report", "seccomp"):
     del sys.modules[_module]  # names that a program may use for itself
 
-ENDED_PACKET = struct.Struct("i")
 _CONFIG_BYTES = 1 << 16
 _THREAD_STACK = 8 << 20
 _MAIN_STACK = 120 << 20  # deep recursion is common; the kernel leaves 128 MiB for the stack
@@ -138,7 +137,7 @@ def _serve(control, config):
     _warm_up()
     gc.collect()
     gc.freeze()
-    control.send(b"ready")
+    control.send(packets.READY)
     while True:
         packet, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(2 * 4))
         if not packet:
@@ -146,13 +145,13 @@ def _serve(control, config):
         descriptors = array.array("i")
         descriptors.frombytes(ancillary[0][2])
         arguments = (control, *descriptors, config, ruleset, filters)
-        control.send(ENDED_PACKET.pack(_fork_program(arguments, config["namespaces"])))
+        control.send(packets.ENDED.pack(_fork_program(arguments, config["namespaces"])))
 
 
 def _enter_namespaces(control, config):
     """Behind the outer wall, in a child that is init of its pid namespace; the parent only waits for it."""
     namespaces.enter()
-    control.send(b"unshared")
+    control.send(packets.UNSHARED)
     control.recv(1)
     namespaces.build_root(config["readable"], config["devices"], config["links"])
     pid = os.fork()

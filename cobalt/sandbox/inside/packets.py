@@ -1,0 +1,23 @@
+"""What goes over the sockets between the worker and the processes inside; both sides import this file."""
+
+import struct
+
+READY = b"ready"
+"""The zygote has started, or a program has compiled."""
+
+UNSHARED = b"unshared"
+"""The zygote has its namespaces and waits for its user map."""
+
+TEST = struct.Struct("dd")
+"""To a program, with the descriptors of input, output and error output: CPU limit, wall limit (seconds)."""
+
+RESULT = struct.Struct("iiddq")
+"""From a program: why it killed the test, wait status, CPU s, wall s, peak resident KiB."""
+
+NOT_KILLED, KILLED_CPU, KILLED_WALL = 0, 1, 2
+
+ENDED = struct.Struct("i")
+"""From the zygote: the signal that ended a program's process, or 0."""
+
+EXIT_MEMORY = 137
+"""Exit code of a test that a MemoryError ended."""
