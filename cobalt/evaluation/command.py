@@ -18,6 +18,7 @@ from cobalt.evaluation.report import write_report
 from cobalt.evaluation.scores import read_scores
 from cobalt.evaluation.summary import compare, summarise
 from cobalt.inference.programs import ExecutionCounter
+from cobalt.inference.progress import progress_bar
 from cobalt.inference.tasks import for_each
 from cobalt.records import Manifest, RecordFile, read_jsonl, row_hash
 from cobalt.records.jsonl import Record
@@ -95,10 +96,8 @@ def _records(flags: EvalFlags, skipped: list[InputError]) -> Iterator[Record]:
 async def _evaluate_all(
     flags: EvalFlags, output: RecordFile, execution: ExecutionCounter, problems: int
 ) -> dict[str, int]:
-    from tqdm import tqdm
-
     counts = {"samples": 0, "programs": 0, "infra_errors": 0}
-    with tqdm(total=problems, unit="problem", dynamic_ncols=True) as bar:
+    with progress_bar(problems, "problem") as bar:
 
         async def evaluate(record: Record) -> None:
             input_hash = row_hash(record)
@@ -109,10 +108,12 @@ async def _evaluate_all(
             counts["samples"] += len(result["all_pass_rates"])
             counts["programs"] += sum(map(len, result["all_pass_rates"]))
             counts["infra_errors"] += sum(None in rates for rates in result["all_pass_rates"])
-            bar.update()
             tests = execution.tests_done
             rate = tests / max(bar.format_dict["elapsed"], 1e-9)
-            bar.set_postfix_str(f"{rate:,.0f} tests/s, executing {execution.active}, infra {counts['infra_errors']}")
+            bar.set_postfix_str(
+                f"{rate:,.0f} tests/s, executing {execution.active}, infra {counts['infra_errors']}", refresh=False
+            )
+            bar.update()
 
         await for_each(_records(flags, []), evaluate, lambda: OPEN_PROBLEMS)
     return {**counts, "tests_run": execution.tests_done}

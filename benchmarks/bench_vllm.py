@@ -1,0 +1,72 @@
+"""Plain ``LLM.generate`` on the prompts of a finished multi-turn run: what the engine does without any driver.
+
+    python benchmarks/bench_vllm.py --model assets/minicoder --input_file runs/vllm/turns.jsonl
+
+Takes the sampling settings from the run's manifest and prints tokens/s of both and their ratio. All prompts are handed
+over at once, which a multi-turn run cannot do: a turn's prompt needs the feedback to the turn before. Run it in the
+environment of ``constraints/serve-vllm.txt``, with nothing else on the GPU.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cobalt.cli import run
+from cobalt.inference.engine import request_seed
+from cobalt.records import read_jsonl
+from cobalt.records.manifest import manifest_path
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """Tokens per second of ``LLM.generate`` against a finished run."""
+
+    model: str
+    input_file: Path
+    """Output of run_multi_turn_vllm.py, with its manifest."""
+    engine_options: str = "{}"
+    """JSON: arguments of ``vllm.LLM``, the same as the app was given."""
+
+
+def requests(path: Path, seed: int, first_turn: int) -> Iterator[tuple[list[dict[str, str]], int]]:
+    """Messages and seed of every request of the run; ``first_turn`` 1 if turn 0 came from a file."""
+    for record in read_jsonl(path):
+        for sample, messages in enumerate(record["conversations"]):
+            for turn in range(first_turn, len(messages) // 2 - 1):
+                yield messages[: 2 + 2 * turn], request_seed(seed, record["id"], sample, turn)
+
+
+def main(config: BenchConfig) -> None:
+    """Measure and print."""
+    from vllm import LLM, SamplingParams  # pyright: ignore[reportMissingImports]
+
+    manifest: dict[str, Any] = json.loads(manifest_path(config.input_file).read_text())
+    content, counts = manifest["content"], manifest["counts"]
+    llm = LLM(model=config.model, **json.loads(config.engine_options))
+    found = list(requests(config.input_file, content["seed"], int(content["first_turn_from_file"])))
+    parameters = [SamplingParams(**content["sampling"], seed=seed) for _, seed in found]
+    tokenizer = llm.get_tokenizer()
+    started = time.perf_counter()
+    prompts = [
+        {"prompt_token_ids": tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)}
+        for messages, _ in found
+    ]
+    outputs = llm.generate(prompts, parameters)
+    plain_s = time.perf_counter() - started
+    plain = sum(len(output.outputs[0].token_ids) for output in outputs) / plain_s
+    driven = counts["completion_tokens"] / manifest["wall_time_s"]
+    result = {
+        "requests": len(found),
+        "requests_of_the_run": counts["requests"],
+        "plain_tokens_per_s": round(plain),
+        "run_tokens_per_s": round(driven),
+        "ratio": round(driven / plain, 3),
+    }
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    run(BenchConfig, main)
