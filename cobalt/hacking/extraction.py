@@ -97,14 +97,15 @@ def extract(config: ExtractionConfig) -> None:
     for _ in _read_problems(config, data, Counter(), InvalidLines(config.skip_invalid)):
         pass  # the input is validated whole before anything is written
     inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
-    manifests = open_manifests("extract_turn_level_errors", config, _content(config), inputs, outputs)
-    records, counts = asyncio.run(_extract_problems(config, data))
-    cases = [case for record in records for case in record["cases"]]
-    random.Random(config.seed).shuffle(cases)
-    write_jsonl(config.output_file, cases)
-    summary = {**counts, **summarise(records)}
-    config.summary_file.write_text(json.dumps(summary, indent=2) + "\n")
-    finish(manifests, summary)
+    contents = dict.fromkeys(outputs, _content(config))
+    with open_manifests("extract_turn_level_errors", config, inputs, contents) as manifests:
+        records, counts = asyncio.run(_extract_problems(config, data))
+        cases = [case for record in records for case in record["cases"]]
+        random.Random(config.seed).shuffle(cases)
+        write_jsonl(config.output_file, cases)
+        summary = {**counts, **summarise(records)}
+        config.summary_file.write_text(json.dumps(summary, indent=2) + "\n")
+        finish(manifests, summary)
     print_summary("In-context reward hacking", _shown(summary))
     if cases and summary["infra_errors"] > config.max_infra_rate * len(cases):
         raise SetupError(

@@ -75,11 +75,11 @@ def judge(config: JudgeConfig) -> None:
 async def _judge_with_engine(config: JudgeConfig, cases: Sequence[dict[str, Any]], skipped: int) -> dict[str, Any]:
     """Open the engine, judge, keep the manifest; returns the counts."""
     async with litellm_engine(config, config.max_in_flight) as engine:
-        content = _content(config, engine)
-        manifests = open_manifests("run_llm_judge", config, content, [config.input_file], [config.output_file])
-        counts = summarise_votes(await judge_cases(config, engine, cases))
-        counts["invalid_lines_skipped"] = skipped
-    finish(manifests, counts)
+        contents = {config.output_file: _content(config, engine)}
+        with open_manifests("run_llm_judge", config, [config.input_file], contents) as manifests:
+            counts = summarise_votes(await judge_cases(config, engine, cases))
+            counts["invalid_lines_skipped"] = skipped
+            finish(manifests, counts)
     return counts
 
 
