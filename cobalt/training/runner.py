@@ -51,8 +51,8 @@ def _prepare_manager(settings: dict[str, Any]) -> None:
     check_service(settings.get("executor", "serve"))
     guard, fit = InfraGuard(settings.get("max_infra_rate", MAX_INFRA_RATE)), RayPPOTrainer.fit
 
-    def fit_guarded(trainer: Any) -> None:
-        trainer.train_dataset.on_batch_end = guard
-        fit(trainer)
+    def fit_guarded(self: Any) -> None:
+        self.train_dataset.on_batch_end = guard
+        fit(self)
 
     RayPPOTrainer.fit = fit_guarded
