@@ -4,6 +4,7 @@ Samples of one problem share its difficulty, so they are averaged first and prob
 BCa is undefined on constant data). Shapes: P problems.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
@@ -11,6 +12,7 @@ from math import comb
 import numpy as np
 
 RESAMPLES = 10_000
+RESAMPLES_AT_ONCE = 1000  # bounds memory
 LEVEL = 0.95
 
 
@@ -45,22 +47,23 @@ def ratio_estimate(numerators_P: Sequence[float], denominators_P: Sequence[float
     value = float(numerators.sum() / denominators.sum())
     if len(numerators) < 2:
         return Estimate(value, None, None)
-    from scipy.stats import bootstrap
+    from scipy.stats import DegenerateDataWarning, bootstrap
 
     def ratio(numerator: np.ndarray, denominator: np.ndarray, axis: int = -1) -> np.ndarray:
         with np.errstate(invalid="ignore", divide="ignore"):
             return numerator.sum(axis) / denominator.sum(axis)
 
-    result = bootstrap(
-        (numerators, denominators),
-        ratio,
-        paired=True,
-        vectorized=True,
-        n_resamples=RESAMPLES,
-        batch=1000,
-        confidence_level=LEVEL,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateDataWarning)  # resamples without a denominator are left out below
+        result = bootstrap(
+            (numerators, denominators),
+            ratio,
+            paired=True,
+            vectorized=True,
+            n_resamples=RESAMPLES,
+            batch=RESAMPLES_AT_ONCE,
+            method="percentile",
+            rng=np.random.default_rng(seed),
+        )
     low, high = np.nanpercentile(result.bootstrap_distribution, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
     return Estimate(value, float(low), float(high))

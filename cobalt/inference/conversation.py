@@ -10,8 +10,6 @@ from typing import Any
 
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
-from cobalt.inference.engine import Message
-from cobalt.prompts import feedback_message, feedback_to_policy, first_messages
 from cobalt.records import ExecutionResult
 
 HISTORY_CHARACTERS = 6000
@@ -50,20 +48,6 @@ def history_text(response: str, enable_thinking: bool) -> str:
 def history_changes_program(response: str, enable_thinking: bool) -> bool:
     """True iff the history's program is not the one that the public tests ran."""
     return extract_code(response) != extract_code(history_text(response, enable_thinking))
-
-
-def messages_after(instruction: str, turns: list[Turn], feedbacks: list[str], enable_thinking: bool) -> list[Message]:
-    """The conversation after ``turns``; ``feedbacks[t]`` is shown after turn t."""
-    messages = first_messages(instruction)
-    for turn, feedback in zip(turns, feedbacks, strict=True):
-        messages.append({"role": "assistant", "content": history_text(turn.response, enable_thinking)})
-        messages.append(feedback_message(feedback))
-    return messages
-
-
-def own_feedback(turn: Turn) -> str:
-    """The feedback to a turn's own program."""
-    return feedback_to_policy(turn.result)
 
 
 def turn_from_record(record: dict[str, Any], where: str) -> Turn:

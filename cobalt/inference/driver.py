@@ -11,6 +11,7 @@ import asyncio
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from cobalt.errors import InfraError, SetupError
 from cobalt.extraction import extract_code
@@ -120,95 +121,23 @@ class Driver:
         firsts = problem.first_turns_N
         samples = self.method.num_completions if firsts is None else len(firsts)
         programs = ProblemPrograms(self.execution, problem.tests)
-        tasks = [
-            asyncio.ensure_future(
-                self._conversation(problem, programs, sample, known_NT[sample] if known_NT else []),
-            )
+        conversations = [
+            _Conversation(self, problem, programs, sample, known_NT[sample] if known_NT else [])
             for sample in range(samples)
         ]
+        tasks = [asyncio.ensure_future(conversation.run()) for conversation in conversations]
         try:
             return await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _conversation(
-        self, problem: Problem, programs: ProblemPrograms, sample: int, recorded: list[Turn]
-    ) -> tuple[list[Turn], list[Message]]:
-        messages = first_messages(problem.row["instruction"])
-        turns: list[Turn] = []
-        for number in range(self.method.num_turns + 1):
-            turn = self._known_turn(problem, sample, number, recorded)
-            if turn is None or turn.failed:
-                turn = await self._take_turn(problem, programs, sample, number, messages, turn)
-            turns.append(turn)
-            self.counts.turns += 1
-            if turn.failed:
-                break
-            if self.method.multi_turn:
-                try:
-                    feedback = await self.feedback.feedback(problem, sample, number, turn)
-                except InfraError as error:
-                    turns[-1] = Turn(turn.response, turn.usage, ExecutionResult.infra(len(problem.tests), str(error)))
-                    break
-                text = history_text(turn.response, self.method.enable_thinking)
-                messages.append({"role": "assistant", "content": text})
-                messages.append(feedback_message(feedback))
-        self.counts.conversations += 1
-        return self._fill_up(turns), messages
+    def journal_entry(self, problem: Problem, sample: int, number: int) -> tuple[list[Any], str]:
+        """Key and hash of a turn in the journal."""
+        return [problem.id, sample, number], f"{problem.input_hash}/{self.journal_version}"
 
-    def _fill_up(self, turns: list[Turn]) -> list[Turn]:
-        """Turns that an infrastructure failure prevented."""
-        missing = self.method.num_turns + 1 - len(turns)
-        self.counts.turns += missing
-        if not missing:
-            return turns
-        last = turns[-1].result
-        not_taken = Turn("", None, ExecutionResult.infra(len(last.passing), f"turn {len(turns) - 1} failed"))
-        return turns + [not_taken] * missing
-
-    def _known_turn(self, problem: Problem, sample: int, number: int, recorded: list[Turn]) -> Turn | None:
-        """The turn as an earlier run left it, in the output or in the journal; it may have failed."""
-        if recorded and not recorded[number].failed:
-            return recorded[number]
-        row = self.journal.get([problem.id, sample, number], self._journal_hash(problem))
-        if row is not None:
-            return turn_from_record(row, str(self.journal.path))
-        return recorded[number] if recorded else None
-
-    def _journal_hash(self, problem: Problem) -> str:
-        return f"{problem.input_hash}/{self.journal_version}"
-
-    async def _take_turn(
-        self,
-        problem: Problem,
-        programs: ProblemPrograms,
-        sample: int,
-        number: int,
-        messages: list[Message],
-        known: Turn | None,
-    ) -> Turn:
-        """Get a response, unless only the execution of ``known`` failed, and run its program."""
-        if known is None or not known.generated:
-            try:
-                known = await self._respond(problem, sample, number, messages)
-            except InfraError as error:
-                return Turn("", None, ExecutionResult.infra(len(problem.tests), str(error)))
-        turn = Turn(known.response, known.usage, await programs.run(extract_code(known.response)))
-        if not turn.failed:
-            row = {"id": [problem.id, sample, number], "input_hash": self._journal_hash(problem)}
-            self.journal.append({**row, **turn_to_record(turn)})
-        return turn
-
-    async def _respond(self, problem: Problem, sample: int, number: int, messages: list[Message]) -> Turn:
-        if number > 0 or problem.first_turns_N is None:
-            return await self._generate(problem, sample, number, messages)
-        first = problem.first_turns_N[sample]
-        if not first.generated:
-            raise InfraError("the single-turn file has no response for this sample")
-        return first
-
-    async def _generate(self, problem: Problem, sample: int, number: int, messages: list[Message]) -> Turn:
+    async def generate(self, problem: Problem, sample: int, number: int, messages: list[Message]) -> Turn:
+        """A response in a turn that has not run yet; waits for a slot. Raises ``InfraError``."""
         seed = request_seed(self.method.seed, problem.id, sample, number)
         async with self.slots.hold((number,)):
             try:
@@ -232,3 +161,95 @@ class Driver:
         self.counts.history_changes_program += sum(
             history_changes_program(turn.response, self.method.enable_thinking) for turns in turns_NT for turn in turns
         )
+
+
+@dataclass
+class _Conversation:
+    """One sample of one problem. ``recorded``: its turns in the output of an earlier run, or none."""
+
+    driver: Driver
+    problem: Problem
+    programs: ProblemPrograms
+    sample: int
+    recorded: list[Turn]
+
+    def __post_init__(self) -> None:
+        self.messages = first_messages(self.problem.row["instruction"])
+        self.turns: list[Turn] = []
+
+    async def run(self) -> tuple[list[Turn], list[Message]]:
+        """All turns and the messages; an infrastructure failure ends the conversation early."""
+        method, counts = self.driver.method, self.driver.counts
+        try:
+            for number in range(method.num_turns + 1):
+                self.turns.append(await self._turn(number))
+                if method.multi_turn:
+                    await self._show_feedback(number)
+                counts.turns += 1
+        except _InfraEnd as end:
+            counts.turns += method.num_turns + 1 - len(self.turns)
+            self._fill_up(end.turn, method.num_turns + 1)
+        counts.conversations += 1
+        return self.turns, self.messages
+
+    async def _turn(self, number: int) -> Turn:
+        """The turn as an earlier run left it, or a new one. Raises ``_InfraEnd`` with what there is of it."""
+        turn = self._known(number)
+        if turn is not None and not turn.failed:
+            return turn
+        if turn is None or not turn.generated:
+            try:
+                turn = await self._respond(number)
+            except InfraError as error:
+                raise _InfraEnd(self._failed("", None, str(error))) from None
+        turn = Turn(turn.response, turn.usage, await self.programs.run(extract_code(turn.response)))
+        if turn.failed:
+            raise _InfraEnd(turn)
+        key, content_hash = self.driver.journal_entry(self.problem, self.sample, number)
+        self.driver.journal.append({"id": key, "input_hash": content_hash, **turn_to_record(turn)})
+        return turn
+
+    def _known(self, number: int) -> Turn | None:
+        """The turn in the output or in the journal; in the output it may have failed."""
+        if self.recorded and not self.recorded[number].failed:
+            return self.recorded[number]
+        row = self.driver.journal.get(*self.driver.journal_entry(self.problem, self.sample, number))
+        if row is not None:
+            return turn_from_record(row, str(self.driver.journal.path))
+        return self.recorded[number] if self.recorded else None
+
+    async def _respond(self, number: int) -> Turn:
+        firsts = self.problem.first_turns_N
+        if number > 0 or firsts is None:
+            return await self.driver.generate(self.problem, self.sample, number, self.messages)
+        if not firsts[self.sample].generated:
+            raise InfraError("the single-turn file has no response for this sample")
+        return firsts[self.sample]
+
+    async def _show_feedback(self, number: int) -> None:
+        turn = self.turns[-1]
+        try:
+            feedback = await self.driver.feedback.feedback(self.problem, self.sample, number, turn)
+        except InfraError as error:
+            self.turns.pop()
+            raise _InfraEnd(self._failed(turn.response, turn.usage, str(error))) from None
+        text = history_text(turn.response, self.driver.method.enable_thinking)
+        self.messages.append({"role": "assistant", "content": text})
+        self.messages.append(feedback_message(feedback))
+
+    def _failed(self, response: str, usage: dict[str, Any] | None, why: str) -> Turn:
+        return Turn(response, usage, ExecutionResult.infra(len(self.problem.tests), why))
+
+    def _fill_up(self, failed: Turn, length: int) -> None:
+        """The failed turn, and those that it prevented."""
+        why = f"turn {len(self.turns)} failed"
+        self.turns.append(failed)
+        self.turns += [self._failed("", None, why)] * (length - len(self.turns))
+
+
+class _InfraEnd(Exception):
+    """An infrastructure failure ended a conversation in ``turn``."""
+
+    def __init__(self, turn: Turn):
+        super().__init__(turn.result.infra_error)
+        self.turn = turn
