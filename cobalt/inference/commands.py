@@ -116,6 +116,6 @@ def litellm_engine(flags: LitellmFlags, max_in_flight: int | None) -> AbstractAs
         reasoning_effort=flags.reasoning_effort,
         request_timeout_s=flags.request_timeout_s,
         api_base=flags.api_base,
-        secrets={name: value for name, value in secrets.items() if value is not None},
+        secrets={name: value for name, value in secrets.items() if value},
     )
     return open_litellm_engine(model, max_in_flight)

@@ -45,8 +45,9 @@ def sample_batch(
     end_tokens: set[int],
     on_finished: OnFinished,
     on_read: OnRead = lambda _: None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Sample all ``rows`` from ``model``, which must use ``hf_attention``."""
+    """Sample all ``rows`` from ``model``, which must use ``hf_attention``; return early once ``stopped()``."""
     state = _State(model, rows, on_read)
     tokens_of: list[list[int]] = [[] for _ in rows]
     places = list(range(len(rows)))  # the row in each place of the tensors
@@ -61,7 +62,7 @@ def sample_batch(
             if token in end_tokens or len(tokens_of[index]) >= rows[index].max_new:
                 active.remove(index)
                 on_finished(index, tokens_of[index], token in end_tokens)
-        if not active:
+        if not active or stopped():
             return
         if len(active) < COMPACT_AT * len(places):
             kept = torch.tensor([place for place, index in enumerate(places) if index in active], device=tokens.device)

@@ -47,8 +47,9 @@ class HuggingFaceEngine:
         self._changed = threading.Condition()
         self._closed = False
         self._idle = 0
-        for _ in range(workers):
-            threading.Thread(target=self._work, name="sampling", daemon=True).start()
+        self._workers = [threading.Thread(target=self._work, name="sampling") for _ in range(workers)]
+        for worker in self._workers:
+            worker.start()
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
         """Answer ``messages``."""
@@ -67,10 +68,12 @@ class HuggingFaceEngine:
         return await request.answer
 
     def close(self) -> None:
-        """Stop after the current batch."""
+        """Stop at once, within a step of the current batches."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        for worker in self._workers:
+            worker.join()
 
     def _work(self) -> None:
         while batch := self._next_batch():
@@ -109,7 +112,7 @@ class HuggingFaceEngine:
             self._prefixes.put(keys[prefix.tokens], prefix)
 
         rows = [self._with_known(request) for request in batch]
-        sample_batch(self._model, rows, self._end_tokens, finished, read)
+        sample_batch(self._model, rows, self._end_tokens, finished, read, lambda: self._closed)
 
     def _with_known(self, request: _Request) -> Row:
         """The request's row, with what the turn before left of its prompt."""

@@ -175,3 +175,12 @@ async def test_turns_of_a_conversation_read_only_what_is_new(path: str, monkeypa
         assert await engine.generate(second, Sampling(1.0, 1.0, 16), 0) == fresh
     assert read[0] == one.prompt_tokens
     assert read[1] <= fresh.prompt_tokens - one.prompt_tokens + 1
+
+
+def test_sampling_stops_on_demand(model) -> None:
+    (prompt,) = prompts([20])
+    asked = iter([False, False, True])
+    finished: list[int] = []
+    rows = [Row(prompt, limit, 1.0, 1.0, 0) for limit in (2, 300)]
+    sample_batch(model, rows, set(), lambda index, *_: finished.append(index), stopped=lambda: next(asked))
+    assert finished == [0]
