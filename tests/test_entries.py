@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = json.dumps({"inputs": ["1", "2", "3"], "outputs": ["1", "4", "9"]})
+MORE_TESTS = json.dumps({"inputs": list("12345678"), "outputs": [str(n * n) for n in range(1, 9)]})
 MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
 TURN = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "f"}]
 RESULT = {"passing": [True, False, False], "feedback": ["", "x", "x"]}
@@ -21,11 +22,17 @@ Row = dict[str, Any]
 
 def _raw(id_: str) -> Row:
     question = "Print the square of the number. " * 10
-    return {"id": id_, "question": question, "input_output": TESTS, "solutions": '["print(int(input()) ** 2)"]'}
+    return {
+        "id": id_,
+        "difficulty": "EASY",
+        "question": question,
+        "input_output": MORE_TESTS,
+        "solutions": '["print(int(input()) ** 2)"]',
+    }
 
 
 def _problem(id_: str) -> Row:
-    tests = dict.fromkeys(("test_cases", "public_test_cases", "hidden_test_cases"), TESTS)
+    tests = {"test_cases": MORE_TESTS, "public_test_cases": TESTS, "hidden_test_cases": TESTS}
     return {"id": id_, "difficulty": "EASY", "question": "q", "instruction": "u", **tests}
 
 
@@ -110,7 +117,7 @@ def _hacking(source: Path, out: Path) -> list[str]:
 HF = ("--engine", "hf", "--model", str(ROOT / "assets" / "minicoder"))
 API = ("--model_name", "openai/none")
 ENTRIES = [
-    Entry("preproc/preproc_taco.py", _raw, "question", runs_programs=True),
+    Entry("preproc/preproc_taco.py", _raw, "question", ("--dev_size", "0"), runs_programs=True),
     Entry("preproc/preproc_lcb_test6.py", _lcb, "question_content", unique="question_id"),
     Entry("preproc/run_perturbation.py", _problem, "public_test_cases"),
     Entry("preproc/process_multi_turn_taco.py", _evaluated, "conversations", ("--model_name", HF[-1])),
@@ -155,16 +162,12 @@ def _write(path: Path, *lines: Row | str) -> Path:
 
 
 def _rejected(call: Callable[..., Outcome], entry: Entry, source: Path, tmp_path: Path) -> str:
-    """The complaint; the output that was there before must be untouched."""
-    out = tmp_path / "out.jsonl"
-    if entry.files is _parquet:
-        out.mkdir()
-        kept = _write(out / "train.parquet", "kept")
-    else:
-        kept = _write(out, "kept")
+    """The complaint; nothing may have been written."""
+    out = tmp_path / "out"
     outcome = call(entry, *entry.files(source, out))
     assert outcome.code == 2
-    assert kept.read_text() == "kept\n"
+    assert not out.is_file() or not out.read_bytes()
+    assert not list(out.glob("*.parquet"))
     return outcome.line
 
 
@@ -192,6 +195,21 @@ def test_duplicate_id(entry: Entry, call: Callable[..., Outcome], tmp_path: Path
     source = _write(tmp_path / "in.jsonl", entry.row("a"), entry.row("a"))
     line = _rejected(call, entry, source, tmp_path)
     assert f"in.jsonl: line 2: duplicate {entry.unique} 'a'" in line
+
+
+@entries
+def test_a_file_that_is_not_ours_is_not_overwritten(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+    if entry.runs_programs:
+        pytest.skip("looks at its output once it has an execution service: tests of that command")
+    source = _write(tmp_path / "in.jsonl", entry.row("a"))
+    out = tmp_path / "out"
+    if entry.files is _parquet:
+        out.mkdir()
+    kept = _write(out / "train.parquet" if entry.files is _parquet else out, "kept")
+    outcome = call(entry, *entry.files(source, out))
+    assert outcome.code == 2
+    assert "no manifest" in outcome.line
+    assert kept.read_text() == "kept\n"
 
 
 @pytest.mark.parametrize("entry", [e for e in ENTRIES if e.files is not _parquet], ids=lambda entry: entry.script)
