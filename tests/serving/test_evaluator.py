@@ -179,11 +179,21 @@ def test_metrics_are_exported(app_url, metrics_url):
     assert "ray_cobalt_evaluator_queue_depth" in text
 
 
+def evaluator_replicas() -> list[psutil.Process]:
+    """Processes of the app's replicas. Its programs come and go while we look, so one that is gone is passed over."""
+    replicas = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "Evaluator" in " ".join(process.cmdline()):
+                replicas.append(process)
+    return replicas
+
+
 async def test_a_lost_replica_loses_no_program(app_url):
     async with open_execution_service("serve") as service:
         running = asyncio.ensure_future(service.run_many([(ADD, TESTS)] * 300))
         await asyncio.sleep(0.3)
-        replicas = [p for p in psutil.Process().children(recursive=True) if "Evaluator" in " ".join(p.cmdline())]
+        replicas = evaluator_replicas()
         assert replicas
         for replica in replicas:
             replica.kill()
