@@ -10,6 +10,7 @@ import _signal  # pyright: ignore[reportMissingImports] - the signal module woul
 import _socket
 import array
 import atexit
+import gc
 import marshal
 import os
 import resource
@@ -100,6 +101,7 @@ class Program:
         backstop = int(self.config["cpu_limit_s"] + _CPU_BACKSTOP_S)  # of a test, should this process fail to kill it
         resource.setrlimit(resource.RLIMIT_CPU, (backstop, resource.RLIM_INFINITY))
         _signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGCHLD])
+        gc.freeze()  # a collection in a test would otherwise copy the pages of everything that this process holds
         self.channel.send(packets.READY)
         while self._serve_test():
             pass
