@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +200,10 @@ class Executor:
         """Raises ``InfraError`` if no worker is alive, or one is no longer looked after."""
         if not any(worker.alive for worker in self._running) or any(task.done() for task in self._tasks):
             raise InfraError("the executor has no living worker")
+
+    async def describe(self) -> dict[str, Any]:
+        """What decides verdicts: the checker and the limits."""
+        return {"checker": self.checker, **asdict(self.limits)}
 
     @property
     def queue_depth(self) -> int:

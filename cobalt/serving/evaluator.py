@@ -2,13 +2,13 @@
 
 By handle: ``run(code, tests)`` and ``run_many([(code, tests)])`` give ``ExecutionResult``s. By HTTP: POST
 ``{"code", "test_cases"}`` (object or JSON string) gives a result's record, ``{"programs": [...]}`` gives
-``{"results": [...]}``; a bad payload gets 422 with what is wrong. GET tells the mode, the limits and the queue.
+``{"results": [...]}``; a bad payload gets 422 with what is wrong. GET tells the mode, what decides verdicts, the queue.
 """
 
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -120,7 +120,7 @@ class Evaluator:
     async def __call__(self, request: Request) -> JSONResponse:
         """HTTP."""
         if request.method == "GET":
-            return JSONResponse(self._status())
+            return JSONResponse(await self._status())
         try:
             programs, many = parse_payload(await request.body())
         except ValueError as error:
@@ -128,13 +128,16 @@ class Evaluator:
         records = [result.to_record() for result in await self.run_many(programs)]
         return JSONResponse({"results": records} if many else records[0])
 
-    def _status(self) -> dict[str, Any]:
+    async def describe(self) -> dict[str, Any]:
+        """What decides verdicts: the checker and the limits."""
+        return await self._executor.describe()
+
+    async def _status(self) -> dict[str, Any]:
         return {
             "mode": self._executor.mode,
             "workers": self._executor.workers,
-            "checker": self._executor.checker,
             "queue_depth": self._executor.queue_depth,
-            "limits": asdict(self._executor.limits),
+            **await self.describe(),
         }
 
     async def check_health(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from cobalt.errors import SetupError
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.sandbox.executor import Executor, Tests
 from cobalt.serving.handles import app_handle
@@ -47,6 +48,10 @@ class ExecutionService(Protocol):
         """Results in the order of ``programs``."""
         ...
 
+    async def describe(self) -> dict[str, Any]:
+        """What decides verdicts: ``checker`` and the fields of ``Limits``. ``SetupError`` if the service is gone."""
+        ...
+
 
 @asynccontextmanager
 async def open_execution_service(executor: Literal["serve", "local"], **limits: Any) -> AsyncIterator[ExecutionService]:
@@ -80,6 +85,16 @@ class ServedEvaluator:
         """See ``ExecutionService``."""
         parsed = [(code, TestCases.parse(tests)) for code, tests in programs]
         return await asyncio.gather(*(self._submit(code, tests) for code, tests in parsed))
+
+    async def describe(self) -> dict[str, Any]:
+        """See ``ExecutionService``."""
+        from ray.exceptions import RayError
+        from ray.serve.exceptions import RayServeException
+
+        try:
+            return await self._handle.describe.remote()
+        except (RayError, RayServeException, ConnectionError) as error:
+            raise SetupError(f"the execution service does not answer ({_first_line(error)}); {START_HINT}") from None
 
     def _submit(self, code: str | None, tests: TestCases) -> "asyncio.Future[ExecutionResult]":
         loop = asyncio.get_running_loop()
@@ -119,8 +134,12 @@ class ServedEvaluator:
             except ValueError:  # malformed tests
                 raise
             except (RayError, RayServeException, ConnectionError) as error:
-                reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                reason = _first_line(error)
             if attempt < MAX_ATTEMPTS:
                 await asyncio.sleep(delay_s)
                 delay_s *= 2
         return [ExecutionResult.infra(len(tests), f"execution service failed ({reason})") for _, tests in programs]
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

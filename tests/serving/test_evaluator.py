@@ -7,12 +7,14 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from dataclasses import asdict
 
 import psutil
 import pytest
 
 from cobalt.errors import SetupError
 from cobalt.records import ExecutionResult, Verdict
+from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.selftest import examine
 from cobalt.serving import execution
 from cobalt.serving.execution import open_execution_service
@@ -122,7 +124,14 @@ def test_status_by_http(app_url):
     with urllib.request.urlopen(app_url) as answer:
         status = json.load(answer)
     assert status["mode"] in ("A", "B")
-    assert (status["workers"], status["checker"], status["limits"]["cpu_limit_s"]) == (2, "lcb", 1)
+    assert (status["workers"], status["checker"], status["cpu_limit_s"]) == (2, "lcb", 1)
+
+
+async def test_description_says_what_decides_verdicts(app_url):
+    async with open_execution_service("serve") as service, open_execution_service("local", workers=1) as local:
+        served, here = await service.describe(), await local.describe()
+    assert served == {"checker": "lcb", **asdict(Limits(cpu_limit_s=1))}
+    assert here == {"checker": "exact", **asdict(Limits())}
 
 
 async def test_service_by_handle(app_url):
