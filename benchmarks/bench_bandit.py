@@ -9,7 +9,6 @@ on two free cores; ``--plain_problems`` bounds the plain way's share of that):
 Prints and writes (``--output``) wall and processor seconds, peak resident memory and the ratios.
 """
 
-import hashlib
 import itertools
 import json
 import os
@@ -165,12 +164,6 @@ def measured(command: list[str]) -> dict[str, float]:
     return {"wall_s": time.perf_counter() - start, "cpu_s": cpu, "peak_mib": usage.ru_maxrss / 1024}
 
 
-def sha256(path: Path) -> str:
-    """Hash of a file of any size."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def run_ours(source: Path, output: Path, tokenizer: Path) -> dict[str, float]:
     """This project's command."""
     entry = str(ROOT / "preproc/process_multi_turn_taco.py")
@@ -180,6 +173,8 @@ def run_ours(source: Path, output: Path, tokenizer: Path) -> dict[str, float]:
 
 def compare(config: Config, work: Path) -> dict[str, Any]:
     """Make the file, run both, check that the outputs are equal."""
+    from cobalt.records.manifest import file_sha256
+
     source, tokenizer, ours, plain = (work / name for name in ("in.jsonl", "tokenizer", "ours.jsonl", "plain.jsonl"))
     lines = code_lines(random.Random(SEED), 4000)
     make_tokenizer(tokenizer, lines)
@@ -191,7 +186,7 @@ def compare(config: Config, work: Path) -> dict[str, Any]:
         ours = work / "ours_part.jsonl"
         figures |= {"compared_on": config.plain_problems, "ours_part": run_ours(source, ours, tokenizer)}
     figures["plain"] = measured([sys.executable, __file__, "--plain", str(source), str(plain), str(tokenizer)])
-    figures["same_output"] = sha256(ours) == sha256(plain)
+    figures["same_output"] = file_sha256(ours) == file_sha256(plain)
     compared = figures.get("ours_part", figures["ours"])
     for unit in ("wall_s", "cpu_s"):
         figures[f"speedup_{unit}"] = figures["plain"][unit] / compared[unit]
