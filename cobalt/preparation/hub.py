@@ -1,4 +1,4 @@
-"""Rows of a hub dataset, checked as strictly as lines of a file."""
+"""Rows of a hub dataset, checked as strictly as lines of a file, and the licence on its card."""
 
 from collections.abc import Callable, Iterator
 
@@ -22,6 +22,16 @@ def hub_rows(name: str, split: str, on_invalid: Callable[[InputError], None] | N
             on_invalid(complaint)
             continue
         yield row
+
+
+def hub_licence(name: str) -> str | None:
+    """The licence on a hub dataset's card; None if it says none, or cannot be read."""
+    from huggingface_hub import DatasetCard
+
+    try:
+        return DatasetCard.load(name, repo_type="dataset").data.to_dict().get("license")
+    except (OSError, ValueError):
+        return None
 
 
 def _load(name: str, split: str) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""What the data commands share: refusing to overwrite an input, skipping invalid lines, opening a manifest."""
+"""What the data commands share: opening manifests without overwriting, skipping invalid lines, showing progress."""
 
 import contextlib
 import dataclasses
@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cobalt.cli import progress_bar
 from cobalt.errors import InputError
-from cobalt.records import Manifest
+from cobalt.records import Manifest, count_lines
+from cobalt.records.jsonl import Record
 
 Item = TypeVar("Item")
 
@@ -82,6 +84,11 @@ def finish(manifests: Iterable[Manifest], counts: Mapping[str, Any]) -> None:
     for manifest in manifests:
         manifest.counts = dict(counts)
         manifest.done()
+
+
+def with_progress(rows: Iterable[Record], path: str | Path) -> Iterable[Record]:
+    """The rows of ``path`` under a progress bar."""
+    return progress_bar(iterable=rows, total=count_lines(path), desc=Path(path).name, unit=" rows")
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

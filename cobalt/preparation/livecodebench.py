@@ -9,10 +9,10 @@ from pathlib import Path
 from cobalt.cli import print_summary
 from cobalt.errors import InputError
 from cobalt.preparation.cards import NOT_REDISTRIBUTABLE, CardInfo, publish
-from cobalt.preparation.job import InvalidLines, finish, open_manifests
+from cobalt.preparation.job import InvalidLines, finish, open_manifests, with_progress
 from cobalt.preparation.livecodebench_rows import FIELDS, Functional, contest_day, is_functional, prepare
 from cobalt.prompts import PROMPT_VERSION
-from cobalt.records import count_lines, read_jsonl, write_jsonl
+from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
 
 SOURCE_LINK = "[LiveCodeBench](https://huggingface.co/datasets/livecodebench/code_generation_lite)"
@@ -64,8 +64,6 @@ def main(config: Config) -> None:
 
 
 def _problems(config: Config, counts: Counter[str]) -> Iterator[Record]:
-    from tqdm import tqdm
-
     invalid = InvalidLines(config.skip_invalid)
     prepared: list[Record | None] = []
     rows = read_jsonl(
@@ -75,7 +73,7 @@ def _problems(config: Config, counts: Counter[str]) -> Iterator[Record]:
         check=lambda row: prepared.append(_prepare(row, config)),
         on_invalid=invalid.handler,
     )
-    for _ in tqdm(rows, total=count_lines(config.input_file), desc=Path(config.input_file).name, unit=" problems"):
+    for _ in with_progress(rows, config.input_file):
         counts["read"] += 1
         record = prepared.pop()
         if record is None:

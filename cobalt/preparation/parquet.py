@@ -17,9 +17,9 @@ from typing import Any
 from cobalt.cli import print_summary
 from cobalt.errors import InputError
 from cobalt.preparation.cards import CardInfo, publish, refuse_livecodebench
-from cobalt.preparation.job import InvalidLines, finish, open_manifests
+from cobalt.preparation.job import InvalidLines, finish, open_manifests, with_progress
 from cobalt.prompts import first_messages
-from cobalt.records import TestCases, count_lines, read_jsonl
+from cobalt.records import TestCases, read_jsonl
 from cobalt.records.jsonl import Record
 
 DATA_SOURCE = "code_taco_verified"
@@ -86,13 +86,11 @@ def build(config: Config, layout: Layout) -> None:
 
 
 def _rows(path: str, split: str, layout: Layout, config: Config, counts: Counter[str]) -> Iterator[VerlRow]:
-    from tqdm import tqdm
-
     invalid = InvalidLines(config.skip_invalid)
     seen: set[bytes] = set()
     index = 0
     rows = read_jsonl(path, layout.fields, layout.unique, check=layout.check, on_invalid=invalid.handler)
-    for row in tqdm(rows, total=count_lines(path), desc=Path(path).name, unit=" rows"):
+    for row in with_progress(rows, path):
         prompt, extra = layout.convert(row)
         key = hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).digest()
         if split == "test" and key in seen:

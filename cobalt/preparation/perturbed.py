@@ -8,8 +8,8 @@ from pathlib import Path
 from cobalt.cli import print_summary
 from cobalt.perturbation import perturbed_fields
 from cobalt.preparation.cards import CardInfo, publish, refuse_livecodebench
-from cobalt.preparation.job import InvalidLines, finish, open_manifests
-from cobalt.records import TestCases, count_lines, read_jsonl, write_jsonl
+from cobalt.preparation.job import InvalidLines, finish, open_manifests, with_progress
+from cobalt.records import TestCases, read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
 
 FIELDS = ("id", "test_cases", "public_test_cases")
@@ -55,11 +55,9 @@ def main(config: Config) -> None:
 
 
 def _perturbed(config: Config, counts: Counter[str]) -> Iterator[Record]:
-    from tqdm import tqdm
-
     invalid = InvalidLines(config.skip_invalid)
     rows = read_jsonl(config.input_file, FIELDS, check=_check_tests, on_invalid=invalid.handler)
-    for row in tqdm(rows, total=count_lines(config.input_file), desc=Path(config.input_file).name, unit=" problems"):
+    for row in with_progress(rows, config.input_file):
         counts["read"] += 1
         if not row.get("fully_specified", True):
             counts["dropped_hidden_rule"] += 1

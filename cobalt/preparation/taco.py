@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cobalt.cli import print_summary
+from cobalt.cli import print_summary, progress_bar
 from cobalt.errors import InputError, SetupError
+from cobalt.inference.tasks import for_each
 from cobalt.preparation.cards import CardInfo, publish, refuse_livecodebench
-from cobalt.preparation.hub import hub_rows
+from cobalt.preparation.hub import hub_licence, hub_rows
 from cobalt.preparation.job import InvalidLines, finish, open_manifests
 from cobalt.preparation.spool import Spool
 from cobalt.preparation.taco_rows import (
@@ -32,11 +33,10 @@ from cobalt.preparation.taco_rows import (
     prepare,
     split_of,
 )
-from cobalt.preparation.verification import INFRA, UNSOLVED, VERIFIED, Outcome, Pending, VerificationLog, verify_all
+from cobalt.preparation.verification import INFRA, UNSOLVED, VERIFIED, Pending, VerificationLog, verify
 from cobalt.prompts import PROMPT_VERSION
 from cobalt.records import read_jsonl, row_hash, write_lines
 
-HUB_LICENCE = "mit"
 PREPARED = "kept: prepared already"
 TIME_LIMITED = "unsolved problems with a solution stopped by the time limit"
 
@@ -64,7 +64,7 @@ class Config:
     hub_split: str = "train"
     """Its split."""
     license: str | None = None
-    """Licence written on the card; by default the hub dataset's, or that of the input's card."""
+    """Licence written on the card; by default that of the hub dataset's card, or of the input's."""
     skip_invalid: bool = False
     """Count and skip invalid input lines instead of stopping at the first."""
     push_to_hub: str | None = None
@@ -95,6 +95,8 @@ def main(config: Config, rules: TacoRules | None = None) -> None:
     rules = rules or TacoRules()
     if config.dev_size < 0:
         raise InputError(f"--dev_size must not be negative, not {config.dev_size}")
+    if config.concurrency < 1:
+        raise InputError(f"--concurrency must be at least 1, not {config.concurrency}")
     refuse_livecodebench(config.inputs, config.push_to_hub)
     outputs = list(config.outputs.values())
     with open_manifests("preproc_taco", config, config.inputs, _contents(config, rules)) as manifests:
@@ -125,42 +127,44 @@ def _rows(config: Config, counts: Counter[str], quiet: bool = False) -> Iterator
     counts["invalid rows skipped"] = invalid.count
 
 
-def _pending(config: Config, rules: TacoRules, log: VerificationLog) -> Iterator[Pending]:
-    """Problems that pass the filters and have no outcome yet."""
+def _usable(config: Config, rules: TacoRules, log: VerificationLog) -> Iterator[tuple[str | None, Pending | None]]:
+    """The split that each usable row names, and what has to be verified (nothing if it is prepared or settled)."""
     for row in _rows(config, Counter(), quiet=True):
         input_hash = row_hash(row)
         if is_prepared(row) or log.is_settled(row["id"], input_hash):
-            continue
-        candidate = prepare(row, rules)
-        if isinstance(candidate, Candidate):
-            yield Pending(row["id"], input_hash, candidate)
+            yield split_of(row), None
+        elif isinstance(candidate := prepare(row, rules), Candidate):
+            yield split_of(row), Pending(row["id"], input_hash, candidate)
 
 
 def _verify_pending(config: Config, rules: TacoRules, log: VerificationLog) -> None:
     """First pass. The execution service is opened only if there is something to run."""
-    number = sum(1 for _ in _pending(config, rules, log))
+    unnamed = number = 0
+    for split, pending in _usable(config, rules, log):
+        unnamed += split is None
+        number += pending is not None
+    _refuse_dev_size(config, unnamed)
     if number > 0:
         asyncio.run(_verify(config, rules, log, number))
 
 
 async def _verify(config: Config, rules: TacoRules, log: VerificationLog, number: int) -> None:
-    from tqdm import tqdm
-
     from cobalt.serving.execution import open_execution_service
 
     kept = 0
     async with open_execution_service(config.executor) as service:
-        with tqdm(total=number, desc="verifying", unit=" problems") as progress:
+        with progress_bar(total=number, desc="verifying", unit=" problems") as bar:
 
-            def on_outcome(pending: Pending, outcome: Outcome) -> None:
+            async def verify_one(problem: Pending) -> None:
                 nonlocal kept
-                log.put(pending, outcome)
+                outcome = await verify(problem.candidate, service, config.seed, rules)
+                log.put(problem, outcome)
                 kept += outcome.status == VERIFIED
-                progress.set_postfix(verified=kept)
-                progress.update()
+                bar.set_postfix(verified=kept)
+                bar.update()
 
-            pending = _pending(config, rules, log)
-            await verify_all(pending, service, config.seed, rules, config.concurrency, on_outcome)
+            pending = (pending for _, pending in _usable(config, rules, log) if pending is not None)
+            await for_each(pending, verify_one, lambda: config.concurrency)
 
 
 def _write(config: Config, rules: TacoRules, log: VerificationLog) -> dict[str, Any]:
@@ -216,10 +220,7 @@ def _split(config: Config, splits: list[tuple[str | None, Any]]) -> dict[str, li
     if config.dev_size == 0:
         return {"all": list(range(len(splits)))}
     unnamed = [i for i, (split, _) in enumerate(splits) if split is None]
-    if unnamed and config.dev_size >= len(unnamed):
-        raise InputError(
-            f"--dev_size {config.dev_size} leaves no training problem of the {len(unnamed)} that name no split"
-        )
+    _refuse_dev_size(config, len(unnamed))
     held_out = set(sorted(unnamed, key=lambda i: dev_rank(config.seed, splits[i][1]))[: config.dev_size])
     is_dev = [split == DEV or i in held_out for i, (split, _) in enumerate(splits)]
     return {
@@ -228,18 +229,33 @@ def _split(config: Config, splits: list[tuple[str | None, Any]]) -> dict[str, li
     }
 
 
+def _refuse_dev_size(config: Config, unnamed: int) -> None:
+    """Raise ``InputError`` if of ``unnamed`` problems, those that name no split, none is left for training."""
+    if 0 < unnamed <= config.dev_size:
+        raise InputError(f"--dev_size {config.dev_size} leaves no training problem of the {unnamed} that name no split")
+
+
 def _card(config: Config, rules: TacoRules, counts: dict[str, Any]) -> CardInfo:
-    described = [
+    from_hub = config.input_file is None
+    return CardInfo(
+        title="Prepared TACO problems",
+        rules=_described(rules, counts),
+        counts=counts,
+        license=config.license or (hub_licence(config.hub_dataset) if from_hub else None),
+        source=f"[{config.hub_dataset}](https://huggingface.co/datasets/{config.hub_dataset})" if from_hub else None,
+    )
+
+
+def _described(rules: TacoRules, counts: dict[str, Any]) -> list[str]:
+    """What is true of the problems written: the rules hold for those that were prepared by this run."""
+    taken_over = counts.get(PREPARED, 0)
+    as_they_were = f"{taken_over} of the problems were prepared already: taken over as they were, not run again"
+    if taken_over == counts["read"]:
+        return [as_they_were]
+    return [
+        *([as_they_were] if taken_over else []),
         f"at least {rules.min_tests} well-formed tests and {rules.min_alphanumeric} alphanumeric characters, no images",
         f"the {rules.shortest_tests} tests with the shortest and the {rules.longest_tests} with the longest inputs",
         f"one of up to {rules.max_solutions} reference solutions passes every test",
         f"the {rules.public_tests} tests with the shortest inputs are public",
     ]
-    from_hub = config.input_file is None
-    return CardInfo(
-        title="Verified TACO problems",
-        rules=described,
-        counts=counts,
-        license=config.license or (HUB_LICENCE if from_hub else None),
-        source=f"[{config.hub_dataset}](https://huggingface.co/datasets/{config.hub_dataset})" if from_hub else None,
-    )

@@ -16,11 +16,11 @@ from cobalt.bandit.records import OPENING_MESSAGES, Conversation, EvaluatedProbl
 from cobalt.cli import print_summary
 from cobalt.errors import InputError
 from cobalt.preparation.cards import CardInfo, publish, refuse_livecodebench
-from cobalt.preparation.job import InvalidLines, batched, finish, open_manifests
+from cobalt.preparation.job import InvalidLines, batched, finish, open_manifests, with_progress
 from cobalt.preparation.prompt_lengths import PromptCounter, load_tokenizer
 from cobalt.preparation.set_stats import SetStats
 from cobalt.preparation.spool import Spool
-from cobalt.records import count_lines, read_jsonl, write_lines
+from cobalt.records import read_jsonl, write_lines
 
 BATCH_PROBLEMS = 64
 
@@ -135,8 +135,6 @@ def _plans(path: str, perturbed: bool, config: Config, stats: SetStats) -> Itera
 
 def _problems(path: str, perturbed: bool, invalid: InvalidLines) -> Iterator[EvaluatedProblem]:
     """Parsed rows: parsing is the reader's check, so that a complaint carries the line."""
-    from tqdm import tqdm
-
     parsed: list[EvaluatedProblem] = []
     rows = read_jsonl(
         path,
@@ -144,7 +142,7 @@ def _problems(path: str, perturbed: bool, invalid: InvalidLines) -> Iterator[Eva
         check=lambda row: parsed.append(parse_problem(row, perturbed)),
         on_invalid=invalid.handler,
     )
-    for _ in tqdm(rows, total=count_lines(path), desc=Path(path).name, unit=" problems"):
+    for _ in with_progress(rows, path):
         yield parsed.pop()
 
 

@@ -4,26 +4,18 @@ Outcomes go to a record file as they are found. An infrastructure failure is no 
 the next run. ``time_limited`` marks problems whose outcome may differ on a slower or faster machine.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cobalt.preparation.taco_rows import Candidate, TacoRules, solution_order
-from cobalt.records import ExecutionResult, RecordFile, TestCases, Verdict
+from cobalt.records import RecordFile, Verdict
+from cobalt.serving.execution import ExecutionService
 
 VERIFIED = "kept: verified by execution"
 UNSOLVED = "dropped: no reference solution passes every test"
 INFRA = "left out: infra error (a rerun tries again)"
-
-
-class ExecutionService(Protocol):
-    """What verification needs of ``cobalt.serving.execution``."""
-
-    async def run(self, code: str | None, tests: TestCases) -> ExecutionResult:
-        """Run one program on its tests."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -87,30 +79,3 @@ async def verify(candidate: Candidate, service: ExecutionService, seed: int, rul
         infra_error = infra_error or result.infra_error
         time_limited = time_limited or Verdict.TIME_LIMIT in result.verdicts
     return Outcome(INFRA if infra_error else UNSOLVED, tried, time_limited, infra_error)
-
-
-async def verify_all(
-    problems: Iterable[Pending],
-    service: ExecutionService,
-    seed: int,
-    rules: TacoRules,
-    concurrency: int,
-    on_outcome: Callable[[Pending, Outcome], None],
-) -> None:
-    """Verify problems, at most ``concurrency`` at a time; they are read from the iterator as places become free."""
-    running: set[asyncio.Task[None]] = set()
-
-    async def one(pending: Pending) -> None:
-        on_outcome(pending, await verify(pending.candidate, service, seed, rules))
-
-    try:
-        for pending in problems:
-            running.add(asyncio.create_task(one(pending)))
-            while len(running) >= concurrency:
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-        await asyncio.gather(*running)
-    finally:
-        for task in running:
-            task.cancel()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import one_complaint, read_rows, run_command, write_rows
+from huggingface_hub import DatasetCard
 from test_taco_rows import QUESTION, raw
 
 from cobalt.errors import SetupError
@@ -157,6 +158,43 @@ def test_prepared_rows_pass_through_unchanged_without_any_execution(tmp_path: Pa
     assert read_rows(again / "out.jsonl") == released and service.runs == []
 
 
+def test_the_card_claims_no_verification_of_rows_that_were_prepared_already(
+    tmp_path: Path, service: FakeService
+) -> None:
+    verified = "reference solutions passes every test"
+
+    def card(*rows: dict) -> str:
+        directory = tmp_path / str(len(list(tmp_path.iterdir())))
+        directory.mkdir()
+        assert prepare(directory, list(rows), "--dev_size", 0) == 0
+        return (directory / "out.jsonl.card.md").read_text()
+
+    fresh = problem("new", "right")
+    assert verified in card(fresh) and "prepared already" not in card(fresh)
+    released = {**read_rows(tmp_path / "0" / "out.jsonl")[0], "id": "old"}
+    assert "1 of the problems were prepared already" in card(released) and verified not in card(released)
+    assert "1 of the problems were prepared already" in card(released, fresh) and verified in card(released, fresh)
+
+
+def test_the_card_has_the_licence_of_the_hub_dataset(
+    tmp_path: Path, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = DatasetCard.load
+
+    def hub_card(name: str, repo_type: str) -> DatasetCard:
+        if name != "me/set":
+            raise OSError("no such card")
+        return DatasetCard("---\nlicense: cc-by-4.0\n---\n")
+
+    monkeypatch.setattr("huggingface_hub.DatasetCard.load", hub_card)
+    monkeypatch.setattr("cobalt.preparation.hub._load", lambda name, split: iter([problem(0, "right")]))
+    for name, licence in (("me/set", "cc-by-4.0"), ("me/without", "unknown")):
+        output = tmp_path / f"{licence}.jsonl"
+        flags = ("--output_file", output, "--executor", "local", "--dev_size", 0, "--hub_dataset", name)
+        assert run_command(COMMAND, *flags) == 0
+        assert load(f"{output}.card.md").data.to_dict()["license"] == licence
+
+
 def test_other_verification_settings_do_not_mix_with_old_outcomes(tmp_path: Path, service: FakeService, capsys) -> None:
     rows = [problem(i, "right") for i in range(3)]
     assert prepare(tmp_path, rows, "--dev_size", 0) == 0
@@ -173,11 +211,14 @@ def test_another_split_reuses_the_verification(tmp_path: Path, service: FakeServ
 
 
 def test_a_dev_size_that_leaves_nothing_to_train_on_is_refused(tmp_path: Path, service: FakeService, capsys) -> None:
-    rows = [problem(i, "right") for i in range(3)]
+    rows = [problem(i, "right") for i in range(2)] + [problem("x", "wrong"), raw(id=3, question="short")]
     assert prepare(tmp_path, rows, "--dev_size", 3) == 2
-    assert "--dev_size 3" in one_complaint(capsys)
+    assert "--dev_size 3 leaves no training problem of the 3" in one_complaint(capsys)
+    assert service.runs == []  # said before anything runs
+    assert prepare(tmp_path, rows, "--dev_size", 2) == 2
+    assert "--dev_size 2 leaves no training problem of the 2" in one_complaint(capsys)
     service.runs.clear()
-    assert prepare(tmp_path, rows, "--dev_size", 2) == 0
+    assert prepare(tmp_path, rows, "--dev_size", 1) == 0
     assert service.runs == []
 
 
