@@ -132,13 +132,14 @@ class Zygote:
 
     def _await_compilation(self, channel: socket.socket) -> None:
         channel.settimeout(self.limits.wall_limit_s + GRACE_S)
+        if _receive(channel) != packets.STARTED:
+            raise InfraError("the program's process could not be set up")
         answer = _receive(channel)
         if answer == packets.READY:
             return
         if answer:
             raise CompileFailure(answer.decode(errors="replace"))
-        ended_by = self._finish_previous()
-        if ended_by in (0, _SIGKILL):
+        if self._finish_previous() == _SIGKILL:  # which no source brings about
             raise InfraError("the program's process was killed before it could start")
         raise CompileFailure("the program is too deep or too large to compile")
 
@@ -197,7 +198,9 @@ class OpenProgram:
         killed, status, cpu_s, wall_s, peak_kib = packets.RESULT.unpack(packet)
         signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         large = peak_kib > self._limits.memory_limit_mb << 9
-        if signal == _SIGKILL and killed == packets.NOT_KILLED and not large:  # it cannot have done that itself
+        if (
+            signal == _SIGKILL and killed == packets.NOT_KILLED and not large
+        ):  # the filter leaves it no way to do that itself
             raise InfraError("a test was killed from outside")
         output_size, stderr_size = (os.fstat(output_fd).st_size, os.fstat(stderr_fd).st_size)
         return Ending(

@@ -55,14 +55,11 @@ builtins.note = math.note = sys.modules["note"] = 1
     Case(
         "other inputs and expected outputs are not in memory",
         """
-import gc, sys
+import gc, sys  # MARKER IN THE SOURCE
 first = input()
-texts = []
-for thing in gc.get_objects():
-    if isinstance(thing, dict):
-        texts += [v for v in list(thing.values()) if isinstance(v, (str, bytes))]
-    elif isinstance(thing, (list, tuple, set)):
-        texts += [v for v in list(thing) if isinstance(v, (str, bytes))]
+gc.unfreeze()
+texts = [thing for thing in gc.get_referents(*gc.get_objects()) if isinstance(thing, (str, bytes))]
+seeing = any("MARKER IN THE" + " SOURCE" in thing for thing in texts if isinstance(thing, str))
 frame = sys._getframe()
 while frame:
     texts += [v for v in frame.f_locals.values() if isinstance(v, (str, bytes))]
@@ -72,8 +69,8 @@ def backwards(text):
 texts = [t if isinstance(t, str) else t.decode("latin-1") for t in texts]
 hidden = backwards("ELDEEN-DETCEPXE")  # the expected output, not to be found as it is
 needles = [backwards(digit + "-ELDEEN") for digit in "012"] + [hidden]
-found = {n for n in needles for t in texts if n in t and n not in (first, t if t is hidden else "")}
-print(sorted(found) or hidden)
+found = {n for n in needles for t in texts if n in t and n != first}
+print(sorted(found) or (hidden if seeing else "the search does not reach what the harness holds"))
 """,
         ["passed", "passed", "passed"],
         [(f"NEEDLE-{i}", "EXPECTED-NEEDLE") for i in range(3)],
@@ -129,14 +126,17 @@ raise SystemExit(3)
     Case(
         "replacing the exit, the builtins and the harness's modules",
         """
-import builtins, os, sys, time
+import builtins, os, sys
 os._exit = lambda code: None
 os.write = lambda fd, data: len(data)
 builtins.print = builtins.exec = lambda *a, **k: None
-for module in list(sys.modules.values()):
-    if getattr(module, "RESULT_PACKET", None):
-        module.RESULT_PACKET = None
-1 / 0
+frame, found = sys._getframe(), []
+while frame:
+    found += [value for value in frame.f_globals.values() if hasattr(value, "RESULT")]
+    frame = frame.f_back
+for module in found:
+    module.RESULT = None
+1 / 0 if found else "the harness has no such name any more"
 """,
         ["runtime_error"],
     ),
@@ -168,6 +168,42 @@ import os, signal
 os.kill(os.getpid(), signal.SIGKILL)
 """,
         ["runtime_error"],
+    ),
+    Case(
+        "no limit of CPU time, which ends in a kill",
+        """
+import resource
+print("ok" if resource.getrlimit(resource.RLIMIT_CPU) else "")
+try:
+    resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
+    print("limited")
+except ValueError:
+    pass
+""",
+        ["passed"],
+    ),
+    *(
+        Case(
+            f"no kill of {who} by a descriptor's owner",
+            f"""
+import fcntl, os, signal, socket, struct
+left, right = socket.socketpair()
+fcntl.fcntl(left, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+for command, value in (
+    (fcntl.F_SETOWN, os.{who}()),
+    (15, struct.pack("ii", 1, os.{who}())),  # F_SETOWN_EX
+    (fcntl.F_SETSIG, signal.SIGKILL),
+):
+    try:
+        fcntl.fcntl(left, command, value)
+    except OSError:
+        pass
+right.send(b"x")
+print("ok")
+""",
+            ["passed"],
+        )
+        for who in ("getpid", "getppid")
     ),
     Case(
         "aborting is its own failure",
@@ -370,17 +406,30 @@ print(len(data), data[-1])
     ),
     Case("compile bomb in parentheses", "(" * 200000, ["compile_error"]),
     Case("compile bomb in unary operators", "x = " + "-" * 500000 + "1", ["compile_error"]),
+    Case("compile bomb in CPU time", f"x = 0x{'f' * 4_000_000} // 0x{'e' * 2_000_000}", ["compile_error"]),
+    Case("a syntax error in a very long line", "x = " + "1 + " * 75_000 + ")", ["compile_error"]),
+    Case(
+        "an import that exits",
+        """
+try:
+    import numpy.f2py.__main__
+finally:
+    raise SystemExit(3)
+""",
+        ["runtime_error"],
+    ),
     Case("compile bomb in memory", "x = [" + "1," * 3_000_000 + "]", ["compile_error"]),
     Case(
-        "deep recursion",
+        "recursion to the end of the stack",
         """
 import sys
 sys.setrecursionlimit(1 << 30)
-def f(n):
-    return f(n + 1) + 1
-f(0)
+class Endless:
+    def __repr__(self):
+        return repr(self)
+repr(Endless())
 """,
-        ["memory_limit|runtime_error|time_limit"],
+        ["runtime_error"],
     ),
     Case(
         "spinning",
@@ -689,7 +738,7 @@ print(datetime.date(2024, 2, 29), statistics.median([1, 2, 3]))
         "modules with the harness's names are not there",
         """
 import importlib
-for name in ("program", "report", "kernel", "zygote", "seccomp", "landlock", "namespaces"):
+for name in ("program", "report", "kernel", "zygote", "seccomp", "landlock", "namespaces", "packets"):
     try:
         importlib.import_module(name)
         print(name)

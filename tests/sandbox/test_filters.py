@@ -40,7 +40,9 @@ def seccomp():
 
 def answer(steps, arch, number, arguments=()):
     """Interpret a BPF program on one system call."""
-    words = {0: number, 4: arch, **{16 + 8 * i: value & 0xFFFFFFFF for i, value in enumerate(arguments)}}
+    words = {0: number, 4: arch}
+    for index, value in enumerate(arguments):
+        words[16 + 8 * index], words[20 + 8 * index] = value & 0xFFFFFFFF, value >> 32
     accumulator, position = 0, 0
     while True:
         code, if_true, if_false, value = steps[position]
@@ -99,7 +101,10 @@ def test_special_calls(machine, seccomp):
 
     assert special("clone3") == ENOSYS
     assert (special("ioctl", 0, 0x5421), special("ioctl", 0, 0x5412)) == (ALLOW, ENOTTY)
-    assert (special("prlimit64", 0), special("prlimit64", 7)) == (ALLOW, EPERM)
+    assert (special("prlimit64", 0, 3, 1), special("prlimit64", 7, 3, 1)) == (ALLOW, EPERM)
+    assert [special("prlimit64", 0, 0, new) for new in (0, 1, 1 << 32)] == [ALLOW, EPERM, EPERM]
+    assert {special("fcntl", 0, command) for command in (8, 10, 15)} == {EPERM}
+    assert {special("fcntl", 0, command) for command in (0, 1, 2, 3, 4, 9, 11, 1030)} == {ALLOW}
     assert special("socketpair", 1, 1 | 0o2000000) == ALLOW
     assert (special("socketpair", 1, 2), special("socketpair", 2, 1)) == (EPERM, EPERM)
 

@@ -70,6 +70,11 @@ def die_with_parent():
     prctl(_PR_SET_PDEATHSIG, _SIGKILL)
 
 
+def exit_on(signal):
+    """Have a signal end this process at once. Its default action would not: none reaches the first of a namespace."""
+    libc.signal(signal, libc._exit)
+
+
 def no_new_privileges():
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
 

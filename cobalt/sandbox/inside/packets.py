@@ -2,6 +2,9 @@
 
 import struct
 
+STARTED = b"started"
+"""A program's process is set up and turns to the source: from here on its end is the program's doing."""
+
 READY = b"ready"
 """The zygote has started, or a program has compiled."""
 

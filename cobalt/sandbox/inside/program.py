@@ -13,10 +13,10 @@ import atexit
 import gc
 import marshal
 import os
-import resource
 import sys
 import time
 
+import kernel
 import packets
 import report
 
@@ -24,7 +24,8 @@ _EXIT_FLUSH_FAILED = 120
 _SHORTEST_WAIT_S = 0.005
 _COMPILE_CPU_S = 10
 _MOST_DESCRIPTORS = 64  # more than this process ever has
-_CPU_BACKSTOP_S = 20
+_FORK_PATIENCE_S = 20.0
+_FORK_PAUSE_S = 0.01
 _DESCRIPTORS_SPACE = _socket.CMSG_SPACE(3 * 4)
 _CPU_CLOCK_OF_PROCESS = 2
 _SOURCE_NAME = report.SOURCE_NAME
@@ -55,7 +56,7 @@ def hoist(source):
 def _import_quietly(name):
     try:
         __import__(name)
-    except Exception:  # the program meets the same error itself
+    except BaseException:  # the program meets the same error, or exit, itself
         return
 
 
@@ -73,9 +74,8 @@ def call_prelude():
 class Program:
     """A compiled program and what its tests share."""
 
-    def __init__(self, channel, config, seccomp_filter):
+    def __init__(self, channel, seccomp_filter):
         self.channel = channel
-        self.config = config
         self.filter = seccomp_filter
         self.source, self.fn_name = "", None
         self.code = None
@@ -83,11 +83,16 @@ class Program:
         self.main = None
 
     def serve(self, source, fn_name):
-        """Compile, report ready or the compile error, then run tests until the worker closes the channel."""
+        """Compile, report ready or the compile error, then run tests until the worker closes the channel.
+
+        An exception or a signal that ends the process before it is ready is the source's doing.
+        """
         self.source, self.fn_name = source, fn_name
         self.opens_files = "open" in source
         sys.argv = [_SOURCE_NAME]
-        resource.setrlimit(resource.RLIMIT_CPU, (_COMPILE_CPU_S, resource.RLIM_INFINITY))
+        self.channel.send(packets.STARTED)
+        kernel.exit_on(_signal.SIGPROF)
+        _signal.setitimer(_signal.ITIMER_PROF, _COMPILE_CPU_S)
         try:
             self.code = compile(source, _SOURCE_NAME, "exec", dont_inherit=True)
         except Exception as error:  # whatever it is, the source is the cause
@@ -98,8 +103,8 @@ class Program:
             import json  # noqa: F401 - for the tests
 
             self.prelude = call_prelude()
-        backstop = int(self.config["cpu_limit_s"] + _CPU_BACKSTOP_S)  # of a test, should this process fail to kill it
-        resource.setrlimit(resource.RLIMIT_CPU, (backstop, resource.RLIM_INFINITY))
+        _signal.setitimer(_signal.ITIMER_PROF, 0)
+        _signal.signal(_signal.SIGPROF, _signal.SIG_DFL)
         _signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGCHLD])
         gc.freeze()  # a collection in a test would otherwise copy the pages of everything that this process holds
         self.channel.send(packets.READY)
@@ -112,10 +117,10 @@ class Program:
             return False
         cpu_limit_s, wall_limit_s = packets.TEST.unpack(packet)
         self._prepare(ancillary)
-        deadline = time.monotonic() + wall_limit_s
-        pid = os.fork()
+        pid = _fork()
         if pid == 0:
             self._become_test()
+        deadline = time.monotonic() + wall_limit_s
         killed, status, usage = _watch(pid, cpu_limit_s, deadline)
         wall_s = time.monotonic() - deadline + wall_limit_s
         cpu_s = usage.ru_utime + usage.ru_stime
@@ -146,6 +151,18 @@ class Program:
             code = _finish(code, self.main if self.opens_files else None)
         finally:
             _exit(code)
+
+
+def _fork():
+    """``os.fork``, patient while there are too many processes: in mode B other programs' threads may count as ours."""
+    give_up = time.monotonic() + _FORK_PATIENCE_S
+    while True:
+        try:
+            return os.fork()
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(_FORK_PAUSE_S)
 
 
 def _call(program):

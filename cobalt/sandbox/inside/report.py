@@ -9,10 +9,11 @@ import sys
 
 SOURCE_NAME = "<solution>"
 _MOST_FRAMES = 20
+_SHOWN_OF_COMPILE_ERROR = 4096  # of its beginning and of its end: it goes out in one packet
 
 
 def compile_error(error):
-    """What the interpreter says about a program that does not compile."""
+    """What the interpreter says about a program that does not compile, without the middle of a very long text."""
     lines = []
     if isinstance(error, SyntaxError) and error.lineno is not None:
         lines.append(f'  File "{SOURCE_NAME}", line {error.lineno}')
@@ -25,7 +26,10 @@ def compile_error(error):
         lines.append(f"{type(error).__name__}: {error.msg}")
     else:
         lines.append(_last_line(error))
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    if len(text) <= 2 * _SHOWN_OF_COMPILE_ERROR:
+        return text
+    return text[:_SHOWN_OF_COMPILE_ERROR] + text[-_SHOWN_OF_COMPILE_ERROR:]
 
 
 def _last_line(error):

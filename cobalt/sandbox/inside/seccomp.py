@@ -2,8 +2,9 @@
 
 Everything that is not listed fails with EPERM, so system calls of future kernels are denied from the start. Beyond
 plain computing, files that exist and threads, a test may do nothing: no processes (``clone`` for threads only), no
-exec, no sockets but a connected pair (asyncio needs one), no signals to anybody, itself included, no shared memory, no
-change of any file or its metadata, no limits of other processes.
+exec, no sockets but a connected pair (asyncio needs one), no signals to anybody, itself included, be it through the
+owner of a descriptor or a limit of CPU time, no shared memory, no change of any file or its metadata, no limits of
+other processes.
 
 The kernel compiles a filter and runs it for every number when it is installed. So the long list, a binary search, is
 installed once per program, and each test adds a few instructions that take back what only the program's process needs.
@@ -23,13 +24,15 @@ _AUDIT_ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 _CLONE_THREAD = 0x00010000
 _COLUMNS = (X86_64, AARCH64)
 _FIONBIO = 0x5421
+_RLIMIT_CPU = 0
+_SIGNAL_COMMANDS = 8, 10, 15  # F_SETOWN, F_SETSIG, F_SETOWN_EX: which signal a descriptor sends, and to whom
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 
 # name: (x86-64, aarch64); None where the architecture has no such call
 ALLOWED = {
     "read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66), "pread64": (17, 67),
     "pwrite64": (18, 68), "lseek": (8, 62), "close": (3, 57), "close_range": (436, 436), "dup": (32, 23),
-    "dup2": (33, None), "dup3": (292, 24), "fcntl": (72, 25), "fsync": (74, 82), "fdatasync": (75, 83),
+    "dup2": (33, None), "dup3": (292, 24), "fsync": (74, 82), "fdatasync": (75, 83),
     "fadvise64": (221, 223), "open": (2, None), "openat": (257, 56), "stat": (4, None), "lstat": (6, None),
     "fstat": (5, 80), "newfstatat": (262, 79), "statx": (332, 291), "access": (21, None), "faccessat": (269, 48),
     "faccessat2": (439, 439), "readlink": (89, None), "readlinkat": (267, 78), "getcwd": (79, 17),
@@ -48,7 +51,7 @@ ALLOWED = {
     "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153), "getrusage": (98, 165),
     "sysinfo": (99, 179), "uname": (63, 160), "getrandom": (318, 278), "getcpu": (309, 168),
     "sched_yield": (24, 124), "sched_getaffinity": (204, 123), "sched_getparam": (143, 121),
-    "sched_getscheduler": (145, 120), "getrlimit": (97, 163), "setrlimit": (160, 164),
+    "sched_getscheduler": (145, 120), "getrlimit": (97, 163),
     "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
     "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22),
     "eventfd": (284, None), "eventfd2": (290, 19), "pipe": (22, None), "pipe2": (293, 59),
@@ -57,7 +60,9 @@ ALLOWED = {
     "wait4": (61, 260), "waitid": (247, 95), "exit": (60, 93), "exit_group": (231, 94),
 }  # fmt: skip
 # calls whose answer depends on an argument, or that fail with something other than EPERM
-SPECIAL = {"clone3": (435, 435), "ioctl": (16, 29), "prlimit64": (302, 261), "socketpair": (53, 199)}
+SPECIAL = {
+    "clone3": (435, 435), "fcntl": (72, 25), "ioctl": (16, 29), "prlimit64": (302, 261), "socketpair": (53, 199),
+}  # fmt: skip
 # what a program's process needs to run tests, and tests may not do
 CLONE = (56, 220)
 NOT_IN_TESTS = {"kill": (62, 129), "recvmsg": (47, 212), "prctl": (157, 167)}
@@ -71,8 +76,9 @@ def _errno(code):
     return _return(_RET_ERRNO | code)
 
 
-def _load_argument(index):
-    return [(_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index)]
+def _load_argument(index, high=0):
+    """The low half of an argument, or the ``high`` one."""
+    return [(_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index + 4 * high)]
 
 
 def _leaf(name):
@@ -81,8 +87,17 @@ def _leaf(name):
         return _errno(_ENOSYS)
     if name == "ioctl":  # only for non-blocking pipes; there are no terminals, and Python can do without the rest
         return [*_load_argument(1), (_JUMP_EQ, 1, 0, _FIONBIO), *_errno(_ENOTTY), *_return(_RET_ALLOW)]
-    if name == "prlimit64":  # of oneself
-        return [*_load_argument(0), (_JUMP_EQ, 1, 0, 0), *_errno(_EPERM), *_return(_RET_ALLOW)]
+    if name == "fcntl":
+        commands = [(_JUMP_EQ, index, 0, command) for index, command in zip((3, 2, 1), _SIGNAL_COMMANDS, strict=True)]
+        return [*_load_argument(1), *commands, *_return(_RET_ALLOW), *_errno(_EPERM)]
+    if name == "prlimit64":  # of oneself, and no new limit of CPU time: at the hard one the kernel sends SIGKILL
+        return [
+            *_load_argument(0), (_JUMP_EQ, 1, 0, 0), *_errno(_EPERM),
+            *_load_argument(1), (_JUMP_EQ, 1, 0, _RLIMIT_CPU), *_return(_RET_ALLOW),
+            *_load_argument(2), (_JUMP_EQ, 1, 0, 0), *_errno(_EPERM),
+            *_load_argument(2, high=1), (_JUMP_EQ, 1, 0, 0), *_errno(_EPERM),
+            *_return(_RET_ALLOW),
+        ]  # fmt: skip
     if name == "socketpair":
         return [
             *_load_argument(0), (_JUMP_EQ, 1, 0, _AF_UNIX), *_errno(_EPERM),

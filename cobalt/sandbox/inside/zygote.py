@@ -27,6 +27,7 @@ for _module in ("kernel", "landlock", "namespaces", "packets", "program", "repor
 
 _CONFIG_BYTES = 1 << 16
 _THREAD_STACK = 8 << 20
+_CPU_BACKSTOP_S = 20  # of a test, should its program's process fail to kill it
 _MAIN_STACK = 120 << 20  # deep recursion is common; the kernel leaves 128 MiB for the stack
 
 
@@ -73,6 +74,7 @@ def _set_limits(config):
     ):
         resource.setrlimit(name, (value, value))
     _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(config["cpu_limit_s"]) + _CPU_BACKSTOP_S, resource.RLIM_INFINITY))
     stack = _MAIN_STACK if hard == resource.RLIM_INFINITY else min(_MAIN_STACK, hard)
     resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
 
@@ -101,7 +103,7 @@ def _run_program(control, channel_fd, payload_fd, config, ruleset, filters):
     for_program, for_tests = filters
     for_program.install()
     channel = _socket.socket(fileno=channel_fd)
-    program.Program(channel, config, for_tests).serve(source, fn_name)
+    program.Program(channel, for_tests).serve(source, fn_name)
 
 
 def _fork_program(arguments, new_namespaces):
