@@ -24,11 +24,14 @@ def mixed_counts(num_clean: int, num_perturbed: int, ratio: float) -> tuple[int,
 
 
 def output_order(num_clean: int, num_perturbed: int, ratio: float, seed: int) -> list[int]:
-    """Indices into clean records followed by perturbed ones: a sample that meets ``ratio``, shuffled by ``seed``."""
-    if not 0 <= ratio <= 1:
-        raise InputError(f"--perturbed_ratio must lie in [0, 1], not {ratio}")
+    """Indices into clean records followed by perturbed ones: a sample that meets ``ratio``, shuffled by ``seed``.
+
+    ``ratio`` lies in [0, 1]. Raises ``InputError`` where nothing would be written.
+    """
     if ratio > 0 and num_perturbed == 0:
         raise InputError(f"the perturbed trajectories give no context: no share of {ratio} can be made of them")
+    if ratio < 1 and num_clean == 0:
+        raise InputError("the trajectories give no context: every problem is left out")
     rng = random.Random(seed)
     clean, perturbed = mixed_counts(num_clean, num_perturbed, ratio)
     chosen = sorted(rng.sample(range(num_clean), clean))

@@ -2,7 +2,7 @@
 
 Accepts this project's evaluation files and the released trajectory files alike. Within a problem all arrays must agree
 on n and T; anything else is a ``ValueError`` that names the id and the field. A trajectory with a null rate (an
-infrastructure failure) carries no verdict and is left out.
+infrastructure failure) carries no verdict and is left out; its conversation may end early.
 """
 
 import math
@@ -77,26 +77,30 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False) -> EvaluatedP
     """Check one row and compute its pass rates.
 
     With ``perturbed`` the feedback came from perturbed tests: the public rates are then ``clean_public_pass_rates``.
-    Raises ``ValueError`` naming id and field for ragged arrays, rates outside [0, 1] and unusable tests.
+    Raises ``ValueError`` naming id and field for ragged arrays, rates outside [0, 1], unusable tests and feedback of
+    another kind.
     """
     public_field = CLEAN_RATES if perturbed else "public_pass_rates"
+    trajectories = []
     try:
+        _check_feedback(row, perturbed)
         num_tests, num_public = _test_counts(row)
         num_trajectories, num_turns = _shape(row)
         public_TN = _rates(row, public_field, num_turns, num_trajectories)
         hidden_NT = _rates(row, "all_pass_rates", num_trajectories, num_turns)
+        for i, conversation in enumerate(row["conversations"]):
+            pairs_T = zip(hidden_NT[i], (public_N[i] for public_N in public_TN), strict=True)
+            rates_T = tuple(
+                combined_pass_rate(hidden, public, num_tests, num_public)
+                for hidden, public in pairs_T
+                if hidden is not None and public is not None
+            )
+            complete = len(rates_T) == num_turns
+            _check_conversation(i, conversation, num_turns, complete)
+            if complete:
+                trajectories.append(Trajectory(i, conversation, rates_T))
     except ValueError as error:
         raise ValueError(f"problem {row['id']!r}: {error}") from None
-    trajectories = []
-    for i, conversation in enumerate(row["conversations"]):
-        pairs_T = zip(hidden_NT[i], (public_N[i] for public_N in public_TN), strict=True)
-        rates_T = tuple(
-            combined_pass_rate(hidden, public, num_tests, num_public)
-            for hidden, public in pairs_T
-            if hidden is not None and public is not None
-        )
-        if len(rates_T) == num_turns:
-            trajectories.append(Trajectory(i, conversation, rates_T))
     return EvaluatedProblem(
         id=row["id"],
         difficulty=row["difficulty"],
@@ -121,24 +125,34 @@ def _test_counts(row: Mapping[str, Any]) -> tuple[int, int]:
     return num_tests, num_public
 
 
+def _check_feedback(row: Mapping[str, Any], perturbed: bool) -> None:
+    """Refuse a run whose labels say that it was shown other feedback; released files carry no labels."""
+    tests = "perturbed" if perturbed else "public"
+    if row.get("feedback_tests", tests) != tests:
+        raise ValueError(f"'feedback_tests' is {row['feedback_tests']!r} where {tests!r} is expected")
+    if row.get("feedback_from", "own") != "own":
+        raise ValueError("'feedback_from' is not 'own': a control run, shown feedback to other programs")
+
+
 def _shape(row: Mapping[str, Any]) -> tuple[int, int]:
-    """(n, T), after checking that every conversation is system, user, then T × (assistant, user)."""
-    conversations, public_TN = row["conversations"], row["public_pass_rates"]
+    """(n, T)."""
     for field in ("conversations", "public_pass_rates"):
         if not isinstance(row[field], list) or not row[field]:
             raise ValueError(f"field '{field}' must be a list with at least one entry")
-    num_turns = len(public_TN)
+    return len(row["conversations"]), len(row["public_pass_rates"])
+
+
+def _check_conversation(index: int, conversation: Any, num_turns: int, complete: bool) -> None:
+    """System, user, then T × (assistant, user), or the beginning of it where an infrastructure failure ended it."""
     roles = [*OPENING_ROLES, *TURN_ROLES * num_turns]
-    for i, conversation in enumerate(conversations):
-        if not isinstance(conversation, list) or len(conversation) != len(roles):
-            found = len(conversation) if isinstance(conversation, list) else type(conversation).__name__
-            raise ValueError(
-                f"field 'conversations'[{i}] has {found} messages, but {num_turns} turns in 'public_pass_rates' "
-                f"need {len(roles)}"
-            )
-        if not all(_is_message(message, role) for message, role in zip(conversation, roles, strict=True)):
-            raise ValueError(f"field 'conversations'[{i}] needs messages with a text 'content' and roles {roles}")
-    return len(conversations), num_turns
+    found = len(conversation) if isinstance(conversation, list) else type(conversation).__name__
+    if found != len(roles) and (complete or not isinstance(found, int) or found > len(roles)):
+        raise ValueError(
+            f"field 'conversations'[{index}] has {found} messages, but {num_turns} turns in 'public_pass_rates' "
+            f"need {len(roles)}"
+        )
+    if not all(_is_message(message, role) for message, role in zip(conversation, roles, strict=False)):
+        raise ValueError(f"field 'conversations'[{index}] needs messages with a text 'content' and roles {roles}")
 
 
 def _rates(row: Mapping[str, Any], field: str, outer: int, inner: int) -> list[list[float | None]]:

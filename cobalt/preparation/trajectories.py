@@ -104,6 +104,8 @@ def _build(config: Config, counter: PromptCounter, stats: SetStats) -> None:
 def _check_flags(config: Config) -> None:
     if (config.perturbed_file is None) != (config.perturbed_ratio is None):
         raise InputError("--perturbed_file and --perturbed_ratio belong together: give both or neither")
+    if config.perturbed_ratio is not None and not 0 <= config.perturbed_ratio <= 1:
+        raise InputError(f"--perturbed_ratio must lie in [0, 1], not {config.perturbed_ratio}")
     for name in ("num_turns", "max_trajectories", "max_prompt_tokens"):
         if getattr(config, name) < 1:
             raise InputError(f"--{name} must be at least 1, not {getattr(config, name)}")

@@ -1,15 +1,22 @@
 """Reading evaluated problems: rates, nulls, ragged arrays."""
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "inference"))
+from scripted import MultiplyingService, ScriptedEngine, make_plan, run_plan, write_problems
+
 from cobalt.bandit import combined_pass_rate, parse_problem
 from cobalt.bandit.mixing import mixed_counts, output_order
 from cobalt.errors import InputError
+from cobalt.evaluation.hidden import evaluate_record
+from cobalt.inference.programs import ExecutionCounter
 
 
 def json_tests(count: int) -> str:
@@ -55,6 +62,32 @@ def test_trajectories_with_a_null_are_left_out_and_counted() -> None:
     assert parse_problem(row(public_pass_rates=[[None, 1, 1], [1, 1, None]])).infra_dropped == 2
 
 
+async def test_conversations_that_an_infra_failure_ended_are_left_out(tmp_path: Path) -> None:
+    engine = ScriptedEngine()
+    engine.failing = lambda messages, seed: len(messages) == 4 and seed % 3 == 0
+    plan = make_plan(write_problems(tmp_path / "in.jsonl", 5), tmp_path / "out.jsonl", max_infra_rate=1.0)
+    dropped = 0
+    for record in await run_plan(plan, engine, MultiplyingService()):
+        problem = parse_problem(await evaluate_record(record, None, ExecutionCounter(MultiplyingService())))
+        whole = [i for i, messages in enumerate(record["conversations"]) if len(messages) == 8]
+        assert [trajectory.index for trajectory in problem.trajectories] == whole
+        dropped += problem.infra_dropped
+    assert 0 < dropped < 15
+
+
+@pytest.mark.parametrize(
+    ("fields", "perturbed", "label"),
+    [
+        ({"feedback_tests": "perturbed"}, False, "'feedback_tests' is 'perturbed' where 'public' is expected"),
+        ({"feedback_tests": "public"}, True, "'feedback_tests' is 'public' where 'perturbed' is expected"),
+        ({"feedback_from": "other_problem"}, False, "a control run"),
+    ],
+)
+def test_runs_under_other_feedback_are_refused(fields: dict, perturbed: bool, label: str) -> None:
+    with pytest.raises(ValueError, match=f"'p7'.*{label}"):
+        parse_problem(row(clean_public_pass_rates=[[1.0] * 3] * 2, **fields), perturbed)
+
+
 def test_perturbed_rows_use_the_clean_public_rates() -> None:
     perturbed = row(public_pass_rates=[[0.0] * 3] * 2, clean_public_pass_rates=[[1.0] * 3] * 2)
     assert parse_problem(perturbed, perturbed=True).trajectories[0].pass_rates_T[0] == pytest.approx(0.625)
@@ -69,7 +102,8 @@ def test_perturbed_rows_use_the_clean_public_rates() -> None:
         ({"conversations": [conversation(2)[:5]] * 3}, "conversations"),
         ({"conversations": [[*conversation(2)[:5], {"role": "assistant", "content": "x"}]] * 3}, "conversations"),
         ({"conversations": [[*conversation(2)[:5], {"role": "user", "content": None}]] * 3}, "conversations"),
-        ({"public_pass_rates": [[0.5] * 3]}, "conversations"),
+        ({"conversations": [conversation(3)] * 3, "all_pass_rates": [[0.5, None]] * 3}, "conversations"),
+        ({"public_pass_rates": [[0.5] * 3]}, "all_pass_rates"),
         ({"public_pass_rates": [[0.5] * 3, [0.5] * 2]}, "public_pass_rates"),
         ({"all_pass_rates": [[0.5, 0.5]] * 16}, "all_pass_rates"),
         ({"all_pass_rates": [[0.5, 0.5], [0.5], [0.5, 0.5]]}, "all_pass_rates"),
@@ -87,7 +121,7 @@ def test_what_does_not_fit_is_refused_with_id_and_field(fields: dict, field: str
         parse_problem(row(**fields))
 
 
-@given(st.integers(0, 200), st.integers(1, 200), st.floats(0, 1), st.integers(0, 9))
+@given(st.integers(1, 200), st.integers(1, 200), st.floats(0, 1), st.integers(0, 9))
 def test_the_share_of_perturbed_records_is_met(clean: int, perturbed: int, ratio: float, seed: int) -> None:
     num_clean, num_perturbed = mixed_counts(clean, perturbed, ratio)
     assert num_clean <= clean and num_perturbed <= perturbed
@@ -102,6 +136,7 @@ def test_without_perturbed_records_all_clean_ones_are_written() -> None:
     assert output_order(50, 0, 0.0, seed=1) != output_order(50, 0, 0.0, seed=2)
 
 
-def test_a_ratio_outside_its_range_is_refused() -> None:
-    with pytest.raises(InputError):
-        output_order(5, 5, 1.5, seed=1)
+@pytest.mark.parametrize(("clean", "perturbed", "ratio"), [(0, 0, 0.0), (0, 5, 0.5), (5, 0, 0.5)])
+def test_an_empty_set_is_refused(clean: int, perturbed: int, ratio: float) -> None:
+    with pytest.raises(InputError, match="give no context"):
+        output_order(clean, perturbed, ratio, seed=1)

@@ -82,7 +82,7 @@ def test_long_prompts_are_cut_but_not_the_first(tmp_path: Path, model: Path) -> 
 @settings(max_examples=8, deadline=None)
 def test_same_records_as_counting_every_prompt_from_scratch(tmp_path_factory, model, rates, limit: int) -> None:
     directory = tmp_path_factory.mktemp("scratch")
-    rows = [evaluated(i, hidden_NT) for i, hidden_NT in enumerate(rates)]
+    rows = [evaluated(i, hidden_NT) for i, hidden_NT in enumerate([*rates, [[0.0, 0.0, 0.0]]])]
     records = build(rows, directory, model, "--max_prompt_tokens", limit)
     tokenizer = make_tokenizer()
     expected = []
@@ -142,6 +142,19 @@ def test_perturbed_file_and_ratio_belong_together(tmp_path: Path, model: Path, c
     flags = ("--input_file", source, "--output_file", tmp_path / "o", "--model_name", model)
     assert run_command(COMMAND, *flags, "--perturbed_ratio", 0.5) == 2
     assert "--perturbed_file" in one_complaint(capsys)
+
+
+def test_a_share_outside_its_range_is_refused_before_anything_is_read(tmp_path: Path, model: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [{}])
+    flags = ("--input_file", source, "--output_file", tmp_path / "o", "--model_name", model)
+    assert run_command(COMMAND, *flags, "--perturbed_file", source, "--perturbed_ratio", 1.5) == 2
+    assert "--perturbed_ratio must lie in [0, 1]" in one_complaint(capsys)
+
+
+def test_nothing_to_write_is_refused(tmp_path: Path, model: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", [[1.0, 1.0, 1.0]])])
+    assert run_command(COMMAND, "--input_file", source, "--output_file", tmp_path / "o", "--model_name", model) == 2
+    assert "give no context" in one_complaint(capsys) and not (tmp_path / "o").exists()
 
 
 def test_stats_print_tokens_and_write_a_picture(tmp_path: Path, model: Path, capsys) -> None:
