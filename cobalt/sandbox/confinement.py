@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import secrets
 import sys
 import sysconfig
 from pathlib import Path
@@ -16,6 +17,7 @@ PACKAGES = ("numpy",)
 """Packages beside the standard library that programs may import, if the server has them."""
 
 NOBODY = 65534
+_OWN_USERS = range(1 << 30, 1 << 31)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 _EXTRA_TASKS_OF_USER = 2048
@@ -48,9 +50,11 @@ def zygote_config(mode: str, limits: Limits) -> dict[str, Any]:
     trees, links = _system_trees()
     package_dirs = _package_dirs()
     trees += [path for directory, names in package_dirs.items() for path in _package_trees(directory, names)]
+    run_as = _program_user(mode)
+    shared_user = mode == MODE_LANDLOCK and run_as in (None, NOBODY)
     return {
         "namespaces": mode == MODE_NAMESPACES,
-        "run_as": NOBODY if os.getuid() == 0 else None,
+        "run_as": run_as,
         "readable": _outermost(trees),
         "listable": sorted(package_dirs),
         "devices": [path for path in DEVICES if os.path.exists(path)],
@@ -60,8 +64,20 @@ def zygote_config(mode: str, limits: Limits) -> dict[str, Any]:
         "memory_bytes": limits.memory_limit_mb << 20,
         "output_bytes": limits.output_limit_mb << 20,
         "max_open_files": limits.max_open_files,
-        "max_tasks": limits.max_threads + (_EXTRA_TASKS_OF_USER if mode == MODE_LANDLOCK else 2),
+        "max_tasks": limits.max_threads + (_EXTRA_TASKS_OF_USER if shared_user else 2),
     }
+
+
+def _program_user(mode: str) -> int | None:
+    """Whom a root server's programs run as; None: as the server itself.
+
+    The kernel counts tasks by user, and in mode B there is no namespace to count apart: there each sandbox has a user
+    of its own, if this process may use any.
+    """
+    if os.getuid() != 0:
+        return None
+    any_user = Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
+    return secrets.choice(_OWN_USERS) if mode == MODE_LANDLOCK and any_user else NOBODY
 
 
 def _system_trees() -> tuple[list[str], dict[str, str]]:

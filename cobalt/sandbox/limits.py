@@ -14,7 +14,8 @@ class Limits:
     """CPU seconds of one program over all its tests; tests not reached are ``time_limit``, passed ones stay passed."""
 
     wall_limit_s: float = 40.0
-    """Backstop for a test that sleeps: wall seconds, ten times the CPU limit, which a loaded machine does not reach."""
+    """Backstop for a test that sleeps: wall seconds, ten times the CPU limit. A test that computes reaches it only on
+    a machine that gives it less than a tenth of a core."""
 
     suite_wall_limit_s: float = 160.0
     """The same backstop over all tests of one program."""
@@ -26,7 +27,7 @@ class Limits:
     """Bytes on stdout, and on stderr, MiB; at this size the verdict is ``output_limit``."""
 
     max_threads: int = 64
-    """Threads of a test."""
+    """Threads of a test; in mode B held only under a root server (``docs/sandbox.md``)."""
 
     max_open_files: int = 64
     """Open files of a test."""

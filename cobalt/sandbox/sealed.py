@@ -197,10 +197,8 @@ class OpenProgram:
     def _ending(self, packet: bytes, output_fd: int, stderr_fd: int) -> Ending:
         killed, status, cpu_s, wall_s, peak_kib = packets.RESULT.unpack(packet)
         signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        large = peak_kib > self._limits.memory_limit_mb << 9
-        if (
-            signal == _SIGKILL and killed == packets.NOT_KILLED and not large
-        ):  # the filter leaves it no way to do that itself
+        from_outside = signal == _SIGKILL and killed == packets.NOT_KILLED  # the filter keeps a test from doing that
+        if from_outside and peak_kib <= self._limits.memory_limit_mb << 9:
             raise InfraError("a test was killed from outside")
         output_size, stderr_size = (os.fstat(output_fd).st_size, os.fstat(stderr_fd).st_size)
         return Ending(
@@ -213,5 +211,5 @@ class OpenProgram:
             output=os.pread(output_fd, output_size, 0),
             stderr=os.pread(stderr_fd, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
             output_full=max(output_size, stderr_size) >= self._limits.output_limit_mb << 20,
-            memory_full=signal == _SIGKILL and killed == packets.NOT_KILLED,
+            memory_full=from_outside,
         )

@@ -31,7 +31,7 @@ REMEDIES = {
     ),
     MODE_LANDLOCK: (
         "mode B needs Linux 6.12 or newer with Landlock (`landlock` among the kernel's `lsm=` modules), and Python"
-        " installed where the user `nobody` can read it if the server runs as root"
+        " installed where the user everybody can read it if the server runs as root"
     ),
 }
 

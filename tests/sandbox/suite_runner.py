@@ -1,7 +1,8 @@
 """Run the hostile cases and the escape probes; print one JSON object. Used as a script for mode B.
 
 With ``--unprivileged`` the process first becomes an ordinary user (if it is root) and has the kernel refuse it
-namespaces, as a container's default profile does. With ``--without landlock`` it is refused Landlock too.
+namespaces, as a container's default profile does. With ``--without landlock`` it is refused Landlock too. With
+``--crowd`` it runs, in mode B, ordinary programs beside one that starts all the threads it can.
 """
 
 import argparse
@@ -90,9 +91,38 @@ async def run_everything(mode):
         }
 
 
+CROWD = """
+import _thread, threading, time
+threading.stack_size(32768)
+started = 1
+try:
+    while started < 5000:
+        _thread.start_new_thread(time.sleep, (60,))
+        started += 1
+except RuntimeError:
+    pass
+time.sleep(8)  # longer than lost sandboxes are retried
+print(started)
+"""
+
+
+async def run_crowd():
+    """``{"threads", "verdicts"}``: threads of the crowding program, verdicts of those that start meanwhile."""
+    from cobalt.sandbox import Executor
+
+    async with Executor(workers=2, mode="B") as executor:
+        crowd = asyncio.ensure_future(executor.run(CROWD, {"inputs": [""], "outputs": [""]}))
+        await asyncio.sleep(1)
+        tests = {"inputs": ["next"] * 4, "outputs": ["next"] * 4}
+        results = await executor.run_many([("print(input())", tests)] * 3)
+        threads = (await crowd).feedback[0].split("Program's Output:\n")[1].split()[0]
+    return {"threads": int(threads), "verdicts": [verdict.value for result in results for verdict in result.verdicts]}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--unprivileged", action="store_true")
+    parser.add_argument("--crowd", action="store_true")
     parser.add_argument("--without", nargs="*", default=[], choices=[*REFUSALS])
     arguments = parser.parse_args()
     if arguments.unprivileged:
@@ -100,4 +130,4 @@ if __name__ == "__main__":
     if arguments.without:
         refuse(arguments.without)
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    print(json.dumps(asyncio.run(run_everything("auto"))))
+    print(json.dumps(asyncio.run(run_crowd() if arguments.crowd else run_everything("auto"))))

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, run_unprivileged
+from conftest import ROOT, run_suite_runner
 from suite_runner import refuse
 
 from cobalt.errors import SetupError
@@ -43,7 +43,7 @@ def test_quiet_check_says_one_line_on_stderr():
 
 
 def test_executor_refuses_without_any_sandbox():
-    done = run_unprivileged(without=("namespaces", "landlock"))
+    done = run_suite_runner("--unprivileged", "--without", "namespaces", "landlock")
     assert done.returncode != 0
     assert "SetupError: no sandbox: mode A: " in done.stderr
     assert done.stdout == ""
