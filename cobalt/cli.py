@@ -41,7 +41,7 @@ def progress_bar(**options: Any) -> Any:
     from tqdm import tqdm
 
     interval_s = TERMINAL_INTERVAL_S if sys.stderr.isatty() else LOG_INTERVAL_S
-    return tqdm(mininterval=interval_s, maxinterval=interval_s, **options)
+    return tqdm(mininterval=interval_s, maxinterval=interval_s, dynamic_ncols=True, **options)
 
 
 def print_summary(title: str, rows: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Record files: strict reading, torn lines, resuming, manifests."""
 
+import errno
 import json
 import os
 import signal
@@ -99,6 +100,45 @@ def test_record_file_survives_kill_9(tmp_path: Path) -> None:
     assert [row["id"] for row in read_jsonl(path)][: last + 1] == list(range(last + 1))
 
 
+def test_a_second_writer_is_refused_and_nothing_lies_about(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    with RecordFile(path) as first:
+        first.append({"id": 1, "input_hash": "h"})
+        with pytest.raises(InputError, match=r"out\.jsonl: another process is writing it"):
+            RecordFile(path)
+        first.finish([1])
+    with RecordFile(path) as second:
+        assert second.get(1, "h")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_another_run_finishes_while_it_is_opened_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.jsonl"
+    monkeypatch.setattr("fcntl.flock", lambda file, operation: write_jsonl(path, [{"id": 1}]))
+    with pytest.raises(InputError, match="another process"):
+        RecordFile(path)
+
+
+def test_a_file_system_without_locks_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(file: object, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with RecordFile(tmp_path / "out.jsonl") as file:
+        file.append({"id": 1, "input_hash": "h"})
+
+
+def test_records_that_the_input_lacks_are_not_dropped_unsaid(tmp_path: Path) -> None:
+    with RecordFile(tmp_path / "out.jsonl") as file:
+        for id_ in (1, "1", 2):
+            file.append({"id": id_, "input_hash": "h"})
+        file.refuse_loss([2, 1, "1", 3])
+        with pytest.raises(InputError, match=r'1 of its 3 records .* lacks \(such as "1"\)'):
+            file.refuse_loss([1, 2])
+
+
 def test_write_is_atomic(tmp_path: Path) -> None:
     path = _lines(tmp_path / "a.jsonl", '{"id": "old"}')
 
@@ -118,6 +158,7 @@ def test_row_hash_ignores_key_order() -> None:
 def test_manifest_holds_no_secret_and_refuses_other_settings(tmp_path: Path) -> None:
     output = tmp_path / "o.jsonl"
     config = {"temperature": 0.6, "openai_api_key": "sk-1", "aws_secret_access_key": "s", "seed": 3}
+    config["api_base"] = "http://me:word@host:1/v1"
     manifest = Manifest(output, "command", config, {"temperature": 0.6})
     manifest.start()
     write_jsonl(output, [{"id": 1}])
@@ -126,6 +167,7 @@ def test_manifest_holds_no_secret_and_refuses_other_settings(tmp_path: Path) -> 
     text = manifest_path(output).read_text()
     assert "sk-1" not in text and "aws_secret" not in text
     stored = json.loads(text)
+    assert stored["config"]["api_base"] == "http://host:1/v1"
     assert (stored["status"], stored["seed"], stored["counts"]) == ("done", 3, {"written": 1})
     Manifest(output, "command", {**config, "workers": 9}, {"temperature": 0.6}).refuse_other_content()
     with pytest.raises(InputError, match=r"other settings \(temperature: 0\.6 -> 1\.0\)"):
@@ -148,6 +190,9 @@ def test_output_without_manifest_is_refused(tmp_path: Path) -> None:
         ({"inputs": [1], "outputs": ["1"]}, "need texts in 'inputs'"),
         ({"inputs": ["1"], "outputs": []}, "1 inputs but 0 outputs"),
         ({"inputs": [], "outputs": []}, "there are no tests"),
+        ("[" * 100_000, "tests are not JSON"),
+        ({"inputs": ["1", "x"], "outputs": ["", ""], "fn_name": "f"}, "test 1: an argument is not JSON"),
+        ({"inputs": ["[" * 100_000], "outputs": [""], "fn_name": "f"}, "test 0: an argument is not JSON"),
     ],
 )
 def test_bad_tests_are_refused(value: object, message: str) -> None:
@@ -160,7 +205,8 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 
 @given(st.lists(st.tuples(texts, texts), min_size=1), st.none() | st.just("solve"))
 def test_tests_round_trip(pairs: list[tuple[str, str]], fn_name: str | None) -> None:
-    tests = TestCases(tuple(i for i, _ in pairs), tuple(o for _, o in pairs), fn_name)
+    inputs = tuple(json.dumps(i) if fn_name else i for i, _ in pairs)
+    tests = TestCases(inputs, tuple(o for _, o in pairs), fn_name)
     assert TestCases.parse(tests.to_json()) == tests
 
 

@@ -11,14 +11,13 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from cobalt.cli import print_summary
+from cobalt.cli import print_summary, progress_bar
 from cobalt.errors import InputError, SetupError
 from cobalt.evaluation.hidden import check_trajectory, evaluate_record, is_retryable
 from cobalt.evaluation.report import write_report
 from cobalt.evaluation.scores import read_scores
 from cobalt.evaluation.summary import compare, summarise
 from cobalt.inference.programs import ExecutionCounter
-from cobalt.inference.progress import progress_bar
 from cobalt.inference.tasks import for_each
 from cobalt.records import Manifest, RecordFile, read_jsonl, row_hash
 from cobalt.records.jsonl import Record
@@ -48,9 +47,9 @@ class EvalFlags:
 def main(flags: EvalFlags) -> None:
     """Evaluate, write the report, print it."""
     others = read_scores(flags.compare) if flags.compare else None
-    counts = asyncio.run(_evaluate(flags))
+    counts, execution = asyncio.run(_evaluate(flags))
     problems = read_scores(flags.output_file)
-    numbers = {"file": flags.output_file.name, **summarise(problems)}
+    numbers = {"file": flags.output_file.name, "execution": execution, **summarise(problems)}
     if others is not None and flags.compare is not None:
         numbers["compare"] = {"other": flags.compare.name, **compare(problems, others)}
     print(write_report(flags.output_file, numbers))
@@ -63,7 +62,8 @@ def main(flags: EvalFlags) -> None:
         )
 
 
-async def _evaluate(flags: EvalFlags) -> dict[str, Any]:
+async def _evaluate(flags: EvalFlags) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write the records; returns the counts and what decided the verdicts."""
     from cobalt.serving.execution import open_execution_service
 
     for path in (flags.input_file, flags.compare):
@@ -72,20 +72,18 @@ async def _evaluate(flags: EvalFlags) -> dict[str, Any]:
     skipped: list[InputError] = []
     ids = [record["id"] for record in _records(flags, skipped)]
     async with open_execution_service(flags.executor) as service:
-        manifest = Manifest(
-            flags.output_file, "eval_multi_turn", asdict(flags), {"tests": "hidden_test_cases"}, [flags.input_file]
-        )
+        execution = await service.describe()
+        content = {"tests": "hidden_test_cases", "execution": execution}
+        manifest = Manifest(flags.output_file, "eval_multi_turn", asdict(flags), content, [flags.input_file])
         manifest.refuse_other_content()
-        manifest.start()
-        output = RecordFile(flags.output_file)
-        try:
+        with RecordFile(flags.output_file) as output:
+            output.refuse_loss(ids)
+            manifest.start()
             counts = await _evaluate_all(flags, output, ExecutionCounter(service), len(ids))
             written = output.finish(ids)
-        finally:
-            output.close()
     manifest.counts = {"read": len(ids) + len(skipped), "written": written, "skipped_invalid": len(skipped), **counts}
     manifest.done()
-    return manifest.counts
+    return manifest.counts, execution
 
 
 def _records(flags: EvalFlags, skipped: list[InputError]) -> Iterator[Record]:
@@ -97,7 +95,7 @@ async def _evaluate_all(
     flags: EvalFlags, output: RecordFile, execution: ExecutionCounter, problems: int
 ) -> dict[str, int]:
     counts = {"samples": 0, "programs": 0, "infra_errors": 0}
-    with progress_bar(problems, "problem") as bar:
+    with progress_bar(total=problems, unit="problem") as bar:
 
         async def evaluate(record: Record) -> None:
             input_hash = row_hash(record)

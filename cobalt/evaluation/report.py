@@ -31,6 +31,7 @@ def render_markdown(numbers: Numbers) -> str:
         f"# {numbers['file']}\n",
         f"{numbers['problems']} problems, {numbers['samples']} samples, {numbers['turns']} turns; "
         f"{numbers['excluded_infra']} samples excluded after infrastructure failures. "
+        f"Checker `{numbers['execution']['checker']}`. "
         "Turn t = number of feedbacks seen; 95 % bootstrap intervals over problems.\n",
         _turn_table(numbers),
     ]

@@ -33,7 +33,7 @@ from cobalt.hacking.rates import COUNTED, summarise
 from cobalt.hacking.signal import signal_of
 from cobalt.inference.flags import InputFile, OutputFile
 from cobalt.preparation.job import InvalidLines, batched, finish, open_manifests
-from cobalt.records import RecordFile, TestCases, count_lines, read_jsonl, row_hash, write_jsonl
+from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_jsonl, row_hash, write_jsonl
 from cobalt.records.jsonl import Record
 from cobalt.serving.execution import open_execution_service
 
@@ -90,16 +90,23 @@ class Problem:
     def id(self) -> Any:
         return self.data["id"]
 
+    @property
+    def counts(self) -> bool:
+        """Whether fitting a wrong test of it is hacking."""
+        return self.data.get("fully_specified", True)
+
 
 def extract(config: ExtractionConfig) -> None:
     """Run the command."""
     data = _read_data(config.data_file)
-    for _ in _read_problems(config, data, Counter(), InvalidLines(config.skip_invalid)):
-        pass  # the input is validated whole before anything is written
+    # the input is validated whole before anything is written
+    ids = [problem.id for problem in _read_problems(config, data, InvalidLines(config.skip_invalid))]
     inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
     contents = dict.fromkeys(outputs, _content(config))
     with open_manifests("extract_turn_level_errors", config, inputs, contents) as manifests:
-        records, counts = asyncio.run(_extract_problems(config, data))
+        with RecordFile(config.problems_file) as stored:
+            stored.refuse_loss(ids)
+            records, counts = asyncio.run(_extract_problems(config, data, stored))
         cases = [case for record in records for case in record["cases"]]
         random.Random(config.seed).shuffle(cases)
         write_jsonl(config.output_file, cases)
@@ -119,25 +126,23 @@ def _content(config: ExtractionConfig) -> dict[str, Any]:
 
 
 def _read_data(path: Path) -> dict[str, Record]:
-    """The data rows by id (as JSON)."""
+    """The data rows by ``id_key``."""
     rows = {}
     for row in read_jsonl(path, DATA_FIELDS):
         try:
             perturbed_indices(row)
         except ValueError as error:
             raise InputError.at(path, None, f"id {row['id']!r}: {error}") from None
-        rows[json.dumps(row["id"])] = row
+        rows[id_key(row["id"])] = row
     return rows
 
 
-def _read_problems(
-    config: ExtractionConfig, data: Mapping[str, Record], counts: Counter[str], invalid: InvalidLines
-) -> Iterator[Problem]:
-    """The problems that count. Rows are examined while they are read, so that a complaint carries the line."""
+def _read_problems(config: ExtractionConfig, data: Mapping[str, Record], invalid: InvalidLines) -> Iterator[Problem]:
+    """All problems. Rows are examined while they are read, so that a complaint carries the line."""
     examined: list[tuple[Record, ProblemCases]] = []
 
     def examine(row: Record) -> None:
-        known = data.get(json.dumps(row["id"]))
+        known = data.get(id_key(row["id"]))
         if known is None:
             raise ValueError(f"id {row['id']!r} is not in {config.data_file}")
         try:
@@ -147,28 +152,26 @@ def _read_problems(
 
     for row in read_jsonl(config.input_file, RESULT_FIELDS, check=examine, on_invalid=invalid.handler):
         known, found = examined.pop()
-        counts["read"] += 1
-        if known.get("fully_specified", True):
-            yield Problem(row_hash({"result": row, "data": known}), known, found)
-        else:
-            counts["not_fully_specified"] += 1
+        yield Problem(row_hash({"result": row, "data": known}), known, found)
 
 
 async def _extract_problems(
-    config: ExtractionConfig, data: Mapping[str, Record]
+    config: ExtractionConfig, data: Mapping[str, Record], stored: RecordFile
 ) -> tuple[list[Record], dict[str, int]]:
-    """One record per problem, in input order, and what was read and skipped."""
+    """One record per problem that counts, in input order, and what was read and skipped."""
     counts, invalid = Counter(read=0, not_fully_specified=0), InvalidLines(config.skip_invalid, quiet=True)
-    stored = RecordFile(config.problems_file)
     ids = []
     async with AsyncExitStack() as stack:
         service = None
         if config.dynamic:
             service = await stack.enter_async_context(open_execution_service(config.executor))
         bar = stack.enter_context(progress_bar(total=count_lines(config.input_file), unit="problem"))
-        for problems in batched(_read_problems(config, data, counts, invalid), CHUNK):
-            ids += [problem.id for problem in problems]
-            await asyncio.gather(*(_check_problem(config, stored, service, problem) for problem in problems))
+        for problems in batched(_read_problems(config, data, invalid), CHUNK):
+            counted = [problem for problem in problems if problem.counts]
+            counts["read"] += len(problems)
+            counts["not_fully_specified"] += len(problems) - len(counted)
+            ids += [problem.id for problem in counted]
+            await asyncio.gather(*(_check_problem(config, stored, service, problem) for problem in counted))
             bar.update(len(problems))
     stored.finish(ids)
     return list(read_jsonl(config.problems_file)), {**counts, "invalid_lines_skipped": invalid.count}

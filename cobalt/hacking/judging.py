@@ -106,10 +106,12 @@ async def judge_cases(config: JudgeConfig, engine: Engine, cases: Sequence[dict[
     sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
     asked = Judge(engine, sampling, config.seed, config.attempts)
     slots = PrioritySlots(lambda: engine.max_in_flight)
-    stored = RecordFile(config.output_file, id_field="judge_seq_id")
-    with progress_bar(total=len(cases), unit="case") as bar:
-        await asyncio.gather(*(_judge_case(config, asked, slots, stored, case, bar) for case in cases))
-    stored.finish(case["judge_seq_id"] for case in cases)
+    names = [case["judge_seq_id"] for case in cases]
+    with RecordFile(config.output_file, id_field="judge_seq_id") as stored:
+        stored.refuse_loss(names)
+        with progress_bar(total=len(cases), unit="case") as bar:
+            await asyncio.gather(*(_judge_case(config, asked, slots, stored, case, bar) for case in cases))
+        stored.finish(names)
     return list(read_jsonl(config.output_file, unique="judge_seq_id"))
 
 

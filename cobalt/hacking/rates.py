@@ -3,11 +3,11 @@
 Records are those of ``<cases>.problems.jsonl``: ``id``, the counts of ``cobalt.hacking.cases.ProblemCases``, ``cases``.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from cobalt.records import id_key
 from cobalt.statistics import mean_estimate
 
 ProblemRecord = Mapping[str, Any]
@@ -32,7 +32,7 @@ def rate_by_problem(
     """
     totals: dict[str, list[int]] = {}
     for record in records:
-        total = totals.setdefault(json.dumps(record["id"]), [0, 0])
+        total = totals.setdefault(id_key(record["id"]), [0, 0])
         total[0] += count(record)
         total[1] += record[per]
     return {id_: counted / units for id_, (counted, units) in totals.items() if units}

@@ -59,6 +59,7 @@ class Counts:
     turns: int = 0
     """Turns done, those of earlier runs included."""
     requests: int = 0
+    """Answered requests whose responses are in the output, those of earlier runs included; so are their tokens."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: float = 0.0
@@ -83,6 +84,8 @@ class Driver:
     journal_version: str
     """Turns in the journal count only if they were taken under the same settings: their content hash."""
     counts: Counts = field(default_factory=Counts)
+    tokens_generated: int = 0
+    """By this run."""
     _failures_in_a_row: int = 0
 
     def __post_init__(self) -> None:
@@ -113,7 +116,7 @@ class Driver:
             turns_NT = known_NT
             self.counts.conversations += len(turns_NT)
             self.counts.turns += sum(map(len, turns_NT))
-        self._count_problem(turns_NT)
+        self._count_problem(problem, turns_NT)
 
     async def _conversations(
         self, problem: Problem, known_NT: list[list[Turn]]
@@ -148,19 +151,23 @@ class Driver:
                     raise SetupError(f"the engine failed {MAX_FAILURES_IN_A_ROW} times in a row: {error}") from None
                 raise
         self._failures_in_a_row = 0
-        self.counts.requests += 1
-        self.counts.prompt_tokens += completion.prompt_tokens
-        self.counts.completion_tokens += completion.completion_tokens
-        self.counts.cost_usd += completion.cost or 0.0
-        self.counts.over_context += completion.finish_reason == FINISH_CONTEXT
+        self.tokens_generated += completion.completion_tokens
         return Turn(completion.text, completion.usage(), ExecutionResult.infra(1, "not run yet"))
 
-    def _count_problem(self, turns_NT: list[list[Turn]]) -> None:
-        self.counts.problems += 1
-        self.counts.infra_errors += sum(any(turn.failed for turn in turns) for turns in turns_NT)
-        self.counts.history_changes_program += sum(
+    def _count_problem(self, problem: Problem, turns_NT: list[list[Turn]]) -> None:
+        counts = self.counts
+        counts.problems += 1
+        counts.infra_errors += sum(any(turn.failed for turn in turns) for turns in turns_NT)
+        counts.history_changes_program += sum(
             history_changes_program(turn.response, self.method.enable_thinking) for turns in turns_NT for turn in turns
         )
+        first = 0 if problem.first_turns_N is None else 1  # a given turn 0 counts where it was generated
+        answers = [turn.usage for turns in turns_NT for turn in turns[first:] if turn.usage is not None]
+        counts.requests += len(answers)
+        counts.prompt_tokens += sum(usage["prompt_tokens"] for usage in answers)
+        counts.completion_tokens += sum(usage["completion_tokens"] for usage in answers)
+        counts.cost_usd += sum(usage["cost"] or 0.0 for usage in answers)
+        counts.over_context += sum(usage["finish_reason"] == FINISH_CONTEXT for usage in answers)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from cobalt.inference.conversation import Turn
 from cobalt.inference.programs import ExecutionCounter, ProblemPrograms
 from cobalt.inference.trajectories import Problem
 from cobalt.prompts import feedback_to_policy
+from cobalt.records import id_key
 
 
 class FeedbackSource(Protocol):
@@ -46,16 +47,16 @@ class OtherProblemFeedback:
     """The control. Holds every problem of the input in memory."""
 
     def __init__(self, problems: Sequence[Problem], seed: int, execution: ExecutionCounter):
-        by_id = {repr(problem.id): problem for problem in problems}
+        by_id = {id_key(problem.id): problem for problem in problems}
         pairs = derangement([problem.id for problem in problems], seed)
-        self._donors = {repr(id_): by_id[repr(donor)] for id_, donor in pairs}
+        self._donors = {id_key(id_): by_id[id_key(donor)] for id_, donor in pairs}
         self._programs = {key: ProblemPrograms(execution, problem.tests) for key, problem in by_id.items()}
 
     async def feedback(self, problem: Problem, sample: int, number: int, turn: Turn) -> str:
-        donor = self._donors[repr(problem.id)]
+        donor = self._donors[id_key(problem.id)]
         assert donor.first_turns_N is not None
         response = donor.first_turns_N[(sample + number) % len(donor.first_turns_N)].response
-        result = await self._programs[repr(donor.id)].run(extract_code(response))
+        result = await self._programs[id_key(donor.id)].run(extract_code(response))
         if result.infra_error is not None:
             raise InfraError(f"feedback of problem {donor.id!r}: {result.infra_error}")
         return feedback_to_policy(result)

@@ -1,36 +1,23 @@
 """The line that a person watches during a long run."""
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from cobalt.cli import progress_bar
 from cobalt.inference.driver import Driver
 
 REFRESH_S = 1.0
-REFRESH_LOG_S = 30.0  # into a log file
-
-
-def _refresh_s() -> float:
-    return REFRESH_S if sys.stderr.isatty() else REFRESH_LOG_S
-
-
-def progress_bar(total: int, unit: str) -> Any:
-    """A bar that a terminal sees often and a log file now and then."""
-    from tqdm import tqdm
-
-    return tqdm(total=total, unit=unit, mininterval=_refresh_s(), dynamic_ncols=True)
 
 
 @asynccontextmanager
 async def show_progress(driver: Driver, problems: int, turns: int) -> AsyncIterator[None]:
     """Show turns done of ``turns``, time left, problems, conversations, rates and queues until the body ends."""
-    refresh = _refresh_s()
-    with progress_bar(turns, "turn") as bar:
+    with progress_bar(total=turns, unit="turn") as bar:
         started = time.monotonic()
-        ticker = asyncio.ensure_future(_tick(bar, driver, problems, started, refresh))
+        ticker = asyncio.ensure_future(_tick(bar, driver, problems, started))
         try:
             yield
         finally:
@@ -39,9 +26,9 @@ async def show_progress(driver: Driver, problems: int, turns: int) -> AsyncItera
             bar.refresh()
 
 
-async def _tick(bar: Any, driver: Driver, problems: int, started: float, refresh: float) -> None:
+async def _tick(bar: Any, driver: Driver, problems: int, started: float) -> None:
     while True:
-        await asyncio.sleep(refresh)
+        await asyncio.sleep(max(REFRESH_S, bar.mininterval))
         _update(bar, driver, problems, started)
 
 
@@ -50,7 +37,7 @@ def _update(bar: Any, driver: Driver, problems: int, started: float) -> None:
     elapsed = max(time.monotonic() - started, 1e-9)
     bar.set_postfix_str(
         f"problems {counts.problems}/{problems}, conversations {counts.conversations}, "
-        f"{counts.completion_tokens / elapsed:,.0f} tok/s, {execution.tests_done / elapsed:,.0f} tests/s, "
+        f"{driver.tokens_generated / elapsed:,.0f} tok/s, {execution.tests_done / elapsed:,.0f} tests/s, "
         f"engine {driver.slots.active}+{driver.slots.waiting} waiting, executing {execution.active}, "
         f"infra {counts.infra_errors}",
         refresh=False,

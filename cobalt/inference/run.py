@@ -17,7 +17,7 @@ from cobalt.inference.trajectories import Problem, read_problem
 from cobalt.prompts import PROMPT_VERSION
 from cobalt.records import Manifest, RecordFile, read_jsonl
 from cobalt.records.jsonl import Record
-from cobalt.records.manifest import content_hash, file_sha256
+from cobalt.records.manifest import content_hash, file_sha256, journal_path
 from cobalt.serving.execution import ExecutionService
 
 
@@ -38,14 +38,18 @@ class Plan:
     flags: dict[str, Any]
     """All flags, for the manifest."""
 
-    def content(self, model_id: str) -> dict[str, Any]:
-        """What a resumed run must have in common with the run that began the output."""
+    def content(self, model_id: str, execution: dict[str, Any]) -> dict[str, Any]:
+        """What a resumed run must have in common with the run that began the output.
+
+        ``execution``: what decides verdicts, as the execution service describes it.
+        """
         content = {
             **asdict(self.method),
             "tests": self.tests_field,
             "first_turn_from_file": self.first_turn_from_file,
             "prompt_version": PROMPT_VERSION,
             "model_id": model_id,
+            "execution": execution,
             **self.engine_content,
         }
         if self.method.feedback_from != "own":  # then every record depends on the other rows too
@@ -91,25 +95,21 @@ async def run_inference(
         raise InputError.at(plan.output_file, None, "is also the input file")
     problems = Input(plan)
     async with open_service as service, open_engine as engine:
-        content = plan.content(engine.model_id)
+        content = plan.content(engine.model_id, await service.describe())
         manifest = Manifest(plan.output_file, plan.command, plan.flags, content, [plan.input_file])
         manifest.refuse_other_content()
-        manifest.start()
         execution = ExecutionCounter(service)
-        output = RecordFile(plan.output_file)
-        journal = RecordFile(plan.output_file.with_name(plan.output_file.name + ".journal"))
-        driver = Driver(
-            engine, execution, _feedback(plan, problems, execution), plan.method, output, journal, content_hash(content)
-        )
-        try:
-            turns = problems.conversations * (plan.method.num_turns + 1)
-            async with show_progress(driver, len(problems.ids), turns):
-                await driver.run(problems)
-            written = output.finish(problems.ids)
-            journal.path.unlink()
-        finally:
-            journal.close()
-            output.close()
+        feedback = _feedback(plan, problems, execution)
+        with RecordFile(plan.output_file) as output:
+            output.refuse_loss(problems.ids)
+            manifest.start()
+            with RecordFile(journal_path(plan.output_file)) as journal:
+                driver = Driver(engine, execution, feedback, plan.method, output, journal, content_hash(content))
+                turns = problems.conversations * (plan.method.num_turns + 1)
+                async with show_progress(driver, len(problems.ids), turns):
+                    await driver.run(problems)
+                written = output.finish(problems.ids)
+                journal.path.unlink()
     manifest.counts = {
         "read": len(problems.ids) + len(problems.skipped),
         "written": written,

@@ -170,25 +170,27 @@ async def _verify(config: Config, rules: TacoRules, log: VerificationLog, number
 def _write(config: Config, rules: TacoRules, log: VerificationLog) -> dict[str, Any]:
     """Second pass: write the kept problems by split, in the order of the input. Returns the report."""
     counts: Counter[str] = Counter()
-    verified_ids: list[Any] = []
+    ids: list[Any] = []
     splits: list[tuple[str | None, Any]] = []
     with Spool(config.output_file) as spool:
-        for record in _kept(config, rules, log, counts, verified_ids):
+        for record in _kept(config, rules, log, counts, ids):
             splits.append((split_of(record), record["id"]))
             spool.append(record)
         _check_infra_rate(config, counts)
+        log.refuse_loss(ids)
         for name, order in _split(config, splits).items():
             counts[f"written: {name}"] = write_lines(config.outputs[name], spool.lines(order))
-    log.finish(verified_ids)
+    log.finish(ids)
     return dict(counts)
 
 
 def _kept(
-    config: Config, rules: TacoRules, log: VerificationLog, counts: Counter[str], verified_ids: list[Any]
+    config: Config, rules: TacoRules, log: VerificationLog, counts: Counter[str], ids: list[Any]
 ) -> Iterator[Record]:
-    """The problems that stay, with a count of every reason; ids that have an outcome go to ``verified_ids``."""
+    """The problems that stay, with a count of every reason; the ids of all go to ``ids``."""
     for row in _rows(config, counts):
         counts["read"] += 1
+        ids.append(row["id"])
         if is_prepared(row):
             counts[PREPARED] += 1
             yield row
@@ -199,7 +201,6 @@ def _kept(
             continue
         outcome = log.get(row["id"], row_hash(row))
         assert outcome is not None, "the first pass leaves an outcome for every candidate"
-        verified_ids.append(row["id"])
         counts[outcome.status] += 1
         counts[TIME_LIMITED] += outcome.time_limited and outcome.status == UNSOLVED
         if outcome.status == VERIFIED:

@@ -59,6 +59,10 @@ class VerificationLog:
         """Record one outcome."""
         self._file.append({"id": pending.id, "input_hash": pending.input_hash, **asdict(outcome)})
 
+    def refuse_loss(self, input_ids: Iterable[Any]) -> None:
+        """Raise ``InputError`` if there are outcomes of problems that the input lacks."""
+        self._file.refuse_loss(input_ids)
+
     def finish(self, ids: Iterable[Any]) -> None:
         """Rewrite the file with each of ``ids`` once, in this order."""
         self._file.finish(ids)

@@ -5,12 +5,13 @@ field, unless the caller counts invalid lines instead. Writing is append-only, o
 process killed at any moment leaves at most one torn last line, which the next run cuts off.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from cobalt.errors import InputError
 
@@ -71,7 +72,7 @@ def _rows(
                 row = _parse_line(path, number, raw)
                 require_fields(path, number, row, fields)
                 if unique is not None:
-                    first = seen.setdefault(_key(row[unique]), number)
+                    first = seen.setdefault(id_key(row[unique]), number)
                     if first != number:
                         raise InputError.at(path, number, f"duplicate {unique} {row[unique]!r} (first on line {first})")
                 if check is not None:
@@ -87,8 +88,8 @@ def _rows(
             yield row
 
 
-def _key(value: Any) -> str:
-    """Ids may be numbers or texts; 1 and "1" are different ids."""
+def id_key(value: Any) -> str:
+    """An id as a key of dictionaries. Ids may be numbers or texts; 1 and "1" are different ids."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -135,7 +136,8 @@ class RecordFile:
 
     Records carry their input row's hash in ``input_hash``. On opening, a torn last line is cut off and records are
     kept by id, the last one winning; ``finish`` rewrites the file with each id once, in the order of the input.
-    ``id_field`` names the field that holds the id.
+    ``id_field`` names the field that holds the id. While it is open the file is locked: ``InputError`` for a second
+    writer. Use it in a ``with`` statement, or ``close`` it.
     """
 
     def __init__(self, path: str | Path, id_field: str = "id"):
@@ -145,7 +147,19 @@ class RecordFile:
         self._offsets: dict[str, int] = {}
         self._hashes: dict[str, str | None] = {}
         self._file = open(self.path, "a+b")  # noqa: SIM115 - held open for the run
-        self._load()
+        try:
+            if _in_use(self._file, self.path):
+                raise InputError.at(self.path, None, "another process is writing it; wait for its end, or stop it")
+            self._load()
+        except InputError:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> "RecordFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _load(self) -> None:
         self._file.seek(0)
@@ -160,13 +174,13 @@ class RecordFile:
         self._file.seek(0, os.SEEK_END)
 
     def _remember(self, row: Record, offset: int) -> None:
-        key = _key(row[self._id_field])
+        key = id_key(row[self._id_field])
         self._offsets[key] = offset
         self._hashes[key] = row.get("input_hash")
 
     def get(self, id_: Any, input_hash: str) -> Record | None:
         """The stored record of this id if it was made from the same input row, else None."""
-        key = _key(id_)
+        key = id_key(id_)
         if self._hashes.get(key) != input_hash or key not in self._offsets:
             return None
         return self._read(self._offsets[key])
@@ -183,12 +197,35 @@ class RecordFile:
         self._file.flush()
         self._remember(row, offset)
 
+    def refuse_loss(self, input_ids: Iterable[Any]) -> None:
+        """Raise ``InputError`` if there are records of ids that the input lacks: ``finish`` would drop them."""
+        lost = self._offsets.keys() - {id_key(id_) for id_ in input_ids}
+        if lost:
+            raise InputError.at(
+                self.path,
+                None,
+                f"{len(lost)} of its {len(self._offsets)} records have ids that the input lacks (such as {min(lost)}); "
+                "give the whole input, or choose another output",
+            )
+
     def finish(self, ids: Iterable[Any]) -> int:
         """Rewrite the file atomically: the records of ``ids``, in that order, each once. Returns their number."""
-        self._file.close()
-        keys = [_key(id_) for id_ in ids]
-        return write_jsonl(self.path, (self._read(self._offsets[key]) for key in keys if key in self._offsets))
+        keys = [id_key(id_) for id_ in ids]
+        count = write_jsonl(self.path, (self._read(self._offsets[key]) for key in keys if key in self._offsets))
+        self.close()  # and with it the lock, which is the old file's
+        return count
 
     def close(self) -> None:
         """Close without rewriting (interrupted run)."""
         self._file.close()
+
+
+def _in_use(file: IO[bytes], path: Path) -> bool:
+    """Lock ``file`` until it is closed; True if another process holds it, or has replaced it by now."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return not os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
+        return True
+    except OSError:  # a file system without locks
+        return False

@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,8 @@ from typing import Any
 
 from cobalt.errors import InputError
 
-SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "password")
+SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "session_token", "bearer_token", "password")
+USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 REPORTED_PACKAGES = ("cobalt-rl", "torch", "transformers", "verl", "vllm", "ray", "litellm", "numpy", "datasets")
 
 
@@ -25,6 +27,12 @@ def manifest_path(output: str | Path) -> Path:
     """Where the manifest of ``output`` lives."""
     output = Path(output)
     return output.with_name(output.name + ".manifest.json")
+
+
+def journal_path(output: str | Path) -> Path:
+    """Where a run may keep work that is not in ``output`` yet."""
+    output = Path(output)
+    return output.with_name(output.name + ".journal")
 
 
 def file_sha256(path: str | Path) -> str:
@@ -41,8 +49,27 @@ def content_hash(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _is_secret(name: str) -> bool:
+def is_secret(name: str) -> bool:
+    """Whether a flag or an environment variable of this name holds a secret."""
     return any(word in name.lower() for word in SECRET_WORDS)
+
+
+def without_userinfo(text: str) -> str:
+    """``text`` with the addresses in it freed from ``user:password@``.
+
+    >>> without_userinfo("http://me:word@host/v1")
+    'http://host/v1'
+    """
+    return USERINFO.sub("", text)
+
+
+def _public(config: Mapping[str, Any]) -> dict[str, Any]:
+    """``config`` without secrets."""
+    return {
+        name: without_userinfo(value) if isinstance(value, str) else value
+        for name, value in config.items()
+        if not is_secret(name)
+    }
 
 
 def _versions() -> dict[str, str]:
@@ -83,7 +110,7 @@ class Manifest:
         self._started = time.time()
         self._fields: dict[str, Any] = {
             "command": command,
-            "config": {name: value for name, value in config.items() if not _is_secret(name)},
+            "config": _public(config),
             "content": dict(content),
             "content_hash": content_hash(content),
             "seed": config.get("seed"),
@@ -94,8 +121,9 @@ class Manifest:
         }
 
     def refuse_other_content(self) -> None:
-        """Raise ``InputError`` if the output exists and was made with other settings, or by something else."""
-        if not self.output.exists() or self.output.stat().st_size == 0:
+        """Raise ``InputError`` if the output was made or begun with other settings, or by something else."""
+        begun = (self.output, journal_path(self.output))
+        if not any(path.exists() and path.stat().st_size for path in begun):
             return
         if not self.path.exists():
             raise InputError.at(self.output, None, "exists but has no manifest; move it away or choose another output")

@@ -79,6 +79,10 @@ class MultiplyingService:
     def __init__(self) -> None:
         self.runs: Counter[tuple[str | None, TestCases]] = Counter()
         self.failing: Callable[[str | None], bool] = lambda code: False
+        self.checker = "exact"
+
+    async def describe(self) -> dict[str, Any]:
+        return {"checker": self.checker}
 
     async def run(self, code: str | None, tests: Any) -> ExecutionResult:
         return (await self.run_many([(code, tests)]))[0]

@@ -121,6 +121,82 @@ async def test_an_interrupted_run_goes_on_from_its_journal(problems: Path, tmp_p
     assert len(again.requests) <= 45 - 20 + 2, "only what was in flight is generated again"
 
 
+async def test_an_interrupted_run_is_not_continued_with_other_settings(problems: Path, tmp_path: Path) -> None:
+    engine = ScriptedEngine(max_in_flight=1)
+
+    def interrupt(messages: Any, seed: int) -> bool:
+        if len(engine.requests) == 4:
+            raise RuntimeError("interrupted")
+        return False
+
+    engine.failing = interrupt
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    with pytest.raises(RuntimeError, match="interrupted"):
+        await run_plan(plan, engine, MultiplyingService())
+    assert plan.output_file.read_bytes() == b"" and (tmp_path / "out.jsonl.journal").stat().st_size
+    before = (tmp_path / "out.jsonl.manifest.json").read_bytes()
+    with pytest.raises(InputError, match="num_turns: 2 -> 3"):
+        await run_plan(make_plan(problems, plan.output_file, num_turns=3), ScriptedEngine(), MultiplyingService())
+    assert (tmp_path / "out.jsonl.manifest.json").read_bytes() == before
+
+
+async def test_a_second_run_on_the_same_output_is_refused(problems: Path, tmp_path: Path) -> None:
+    class Twice(ScriptedEngine):
+        refused = 0
+
+        async def generate(self, messages, sampling, seed):
+            if len(self.requests) == 10:
+                with pytest.raises(InputError, match="another process is writing it"):
+                    await run_plan(plan, ScriptedEngine(), MultiplyingService())
+                self.refused += 1
+            return await super().generate(messages, sampling, seed)
+
+    engine, plan = Twice(), make_plan(problems, tmp_path / "out.jsonl")
+    assert by_id(await run_plan(plan, engine, MultiplyingService())) == await undisturbed(problems, tmp_path)
+    assert engine.refused == 1 and not list(tmp_path.glob("*.journal"))
+
+
+async def test_a_smaller_input_deletes_nothing(problems: Path, tmp_path: Path) -> None:
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    before = {path: path.read_bytes() for path in tmp_path.glob("out.jsonl*")}
+    write_problems(problems, 2)
+    with pytest.raises(InputError, match="3 of its 5 records have ids that the input lacks"):
+        await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    assert {path: path.read_bytes() for path in tmp_path.glob("out.jsonl*")} == before
+
+
+async def test_another_checker_is_refused(problems: Path, tmp_path: Path) -> None:
+    plan, service = make_plan(problems, tmp_path / "out.jsonl"), MultiplyingService()
+    await run_plan(plan, ScriptedEngine(), service)
+    service.checker = "lcb"
+    with pytest.raises(InputError, match=r"execution: .*'exact'.* -> .*'lcb'"):
+        await run_plan(plan, ScriptedEngine(), service)
+
+
+async def test_the_manifest_counts_what_earlier_runs_used(problems: Path, tmp_path: Path) -> None:
+    def counts(output: Path) -> dict[str, Any]:
+        found = json.loads(output.with_name(f"{output.name}.manifest.json").read_text())["counts"]
+        return {name: found[name] for name in ("requests", "prompt_tokens", "completion_tokens", "cost_usd")}
+
+    first = write_problems(tmp_path / "first.jsonl", 2)
+    output = tmp_path / "out.jsonl"
+    await run_plan(make_plan(first, output), ScriptedEngine(), MultiplyingService())
+    await run_plan(make_plan(problems, output), ScriptedEngine(), MultiplyingService())
+    await undisturbed(problems, tmp_path)
+    assert counts(output) == counts(tmp_path / "undisturbed.jsonl")
+    assert counts(output)["cost_usd"] == 0.25 * 45
+
+
+async def test_a_given_first_turn_is_counted_where_it_was_generated(problems: Path, tmp_path: Path) -> None:
+    single = make_plan(problems, tmp_path / "single.jsonl", multi_turn=False, num_turns=0)
+    await run_plan(single, ScriptedEngine(), MultiplyingService())
+    plan = make_plan(single.output_file, tmp_path / "out.jsonl", first_turn_from_file=True)
+    await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
+    assert manifest["counts"]["requests"] == 5 * 3 * 2
+
+
 async def test_a_dead_engine_stops_the_run(tmp_path: Path) -> None:
     problems = write_problems(tmp_path / "problems.jsonl", 200)
     engine = ScriptedEngine()

@@ -137,6 +137,15 @@ def test_a_changed_row_is_verified_again_and_others_are_not(tmp_path: Path, serv
     assert ids(tmp_path / "out.verification.jsonl") == [0, 1, 2, 3, 9]
 
 
+def test_a_smaller_input_drops_no_outcome(tmp_path: Path, service: FakeService, capsys) -> None:
+    rows = [problem(id_, "right") for id_ in range(3)]
+    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    before = {path: path.read_bytes() for path in tmp_path.glob("out*")}
+    assert prepare(tmp_path, rows[:1], "--dev_size", 0) == 2
+    assert "2 of its 3 records have ids that the input lacks" in one_complaint(capsys)
+    assert {path: path.read_bytes() for path in tmp_path.glob("out*")} == before
+
+
 def test_a_torn_outcome_is_repaired(tmp_path: Path, service: FakeService) -> None:
     rows = [problem(i, f"right#{i}") for i in range(4)]
     assert prepare(tmp_path, rows, "--dev_size", 0) == 0
