@@ -1,8 +1,9 @@
 """Attempts to escape. The self-test and the tests run this file's text as a program *inside* the sandbox.
 
 Standard input: one JSON object with ``names`` (probes to run; all if empty) and the canaries that the outside laid out:
-``file`` (a readable secret), ``socket`` (a listening unix socket), ``abstract`` (one without a path), ``pid`` (of a
-process outside). Standard output: per probe ``name: contained``, or ``name: ESCAPED`` and what came out.
+``file`` (a readable secret), ``socket`` (a listening unix socket), ``datagram`` (a bound one), ``abstract`` (one
+without a path), ``pid`` (of a process outside). Standard output: per probe ``name: contained``, or ``name: ESCAPED``
+and what came out.
 
 A probe returns what it got hold of, or None; ``OSError`` is what it should meet.
 """
@@ -15,7 +16,7 @@ import socket
 import sys
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-COLUMN = ("x86_64", "aarch64").index(os.uname().machine)
+COLUMN = int(os.uname().machine == "aarch64")
 SYSCALLS = {
     "mount": (165, 40),
     "unshare": (272, 97),
@@ -105,7 +106,8 @@ def read_parent_memory():
 
 
 def load_bpf():
-    return f"map {call('bpf', 0, ctypes.create_string_buffer(128), 128)}"
+    array = (ctypes.c_uint32 * 32)(2, 4, 4, 1)
+    return f"map {call('bpf', 0, array, 128)}"
 
 
 def open_perf():
@@ -237,12 +239,7 @@ def abstract_socket():
 
 def datagram_pair_to_path():
     left, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    return f"sent {left.sendto(b'x', CANARY['socket'])}"
-
-
-def stream_pair_to_path():
-    left, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    return f"sent {left.sendto(b'x', CANARY['socket'])}"
+    return f"sent {left.sendto(b'x', CANARY['datagram'])}"
 
 
 def read_secret_file():
@@ -351,7 +348,8 @@ def read_block_device():
 
 
 def file_handle():
-    return f"handle {call('name_to_handle_at', -100, b'/', ctypes.create_string_buffer(256), ctypes.c_int(), 0)}"
+    handle = (ctypes.c_uint32 * 34)(128)
+    return f"handle {call('name_to_handle_at', -100, b'/', handle, ctypes.byref(ctypes.c_int()), 0)}"
 
 
 def load_kernel_module():

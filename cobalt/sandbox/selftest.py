@@ -17,6 +17,7 @@ from typing import Any
 from cobalt.errors import InfraError, SetupError
 from cobalt.sandbox.confinement import MODE_LANDLOCK, MODE_NAMESPACES
 from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.probe_program import PROBES
 from cobalt.sandbox.sealed import CompileFailure, Ending, Zygote
 
 PROBE_PROGRAM = Path(__file__).with_name("probe_program.py")
@@ -31,7 +32,7 @@ REMEDIES = {
     ),
     MODE_LANDLOCK: (
         "mode B needs Linux 6.12 or newer with Landlock (`landlock` among the kernel's `lsm=` modules), and Python"
-        " installed where the user everybody can read it if the server runs as root"
+        " installed where everybody can read it if the server runs as root"
     ),
 }
 
@@ -50,27 +51,33 @@ class ModeReport:
 
 @contextmanager
 def canaries() -> Iterator[dict[str, Any]]:
-    """Things outside that a program must not reach: a world-readable file, two listening sockets, this process."""
+    """Things outside that a program must not reach: a world-readable file, three open sockets, this process."""
     with tempfile.TemporaryDirectory(prefix="cobalt-canary-") as directory:
         os.chmod(directory, 0o755)
         secret = Path(directory, "secret")
         secret.write_text("a secret of the server")
         abstract = f"cobalt-canary-{os.getpid()}-{os.path.basename(directory)}"
-        with socket.socket(socket.AF_UNIX) as by_path, socket.socket(socket.AF_UNIX) as by_name:
-            by_path.bind(f"{directory}/socket")
-            os.chmod(f"{directory}/socket", 0o777)
+        sockets = {"socket": f"{directory}/socket", "datagram": f"{directory}/datagram", "abstract": abstract}
+        with (
+            socket.socket(socket.AF_UNIX) as by_path,
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as by_datagram,
+            socket.socket(socket.AF_UNIX) as by_name,
+        ):
+            for path, bound in (("socket", by_path), ("datagram", by_datagram)):
+                bound.bind(sockets[path])
+                os.chmod(sockets[path], 0o777)
             by_name.bind(f"\0{abstract}")
             by_path.listen()
             by_name.listen()
-            yield {"file": str(secret), "socket": f"{directory}/socket", "abstract": abstract, "pid": os.getpid()}
+            yield {"file": str(secret), "pid": os.getpid(), **sockets}
 
 
-def probe(zygote: Zygote, names: list[str] | None = None) -> dict[str, str]:
-    """Run the named probes (default: all) in one program; ``{probe: contained, or what it got hold of}``."""
+def probe(zygote: Zygote) -> dict[str, str]:
+    """Run all probes in one program; ``{probe: contained, or what it got hold of}``."""
     with canaries() as laid_out:
-        ending = _run(zygote, PROBE_PROGRAM.read_text(), json.dumps({"names": names or [], **laid_out}))
+        ending = _run(zygote, PROBE_PROGRAM.read_text(), json.dumps({"names": [], **laid_out}))
     lines = ending.output.decode("utf-8", "replace").splitlines()
-    found = dict(line.split(": ", 1) for line in lines if ": " in line)
+    found = dict.fromkeys(PROBES, "did not run") | dict(line.split(": ", 1) for line in lines if ": " in line)
     if ending.exit_code or ending.signal:
         found["probes"] = f"ended early, after {lines[-1:]}: {ending.stderr.decode('utf-8', 'replace')[-200:]}"
     return found

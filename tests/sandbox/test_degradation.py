@@ -72,6 +72,14 @@ def test_an_escaped_probe_rules_a_mode_out(monkeypatch, mode_a):
         choose_mode("A")
 
 
+def test_probes_that_do_not_run_rule_a_mode_out(monkeypatch, mode_a, tmp_path):
+    silent = tmp_path / "silent.py"
+    silent.write_text("")
+    monkeypatch.setattr(selftest, "PROBE_PROGRAM", silent)
+    with pytest.raises(SetupError, match=r"not contained: .*tcp_socket"):
+        choose_mode("A")
+
+
 def test_no_bwrap_binary_is_needed(mode_a):
     done = subprocess.run(CHECK, check=False, capture_output=True, text=True, cwd=ROOT, env={"PATH": "/nonexistent"})
     assert "mode A: holds" in done.stdout
