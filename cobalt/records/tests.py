@@ -27,14 +27,15 @@ class TestCases:
     def parse(cls, value: "str | Mapping[str, Any] | TestCases") -> "TestCases":
         """Read the JSON string, or the mapping, of a data set.
 
-        Raises ``ValueError`` saying what is wrong: not JSON, missing lists, unequal lengths, non-text, no tests.
+        Raises ``ValueError`` saying what is wrong: not JSON, missing lists, unequal lengths, non-text, no tests, an
+        argument of a function call that is not JSON.
         """
         if isinstance(value, TestCases):
             return value
         if isinstance(value, str):
             try:
                 value = json.loads(value)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"tests are not JSON ({error})") from None
         if not isinstance(value, Mapping):
             raise ValueError("tests must be an object with 'inputs' and 'outputs'")
@@ -52,6 +53,8 @@ class TestCases:
         fn_name = value.get("fn_name")
         if fn_name is not None and not isinstance(fn_name, str):
             raise ValueError("'fn_name' must be a text")
+        if fn_name:
+            _require_json_arguments(inputs)
         return cls(tuple(inputs), tuple(outputs), fn_name or None)
 
     def select(self, indices: Sequence[int]) -> "TestCases":
@@ -75,3 +78,12 @@ class TestCases:
     def to_json(self) -> str:
         """The JSON string stored in data sets."""
         return json.dumps(self.to_mapping(), ensure_ascii=False)
+
+
+def _require_json_arguments(inputs: Sequence[str]) -> None:
+    for number, text in enumerate(inputs):
+        for line in filter(str.strip, text.split("\n")):
+            try:
+                json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"test {number}: an argument is not JSON ({error})") from None

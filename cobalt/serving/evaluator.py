@@ -5,7 +5,6 @@ By handle: ``run(code, tests)`` and ``run_many([(code, tests)])`` give ``Executi
 ``{"results": [...]}``; a bad payload gets 422 with what is wrong. GET tells the mode, what decides verdicts, the queue.
 """
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -15,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from ray import serve
 from ray.serve.metrics import Counter, Gauge
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.sandbox.executor import Executor, Tests, default_workers
@@ -77,6 +76,11 @@ def _parse_program(program: Any) -> tuple[str | None, TestCases]:
     return code, TestCases.parse(program["test_cases"])
 
 
+def _json(content: Any, status_code: int = 200) -> Response:
+    """ASCII, so that texts of programs and tests that are no Unicode (lone surrogates) come through."""
+    return Response(json.dumps(content), status_code, media_type="application/json")
+
+
 class _Meters:
     """Prometheus metrics, through Ray's own exporter."""
 
@@ -108,25 +112,21 @@ class Evaluator:
 
     async def run_many(self, programs: Sequence[tuple[str | None, Tests]]) -> list[ExecutionResult]:
         """Several programs; they take turns with other callers' programs."""
-        running = asyncio.ensure_future(self._executor.run_many(programs))
-        await asyncio.sleep(0)
-        self._meters.queue.set(self._executor.queue_depth)
-        results = await running
-        self._meters.queue.set(self._executor.queue_depth)
+        results = await self._executor.run_many(programs)
         for result in results:
             self._meters.count(result)
         return results
 
-    async def __call__(self, request: Request) -> JSONResponse:
+    async def __call__(self, request: Request) -> Response:
         """HTTP."""
         if request.method == "GET":
-            return JSONResponse(await self._status())
+            return _json(await self._status())
         try:
             programs, many = parse_payload(await request.body())
-        except ValueError as error:
-            return JSONResponse({"detail": str(error)}, status_code=UNPROCESSABLE)
+        except (ValueError, RecursionError) as error:
+            return _json({"detail": str(error)}, UNPROCESSABLE)
         records = [result.to_record() for result in await self.run_many(programs)]
-        return JSONResponse({"results": records} if many else records[0])
+        return _json({"results": records} if many else records[0])
 
     async def describe(self) -> dict[str, Any]:
         """What decides verdicts: the checker and the limits."""
@@ -141,7 +141,8 @@ class Evaluator:
         }
 
     async def check_health(self) -> None:
-        """Called by Serve; an exception has the replica replaced."""
+        """Called by Serve every few seconds, as often as Ray exports metrics; an exception has the replica replaced."""
+        self._meters.queue.set(self._executor.queue_depth)
         self._executor.check_health()
 
     async def __del__(self) -> None:
