@@ -19,7 +19,7 @@ from typing import Any
 from cobalt.errors import InfraError, SetupError
 from cobalt.prompts import NO_PROGRAM
 from cobalt.records import ExecutionResult, TestCases, Verdict
-from cobalt.sandbox.checkers import CHECKERS, require_json_arguments
+from cobalt.sandbox.checkers import CHECKERS
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.selftest import choose_mode
 from cobalt.sandbox.wire import LENGTH, frame
@@ -55,18 +55,24 @@ class FairQueue:
         self._lanes: OrderedDict[object, deque[_Job]] = OrderedDict()
         self._waiting = asyncio.Semaphore(0)
         self._space = asyncio.Semaphore(size)
+        self._closed = False
 
     def __len__(self) -> int:
         return sum(len(lane) for lane in self._lanes.values())
 
     async def put(self, lane: object, job: _Job) -> None:
-        """Add to the end of a lane; waits while the queue is full."""
+        """Add to the end of a lane; waits while the queue is full. Raises ``RuntimeError`` once it is closed."""
         await self._space.acquire()
+        if self._closed:
+            self._space.release()  # for the next one that waits
+            raise RuntimeError("the executor is closed")
         self._lanes.setdefault(lane, deque()).append(job)
         self._waiting.release()
 
-    def cancel(self) -> None:
-        """Cancel all jobs that wait."""
+    def close(self) -> None:
+        """Cancel all jobs that wait, and take no more."""
+        self._closed = True
+        self._space.release()
         for lane in self._lanes.values():
             for job in lane:
                 job.done.cancel()
@@ -188,11 +194,11 @@ class Executor:
         self._tasks = [asyncio.create_task(self._work(worker)) for worker in first]
 
     async def close(self) -> None:
-        """Stop the workers. Programs that still run or wait are cancelled."""
+        """Stop the workers. Programs that still run or wait are cancelled, later ones get a ``RuntimeError``."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._queue.cancel()
+        self._queue.close()
         for worker in list(self._running):
             self._discard(worker)
 
@@ -223,8 +229,6 @@ class Executor:
     async def _submit(self, lane: object, code: str | None, tests: TestCases) -> ExecutionResult:
         if code is None:
             return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM, NO_PROGRAM)
-        if tests.fn_name is not None:
-            require_json_arguments(tests)
         job = _Job(code, tests, asyncio.get_running_loop().create_future())
         await self._queue.put(lane, job)
         return await job.done

@@ -115,18 +115,23 @@ async def test_queue_is_bounded():
     await asyncio.wait_for(third, 1)
 
 
-async def test_function_arguments_must_be_json():
-    async with Executor(workers=1) as executor:
-        with pytest.raises(ValueError, match="test 1: an argument is not JSON"):
-            await executor.run("def f(x): return x", {"inputs": ["1", "x"], "outputs": ["1", "1"], "fn_name": "f"})
-
-
 async def test_closing_cancels_what_waits():
     async with Executor(workers=1) as executor:
         running = [asyncio.ensure_future(executor.run("while True: pass", sums(1))) for _ in range(3)]
         await asyncio.sleep(0.2)
     outcomes = await asyncio.wait_for(asyncio.gather(*running, return_exceptions=True), 5)
     assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
+
+
+async def test_closing_reaches_callers_that_a_full_queue_holds_up():
+    executor = Executor(workers=1, max_queue=1)
+    async with executor:
+        running = [asyncio.ensure_future(executor.run("while True: pass", sums(1))) for _ in range(6)]
+        await asyncio.sleep(0.2)
+    outcomes = await asyncio.wait_for(asyncio.gather(*running, return_exceptions=True), 5)
+    assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError] * 2 + [RuntimeError] * 4
+    with pytest.raises(RuntimeError, match="closed"):
+        await asyncio.wait_for(executor.run(ADD, sums(1)), 5)
 
 
 async def test_a_cancelled_caller_does_not_stop_others():
