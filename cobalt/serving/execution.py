@@ -111,34 +111,35 @@ class ServedEvaluator:
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
-    async def _call(self, submitted: list[_Submission]) -> None:
-        try:
-            results = await self._results([submission.program for submission in submitted])
-        except Exception as error:  # of the app itself: each caller gets it
-            for submission in submitted:
-                if not submission.done.done():
-                    submission.done.set_exception(error)
-            return
-        for submission, result in zip(submitted, results, strict=True):
-            if not submission.done.done():
-                submission.done.set_result(result)
+    async def _call(self, waiting: list[_Submission]) -> None:
+        """Send programs until each has its result; those that a replica could not judge may go to another one."""
+        delay_s = FIRST_DELAY_S
+        for attempts_left in reversed(range(MAX_ATTEMPTS)):
+            try:
+                results = await self._results([submission.program for submission in waiting])
+            except Exception as error:  # of the app itself: each caller gets it
+                for submission in waiting:
+                    if not submission.done.done():
+                        submission.done.set_exception(error)
+                return
+            for submission, result in zip(waiting, results, strict=True):
+                if not submission.done.done() and (result.infra_error is None or attempts_left == 0):
+                    submission.done.set_result(result)
+            waiting = [submission for submission in waiting if not submission.done.done()]
+            if not waiting:
+                return
+            await asyncio.sleep(delay_s)
+            delay_s *= 2
 
     async def _results(self, programs: list[tuple[str | None, TestCases]]) -> list[ExecutionResult]:
         from ray.exceptions import RayError
         from ray.serve.exceptions import RayServeException
 
-        delay_s = FIRST_DELAY_S
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            try:
-                return await self._handle.run_many.remote(programs)
-            except ValueError:  # malformed tests
-                raise
-            except (RayError, RayServeException, ConnectionError) as error:
-                reason = _first_line(error)
-            if attempt < MAX_ATTEMPTS:
-                await asyncio.sleep(delay_s)
-                delay_s *= 2
-        return [ExecutionResult.infra(len(tests), f"execution service failed ({reason})") for _, tests in programs]
+        try:
+            return await self._handle.run_many.remote(programs)
+        except (RayError, RayServeException, ConnectionError) as error:
+            reason = f"execution service failed ({_first_line(error)})"
+            return [ExecutionResult.infra(len(tests), reason) for _, tests in programs]
 
 
 def _first_line(error: Exception) -> str:

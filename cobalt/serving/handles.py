@@ -17,6 +17,7 @@ def app_handle(app_name: str, what: str, hint: str) -> Any:
     """
     import ray
     from ray import serve
+    from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
 
     try:
@@ -24,8 +25,8 @@ def app_handle(app_name: str, what: str, hint: str) -> Any:
             _probe(os.environ.get("RAY_ADDRESS", ""))
             ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
         return serve.get_app_handle(app_name)
-    except (OSError, RayServeException, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
+    except (OSError, RayError, RayServeException, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
         raise SetupError(f"no {what} ({reason}); {hint}") from None
 
 

@@ -110,6 +110,9 @@ BAD_BODIES = [
     b'{"code": "x", "test_cases": "not json"}',
     b'{"programs": {}}',
     b'{"programs": [1]}',
+    b"[" * 100_000,
+    json.dumps({"code": "x", "test_cases": {"inputs": ["x"], "outputs": [""], "fn_name": "f"}}).encode(),
+    json.dumps({"code": "x", "test_cases": {"inputs": ["[" * 100_000], "outputs": [""], "fn_name": "f"}}).encode(),
 ]
 
 
@@ -118,6 +121,13 @@ def test_bad_payload_is_422_and_says_why(app_url, body):
     status, answer = post(app_url, body)
     assert status == 422
     assert answer["detail"]
+
+
+def test_lone_surrogates_by_http(app_url):
+    tests = {"inputs": ["a\ud800"], "outputs": ["b"]}
+    status, record = post(app_url, json.dumps({"code": "print(input())", "test_cases": tests}).encode())
+    assert status == 200
+    assert "Input:\na\ud800" in record["feedback"][0]
 
 
 def test_status_by_http(app_url):
@@ -226,6 +236,43 @@ async def test_a_service_that_stays_away_is_an_infra_error(monkeypatch):
     results = await execution.ServedEvaluator(Handle()).run_many([(ADD, TESTS)] * 20)
     assert time.monotonic() - started < 5
     assert all(result.infra_error and result.pass_rate is None for result in results)
+
+
+async def test_programs_that_a_replica_could_not_judge_are_sent_again(monkeypatch):
+    calls = []
+
+    class Method:
+        async def remote(self, programs):
+            calls.append([code for code, _ in programs])
+            return [
+                ExecutionResult.infra(len(tests), "lost 5 sandboxes")
+                if code == "unlucky" and len(calls) < 3
+                else ExecutionResult.uniform(len(tests), Verdict.WRONG_ANSWER, code)
+                for code, tests in programs
+            ]
+
+    class Handle:
+        run_many = Method()
+
+    monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
+    results = await execution.ServedEvaluator(Handle()).run_many([("a", TESTS), ("unlucky", TESTS), ("b", TESTS)])
+    assert calls == [["a", "unlucky", "b"], ["unlucky"], ["unlucky"]]
+    assert [result.feedback[0] for result in results] == ["a", "unlucky", "b"]
+
+
+async def test_a_dead_controller_is_a_setup_error(monkeypatch):
+    import ray
+    from ray import serve
+    from ray.exceptions import RayActorError
+
+    def dead(_):
+        raise RayActorError()
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(serve, "get_app_handle", dead)
+    with pytest.raises(SetupError, match="serve run remote_reward_server:app"):
+        async with open_execution_service("serve"):
+            pass
 
 
 async def test_no_service_is_a_setup_error(monkeypatch):
