@@ -1,34 +1,43 @@
-"""Measure a MiniCode policy without the serving stack: Pass@1 per turn, repairs, repeats, and look-alike pairs.
+"""Measure a MiniCode policy through the public commands: Pass@1 per turn, repairs, repeats, and look-alike pairs.
 
-Sampling is the evaluation's (temperature 0.6, top_p 0.95), tests are hidden ones, programs run in the sandbox. The
-history is that of ``--enable_thinking``. A conversation goes on after its program has passed, as in inference.
-*Look-alikes*: of the programs that answer a fully specified problem at turn 0, the share that holds the lines of the
-operation asked for; per operation, and per pair of an operation and its look-alike (both directions together).
+Conversations come from ``run_multi_turn_vllm.py`` (Hugging Face engine, ``--enable_thinking``, sampling as in
+evaluation) and are scored by ``eval_multi_turn.py`` on hidden tests; programs run in the sandbox. Samples that met an
+infrastructure failure are left out; more than 1 % of them end the probe. A conversation goes on after its program has
+passed. *Look-alikes*: of the programs that answer a fully specified problem at turn 0, the share that holds the lines
+of the operation asked for; per operation, and per pair of an operation and its look-alike (both directions together).
 """
 
 import asyncio
 import json
 import random
+import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from cobalt.cli import print_summary, run
+from cobalt.errors import InputError
+from cobalt.evaluation import command as evaluation
+from cobalt.evaluation.scores import ProblemScores, problem_scores
+from cobalt.evaluation.summary import Numbers, summarise
 from cobalt.extraction import extract_code
-from cobalt.inference.conversation import history_text
+from cobalt.inference import commands as inference
+from cobalt.inference.engine import Sampling, request_seed
 from cobalt.minicode.operations import OPERATIONS, Domain, Kind
 from cobalt.minicode.problems import Problem, sample_problem
 from cobalt.minicode.programs import Step, Variant, domain_of, write_program
-from cobalt.prompts import feedback_message, feedback_to_policy, first_messages, problem_instruction
-from cobalt.records import ExecutionResult
-from cobalt.sandbox import Executor
+from cobalt.prompts import first_messages, problem_instruction
+from cobalt.records import read_jsonl, write_jsonl
+from cobalt.records.jsonl import Record
 
 FINALS: dict[Domain, tuple[Step, Step]] = {
     Domain.NUMBERS: (("sum", None), ("max", None)),
     Domain.TEXT: (("show", None), ("length", None)),
 }
+FULLY_SPECIFIED, HIDDEN_RULE = "fully_specified", "hidden_rule"
 
 
 @dataclass(frozen=True)
@@ -52,151 +61,97 @@ class Config:
     seed: int = 12345
 
 
-@dataclass
-class Rollout:
-    """One conversation."""
-
-    problem: Problem
-    messages: list[dict[str, str]]
-    responses: list[str]
-    results: list[ExecutionResult]
-    prompt_tokens: list[int]
-    response_tokens: list[int]
-
-    def hidden_pass(self, turn: int) -> bool:
-        """Whether the program of a turn passes all hidden tests."""
-        return all(self.results[turn].passing[len(self.problem.public) :])
-
-
-class Policy:
-    """A checkpoint with Hugging Face sampling."""
-
-    def __init__(self, config: Config):
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        self._config = config
-        self._device = "cuda" if torch.cuda.is_available() else "cpu"
-        dtype = torch.bfloat16 if self._device == "cuda" else torch.float32
-        self.tokenizer = AutoTokenizer.from_pretrained(config.model)
-        model: Any = AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype)
-        self._model = model.to(self._device).eval()
-        torch.manual_seed(config.seed)
-
-    def prompt(self, messages: list[dict[str, str]]) -> str:
-        """Messages through the chat template, ready to be answered."""
-        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-
-    def sample(self, prompts_N: list[str]) -> list[tuple[str, int, int]]:
-        """Response, prompt tokens and response tokens of each prompt."""
-        order = sorted(range(len(prompts_N)), key=lambda i: len(prompts_N[i]))
-        answers: dict[int, tuple[str, int, int]] = {}
-        for start in range(0, len(order), self._config.batch_size):
-            chosen = order[start : start + self._config.batch_size]
-            answers |= zip(chosen, self._sample_batch([prompts_N[i] for i in chosen]), strict=True)
-        return [answers[i] for i in range(len(prompts_N))]
-
-    def _sample_batch(self, prompts: list[str]) -> list[tuple[str, int, int]]:
-        import torch
-
-        batch = self.tokenizer(prompts, return_tensors="pt", padding=True).to(self._device)
-        with torch.inference_mode():
-            output = self._model.generate(
-                input_ids=batch.input_ids,
-                attention_mask=batch.attention_mask,
-                do_sample=True,
-                temperature=self._config.temperature,
-                top_p=self._config.top_p,
-                top_k=0,
-                max_new_tokens=self._config.max_tokens,
-            )
-        rows = output[:, batch.input_ids.shape[1] :].tolist()
-        prompt_tokens = batch.attention_mask.sum(1).tolist()
-        return [self._finish(row, count) for row, count in zip(rows, prompt_tokens, strict=True)]
-
-    def _finish(self, row: list[int], prompt_tokens: int) -> tuple[str, int, int]:
-        end = self.tokenizer.eos_token_id
-        tokens = row[: row.index(end)] if end in row else row
-        return self.tokenizer.decode(tokens, skip_special_tokens=True), prompt_tokens, len(tokens) + 1
+def roll_out(config: Config, problems: Sequence[Problem]) -> list[Record]:
+    """Evaluated records of ``num_samples`` conversations per problem; their ``difficulty`` is the kind of statement."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, turns, evaluated = (Path(folder) / f"{name}.jsonl" for name in ("problems", "turns", "evaluated"))
+        write_jsonl(source, map(_row, range(len(problems)), problems))
+        flags = inference.MultiTurnVllm(
+            input_file=source,
+            output_file=turns,
+            engine="hf",
+            model=str(config.model),
+            from_scratch=True,
+            enable_thinking=True,
+            num_turns=config.num_turns,
+            num_completions=config.num_samples,
+            temperature=config.temperature,
+            top_p=config.top_p,
+            max_tokens=config.max_tokens,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            executor="local",
+        )
+        inference.main(flags)
+        evaluation.main(evaluation.EvalFlags(input_file=turns, output_file=evaluated, executor="local"))
+        return list(read_jsonl(evaluated))
 
 
-async def roll_out(policy: Policy, problems: Sequence[Problem], num_samples: int, num_turns: int) -> list[Rollout]:
-    """``num_samples`` conversations per problem, ``num_turns`` turns after the first."""
-    rollouts = [_start(problem) for problem in problems for _ in range(num_samples)]
-    async with Executor() as executor:
-        for _ in range(num_turns + 1):
-            answers = policy.sample([policy.prompt(rollout.messages) for rollout in rollouts])
-            results = await _execute(executor, rollouts, [text for text, _, _ in answers])
-            for rollout, answer, result in zip(rollouts, answers, results, strict=True):
-                _extend(rollout, answer, result)
-    return rollouts
-
-
-def _start(problem: Problem) -> Rollout:
-    return Rollout(problem, first_messages(problem_instruction(problem.statement)), [], [], [], [])
-
-
-async def _execute(executor: Executor, rollouts: list[Rollout], responses: list[str]) -> list[ExecutionResult]:
-    """Each different program of a problem runs once."""
-    keys = [(id(r.problem), extract_code(text)) for r, text in zip(rollouts, responses, strict=True)]
-    problems = {id(r.problem): r.problem for r in rollouts}
-    jobs = list(dict.fromkeys(keys))
-    tests = [problems[key].public + problems[key].hidden for key, _ in jobs]
-    results = await asyncio.gather(*(executor.run(code, t) for (_, code), t in zip(jobs, tests, strict=True)))
-    by_key = dict(zip(jobs, results, strict=True))
-    return [by_key[key] for key in keys]
-
-
-def _extend(rollout: Rollout, answer: tuple[str, int, int], result: ExecutionResult) -> None:
-    text, prompt_tokens, response_tokens = answer
-    public = len(rollout.problem.public)
-    shown = ExecutionResult(result.passing[:public], result.feedback[:public], result.verdicts[:public])
-    rollout.responses.append(text)
-    rollout.results.append(result)
-    rollout.prompt_tokens.append(prompt_tokens)
-    rollout.response_tokens.append(response_tokens)
-    rollout.messages.append({"role": "assistant", "content": history_text(text, enable_thinking=True)})
-    rollout.messages.append(feedback_message(feedback_to_policy(shown)))
-
-
-def turn_figures(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
-    """Figures per turn; shares in [0, 1]."""
-    turns = range(len(rollouts[0].results))
-    figures: dict[str, list[float]] = {
-        "pass_at_1": [_mean(r.hidden_pass(t) for r in rollouts) for t in turns],
-        "standard_error": [_standard_error(rollouts, t) for t in turns],
-        "fully_specified": [_mean(r.hidden_pass(t) for r in rollouts if r.problem.fully_specified) for t in turns],
-        "hidden_rule": [_mean(r.hidden_pass(t) for r in rollouts if not r.problem.fully_specified) for t in turns],
-        "public_not_hidden": [
-            _mean(all(r.results[t].passing[: len(r.problem.public)]) and not r.hidden_pass(t) for r in rollouts)
-            for t in turns
-        ],
-        "no_program": [_mean(extract_code(r.responses[t]) is None for r in rollouts) for t in turns],
-        "prompt_tokens": [_mean(r.prompt_tokens[t] for r in rollouts) for t in turns],
-        "response_tokens": [_mean(r.response_tokens[t] for r in rollouts) for t in turns],
+def _row(index: int, problem: Problem) -> Record:
+    return {
+        "id": index,
+        "instruction": problem_instruction(problem.statement),
+        "public_test_cases": problem.public.to_json(),
+        "hidden_test_cases": problem.hidden.to_json(),
+        "difficulty": FULLY_SPECIFIED if problem.fully_specified else HIDDEN_RULE,
     }
-    later = turns[1:]
-    failed = {t: [r for r in rollouts if not r.results[t - 1].solved] for t in later}
-    figures["solved_if_unsolved_before"] = [_mean(r.results[t].solved for r in failed[t]) for t in later]
-    figures["failed_program_repeated"] = [
-        _mean(extract_code(r.responses[t]) == extract_code(r.responses[t - 1]) for r in failed[t]) for t in later
+
+
+def turn_figures(records: Sequence[Record]) -> dict[str, list[float | None]]:
+    """Figures per turn over samples without infrastructure failures; shares in [0, 1], None: of nothing."""
+    scores = [problem_scores(record) for record in records]
+    numbers = summarise(scores)
+    turns = range(numbers["turns"])
+    samples = [
+        (record, sample)
+        for record in records
+        for sample, rates in enumerate(record["all_pass_rates"])
+        if None not in rates
     ]
-    return {name: [round(value, 4) for value in values] for name, values in figures.items()}
+
+    def mean(value: Callable[[Record, int, int], float]) -> list[float | None]:
+        return [fmean(value(record, turn, sample) for record, sample in samples) for turn in turns]
+
+    figures: dict[str, list[float | None]] = {
+        "pass_at_1": _values(numbers["pass_at_1"]),
+        "standard_error": [_standard_error(scores, turn) for turn in turns],
+        **{kind: _values(numbers["by_difficulty"].get(kind, [])) for kind in (FULLY_SPECIFIED, HIDDEN_RULE)},
+        "public_not_hidden": mean(lambda r, t, s: r["public_pass_rates"][t][s] == 1 and r["all_pass_rates"][s][t] < 1),
+        "no_program": mean(lambda r, t, s: extract_code(r["raw_responses"][t][s]) is None),
+        "prompt_tokens": mean(lambda r, t, s: r["usage"][t][s]["prompt_tokens"]),
+        "response_tokens": mean(lambda r, t, s: r["usage"][t][s]["completion_tokens"]),
+        "solved_if_unsolved_before": _values(numbers["solved_after_unsolved"]),
+        "failed_program_repeated": _values(row["after_failure"] for row in numbers["repeats"]),
+    }
+    return {name: [None if v is None else round(v, 4) for v in values] for name, values in figures.items()}
 
 
-def _mean(values: Any) -> float:
-    listed = [float(value) for value in values]
-    return sum(listed) / len(listed) if listed else 0.0
+def _values(rows: Iterable[Numbers]) -> list[float | None]:
+    return [row["value"] for row in rows]
 
 
-def _standard_error(rollouts: Sequence[Rollout], turn: int) -> float:
+def _standard_error(scores: Sequence[ProblemScores], turn: int) -> float | None:
     """Over problems: the samples of one problem are averaged first."""
-    by_problem: dict[int, list[float]] = defaultdict(list)
-    for rollout in rollouts:
-        by_problem[id(rollout.problem)].append(float(rollout.hidden_pass(turn)))
-    means = [_mean(values) for values in by_problem.values()]
-    centre = _mean(means)
-    return (sum((m - centre) ** 2 for m in means) / max(1, len(means) - 1) / len(means)) ** 0.5
+    means = [fmean(problem.solved_at(turn)) for problem in scores if problem.solved_NT]
+    return stdev(means) / len(means) ** 0.5 if len(means) > 1 else None
+
+
+async def first_responses(config: Config, problems: Sequence[Problem]) -> list[str]:
+    """``config.num_samples`` responses at turn 0 to each problem, problem by problem."""
+    from cobalt.inference.huggingface import open_huggingface_engine
+
+    sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
+    async with open_huggingface_engine(str(config.model), config.batch_size, None) as engine:
+        asked = (
+            engine.generate(
+                first_messages(problem_instruction(problem.statement)),
+                sampling,
+                request_seed(config.seed, f"look-alike {index}", sample, 0),
+            )
+            for index, problem in enumerate(problems)
+            for sample in range(config.num_samples)
+        )
+        return [completion.text for completion in await asyncio.gather(*asked)]
 
 
 def step_lines(step: Step, domain: Domain, variant: Variant) -> set[str]:
@@ -253,16 +208,13 @@ def pair_figures(per_operation: Mapping[str, Mapping[str, float]]) -> dict[str, 
 
 
 def measure(config: Config, dev: Sequence[Problem], pairs: Sequence[Problem]) -> dict[str, Any]:
-    """All figures of a policy: rollouts on ``dev``, look-alikes on ``pairs``."""
-    policy = Policy(config)
-    rollouts = asyncio.run(roll_out(policy, dev, config.num_samples, config.num_turns))
+    """All figures of a policy: conversations on ``dev``, look-alikes on ``pairs``."""
+    turns = turn_figures(roll_out(config, dev))
     asked = [problem for problem in pairs for _ in range(config.num_samples)]
-    answers = policy.sample([policy.prompt(first_messages(problem_instruction(p.statement))) for p in asked])
-    per_operation = look_alike_figures(asked, [text for text, _, _ in answers])
-    settings = {**asdict(config), "model": config.model.name, "output_file": None}
+    per_operation = look_alike_figures(asked, asyncio.run(first_responses(config, pairs)))
     return {
-        "config": settings,
-        "turns": turn_figures(rollouts),
+        "config": {**asdict(config), "model": config.model.name, "output_file": None},
+        "turns": turns,
         "look_alike_pairs": pair_figures(per_operation),
         "operations": per_operation,
     }
@@ -270,6 +222,8 @@ def measure(config: Config, dev: Sequence[Problem], pairs: Sequence[Problem]) ->
 
 def main(config: Config) -> None:
     """Generate problems, measure, print, write."""
+    if config.num_problems < 1:
+        raise InputError("--num_problems must be at least 1")
     rng = random.Random(config.seed)
     dev = [sample_problem(rng, "dev") for _ in range(config.num_problems)]
     figures = measure(config, dev, look_alike_problems(rng, config.look_alike_decisions))

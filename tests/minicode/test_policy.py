@@ -1,6 +1,5 @@
 """The shipped checkpoint's tokenizer and network, and the training loop at toy size."""
 
-import asyncio
 import json
 import random
 from pathlib import Path
@@ -8,15 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cobalt.errors import SetupError
 from cobalt.minicode.attempts import CLEAN
 from cobalt.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues
 from cobalt.minicode.learning import NetworkConfig, PhaseConfig, batches, new_network, train_phase
 from cobalt.minicode.operations import OPERATIONS
-from cobalt.minicode.probe import Config, Policy, holds_step, roll_out, step_lines, turn_figures
+from cobalt.minicode.probe import Config, holds_step, measure, roll_out, step_lines, turn_figures
 from cobalt.minicode.problems import sample_problem
 from cobalt.minicode.programs import Variant, write_program
 from cobalt.minicode.tokenizer import fixed_texts, render_prompt, train_tokenizer
 from cobalt.prompts import SYSTEM_PROMPT, feedback_message, first_messages, problem_instruction
+from cobalt.records import ExecutionResult
 
 SHIPPED = Path(__file__).parents[2] / "assets" / "minicoder"
 RESPONSE = "<think>keep x > 5; sum</think>\n```python\na = list(map(int, input().split()))\nprint(sum(a))\n```"
@@ -113,10 +114,49 @@ def test_the_shipped_scores_are_within_the_goal():
 def test_the_shipped_policy_answers_in_the_sandbox():
     rng = random.Random(2)
     problems = [sample_problem(rng, "train") for _ in range(16)]
-    policy = Policy(Config(model=SHIPPED, max_tokens=128))
-    figures = turn_figures(asyncio.run(roll_out(policy, problems, 1, 1)))
-    assert figures["no_program"] == [0.0, 0.0]
-    assert figures["pass_at_1"][1] > figures["pass_at_1"][0] > 0.1
+    figures = measure(Config(model=SHIPPED, num_samples=1, num_turns=1, max_tokens=128), problems, problems[:4])
+    turns = figures["turns"]
+    assert turns["no_program"] == [0.0, 0.0]
+    assert turns["pass_at_1"][1] > turns["pass_at_1"][0] > 0.1
+    assert set(turns) == set(json.loads((SHIPPED / "scores.json").read_text())["turns"])
+    assert sum(row["count"] for row in figures["operations"].values()) == sum(len(p.pipeline) for p in problems[:4])
+
+
+def evaluated(kind: str, *rates: list[float | None]) -> dict:
+    """An evaluated record whose samples have these pass rates per turn; None: an infrastructure failure."""
+    turns, samples = len(rates[0]), len(rates)
+    columns = [list(column) for column in zip(*rates, strict=True)]
+    messages = [{"role": "assistant", "content": RESPONSE}] * turns
+    return {
+        "id": kind,
+        "difficulty": kind,
+        "conversations": [messages] * samples,
+        "raw_responses": [[RESPONSE] * samples] * turns,
+        "public_pass_rates": columns,
+        "all_pass_rates": list(rates),
+        "usage": [[{"prompt_tokens": 5, "completion_tokens": 7}] * samples] * turns,
+    }
+
+
+def test_infrastructure_failures_do_not_count_as_wrong():
+    figures = turn_figures(
+        [evaluated("fully_specified", [0.0, 1.0], [1.0, None]), evaluated("hidden_rule", [None, None], [0.5, 0.0])]
+    )
+    assert figures["pass_at_1"] == [0.0, 0.5]
+    assert figures["fully_specified"] == [0.0, 1.0] and figures["hidden_rule"] == [0.0, 0.0]
+    assert figures["solved_if_unsolved_before"] == [0.5] and figures["failed_program_repeated"] == [1.0]
+    assert figures["standard_error"] == [0.0, 0.5]
+    assert figures["prompt_tokens"] == [5, 5]
+
+
+def test_too_many_infrastructure_failures_end_the_probe(monkeypatch):
+    async def lost(executor, programs):
+        return [ExecutionResult.infra(len(tests), "worker lost") for _, tests in programs]
+
+    monkeypatch.setattr("cobalt.sandbox.Executor.run_many", lost)
+    problem = sample_problem(random.Random(2), "train")
+    with pytest.raises(SetupError, match="infrastructure failure"):
+        roll_out(Config(model=SHIPPED, num_samples=1, num_turns=0, max_tokens=128), [problem])
 
 
 def test_step_lines_tell_look_alikes_apart():
