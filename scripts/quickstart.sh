@@ -14,7 +14,7 @@
 #   BATCH_SIZE=128         sequences that are sampled together
 #   PRESET=cpu             training preset: cpu, or one-gpu
 #   SETUP=1                0: use the environment that is active instead of making .venv
-# Exit codes: 0 done, 3 this machine lacks something (said in one line).
+# Exit codes: 0 done, 2 other settings in this folder, 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -32,7 +32,7 @@ export PYTHON=python HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 source scripts/lib/services.sh
 source scripts/lib/stages.sh
 keep_settings "$RUN" "SEED=$SEED TRAIN_SEED=$TRAIN_SEED MODEL=$MODEL PRESET=$PRESET STEPS=$STEPS \
-TRAIN=$TRAIN_PROBLEMS x $TRAIN_SAMPLES DEV=$DEV_PROBLEMS x $DEV_SAMPLES"
+TRAIN=$TRAIN_PROBLEMS x $TRAIN_SAMPLES DEV=$DEV_PROBLEMS x $DEV_SAMPLES BATCH=$BATCH_SIZE OVERRIDES=$*"
 
 sample() { # INPUT OUTPUT MODEL SAMPLES: turn 0
   python run_single_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" --max_tokens $MAX_TOKENS --seed "$SEED" \
@@ -57,8 +57,8 @@ measure() { # POLICY MODEL FIRST_TURN_SAMPLES: 8 extra turns on the dev set, and
 }
 
 trap stop_services EXIT
-# CPUs and GPUs are logical here: the evaluator reserves one CPU per core, veRL a few more and a GPU.
-start_services "$RUN/logs" --num-cpus $(($(nproc) + 6)) --num-gpus 1
+[[ $PRESET != cpu ]] || LOGICAL_GPUS=1
+start_services "$RUN/logs"
 
 stage problems python -m cobalt.minicode --output_file "$RUN/raw.jsonl" --seed "$SEED" \
   --num_problems "$TRAIN_PROBLEMS" --dev_size "$DEV_PROBLEMS"

@@ -48,7 +48,8 @@ export PYTHON=python HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 source scripts/lib/services.sh
 source scripts/lib/stages.sh
 keep_settings "$RUN" "SEEDS=$SEEDS DATA_SEED=$DATA_SEED MODEL=$MODEL TRAIN=$TRAIN_PROBLEMS x $TRAIN_SAMPLES \
-DEV=$DEV_PROBLEMS x $DEV_SAMPLES TURNS=$TURNS RATIO=$PERTURBED_RATIO STEPS=$STEPS PRESET=$PRESET JUDGE=$JUDGE_MODEL OVERRIDES=${overrides[*]}"
+DEV=$DEV_PROBLEMS x $DEV_SAMPLES TURNS=$TURNS RATIO=$PERTURBED_RATIO STEPS=$STEPS PRESET=$PRESET BATCH=$BATCH_SIZE JUDGE=$JUDGE_MODEL \
+OVERRIDES=${overrides[*]}"
 
 sample() { # INPUT OUTPUT MODEL SAMPLES: turn 0
   python run_single_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" \
@@ -118,9 +119,8 @@ parquet() { # ARM
 }
 
 trap stop_services EXIT
-logical_gpus=()
-[[ $PRESET != cpu ]] || logical_gpus=(--num-cpus 8 --num-gpus 1) # on a CPU, veRL asks Ray for a GPU per worker
-start_services "$RUN/logs" "${logical_gpus[@]}"
+[[ $PRESET != cpu ]] || LOGICAL_GPUS=1
+start_services "$RUN/logs"
 
 stage problems python -m cobalt.minicode --output_file "$RUN/raw.jsonl" --seed "$DATA_SEED" \
   --num_problems "$TRAIN_PROBLEMS" --dev_size "$DEV_PROBLEMS"

@@ -1,10 +1,11 @@
-"""``python -m cobalt.training.check``: whether programs can be run: exit code 0, or 3 and one line on why."""
+"""``python -m cobalt.training.check``: whether programs can be run: exit code 0, or one line on why not."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cobalt.errors import SetupError
+from cobalt.errors import InputError, SetupError
 from cobalt.records import TestCases
 from cobalt.serving.execution import open_execution_service
 
@@ -15,28 +16,53 @@ EXPECTED = (True, False)
 
 @dataclass(frozen=True)
 class CheckConfig:
-    """Run one small program on two tests, one right and one wrong."""
+    """Run one small program on two tests, one right and one wrong; print what decides verdicts."""
 
     executor: Literal["serve", "local"] = "serve"
     """Where programs run."""
+    evaluator_args: str = ""
+    """Arguments of the evaluator app, as for ``serve run``: one with another checker or limits is refused (code 2)."""
 
 
-def check_service(executor: Literal["serve", "local"], **limits: Any) -> None:
-    """Raise ``SetupError`` unless a program runs and is judged as it should be."""
+def check_service(executor: Literal["serve", "local"], **limits: Any) -> dict[str, Any]:
+    """What decides verdicts there. Raises ``SetupError`` unless a program runs and is judged as it should be."""
 
-    async def run_one() -> None:
+    async def run_one() -> dict[str, Any]:
         async with open_execution_service(executor, **limits) as service:
             result = await service.run(CODE, TESTS)
-        if result.passing != EXPECTED:
-            raise SetupError(f"the execution service ({executor}) misjudges: {result.infra_error or result.verdicts}")
+            if result.passing != EXPECTED:
+                reason = result.infra_error or result.verdicts
+                raise SetupError(f"the execution service ({executor}) misjudges: {reason}")
+            return await service.describe()
 
-    asyncio.run(run_one())
+    return asyncio.run(run_one())
+
+
+def parse_evaluator_args(text: str) -> dict[str, Any]:
+    """The arguments that are given, by name. Raises ``InputError`` for those that the app would not take."""
+    from cobalt.serving.evaluator import EvaluatorArgs
+
+    try:
+        args = EvaluatorArgs(**dict(argument.split("=", 1) for argument in text.split()))
+    except ValueError as error:
+        raise InputError(f"EVALUATOR_ARGS={text}: {' '.join(str(error).split())}") from None
+    return args.model_dump(exclude_unset=True)
+
+
+def refuse_other_verdicts(running: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise ``InputError`` if the running service decides verdicts by other settings than those that are wanted."""
+    different = [name for name in running if name in wanted and running[name] != wanted[name]]
+    if different:
+        told = ", ".join(f"{name}={running[name]}, not {wanted[name]}" for name in different)
+        raise InputError(f"an evaluator is running with {told}: stop it, or ask for what it has (EVALUATOR_ARGS)")
 
 
 def main(config: CheckConfig) -> None:
     """See ``CheckConfig``."""
-    check_service(config.executor)
-    print(f"execution service ({config.executor}): healthy")
+    wanted = parse_evaluator_args(config.evaluator_args)
+    running = check_service(config.executor)
+    refuse_other_verdicts(running, wanted)
+    print(f"execution service ({config.executor}): healthy; {', '.join(f'{k}={v}' for k, v in running.items())}")
 
 
 if __name__ == "__main__":

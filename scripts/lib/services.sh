@@ -1,8 +1,9 @@
 # Sourced by the recipes: a Ray head node and the execution service, started where missing, stopped at the end.
 #
-#   start_services LOG_DIR [ray start arguments]   uses the cluster at RAY_ADDRESS, or starts one and exports the address
-#   stop_services                                  stops what start_services started; for `trap ... EXIT`
-# Knobs: PYTHON, EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16").
+#   start_services LOG_DIR   uses the cluster at RAY_ADDRESS, or starts one and exports the address
+#   stop_services            stops what start_services started; for `trap ... EXIT`
+# Knobs: PYTHON; EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16"); LOGICAL_GPUS (how many
+# GPUs Ray shall offer where there are none: on a CPU, veRL asks for one per worker).
 
 START_TIMEOUT_S=300 # a busy machine takes minutes for what an idle one does in seconds
 export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEOUT_S}
@@ -10,22 +11,23 @@ ray_pid="" evaluator_is_ours=""
 
 start_services() {
   local log_dir=$1
-  shift
   mkdir -p "$log_dir"
-  [[ -n ${RAY_ADDRESS:-} ]] || start_ray "$log_dir" "$@"
+  [[ -n ${RAY_ADDRESS:-} ]] || start_ray "$log_dir"
   start_evaluator "$log_dir"
 }
 
 free_port() { "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
 
 start_ray() {
-  local log_dir=$1 port deadline=$((SECONDS + START_TIMEOUT_S))
-  shift
+  local log_dir=$1 port deadline=$((SECONDS + START_TIMEOUT_S)) devices=()
+  # Ray's CPUs are then as logical as its GPUs: one for each of veRL's workers, one for its task runner, one for an
+  # asynchronous reward, and the machine's cores for an evaluator that reserves some.
+  [[ -z ${LOGICAL_GPUS:-} ]] || devices=(--num-gpus "$LOGICAL_GPUS" --num-cpus $((LOGICAL_GPUS + 2 + $(nproc))))
   export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
   [[ $RAY_AUTH_MODE != token ]] || ray get-auth-token --generate >/dev/null 2>&1 || true # older Ray knows no tokens
   port=$(free_port)
   ray start --head --block --include-dashboard=false --disable-usage-stats --node-ip-address 127.0.0.1 --port "$port" \
-    --ray-client-server-port "$(free_port)" "$@" >"$log_dir/ray.log" 2>&1 &
+    --ray-client-server-port "$(free_port)" ${devices[@]+"${devices[@]}"} >"$log_dir/ray.log" 2>&1 &
   ray_pid=$!
   export RAY_ADDRESS=127.0.0.1:$port
   until ray status 2>>"$log_dir/ray.log" | grep -q ' 1 node_'; do # the head is up, and its node has joined
@@ -38,17 +40,27 @@ start_ray() {
 }
 
 start_evaluator() {
-  local log_dir=$1
-  "$PYTHON" -m cobalt.training.check 2>/dev/null && return # one is running in this cluster
+  local log_dir=$1 status=0
+  local check=("$PYTHON" -m cobalt.training.check --evaluator_args "${EVALUATOR_ARGS:-}")
+  "${check[@]}" 2>"$log_dir/evaluator.log" || status=$?
+  case $status in
+    0) return ;; # one is running in this cluster
+    2) # with other settings than those asked for
+      grep ' error: ' "$log_dir/evaluator.log" >&2
+      exit 2
+      ;;
+  esac
   evaluator_is_ours=1
   if [[ -n $ray_pid ]]; then # only handles are used: no HTTP
-    timeout $START_TIMEOUT_S serve start --proxy-location Disabled >"$log_dir/evaluator.log" 2>&1 \
+    timeout $START_TIMEOUT_S serve start --proxy-location Disabled >>"$log_dir/evaluator.log" 2>&1 \
       || { echo "Ray Serve did not start: see $log_dir/evaluator.log" >&2; exit 3; }
   fi
+  # In a Ray of our own nothing is reserved by default: the CPUs that Ray offers must do for veRL too.
   # shellcheck disable=SC2086 # a list of arguments
-  timeout $START_TIMEOUT_S serve run --non-blocking remote_reward_server:app --name evaluator --route-prefix /evaluator ${EVALUATOR_ARGS:-} \
-    >>"$log_dir/evaluator.log" 2>&1 || { echo "no execution service: see $log_dir/evaluator.log" >&2; exit 3; }
-  "$PYTHON" -m cobalt.training.check
+  timeout $START_TIMEOUT_S serve run --non-blocking remote_reward_server:app --name evaluator --route-prefix /evaluator \
+    ${ray_pid:+num_cpus=0} ${EVALUATOR_ARGS:-} >>"$log_dir/evaluator.log" 2>&1 \
+    || { echo "no execution service: see $log_dir/evaluator.log" >&2; exit 3; }
+  "${check[@]}"
 }
 
 stop_services() {

@@ -12,19 +12,27 @@ LOGGER=${LOGGER:-console}
 LOG_FILE=${LOG_FILE:-$OUTPUT_DIR/train.log}
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 
-overrides=(
-  --config-dir "$ROOT/verl/config" "+recipe=$RECIPE" "+preset=$PRESET"
-  "hydra.run.dir=$OUTPUT_DIR/hydra"
-  "custom_reward_function.path=$ROOT/verl/code_reward_func_think.py"
-  "data.train_files=$(realpath -m "$TRAIN_FILE")" "data.val_files=$(realpath -m "$VAL_FILE")"
-  "reward_model.reward_kwargs.executor=$EXECUTOR"
-  "trainer.logger=[$LOGGER]" "trainer.experiment_name=$(basename "$OUTPUT_DIR")"
-  "trainer.default_local_dir=$(realpath -m "$OUTPUT_DIR")"
-)
-[[ $PRESET != cpu && $PRESET != one-gpu ]] || MODEL=${MODEL:-$ROOT/assets/minicoder}
+# Adds KEY=VALUE for hydra, which would read commas, brackets and equal signs in VALUE as its own grammar. In its quotes
+# a quote needs a backslash, and backslashes need doubling before a quote only.
+override() { # KEY VALUE
+  overrides+=("$1='$(sed -E "s/(\\\\*)('|\$)/\1\1\2/g; s/'/\\\\'/g" <<<"$2")'")
+}
+
+overrides=(--config-dir "$ROOT/verl/config" "+recipe=$RECIPE" "+preset=$PRESET" "trainer.logger=[$LOGGER]")
+case $PRESET in
+  cpu | one-gpu) MODEL=${MODEL:-$ROOT/assets/minicoder} ;; # their rollouts are Hugging Face's already
+  *) [[ ${ROLLOUT:-} != hf ]] || overrides+=("+engine=hf") ;;
+esac
+override hydra.run.dir "$OUTPUT_DIR/hydra"
+override custom_reward_function.path "$ROOT/verl/code_reward_func_think.py"
+override data.train_files "$(realpath -m "$TRAIN_FILE")"
+override data.val_files "$(realpath -m "$VAL_FILE")"
+override reward_model.reward_kwargs.executor "$EXECUTOR"
+override trainer.experiment_name "$(basename "$OUTPUT_DIR")"
+override trainer.default_local_dir "$(realpath -m "$OUTPUT_DIR")"
 [[ ! -d ${MODEL:-} ]] || MODEL=$(realpath "$MODEL")
-[[ -z ${MODEL:-} ]] || overrides+=("actor_rollout_ref.model.path=$MODEL")
-[[ -z ${ROLLOUT:-} ]] || overrides+=("actor_rollout_ref.rollout.name=$ROLLOUT")
+[[ -z ${MODEL:-} ]] || override actor_rollout_ref.model.path "$MODEL"
+[[ -z ${ROLLOUT:-} ]] || override actor_rollout_ref.rollout.name "$ROLLOUT"
 [[ -z ${N_GPUS:-} ]] || overrides+=("trainer.n_gpus_per_node=$N_GPUS")
 [[ -z ${N_NODES:-} ]] || overrides+=("trainer.nnodes=$N_NODES")
 
@@ -37,16 +45,14 @@ if [[ -n $dry_run ]]; then
 fi
 
 source "$ROOT/scripts/lib/services.sh"
-ray_arguments=()
-# On a CPU, GPUs are logical: veRL asks Ray for one per worker.
-[[ $PRESET != cpu ]] || ray_arguments=(--num-gpus "${N_GPUS:-1}" --num-cpus 8)
+[[ $PRESET != cpu ]] || LOGICAL_GPUS=${N_GPUS:-1}
 
-mkdir -p "$OUTPUT_DIR"
+mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"
 trap stop_services EXIT
 if [[ $EXECUTOR == serve ]]; then
-  start_services "$OUTPUT_DIR" "${ray_arguments[@]}"
+  start_services "$OUTPUT_DIR"
 elif [[ -z ${RAY_ADDRESS:-} ]]; then
-  start_ray "$OUTPUT_DIR" "${ray_arguments[@]}"
+  start_ray "$OUTPUT_DIR"
 fi
 echo "training: recipe $RECIPE, preset $PRESET; log: $LOG_FILE"
 "$PYTHON" -m cobalt.train "${overrides[@]}" "${arguments[@]}" 2>&1 | tee -a "$LOG_FILE"

@@ -1,5 +1,6 @@
-"""The recipes' configurations: the paper's values, and every preset composes."""
+"""The recipes' configurations: the paper's values, and every preset composes; the scripts' knobs."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import pytest
 from hydra import compose, initialize_config_module
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
+
+from cobalt.training.manager import CobaltRewardManager
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(path.stem for path in (ROOT / "verl/config/preset").glob("*.yaml"))
@@ -84,8 +87,9 @@ def test_the_papers_hyper_parameters(recipe, preset):
 def test_every_preset_uses_the_manager_with_known_settings(recipe, preset):
     config = compose_recipe(recipe, preset)
     assert config.reward_model.reward_manager == "cobalt"
-    accepted = {"executor", "lengths", "require_end", "max_in_flight", "max_infra_rate"}
-    assert set(config.reward_model.reward_kwargs) == accepted
+    parameters = inspect.signature(CobaltRewardManager).parameters.values()
+    settings = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    assert set(config.reward_model.reward_kwargs) == settings
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -132,3 +136,29 @@ def test_a_misspelt_override_fails_and_says_which():
 def test_a_misspelt_setting_of_ours_fails():
     with pytest.raises(ConfigCompositionException, match="executer"):
         compose_recipe("single_turn", "cpu", "reward_model.reward_kwargs.executer=local")
+
+
+def test_any_file_name_reaches_the_configuration(tmp_path):
+    name = "lr=1e-4 (a, b) it's back\\slash end\\"
+    done = run_recipe(
+        "train_grpo_multi_turn.sh",
+        "--dry-run",
+        PRESET="cpu",
+        OUTPUT_DIR=str(tmp_path / name),
+        TRAIN_FILE=str(tmp_path / name / "train.parquet"),
+        MODEL=f"hub/{name}",
+    )
+    assert done.returncode == 0, done.stderr
+    config = OmegaConf.create(done.stdout)
+    assert config.trainer.default_local_dir == str(tmp_path / name)
+    assert config.trainer.experiment_name == name
+    assert config.data.train_files == str(tmp_path / name / "train.parquet")
+    assert config.actor_rollout_ref.model.path == f"hub/{name}"
+
+
+def test_hugging_face_rollouts_bring_their_backend():
+    done = run_recipe("train_grpo_multi_turn.sh", "--dry-run", PRESET="paper-qwen3", ROLLOUT="hf")
+    assert done.returncode == 0, done.stderr
+    config = OmegaConf.create(done.stdout)
+    assert (config.cobalt.backend, config.actor_rollout_ref.rollout.name) == ("hf", "hf")
+    assert not config.actor_rollout_ref.model.use_remove_padding
