@@ -1,0 +1,112 @@
+"""What the recipes start: Ray and the evaluator app, here as commands that only write down how they were called."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cobalt.errors import InputError
+from cobalt.training.check import parse_evaluator_args, refuse_other_verdicts
+
+ROOT = Path(__file__).parents[2]
+RUNNING = {"checker": "exact", "cpu_limit_s": 4.0, "memory_limit_mb": 1024}
+
+RECORDER = """#!/usr/bin/env bash
+echo "$(basename "$0") $*" >>"$CALLS"
+case "$*" in
+  start*--head*) exec sleep 60 ;;
+  status) ! grep -q "^ray start" "$CALLS" || echo " 1 node_0" ;;
+esac
+"""
+PYTHON = """#!/usr/bin/env bash
+[[ $2 != *socket* ]] || exec @REAL@ "$@"
+echo "python $*" >>"$CALLS"
+(($(grep -c "^python -m cobalt.training.check" "$CALLS") == 1)) || exit 0
+echo "check.py: error: $COMPLAINT" >&2
+exit $FIRST_CHECK
+"""
+
+
+def start_services(folder, first_check=3, **environment):
+    """Source the library, start and stop; its exit code, stderr and the commands called."""
+    binaries = folder / "bin"
+    binaries.mkdir()
+    for name, text in {"ray": RECORDER, "serve": RECORDER, "python": PYTHON.replace("@REAL@", sys.executable)}.items():
+        (binaries / name).write_text(text)
+        (binaries / name).chmod(0o755)
+    script = "set -euo pipefail; source scripts/lib/services.sh; trap stop_services EXIT; start_services logs"
+    script = script.replace("start_services logs", f"start_services {folder}/logs")
+    inherited = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "EVALUATOR_ARGS")}
+    environment = {
+        **inherited,
+        "PATH": f"{binaries}:{os.environ['PATH']}",
+        "PYTHON": "python",
+        "CALLS": str(folder / "calls"),
+        "FIRST_CHECK": str(first_check),
+        "COMPLAINT": "an evaluator is running with checker=exact, not lcb",
+        **environment,
+    }
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stderr, (folder / "calls").read_text().splitlines()
+
+
+def find(calls, prefix):
+    (call,) = [call for call in calls if call.startswith(prefix)]
+    return call.split()
+
+
+def test_an_evaluator_in_a_ray_of_our_own_reserves_nothing(tmp_path):
+    code, errors, calls = start_services(tmp_path)
+    assert code == 0, errors
+    assert find(calls, "serve run")[-1] == "num_cpus=0"
+    assert "--num-cpus" not in find(calls, "ray start")
+
+
+def test_the_users_reservation_wins(tmp_path):
+    code, _, calls = start_services(tmp_path, EVALUATOR_ARGS="workers=2 num_cpus=2")
+    assert code == 0
+    assert find(calls, "serve run")[-3:] == ["num_cpus=0", "workers=2", "num_cpus=2"]
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_logical_cpus_do_for_verl_beside_any_evaluator(tmp_path, gpus):
+    code, _, calls = start_services(tmp_path, LOGICAL_GPUS=str(gpus))
+    assert code == 0
+    start = find(calls, "ray start")
+    assert start[start.index("--num-gpus") + 1] == str(gpus)
+    evaluators, task_runner, asynchronous_reward = len(os.sched_getaffinity(0)), 1, 1
+    assert int(start[start.index("--num-cpus") + 1]) >= gpus + evaluators + task_runner + asynchronous_reward
+
+
+def test_a_cluster_of_the_users_is_used_as_it_is(tmp_path):
+    code, _, calls = start_services(tmp_path, RAY_ADDRESS="127.0.0.1:1")
+    assert code == 0
+    assert not [call for call in calls if call.startswith("ray start")]
+    assert "num_cpus=0" not in find(calls, "serve run")
+    assert 'serve.delete("evaluator")' in calls[-1]
+
+
+def test_an_evaluator_with_other_settings_is_refused(tmp_path):
+    arguments = {"RAY_ADDRESS": "127.0.0.1:1", "EVALUATOR_ARGS": "checker=lcb"}
+    code, errors, calls = start_services(tmp_path, first_check=2, **arguments)
+    assert (code, errors) == (2, "check.py: error: an evaluator is running with checker=exact, not lcb\n")
+    assert not [call for call in calls if call.startswith("serve")]
+    assert "--evaluator_args checker=lcb" in calls[0]
+
+
+def test_other_verdicts_are_named():
+    with pytest.raises(InputError, match=r"checker=exact, not lcb, cpu_limit_s=4\.0, not 9\.0"):
+        refuse_other_verdicts(RUNNING, parse_evaluator_args("checker=lcb cpu_limit_s=9 workers=3"))
+
+
+@pytest.mark.parametrize("arguments", ["", "workers=3 num_cpus=0", "checker=exact cpu_limit_s=4 replicas=2"])
+def test_what_does_not_change_verdicts_may_differ(arguments):
+    refuse_other_verdicts(RUNNING, parse_evaluator_args(arguments))
+
+
+@pytest.mark.parametrize("arguments", ["chekcer=lcb", "checker", "cpu_limit_s=much"])
+def test_arguments_that_the_app_would_not_take_are_refused(arguments):
+    with pytest.raises(InputError, match=f"EVALUATOR_ARGS={arguments}"):
+        parse_evaluator_args(arguments)
