@@ -6,10 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError
+from cobalt.model_identity import model_identity
 from cobalt.records import Manifest
+from cobalt.records.manifest import file_sha256
 from cobalt.training.backends import BACKEND_VARIABLE, SEED_VARIABLE, patches_of
 
+DATA_FILES = ("train_files", "val_files")
 MANIFEST_NAME = "training"
+TRACKER_NAME = "latest_checkpointed_iteration.txt"
+"""veRL's, in ``trainer.default_local_dir``: the step of the last complete checkpoint."""
+OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
+"""Those of ``reward_model.reward_kwargs`` that say how programs are run, not what they score."""
+OWN_CPUS = 2
+"""CPUs that veRL asks Ray for beside one per worker: its task runner's, and an asynchronous reward's."""
 HOOK = "cobalt.training.backends.install"
 
 
@@ -32,6 +41,8 @@ def train(config: Any) -> None:
     if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
     manifest = _manifest(config, settings)
+    if config.trainer.resume_mode == "auto" and (manifest.output / TRACKER_NAME).exists():
+        manifest.refuse_other_content()
     manifest.start()
     _connect(config, settings)
     from cobalt.training.runner import run_ppo
@@ -48,13 +59,38 @@ def _manifest(config: Any, settings: RunSettings) -> Manifest:
     from omegaconf import OmegaConf
 
     resolved: Any = OmegaConf.to_container(config, resolve=True)
-    paths = [path for name in ("train_files", "val_files") for path in _as_list(resolved["data"][name])]
-    output = Path(config.trainer.default_local_dir) / MANIFEST_NAME
+    paths = [path for name in DATA_FILES for path in _as_list(resolved["data"][name])]
+    folder = Path(config.trainer.default_local_dir)
     inputs = [path for path in paths if "://" not in path]  # the others live on remote file systems
     for path in inputs:
         if not Path(path).is_file():
             raise InputError.at(path, None, "no such file")
-    return Manifest(output, "cobalt.train", {**resolved, "seed": settings.seed}, resolved, inputs)
+    config_with_seed = {**resolved, "seed": settings.seed}
+    manifest = Manifest(folder / MANIFEST_NAME, "cobalt.train", config_with_seed, _content(resolved), inputs)
+    manifest.output = folder
+    return manifest
+
+
+def _content(resolved: dict[str, Any]) -> dict[str, Any]:
+    """What a run that resumes must have in common with its checkpoint: data, model and reward. The rest may change."""
+    function, reward_model = resolved["custom_reward_function"], resolved["reward_model"]
+    reward_kwargs = reward_model.get("reward_kwargs") or {}
+    return {
+        **{f"data.{name}": [_fingerprint(path) for path in _as_list(resolved["data"][name])] for name in DATA_FILES},
+        "actor_rollout_ref.model.path": model_identity(resolved["actor_rollout_ref"]["model"]["path"]),
+        "reward_model.reward_manager": reward_model["reward_manager"],
+        **{
+            f"reward_model.reward_kwargs.{name}": value
+            for name, value in reward_kwargs.items()
+            if name not in OPERATION_SETTINGS
+        },
+        "custom_reward_function": {**function, "path": function["path"] and _fingerprint(function["path"])},
+    }
+
+
+def _fingerprint(path: str) -> str:
+    """A local file's hash; the address of any other."""
+    return file_sha256(path) if Path(path).is_file() else path
 
 
 def _as_list(value: Any) -> list[str]:
@@ -76,6 +112,8 @@ def _connect(config: Any, settings: RunSettings) -> None:
     if os.environ.get("RAY_ADDRESS"):
         ray.init(runtime_env=runtime_env)
         return
-    gpus = config.trainer.n_gpus_per_node if settings.backend == "cpu" else None
-    cpus = config.ray_init.num_cpus
+    cpus, gpus = config.ray_init.num_cpus, None
+    if settings.backend == "cpu":
+        gpus = config.trainer.n_gpus_per_node
+        cpus = cpus or gpus + OWN_CPUS
     ray.init(address="local", runtime_env=runtime_env, num_cpus=cpus, num_gpus=gpus, include_dashboard=False)

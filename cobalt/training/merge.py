@@ -16,7 +16,7 @@ from typing import Any
 
 from cobalt.errors import InputError, SetupError
 from cobalt.records.manifest import manifest_path
-from cobalt.training.launch import MANIFEST_NAME
+from cobalt.training.launch import MANIFEST_NAME, TRACKER_NAME
 from cobalt.training.metrics import METRICS_FILE, read_metrics
 
 RECIPE_KEYS = (
@@ -72,7 +72,7 @@ def merge(config: MergeConfig) -> None:
 
 def latest_step(checkpoint_dir: Path) -> int:
     """The step of the last complete checkpoint."""
-    tracker = checkpoint_dir / "latest_checkpointed_iteration.txt"
+    tracker = checkpoint_dir / TRACKER_NAME
     if not tracker.is_file():
         raise InputError.at(tracker, None, "no such file: the run has saved no checkpoint")
     return int(tracker.read_text())

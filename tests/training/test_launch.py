@@ -1,5 +1,7 @@
 """What is refused before anything starts."""
 
+import json
+
 import pytest
 from test_recipes import compose_recipe
 
@@ -26,3 +28,81 @@ def test_hugging_face_rollouts_need_their_backend():
 def test_an_unknown_backend_is_refused():
     with pytest.raises(SetupError, match=r"cobalt\.backend=tpu"):
         launch.train(compose_recipe("multi_turn", "cpu", "cobalt.backend=tpu"))
+
+
+class Started(Exception):
+    """Training went on to Ray."""
+
+
+@pytest.fixture
+def checkpoint(tmp_path, monkeypatch):
+    """A folder with a checkpoint; a function that composes the run that made it, with other overrides on top."""
+
+    def start(*_arguments):
+        raise Started
+
+    monkeypatch.setattr(launch, "_connect", start)
+    for name in ("train", "test", "other"):
+        (tmp_path / f"{name}.parquet").write_text(name)
+    (tmp_path / "reward.py").write_text("one reward")
+
+    def run(*overrides):
+        files = [f"data.train_files={tmp_path}/train.parquet", f"data.val_files={tmp_path}/test.parquet"]
+        files += [f"trainer.default_local_dir={tmp_path}/out", f"custom_reward_function.path={tmp_path}/reward.py"]
+        launch.train(compose_recipe("multi_turn", "cpu", *files, *overrides))
+
+    with pytest.raises(Started):
+        run()
+    (tmp_path / "out" / launch.TRACKER_NAME).write_text("3")
+    return run
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "trainer.total_training_steps=9",
+        "trainer.total_epochs=9",
+        "trainer.logger=[console,wandb]",
+        "reward_model.reward_kwargs.executor=local",
+        "reward_model.reward_kwargs.max_infra_rate=0.5",
+    ],
+)
+def test_a_run_resumes_with_other_steps_logging_and_execution(checkpoint, override):
+    with pytest.raises(Started):
+        checkpoint(override)
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("data.train_files={folder}/other.parquet", "data.train_files"),
+        ("actor_rollout_ref.model.path=another/model", "actor_rollout_ref.model.path"),
+        ("reward_model.reward_kwargs.require_end=false", "reward_model.reward_kwargs.require_end: True -> False"),
+        ("+reward_model.reward_kwargs.cpu_limit_s=9", "reward_model.reward_kwargs.cpu_limit_s: None -> 9"),
+        ("+custom_reward_function.reward_kwargs.correct_half=0.3", "custom_reward_function"),
+    ],
+)
+def test_a_checkpoint_of_other_data_model_or_reward_is_not_resumed(checkpoint, tmp_path, override, named):
+    before = (tmp_path / "out" / "training.manifest.json").read_text()
+    with pytest.raises(InputError, match="was made with other settings") as refused:
+        checkpoint(override.format(folder=tmp_path))
+    assert named in str(refused.value)
+    assert (tmp_path / "out" / "training.manifest.json").read_text() == before
+
+
+def test_an_edited_reward_or_data_file_is_noticed(checkpoint, tmp_path):
+    (tmp_path / "reward.py").write_text("another reward")
+    with pytest.raises(InputError, match="custom_reward_function"):
+        checkpoint()
+    (tmp_path / "reward.py").write_text("one reward")
+    (tmp_path / "train.parquet").write_text("more")
+    with pytest.raises(InputError, match=r"data\.train_files"):
+        checkpoint()
+
+
+def test_anything_goes_where_nothing_is_resumed(checkpoint, tmp_path):
+    with pytest.raises(Started):
+        checkpoint("trainer.resume_mode=disable", "reward_model.reward_kwargs.require_end=false")
+    assert not json.loads((tmp_path / "out" / "training.manifest.json").read_text())["content"][
+        "reward_model.reward_kwargs.require_end"
+    ]
