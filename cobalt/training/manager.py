@@ -9,22 +9,28 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 from verl import DataProto
 from verl.workers.reward_manager import register
 
-from cobalt.errors import CobaltError, InfraError, SetupError
-from cobalt.rewards import o200k_counter, tokenizer_counter
+from cobalt.errors import InfraError, InputError, SetupError
+from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
 from cobalt.serving.execution import ExecutionService, open_execution_service
+from cobalt.training.check import check_service
 from cobalt.training.execution import MAX_IN_FLIGHT, BatchExecution
 from cobalt.training.neutral import fill_with_mean, neutralise_groups
 from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, Batch, Score
 
 MANAGER_NAME = "cobalt"
+ExecutorName = Literal["serve", "local"]
 LENGTHS = ("policy", "o200k_base")
 MAX_INFRA_RATE = 0.25
+SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
+"""How a service fails. None of them leaves the manager: veRL would take it for an error of the reward function."""
 OPEN_DELAYS_S = (1, 2, 4, 8)
 """Waits between attempts to reach the execution service, for a batch that starts while it is away."""
 
@@ -40,7 +46,7 @@ class CobaltRewardManager:
         compute_score: Callable[..., Any],
         reward_fn_key: str = "data_source",
         *,
-        executor: Literal["serve", "local"] = "serve",
+        executor: ExecutorName = "serve",
         lengths: str = "policy",
         require_end: bool = False,
         max_in_flight: int = MAX_IN_FLIGHT,
@@ -48,28 +54,38 @@ class CobaltRewardManager:
         **limits: Any,
     ):
         """``lengths``: whose tokens the format part counts. ``require_end``: a response without an end token counts
-        as one without a program. ``limits`` go to the executor. ``max_infra_rate`` is read by the task runner
-        (``cobalt.training.metrics``); ``num_examine``, veRL's number of samples to print, is not: dumps show them all.
+        as one without a program. ``max_infra_rate``: see ``cobalt.training.metrics.InfraGuard``. ``limits`` go to the
+        executor. ``num_examine``, veRL's number of samples to print, is not read: dumps show them all.
         """
-        if lengths not in LENGTHS:
-            raise SetupError(f"reward_model.reward_kwargs.lengths={lengths}: choose one of {', '.join(LENGTHS)}")
+        for name, value, known in (("executor", executor, get_args(ExecutorName)), ("lengths", lengths, LENGTHS)):
+            if value not in known:
+                raise InputError(f"reward_model.reward_kwargs.{name}={value}: choose one of {', '.join(known)}")
         self.tokenizer = tokenizer
         self.compute_score = compute_score
         self.reward_fn_key = reward_fn_key
-        self.executor: Literal["serve", "local"] = executor
+        self.executor: ExecutorName = executor
         self.lengths = lengths
         self.require_end = require_end
         self.max_in_flight = max_in_flight
+        self.max_infra_rate = max_infra_rate
         self.limits = limits
         # No handle, loop or connection here: veRL pickles the manager when rewards are computed asynchronously.
+
+    def check(self) -> None:
+        """Before training: raise ``InputError`` for settings that no executor takes, ``SetupError`` for no service."""
+        self._counter()
+        try:
+            check_service(self.executor, **self.limits)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"reward_model.reward_kwargs: {error}") from None
 
     def __call__(self, data: DataProto, return_dict: bool = False) -> Any:
         """Rewards on the last token of each response: tensor (batch, response length), with named scores if asked."""
         validate = bool(data.meta_info.get("validate", False))
         ends_B = _response_lengths(data)
         outcomes_B = asyncio.run(self._score_batch(self._items(data, ends_B), validate))
-        scores_B = [None if isinstance(outcome, CobaltError) else outcome for outcome in outcomes_B]
-        _report_failures([outcome for outcome in outcomes_B if isinstance(outcome, CobaltError)], len(data))
+        scores_B = [None if isinstance(outcome, Exception) else outcome for outcome in outcomes_B]
+        _report_failures([outcome for outcome in outcomes_B if isinstance(outcome, Exception)], len(data))
         totals_B = [score["score"] if score else None for score in scores_B]
         rewards_B = fill_with_mean(totals_B) if validate else neutralise_groups(totals_B, _groups(data))
         rewards = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
@@ -106,31 +122,34 @@ class CobaltRewardManager:
         """Whether the policy ended the response itself: it is shorter than it could be, or has an end token."""
         return len(ids) < width or ids[-1] == self.tokenizer.eos_token_id
 
-    async def _score_batch(self, items: list[dict[str, Any]], validate: bool) -> list[Score | CobaltError]:
+    def _counter(self) -> CountTokens:
+        return o200k_counter() if self.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
+
+    async def _score_batch(self, items: list[dict[str, Any]], validate: bool) -> list[Score | Exception]:
         """Per response a score, or the error by which the infrastructure failed."""
-        count = o200k_counter() if self.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
-        async with AsyncExitStack() as stack:
-            try:
+        count = self._counter()
+        try:
+            async with AsyncExitStack() as stack:
                 service = await self._open_service(stack)
-            except SetupError as error:
-                return [error] * len(items)
-            BATCH.set(Batch(BatchExecution(service, self.max_in_flight), count, validate))
-            return list(await asyncio.gather(*[self._score(item) for item in items]))
+                BATCH.set(Batch(BatchExecution(service, self.max_in_flight), count, validate))
+                return list(await asyncio.gather(*[self._score(item) for item in items]))
+        except SERVICE_ERRORS as error:
+            return [error] * len(items)
 
     async def _open_service(self, stack: AsyncExitStack) -> ExecutionService:
-        """The service, waited for: it may be restarting. Raises ``SetupError`` when the last attempt fails."""
+        """The service, waited for: it may be restarting. Raises one of ``SERVICE_ERRORS`` at the last attempt."""
         for delay_s in OPEN_DELAYS_S:
-            with suppress(SetupError):
+            with suppress(*SERVICE_ERRORS):
                 return await stack.enter_async_context(open_execution_service(self.executor, **self.limits))
             await asyncio.sleep(delay_s)
         return await stack.enter_async_context(open_execution_service(self.executor, **self.limits))
 
-    async def _score(self, item: dict[str, Any]) -> Score | CobaltError:
+    async def _score(self, item: dict[str, Any]) -> Score | Exception:
         try:
             result = self.compute_score(**item)
             if inspect.isawaitable(result):
                 result = await result
-        except InfraError as error:
+        except SERVICE_ERRORS as error:
             return error
         named = result if isinstance(result, dict) else {"score": result}
         return {name: float(value) for name, value in named.items()}
@@ -156,6 +175,6 @@ def _named_scores(scores_B: list[Score | None]) -> dict[str, list[float]]:
     return {**named, INFRA: [float(score is None) for score in scores_B]}
 
 
-def _report_failures(errors: list[CobaltError], total: int) -> None:
+def _report_failures(errors: list[Exception], total: int) -> None:
     if errors:
         print(f"cobalt: INFRA FAILURE: {len(errors)} of {total} samples not scored; the first: {errors[0]}", flush=True)

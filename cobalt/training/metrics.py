@@ -14,21 +14,26 @@ from cobalt.training.scoring import INFRA, SCORE_NAMES
 
 METRICS_FILE = "metrics.jsonl"
 """In ``trainer.default_local_dir``."""
+PART_PREFIX = "reward_"
 WINDOW_STEPS = 4
 """Steps over which the share of infra failures is taken; steps before the first count as free of them."""
 
 
 def reward_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:
-    """``reward/<name>``: means over the scored samples of a step; ``reward/infra``: the share that was not scored."""
+    """``reward/<name>``: means over the scored samples of a step; ``reward/infra``: the share that was not scored.
+
+    The names are our own, and any other number that a reward function calls ``reward_<name>``.
+    """
     if INFRA not in named_scores:
         return {}
     infra_B = np.asarray(named_scores[INFRA], dtype=float)
     scored_B = infra_B == 0
     metrics = {f"reward/{INFRA}": float(infra_B.mean())}
-    for name in SCORE_NAMES:
-        if name in named_scores and scored_B.any():
-            short = name.removeprefix("reward_")
-            metrics[f"reward/{short}"] = float(np.asarray(named_scores[name], dtype=float)[scored_B].mean())
+    for name, values in named_scores.items():
+        values_B = np.asarray(values)
+        is_score = name in SCORE_NAMES or name.startswith(PART_PREFIX)
+        if is_score and np.issubdtype(values_B.dtype, np.number) and scored_B.any():
+            metrics[f"reward/{name.removeprefix(PART_PREFIX)}"] = float(values_B[scored_B].mean())
     return metrics
 
 
@@ -74,8 +79,11 @@ class InfraGuard:
         self._shares: deque[float] = deque([0.0] * WINDOW_STEPS, maxlen=WINDOW_STEPS)
 
     def __call__(self, batch: Any) -> None:
-        """After each step's metrics are logged. Raises ``SetupError`` when the limit is exceeded."""
-        self._shares.append(reward_metrics(batch.non_tensor_batch).get(f"reward/{INFRA}", 0.0))
+        """After each step's metrics are logged; a batch without ``infra`` is one whose scoring failed as a whole.
+
+        Raises ``SetupError`` when the limit is exceeded.
+        """
+        self._shares.append(reward_metrics(batch.non_tensor_batch).get(f"reward/{INFRA}", 1.0))
         share = sum(self._shares) / WINDOW_STEPS
         if share > self.max_infra_rate:
             raise SetupError(

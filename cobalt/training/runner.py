@@ -1,10 +1,13 @@
 """veRL's ``TaskRunner`` with this project's registration. Everything here happens in the task runner's process."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from verl.trainer import main_ppo as upstream
+
+if TYPE_CHECKING:
+    from cobalt.training.metrics import InfraGuard
 
 main_ppo: Any = upstream
 VerlTaskRunner = main_ppo.TaskRunner.__ray_metadata__.modified_class  # veRL 0.5.0 decorates it itself
@@ -21,12 +24,17 @@ class TaskRunner(VerlTaskRunner):
     """Registers the reward manager, completes the metrics, and checks the execution service before anything else."""
 
     def run(self, config: Any) -> None:
-        from cobalt.training import manager
-        from cobalt.training.metrics import METRICS_FILE
+        from cobalt.training.manager import MANAGER_NAME, CobaltRewardManager
+        from cobalt.training.metrics import METRICS_FILE, InfraGuard
+        from cobalt.training.scoring import compute_score
 
+        guard = None
+        if config.reward_model.reward_manager == MANAGER_NAME:
+            manager = CobaltRewardManager(None, 0, compute_score, **(config.reward_model.get("reward_kwargs") or {}))
+            manager.check()
+            guard = InfraGuard(manager.max_infra_rate)
         _extend_metrics(Path(config.trainer.default_local_dir) / METRICS_FILE)
-        if config.reward_model.reward_manager == manager.MANAGER_NAME:
-            _prepare_manager(dict(config.reward_model.get("reward_kwargs", {})))
+        main_ppo.RayPPOTrainer = trainer_class(guard)
         super().run(config)
 
 
@@ -40,19 +48,37 @@ def _extend_metrics(path: Path) -> None:
     tracking.Tracking = with_metrics_file(tracking.Tracking, path)
 
 
-def _prepare_manager(settings: dict[str, Any]) -> None:
-    """Check the service; hang the guard on the training data's ``on_batch_end``, called after each step is logged."""
-    from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+def trainer_class(guard: "InfraGuard | None") -> type:
+    """veRL's trainer, which adds no step to a finished run, and calls ``guard`` after each step is logged.
 
-    from cobalt.training.check import check_service
-    from cobalt.training.manager import MAX_INFRA_RATE
-    from cobalt.training.metrics import InfraGuard
+    veRL itself resumes after the last checkpoint and asks only then whether that was the last step.
+    """
 
-    check_service(settings.get("executor", "serve"))
-    guard, fit = InfraGuard(settings.get("max_infra_rate", MAX_INFRA_RATE)), RayPPOTrainer.fit
+    class Trainer(main_ppo.RayPPOTrainer):
+        def init_workers(self) -> None:
+            trainer = self.config.trainer
+            self.resumed_step = resumed_step(trainer)
+            self.is_finished = not trainer.val_only and self.resumed_step >= self.total_training_steps
+            if not self.is_finished:
+                super().init_workers()
 
-    def fit_guarded(self: Any) -> None:
-        self.train_dataset.on_batch_end = guard
-        fit(self)
+        def fit(self) -> None:
+            if self.is_finished:
+                print(f"cobalt: finished already: checkpoint {self.resumed_step} of {self.total_training_steps} steps")
+                return
+            if guard is not None:
+                self.train_dataset.on_batch_end = guard
+            super().fit()
 
-    RayPPOTrainer.fit = fit_guarded
+    return Trainer
+
+
+def resumed_step(trainer: Any) -> int:
+    """The step of the checkpoint that veRL will resume from; 0 if it will start from scratch."""
+    from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
+
+    if trainer.resume_mode == "disable":
+        return 0
+    by_path = trainer.resume_mode == "resume_path"
+    folder = trainer.resume_from_path if by_path else find_latest_ckpt_path(trainer.default_local_dir)
+    return int(folder.split("global_step_")[-1]) if folder else 0

@@ -2,10 +2,12 @@
 
 import math
 import pickle
+from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
 import torch
+from ray.exceptions import RayActorError, RayError
 from service import FakeService, make_tests, no_service, respond
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -13,7 +15,7 @@ from verl import DataProto
 from verl.trainer.ppo.reward import compute_reward, get_custom_reward_fn
 from verl.workers.reward_manager import get_reward_manager_cls
 
-from cobalt.errors import SetupError
+from cobalt.errors import InputError
 from cobalt.training import manager as manager_module
 from cobalt.training.scoring import compute_score
 
@@ -159,6 +161,32 @@ def test_without_a_service_the_step_ends_neutralised(tokenizer, monkeypatch, cap
     assert "INFRA FAILURE: 2 of 2" in capsys.readouterr().out
 
 
+@asynccontextmanager
+async def no_cluster(executor, **limits):
+    raise RayError("the cluster is gone")
+    yield
+
+
+class DyingService:
+    """Every call fails with what Ray raises."""
+
+    async def run(self, code, tests):
+        raise RayActorError
+
+
+@asynccontextmanager
+async def dying_service(executor, **limits):
+    yield DyingService()
+
+
+@pytest.mark.parametrize("service", [no_cluster, dying_service])
+def test_a_failing_cluster_is_never_an_error_of_the_reward_function(tokenizer, monkeypatch, service):
+    monkeypatch.setattr(manager_module, "open_execution_service", service)
+    result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4), respond(1)]), return_dict=True)
+    assert totals(result) == [0, 0]
+    assert result["reward_extra_info"]["infra"] == [1, 1]
+
+
 def test_a_service_that_comes_back_is_waited_for(tokenizer, monkeypatch):
     openings = iter([no_service, no_service, FakeService().opener()])
     monkeypatch.setattr(
@@ -228,8 +256,19 @@ def test_the_manager_can_be_pickled_and_used_again_and_again(tokenizer, service)
 
 
 def test_unknown_lengths_are_refused(tokenizer):
-    with pytest.raises(SetupError, match="lengths"):
+    with pytest.raises(InputError, match="lengths=words"):
         make_manager(tokenizer, lengths="words")
+
+
+def test_an_unknown_executor_is_not_taken_for_another(tokenizer):
+    with pytest.raises(InputError, match="executor=sevre"):
+        make_manager(tokenizer, executor="sevre")
+
+
+@pytest.mark.parametrize("settings", [{"executor": "serve", "cpu_limit_s": 2}, {"executor": "local", "cpu_limt_s": 2}])
+def test_limits_that_nobody_takes_are_refused_before_training(tokenizer, settings):
+    with pytest.raises(InputError, match=r"limits|cpu_limt_s"):
+        make_manager(tokenizer, **settings).check()
 
 
 def test_all_programs_are_in_flight_at_once(tokenizer, monkeypatch):

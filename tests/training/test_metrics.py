@@ -38,6 +38,12 @@ def test_batches_of_other_managers_report_nothing():
     assert reward_metrics({"acc": np.array([1.0])}) == {}
 
 
+def test_a_users_part_is_logged_and_columns_that_are_no_scores_are_not():
+    batch = make_batch([0, 0], reward_comment=[0.01, 0.0], other=[1.0, 1.0])
+    batch.non_tensor_batch["reward_model"] = np.array([{"ground_truth": "{}"}] * 2, dtype=object)
+    assert reward_metrics(batch.non_tensor_batch) == {"reward/infra": 0, "reward/comment": 0.005}
+
+
 def test_verls_metrics_are_kept():
     wrapped = with_reward_metrics(lambda batch, use_critic: {"critic/score/mean": float(use_critic)})
     assert wrapped(make_batch([0], acc=[1.0]), use_critic=False) == {
@@ -77,6 +83,13 @@ def test_training_stops_when_failures_go_on():
     guard(make_batch([1, 1]))
     with pytest.raises(SetupError, match="50% of the samples"):
         guard(make_batch([1, 1]))
+
+
+def test_batches_whose_scoring_failed_as_a_whole_count_as_failures():
+    guard = InfraGuard(0.25)
+    guard(SimpleNamespace(non_tensor_batch={}))
+    with pytest.raises(SetupError, match="50% of the samples"):
+        guard(SimpleNamespace(non_tensor_batch={}))
 
 
 def test_the_share_is_configurable():
