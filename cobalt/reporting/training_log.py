@@ -18,7 +18,9 @@ from cobalt.records import read_jsonl
 MANIFEST_NAME = "training.manifest.json"
 
 STEP_TIME = "timing_s/step"
-"""Seconds of one step: rollout, reward, update. Validation and checkpoints are not part of it."""
+"""Seconds of one step as veRL measures it, with the validation and the checkpoint that some steps hold."""
+BESIDE_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
+"""What of it is neither rollout nor reward nor update."""
 REWARD_PARTS = ("reward/correct", "reward/improve", "reward/format", "reward/total", "reward/pass_rate")
 
 _STEP = re.compile(r"\bstep:(\d+) - (.*)")
@@ -43,8 +45,9 @@ class TrainingLog:
 
     @property
     def seconds(self) -> float:
-        """Time of all logged steps together, in seconds."""
-        return sum(value for _, value in self.series(STEP_TIME))
+        """Time of all logged steps together, in seconds, without validation and checkpoints."""
+        beside = sum(value for name in BESIDE_TRAINING for _, value in self.series(name))
+        return sum(value for _, value in self.series(STEP_TIME)) - beside
 
     @property
     def timed_steps(self) -> int:

@@ -32,8 +32,9 @@ def cost_table(material: Material) -> Table | None:
     return Table(
         "cost",
         "Training cost",
-        "From the step times of the logs (rollout, reward and update; no start-up). An example is one prompt with all "
-        "its samples. Means over repetitions; the last column is their sum. On a CPU run 'GPUs' counts processes.",
+        "From the step times of the logs (rollout, reward and update; no start-up, validation or checkpoints). An "
+        "example is one prompt with all its samples. Means over repetitions; the last column is their sum. On a CPU "
+        "run 'GPUs' counts processes.",
         (
             "run",
             "repetitions",

@@ -181,7 +181,8 @@ def test_a_resumed_training_counts_each_step_once(tmp_path, report_files):
 def test_costs_and_rewards_come_from_the_metrics_file_too(tmp_path):
     """Step 2 was logged again after a restart."""
     metrics = [{"step": 1, "timing_s/step": 5}, {"step": 2, "timing_s/step": 9, "reward/correct": 0.1}]
-    metrics.append({"step": 2, "timing_s/step": 3, "reward/correct": 0.5, "note": "text"})
+    metrics.append({"step": 2, "timing_s/step": 10, "reward/correct": 0.5, "note": "text"})
+    metrics[-1].update({"timing_s/testing": 4, "timing_s/save_checkpoint": 3})  # inside the step, but not training
     write_jsonl(tmp_path / "metrics.jsonl", metrics)
     config = {"data": {"train_batch_size": 8}, "trainer": {"n_gpus_per_node": 2, "nnodes": 2}}
     (tmp_path / "training.manifest.json").write_text(json.dumps({"config": config}))
