@@ -31,8 +31,8 @@ class Row:
     """What an earlier turn left of the prompt's beginning; the same for equal prompts."""
 
 
-OnFinished = Callable[[int, list[int], bool], None]
-"""Takes a row's index, its tokens without the end token, and whether it ended by itself."""
+OnFinished = Callable[[int, list[int], int | None], None]
+"""Takes a row's index, its tokens without the end token, and that one, or None where there was no room for it."""
 
 OnRead = Callable[[Prefix], None]
 """Takes the columns of each distinct prompt."""
@@ -61,7 +61,7 @@ def sample_batch(
                 tokens_of[index].append(token)
             if token in end_tokens or len(tokens_of[index]) >= rows[index].max_new:
                 active.remove(index)
-                on_finished(index, tokens_of[index], token in end_tokens)
+                on_finished(index, tokens_of[index], token if token in end_tokens else None)
         if not active or stopped():
             return
         if len(active) < COMPACT_AT * len(places):

@@ -103,8 +103,8 @@ class HuggingFaceEngine:
         return self._closed or len(self._waiting) >= self._batch_size * self._idle
 
     def _answer(self, batch: list[_Request]) -> None:
-        def finished(index: int, tokens: list[int], ended: bool) -> None:
-            self._in_loop(batch[index], self._deliver, batch[index], tokens, ended)
+        def finished(index: int, tokens: list[int], end_token: int | None) -> None:
+            self._in_loop(batch[index], self._deliver, batch[index], tokens, end_token is not None)
 
         keys = {request.row.prompt: request.key for request in batch}
 

@@ -1,94 +1,155 @@
-"""``HFRollout`` of veRL 0.5.0, made right and faster.
+"""``HFRollout`` of veRL 0.5.0, replaced: Hugging Face rollouts by the sampler of ``cobalt.inference``.
 
-Right: veRL has repeated each prompt ``rollout.n`` times when ``HFRollout`` samples it n times again: here once. It
-also hands its ``position_ids`` to ``generate``, which transformers 4.57 then never advances, so that all new tokens
-are sampled at one position: here they are left to ``generate``, which derives the same ones from the attention mask.
-
-Faster: micro-batches of prompts of similar length, without the padding that all rows share; each distinct prompt is
-read once, not once per sample; the cache of keys and values has its final size from the start.
+veRL's own samples each prompt ``rollout.n`` times although the trainer has repeated it already, hands ``generate``
+position ids that transformers 4.57 never advances (all new tokens are sampled at one position), pads every row to the
+longest prompt allowed, and decodes until the last row of a batch has ended. Here a plain copy of the policy, given its
+weights before each batch, samples every row with random numbers of its own; equal prompts are read once, and rows that
+have ended cost nothing. On a CPU each core samples batches of its own.
 """
 
-import copy
-import functools
+import contextlib
 import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cobalt.training.backends import SEED_VARIABLE
 
 
 def patch(module: Any) -> None:
-    """Replace constructor and batching of ``verl.workers.rollout.hf_rollout.HFRollout``. Sampling is seeded."""
-    import torch
-
-    rollout = module.HFRollout
-    init, generate_minibatch = rollout.__init__, rollout._generate_minibatch
-
-    def init_once(self: Any, module: Any, config: Any) -> None:
-        config = copy.deepcopy(config)
-        config.n = 1
-        init(self, module, config)
-        module.generate = functools.partial(generate_from_shared_prompts, module.generate)
-        torch.manual_seed(int(os.environ.get(SEED_VARIABLE, "0")) + int(os.environ.get("RANK", "0")))
-
-    def generate_by_length(self: Any, prompts: Any) -> Any:
-        order = torch.argsort(prompts.batch["attention_mask"].sum(-1), stable=True).cpu()
-        size = self.config.get("micro_batch_size", len(prompts))
-        outputs = [_generate_trimmed(self, generate_minibatch, prompts[rows.numpy()]) for rows in order.split(size)]
-        output = module.DataProto.concat(outputs)
-        output.reorder(torch.argsort(order))
-        return output
-
-    rollout.__init__ = init_once
-    rollout.generate_sequences = generate_by_length
+    """Put ``HFRollout`` in the place of ``verl.workers.rollout.hf_rollout.HFRollout``."""
+    module.HFRollout = HFRollout
 
 
-def _generate_trimmed(rollout: Any, generate_minibatch: Any, prompts: Any) -> Any:
-    """Generate without the left padding that all rows share, and put it back."""
-    from torch.nn.functional import pad
+class HFRollout:
+    """Samples one response for each row. ``module``: the policy, in FSDP or not; ``config``: veRL's ``rollout``."""
 
-    width = prompts.batch["input_ids"].shape[1]
-    padding = width - int(prompts.batch["attention_mask"].sum(-1).max())
-    for name in ("input_ids", "attention_mask", "position_ids"):
-        prompts.batch[name] = prompts.batch[name][:, padding:]
-    output = generate_minibatch(rollout, prompts)
-    pad_id = prompts.meta_info["pad_token_id"]
-    for name, value in {"attention_mask": 0, "position_ids": 0, "prompts": pad_id, "input_ids": pad_id}.items():
-        output.batch[name] = pad(output.batch[name], (padding, 0), value=value)
-    return output
+    def __init__(self, module: Any, config: Any):
+        for settings in (config, config.get("val_kwargs", {})):
+            if settings.get("top_k", 0) > 0:
+                raise ValueError("rollout.name=hf samples without top_k: set it to 0")
+        self._policy, self._config = module, config
+        self._copy: Any = None
+        self._calls = 0
+
+    def generate_sequences(self, prompts: Any) -> Any:
+        """Left-padded ``prompts`` (B, P) with responses (B, ``response_length``), as a ``DataProto``."""
+        from cobalt.inference.hf_sampling import Row
+
+        ids, mask = prompts.batch["input_ids"], prompts.batch["attention_mask"]
+        temperature, top_p = self._sampling(prompts.meta_info)
+        rows = [
+            Row(tuple(row[valid].tolist()), self._config.response_length, temperature, top_p, seed)
+            for row, valid, seed in zip(ids, mask.bool(), self._seeds(len(ids)), strict=True)
+        ]
+        end_tokens = prompts.meta_info["eos_token_id"]
+        self._refresh_copy(ids.device)
+        responses = self._sample(rows, {end_tokens} if isinstance(end_tokens, int) else set(end_tokens))
+        return _with_responses(prompts, responses, self._config.response_length)
+
+    def _sampling(self, meta: dict[str, Any]) -> tuple[float, float]:
+        """Temperature (0: greedy) and top_p."""
+        if not meta.get("do_sample", self._config.do_sample):
+            return 0.0, 1.0
+        settings = self._config.val_kwargs if meta.get("validate") else self._config
+        return settings.temperature, settings.top_p
+
+    def _seeds(self, count: int) -> list[int]:
+        """Other ones in each call, each process and each run."""
+        import numpy as np
+
+        of_run, rank = (int(os.environ.get(name, "0")) for name in (SEED_VARIABLE, "RANK"))
+        self._calls += 1
+        return np.random.SeedSequence([of_run, rank, self._calls]).generate_state(count, np.uint64).tolist()
+
+    def _refresh_copy(self, device: Any) -> None:
+        """Make the copy, without FSDP, equal to the policy. Half precision on a GPU, as in other engines."""
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        from cobalt.inference import hf_attention
+
+        if self._copy is None:
+            hf_attention.register()
+            dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+            copy = AutoModelForCausalLM.from_config(
+                self._policy.config, dtype=dtype, attn_implementation=hf_attention.ATTENTION
+            )
+            self._copy = copy.to(device).eval()
+        targets = dict(self._copy.named_parameters())
+        with torch.no_grad(), _whole_parameters(self._policy) as parameters:
+            for name, value in parameters:
+                targets.pop(name).copy_(value)
+        assert not targets, f"parameters that the policy does not have: {sorted(targets)}"
+
+    def _sample(self, rows: list[Any], end_tokens: set[int]) -> list[list[int]]:
+        """Tokens of each response, the end token included."""
+        from cobalt.inference.hf_sampling import sample_batch
+
+        responses: list[list[int]] = [[] for _ in rows]
+        by_length = sorted(range(len(rows)), key=lambda index: len(rows[index].prompt))
+        size = self._config.get("micro_batch_size", len(rows))
+
+        def sample(indices: list[int]) -> None:
+            def finished(place: int, tokens: list[int], end_token: int | None) -> None:
+                responses[indices[place]] = tokens if end_token is None else [*tokens, end_token]
+
+            sample_batch(self._copy, [rows[index] for index in indices], end_tokens, finished)
+
+        batches = [by_length[start : start + size] for start in range(0, len(rows), size)]
+        on_cpu = self._copy.device.type == "cpu"
+        with (
+            _one_thread_each() if on_cpu else contextlib.nullcontext(),
+            ThreadPoolExecutor(len(os.sched_getaffinity(0)) if on_cpu else 1) as workers,
+        ):
+            list(workers.map(sample, batches))
+        return responses
 
 
-def generate_from_shared_prompts(
-    generate: Any, input_ids: Any, attention_mask: Any, position_ids: Any = None, **kwargs: Any
-) -> Any:
-    """``generate`` of a transformers model for left-padded ``input_ids`` (B, P), with the prompts already read.
+@contextlib.contextmanager
+def _whole_parameters(policy: Any) -> Iterator[Iterator[tuple[str, Any]]]:
+    """Names and values of a model's parameters, gathered where FSDP has sharded them."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor
 
-    In the weights' own precision: under veRL's autocast keys and values have different types on CUDA, and one cache
-    cannot hold both.
-    """
-    import torch
-
-    with torch.autocast(input_ids.device.type, enabled=False):
-        cache = read_prompts(generate.__self__, input_ids, attention_mask, kwargs["max_new_tokens"])
-        return generate(
-            input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, disable_compile=True, **kwargs
+    gathered = contextlib.nullcontext()
+    if isinstance(policy, FullyShardedDataParallel):
+        gathered = FullyShardedDataParallel.summon_full_params(policy, writeback=False)
+    with gathered:
+        yield (
+            (name, value.full_tensor() if isinstance(value, DTensor) else value)
+            for name, value in policy.named_parameters()
         )
 
 
-def read_prompts(model: Any, input_ids: Any, attention_mask: Any, max_new_tokens: int) -> Any:
-    """Keys and values of all prompt tokens but the last, which ``generate`` reads itself; equal rows computed once."""
+@contextlib.contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Small operations gain little from several threads, and wait for each other."""
     import torch
-    from transformers import DynamicCache, StaticCache
 
-    rows, source = torch.unique(torch.cat([input_ids, attention_mask], dim=1), dim=0, return_inverse=True)
-    ids, mask = rows.chunk(2, dim=1)
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    read: Any = DynamicCache()
-    model(
-        ids[:, :-1], attention_mask=mask[:, :-1], position_ids=positions[:, :-1], past_key_values=read, logits_to_keep=1
-    )
-    length = ids.shape[1] - 1
-    cache = StaticCache(config=model.config, max_cache_len=length + 1 + max_new_tokens)
-    place = {"cache_position": torch.arange(length, device=ids.device)}
-    for index, layer in enumerate(read.layers):
-        cache.update(layer.keys[source], layer.values[source], index, place)
-    return cache
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _with_responses(prompts: Any, responses: list[list[int]], width: int) -> Any:
+    import torch
+    from tensordict import TensorDict
+    from verl import DataProto
+
+    ids, mask, positions = (prompts.batch[name] for name in ("input_ids", "attention_mask", "position_ids"))
+    padding = [prompts.meta_info["pad_token_id"]]
+    tokens = torch.tensor([row + padding * (width - len(row)) for row in responses], device=ids.device)
+    lengths = torch.tensor([len(row) for row in responses], device=ids.device)
+    steps = torch.arange(width, device=ids.device)
+    batch = {
+        "prompts": ids,
+        "responses": tokens,
+        "input_ids": torch.cat([ids, tokens], -1),
+        "attention_mask": torch.cat([mask, (steps < lengths[:, None]).to(mask.dtype)], -1),
+        "position_ids": torch.cat([positions, positions[:, -1:] + 1 + steps], -1),
+    }
+    return DataProto(batch=TensorDict(batch, batch_size=len(ids)))

@@ -1,4 +1,4 @@
-"""``HFRollout`` as patched: each prompt sampled once, tokens at their own positions, rows as veRL expects."""
+"""``HFRollout`` as replaced: each prompt sampled once, tokens at their own positions, rows as veRL expects."""
 
 import sys
 
@@ -16,14 +16,12 @@ PROMPTS, RESPONSES, EOS, PAD = 7, 5, 49, 0
 
 @pytest.fixture
 def rollout_class(monkeypatch):
-    """A freshly imported, patched ``HFRollout``; the module that others see stays as it is."""
+    """The ``HFRollout`` of a freshly imported, patched module; the one that others see stays as it is."""
     name = "verl.workers.rollout.hf_rollout"
     monkeypatch.delitem(sys.modules, name, raising=False)
     import importlib
 
     module = importlib.import_module(name)
-    monkeypatch.setattr(torch.cpu, "empty_cache", lambda: None, raising=False)
-    monkeypatch.setattr(torch, "autocast", lambda *_args, **_kwargs: torch.no_grad())
     hf_rollout.patch(module)
     return module.HFRollout
 
@@ -41,9 +39,13 @@ def make_prompts(repeats=2, **meta):
     )
 
 
-def make_rollout(rollout_class, micro_batch_size=4):
-    config = {"n": 2, "micro_batch_size": micro_batch_size, "response_length": RESPONSES, "do_sample": True}
-    return rollout_class(make_model(), OmegaConf.create({**config, "temperature": 1.0, "top_p": 1.0, "top_k": 0}))
+def rollout_config(**changes):
+    config = {"micro_batch_size": 4, "response_length": RESPONSES, "do_sample": True, "temperature": 1.0, "top_p": 1.0}
+    return OmegaConf.create({**config, "top_k": 0, "val_kwargs": {}, **changes})
+
+
+def make_rollout(rollout_class, **changes):
+    return rollout_class(make_model(), rollout_config(**changes))
 
 
 def argmax_by_full_forward(model, prompt, steps):
@@ -56,9 +58,9 @@ def argmax_by_full_forward(model, prompt, steps):
 
 
 def test_greedy_tokens_equal_those_of_plain_forward_passes(rollout_class):
-    rollout, prompts = make_rollout(rollout_class), make_prompts(do_sample=False)
+    model, rollout, prompts = make_model().eval(), make_rollout(rollout_class), make_prompts(do_sample=False)
     expected = [
-        argmax_by_full_forward(rollout.module.eval(), ids[mask.bool()], RESPONSES)
+        argmax_by_full_forward(model, ids[mask.bool()], RESPONSES)
         for ids, mask in zip(prompts.batch["input_ids"], prompts.batch["attention_mask"], strict=True)
     ]
     output = rollout.generate_sequences(prompts)
@@ -89,3 +91,25 @@ def test_samples_of_one_prompt_differ_and_repeat_with_the_seed(rollout_class):
     again = make_rollout(rollout_class).generate_sequences(make_prompts()).batch["responses"]
     assert first.equal(again)
     assert not first[0].equal(first[1])
+
+
+def test_samples_come_from_the_weights_as_they_are_now(rollout_class):
+    model, prompts = make_model(), make_prompts(do_sample=False)
+    rollout = rollout_class(model, rollout_config())
+    before = rollout.generate_sequences(prompts).batch["responses"]
+    with torch.no_grad():
+        model.model.norm.weight.neg_()
+    assert not rollout.generate_sequences(prompts).batch["responses"].equal(before)
+
+
+def test_validation_samples_with_its_own_settings(rollout_class):
+    greedy = make_rollout(rollout_class).generate_sequences(make_prompts(do_sample=False)).batch["responses"]
+    config = rollout_config(val_kwargs={"temperature": 1e-4, "top_p": 1.0, "top_k": 0})
+    rollout = rollout_class(make_model(), config)
+    assert rollout.generate_sequences(make_prompts(do_sample=True, validate=True)).batch["responses"].equal(greedy)
+    assert not rollout.generate_sequences(make_prompts(do_sample=True)).batch["responses"].equal(greedy)
+
+
+def test_top_k_is_refused(rollout_class):
+    with pytest.raises(ValueError, match="top_k"):
+        rollout_class(make_model(), rollout_config(top_k=5))
