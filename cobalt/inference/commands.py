@@ -95,7 +95,7 @@ def _vllm_engine(flags: SingleTurnVllm | MultiTurnVllm) -> AbstractAsyncContextM
     from cobalt.inference.vllm_serve import open_vllm_engine
 
     if flags.engine == "vllm":
-        return open_vllm_engine(flags.max_in_flight)
+        return open_vllm_engine(flags.max_in_flight, flags.model)
     if flags.model is None:
         raise InputError("--engine hf needs --model")
     return open_huggingface_engine(flags.model, flags.batch_size, flags.max_in_flight)

@@ -57,7 +57,7 @@ class VllmFlags:
     engine: Literal["vllm", "hf"] = "vllm"
     """`vllm`: the Ray Serve app `vllm_actor`; `hf`: the model at --model, in this process."""
     model: str | None = None
-    """Directory or hub name of the model, with --engine hf."""
+    """Directory or hub name of the model, for --engine hf; with `vllm` the app must serve this one."""
     temperature: float = 0.6
     top_p: float = 0.95
     max_tokens: int = 8192

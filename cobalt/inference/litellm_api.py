@@ -1,9 +1,9 @@
 """Any API through LiteLLM: OpenAI, Bedrock (boto3), or any OpenAI-compatible server (vLLM, SGLang) at ``api_base``.
 
-Rate limits, timeouts, dropped connections, 5xx and unreadable answers are retried; a rate limit also halves the number
-of requests in flight, which then recovers by one per round. A prompt over the context and an answer withheld by a
-filter are the model's answer: an empty response. A refused key or an unknown model stops the run; any other refused
-request is an ``InfraError`` of its own.
+Rate limits, timeouts, dropped connections, 5xx, unreadable and broken-off answers are retried; a rate limit also halves
+the number of requests in flight, which then recovers by one per round. A prompt over the context and an answer withheld
+by a filter are the model's answer: an empty response. A refused key or an unknown model stops the run; any other
+refused request is an ``InfraError`` of its own.
 """
 
 import os
@@ -15,8 +15,11 @@ from typing import Any
 from cobalt.errors import InfraError, SetupError
 from cobalt.inference.engine import FINISH_CONTEXT, Completion, Engine, Message, Sampling
 from cobalt.inference.retry import RetryPolicy, TransientError, with_retries
+from cobalt.records.manifest import is_secret, without_userinfo
 
 FINISH_FILTER = "content_filter"
+GIVEN_UP = {"abort", "error", "network_error"}
+"""Finish reasons, as servers name them, of a text that is not the model's whole answer."""
 STOPPING = {401, 403, 404}
 """HTTP statuses that every other request would meet too: the key, the rights, the model's name."""
 REFUSING = {400, 422}
@@ -25,6 +28,8 @@ TOO_MANY = 429
 DEFAULT_IN_FLIGHT = 64
 LONGEST_RETRY_AFTER_S = 300.0
 HIDDEN = "***"
+SHORTEST_SECRET = 8
+"""A shorter key in the environment is a placeholder for a server that wants none."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +128,14 @@ class LitellmEngine:
 
     def _clean(self, error: Exception) -> str:
         """One line about ``error``, without secrets."""
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        for secret in self._model.secrets.values():
+        text = without_userinfo(" ".join(f"{type(error).__name__}: {error}".split()))
+        for secret in [*self._model.secrets.values(), *_secrets_of_environment()]:
             text = text.replace(secret, HIDDEN)
         return text
+
+
+def _secrets_of_environment() -> list[str]:
+    return [value for name, value in os.environ.items() if is_secret(name) and len(value) >= SHORTEST_SECRET]
 
 
 def _retry_after_s(error: Exception) -> float:
@@ -138,10 +147,13 @@ def _retry_after_s(error: Exception) -> float:
 
 
 def _completion(response: Any) -> Completion:
-    """Read an answer; one without a choice or without usage is unreadable."""
+    """Read an answer; one without a choice or without usage is unreadable, one that the server gave up is none."""
     if not getattr(response, "choices", None) or getattr(response, "usage", None) is None:
         raise TransientError("the answer has no choice or no usage")
     choice = response.choices[0]
+    reason = _native_reason(choice)
+    if reason.lower() in GIVEN_UP:
+        raise TransientError(f"the server gave the request up (finish reason {reason})")
     return Completion(
         text=choice.message.content or "",
         prompt_tokens=response.usage.prompt_tokens,
@@ -149,6 +161,12 @@ def _completion(response: Any) -> Completion:
         finish_reason=choice.finish_reason or "stop",
         cost=response._hidden_params.get("response_cost"),
     )
+
+
+def _native_reason(choice: Any) -> str:
+    """The server's own finish reason: LiteLLM makes "stop" of all that it does not know."""
+    native = getattr(choice, "provider_specific_fields", None) or {}
+    return native.get("native_finish_reason") or choice.finish_reason or ""
 
 
 @asynccontextmanager

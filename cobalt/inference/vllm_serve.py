@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
+from cobalt.errors import InputError
 from cobalt.inference.engine import Completion, Engine, Message, Sampling
 from cobalt.inference.retry import RetryPolicy, TransientError, with_retries
+from cobalt.model_identity import model_identity
 from cobalt.serving.handles import app_handle
 
 APP_NAME = "vllm_actor"
@@ -45,8 +47,15 @@ class VllmServeEngine:
 
 
 @asynccontextmanager
-async def open_vllm_engine(max_in_flight: int | None) -> AsyncIterator[Engine]:
-    """Connect to the running app; raises ``SetupError`` if there is none."""
+async def open_vllm_engine(max_in_flight: int | None, model: str | None = None) -> AsyncIterator[Engine]:
+    """Connect to the running app; ``SetupError`` if there is none, ``InputError`` if it serves not ``model``."""
     handle = await asyncio.to_thread(app_handle, APP_NAME, "vLLM app", START_HINT)
     about = await handle.describe.remote()
+    if model is not None and not is_model(about["model_id"], model_identity(model)):
+        raise InputError(f"--model {model}, but the vLLM app serves {about['model_id']}")
     yield VllmServeEngine(handle, about["model_id"], max_in_flight or about["max_in_flight"])
+
+
+def is_model(served: str, wanted: str) -> bool:
+    """Whether ``served`` names the model ``wanted``; a revision or template settings may follow."""
+    return f"{served} ".startswith((f"{wanted} ", f"{wanted}@"))

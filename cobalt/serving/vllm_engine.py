@@ -1,6 +1,6 @@
 """vLLM's asynchronous engine behind one call: a chat request in, a completion out.
 
-Written for vLLM 0.23 (run) and 0.8.5 (signatures checked against its wheel, not run); both have the V1 ``AsyncLLM``.
+Written for the V1 ``AsyncLLM`` of vLLM 0.23 (itself run on a GPU, this module not) and 0.8.5 (signatures checked only).
 vLLM has an environment of its own (``constraints/serve-vllm.txt``), so type checkers do not find it beside the rest.
 """
 
@@ -16,6 +16,9 @@ from cobalt.model_identity import model_identity
 
 FINISH_CONTEXT = "context_length"
 """Finish reason of a prompt that leaves no room for an answer."""
+
+GIVEN_UP = {"abort", "error", None}
+"""vLLM's finish reasons of a text that is not the model's whole answer."""
 
 
 class ChatRequest(BaseModel):
@@ -64,14 +67,19 @@ class VllmEngine:
         }
 
     async def generate(self, request: ChatRequest) -> dict[str, Any]:
-        """Fields of a completion. Cancelling the call aborts the request inside the engine."""
+        """Fields of a completion. Cancelling the call aborts the request inside the engine.
+
+        Raises ``RuntimeError`` if the engine gave the request up.
+        """
         prompt = await asyncio.get_running_loop().run_in_executor(self._encoder, self._encode, request.messages)
         room = self._max_model_len - len(prompt)
         if room < 1:
             return _completion("", len(prompt), 0, FINISH_CONTEXT)
         stream = self._engine.generate({"prompt_token_ids": prompt}, self._sampling(request, room), uuid.uuid4().hex)
         answer = [output.outputs[0] async for output in stream][-1]
-        return _completion(answer.text, len(prompt), len(answer.token_ids), answer.finish_reason or "abort")
+        if answer.finish_reason in GIVEN_UP:
+            raise RuntimeError(f"the engine gave a request up (finish reason {answer.finish_reason})")
+        return _completion(answer.text, len(prompt), len(answer.token_ids), answer.finish_reason)
 
     def _encode(self, messages: list[dict[str, str]]) -> list[int]:
         return self._tokenizer.apply_chat_template(

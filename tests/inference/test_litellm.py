@@ -30,6 +30,8 @@ TROUBLES: list[Answer] = [
     ("garbage", {"content": b"[1, 2]"}),
     ("garbage", {"content": b'{"choices": []}'}),
     ("garbage", {"content": b"{}"}),
+    ("ok", {"finish_reason": "abort"}),
+    ("ok", {"finish_reason": "error"}),
     ("drop", {}),
     ("half", {}),
 ]
@@ -85,6 +87,17 @@ async def test_a_refused_key_stops_the_run_and_is_not_shown(code: int) -> None:
         await ask(server)
     assert KEY not in str(stopped.value)
     assert server.kinds["status"] == 1
+
+
+async def test_keys_of_the_environment_and_of_the_address_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-from-environment")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "session-of-environment")
+    monkeypatch.setenv("OTHER_API_KEY", "none")
+    message = "bad key sk-from-environment, session-of-environment at http://me:word@host/v1: none fits"
+    refusing = api_server(lambda body, attempt: ("status", {"code": 401, "message": message}))
+    with refusing as server, pytest.raises(SetupError, match=r"bad key \*\*\*, \*\*\* at http://host/v1: none fits"):
+        async with open_litellm_engine(ApiModel("openai/local", api_base=server.base), retry=QUICK) as engine:
+            await engine.generate(MESSAGES, Sampling(), seed=3)
 
 
 async def test_a_bad_request_is_not_repeated() -> None:

@@ -12,14 +12,14 @@ import pytest
 from tiny_model import save_tiny_model
 from transformers import AutoTokenizer
 
-from cobalt.errors import SetupError
+from cobalt.errors import InputError, SetupError
 from cobalt.inference.engine import FINISH_CONTEXT, Sampling
-from cobalt.inference.vllm_serve import APP_NAME, open_vllm_engine
+from cobalt.inference.vllm_serve import APP_NAME, is_model, open_vllm_engine
 from cobalt.serving.vllm_app import VllmActor, VllmArgs, build_app
 
 FAKE_VLLM = Path(__file__).with_name("fake_vllm")
 MESSAGES = [{"role": "user", "content": "é"}]
-SLOW, CRASH = 666, 667
+SLOW, CRASH, GIVE_UP = 666, 667, 668
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,12 @@ async def test_a_prompt_over_the_context_is_an_empty_answer(model: str, fake_vll
     replica = await actor(VllmArgs(model=model))
     answer = await replica.generate({"messages": [{"role": "user", "content": "é" * 100}]})
     assert (answer["text"], answer["finish_reason"]) == ("", FINISH_CONTEXT)
+
+
+async def test_a_request_that_the_engine_gave_up_is_no_answer(model: str, fake_vllm: Path) -> None:
+    replica = await actor(VllmArgs(model=model))
+    with pytest.raises(RuntimeError, match="finish reason error"):
+        await replica.generate({"messages": MESSAGES, "seed": GIVE_UP})
 
 
 async def test_an_unknown_option_is_refused(model: str, fake_vllm: Path) -> None:
@@ -147,6 +153,34 @@ async def test_client_by_handle(served: tuple[str, Path]) -> None:
         answers = await asyncio.gather(*(engine.generate(MESSAGES, Sampling(0.5, 0.9, 4), seed) for seed in range(20)))
     assert [json.loads(answer.text)["seed"] for answer in answers] == list(range(20))
     assert all(json.loads(answer.text)["max_tokens"] == 4 for answer in answers)
+
+
+async def test_a_request_that_the_engine_gave_up_is_sent_again(served: tuple[str, Path]) -> None:
+    async with open_vllm_engine(None) as engine:
+        answer = await engine.generate(MESSAGES, Sampling(), GIVE_UP)
+    assert (served[1] / "gave_up").exists()
+    assert (json.loads(answer.text)["seed"], answer.finish_reason) == (GIVE_UP, "stop")
+
+
+async def test_the_app_must_serve_the_model_asked_for(served: tuple[str, Path], model: str) -> None:
+    async with open_vllm_engine(None, model) as engine:
+        assert engine.model_id.startswith("model")
+    with pytest.raises(InputError, match="--model Qwen/Qwen3-8B, but the vLLM app serves model"):
+        async with open_vllm_engine(None, "Qwen/Qwen3-8B"):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("served_model", "same"),
+    [
+        ("Qwen/Qwen3-8B", True),
+        ("Qwen/Qwen3-8B@main", True),
+        ('Qwen/Qwen3-8B {"enable_thinking": false}', True),
+        ("Qwen/Qwen3-8B-Base", False),
+    ],
+)
+def test_a_revision_or_template_settings_may_follow_the_name(served_model: str, same: bool) -> None:
+    assert is_model(served_model, "Qwen/Qwen3-8B") is same
 
 
 async def test_a_cancelled_client_frees_the_engine(served: tuple[str, Path]) -> None:

@@ -1,7 +1,7 @@
 """An engine that answers with the request itself. A seed picks what goes wrong.
 
-``SLOW``: takes a minute. ``CRASH``: kills its process, once per file ``$FAKE_VLLM_DIR/crashed``. Aborted requests are
-written to ``$FAKE_VLLM_DIR/aborted``.
+``SLOW``: takes a minute. ``CRASH``: kills its process, once per file ``$FAKE_VLLM_DIR/crashed``. ``GIVE_UP``: ends for
+reason ``error``, once per file ``$FAKE_VLLM_DIR/gave_up``. Aborted requests are written to ``$FAKE_VLLM_DIR/aborted``.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-SLOW, CRASH = 666, 667
+SLOW, CRASH, GIVE_UP = 666, 667, 668
 
 
 class AsyncLLM:
@@ -42,7 +42,11 @@ class AsyncLLM:
             "max_tokens": sampling_params.max_tokens,
             "seed": sampling_params.seed,
         }
-        answer = SimpleNamespace(text=json.dumps(seen), token_ids=[1, 2, 3], finish_reason="stop")
+        reason = "stop"
+        if sampling_params.seed == GIVE_UP and not (folder / "gave_up").exists():
+            (folder / "gave_up").touch()
+            reason = "error"
+        answer = SimpleNamespace(text=json.dumps(seen), token_ids=[1, 2, 3], finish_reason=reason)
         yield SimpleNamespace(outputs=[answer], finished=True)
 
     def shutdown(self) -> None: ...
