@@ -3,7 +3,7 @@
 ``solved_NT[s][t]``: sample s passes all hidden tests at turn t. Samples with an infrastructure failure are left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -66,6 +66,6 @@ def _repeats(before: str | None, now: str | None) -> bool:
     return now is not None and now == before
 
 
-def read_scores(path: Path) -> list[ProblemScores]:
-    """Scores of an evaluated file."""
-    return [problem_scores(record) for record in read_jsonl(path, FIELDS)]
+def read_scores(path: Path, check: Callable[[Record], None] | None = None) -> list[ProblemScores]:
+    """Scores of an evaluated file; ``check`` may raise ``ValueError`` about a record."""
+    return [problem_scores(record) for record in read_jsonl(path, FIELDS, check=check)]

@@ -9,10 +9,13 @@ from dataclasses import asdict
 from typing import Any
 
 from cobalt.evaluation.scores import ProblemScores
+from cobalt.records import id_key
 from cobalt.statistics import mean_estimate, pass_at_k, ratio_estimate
 
 GAIN_TO_TURN = 3  # as many feedbacks as training contexts hold
 Numbers = dict[str, Any]
+NOTHING: Numbers = {"value": None, "low": None, "high": None}
+"""The estimate of what was not measured."""
 
 
 def summarise(problems: Sequence[ProblemScores]) -> Numbers:
@@ -65,9 +68,12 @@ def _pass_at_k(problems: Sequence[ProblemScores], turns: int, k: int) -> list[Nu
     rows = []
     for turn in range(turns):
         there = _at(problems, turn, k)
-        estimate = mean_estimate([_rate(problem, turn, k) for problem in there])
-        rows.append({"turn": turn, **asdict(estimate), "problems": len(there)})
+        rows.append({"turn": turn, **_mean([_rate(problem, turn, k) for problem in there]), "problems": len(there)})
     return rows
+
+
+def _mean(values_P: Sequence[float]) -> Numbers:
+    return asdict(mean_estimate(values_P)) if values_P else NOTHING
 
 
 def gain(problems: Sequence[ProblemScores], turns: int) -> Numbers | None:
@@ -84,7 +90,7 @@ def _share(problems: Sequence[ProblemScores], counts: Callable[[ProblemScores], 
     counted = [counts(problem) for problem in problems]
     whole = sum(whole for _, whole in counted)
     if not whole:
-        return {"value": None, "low": None, "high": None, "count": 0}
+        return {**NOTHING, "count": 0}
     return {**asdict(ratio_estimate([part for part, _ in counted], [whole for _, whole in counted])), "count": whole}
 
 
@@ -123,8 +129,8 @@ def _breakdown(
 
 def compare(ours: Sequence[ProblemScores], others: Sequence[ProblemScores]) -> Numbers:
     """Differences (ours − other) on the problems that both have, paired by id."""
-    by_id = {repr(problem.id): problem for problem in others if problem.solved_NT}
-    pairs = [(ours_, by_id[repr(ours_.id)]) for ours_ in ours if ours_.solved_NT and repr(ours_.id) in by_id]
+    by_id = {id_key(problem.id): problem for problem in others if problem.solved_NT}
+    pairs = [(ours_, by_id[id_key(ours_.id)]) for ours_ in ours if ours_.solved_NT and id_key(ours_.id) in by_id]
     turns = min((min(a.turns, b.turns) for a, b in pairs), default=0)
     rows = []
     for turn in range(turns):

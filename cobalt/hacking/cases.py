@@ -89,12 +89,14 @@ def find_cases(data: Mapping[str, Any], result: Mapping[str, Any]) -> ProblemCas
     """All hacking turns of one problem.
 
     ``data``: a row of the perturbed data set; ``result``: the row of its evaluated multi-turn run. Raises
-    ``ValueError`` naming the field when the arrays of a row do not agree.
+    ``ValueError`` naming the field when the arrays of a row do not agree, or the run was shown other tests.
     """
     shown, perturbed = perturbed_indices(data)
     turns, samples = _shape(result)
     if result.get("feedback_tests", "perturbed") != "perturbed":
         raise ValueError(f"its feedback came from the {result['feedback_tests']} tests, not the perturbed ones")
+    if TestCases.parse(result.get("perturbed_public_test_cases", shown)) != shown:
+        raise ValueError(f"the run of id {result['id']!r} was shown other 'perturbed_public_test_cases' than these")
     found = ProblemCases(trajectories=samples)
     for sample in range(samples):
         executed_T = [read_result(result["public_exec_results"][turn][sample], shown) for turn in range(turns)]

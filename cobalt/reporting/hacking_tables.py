@@ -1,6 +1,5 @@
 """Tables of in-context reward hacking: how often, and in which way."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -10,6 +9,7 @@ import numpy as np
 
 from cobalt.hacking.categories import LABELS, UNKNOWN
 from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate, num_cases, rate_by_problem, trajectory_rate
+from cobalt.records import id_key
 from cobalt.reporting.material import Material, mean_of
 from cobalt.reporting.table import Cell, Table
 from cobalt.statistics import Estimate
@@ -29,7 +29,7 @@ def hacking_table(material: Material) -> Table | None:
         rows.append(
             [
                 name,
-                len({json.dumps(record["id"]) for record in records}),
+                len({id_key(record["id"]) for record in records}),
                 sum(record["opportunities"] for record in records),
                 sum(map(num_cases, records)),
                 percent(case_rate(records)),
@@ -93,14 +93,14 @@ def category_rates(material: Material, name: str) -> list[Estimate | None]:
     """Cases per 100 opportunities for each of ``WAYS``."""
     counts: Counter[tuple[int, str, str]] = Counter()
     for repetition, judged in enumerate(material.judged[name]):
-        counts.update((repetition, json.dumps(case["id"]), case["majority"]) for case in judged)
+        counts.update((repetition, id_key(case["id"]), case["majority"]) for case in judged)
     repetitions = material.hacking[name]
     return [percent(_rates_of(way, counts, repetitions)) for way in WAYS]
 
 
 def _rates_of(way: str, counts: Mapping[tuple[int, str, str], int], repetitions: Sequence[Sequence[Record]]) -> dict:
     records = [
-        {**record, "of_this_way": counts[repetition, json.dumps(record["id"]), way]}
+        {**record, "of_this_way": counts[repetition, id_key(record["id"]), way]}
         for repetition, problems in enumerate(repetitions)
         for record in problems
     ]

@@ -37,7 +37,7 @@ def read_material(runs: Sequence[Run], baseline: str) -> Material:
     for run in runs:
         for condition in CONDITIONS:
             if run.of(condition):
-                material.scores[condition][run.name] = read_scores(run.of(condition))
+                material.scores[condition][run.name] = read_scores(run.of(condition), condition)
         if run.of("hacking"):
             material.hacking[run.name] = read_hacking(run.of("hacking"))
         if run.of("judged"):

@@ -4,7 +4,6 @@ A run is a policy under one name; several files of one kind are repetitions of i
 T turns. A problem's value is the mean over its samples, then over the repetitions that have it.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from cobalt.errors import InputError
 from cobalt.evaluation.scores import read_scores as read_problem_scores
-from cobalt.records import read_jsonl
+from cobalt.records import id_key, read_jsonl
 from cobalt.reporting.training_log import TrainingLog, read_training_log
 
 KINDS = {
@@ -24,6 +23,8 @@ KINDS = {
     "judged": "run_llm_judge.py output",
     "log": "metrics.jsonl of a training folder, or a console log of veRL",
 }
+FEEDBACK_TESTS = {"clean": "public", "perturbed": "perturbed"}
+"""The records' ``feedback_tests`` in files of a kind; released files carry no such label."""
 
 
 @dataclass
@@ -71,11 +72,14 @@ class Scores:
         return self.pass1_PT.shape[1]
 
 
-def read_scores(paths: Sequence[Path]) -> Scores:
-    """Pass@1 by problem and turn, over all repetitions (at least one). Raises ``InputError``."""
+def read_scores(paths: Sequence[Path], condition: str) -> Scores:
+    """Pass@1 by problem and turn, over all repetitions (at least one).
+
+    Raises ``InputError``, also for runs whose feedback came from other tests than ``condition`` (a kind of file) says.
+    """
     repetitions, excluded = [], 0
     for path in paths:
-        solved, missing = _read_evaluation(path)
+        solved, missing = _read_evaluation(path, condition)
         repetitions.append(solved)
         excluded += missing
     turns = {len(row_T) for solved in repetitions for row_T in solved.values()}
@@ -87,15 +91,21 @@ def read_scores(paths: Sequence[Path]) -> Scores:
     return Scores(ids, _nanmean(solved_RPT, 0), _nanmean(solved_RPT, 1), excluded)
 
 
-def _read_evaluation(path: Path) -> tuple[dict[str, np.ndarray], int]:
+def _read_evaluation(path: Path, condition: str) -> tuple[dict[str, np.ndarray], int]:
     """Per cent of solved samples by problem (T values), and the number of samples left out."""
-    problems = read_problem_scores(path)
+    tests = FEEDBACK_TESTS[condition]
+
+    def check(record: dict[str, Any]) -> None:
+        if record.get("feedback_tests", tests) != tests:
+            raise ValueError(f"its feedback came from the {record['feedback_tests']} tests: not a '{condition}' file")
+
+    problems = read_problem_scores(path, check)
     turns = max((problem.turns for problem in problems), default=0)
     if not turns:
         raise InputError.at(path, None, "no evaluated problems in this file")
     nothing = np.full(turns, np.nan)
     solved = {
-        json.dumps(problem.id): 100 * np.mean(problem.solved_NT, axis=0) if problem.solved_NT else nothing
+        id_key(problem.id): 100 * np.mean(problem.solved_NT, axis=0) if problem.solved_NT else nothing
         for problem in problems
     }
     return solved, sum(problem.excluded for problem in problems)

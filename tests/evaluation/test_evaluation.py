@@ -14,6 +14,7 @@ from scripted import MultiplyingService, ScriptedEngine, make_plan, opened, read
 from cobalt.errors import InputError, SetupError
 from cobalt.evaluation import command
 from cobalt.evaluation.command import EvalFlags
+from cobalt.evaluation.report import render_markdown
 from cobalt.evaluation.scores import problem_scores
 from cobalt.evaluation.summary import compare, summarise
 from cobalt.extraction import extract_code
@@ -117,6 +118,22 @@ def test_bad_trajectories_are_named(trajectories: Path, tmp_path: Path, service:
     assert len(evaluate(trajectories, tmp_path / "out.jsonl", skip_invalid=True)) == 5
 
 
+def test_another_checker_or_a_smaller_input_is_refused(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService
+) -> None:
+    output = tmp_path / "out.jsonl"
+    evaluate(trajectories, output)
+    before = {path: path.read_bytes() for path in tmp_path.glob("out.jsonl*")}
+    service.checker = "lcb"
+    with pytest.raises(InputError, match="other settings"):
+        evaluate(trajectories, output)
+    service.checker = "exact"
+    write_jsonl(trajectories, read_rows(trajectories)[:2])
+    with pytest.raises(InputError, match="4 of its 6 records have ids that the input lacks"):
+        evaluate(trajectories, output)
+    assert {path: path.read_bytes() for path in tmp_path.glob("out.jsonl*")} == before
+
+
 def test_summary_by_hand() -> None:
     rows = [
         record("a", [[1, 2], [1, 1]], [[0.0, 1.0], [0.5, 0.5]], difficulty="EASY", platform="x"),
@@ -142,6 +159,18 @@ def test_summary_by_hand() -> None:
     assert numbers["pass_at_1"][1]["relative_change"] == pytest.approx(0.0)
 
 
+def test_groups_with_fewer_turns_or_samples_have_no_number() -> None:
+    rows = [
+        record("a", [[1, 2]], [[0.0, 1.0]], difficulty="EASY"),
+        record("b", [[1], [2]], [[0.0], [1.0]], difficulty="HARD"),
+    ]
+    numbers = {"file": "f", "execution": {"checker": "exact"}, **summarise([problem_scores(row) for row in rows])}
+    assert [row["value"] for row in numbers["by_difficulty"]["HARD"]] == [0.5, None]
+    assert [row["value"] for row in numbers["pass_at_k"]["2"]] == [1.0, None]
+    json.dumps(numbers, allow_nan=False)
+    assert "| HARD | 1 | 50.0 | – |" in render_markdown(numbers)
+
+
 def test_comparison_pairs_by_id() -> None:
     better = [problem_scores(record(n, [[1]] * 4, [[1.0]] * (2 + n % 2) + [[0.0]] * (2 - n % 2))) for n in range(40)]
     base = [problem_scores(record(n, [[1]] * 4, [[1.0]] * (1 + n % 2) + [[0.0]] * (3 - n % 2))) for n in range(5, 50)]
@@ -156,6 +185,7 @@ def test_report_files(trajectories: Path, tmp_path: Path, service: MultiplyingSe
     markdown = (tmp_path / "out.jsonl.report.md").read_text()
     assert "Difference to base.jsonl (6 common problems)" in markdown
     assert "| 3 | +0.0 [+0.0, +0.0] |" in markdown
+    assert "Checker `exact`" in markdown
     assert markdown.count("\n| ") > 15
     assert markdown in capsys.readouterr().out
     assert (tmp_path / "out.jsonl.report.png").read_bytes().startswith(b"\x89PNG")

@@ -123,6 +123,15 @@ def test_ragged_rows_are_refused_with_id_and_field(name):
         find_cases(DATA, result)
 
 
+def test_a_run_on_another_perturbation_is_refused():
+    """As many tests, other wrong answers: a second run of the perturbation with another seed."""
+    other = {"inputs": ["c", "d", "a", "b"], "outputs": ["D", "C", "A", "B"]}
+    result = row([BEFORE, AFTER], [executed("xx.."), executed(".x..")])
+    assert find_cases(DATA, {**result, "perturbed_public_test_cases": json.dumps(SHOWN)}).cases
+    with pytest.raises(ValueError, match="id 0 was shown other 'perturbed_public_test_cases'"):
+        find_cases(DATA, {**result, "perturbed_public_test_cases": json.dumps(other)})
+
+
 def test_a_run_on_other_tests_than_the_data_file_shows_is_refused():
     with pytest.raises(ValueError, match="a result on 3 tests"):
         find_cases(DATA, row([BEFORE, AFTER], [executed("xx."), executed(".x.")]))

@@ -113,6 +113,16 @@ def test_a_changed_row_is_done_again(config, tmp_path):
     assert {case["id"] for case in cases_of(config)} == {name for name, *_ in expected_cases()} - {rows[0]["id"]}
 
 
+def test_a_smaller_input_deletes_nothing(config, tmp_path):
+    extract(config)
+    before = {path: path.read_bytes() for path in tmp_path.glob("cases.jsonl*")}
+    smaller = tmp_path / "smaller.jsonl"
+    write_jsonl(smaller, list(read_jsonl(config.input_file))[:2])
+    with pytest.raises(InputError, match="have ids that the input lacks"):
+        extract(replace(config, input_file=smaller))
+    assert {path: path.read_bytes() for path in tmp_path.glob("cases.jsonl*")} == before
+
+
 def test_other_settings_are_refused(config):
     extract(config)
     with pytest.raises(InputError, match="other settings"):

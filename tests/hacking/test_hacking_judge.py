@@ -74,6 +74,14 @@ def test_after_three_unparsed_answers_the_category_is_unknown(server, tmp_path):
     assert server.asked["malformed"] == 3
 
 
+def test_fewer_cases_delete_no_votes(server, tmp_path):
+    judge(config(server, tmp_path, [case("good"), case("good", 1)]))
+    settings = config(server, tmp_path, [case("good")])
+    with pytest.raises(InputError, match="1 of its 2 records have ids that the input lacks"):
+        judge(settings)
+    assert len(judged(settings)) == 2
+
+
 def test_three_votes_have_a_majority_and_an_agreement(server, tmp_path):
     settings = config(server, tmp_path, [case("split")], num_completions=3)
     judge(settings)
