@@ -3,7 +3,7 @@
 import json
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ def _case(id_: str) -> Row:
 
 @dataclass(frozen=True)
 class Entry:
-    """One command: how to call it, and a row that it accepts."""
+    """One command: how to call it (a script, or a module for ``python -m``), and a row that it accepts."""
 
     script: str
     row: Callable[[str], Row]
@@ -104,10 +104,24 @@ class Entry:
     files: Callable[[Path, Path], list[str]] = field(
         default=lambda source, out: ["--input_file", str(source), "--output_file", str(out)]
     )
+    made: str = "{}"
+    """The file that it writes, made from the path that it is given."""
+
+    def output(self, out: Path) -> Path:
+        return Path(self.made.format(out))
 
 
 def _parquet(source: Path, out: Path) -> list[str]:
     return ["--train_data_file", str(source), "--val_data_file", str(source), "--local_dir", str(out)]
+
+
+def _report(source: Path, out: Path) -> list[str]:
+    return ["--files", f"base:clean={source}", "--output_dir", str(out)]
+
+
+def _loop(source: Path, out: Path) -> list[str]:
+    inputs = ("base", "trained", "base_first_turn", "base_control", "trained_control")
+    return [*(part for name in inputs for part in (f"--{name}", str(source))), "--output", str(out)]
 
 
 def _hacking(source: Path, out: Path) -> list[str]:
@@ -121,8 +135,15 @@ ENTRIES = [
     Entry("preproc/preproc_lcb_test6.py", _lcb, "question_content", unique="question_id"),
     Entry("preproc/run_perturbation.py", _problem, "public_test_cases"),
     Entry("preproc/process_multi_turn_taco.py", _evaluated, "conversations", ("--model_name", HF[-1])),
-    Entry("preproc/verl_preproc_single_turn.py", _problem, "instruction", files=_parquet),
-    Entry("preproc/verl_preproc_multi_turn.py", _bandit, "conversation", files=_parquet, unique=None),
+    Entry("preproc/verl_preproc_single_turn.py", _problem, "instruction", files=_parquet, made="{}/train.parquet"),
+    Entry(
+        "preproc/verl_preproc_multi_turn.py",
+        _bandit,
+        "conversation",
+        files=_parquet,
+        made="{}/train.parquet",
+        unique=None,
+    ),
     Entry("run_single_turn_vllm.py", _problem, "instruction", HF, runs_programs=True),
     Entry("run_multi_turn_vllm.py", _single, "responses", HF, runs_programs=True),
     Entry("run_single_turn_litellm.py", _problem, "instruction", API, runs_programs=True),
@@ -130,8 +151,14 @@ ENTRIES = [
     Entry("eval_multi_turn.py", _multi, "conversations", runs_programs=True),
     Entry("extract_turn_level_errors.py", _perturbed, "raw_responses", files=_hacking),
     Entry("run_llm_judge.py", _case, "patch", API, unique=None),
+    Entry("make_report.py", _evaluated, "conversations", files=_report, made="{}/report.html"),
+    Entry("cobalt.reporting.loop", _evaluated, "conversations", files=_loop, made="{}.md"),
 ]
-entries = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.script)
+MINICODE = Entry("cobalt.minicode", _raw, "", files=lambda _, out: ["--output_file", str(out)])  # reads no file
+
+
+def each(entries: Iterable[Entry]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("entry", entries, ids=lambda entry: entry.script)
 
 
 @dataclass(frozen=True)
@@ -148,7 +175,10 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
         monkeypatch.setattr(sys, "argv", [str(ROOT / entry.script), *files, *entry.flags])
         with pytest.raises(SystemExit) as stop:
-            runpy.run_path(str(ROOT / entry.script), run_name="__main__")
+            if entry.script.endswith(".py"):
+                runpy.run_path(str(ROOT / entry.script), run_name="__main__")
+            else:
+                runpy.run_module(entry.script, run_name="__main__")
         lines = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
         assert len(lines) == 1, lines
         return Outcome(int(stop.value.code or 0), lines[0])
@@ -166,23 +196,23 @@ def _rejected(call: Callable[..., Outcome], entry: Entry, source: Path, tmp_path
     out = tmp_path / "out"
     outcome = call(entry, *entry.files(source, out))
     assert outcome.code == 2
-    assert not out.is_file() or not out.read_bytes()
-    assert not list(out.glob("*.parquet"))
+    made = entry.output(out)
+    assert not made.exists() or not made.read_bytes()
     return outcome.line
 
 
-@entries
+@each(ENTRIES)
 def test_missing_file(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
     assert "absent.jsonl: no such file" in _rejected(call, entry, tmp_path / "absent.jsonl", tmp_path)
 
 
-@entries
+@each(ENTRIES)
 def test_malformed_third_line(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"), entry.row("b"), "{oops")
     assert "in.jsonl: line 3: not valid JSON" in _rejected(call, entry, source, tmp_path)
 
 
-@entries
+@each(ENTRIES)
 def test_missing_field(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
     broken = {name: value for name, value in entry.row("b").items() if name != entry.required}
     source = _write(tmp_path / "in.jsonl", entry.row("a"), broken)
@@ -190,29 +220,27 @@ def test_missing_field(entry: Entry, call: Callable[..., Outcome], tmp_path: Pat
     assert f"in.jsonl: line 2: missing field '{entry.required}'" in line
 
 
-@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.unique], ids=lambda entry: entry.script)
+@each(entry for entry in ENTRIES if entry.unique)
 def test_duplicate_id(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"), entry.row("a"))
     line = _rejected(call, entry, source, tmp_path)
     assert f"in.jsonl: line 2: duplicate {entry.unique} 'a'" in line
 
 
-@entries
+@each([*ENTRIES, MINICODE])
 def test_a_file_that_is_not_ours_is_not_overwritten(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
-    if entry.runs_programs:
-        pytest.skip("looks at its output once it has an execution service: tests of that command")
     source = _write(tmp_path / "in.jsonl", entry.row("a"))
     out = tmp_path / "out"
-    if entry.files is _parquet:
-        out.mkdir()
-    kept = _write(out / "train.parquet" if entry.files is _parquet else out, "kept")
-    outcome = call(entry, *entry.files(source, out))
+    entry.output(out).parent.mkdir(exist_ok=True)
+    kept = _write(entry.output(out), "kept")
+    executor = ["--executor", "local"] if entry.runs_programs else []  # looked at once there is an execution service
+    outcome = call(entry, *entry.files(source, out), *executor)
     assert outcome.code == 2
     assert "no manifest" in outcome.line
     assert kept.read_text() == "kept\n"
 
 
-@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.files is not _parquet], ids=lambda entry: entry.script)
+@each(entry for entry in ENTRIES if entry.made == "{}")
 def test_output_is_the_input(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"))
     before = source.read_text()
@@ -222,7 +250,7 @@ def test_output_is_the_input(entry: Entry, call: Callable[..., Outcome], tmp_pat
     assert source.read_text() == before
 
 
-@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.runs_programs], ids=lambda entry: entry.script)
+@each(entry for entry in ENTRIES if entry.runs_programs)
 def test_no_execution_service(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"))
     outcome = call(entry, *entry.files(source, tmp_path / "out.jsonl"))

@@ -15,7 +15,7 @@ from typing import Any
 from cobalt.errors import InputError
 from cobalt.evaluation.scores import ProblemScores, read_scores
 from cobalt.evaluation.summary import Numbers, compare, summarise
-from cobalt.records import read_jsonl
+from cobalt.records import Manifest, read_jsonl
 from cobalt.reporting.figures import COLOURS, DPI
 from cobalt.reporting.table import Cell, Table
 from cobalt.statistics import Estimate, mean_estimate
@@ -52,18 +52,22 @@ class Policy:
 
 
 def main(flags: LoopFlags) -> None:
-    """Read the four files, write the three, print the tables."""
+    """Read the files, write the three, print the tables."""
     base, trained = _policy(flags.base, flags.base_control), _policy(flags.trained, flags.trained_control)
     differences = compare(trained.scores, base.scores)
     tables = [
         pass1_table(base, trained, differences),
         skill_table(base, trained, first_turn_row(flags.base_first_turn)),
     ]
-    flags.output.parent.mkdir(parents=True, exist_ok=True)
+    inputs = [path for name, path in asdict(flags).items() if name != "output"]
+    manifest = Manifest(flags.output.with_suffix(".md"), "cobalt.reporting.loop", asdict(flags), {}, inputs)
+    manifest.refuse_other_content()
+    manifest.start()
     markdown = "\n\n".join(f"## {table.title}\n\n{table.note}\n\n{table.to_markdown()}" for table in tables) + "\n"
     flags.output.with_suffix(".md").write_text(markdown)
     flags.output.with_suffix(".json").write_text(json.dumps([table.to_json() for table in tables], indent=2) + "\n")
     draw({"base": base, "trained": trained}, flags.output.with_suffix(".png"))
+    manifest.done()
     print(markdown)
 
 

@@ -41,6 +41,7 @@ def make_report(config: ReportConfig) -> None:
     folder = Path(config.output_dir)
     inputs = [path for run in runs for paths in run.files.values() for path in paths]
     manifest = Manifest(folder / "report.html", "make_report", asdict(config), {"files": config.files}, inputs)
+    manifest.refuse_other_content()
     manifest.start()
     tables = all_tables(material)
     pictures = all_pictures(material, run_colours([run.name for run in runs]))
