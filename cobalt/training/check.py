@@ -43,7 +43,7 @@ def parse_evaluator_args(text: str) -> dict[str, Any]:
     from cobalt.serving.evaluator import EvaluatorArgs
 
     try:
-        args = EvaluatorArgs(**dict(argument.split("=", 1) for argument in text.split()))
+        args = EvaluatorArgs.model_validate(dict(argument.split("=", 1) for argument in text.split()))
     except ValueError as error:
         raise InputError(f"EVALUATOR_ARGS={text}: {' '.join(str(error).split())}") from None
     return args.model_dump(exclude_unset=True)
