@@ -198,6 +198,23 @@ def test_metrics_are_exported(app_url, metrics_url):
     assert "ray_cobalt_evaluator_queue_depth" in text
 
 
+@pytest.mark.filterwarnings("ignore:coroutine 'Evaluator.__del__'")  # which Serve awaits
+async def test_the_queue_gauge_counts_what_waits(monkeypatch):
+    from unittest.mock import MagicMock
+
+    from cobalt.serving import evaluator
+
+    monkeypatch.setattr(evaluator, "_Meters", MagicMock())
+    replica = object.__new__(evaluator.Evaluator)
+    await replica.__init__(1, "exact", "auto", {})
+    running = asyncio.ensure_future(replica.run_many([("import time; time.sleep(1)", TESTS)] * 4))
+    await asyncio.sleep(0.3)
+    await replica.check_health()
+    replica._meters.queue.set.assert_called_with(3)
+    running.cancel()
+    await replica.__del__()
+
+
 def evaluator_replicas() -> list[psutil.Process]:
     """Processes of the app's replicas. Its programs come and go while we look, so one that is gone is passed over."""
     replicas = []
