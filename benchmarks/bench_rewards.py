@@ -2,14 +2,15 @@
 
     python benchmarks/bench_rewards.py --what repetition   the repetition check against the plain regular expression
     python benchmarks/bench_rewards.py --what manager      a batch through the reward manager against the executor alone
-    python benchmarks/bench_rewards.py --what manager --interrupt_s 5   ... with the evaluator app gone for 5 s midway
+    python benchmarks/bench_rewards.py --what manager --interrupt_s 5   ... with the evaluator killed for 5 s midway
 
 Times are in seconds; `manager` alternates the two, so that both see the same machine, and reports the median ratio.
-With `--interrupt_s` it starts a Ray cluster of its own with the evaluator app, removes the app in the middle of a batch
-and puts it back.
+With `--interrupt_s` it starts a Ray cluster of its own with the evaluator app, kills the replica (SIGKILL) in the
+middle of a batch, and stops the replacement that Serve starts (SIGSTOP) until the time is over.
 """
 
 import asyncio
+import contextlib
 import random
 import re
 import statistics
@@ -25,6 +26,7 @@ from cobalt.rewards.repetition import has_repetition
 
 REGEX = re.compile(r"(.{32,}?)\1{7}", re.DOTALL)
 PROMPT_WIDTH = 8
+POLL_S = 0.01
 WORDS = ["so", "read", "the", "numbers", "then", "count", "each", "and", "print", "sum", "but", "wait", "list", "empty"]
 
 
@@ -44,7 +46,7 @@ class BenchConfig:
     rounds: int = 3
     """Times that executor and manager are measured."""
     interrupt_s: float = 0
-    """Take the evaluator app away for this long in the middle of the batch."""
+    """Kill the evaluator in the middle of the batch, and keep it away for this long."""
 
 
 def main(config: BenchConfig) -> None:
@@ -181,7 +183,7 @@ async def run_alone(codes: list[str], tests: str, workers: int) -> None:
 
 
 def bench_interruption(config: BenchConfig) -> None:
-    """A batch during which the evaluator app is removed and put back: nothing may be lost or misjudged."""
+    """A batch during which the evaluator is killed and kept away: nothing may be lost or misjudged."""
     import ray
     from ray import serve
 
@@ -194,17 +196,13 @@ def bench_interruption(config: BenchConfig) -> None:
     batch = make_batch(tokenizer, responses, tests)
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     serve.start(proxy_location="Disabled")
-
-    def deploy() -> None:
-        serve.run(build_app(EvaluatorArgs(workers=config.workers, num_cpus=0)), name="evaluator", route_prefix=None)
+    serve.run(build_app(EvaluatorArgs(workers=config.workers, num_cpus=0)), name="evaluator", route_prefix=None)
+    killed: list[int] = []
 
     def interrupt(after_s: float) -> None:
         time.sleep(after_s)
-        serve.delete("evaluator")
-        time.sleep(config.interrupt_s)
-        deploy()
+        killed.extend(kill_replicas(config.interrupt_s))
 
-    deploy()
     manager = CobaltRewardManager(tokenizer, 0, compute_score, executor="serve")
     undisturbed = seconds(lambda: manager(batch))
     thread = threading.Thread(target=interrupt, args=[undisturbed / 3])
@@ -215,13 +213,40 @@ def bench_interruption(config: BenchConfig) -> None:
     thread.join()
     rows = {
         "undisturbed": f"{undisturbed:.1f} s",
-        f"app gone for {config.interrupt_s:g} s": f"{took:.1f} s",
+        f"killed and kept away for {config.interrupt_s:g} s": f"{took:.1f} s",
+        "replicas killed": len(killed),
         "infra failures": int(sum(info["infra"])),
         "right pass rates": sum(rate == 0.5 for rate in info["pass_rate"]),
     }
     print_summary(f"{len(codes)} responses x {config.tests} tests through Ray Serve", rows)
     serve.shutdown()
     ray.shutdown()
+
+
+def kill_replicas(away_s: float) -> list[int]:
+    """Kill the app's replicas and hold their replacements for ``away_s`` seconds; the processes killed."""
+    import psutil
+
+    def replicas() -> list[psutil.Process]:
+        found = []
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if " ".join(process.cmdline()).startswith("ray::ServeReplica:evaluator:"):
+                    found.append(process)
+        return found
+
+    killed, held = replicas(), set()
+    for process in killed:
+        process.kill()
+    until = time.monotonic() + away_s
+    while time.monotonic() < until:
+        for process in set(replicas()) - held - set(killed):
+            process.suspend()
+            held.add(process)
+        time.sleep(POLL_S)
+    for process in held:
+        process.resume()
+    return [process.pid for process in killed]
 
 
 if __name__ == "__main__":
