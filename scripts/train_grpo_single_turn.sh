@@ -11,11 +11,12 @@
 #   N_GPUS, N_NODES         GPUs per node, nodes; default: the preset's
 #   ROLLOUT=                vllm, sglang, hf; default: the preset's
 #   EXECUTOR=serve          serve: the evaluator app, started here unless it is running; local: without Ray Serve
-#   EVALUATOR_ARGS=         e.g. "replicas=2 workers=16"
+#   EVALUATOR_ARGS=         e.g. "replicas=2 workers=16 checker=lcb"; a running app must have this checker and these limits
 #   LOGGER=console          e.g. console,wandb (WANDB_MODE=offline is honoured)
 #   RAY_ADDRESS=            a running cluster; default: one is started here and stopped at the end
 #   LOG_FILE=$OUTPUT_DIR/train.log   PYTHON=python
-# --dry-run prints the resolved configuration and starts nothing.
+# --dry-run prints the resolved configuration and starts nothing. Exit codes: 0 done, 1 overrides that hydra refuses or a
+# crash, 2 missing files, settings that contradict each other or the checkpoint in OUTPUT_DIR, 3 no execution service.
 set -euo pipefail
 RECIPE=single_turn
 source "$(dirname "${BASH_SOURCE[0]}")/lib/train_grpo.sh"
