@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.cli import print_summary, run
+from cobalt.cli import print_summary, progress_bar, run
 from cobalt.errors import InputError
 from cobalt.minicode.problems import Problem, sample_problem
 from cobalt.minicode.programs import Variant, write_program
@@ -52,12 +52,10 @@ def to_row(problem: Problem, split: str, index: int) -> dict[str, Any]:
 
 def generate_rows(num_problems: int, dev_size: int, seed: int) -> Iterator[dict[str, Any]]:
     """Training rows, then dev rows. No two rows of a split have the same statement."""
-    from tqdm import tqdm
-
     for split, count in (("train", num_problems), ("dev", dev_size)):
         rng = random.Random(f"{seed}-{split}")
         seen: set[str] = set()
-        with tqdm(total=count, desc=split, unit="problem") as bar:
+        with progress_bar(total=count, desc=split, unit=" problems") as bar:
             while len(seen) < count:
                 problem = sample_problem(rng, split)
                 if problem.statement in seen:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cobalt.cli import progress_bar
 from cobalt.inference.conversation import history_text
 from cobalt.minicode.attempts import Dialogue, Noise, next_attempt
 from cobalt.minicode.problems import sample_problem
@@ -123,7 +124,6 @@ def build_corpus(
 ) -> TokenizedCorpus:
     """The tokenized corpus; the same for any number of workers."""
     import numpy as np
-    from tqdm import tqdm
 
     tasks = [
         (f"{seed}-{start}", noise, min(PROBLEMS_PER_TASK, num_problems - start))
@@ -131,7 +131,8 @@ def build_corpus(
     ]
     context = multiprocessing.get_context("fork")
     with context.Pool(workers, _start_worker, (tokenizer,)) as pool:
-        parts = list(tqdm(pool.imap(_task, tasks), total=len(tasks), desc=f"corpus {seed}", unit="task"))
+        done = pool.imap(_task, tasks)
+        parts = list(progress_bar(iterable=done, total=len(tasks), desc=f"corpus {seed}", unit=" tasks"))
     return TokenizedCorpus(
         np.concatenate([part.tokens for part in parts]),
         np.concatenate([part.lengths_S for part in parts]),
