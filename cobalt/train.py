@@ -2,8 +2,8 @@
 
 Takes veRL's hydra overrides. Ours are under ``cobalt``: see ``verl/config``. Runs in the Ray cluster at
 ``RAY_ADDRESS``, or in a local one of its own. Exit codes: 0 done, 1 overrides that hydra refuses or a crash, 2 missing
-files, settings that contradict each other or the checkpoint to resume from, 3 no execution service, or too many failures
-of it.
+files, settings that contradict each other or the checkpoint to resume from, 3 no execution service, or too many
+failures of it.
 """
 
 import os
