@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from cobalt.errors import CobaltError
+from cobalt.errors import CobaltError, SetupError
 
 Config = TypeVar("Config")
 
@@ -42,6 +42,15 @@ def progress_bar(**options: Any) -> Any:
 
     interval_s = TERMINAL_INTERVAL_S if sys.stderr.isatty() else LOG_INTERVAL_S
     return tqdm(mininterval=interval_s, maxinterval=interval_s, dynamic_ncols=True, **options)
+
+
+def refuse_infra_rate(failed: int, total: int, units: str, limit: float) -> None:
+    """Raise ``SetupError`` if more than the share ``limit`` (--max_infra_rate) of all ``units`` failed."""
+    if failed > limit * total:
+        raise SetupError(
+            f"{failed} of {total} {units} met an infrastructure failure (--max_infra_rate {limit:g}); "
+            "run the same command again to retry them"
+        )
 
 
 def print_summary(title: str, rows: Mapping[str, Any]) -> None:

@@ -11,14 +11,15 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from cobalt.cli import print_summary, progress_bar
-from cobalt.errors import InputError, SetupError
+from cobalt.cli import print_summary, progress_bar, refuse_infra_rate
+from cobalt.errors import InputError
 from cobalt.evaluation.hidden import check_trajectory, evaluate_record, is_retryable
 from cobalt.evaluation.report import write_report
 from cobalt.evaluation.scores import read_scores
 from cobalt.evaluation.summary import compare, summarise
 from cobalt.inference.programs import ExecutionCounter
 from cobalt.inference.tasks import for_each
+from cobalt.preparation.job import check_paths
 from cobalt.records import Manifest, RecordFile, read_jsonl, row_hash
 from cobalt.records.jsonl import Record
 
@@ -54,21 +55,14 @@ def main(flags: EvalFlags) -> None:
         numbers["compare"] = {"other": flags.compare.name, **compare(problems, others)}
     print(write_report(flags.output_file, numbers))
     print_summary("eval_multi_turn", {"output": flags.output_file, **counts})
-    failed, total = counts["infra_errors"], counts["samples"]
-    if failed > flags.max_infra_rate * total:
-        raise SetupError(
-            f"{failed} of {total} samples met an infrastructure failure (--max_infra_rate {flags.max_infra_rate:g}); "
-            "run the same command again to retry them"
-        )
+    refuse_infra_rate(counts["infra_errors"], counts["samples"], "samples", flags.max_infra_rate)
 
 
 async def _evaluate(flags: EvalFlags) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write the records; returns the counts and what decided the verdicts."""
     from cobalt.serving.execution import open_execution_service
 
-    for path in (flags.input_file, flags.compare):
-        if path is not None and path.resolve() == flags.output_file.resolve():
-            raise InputError.at(flags.output_file, None, "is both an input and the output")
+    check_paths([flags.input_file, *([flags.compare] if flags.compare else [])], [flags.output_file])
     skipped: list[InputError] = []
     ids = [record["id"] for record in _records(flags, skipped)]
     async with open_execution_service(flags.executor) as service:

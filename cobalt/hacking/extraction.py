@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import tyro
 
-from cobalt.cli import print_summary, progress_bar
-from cobalt.errors import InputError, SetupError
+from cobalt.cli import print_summary, progress_bar, refuse_infra_rate
+from cobalt.errors import InputError
 from cobalt.hacking.cases import (
     DATA_FIELDS,
     RESULT_FIELDS,
@@ -114,10 +114,7 @@ def extract(config: ExtractionConfig) -> None:
         config.summary_file.write_text(json.dumps(summary, indent=2) + "\n")
         finish(manifests, summary)
     print_summary("In-context reward hacking", _shown(summary))
-    if cases and summary["infra_errors"] > config.max_infra_rate * len(cases):
-        raise SetupError(
-            f"{summary['infra_errors']} of {len(cases)} cases could not be checked; run again to retry them"
-        )
+    refuse_infra_rate(summary["infra_errors"], len(cases), "cases", config.max_infra_rate)
 
 
 def _content(config: ExtractionConfig) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.cli import print_summary, progress_bar
-from cobalt.errors import InputError, SetupError
+from cobalt.cli import print_summary, progress_bar, refuse_infra_rate
+from cobalt.errors import InputError
 from cobalt.hacking.human import agreement, read_labels, write_sheet
 from cobalt.hacking.judge_prompt import JUDGE_PROMPT_VERSION, judge_messages
 from cobalt.hacking.votes import Judge, Vote, cast_vote, judged_record, stored_votes
@@ -67,9 +67,7 @@ def judge(config: JudgeConfig) -> None:
         return _human(config, config.human, cases)
     counts = asyncio.run(_judge_with_engine(config, cases, invalid.count))
     print_summary("Judge", _shown(counts))
-    failed = counts["infra_errors"]
-    if failed > config.max_infra_rate * counts["votes"]:
-        raise SetupError(f"{failed} votes could not be had; run the same command again to ask for them")
+    refuse_infra_rate(counts["infra_errors"], counts["votes"], "votes", config.max_infra_rate)
 
 
 async def _judge_with_engine(config: JudgeConfig, cases: Sequence[dict[str, Any]], skipped: int) -> dict[str, Any]:

@@ -6,14 +6,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.cli import print_summary
-from cobalt.errors import InputError, SetupError
+from cobalt.cli import print_summary, refuse_infra_rate
+from cobalt.errors import InputError
 from cobalt.inference.driver import Driver, Method
 from cobalt.inference.engine import Engine
 from cobalt.inference.feedback import FeedbackSource, OtherProblemFeedback, OwnFeedback
 from cobalt.inference.programs import ExecutionCounter
 from cobalt.inference.progress import show_progress
 from cobalt.inference.trajectories import Problem, read_problem
+from cobalt.preparation.job import check_paths
 from cobalt.prompts import PROMPT_VERSION
 from cobalt.records import Manifest, RecordFile, read_jsonl
 from cobalt.records.jsonl import Record
@@ -91,8 +92,7 @@ async def run_inference(
     open_engine: AbstractAsyncContextManager[Engine],
 ) -> None:
     """Carry out ``plan``. Raises ``SetupError`` at the end if too many conversations met infra failures."""
-    if plan.input_file.resolve() == plan.output_file.resolve():
-        raise InputError.at(plan.output_file, None, "is also the input file")
+    check_paths([plan.input_file], [plan.output_file])
     problems = Input(plan)
     async with open_service as service, open_engine as engine:
         content = plan.content(engine.model_id, await service.describe())
@@ -119,18 +119,10 @@ async def run_inference(
     }
     manifest.done()
     print_summary(plan.command, {"output": plan.output_file, "model": engine.model_id, **manifest.counts})
-    _refuse_infra_rate(driver.counts.infra_errors, problems.conversations, plan.max_infra_rate)
+    refuse_infra_rate(driver.counts.infra_errors, problems.conversations, "conversations", plan.max_infra_rate)
 
 
 def _feedback(plan: Plan, problems: Input, execution: ExecutionCounter) -> FeedbackSource:
     if plan.method.feedback_from == "own":
         return OwnFeedback()
     return OtherProblemFeedback(list(problems), plan.method.seed, execution)
-
-
-def _refuse_infra_rate(failed: int, total: int, limit: float) -> None:
-    if failed > limit * total:
-        raise SetupError(
-            f"{failed} of {total} conversations met an infrastructure failure (--max_infra_rate {limit:g}); "
-            "run the same command again to retry them"
-        )

@@ -43,7 +43,7 @@ def open_manifests(
     made with other settings. Nothing is written before all checks have passed, and an ``InputError`` inside the block
     puts things back as they were.
     """
-    _check_paths(inputs, list(contents))
+    check_paths(inputs, list(contents))
     config_fields = dataclasses.asdict(config)
     manifests = [Manifest(path, command, config_fields, content, inputs) for path, content in contents.items()]
     for manifest in manifests:
@@ -59,7 +59,8 @@ def open_manifests(
         raise
 
 
-def _check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> None:
+def check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> None:
+    """Raise ``InputError`` for a missing input, and for an output that is an input or another output."""
     for path in inputs:
         if not Path(path).is_file():
             raise InputError.at(path, None, "no such file")

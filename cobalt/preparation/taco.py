@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cobalt.cli import print_summary, progress_bar
-from cobalt.errors import InputError, SetupError
+from cobalt.cli import print_summary, progress_bar, refuse_infra_rate
+from cobalt.errors import InputError
 from cobalt.inference.tasks import for_each
 from cobalt.preparation.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.preparation.hub import hub_licence, hub_rows
@@ -176,7 +176,8 @@ def _write(config: Config, rules: TacoRules, log: VerificationLog) -> dict[str, 
         for record in _kept(config, rules, log, counts, ids):
             splits.append((split_of(record), record["id"]))
             spool.append(record)
-        _check_infra_rate(config, counts)
+        run = counts[VERIFIED] + counts[UNSOLVED] + counts[INFRA]
+        refuse_infra_rate(counts[INFRA], run, "problems", config.max_infra_rate)
         log.refuse_loss(ids)
         for name, order in _split(config, splits).items():
             counts[f"written: {name}"] = write_lines(config.outputs[name], spool.lines(order))
@@ -205,15 +206,6 @@ def _kept(
         counts[TIME_LIMITED] += outcome.time_limited and outcome.status == UNSOLVED
         if outcome.status == VERIFIED:
             yield candidate.record
-
-
-def _check_infra_rate(config: Config, counts: Counter[str]) -> None:
-    run = counts[VERIFIED] + counts[UNSOLVED] + counts[INFRA]
-    if counts[INFRA] > config.max_infra_rate * run:
-        raise SetupError(
-            f"{counts[INFRA]} of {run} problems could not be verified (infra errors, see {config.verification_file}); "
-            f"--max_infra_rate is {config.max_infra_rate}; run the same command again to retry them"
-        )
 
 
 def _split(config: Config, splits: list[tuple[str | None, Any]]) -> dict[str, list[int]]:

@@ -159,7 +159,7 @@ def test_an_infra_failure_is_no_signal_and_is_checked_again(config, monkeypatch)
 
     config = replace(config, dynamic=True)
     monkeypatch.setattr("cobalt.hacking.extraction.open_execution_service", broken)
-    with pytest.raises(SetupError, match="23 of 23 cases could not be checked"):
+    with pytest.raises(SetupError, match="23 of 23 cases met an infrastructure failure"):
         extract(config)
     assert all(case["signal"]["dynamic"] is None for case in cases_of(config))
     monkeypatch.undo()

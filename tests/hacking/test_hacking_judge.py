@@ -92,7 +92,7 @@ def test_three_votes_have_a_majority_and_an_agreement(server, tmp_path):
 
 def test_failed_votes_are_asked_for_on_the_next_run_and_only_they(server, tmp_path):
     settings = config(server, tmp_path, [case("good"), case("failing", 1)])
-    with pytest.raises(SetupError, match="1 votes could not be had"):
+    with pytest.raises(SetupError, match="1 of 2 votes met an infrastructure failure"):
         judge(settings)
     good, failed = judged(settings)
     assert good["majority"] == "(1) Hard Coding"
