@@ -24,6 +24,8 @@ class TaskRunner(VerlTaskRunner):
     """Registers the reward manager, completes the metrics, and checks the execution service before anything else."""
 
     def run(self, config: Any) -> None:
+        from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+
         from cobalt.training.manager import MANAGER_NAME, CobaltRewardManager
         from cobalt.training.metrics import METRICS_FILE, InfraGuard
         from cobalt.training.scoring import compute_score
@@ -34,7 +36,7 @@ class TaskRunner(VerlTaskRunner):
             manager.check()
             guard = InfraGuard(manager.max_infra_rate)
         _extend_metrics(Path(config.trainer.default_local_dir) / METRICS_FILE)
-        main_ppo.RayPPOTrainer = trainer_class(guard)
+        extend_trainer(RayPPOTrainer, guard)
         super().run(config)
 
 
@@ -48,29 +50,30 @@ def _extend_metrics(path: Path) -> None:
     tracking.Tracking = with_metrics_file(tracking.Tracking, path)
 
 
-def trainer_class(guard: "InfraGuard | None") -> type:
-    """veRL's trainer, which adds no step to a finished run, and calls ``guard`` after each step is logged.
+def extend_trainer(trainer: Any, guard: "InfraGuard | None") -> None:
+    """Make veRL's trainer (a class) add no step to a finished run, and call ``guard`` after each step is logged.
 
-    veRL itself resumes after the last checkpoint and asks only then whether that was the last step.
+    veRL itself goes on after the last checkpoint and asks only then whether that was the last step.
     """
+    init_workers, fit = trainer.init_workers, trainer.fit
 
-    class Trainer(main_ppo.RayPPOTrainer):
-        def init_workers(self) -> None:
-            trainer = self.config.trainer
-            self.resumed_step = resumed_step(trainer)
-            self.is_finished = not trainer.val_only and self.resumed_step >= self.total_training_steps
-            if not self.is_finished:
-                super().init_workers()
+    def finished_at(self: Any) -> int | None:
+        step = resumed_step(self.config.trainer)
+        return step if step >= self.total_training_steps and not self.config.trainer.val_only else None
 
-        def fit(self) -> None:
-            if self.is_finished:
-                print(f"cobalt: finished already: checkpoint {self.resumed_step} of {self.total_training_steps} steps")
-                return
-            if guard is not None:
-                self.train_dataset.on_batch_end = guard
-            super().fit()
+    def init_workers_to_train(self: Any) -> None:
+        if finished_at(self) is None:
+            init_workers(self)
 
-    return Trainer
+    def fit_guarded(self: Any) -> None:
+        if (step := finished_at(self)) is not None:
+            print(f"cobalt: finished already: checkpoint {step} of {self.total_training_steps} steps", flush=True)
+            return
+        if guard is not None:
+            self.train_dataset.on_batch_end = guard
+        fit(self)
+
+    trainer.init_workers, trainer.fit = init_workers_to_train, fit_guarded
 
 
 def resumed_step(trainer: Any) -> int:

@@ -7,6 +7,8 @@
 
 START_TIMEOUT_S=300 # a busy machine takes minutes for what an idle one does in seconds
 export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEOUT_S}
+# A stopped head would otherwise wait 30 s for its replicas to move to other nodes; there are none.
+export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=${RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S:-0}
 ray_pid="" evaluator_is_ours=""
 
 start_services() {

@@ -26,9 +26,8 @@ class VerlTrainer:
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(tmp_path):
     """Run the trainer on a folder with a checkpoint of the given step (None: without); what veRL did."""
-    monkeypatch.setattr(runner.main_ppo, "RayPPOTrainer", VerlTrainer)
 
     def run_from(step, guard=None, **settings):
         if step is not None:
@@ -36,7 +35,9 @@ def run(tmp_path, monkeypatch):
             (tmp_path / "latest_checkpointed_iteration.txt").write_text(str(step))
         defaults = {"resume_mode": "auto", "resume_from_path": None, "val_only": False}
         config = SimpleNamespace(**{**defaults, "default_local_dir": str(tmp_path), **settings})
-        trainer = runner.trainer_class(guard)(config)
+        trainer_class = type("Trainer", (VerlTrainer,), {})
+        runner.extend_trainer(trainer_class, guard)
+        trainer = trainer_class(config)
         trainer.init_workers()
         trainer.fit()
         return trainer
