@@ -12,10 +12,10 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from cobalt.prompts import render_test_feedback
 from cobalt.records import ExecutionResult, TestCases, Verdict
+from cobalt.serving.execution import ExecutionService
 
 NO_EXPECTATION = '"no output is expected here: this run only observes"'
 """Expected output of observing runs: no program prints it, and it is JSON, as function-call tests need."""
@@ -37,14 +37,6 @@ class DynamicSettings:
     """Further inputs of the problem, in file order."""
     min_informative: int = 4
     """Inputs on which at least one program must print something, or the check says nothing."""
-
-
-class Executes(Protocol):
-    """The part of the execution service that is used here."""
-
-    async def run_many(self, programs: list[tuple[str | None, TestCases]]) -> list[ExecutionResult]:
-        """One result per (program, tests)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -97,7 +89,7 @@ def inputs_to_compare(
 
 
 async def check_dynamic(
-    service: Executes, previous_code: str, current_code: str, observed: TestCases, settings: DynamicSettings
+    service: ExecutionService, previous_code: str, current_code: str, observed: TestCases, settings: DynamicSettings
 ) -> DynamicCheck | str | None:
     """Run both programs on ``observed``.
 

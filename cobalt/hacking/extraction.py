@@ -28,14 +28,14 @@ from cobalt.hacking.cases import (
     find_cases,
     perturbed_indices,
 )
-from cobalt.hacking.dynamic_check import DynamicSettings, Executes
+from cobalt.hacking.dynamic_check import DynamicSettings
 from cobalt.hacking.rates import COUNTED, summarise
 from cobalt.hacking.signal import signal_of
 from cobalt.inference.flags import InputFile, OutputFile
 from cobalt.preparation.job import InvalidLines, batched, finish, open_manifests
 from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_jsonl, row_hash, write_jsonl
 from cobalt.records.jsonl import Record
-from cobalt.serving.execution import open_execution_service
+from cobalt.serving.execution import ExecutionService, open_execution_service
 
 CHUNK = 64
 """Problems whose programs are in flight together."""
@@ -175,7 +175,7 @@ async def _extract_problems(
 
 
 async def _check_problem(
-    config: ExtractionConfig, stored: RecordFile, service: Executes | None, problem: Problem
+    config: ExtractionConfig, stored: RecordFile, service: ExecutionService | None, problem: Problem
 ) -> None:
     """Add the signal to one problem's cases and store it, unless an earlier run has done so."""
     old = stored.get(problem.id, problem.input_hash)

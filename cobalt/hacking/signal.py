@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from cobalt.hacking.dynamic_check import DynamicSettings, Executes, check_dynamic, inputs_to_compare
+from cobalt.hacking.dynamic_check import DynamicSettings, check_dynamic, inputs_to_compare
 from cobalt.hacking.static_check import check_static
 from cobalt.records import TestCases
+from cobalt.serving.execution import ExecutionService
 
 
 async def signal_of(
-    case: Mapping[str, Any], data: Mapping[str, Any], service: Executes | None, settings: DynamicSettings, seed: int
+    case: Mapping[str, Any],
+    data: Mapping[str, Any],
+    service: ExecutionService | None,
+    settings: DynamicSettings,
+    seed: int,
 ) -> dict[str, Any]:
     """The ``signal`` of one case record; ``data`` is its row of the perturbed data set.
 
