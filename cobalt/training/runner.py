@@ -1,5 +1,6 @@
 """veRL's ``TaskRunner`` with this project's registration. Everything here happens in the task runner's process."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from cobalt.training.metrics import InfraGuard
 
 main_ppo: Any = upstream
+LOG_DELAY_S = 3.0
+"""Ray brings a worker's last lines to the driver only while the driver lives."""
 VerlTaskRunner = main_ppo.TaskRunner.__ray_metadata__.modified_class  # veRL 0.5.0 decorates it itself
 
 
@@ -68,6 +71,7 @@ def extend_trainer(trainer: Any, guard: "InfraGuard | None") -> None:
     def fit_guarded(self: Any) -> None:
         if (step := finished_at(self)) is not None:
             print(f"cobalt: finished already: checkpoint {step} of {self.total_training_steps} steps", flush=True)
+            time.sleep(LOG_DELAY_S)
             return
         if guard is not None:
             self.train_dataset.on_batch_end = guard

@@ -66,7 +66,8 @@ def train(folder, steps, *more, **environment):
         "TRAIN_FILE": str(folder / "train.parquet"),
         "VAL_FILE": str(folder / "test.parquet"),
         "OUTPUT_DIR": str(folder / "out"),
-        "EVALUATOR_ARGS": "workers=1 num_cpus=0",
+        "EVALUATOR_ARGS": "",
+        "LOG_FILE": str(folder / "logs" / "train.log"),
         **environment,
     }
     command = ["bash", "scripts/train_grpo_multi_turn.sh", *overrides]
@@ -121,17 +122,23 @@ def test_training_stops_when_nothing_can_be_scored(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.ci
+@pytest.mark.timeout(400)
 def test_train_resume_merge_generate(tmp_path):
     write_data(tmp_path)
     first = train(tmp_path, FIRST_STEPS)
     assert first.returncode == 0, first.stdout[-4000:]
     assert "BACKEND 'cpu' IS ACTIVE" in first.stdout
     assert "Training from scratch" in first.stdout
+    assert "Training from scratch" in (tmp_path / "logs" / "train.log").read_text()
 
     resumed = train(tmp_path, ALL_STEPS)
     assert resumed.returncode == 0, resumed.stdout[-4000:]
     assert f"Setting global step to {FIRST_STEPS}" in resumed.stdout
+
+    again = train(tmp_path, ALL_STEPS, EXECUTOR="local")
+    assert again.returncode == 0, again.stdout[-4000:]
+    assert (tmp_path / "out" / "latest_checkpointed_iteration.txt").read_text() == str(ALL_STEPS)
 
     metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
     assert [record["step"] for record in metrics] == [1, 2, 3, 4]

@@ -26,8 +26,9 @@ class VerlTrainer:
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, monkeypatch):
     """Run the trainer on a folder with a checkpoint of the given step (None: without); what veRL did."""
+    monkeypatch.setattr(runner, "LOG_DELAY_S", 0)
 
     def run_from(step, guard=None, **settings):
         if step is not None:
