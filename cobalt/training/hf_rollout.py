@@ -97,11 +97,7 @@ class HFRollout:
             sample_batch(self._copy, [rows[index] for index in indices], end_tokens, finished)
 
         batches = [by_length[start : start + size] for start in range(0, len(rows), size)]
-        on_cpu = self._copy.device.type == "cpu"
-        with (
-            _one_thread_each() if on_cpu else contextlib.nullcontext(),
-            ThreadPoolExecutor(len(os.sched_getaffinity(0)) if on_cpu else 1) as workers,
-        ):
+        with _one_thread_each(self._copy.device) as count, ThreadPoolExecutor(count) as workers:
             list(workers.map(sample, batches))
         return responses
 
@@ -123,16 +119,16 @@ def _whole_parameters(policy: Any) -> Iterator[Iterator[tuple[str, Any]]]:
 
 
 @contextlib.contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Small operations gain little from several threads, and wait for each other."""
+def _one_thread_each(device: Any) -> Iterator[int]:
+    """How many batches to sample at once. On a CPU a thread for each: small operations gain little from several."""
     import torch
 
-    before = torch.get_num_threads()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        yield threads if device.type == "cpu" else 1
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
 
 
 def _with_responses(prompts: Any, responses: list[list[int]], width: int) -> Any:

@@ -108,7 +108,8 @@ def _connect(config: Any, settings: RunSettings) -> None:
         runtime_env["worker_process_setup_hook"] = HOOK
         print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE: veRL is patched in every worker", flush=True)
     if settings.backend == "cpu":
-        runtime_env["env_vars"].update(OMP_NUM_THREADS=str(len(os.sched_getaffinity(0))), OMP_WAIT_POLICY="PASSIVE")
+        threads = max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node)
+        runtime_env["env_vars"].update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
     if os.environ.get("RAY_ADDRESS"):
         ray.init(runtime_env=runtime_env)
         return
