@@ -8,9 +8,9 @@
 #   SEED=0                 seed of the data and of sampling
 #   TRAIN_SEED=$SEED       seed of training; with another one, copy a folder that has the stages before `train`
 #   MODEL=assets/minicoder the reference model and the policy's start
-#   TRAIN_PROBLEMS=160 DEV_PROBLEMS=64    problems to learn from and to measure on
-#   TRAIN_SAMPLES=8 DEV_SAMPLES=4         trajectories per problem
-#   STEPS=20               GRPO steps
+#   TRAIN_PROBLEMS=120 DEV_PROBLEMS=96    problems to learn from and to measure on
+#   TRAIN_SAMPLES=8 DEV_SAMPLES=3         trajectories per problem
+#   STEPS=36               GRPO steps
 #   BATCH_SIZE=128         sequences that are sampled together
 #   PRESET=cpu             training preset: cpu, or one-gpu
 #   SETUP=1                0: use the environment that is active instead of making .venv
@@ -18,9 +18,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-RUN=${RUN:-runs/quickstart} SEED=${SEED:-0} TRAIN_SEED=${TRAIN_SEED:-${SEED:-0}} MODEL=${MODEL:-assets/minicoder} PRESET=${PRESET:-cpu} STEPS=${STEPS:-20}
-TRAIN_PROBLEMS=${TRAIN_PROBLEMS:-160} DEV_PROBLEMS=${DEV_PROBLEMS:-64}
-TRAIN_SAMPLES=${TRAIN_SAMPLES:-8} DEV_SAMPLES=${DEV_SAMPLES:-4}
+RUN=${RUN:-runs/quickstart} SEED=${SEED:-0} TRAIN_SEED=${TRAIN_SEED:-${SEED:-0}} MODEL=${MODEL:-assets/minicoder} PRESET=${PRESET:-cpu} STEPS=${STEPS:-36}
+TRAIN_PROBLEMS=${TRAIN_PROBLEMS:-120} DEV_PROBLEMS=${DEV_PROBLEMS:-96}
+TRAIN_SAMPLES=${TRAIN_SAMPLES:-8} DEV_SAMPLES=${DEV_SAMPLES:-3}
 BATCH_SIZE=${BATCH_SIZE:-128}
 MAX_TOKENS=256
 
@@ -46,18 +46,17 @@ repair() { # INPUT OUTPUT MODEL SAMPLES TURNS [FLAGS]: the turns after it
 
 evaluate() { python eval_multi_turn.py -i "$1" -o "$2"; }
 
-measure() { # POLICY MODEL FIRST_TURN_SAMPLES: 8 extra turns on the dev set, and the control
+measure() { # POLICY MODEL FIRST_TURN_SAMPLES: 8 extra turns on the dev set, and the control with one sample
   local policy=$1 model=$2 first=$3
   stage "$policy-turn0" sample "$RUN/minicode_dev.jsonl" "$RUN/$policy.turn0.jsonl" "$model" "$first"
   stage "$policy-turns" repair "$RUN/$policy.turn0.jsonl" "$RUN/$policy.turns.jsonl" "$model" "$DEV_SAMPLES" 8
   stage "$policy-hidden" evaluate "$RUN/$policy.turns.jsonl" "$RUN/$policy.jsonl"
   stage "$policy-control-turns" repair "$RUN/$policy.turn0.jsonl" "$RUN/$policy-control.turns.jsonl" "$model" \
-    "$DEV_SAMPLES" 3 --feedback_from other_problem
+    1 3 --feedback_from other_problem
   stage "$policy-control-hidden" evaluate "$RUN/$policy-control.turns.jsonl" "$RUN/$policy-control.jsonl"
 }
 
 trap stop_services EXIT
-[[ $PRESET != cpu ]] || LOGICAL_GPUS=1
 start_services "$RUN/logs"
 
 stage problems python -m cobalt.minicode --output_file "$RUN/raw.jsonl" --seed "$SEED" \

@@ -119,7 +119,6 @@ parquet() { # ARM
 }
 
 trap stop_services EXIT
-[[ $PRESET != cpu ]] || LOGICAL_GPUS=1
 start_services "$RUN/logs"
 
 stage problems python -m cobalt.minicode --output_file "$RUN/raw.jsonl" --seed "$DATA_SEED" \

@@ -2,8 +2,8 @@
 #
 #   start_services LOG_DIR   uses the cluster at RAY_ADDRESS, or starts one and exports the address
 #   stop_services            stops what start_services started; for `trap ... EXIT`
-# Knobs: PYTHON; EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16"); LOGICAL_GPUS (how many
-# GPUs Ray shall offer where there are none: on a CPU, veRL asks for one per worker).
+# Knobs: PYTHON; EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16"); PRESET and N_GPUS, as in
+# the recipes: with PRESET=cpu veRL asks Ray for GPUs that are not there.
 
 START_TIMEOUT_S=300 # a busy machine takes minutes for what an idle one does in seconds
 export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEOUT_S}
@@ -21,10 +21,10 @@ start_services() {
 free_port() { "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
 
 start_ray() {
-  local log_dir=$1 port deadline=$((SECONDS + START_TIMEOUT_S)) devices=()
+  local log_dir=$1 port deadline=$((SECONDS + START_TIMEOUT_S)) devices=() gpus=${N_GPUS:-2} # 2: the cpu preset's
   # Ray's CPUs are then as logical as its GPUs: one for each of veRL's workers, one for its task runner, one for an
   # asynchronous reward, and the machine's cores for an evaluator that reserves some.
-  [[ -z ${LOGICAL_GPUS:-} ]] || devices=(--num-gpus "$LOGICAL_GPUS" --num-cpus $((LOGICAL_GPUS + 2 + $(nproc))))
+  [[ ${PRESET:-} != cpu ]] || devices=(--num-gpus "$gpus" --num-cpus $((gpus + 2 + $(nproc))))
   export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
   [[ $RAY_AUTH_MODE != token ]] || ray get-auth-token --generate >/dev/null 2>&1 || true # older Ray knows no tokens
   port=$(free_port)

@@ -45,7 +45,6 @@ if [[ -n $dry_run ]]; then
 fi
 
 source "$ROOT/scripts/lib/services.sh"
-[[ $PRESET != cpu ]] || LOGICAL_GPUS=${N_GPUS:-1}
 
 mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"
 trap stop_services EXIT

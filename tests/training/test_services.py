@@ -72,7 +72,7 @@ def test_the_users_reservation_wins(tmp_path):
 
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_logical_cpus_do_for_verl_beside_any_evaluator(tmp_path, gpus):
-    code, _, calls = start_services(tmp_path, LOGICAL_GPUS=str(gpus))
+    code, _, calls = start_services(tmp_path, PRESET="cpu", N_GPUS=str(gpus))
     assert code == 0
     start = find(calls, "ray start")
     assert start[start.index("--num-gpus") + 1] == str(gpus)
