@@ -240,5 +240,6 @@ def test_kill_9(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_kill_9_at_20_random_moments(tmp_path: Path) -> None:
     check_kills(tmp_path, kills=20, problems=60)
