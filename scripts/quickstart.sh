@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The whole loop on this machine, from generated problems to a measured improvement, sized for about 15 minutes on 2 idle
-# CPU cores (plus about 3 for the installation): MiniCode problems -> sandboxed execution -> multi-turn trajectories of MiniCoder ->
-# partial contexts -> GRPO with veRL -> Pass@1 per turn, before and after.
+# The whole loop on this machine, from generated problems to a measured improvement, in about 12 minutes on 2 idle CPU
+# cores (plus about 3 for the installation): MiniCode problems -> sandboxed execution -> multi-turn trajectories of
+# MiniCoder -> partial contexts -> GRPO with veRL -> Pass@1 per turn, before and after.
 #
 # A second run continues where the first was stopped. Arguments are hydra overrides of the training. Knobs (environment):
 #   RUN=runs/quickstart    where everything is written; one set of knobs per folder
