@@ -20,8 +20,9 @@ from cobalt.records import ExecutionResult, TestCases
 from cobalt.sandbox.executor import Executor, Tests, default_workers
 from cobalt.sandbox.limits import Limits
 
-CALLS_PER_WORKER = 16
-"""Calls that a replica takes in at once, per worker; more wait in their senders' queues."""
+MAX_CALLS = 1024
+"""Calls that a replica takes in at once: more than a few clients send. The executor's queue is fair, while Serve has
+callers of a full replica wait in ever longer pauses (with 512 programs in flight that halves the throughput)."""
 
 HEALTH_CHECK_PERIOD_S = 10
 HEALTH_CHECK_TIMEOUT_S = 60
@@ -156,7 +157,7 @@ def build_app(args: EvaluatorArgs) -> serve.Application:
         Evaluator,
         name="Evaluator",
         num_replicas=args.replicas,
-        max_ongoing_requests=CALLS_PER_WORKER * workers,
+        max_ongoing_requests=MAX_CALLS,
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
         health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
         logging_config={"enable_access_log": False},
