@@ -1,18 +1,12 @@
 """Running the programs of one batch: all at once, identical ones once, a bounded number in flight."""
 
 import asyncio
-from typing import Protocol
 
 from cobalt.records import ExecutionResult
+from cobalt.serving.execution import ExecutionService
 
 MAX_IN_FLIGHT = 512
 """Programs at the service at once. More would only wait there."""
-
-
-class ExecutionService(Protocol):
-    """What is needed of ``cobalt.serving.execution.open_execution_service``, which puts several programs in a call."""
-
-    async def run(self, code: str | None, tests: str) -> ExecutionResult: ...
 
 
 class BatchExecution:
