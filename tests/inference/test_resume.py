@@ -104,35 +104,30 @@ async def test_an_input_that_grew_or_changed(problems: Path, tmp_path: Path) -> 
     assert len(engine.requests) == 3 * 9
 
 
-async def test_an_interrupted_run_goes_on_from_its_journal(problems: Path, tmp_path: Path) -> None:
-    engine = ScriptedEngine(max_in_flight=2)
+async def run_interrupted(plan: Any, engine: ScriptedEngine, requests: int) -> None:
+    """Run ``plan`` until the engine has had so many requests, then break it off."""
 
     def interrupt(messages: Any, seed: int) -> bool:
-        if len(engine.requests) == 20:
+        if len(engine.requests) == requests:
             raise RuntimeError("interrupted")
         return False
 
     engine.failing = interrupt
-    plan = make_plan(problems, tmp_path / "out.jsonl")
     with pytest.raises(RuntimeError, match="interrupted"):
         await run_plan(plan, engine, MultiplyingService())
+
+
+async def test_an_interrupted_run_goes_on_from_its_journal(problems: Path, tmp_path: Path) -> None:
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    await run_interrupted(plan, ScriptedEngine(max_in_flight=2), requests=20)
     again = ScriptedEngine()
     assert by_id(await run_plan(plan, again, MultiplyingService())) == await undisturbed(problems, tmp_path)
     assert len(again.requests) <= 45 - 20 + 2, "only what was in flight is generated again"
 
 
 async def test_an_interrupted_run_is_not_continued_with_other_settings(problems: Path, tmp_path: Path) -> None:
-    engine = ScriptedEngine(max_in_flight=1)
-
-    def interrupt(messages: Any, seed: int) -> bool:
-        if len(engine.requests) == 4:
-            raise RuntimeError("interrupted")
-        return False
-
-    engine.failing = interrupt
     plan = make_plan(problems, tmp_path / "out.jsonl")
-    with pytest.raises(RuntimeError, match="interrupted"):
-        await run_plan(plan, engine, MultiplyingService())
+    await run_interrupted(plan, ScriptedEngine(max_in_flight=1), requests=4)
     assert plan.output_file.read_bytes() == b"" and (tmp_path / "out.jsonl.journal").stat().st_size
     before = (tmp_path / "out.jsonl.manifest.json").read_bytes()
     with pytest.raises(InputError, match="num_turns: 2 -> 3"):
