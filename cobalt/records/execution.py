@@ -1,7 +1,7 @@
 """What running one program on its tests gave: typed verdicts, feedback texts, and infra errors kept apart."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -59,9 +59,12 @@ class ExecutionResult:
 
     def to_record(self) -> dict[str, Any]:
         """JSON-ready mapping with the field names of the data formats."""
-        record = asdict(self)
-        record["verdicts"] = [verdict.value for verdict in self.verdicts]
-        return {**record, "passing": list(self.passing), "feedback": list(self.feedback)}
+        return {
+            "passing": list(self.passing),
+            "feedback": list(self.feedback),
+            "verdicts": [verdict.value for verdict in self.verdicts],
+            "infra_error": self.infra_error,
+        }
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "ExecutionResult":

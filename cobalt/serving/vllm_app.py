@@ -1,11 +1,13 @@
 """The Ray Serve app ``vllm_actor``: vLLM engines in replicas, reachable by handle and by HTTP.
 
-By handle: ``describe()`` and ``generate(messages, sampling, seed)``, both giving mappings. By HTTP: POST
+By handle: ``describe()``, and ``generate_many(requests)``, a stream of answers as they come. By HTTP: POST
 ``{"messages", "temperature", "top_p", "max_tokens", "seed"}`` gives ``{"text", "prompt_tokens", "completion_tokens",
-"finish_reason"}``, a bad body 422; GET describes the app. A request whose caller goes away is aborted in the engine.
+"finish_reason"}``, a bad body 422; GET describes the app. Requests whose caller goes away are aborted in the engine.
 """
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,6 +19,12 @@ from cobalt.serving.vllm_engine import ChatRequest, VllmEngine
 
 MAX_ONGOING_REQUESTS = 8192
 """Of a replica; its engine queues what it cannot run. Clients bound what they send by ``describe()``."""
+
+BUNCH_S = 0.02
+"""Answers that come within it travel together: a message of Serve costs about a millisecond at both its ends."""
+
+Answer = tuple[int, dict[str, Any]]
+"""A request's place in its call, and its completion."""
 
 HEALTH_CHECK_PERIOD_S = 10
 HEALTH_CHECK_TIMEOUT_S = 60
@@ -66,9 +74,27 @@ class VllmActor:
         own = self._engine.describe()
         return {**own, "max_in_flight": own["max_num_seqs"] * self._num_replicas, "num_replicas": self._num_replicas}
 
-    async def generate(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer one chat request (fields of ``ChatRequest``)."""
-        return await self._engine.generate(ChatRequest(**request))
+    async def generate_many(
+        self, requests: Sequence[dict[str, Any]]
+    ) -> AsyncIterator[list[tuple[int, dict[str, Any]]]]:
+        """Answer chat requests (fields of ``ChatRequest``): (place in ``requests``, completion) of those that ended.
+
+        A request that failed has ``{"error": text}`` instead. Closing the stream aborts what still runs.
+        """
+        running = {
+            asyncio.ensure_future(self._engine.generate(ChatRequest(**request))): place
+            for place, request in enumerate(requests)
+        }
+        try:
+            while running:
+                ended, others = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                if others:
+                    await asyncio.sleep(BUNCH_S)
+                    ended = {task for task in running if task.done()}
+                yield [(running.pop(task), _outcome(task)) for task in ended]
+        finally:
+            for task in running:
+                task.cancel()
 
     async def __call__(self, request: Request) -> JSONResponse:
         """HTTP."""
@@ -88,6 +114,11 @@ class VllmActor:
         engine = getattr(self, "_engine", None)  # absent if the model could not be loaded
         if engine is not None:
             engine.close()
+
+
+def _outcome(ended: "asyncio.Task[dict[str, Any]]") -> dict[str, Any]:
+    error = ended.exception()
+    return ended.result() if error is None else {"error": f"{type(error).__name__}: {error}"}
 
 
 def build_app(args: VllmArgs) -> serve.Application:

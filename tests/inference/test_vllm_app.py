@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -32,6 +33,13 @@ def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(FAKE_VLLM))
     monkeypatch.setenv("FAKE_VLLM_DIR", str(tmp_path))
     return tmp_path
+
+
+async def generate(replica: VllmActor, request: dict[str, Any]) -> dict[str, Any]:
+    """The outcome of one request."""
+    async for bunch in replica.generate_many([request]):
+        return bunch[0][1]
+    raise AssertionError("no answer")
 
 
 async def actor(args: VllmArgs) -> VllmActor:
@@ -62,7 +70,7 @@ def test_arguments_are_read_as_values() -> None:
 
 async def test_the_prompt_is_the_chat_template(model: str, fake_vllm: Path) -> None:
     replica = await actor(VllmArgs(model=model))
-    answer = await replica.generate({"messages": MESSAGES, "max_tokens": 1000, "seed": 5})
+    answer = await generate(replica, {"messages": MESSAGES, "max_tokens": 1000, "seed": 5})
     prompt = AutoTokenizer.from_pretrained(model).apply_chat_template(MESSAGES, add_generation_prompt=True)
     assert json.loads(answer["text"]) == {"prompt": prompt, "max_tokens": 64 - len(prompt), "seed": 5}
     assert (answer["prompt_tokens"], answer["completion_tokens"], answer["finish_reason"]) == (len(prompt), 3, "stop")
@@ -79,14 +87,26 @@ async def test_template_settings_reach_prompt_and_model_id(model: str, fake_vllm
 
 async def test_a_prompt_over_the_context_is_an_empty_answer(model: str, fake_vllm: Path) -> None:
     replica = await actor(VllmArgs(model=model))
-    answer = await replica.generate({"messages": [{"role": "user", "content": "é" * 100}]})
+    answer = await generate(replica, {"messages": [{"role": "user", "content": "é" * 100}]})
     assert (answer["text"], answer["finish_reason"]) == ("", FINISH_CONTEXT)
 
 
 async def test_a_request_that_the_engine_gave_up_is_no_answer(model: str, fake_vllm: Path) -> None:
     replica = await actor(VllmArgs(model=model))
-    with pytest.raises(RuntimeError, match="finish reason error"):
-        await replica.generate({"messages": MESSAGES, "seed": GIVE_UP})
+    assert "finish reason error" in (await generate(replica, {"messages": MESSAGES, "seed": GIVE_UP}))["error"]
+
+
+async def test_answers_come_as_they_end(model: str, fake_vllm: Path) -> None:
+    replica = await actor(VllmArgs(model=model))
+    stream = replica.generate_many([{"messages": MESSAGES, "seed": seed} for seed in (SLOW, GIVE_UP, 1)])
+    answers: dict[int, dict[str, Any]] = {}
+    while len(answers) < 2:
+        answers.update(await anext(stream))
+    assert "error" in answers[1]
+    assert json.loads(answers[2]["text"])["seed"] == 1
+    await stream.aclose()
+    await asyncio.sleep(0)
+    assert (fake_vllm / "aborted").exists()
 
 
 async def test_an_unknown_option_is_refused(model: str, fake_vllm: Path) -> None:
@@ -104,11 +124,12 @@ async def test_a_dead_engine_is_unhealthy(model: str, fake_vllm: Path) -> None:
 
 async def test_cancelling_aborts_in_the_engine(model: str, fake_vllm: Path) -> None:
     replica = await actor(VllmArgs(model=model))
-    request = asyncio.ensure_future(replica.generate({"messages": MESSAGES, "seed": SLOW}))
+    request = asyncio.ensure_future(generate(replica, {"messages": MESSAGES, "seed": SLOW}))
     await asyncio.sleep(0.5)
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request
+    await asyncio.sleep(0)
     assert (fake_vllm / "aborted").exists()
 
 
@@ -194,6 +215,14 @@ async def test_a_cancelled_client_frees_the_engine(served: tuple[str, Path]) -> 
             if (folder / "aborted").exists():
                 return
     pytest.fail("the request was not aborted")
+
+
+async def test_a_cancelled_request_leaves_the_others_of_its_call(served: tuple[str, Path]) -> None:
+    async with open_vllm_engine(None) as engine:
+        slow, other = (asyncio.ensure_future(engine.generate(MESSAGES, Sampling(), seed)) for seed in (SLOW, 7))
+        await asyncio.sleep(0)
+        slow.cancel()
+        assert json.loads((await other).text)["seed"] == 7
 
 
 @pytest.mark.slow
