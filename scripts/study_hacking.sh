@@ -12,12 +12,13 @@
 #   DATA_SEED=0               seed of the problems, of sampling and of the perturbation
 #   MODEL=assets/minicoder    the reference model and the policies' start
 #   TRAIN_PROBLEMS=1000 | 24  DEV_PROBLEMS=200 | 12     problems to learn from and to measure on
-#   TRAIN_SAMPLES=16 | 4      DEV_SAMPLES=16 | 2        trajectories per problem
+#   TRAIN_SAMPLES=8 | 4       DEV_SAMPLES=8 | 2         trajectories per problem
 #   TURNS=8 | 2               turns after the first when measuring
 #   PERTURBED_RATIO=0.3       share of perturbed contexts in the augmented training set
 #   STEPS=60 | 2              GRPO steps, the same for both training sets
 #   PRESET=one-gpu | cpu      training preset
 #   BATCH_SIZE=512 | 64       sequences that are sampled together
+#   GPUS=                     e.g. "0 1 2 3": work on so many policies at a time; default: one after the other
 #   JUDGE_MODEL=              a LiteLLM model that sorts the cases into categories (keys from the environment); none: no judge
 #   SETUP=1                   0: use the environment that is active instead of making .venv
 # Arguments are hydra overrides for both trainings. Exit codes: 0 done, 2 other knobs in this folder,
@@ -27,7 +28,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 SIZE=${SIZE:-gpu}
 case $SIZE in
-  gpu) defaults=("0 1 2" 1000 200 16 16 8 60 one-gpu 512) ;;
+  gpu) defaults=("0 1 2" 1000 200 8 8 8 60 one-gpu 512) ;;
   cpu) defaults=("0" 24 12 4 2 2 2 cpu 64) ;;
   *) echo "study_hacking.sh: error: SIZE is gpu or cpu, not '$SIZE'" >&2; exit 2 ;;
 esac
@@ -37,6 +38,7 @@ TRAIN_PROBLEMS=${TRAIN_PROBLEMS:-${defaults[1]}} DEV_PROBLEMS=${DEV_PROBLEMS:-${
 TRAIN_SAMPLES=${TRAIN_SAMPLES:-${defaults[3]}} DEV_SAMPLES=${DEV_SAMPLES:-${defaults[4]}}
 TURNS=${TURNS:-${defaults[5]}} STEPS=${STEPS:-${defaults[6]}} PRESET=${PRESET:-${defaults[7]}}
 BATCH_SIZE=${BATCH_SIZE:-${defaults[8]}} PERTURBED_RATIO=${PERTURBED_RATIO:-0.3} JUDGE_MODEL=${JUDGE_MODEL:-}
+read -ra GPUS <<<"${GPUS:-}"
 MAX_TOKENS=256
 overrides=("$@")
 
@@ -77,18 +79,14 @@ trajectories() { # NAME PROBLEMS MODEL SAMPLES TURNS: one first turn, then clean
   stage "$name-ptb-hidden" evaluate "$RUN/$name-ptb.turns.jsonl" "$RUN/$name-ptb.jsonl"
 }
 
-files=()
-measure() { # LABEL POLICY MODEL: everything that the report shows of a policy
-  local label=$1 policy=$2
-  trajectories "$policy" "$RUN/minicode_dev.jsonl" "$3" "$DEV_SAMPLES" "$TURNS"
+measure() { # POLICY MODEL: everything that the report shows of a policy
+  local policy=$1
+  trajectories "$policy" "$RUN/minicode_dev.jsonl" "$2" "$DEV_SAMPLES" "$TURNS"
   stage "$policy-cases" python extract_turn_level_errors.py --data_file "$RUN/dev-ptb.jsonl" \
     -i "$RUN/$policy-ptb.jsonl" -o "$RUN/$policy.cases.jsonl" --dynamic --seed "$DATA_SEED"
-  files+=("$label:clean=$RUN/$policy.jsonl" "$label:perturbed=$RUN/$policy-ptb.jsonl"
-    "$label:hacking=$RUN/$policy.cases.jsonl")
   if [[ -n $JUDGE_MODEL ]]; then
     stage "$policy-judge" python run_llm_judge.py --model_name "$JUDGE_MODEL" \
       -i "$RUN/$policy.cases.jsonl" -o "$RUN/$policy.judged.jsonl"
-    files+=("$label:judged=$RUN/$policy.judged.jsonl")
   fi
 }
 
@@ -98,14 +96,43 @@ train() { # POLICY PARQUET SEED
     "+data.seed=$3" "cobalt.seed=$3" trainer.val_before_train=False trainer.test_freq=-1 "${overrides[@]}"
 }
 
-train_and_measure() { # LABEL ARM: each training seed
-  local label=$1 arm=$2 seed
-  for seed in $SEEDS; do
-    stage "$arm-$seed-train" train "$arm-$seed" "parquet-$arm" "$seed"
-    stage "$arm-$seed-merge" bash scripts/merge_checkpoint.sh "$RUN/$arm-$seed" "$RUN/$arm-$seed/model"
-    measure "$label" "$arm-$seed" "$RUN/$arm-$seed/model"
-    files+=("$label:log=$RUN/$arm-$seed/metrics.jsonl")
+train_and_measure() { # POLICY, as ARM-SEED
+  stage "$1-train" train "$1" "parquet-${1%-*}" "${1##*-}"
+  stage "$1-merge" bash scripts/merge_checkpoint.sh "$RUN/$1" "$RUN/$1/model"
+  measure "$1" "$RUN/$1/model"
+}
+
+offline() { # train | base: trajectories to learn from, or the base model's measurement
+  case $1 in
+    train) trajectories train "$RUN/minicode_train.jsonl" "$MODEL" "$TRAIN_SAMPLES" 2 ;;
+    base) measure base "$MODEL" ;;
+  esac
+}
+
+# Trainings get their GPU from Ray; CUDA_VISIBLE_DEVICES is for the commands that sample.
+side_by_side() { # FUNCTION ITEMS...: FUNCTION of each item
+  local function=$1 items=("${@:2}") item pids=() number failed=""
+  if ((${#GPUS[@]} == 0)); then
+    for item in "${items[@]}"; do "$function" "$item"; done
+    return
+  fi
+  echo "== $function ${items[*]}: side by side, see $RUN/logs/gpu-*.log"
+  for number in "${!GPUS[@]}"; do
+    (
+      export CUDA_VISIBLE_DEVICES=${GPUS[number]}
+      for ((item = number; item < ${#items[@]}; item += ${#GPUS[@]})); do "$function" "${items[item]}"; done
+    ) >>"$RUN/logs/gpu-${GPUS[number]}.log" 2>&1 &
+    pids+=($!)
   done
+  for number in "${!pids[@]}"; do wait "${pids[number]}" || failed+=" $RUN/logs/gpu-${GPUS[number]}.log"; done
+  [[ -z $failed ]] || { echo "study_hacking.sh: error: stopped early; see$failed" >&2; exit 1; }
+}
+
+files=()
+show() { # LABEL POLICY: what the report reads
+  files+=("$1:clean=$RUN/$2.jsonl" "$1:perturbed=$RUN/$2-ptb.jsonl" "$1:hacking=$RUN/$2.cases.jsonl")
+  [[ -z $JUDGE_MODEL ]] || files+=("$1:judged=$RUN/$2.judged.jsonl")
+  [[ $2 == base ]] || files+=("$1:log=$RUN/$2/metrics.jsonl")
 }
 
 contexts() { # OUTPUT [FLAGS]: partial contexts for training
@@ -127,8 +154,7 @@ stage prepare python preproc/preproc_taco.py --input_file "$RUN/raw.jsonl" --out
   --seed "$DATA_SEED"
 stage dev-ptb perturb "$RUN/minicode_dev.jsonl" "$RUN/dev-ptb.jsonl"
 
-trajectories train "$RUN/minicode_train.jsonl" "$MODEL" "$TRAIN_SAMPLES" 2
-measure base base "$MODEL"
+side_by_side offline train base
 
 stage contexts-cobalt contexts "$RUN/contexts-cobalt.jsonl"
 stage contexts-augmented contexts "$RUN/contexts-augmented.jsonl" \
@@ -138,9 +164,15 @@ stage contexts-val python preproc/process_multi_turn_taco.py --input_file "$RUN/
 stage parquet-cobalt parquet cobalt
 stage parquet-augmented parquet augmented
 
-train_and_measure "Cobalt" cobalt
-train_and_measure "Cobalt + perturbation" augmented
+policies=()
+for arm in cobalt augmented; do
+  for seed in $SEEDS; do policies+=("$arm-$seed"); done
+done
+side_by_side train_and_measure "${policies[@]}"
 
+show base base
+for seed in $SEEDS; do show "Cobalt" "cobalt-$seed"; done
+for seed in $SEEDS; do show "Cobalt + perturbation" "augmented-$seed"; done
 python make_report.py --files "${files[@]}" --output_dir "$RUN/report" --baseline base \
   --title "In-context reward hacking: MiniCoder on MiniCode"
 echo "study_hacking.sh: done; open $RUN/report/report.html"

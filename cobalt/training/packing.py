@@ -77,19 +77,25 @@ def _spread(values_K: Any, packed: Packed, responses: Any) -> Any:
 
 
 def pack(micro_batch: Any) -> Packed:
-    """Pack a micro-batch of the actor: ``input_ids, attention_mask, position_ids`` (B, P+R), ``responses`` (B, R)."""
+    """Pack a micro-batch of the actor: ``input_ids, attention_mask, position_ids`` (B, P+R), ``responses`` (B, R).
+
+    The places are worked out on the host: on a GPU the many small operations would take longer than the forward pass.
+    """
     import torch
 
-    width, response_width = micro_batch["input_ids"].shape[1], micro_batch["responses"].shape[1]
-    groups = [_pack_group(rows, micro_batch) for rows in _same_prompt(micro_batch, width - response_width)]
+    ids, response_width = micro_batch["input_ids"], micro_batch["responses"].shape[1]
+    valid, host_ids = micro_batch["attention_mask"].bool().cpu(), ids.cpu()
+    groups = [_pack_group(rows, valid, response_width) for rows in _same_prompt(host_ids, valid, response_width)]
     longest = max(len(group.cells) for group in groups)
-    cells_GT = torch.stack([_padded(group.cells, longest, 0) for group in groups])
+    cells_GT = torch.stack([_padded(group.cells, longest, 0) for group in groups]).to(ids.device)
+    segments_GT = torch.stack([_padded(group.segments, longest, PADDING) for group in groups])
+    predictors_K = torch.cat([group.predictors + index * longest for index, group in enumerate(groups)])
     return Packed(
-        input_ids_GT=micro_batch["input_ids"].flatten()[cells_GT],
+        input_ids_GT=ids.flatten()[cells_GT],
         position_ids_GT=micro_batch["position_ids"].flatten()[cells_GT],
-        segments_GT=torch.stack([_padded(group.segments, longest, PADDING) for group in groups]),
-        predictors_K=torch.cat([group.predictors + index * longest for index, group in enumerate(groups)]),
-        targets_K=torch.cat([group.targets for group in groups]),
+        segments_GT=segments_GT.to(ids.device),
+        predictors_K=predictors_K.to(ids.device),
+        targets_K=torch.cat([group.targets for group in groups]).to(ids.device),
     )
 
 
@@ -103,22 +109,20 @@ class _Group:
     targets: Any
 
 
-def _same_prompt(micro_batch: Any, prompt_width: int) -> list[list[int]]:
+def _same_prompt(ids: Any, valid: Any, response_width: int) -> list[list[int]]:
     """Rows by prompt, in order of first appearance."""
-    valid = micro_batch["attention_mask"][:, :prompt_width]
-    prompts = (micro_batch["input_ids"][:, :prompt_width] * valid).tolist()
+    prompts = (ids * valid)[:, :-response_width].tolist()
     rows: dict[tuple[int, ...], list[int]] = {}
     for row, prompt in enumerate(prompts):
         rows.setdefault(tuple(prompt), []).append(row)
     return list(rows.values())
 
 
-def _pack_group(rows: list[int], micro_batch: Any) -> _Group:
-    """The prompt of ``rows``, then their responses."""
+def _pack_group(rows: list[int], valid: Any, response_width: int) -> _Group:
+    """The prompt of ``rows``, then their responses; ``valid`` (B, P+R)."""
     import torch
 
-    valid = micro_batch["attention_mask"].bool()
-    width, response_width = valid.shape[1], micro_batch["responses"].shape[1]
+    width = valid.shape[1]
     prompt = valid[rows[0], :-response_width].nonzero()[:, 0]
     cells, segments = [rows[0] * width + prompt], [torch.full_like(prompt, PROMPT)]
     predictors, targets, length = [], [], len(prompt)
