@@ -63,7 +63,8 @@ def _forward(actor: Any, micro_batch: Any, temperature: float, calculate_entropy
         )
         logits_KV = output.logits.flatten(0, 1)[packed.predictors_K] / temperature
         labels_K = responses.flatten()[packed.targets_K]
-        log_probs_K = torch_functional.logprobs_from_logits(logits_KV, labels_K)
+        # as one row: without flash-attn, veRL loops over rows
+        log_probs_K = torch_functional.logprobs_from_logits(logits_KV[None], labels_K[None])[0]
         entropy = (
             _spread(torch_functional.entropy_from_logits(logits_KV), packed, responses) if calculate_entropy else None
         )
