@@ -3,8 +3,8 @@
     python benchmarks/bench_vllm.py --model assets/minicoder --input_file runs/vllm/turns.jsonl
 
 Takes the sampling settings from the run's manifest and prints tokens/s of both and their ratio. All prompts are handed
-over at once, which a multi-turn run cannot do: a turn's prompt needs the feedback to the turn before. Run it in the
-environment of ``constraints/serve-vllm.txt``, with nothing else on the GPU.
+over at once, as tokens, which a multi-turn run cannot do: a turn's prompt needs the feedback to the turn before, and
+then becomes tokens. Run it in the environment of ``constraints/serve-vllm.txt``, with nothing else on the GPU.
 """
 
 import json
@@ -54,13 +54,16 @@ def main(config: BenchConfig) -> None:
         {"prompt_token_ids": tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)}
         for messages, _ in found
     ]
+    prompts_s = time.perf_counter() - started
     outputs = llm.generate(prompts, parameters)
-    plain_s = time.perf_counter() - started
-    plain = sum(len(output.outputs[0].token_ids) for output in outputs) / plain_s
+    generate_s = time.perf_counter() - started - prompts_s
+    plain = sum(len(output.outputs[0].token_ids) for output in outputs) / generate_s
     driven = counts["completion_tokens"] / manifest["wall_time_s"]
     result = {
         "requests": len(found),
         "requests_of_the_run": counts["requests"],
+        "prompts_to_tokens_s": round(prompts_s, 1),
+        "generate_s": round(generate_s, 1),
         "plain_tokens_per_s": round(plain),
         "run_tokens_per_s": round(driven),
         "ratio": round(driven / plain, 3),

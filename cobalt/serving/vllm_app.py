@@ -20,6 +20,9 @@ from cobalt.serving.vllm_engine import ChatRequest, VllmEngine
 MAX_ONGOING_REQUESTS = 8192
 """Of a replica; its engine queues what it cannot run. Clients bound what they send by ``describe()``."""
 
+IN_FLIGHT_PER_SLOT = 1.25
+"""Requests that clients are told to keep in flight, by those that the engines run at a time: some are on their way."""
+
 BUNCH_S = 0.02
 """Answers that come within it travel together: a message of Serve costs about a millisecond at both its ends."""
 
@@ -72,7 +75,8 @@ class VllmActor:
     async def describe(self) -> dict[str, Any]:
         """``model_id``, ``max_in_flight`` of the whole app, vLLM's version, context length in tokens."""
         own = self._engine.describe()
-        return {**own, "max_in_flight": own["max_num_seqs"] * self._num_replicas, "num_replicas": self._num_replicas}
+        in_flight = int(IN_FLIGHT_PER_SLOT * own["max_num_seqs"]) * self._num_replicas
+        return {**own, "max_in_flight": in_flight, "num_replicas": self._num_replicas}
 
     async def generate_many(
         self, requests: Sequence[dict[str, Any]]

@@ -8,6 +8,7 @@ import asyncio
 import json
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -52,7 +53,7 @@ class VllmEngine:
         self._tokenizer = AutoTokenizer.from_pretrained(
             options.get("tokenizer", options["model"]), trust_remote_code=options.get("trust_remote_code", False)
         )
-        self._encoder = ThreadPoolExecutor(1, "chat-template")  # one thread: tokenizers are not reentrant
+        self._text_thread = ThreadPoolExecutor(1, "tokenizer")  # one thread: tokenizers are not reentrant
 
     def describe(self) -> dict[str, Any]:
         """The model's identity (with the template settings, if any) and the engine's limits."""
@@ -71,7 +72,8 @@ class VllmEngine:
 
         Raises ``RuntimeError`` if the engine gave the request up.
         """
-        prompt = await asyncio.get_running_loop().run_in_executor(self._encoder, self._encode, request.messages)
+        in_thread = partial(asyncio.get_running_loop().run_in_executor, self._text_thread)
+        prompt = await in_thread(self._encode, request.messages)
         room = self._max_model_len - len(prompt)
         if room < 1:
             return _completion("", len(prompt), 0, FINISH_CONTEXT)
@@ -79,12 +81,17 @@ class VllmEngine:
         answer = [output.outputs[0] async for output in stream][-1]
         if answer.finish_reason in GIVEN_UP:
             raise RuntimeError(f"the engine gave a request up (finish reason {answer.finish_reason})")
-        return _completion(answer.text, len(prompt), len(answer.token_ids), answer.finish_reason)
+        without_stop = answer.token_ids[:-1] if answer.finish_reason == "stop" else answer.token_ids
+        text = await in_thread(self._decode, without_stop)
+        return _completion(text, len(prompt), len(answer.token_ids), answer.finish_reason)
 
     def _encode(self, messages: list[dict[str, str]]) -> list[int]:
         return self._tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False, **self._template
         )
+
+    def _decode(self, tokens: list[int]) -> str:
+        return self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _sampling(self, request: ChatRequest, room: int) -> Any:
         from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
@@ -96,6 +103,7 @@ class VllmEngine:
             max_tokens=min(request.max_tokens, room),
             seed=request.seed,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            detokenize=False,  # it would be done token by token, in this process
         )
 
     def check_health(self) -> None:
@@ -106,7 +114,7 @@ class VllmEngine:
     def close(self) -> None:
         """Stop the engine's processes."""
         self._engine.shutdown()
-        self._encoder.shutdown(wait=False, cancel_futures=True)
+        self._text_thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _completion(text: str, prompt_tokens: int, completion_tokens: int, finish_reason: str) -> dict[str, Any]:

@@ -73,7 +73,9 @@ async def test_the_prompt_is_the_chat_template(model: str, fake_vllm: Path) -> N
     answer = await generate(replica, {"messages": MESSAGES, "max_tokens": 1000, "seed": 5})
     prompt = AutoTokenizer.from_pretrained(model).apply_chat_template(MESSAGES, add_generation_prompt=True)
     assert json.loads(answer["text"]) == {"prompt": prompt, "max_tokens": 64 - len(prompt), "seed": 5}
-    assert (answer["prompt_tokens"], answer["completion_tokens"], answer["finish_reason"]) == (len(prompt), 3, "stop")
+    length = len(AutoTokenizer.from_pretrained(model)(answer["text"])["input_ids"]) + 1  # the stop token counts
+    assert (answer["prompt_tokens"], answer["completion_tokens"]) == (len(prompt), length)
+    assert answer["finish_reason"] == "stop"
 
 
 async def test_template_settings_reach_prompt_and_model_id(model: str, fake_vllm: Path) -> None:
@@ -169,7 +171,7 @@ def served(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
 
 async def test_client_by_handle(served: tuple[str, Path]) -> None:
     async with open_vllm_engine(None) as engine:
-        assert engine.max_in_flight == 8
+        assert engine.max_in_flight == 10  # a quarter more than it runs at a time
         assert engine.model_id.startswith("model")
         answers = await asyncio.gather(*(engine.generate(MESSAGES, Sampling(0.5, 0.9, 4), seed) for seed in range(20)))
     assert [json.loads(answer.text)["seed"] for answer in answers] == list(range(20))

@@ -22,5 +22,5 @@ class AsyncEngineArgs:
     def create_engine_config(self, usage_context: Any = None) -> SimpleNamespace:
         return SimpleNamespace(
             scheduler_config=SimpleNamespace(max_num_seqs=self.max_num_seqs),
-            model_config=SimpleNamespace(max_model_len=self.max_model_len),
+            model_config=SimpleNamespace(model=self.model, max_model_len=self.max_model_len),
         )

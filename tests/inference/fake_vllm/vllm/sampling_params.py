@@ -17,3 +17,4 @@ class SamplingParams:
     max_tokens: int | None = 16
     seed: int | None = None
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    detokenize: bool = True

@@ -12,20 +12,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from transformers import AutoTokenizer
+
 SLOW, CRASH, GIVE_UP = 666, 667, 668
 
 
 class AsyncLLM:
     """Signatures as in vLLM 0.23."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str) -> None:
+        self._tokenizer = AutoTokenizer.from_pretrained(model)
         self.errored, self.dead_error = False, RuntimeError("engine dead")
 
     @classmethod
     def from_vllm_config(
         cls, vllm_config: Any, start_engine_loop: bool = True, usage_context: Any = None
     ) -> "AsyncLLM":
-        return cls()
+        return cls(vllm_config.model_config.model)
 
     async def generate(self, prompt: Any, sampling_params: Any, request_id: str) -> AsyncIterator[Any]:
         folder = Path(os.environ["FAKE_VLLM_DIR"])
@@ -46,7 +49,11 @@ class AsyncLLM:
         if sampling_params.seed == GIVE_UP and not (folder / "gave_up").exists():
             (folder / "gave_up").touch()
             reason = "error"
-        answer = SimpleNamespace(text=json.dumps(seen), token_ids=[1, 2, 3], finish_reason=reason)
+        assert not sampling_params.detokenize
+        stop = self._tokenizer("!")["input_ids"]
+        answer = SimpleNamespace(
+            text="", token_ids=self._tokenizer(json.dumps(seen))["input_ids"] + stop, finish_reason=reason
+        )
         yield SimpleNamespace(outputs=[answer], finished=True)
 
     def shutdown(self) -> None: ...
