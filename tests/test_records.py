@@ -172,6 +172,9 @@ def test_manifest_holds_no_secret_and_refuses_other_settings(tmp_path: Path) -> 
     Manifest(output, "command", {**config, "workers": 9}, {"temperature": 0.6}).refuse_other_content()
     with pytest.raises(InputError, match=r"other settings \(temperature: 0\.6 -> 1\.0\)"):
         Manifest(output, "command", config, {"temperature": 1.0}).refuse_other_content()
+    with pytest.raises(InputError, match=r"files: None -> \['a-long-name.{67}\.\.\., temperature") as refused:
+        Manifest(output, "command", config, {"files": ["a-long-name"] * 100}).refuse_other_content()
+    assert "\n" not in str(refused.value)
 
 
 def test_output_without_manifest_is_refused(tmp_path: Path) -> None:

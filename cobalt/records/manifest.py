@@ -20,6 +20,9 @@ from cobalt.errors import InputError
 
 SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "session_token", "bearer_token", "password")
 USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+SHOWN_CHARACTERS = 80
+"""Of a setting's value, in an error message."""
+
 REPORTED_PACKAGES = ("cobalt-rl", "torch", "transformers", "verl", "vllm", "ray", "litellm", "numpy", "datasets")
 
 
@@ -157,4 +160,9 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         for name in {*old, *new}
         if json.dumps(old.get(name), default=str) != json.dumps(new.get(name), default=str)
     )
-    return ", ".join(f"{name}: {old.get(name)!r} -> {new.get(name)!r}" for name in names)
+    return ", ".join(f"{name}: {_short(old.get(name))} -> {_short(new.get(name))}" for name in names)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

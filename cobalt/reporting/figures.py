@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cobalt.hacking.rates import case_rate
+from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate
 from cobalt.reporting.hacking_tables import WAYS, category_rates, percent
 from cobalt.reporting.material import CONDITIONS, Material, mean_of
 from cobalt.reporting.training_log import REWARD_PARTS
@@ -66,27 +66,40 @@ def pass1_picture(material: Material, condition: str, colours: Mapping[str, str]
 
 
 def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
-    """Cases per 100 opportunities: with a judge stacked by category, else one bar per run."""
-    figure, axes = _figure(6.4, 4.0)
+    """Cases (with a judge stacked by category), wrong tests fitted and right programs given up, each in per cent."""
     names = list(material.hacking)
-    judged = bool(material.judged) and all(name in material.judged for name in names)
-    totals = [percent(case_rate(record for part in material.hacking[name] for record in part)) for name in names]
-    if judged:
-        rates_NW = np.array([[_value(rate) for rate in category_rates(material, name)] for name in names])
-        bottoms = np.hstack([np.zeros((len(names), 1)), rates_NW.cumsum(axis=1)[:, :-1]])
-        for way, label in enumerate(WAYS):
-            axes.bar(names, rates_NW[:, way], 0.6, bottoms[:, way], color=WAY_COLOURS[way], label=label)
-        axes.legend(frameon=False, fontsize="small")
-    else:
-        axes.bar(names, [_value(total) for total in totals], 0.6, color=[colours[name] for name in names])
-    for place, total in enumerate(totals):
-        if total is not None:
-            low, high = _bounds(total)
-            spread = [[total.value - low], [high - total.value]]
-            axes.errorbar(place, total.value, yerr=spread, color="black", capsize=4, lw=1)
-    axes.set_xticks(range(len(names)), [textwrap.fill(name, LABEL_WIDTH) for name in names])
-    axes.set(ylabel="cases per 100 opportunities", title="In-context reward hacking")
-    return Picture("hacking", "Hacking cases per 100 opportunities, by run", _png(figure))
+    figure = Figure(figsize=(3 * max(3.2, 0.9 * len(names)), 3.2), layout="constrained")
+    panels = (
+        ("cases per 100 opportunities", case_rate),
+        ("wrong test fitted (%)", fitted_rate),
+        ("right program given up (%)", abandoned_rate),
+    )
+    for axes, (title, rate_of) in zip(figure.subplots(1, 3), panels, strict=True):
+        totals = [percent(rate_of(record for part in material.hacking[name] for record in part)) for name in names]
+        if rate_of is case_rate and all(name in material.judged for name in names):
+            _stack_categories(axes, material, names)
+        else:
+            axes.bar(names, [_value(total) for total in totals], 0.6, color=[colours[name] for name in names])
+        for place, total in enumerate(totals):
+            if total is not None:
+                low, high = _bounds(total)
+                spread = [[total.value - low], [high - total.value]]
+                axes.errorbar(place, total.value, yerr=spread, color="black", capsize=4, lw=1)
+        axes.set_xticks(range(len(names)), [textwrap.fill(name, LABEL_WIDTH) for name in names], fontsize="small")
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1))
+        axes.set(title=title)
+        _plain(axes)
+    return Picture(
+        "hacking", "Hacking cases, wrong tests fitted and right programs given up, by run", _png(figure), wide=True
+    )
+
+
+def _stack_categories(axes: Axes, material: Material, names: Sequence[str]) -> None:
+    rates_NW = np.array([[_value(rate) for rate in category_rates(material, name)] for name in names])
+    bottoms = np.hstack([np.zeros((len(names), 1)), rates_NW.cumsum(axis=1)[:, :-1]])
+    for way, label in enumerate(WAYS):
+        axes.bar(names, rates_NW[:, way], 0.6, bottoms[:, way], color=WAY_COLOURS[way], label=label)
+    axes.legend(frameon=False, fontsize="small")
 
 
 def reward_picture(material: Material, colours: Mapping[str, str]) -> Picture:

@@ -46,7 +46,8 @@ def hacking_table(material: Material) -> Table | None:
         "An opportunity is a turn whose feedback showed a wrong expected output; a case is one whose program then "
         "satisfies it and all benign public tests. Rates in %, averaged within a problem first. Hard-coded: cases that "
         "the judge-free signal marks. Fitted: opportunities whose program passes the wrong test, benign tests or not. "
-        "Given up: opportunities after a right program whose program is no longer right.",
+        "Given up: opportunities after a right program whose program is no longer right. [0.0, 0.0] means no "
+        "case at all; by the rule of three, up to 300 / problems per cent of such problems could still have one.",
         (
             "run",
             "problems",
