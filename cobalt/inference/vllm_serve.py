@@ -60,24 +60,21 @@ class VllmServeEngine:
 
     async def _call(self, submissions: list[_Submission]) -> None:
         """Send requests and hand out the answers as they come, until nobody waits for one."""
-        from ray.exceptions import RayError
-        from ray.serve.exceptions import RayServeException
-
         answers = [submission.answer for submission in submissions]
-        stream = self._handle.options(stream=True).generate_many.remote([s.request for s in submissions])
-
-        def stop_if_nobody_waits(answer: "asyncio.Future[Completion]") -> None:
-            if answer.cancelled() and all(other.done() for other in answers):
-                stream.cancel()
-
-        for answer in answers:
-            answer.add_done_callback(stop_if_nobody_waits)
         failure = TransientError("vLLM app: it ended a call without an answer")
         try:
+            stream = self._handle.options(stream=True).generate_many.remote([s.request for s in submissions])
+
+            def stop_if_nobody_waits(answer: "asyncio.Future[Completion]") -> None:
+                if answer.cancelled() and all(other.done() for other in answers):
+                    stream.cancel()
+
+            for answer in answers:
+                answer.add_done_callback(stop_if_nobody_waits)
             async for bunch in stream:
                 for place, outcome in bunch:
                     _settle(answers[place], outcome)
-        except (RayError, RayServeException, ConnectionError) as error:
+        except Exception as error:  # whatever it is, callers wait for an answer
             failure = TransientError(f"vLLM app: {_last_line(error)}")
         for answer in answers:
             if not answer.done():

@@ -1,6 +1,6 @@
 """vLLM's asynchronous engine behind one call: a chat request in, a completion out.
 
-Written for the V1 ``AsyncLLM`` of vLLM 0.23 (run on a GPU: docs/results/vllm-h200.md) and 0.8.5 (signatures checked only).
+Written for the V1 ``AsyncLLM`` of vLLM 0.23 (results: docs/results/vllm-h200.md) and 0.8.5 (signatures checked only).
 vLLM has an environment of its own (``constraints/serve-vllm.txt``), so type checkers do not find it beside the rest.
 """
 

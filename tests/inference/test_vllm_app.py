@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from cobalt.errors import InputError, SetupError
 from cobalt.inference.engine import FINISH_CONTEXT, Sampling
-from cobalt.inference.vllm_serve import APP_NAME, is_model, open_vllm_engine
+from cobalt.inference.vllm_serve import APP_NAME, VllmServeEngine, is_model, open_vllm_engine
 from cobalt.serving.vllm_app import VllmActor, VllmArgs, build_app
 
 FAKE_VLLM = Path(__file__).with_name("fake_vllm")
@@ -225,6 +225,25 @@ async def test_a_cancelled_request_leaves_the_others_of_its_call(served: tuple[s
         await asyncio.sleep(0)
         slow.cancel()
         assert json.loads((await other).text)["seed"] == 7
+
+
+async def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:
+    good = {"text": "x", "prompt_tokens": 1, "completion_tokens": 1, "finish_reason": "stop"}
+    outcomes = iter([{"surprise": 1}, good])
+
+    class Handle:
+        def options(self, stream: bool) -> "Handle":
+            return self
+
+        @property
+        def generate_many(self) -> "Handle":
+            return self
+
+        async def remote(self, requests: list[dict[str, Any]]) -> AsyncIterator[list[tuple[int, dict[str, Any]]]]:
+            yield [(0, next(outcomes))]
+
+    answer = await VllmServeEngine(Handle(), "model", 1).generate(MESSAGES, Sampling(), 1)
+    assert answer.text == "x"
 
 
 @pytest.mark.slow
