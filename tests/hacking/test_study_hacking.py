@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_study_runs_on_a_cpu_and_reports_three_policies(tmp_path):
