@@ -10,7 +10,7 @@
 #   MODEL=assets/minicoder the reference model and the policy's start
 #   TRAIN_PROBLEMS=120 DEV_PROBLEMS=96    problems to learn from and to measure on
 #   TRAIN_SAMPLES=8 DEV_SAMPLES=3         trajectories per problem
-#   STEPS=36               GRPO steps
+#   STEPS=60               GRPO steps
 #   BATCH_SIZE=128         sequences that are sampled together
 #   PRESET=cpu             training preset: cpu, or one-gpu
 #   SETUP=1                0: use the environment that is active instead of making .venv
@@ -18,7 +18,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-RUN=${RUN:-runs/quickstart} SEED=${SEED:-0} TRAIN_SEED=${TRAIN_SEED:-${SEED:-0}} MODEL=${MODEL:-assets/minicoder} PRESET=${PRESET:-cpu} STEPS=${STEPS:-36}
+RUN=${RUN:-runs/quickstart} SEED=${SEED:-0} TRAIN_SEED=${TRAIN_SEED:-${SEED:-0}} MODEL=${MODEL:-assets/minicoder} PRESET=${PRESET:-cpu} STEPS=${STEPS:-60}
 TRAIN_PROBLEMS=${TRAIN_PROBLEMS:-120} DEV_PROBLEMS=${DEV_PROBLEMS:-96}
 TRAIN_SAMPLES=${TRAIN_SAMPLES:-8} DEV_SAMPLES=${DEV_SAMPLES:-3}
 BATCH_SIZE=${BATCH_SIZE:-128}
