@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from cobalt.errors import InputError
@@ -11,6 +11,7 @@ from cobalt.inference.engine import Completion, Engine, Message, Sampling
 from cobalt.inference.retry import RetryPolicy, TransientError, with_retries
 from cobalt.model_identity import model_identity
 from cobalt.serving.handles import app_handle
+from cobalt.serving.shared_calls import SharedCalls, Submission
 
 APP_NAME = "vllm_actor"
 START_HINT = (
@@ -25,40 +26,19 @@ REQUESTS_PER_CALL = 64
 """... at most so many, for a call stays with one replica: Serve gives the next one to a replica with fewer calls."""
 
 
-@dataclass(frozen=True)
-class _Submission:
-    request: dict[str, Any]
-    answer: "asyncio.Future[Completion]"
-
-
 class VllmServeEngine:
     """Client of the app. Requests that are submitted together share calls; those lost with a replica are sent again."""
 
     def __init__(self, handle: Any, model_id: str, max_in_flight: int):
         self._handle, self.model_id, self.max_in_flight = handle, model_id, max_in_flight
-        self._submitted: list[_Submission] = []
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: SharedCalls[dict[str, Any], Completion] = SharedCalls(self._call, REQUESTS_PER_CALL, BUNCH_S)
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
         """Answer ``messages``; raises ``InfraError`` if the app stays unreachable."""
         request = {"messages": messages, **asdict(sampling), "seed": seed}
-        return await with_retries(lambda: self._submit(request), RetryPolicy())
+        return await with_retries(lambda: self._calls.submit(request), RetryPolicy())
 
-    def _submit(self, request: dict[str, Any]) -> "asyncio.Future[Completion]":
-        loop = asyncio.get_running_loop()
-        if not self._submitted:
-            loop.call_later(BUNCH_S, self._send)
-        self._submitted.append(_Submission(request, loop.create_future()))
-        return self._submitted[-1].answer
-
-    def _send(self) -> None:
-        submitted, self._submitted = self._submitted, []
-        for start in range(0, len(submitted), REQUESTS_PER_CALL):
-            call = asyncio.ensure_future(self._call(submitted[start : start + REQUESTS_PER_CALL]))
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
-
-    async def _call(self, submissions: list[_Submission]) -> None:
+    async def _call(self, submissions: list[Submission[dict[str, Any], Completion]]) -> None:
         """Send requests and hand out the answers as they come, until nobody waits for one."""
         answers = [submission.answer for submission in submissions]
         failure = TransientError("vLLM app: it ended a call without an answer")

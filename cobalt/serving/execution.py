@@ -7,13 +7,13 @@ other. Infrastructure faults are retried here; what remains is an ``ExecutionRes
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from cobalt.errors import SetupError
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.sandbox.executor import Executor, Tests
 from cobalt.serving.handles import app_handle
+from cobalt.serving.shared_calls import SharedCalls, Submission
 
 APP_NAME = "evaluator"
 START_HINT = (
@@ -29,12 +29,7 @@ FIRST_DELAY_S = 0.5
 """Doubled after each attempt: about 16 s in all, enough for Serve to start another replica."""
 
 Program = tuple[str | None, Tests]
-
-
-@dataclass(frozen=True)
-class _Submission:
-    program: tuple[str | None, TestCases]
-    done: "asyncio.Future[ExecutionResult]"
+_Parsed = tuple[str | None, TestCases]
 
 
 class ExecutionService(Protocol):
@@ -74,17 +69,16 @@ class ServedEvaluator:
 
     def __init__(self, handle: Any):
         self._handle = handle
-        self._submitted: list[_Submission] = []
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: SharedCalls[_Parsed, ExecutionResult] = SharedCalls(self._call, PROGRAMS_PER_CALL)
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
         """See ``ExecutionService``."""
-        return await self._submit(code, TestCases.parse(tests))
+        return await self._calls.submit((code, TestCases.parse(tests)))
 
     async def run_many(self, programs: Sequence[Program]) -> list[ExecutionResult]:
         """See ``ExecutionService``."""
         parsed = [(code, TestCases.parse(tests)) for code, tests in programs]
-        return await asyncio.gather(*(self._submit(code, tests) for code, tests in parsed))
+        return await asyncio.gather(*(self._calls.submit(program) for program in parsed))
 
     async def describe(self) -> dict[str, Any]:
         """See ``ExecutionService``."""
@@ -96,42 +90,27 @@ class ServedEvaluator:
         except (RayError, RayServeException, ConnectionError) as error:
             raise SetupError(f"the execution service does not answer ({_first_line(error)}); {START_HINT}") from None
 
-    def _submit(self, code: str | None, tests: TestCases) -> "asyncio.Future[ExecutionResult]":
-        loop = asyncio.get_running_loop()
-        if not self._submitted:
-            loop.call_soon(self._send)
-        self._submitted.append(_Submission((code, tests), loop.create_future()))
-        return self._submitted[-1].done
-
-    def _send(self) -> None:
-        """One call for every few of the programs that were submitted since the last turn of the event loop."""
-        submitted, self._submitted = self._submitted, []
-        for start in range(0, len(submitted), PROGRAMS_PER_CALL):
-            call = asyncio.ensure_future(self._call(submitted[start : start + PROGRAMS_PER_CALL]))
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
-
-    async def _call(self, waiting: list[_Submission]) -> None:
+    async def _call(self, waiting: list[Submission[_Parsed, ExecutionResult]]) -> None:
         """Send programs until each has its result; those that a replica could not judge may go to another one."""
         delay_s = FIRST_DELAY_S
         for attempts_left in reversed(range(MAX_ATTEMPTS)):
             try:
-                results = await self._results([submission.program for submission in waiting])
+                results = await self._results([submission.request for submission in waiting])
             except Exception as error:  # of the app itself: each caller gets it
                 for submission in waiting:
-                    if not submission.done.done():
-                        submission.done.set_exception(error)
+                    if not submission.answer.done():
+                        submission.answer.set_exception(error)
                 return
             for submission, result in zip(waiting, results, strict=True):
-                if not submission.done.done() and (result.infra_error is None or attempts_left == 0):
-                    submission.done.set_result(result)
-            waiting = [submission for submission in waiting if not submission.done.done()]
+                if not submission.answer.done() and (result.infra_error is None or attempts_left == 0):
+                    submission.answer.set_result(result)
+            waiting = [submission for submission in waiting if not submission.answer.done()]
             if not waiting:
                 return
             await asyncio.sleep(delay_s)
             delay_s *= 2
 
-    async def _results(self, programs: list[tuple[str | None, TestCases]]) -> list[ExecutionResult]:
+    async def _results(self, programs: list[_Parsed]) -> list[ExecutionResult]:
         from ray.exceptions import RayError
         from ray.serve.exceptions import RayServeException
 

@@ -78,17 +78,13 @@ class VllmActor:
         in_flight = int(IN_FLIGHT_PER_SLOT * own["max_num_seqs"]) * self._num_replicas
         return {**own, "max_in_flight": in_flight, "num_replicas": self._num_replicas}
 
-    async def generate_many(
-        self, requests: Sequence[dict[str, Any]]
-    ) -> AsyncIterator[list[tuple[int, dict[str, Any]]]]:
-        """Answer chat requests (fields of ``ChatRequest``): (place in ``requests``, completion) of those that ended.
+    async def generate_many(self, requests: Sequence[dict[str, Any]]) -> AsyncIterator[list[Answer]]:
+        """Answer chat requests (fields of ``ChatRequest``): the answers of those that ended, again and again.
 
         A request that failed has ``{"error": text}`` instead. Closing the stream aborts what still runs.
         """
-        running = {
-            asyncio.ensure_future(self._engine.generate(ChatRequest(**request))): place
-            for place, request in enumerate(requests)
-        }
+        chats = [ChatRequest(**request) for request in requests]  # all valid before the first one runs
+        running = {asyncio.ensure_future(self._engine.generate(chat)): place for place, chat in enumerate(chats)}
         try:
             while running:
                 ended, others = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
