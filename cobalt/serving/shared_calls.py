@@ -18,7 +18,7 @@ class Submission(Generic[Request, Answer]):
 
 
 class SharedCalls(Generic[Request, Answer]):
-    """Gives ``call`` what was submitted in ``window_s`` seconds (0: one turn of the event loop), at most ``size`` a time.
+    """Gives ``call`` what was submitted in ``window_s`` seconds (0: one turn of the loop), up to ``size`` at a time.
 
     Each call is a task of its own, and must settle all its answers.
     """
