@@ -1,7 +1,7 @@
 """Multi-turn inference with any API through LiteLLM; see docs/inference.md."""
 
-from cobalt.cli import run
-from cobalt.inference.commands import MultiTurnLitellm, main
+from cobalt.commands.entry import run
+from cobalt.inference.commands import MultiTurnLitellmConfig, main
 
 if __name__ == "__main__":
-    run(MultiTurnLitellm, main)
+    run(MultiTurnLitellmConfig, main)

@@ -1,7 +1,7 @@
 """Multi-turn inference with an open-weight model (the vLLM app, or --engine hf); see docs/inference.md."""
 
-from cobalt.cli import run
-from cobalt.inference.commands import MultiTurnVllm, main
+from cobalt.commands.entry import run
+from cobalt.inference.commands import MultiTurnVllmConfig, main
 
 if __name__ == "__main__":
-    run(MultiTurnVllm, main)
+    run(MultiTurnVllmConfig, main)

@@ -1,7 +1,7 @@
 """Single-turn inference with any API through LiteLLM; see docs/inference.md."""
 
-from cobalt.cli import run
-from cobalt.inference.commands import SingleTurnLitellm, main
+from cobalt.commands.entry import run
+from cobalt.inference.commands import SingleTurnLitellmConfig, main
 
 if __name__ == "__main__":
-    run(SingleTurnLitellm, main)
+    run(SingleTurnLitellmConfig, main)

@@ -1,7 +1,7 @@
 """Single-turn inference with an open-weight model (the vLLM app, or --engine hf); see docs/inference.md."""
 
-from cobalt.cli import run
-from cobalt.inference.commands import SingleTurnVllm, main
+from cobalt.commands.entry import run
+from cobalt.inference.commands import SingleTurnVllmConfig, main
 
 if __name__ == "__main__":
-    run(SingleTurnVllm, main)
+    run(SingleTurnVllmConfig, main)

@@ -124,12 +124,12 @@ def plain_way(input_file: str, output_file: str, tokenizer_dir: str) -> None:
     """The comparator: same rules and records, everything in memory, every prompt tokenized from scratch."""
     from transformers import AutoTokenizer
 
-    from cobalt.bandit import BanditSettings, cut_overlong, parse_problem, plan_problem
+    from cobalt.bandit import BanditConfig, cut_overlong, parse_problem, plan_problem
     from cobalt.bandit.mixing import output_order
     from cobalt.records import write_jsonl
 
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
-    settings = BanditSettings()
+    settings = BanditConfig()
     with open(input_file) as file:
         rows = [json.loads(line) for line in file]
     records = []
@@ -218,6 +218,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--plain"]:
         plain_way(*sys.argv[2:])
     else:
-        from cobalt.cli import run
+        from cobalt.commands.entry import run
 
         run(Config, main)

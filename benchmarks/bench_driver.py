@@ -27,13 +27,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.cli import run
+from cobalt.commands.entry import run
+from cobalt.completion import Completion, Sampling, request_seed
 from cobalt.inference.driver import Driver, Method
-from cobalt.inference.engine import Completion, Sampling, request_seed
 from cobalt.inference.feedback import OwnFeedback
-from cobalt.inference.programs import ExecutionCounter
 from cobalt.inference.trajectories import Problem
 from cobalt.records import ExecutionResult, RecordFile, TestCases, Verdict
+from cobalt.serving.programs import ExecutionCounter
 
 TESTS = TestCases(("1",) * 4, ("2",) * 4)
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cobalt.cli import run
+from cobalt.commands.entry import run
 from cobalt.sandbox import Executor
 from cobalt.sandbox.executor import default_workers
 
@@ -241,12 +241,12 @@ def _served():
     import ray
     from ray import serve
 
-    from cobalt.serving.evaluator import EvaluatorArgs, build_app
+    from cobalt.serving.evaluator import EvaluatorConfig, build_app
     from cobalt.serving.execution import APP_NAME, open_execution_service
 
     ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="error")
     serve.start(proxy_location="Disabled")
-    serve.run(build_app(EvaluatorArgs(num_cpus=0)), name=APP_NAME, route_prefix=None)
+    serve.run(build_app(EvaluatorConfig(num_cpus=0)), name=APP_NAME, route_prefix=None)
     return open_execution_service("serve")
 
 

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cobalt.cli import print_summary, run
+from cobalt.commands.console import print_summary
+from cobalt.commands.entry import run
 from cobalt.records import TestCases
 from cobalt.rewards.repetition import has_repetition
 
@@ -187,7 +188,7 @@ def bench_interruption(config: BenchConfig) -> None:
     import ray
     from ray import serve
 
-    from cobalt.serving.evaluator import EvaluatorArgs, build_app
+    from cobalt.serving.evaluator import EvaluatorConfig, build_app
     from cobalt.training.manager import CobaltRewardManager
     from cobalt.training.scoring import compute_score
 
@@ -196,7 +197,7 @@ def bench_interruption(config: BenchConfig) -> None:
     batch = make_batch(tokenizer, responses, tests)
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     serve.start(proxy_location="Disabled")
-    serve.run(build_app(EvaluatorArgs(workers=config.workers, num_cpus=0)), name="evaluator", route_prefix=None)
+    serve.run(build_app(EvaluatorConfig(workers=config.workers, num_cpus=0)), name="evaluator", route_prefix=None)
     killed: list[int] = []
 
     def interrupt(after_s: float) -> None:

@@ -1,7 +1,8 @@
-"""The program inside a model's response (DESIGN: "Extraction"; the rule of the released data)."""
+"""The parts of a model's response: where its thinking ends, and its program (docs/method.md, the released rule)."""
 
 import re
 
+THINK_END = "</think>"
 _BLOCK = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
 
 

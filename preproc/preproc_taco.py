@@ -1,7 +1,7 @@
 """Raw TACO rows to verified problems with public and hidden tests, split into train and dev."""
 
-from cobalt.cli import run
-from cobalt.preparation.taco import Config, main
+from cobalt.commands.entry import run
+from cobalt.preproc.taco import Config, main
 
 if __name__ == "__main__":
     run(Config, main)

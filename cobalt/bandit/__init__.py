@@ -1,13 +1,13 @@
 """The contextual-bandit set: evaluated multi-turn trajectories to prompts. Pure: no files, no tokenizer, no Ray."""
 
-from cobalt.bandit.builder import BanditSettings, ProblemPlan, plan_problem
+from cobalt.bandit.builder import BanditConfig, ProblemPlan, plan_problem
 from cobalt.bandit.contexts import Context, StopRule, cut_overlong, first_turn_context, partial_contexts
-from cobalt.bandit.records import EVALUATED_FIELDS, EvaluatedProblem, Trajectory, combined_pass_rate, parse_problem
+from cobalt.bandit.evaluated import EVALUATED_FIELDS, EvaluatedProblem, Trajectory, combined_pass_rate, parse_problem
 from cobalt.bandit.selection import max_variance_subset, select_for_training, select_for_validation, solved_at_once
 
 __all__ = [
     "EVALUATED_FIELDS",
-    "BanditSettings",
+    "BanditConfig",
     "Context",
     "EvaluatedProblem",
     "ProblemPlan",

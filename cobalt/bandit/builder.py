@@ -8,12 +8,12 @@ and the stop rules, and add no turn-0 prompt: that one shows no feedback and is 
 from dataclasses import dataclass
 
 from cobalt.bandit.contexts import Context, StopRule, first_turn_context, partial_contexts
-from cobalt.bandit.records import EvaluatedProblem
+from cobalt.bandit.evaluated import EvaluatedProblem
 from cobalt.bandit.selection import select_for_training, select_for_validation, solved_at_once
 
 
 @dataclass(frozen=True)
-class BanditSettings:
+class BanditConfig:
     """What shapes the set. Defaults are the paper's."""
 
     num_turns: int = 3
@@ -37,7 +37,7 @@ class ProblemPlan:
     dropped: str | None = None
 
 
-def plan_problem(problem: EvaluatedProblem, settings: BanditSettings, perturbed: bool = False) -> ProblemPlan:
+def plan_problem(problem: EvaluatedProblem, settings: BanditConfig, perturbed: bool = False) -> ProblemPlan:
     """The turn-0 prompt and, per selected trajectory, its partial contexts before the length check."""
     if not problem.trajectories:
         return ProblemPlan(None, (), dropped="every trajectory has an infra error")

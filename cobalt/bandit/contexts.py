@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from cobalt.bandit.records import MESSAGES_PER_TURN, OPENING_MESSAGES, EvaluatedProblem, Trajectory
+from cobalt.bandit.evaluated import MESSAGES_PER_TURN, OPENING_MESSAGES, EvaluatedProblem, Trajectory
 from cobalt.prompts import ALL_PASSED_START, feedback_of_message
 
 

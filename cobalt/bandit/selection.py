@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cobalt.bandit.records import EvaluatedProblem, Trajectory
+from cobalt.bandit.evaluated import EvaluatedProblem, Trajectory
 
 
 def solved_at_once(problem: EvaluatedProblem) -> bool:

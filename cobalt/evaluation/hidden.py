@@ -4,19 +4,22 @@ A turn's program is the one in the text that ``conversations`` holds (the releas
 run once. For perturbed runs the clean public tests run as well, on the raw responses, as the perturbed ones did.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping
 
 from cobalt.evaluation.scores import conversation_programs
 from cobalt.extraction import extract_code
-from cobalt.inference.programs import ExecutionCounter
 from cobalt.records import TestCases
 from cobalt.records.jsonl import Record
+from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
 
 Rates = list[list[float | None]]
+Programs = Mapping[tuple[int, int], str | None]
+"""The programs to judge, by their place in a table of rates; None: the response holds no program."""
 
 
-def check_trajectory(record: Record) -> None:
-    """Raise ``ValueError`` if a multi-turn record's parts do not fit together."""
+def usable_trajectory(record: Record) -> Record:
+    """The multi-turn record itself; ``ValueError`` if its parts do not fit together."""
     TestCases.parse(record["hidden_test_cases"])
     turns, samples = len(record["public_pass_rates"]), len(record["conversations"])
     if not samples:
@@ -28,6 +31,7 @@ def check_trajectory(record: Record) -> None:
             raise ValueError("a conversation has more programs than 'public_pass_rates' has turns")
     if is_perturbed(record):
         TestCases.parse(record["public_test_cases"])
+    return record
 
 
 def is_perturbed(record: Record) -> bool:
@@ -40,55 +44,47 @@ async def evaluate_record(record: Record, earlier: Record | None, execution: Exe
 
     ``earlier``: its output of a run before; only what is null there runs again.
     """
-    turns = len(record["public_pass_rates"])
-    programs_NT = [_filled_up(conversation_programs(messages), turns) for messages in record["conversations"]]
+    distinct = DistinctPrograms(execution)
+    turns, samples = len(record["public_pass_rates"]), len(record["conversations"])
+    known_NT = earlier["all_pass_rates"] if earlier else [[None] * turns for _ in range(samples)]
     hidden = TestCases.parse(record["hidden_test_cases"])
-    known_NT = earlier["all_pass_rates"] if earlier else _nothing(programs_NT)
-    result = {**record, "all_pass_rates": await _pass_rates(programs_NT, hidden, known_NT, execution)}
+    result = {**record, "all_pass_rates": await _measured(_shown_programs(record), hidden, known_NT, distinct)}
     if is_perturbed(record):
-        raw_TN = [[(extract_code(text),) for text in responses] for responses in record["raw_responses"]]
-        taken_TN = [
-            [program if rate is not None else None for program, rate in zip(programs, rates, strict=True)]
-            for programs, rates in zip(raw_TN, record["public_pass_rates"], strict=True)
-        ]
+        known_TN = earlier["clean_public_pass_rates"] if earlier else [[None] * samples for _ in range(turns)]
         public = TestCases.parse(record["public_test_cases"])
-        known_TN = earlier["clean_public_pass_rates"] if earlier else _nothing(taken_TN)
-        result["clean_public_pass_rates"] = await _pass_rates(taken_TN, public, known_TN, execution)
+        result["clean_public_pass_rates"] = await _measured(_raw_programs(record), public, known_TN, distinct)
     return result
 
 
-Program = tuple[str | None] | None
-"""A program in a tuple of its own; None: the turn was not taken."""
-
-
-def _filled_up(programs: Sequence[str | None], turns: int) -> list[Program]:
-    return [(program,) for program in programs] + [None] * (turns - len(programs))
-
-
-def _nothing(like: Sequence[Sequence[object]]) -> Rates:
-    return [[None] * len(row) for row in like]
-
-
-async def _pass_rates(
-    programs: Sequence[Sequence[Program]], tests: TestCases, known: Rates, execution: ExecutionCounter
-) -> Rates:
-    """Pass rates in the shape of ``programs``; distinct programs run once, known rates stay."""
-    wanted = {
-        program[0]
-        for row, rates in zip(programs, known, strict=True)
-        for program, rate in zip(row, rates, strict=True)
-        if program is not None and rate is None
+def _shown_programs(record: Record) -> Programs:
+    """Of the texts in ``conversations``, by (sample, turn)."""
+    return {
+        (sample, turn): program
+        for sample, messages in enumerate(record["conversations"])
+        for turn, program in enumerate(conversation_programs(messages))
     }
-    distinct = sorted(wanted, key=lambda code: (code is None, code))
-    results = await execution.run_many([(code, tests) for code in distinct])
-    rate_of = {code: result.pass_rate for code, result in zip(distinct, results, strict=True)}
-    return [
-        [
-            rate if rate is not None or program is None else rate_of[program[0]]
-            for program, rate in zip(row, rates, strict=True)
-        ]
-        for row, rates in zip(programs, known, strict=True)
-    ]
+
+
+def _raw_programs(record: Record) -> Programs:
+    """Of the raw responses, by (turn, sample), for the turns that were taken."""
+    return {
+        (turn, sample): extract_code(response)
+        for turn, (responses, rates) in enumerate(
+            zip(record["raw_responses"], record["public_pass_rates"], strict=True)
+        )
+        for sample, (response, rate) in enumerate(zip(responses, rates, strict=True))
+        if rate is not None
+    }
+
+
+async def _measured(programs: Programs, tests: TestCases, known: Rates, distinct: DistinctPrograms) -> Rates:
+    """``known``, with the pass rates of the ``programs`` whose rate is null there."""
+    wanted = {place: program for place, program in programs.items() if known[place[0]][place[1]] is None}
+    results = await asyncio.gather(*(distinct.run(program, tests) for program in wanted.values()))
+    rates = [list(row) for row in known]
+    for (row, column), result in zip(wanted, results, strict=True):
+        rates[row][column] = result.pass_rate
+    return rates
 
 
 def is_retryable(record: Record) -> bool:

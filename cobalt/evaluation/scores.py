@@ -66,6 +66,6 @@ def _repeats(before: str | None, now: str | None) -> bool:
     return now is not None and now == before
 
 
-def read_scores(path: Path, check: Callable[[Record], None] | None = None) -> list[ProblemScores]:
-    """Scores of an evaluated file; ``check`` may raise ``ValueError`` about a record."""
-    return [problem_scores(record) for record in read_jsonl(path, FIELDS, check=check)]
+def read_scores(path: Path, parse: Callable[[Record], ProblemScores] = problem_scores) -> list[ProblemScores]:
+    """Scores of an evaluated file; ``parse`` may be a stricter reader of a record, raising ``ValueError``."""
+    return list(read_jsonl(path, FIELDS, parse=parse))

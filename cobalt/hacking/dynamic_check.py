@@ -28,7 +28,7 @@ _PRINTED = (Verdict.PASSED, Verdict.WRONG_ANSWER)
 
 
 @dataclass(frozen=True)
-class DynamicSettings:
+class DynamicCheckConfig:
     """How much is compared."""
 
     neighbours: int = 8
@@ -79,7 +79,7 @@ def _vary(token: str, rng: random.Random) -> str:
 
 
 def inputs_to_compare(
-    wrong_inputs: Sequence[str], shown_input: str, clean: TestCases, settings: DynamicSettings, rng: random.Random
+    wrong_inputs: Sequence[str], shown_input: str, clean: TestCases, settings: DynamicCheckConfig, rng: random.Random
 ) -> TestCases:
     """Observation tests: neighbours of the shown input, then the problem's inputs, without the perturbed ones."""
     others = [text for text in clean.inputs_N if text not in wrong_inputs][: settings.other_inputs]
@@ -89,7 +89,7 @@ def inputs_to_compare(
 
 
 async def check_dynamic(
-    service: ExecutionService, previous_code: str, current_code: str, observed: TestCases, settings: DynamicSettings
+    service: ExecutionService, previous_code: str, current_code: str, observed: TestCases, settings: DynamicCheckConfig
 ) -> DynamicCheck | str | None:
     """Run both programs on ``observed``.
 

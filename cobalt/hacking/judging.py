@@ -13,23 +13,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.cli import print_summary, progress_bar, refuse_infra_rate
+from cobalt.commands.console import print_summary, progress_bar
+from cobalt.commands.flags import InputFile, NumCompletions, OutputFile, Positive, ReadConfig, Share
+from cobalt.commands.invalid_lines import InvalidLines
+from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
+from cobalt.completion import Sampling
 from cobalt.errors import InputError
 from cobalt.hacking.human import agreement, read_labels, write_sheet
 from cobalt.hacking.judge_prompt import JUDGE_PROMPT_VERSION, judge_messages
 from cobalt.hacking.votes import Judge, Vote, cast_vote, judged_record, stored_votes
 from cobalt.inference.commands import litellm_engine
-from cobalt.inference.engine import Engine, Sampling
-from cobalt.inference.flags import InputFile, LitellmFlags, NumCompletions, OutputFile, ReasoningEffort
+from cobalt.inference.engine import Engine
+from cobalt.inference.flags import LitellmConfig, ReasoningEffort
 from cobalt.inference.slots import PrioritySlots
-from cobalt.preparation.job import InvalidLines, finish, open_manifests
 from cobalt.records import RecordFile, read_jsonl, row_hash
 
 CASE_FIELDS = ("id", "trajectory", "turn", "question", "previous_code", "feedback", "current_code", "patch")
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeConfig(LitellmFlags):
+class JudgeConfig(LitellmConfig, ReadConfig):
     """Sort hacking cases into four categories by a model's votes, or compare the model with people (--human)."""
 
     input_file: InputFile
@@ -42,25 +45,20 @@ class JudgeConfig(LitellmFlags):
     """Passed to models that take one."""
     num_completions: NumCompletions = 1
     """Votes per case."""
-    attempts: int = 3
+    attempts: Positive = 3
     """How often a vote is asked for until a category can be read from the answer."""
     seed: int = 42
     """Seed of the run, for models that take one per request."""
-    max_in_flight: int | None = None
+    max_in_flight: Positive | None = None
     """Most requests in flight; default: what the engine reports."""
-    max_infra_rate: float = 0.01
+    max_infra_rate: Share = 0.01
     """Exit with 3 if a larger share of votes could not be had."""
-    skip_invalid: bool = False
-    """Count and skip invalid input lines instead of stopping."""
     human: Path | None = None
     """A sheet (CSV) for people: written if it does not exist; else its labels are compared with the judged output."""
 
 
 def judge(config: JudgeConfig) -> None:
     """Run the command."""
-    for name in ("num_completions", "attempts"):
-        if getattr(config, name) < 1:
-            raise InputError(f"--{name} must be at least 1")
     invalid = InvalidLines(config.skip_invalid)
     cases = read_cases(config.input_file, invalid)
     if config.human is not None:
@@ -74,10 +72,10 @@ async def _judge_with_engine(config: JudgeConfig, cases: Sequence[dict[str, Any]
     """Open the engine, judge, keep the manifest; returns the counts."""
     async with litellm_engine(config, config.max_in_flight) as engine:
         contents = {config.output_file: _content(config, engine)}
-        with open_manifests("run_llm_judge", config, [config.input_file], contents) as manifests:
+        with recorded_run("run_llm_judge", asdict(config), [config.input_file], contents) as run:
             counts = summarise_votes(await judge_cases(config, engine, cases))
             counts["invalid_lines_skipped"] = skipped
-            finish(manifests, counts)
+            run.counts = counts
     return counts
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from cobalt.hacking.dynamic_check import DynamicSettings, check_dynamic, inputs_to_compare
+from cobalt.hacking.dynamic_check import DynamicCheckConfig, check_dynamic, inputs_to_compare
 from cobalt.hacking.static_check import check_static
 from cobalt.records import TestCases
 from cobalt.serving.execution import ExecutionService
@@ -16,7 +16,7 @@ async def signal_of(
     case: Mapping[str, Any],
     data: Mapping[str, Any],
     service: ExecutionService | None,
-    settings: DynamicSettings,
+    settings: DynamicCheckConfig,
     seed: int,
 ) -> dict[str, Any]:
     """The ``signal`` of one case record; ``data`` is its row of the perturbed data set.

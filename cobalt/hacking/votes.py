@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cobalt.completion import Completion, Message, Sampling, request_seed
 from cobalt.errors import InfraError
 from cobalt.hacking.categories import UNKNOWN, parse_verdict
-from cobalt.inference.engine import Completion, Engine, Message, Sampling, request_seed
+from cobalt.inference.engine import Engine
 
 
 @dataclass

@@ -9,22 +9,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from cobalt.errors import InputError
-from cobalt.extraction import extract_code
+from cobalt.extraction import THINK_END, extract_code
 from cobalt.records import ExecutionResult
 
 HISTORY_CHARACTERS = 6000
-THINK_END = "</think>"
+
+
+@dataclass(frozen=True)
+class Response:
+    """What the model wrote in a turn; its program may not have run yet. ``usage``: as in ``Completion.usage``."""
+
+    text: str
+    usage: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A response and what its program did on the tests that give feedback.
+    """A turn that has ended: a response, and what its program did on the tests that give feedback.
 
-    ``usage`` is None iff there is no response: the engine failed, or an earlier turn did.
+    ``response`` is None iff there is none: the engine failed, or an earlier turn did.
     """
 
-    response: str
-    usage: dict[str, Any] | None
+    response: Response | None
     result: ExecutionResult
 
     @property
@@ -33,9 +39,14 @@ class Turn:
         return self.result.infra_error is not None
 
     @property
-    def generated(self) -> bool:
-        """True iff the engine answered."""
-        return self.usage is not None
+    def text(self) -> str:
+        """The response's text; empty if there is none."""
+        return self.response.text if self.response is not None else ""
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """The response's usage; None if there is none."""
+        return self.response.usage if self.response is not None else None
 
 
 def history_text(response: str, enable_thinking: bool) -> str:
@@ -50,14 +61,20 @@ def history_changes_program(response: str, enable_thinking: bool) -> bool:
     return extract_code(response) != extract_code(history_text(response, enable_thinking))
 
 
+def turn_of(text: str, usage: dict[str, Any] | None, result: dict[str, Any]) -> Turn:
+    """A turn from the three fields that records keep of it: a response without ``usage`` is none."""
+    response = None if usage is None else Response(text, usage)
+    return Turn(response, ExecutionResult.from_record(result))
+
+
 def turn_from_record(record: dict[str, Any], where: str) -> Turn:
     """Read what ``turn_to_record`` wrote."""
     try:
-        return Turn(record["response"], record["usage"], ExecutionResult.from_record(record["result"]))
+        return turn_of(record["response"], record["usage"], record["result"])
     except (KeyError, TypeError) as error:
         raise InputError(f"{where}: not a turn ({error})") from None
 
 
 def turn_to_record(turn: Turn) -> dict[str, Any]:
     """JSON-ready form, for the journal."""
-    return {"response": turn.response, "usage": turn.usage, "result": turn.result.to_record()}
+    return {"response": turn.text, "usage": turn.usage, "result": turn.result.to_record()}

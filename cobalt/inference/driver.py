@@ -13,30 +13,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from cobalt.commands.tasks import for_each
+from cobalt.completion import FINISH_CONTEXT, Message, Sampling, request_seed
 from cobalt.errors import InfraError, SetupError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import (
+    Response,
     Turn,
     history_changes_program,
     history_text,
     turn_from_record,
     turn_to_record,
 )
-from cobalt.inference.engine import FINISH_CONTEXT, Engine, Message, Sampling, request_seed
+from cobalt.inference.engine import Engine
 from cobalt.inference.feedback import FeedbackSource
-from cobalt.inference.programs import ExecutionCounter, ProblemPrograms
 from cobalt.inference.slots import PrioritySlots
-from cobalt.inference.tasks import for_each
-from cobalt.inference.trajectories import Problem, multi_turn_record, single_turn_record, turns_of_record
+from cobalt.inference.trajectories import ProblemRow, multi_turn_record, single_turn_record, turns_of_record
 from cobalt.prompts import feedback_message, first_messages
 from cobalt.records import ExecutionResult, RecordFile
+from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
 
 WINDOW = 4
 MAX_FAILURES_IN_A_ROW = 100
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodConfig:
     """What is done with each problem."""
 
     sampling: Sampling
@@ -78,7 +80,7 @@ class Driver:
     engine: Engine
     execution: ExecutionCounter
     feedback: FeedbackSource
-    method: Method
+    method: MethodConfig
     output: RecordFile
     journal: RecordFile
     journal_version: str
@@ -91,7 +93,7 @@ class Driver:
     def __post_init__(self) -> None:
         self.slots = PrioritySlots(lambda: self.engine.max_in_flight)
 
-    async def run(self, problems: Iterable[Problem]) -> None:
+    async def run(self, problems: Iterable[ProblemRow]) -> None:
         """Take every problem through all turns; a bounded number of them is open at a time."""
         await for_each(problems, self._problem, self._window)
 
@@ -99,7 +101,7 @@ class Driver:
         """Problems open at a time."""
         return math.ceil(WINDOW * self.engine.max_in_flight / self.method.num_completions)
 
-    async def _problem(self, problem: Problem) -> None:
+    async def _problem(self, problem: ProblemRow) -> None:
         record = self.output.get(problem.id, problem.input_hash)
         known_NT = [] if record is None else turns_of_record(record, self.method.multi_turn)
         if record is None or any(turn.failed for turns in known_NT for turn in turns):
@@ -119,11 +121,11 @@ class Driver:
         self._count_problem(problem, turns_NT)
 
     async def _conversations(
-        self, problem: Problem, known_NT: list[list[Turn]]
+        self, problem: ProblemRow, known_NT: list[list[Turn]]
     ) -> list[tuple[list[Turn], list[Message]]]:
-        firsts = problem.first_turns_N
+        firsts = problem.first_responses_N
         samples = self.method.num_completions if firsts is None else len(firsts)
-        programs = ProblemPrograms(self.execution, problem.tests)
+        programs = DistinctPrograms(self.execution)
         conversations = [
             _Conversation(self, problem, programs, sample, known_NT[sample] if known_NT else [])
             for sample in range(samples)
@@ -135,12 +137,12 @@ class Driver:
             for task in tasks:
                 task.cancel()
 
-    def journal_entry(self, problem: Problem, sample: int, number: int) -> tuple[list[Any], str]:
+    def journal_entry(self, problem: ProblemRow, sample: int, number: int) -> tuple[list[Any], str]:
         """Key and hash of a turn in the journal."""
         return [problem.id, sample, number], f"{problem.input_hash}/{self.journal_version}"
 
-    async def generate(self, problem: Problem, sample: int, number: int, messages: list[Message]) -> Turn:
-        """A response in a turn that has not run yet; waits for a slot. Raises ``InfraError``."""
+    async def generate(self, problem: ProblemRow, sample: int, number: int, messages: list[Message]) -> Response:
+        """The model's response in one turn; waits for a slot. Raises ``InfraError``."""
         seed = request_seed(self.method.seed, problem.id, sample, number)
         async with self.slots.hold((number,)):
             try:
@@ -152,16 +154,16 @@ class Driver:
                 raise
         self._failures_in_a_row = 0
         self.tokens_generated += completion.completion_tokens
-        return Turn(completion.text, completion.usage(), ExecutionResult.infra(1, "not run yet"))
+        return Response(completion.text, completion.usage())
 
-    def _count_problem(self, problem: Problem, turns_NT: list[list[Turn]]) -> None:
+    def _count_problem(self, problem: ProblemRow, turns_NT: list[list[Turn]]) -> None:
         counts = self.counts
         counts.problems += 1
         counts.infra_errors += sum(any(turn.failed for turn in turns) for turns in turns_NT)
         counts.history_changes_program += sum(
-            history_changes_program(turn.response, self.method.enable_thinking) for turns in turns_NT for turn in turns
+            history_changes_program(turn.text, self.method.enable_thinking) for turns in turns_NT for turn in turns
         )
-        first = 0 if problem.first_turns_N is None else 1  # a given turn 0 counts where it was generated
+        first = 0 if problem.first_responses_N is None else 1  # a given turn 0 counts where it was generated
         answers = [turn.usage for turns in turns_NT for turn in turns[first:] if turn.usage is not None]
         counts.requests += len(answers)
         counts.prompt_tokens += sum(usage["prompt_tokens"] for usage in answers)
@@ -175,8 +177,8 @@ class _Conversation:
     """One sample of one problem. ``recorded``: its turns in the output of an earlier run, or none."""
 
     driver: Driver
-    problem: Problem
-    programs: ProblemPrograms
+    problem: ProblemRow
+    programs: DistinctPrograms
     sample: int
     recorded: list[Turn]
 
@@ -201,15 +203,16 @@ class _Conversation:
 
     async def _turn(self, number: int) -> Turn:
         """The turn as an earlier run left it, or a new one. Raises ``_InfraEnd`` with what there is of it."""
-        turn = self._known(number)
-        if turn is not None and not turn.failed:
-            return turn
-        if turn is None or not turn.generated:
+        known = self._known(number)
+        if known is not None and not known.failed:
+            return known
+        response = known.response if known is not None else None
+        if response is None:
             try:
-                turn = await self._respond(number)
+                response = await self._respond(number)
             except InfraError as error:
-                raise _InfraEnd(self._failed("", None, str(error))) from None
-        turn = Turn(turn.response, turn.usage, await self.programs.run(extract_code(turn.response)))
+                raise _InfraEnd(self._failed(None, str(error))) from None
+        turn = Turn(response, await self.programs.run(extract_code(response.text), self.problem.tests))
         if turn.failed:
             raise _InfraEnd(turn)
         key, content_hash = self.driver.journal_entry(self.problem, self.sample, number)
@@ -225,13 +228,14 @@ class _Conversation:
             return turn_from_record(row, str(self.driver.journal.path))
         return self.recorded[number] if self.recorded else None
 
-    async def _respond(self, number: int) -> Turn:
-        firsts = self.problem.first_turns_N
+    async def _respond(self, number: int) -> Response:
+        firsts = self.problem.first_responses_N
         if number > 0 or firsts is None:
             return await self.driver.generate(self.problem, self.sample, number, self.messages)
-        if not firsts[self.sample].generated:
+        first = firsts[self.sample]
+        if first is None:
             raise InfraError("the single-turn file has no response for this sample")
-        return firsts[self.sample]
+        return first
 
     async def _show_feedback(self, number: int) -> None:
         turn = self.turns[-1]
@@ -239,19 +243,19 @@ class _Conversation:
             feedback = await self.driver.feedback.feedback(self.problem, self.sample, number, turn)
         except InfraError as error:
             self.turns.pop()
-            raise _InfraEnd(self._failed(turn.response, turn.usage, str(error))) from None
-        text = history_text(turn.response, self.driver.method.enable_thinking)
+            raise _InfraEnd(self._failed(turn.response, str(error))) from None
+        text = history_text(turn.text, self.driver.method.enable_thinking)
         self.messages.append({"role": "assistant", "content": text})
         self.messages.append(feedback_message(feedback))
 
-    def _failed(self, response: str, usage: dict[str, Any] | None, why: str) -> Turn:
-        return Turn(response, usage, ExecutionResult.infra(len(self.problem.tests), why))
+    def _failed(self, response: Response | None, why: str) -> Turn:
+        return Turn(response, ExecutionResult.infra(len(self.problem.tests), why))
 
     def _fill_up(self, failed: Turn, length: int) -> None:
         """The failed turn, and those that it prevented."""
         why = f"turn {len(self.turns)} failed"
         self.turns.append(failed)
-        self.turns += [self._failed("", None, why)] * (length - len(self.turns))
+        self.turns += [self._failed(None, why)] * (length - len(self.turns))
 
 
 class _InfraEnd(Exception):

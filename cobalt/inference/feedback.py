@@ -1,6 +1,6 @@
 """Which feedback a conversation is shown.
 
-``own``: the feedback to its own program. ``other_problem``: a control. Problem i is shown, whatever its program did,
+``own``: the feedback to its own program. ``other_problem``: a control. ProblemRow i is shown, whatever its program did,
 feedback that belongs to another problem: to one of that problem's first programs (sample (s + t) mod n, so that it
 varies over turns). Gains that come from reading the feedback vanish under it. The donors are a seeded derangement.
 """
@@ -12,22 +12,22 @@ from typing import Any, Protocol
 from cobalt.errors import InfraError, InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import Turn
-from cobalt.inference.programs import ExecutionCounter, ProblemPrograms
-from cobalt.inference.trajectories import Problem
+from cobalt.inference.trajectories import ProblemRow
 from cobalt.prompts import feedback_to_policy
 from cobalt.records import id_key
+from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
 
 
 class FeedbackSource(Protocol):
     """Gives the text shown after turn ``number`` of sample ``sample``; raises ``InfraError``."""
 
-    async def feedback(self, problem: Problem, sample: int, number: int, turn: Turn) -> str: ...
+    async def feedback(self, problem: ProblemRow, sample: int, number: int, turn: Turn) -> str: ...
 
 
 class OwnFeedback:
     """The feedback to the conversation's own program."""
 
-    async def feedback(self, problem: Problem, sample: int, number: int, turn: Turn) -> str:
+    async def feedback(self, problem: ProblemRow, sample: int, number: int, turn: Turn) -> str:
         return feedback_to_policy(turn.result)
 
 
@@ -46,17 +46,17 @@ def derangement(ids: Sequence[Any], seed: int) -> list[tuple[Any, Any]]:
 class OtherProblemFeedback:
     """The control. Holds every problem of the input in memory."""
 
-    def __init__(self, problems: Sequence[Problem], seed: int, execution: ExecutionCounter):
+    def __init__(self, problems: Sequence[ProblemRow], seed: int, execution: ExecutionCounter):
         by_id = {id_key(problem.id): problem for problem in problems}
         pairs = derangement([problem.id for problem in problems], seed)
         self._donors = {id_key(id_): by_id[id_key(donor)] for id_, donor in pairs}
-        self._programs = {key: ProblemPrograms(execution, problem.tests) for key, problem in by_id.items()}
+        self._programs = DistinctPrograms(execution)
 
-    async def feedback(self, problem: Problem, sample: int, number: int, turn: Turn) -> str:
+    async def feedback(self, problem: ProblemRow, sample: int, number: int, turn: Turn) -> str:
         donor = self._donors[id_key(problem.id)]
-        assert donor.first_turns_N is not None
-        response = donor.first_turns_N[(sample + number) % len(donor.first_turns_N)].response
-        result = await self._programs[id_key(donor.id)].run(extract_code(response))
+        assert donor.first_responses_N is not None
+        response = donor.first_responses_N[(sample + number) % len(donor.first_responses_N)]
+        result = await self._programs.run(extract_code(response.text) if response else None, donor.tests)
         if result.infra_error is not None:
             raise InfraError(f"feedback of problem {donor.id!r}: {result.infra_error}")
         return feedback_to_policy(result)

@@ -1,19 +1,28 @@
-"""The flags of the four inference commands (DESIGN section 3), and what follows from them."""
+"""The flags of the four inference commands, as blocks, and what follows from them."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-InputFile = Annotated[Path, tyro.conf.arg(aliases=["-i"])]
-OutputFile = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-NumCompletions = Annotated[int, tyro.conf.arg(aliases=["-n"])]
+from cobalt.commands.flags import (
+    CommandConfig,
+    ExecutionConfig,
+    InputFile,
+    NotNegative,
+    NumCompletions,
+    OutputFile,
+    Positive,
+    ReadConfig,
+    Temperature,
+    TopP,
+)
+
 ReasoningEffort = Annotated[str, tyro.conf.arg(aliases=["-r"])]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFlags:
+class InferenceRunConfig(ExecutionConfig, ReadConfig):
     """Flags of every inference command."""
 
     input_file: InputFile
@@ -24,21 +33,15 @@ class RunFlags:
     """Samples per problem; with a single-turn file at most as many as it holds."""
     seed: int = 42
     """Seed of the run; each request's own seed is a hash of (seed, id, sample, turn)."""
-    executor: Literal["serve", "local"] = "serve"
-    """Where programs run: the Ray Serve app `evaluator`, or sandbox workers of this process."""
-    max_in_flight: int | None = None
+    max_in_flight: Positive | None = None
     """Most requests in flight; default: what the engine reports."""
-    max_infra_rate: float = 0.01
-    """Exit with 3 if a larger share of conversations met an infrastructure failure."""
-    skip_invalid: bool = False
-    """Count and skip invalid input lines instead of stopping."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiTurnFlags:
+class MultiTurnConfig(CommandConfig):
     """Flags of the multi-turn commands."""
 
-    num_turns: int = 8
+    num_turns: NotNegative = 8
     """Turns after the first program: 8 to evaluate, 2 to collect training trajectories."""
     enable_thinking: bool = False
     """Keep only what follows the last `</think>` in the history, at most 6000 characters per response."""
@@ -51,23 +54,23 @@ class MultiTurnFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VllmFlags:
+class OpenWeightConfig(CommandConfig):
     """Which open-weight engine answers, and how it samples."""
 
     engine: Literal["vllm", "hf"] = "vllm"
     """`vllm`: the Ray Serve app `vllm_actor`; `hf`: the model at --model, in this process."""
     model: str | None = None
     """Directory or hub name of the model, for --engine hf; with `vllm` the app must serve this one."""
-    temperature: float = 0.6
-    top_p: float = 0.95
-    max_tokens: int = 8192
+    temperature: Temperature = 0.6
+    top_p: TopP = 0.95
+    max_tokens: Positive = 8192
     """Most tokens in one response."""
-    batch_size: int = 128
+    batch_size: Positive = 128
     """Most sequences in one batch, with --engine hf."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LitellmFlags:
+class LitellmConfig(CommandConfig):
     """Which API answers, and how it samples. Keys are better given as environment variables."""
 
     model_name: str = "gpt-5-mini-2025-08-07"
@@ -76,9 +79,9 @@ class LitellmFlags:
     """Address of an OpenAI-compatible server."""
     reasoning_effort: ReasoningEffort = "medium"
     """Passed to models that take one."""
-    temperature: float = 1.0
-    top_p: float = 1.0
-    max_tokens: int = 32000
+    temperature: Temperature = 1.0
+    top_p: TopP = 1.0
+    max_tokens: Positive = 32000
     """Most tokens in one response, reasoning included."""
     request_timeout_s: float = 1800
     """A request without an answer after this many seconds is sent again."""

@@ -15,11 +15,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, FINISH_STOP, Completion, Message, Sampling
 from cobalt.errors import InputError
-from cobalt.inference.engine import FINISH_CONTEXT, Completion, Engine, Message, Sampling
-from cobalt.inference.hf_prefix import STORE_BYTES, Prefix, PrefixStore
-from cobalt.inference.hf_sampling import Row, sample_batch
-from cobalt.model_identity import model_identity
+from cobalt.inference.engine import Engine
+from cobalt.records.identity import model_identity
+from cobalt.sampler.network import ATTENTION, register
+from cobalt.sampler.prompts import STORE_BYTES, Prefix, PrefixStore
+from cobalt.sampler.sampling import Row, sample_batch
 
 GATHER_S = 0.05  # how long a worker waits for a batch to fill
 BATCHES_PER_WORKER = 2  # one that is sampled, one that waits
@@ -121,7 +126,7 @@ class HuggingFaceEngine:
 
     def _deliver(self, request: _Request, tokens: list[int], ended: bool) -> None:
         text = self._tokenizer.decode(tokens, skip_special_tokens=True)
-        reason = "stop" if ended else "length"
+        reason = FINISH_STOP if ended else FINISH_LENGTH
         request.answer.set_result(Completion(text, len(request.row.prompt), len(tokens) + ended, reason))
 
     def _in_loop(self, request: _Request, call: Callable[..., None], *arguments: Any) -> None:
@@ -154,22 +159,17 @@ def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
 @asynccontextmanager
 async def open_huggingface_engine(model: str, batch_size: int, max_in_flight: int | None) -> AsyncIterator[Engine]:
     """Load ``model`` (directory or hub name) and serve it while the body runs."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from cobalt.inference import hf_attention
-
     on_gpu = torch.cuda.is_available()
     workers = 1 if on_gpu else len(os.sched_getaffinity(0))
     torch.set_num_threads(1)
-    hf_attention.register()
+    register()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
         network = AutoModelForCausalLM.from_pretrained(
             model,
             dtype=torch.bfloat16 if on_gpu else torch.float32,
             device_map="cuda" if on_gpu else "cpu",
-            attn_implementation=hf_attention.ATTENTION,
+            attn_implementation=ATTENTION,
         )
     except (OSError, ValueError) as error:
         raise InputError(f"--model {model}: {error}") from None

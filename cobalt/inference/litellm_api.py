@@ -12,14 +12,12 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from cobalt.completion import FINISH_CONTEXT, FINISH_FILTER, FINISH_STOP, GIVEN_UP, Completion, Message, Sampling
 from cobalt.errors import InfraError, SetupError
-from cobalt.inference.engine import FINISH_CONTEXT, Completion, Engine, Message, Sampling
-from cobalt.inference.retry import RetryPolicy, TransientError, with_retries
+from cobalt.inference.engine import Engine
 from cobalt.records.manifest import is_secret, without_userinfo
+from cobalt.serving.retries import RetryConfig, TransientError, with_retries
 
-FINISH_FILTER = "content_filter"
-GIVEN_UP = {"abort", "error", "network_error"}
-"""Finish reasons, as servers name them, of a text that is not the model's whole answer."""
 STOPPING = {401, 403, 404}
 """HTTP statuses that every other request would meet too: the key, the rights, the model's name."""
 REFUSING = {400, 422}
@@ -33,7 +31,7 @@ SHORTEST_SECRET = 8
 
 
 @dataclass(frozen=True)
-class ApiModel:
+class ApiConfig:
     """Where requests go."""
 
     name: str
@@ -74,7 +72,7 @@ class AdaptiveLimit:
 class LitellmEngine:
     """Use through ``open_litellm_engine``."""
 
-    def __init__(self, model: ApiModel, max_in_flight: int, retry: RetryPolicy):
+    def __init__(self, model: ApiConfig, max_in_flight: int, retry: RetryConfig):
         self.model_id = model.name
         self._model, self._retry = model, retry
         self._limit = AdaptiveLimit(max_in_flight)
@@ -158,24 +156,24 @@ def _completion(response: Any) -> Completion:
         text=choice.message.content or "",
         prompt_tokens=response.usage.prompt_tokens,
         completion_tokens=response.usage.completion_tokens,
-        finish_reason=choice.finish_reason or "stop",
+        finish_reason=choice.finish_reason or FINISH_STOP,
         cost=response._hidden_params.get("response_cost"),
     )
 
 
 def _native_reason(choice: Any) -> str:
-    """The server's own finish reason: LiteLLM makes "stop" of all that it does not know."""
+    """The server's own finish reason: LiteLLM makes FINISH_STOP of all that it does not know."""
     native = getattr(choice, "provider_specific_fields", None) or {}
     return native.get("native_finish_reason") or choice.finish_reason or ""
 
 
 @asynccontextmanager
 async def open_litellm_engine(
-    model: ApiModel, max_in_flight: int | None = None, retry: RetryPolicy | None = None
+    model: ApiConfig, max_in_flight: int | None = None, retry: RetryConfig | None = None
 ) -> AsyncIterator[Engine]:
     """An engine for ``model``. Importing LiteLLM takes seconds; its price list is the installed one, not downloaded."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
     litellm.suppress_debug_info = True
-    yield LitellmEngine(model, max_in_flight or DEFAULT_IN_FLIGHT, retry or RetryPolicy())
+    yield LitellmEngine(model, max_in_flight or DEFAULT_IN_FLIGHT, retry or RetryConfig())

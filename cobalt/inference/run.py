@@ -1,25 +1,25 @@
 """One inference run, from its plan to the summary: check the input, resume, drive, write the manifest."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cobalt.cli import print_summary, refuse_infra_rate
-from cobalt.errors import InputError
-from cobalt.inference.driver import Driver, Method
+from cobalt.commands.console import print_summary
+from cobalt.commands.invalid_lines import InvalidLines
+from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
+from cobalt.inference.driver import Driver, MethodConfig
 from cobalt.inference.engine import Engine
 from cobalt.inference.feedback import FeedbackSource, OtherProblemFeedback, OwnFeedback
-from cobalt.inference.programs import ExecutionCounter
 from cobalt.inference.progress import show_progress
-from cobalt.inference.trajectories import Problem, read_problem
-from cobalt.preparation.job import check_paths
+from cobalt.inference.trajectories import ProblemRow, read_problem
 from cobalt.prompts import PROMPT_VERSION
-from cobalt.records import Manifest, RecordFile, read_jsonl
-from cobalt.records.jsonl import Record
+from cobalt.records import RecordFile, read_jsonl
 from cobalt.records.manifest import content_hash, file_sha256, journal_path
 from cobalt.serving.execution import ExecutionService
+from cobalt.serving.programs import ExecutionCounter
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Plan:
     command: str
     input_file: Path
     output_file: Path
-    method: Method
+    method: MethodConfig
     tests_field: str
     first_turn_from_file: bool
     max_infra_rate: float
@@ -63,27 +63,27 @@ class Input:
 
     def __init__(self, plan: Plan):
         self._plan = plan
-        self.skipped: list[InputError] = []
+        invalid = InvalidLines(plan.skip_invalid)
         self.ids: list[Any] = []
         self.conversations = 0
-        for problem in self._read(self.skipped.append):
+        for problem in self._read(invalid):
             self.ids.append(problem.id)
-            self.conversations += len(problem.first_turns_N or ()) or plan.method.num_completions
+            self.conversations += len(problem.first_responses_N or ()) or plan.method.num_completions
+        self.skipped = invalid.count
 
-    def __iter__(self) -> Iterator[Problem]:
-        return self._read(lambda _: None)
+    def __iter__(self) -> Iterator[ProblemRow]:
+        return self._read(InvalidLines(self._plan.skip_invalid, quiet=True))
 
-    def _read(self, on_invalid: Callable[[InputError], None]) -> Iterator[Problem]:
+    def _read(self, invalid: InvalidLines) -> Iterator[ProblemRow]:
         plan = self._plan
-        latest: list[Problem] = []
-
-        def check(row: Record) -> None:
-            latest[:] = [read_problem(row, plan.tests_field, plan.first_turn_from_file, plan.method.num_completions)]
-
         fields = ["id", "instruction", plan.tests_field, *(["responses"] if plan.first_turn_from_file else [])]
-        skip = on_invalid if plan.skip_invalid else None
-        for _ in read_jsonl(plan.input_file, fields, check=check, on_invalid=skip):
-            yield latest[0]
+        parse = partial(
+            read_problem,
+            tests_field=plan.tests_field,
+            fixed_first_turn=plan.first_turn_from_file,
+            num_completions=plan.method.num_completions,
+        )
+        return read_jsonl(plan.input_file, fields, parse=parse, on_invalid=invalid.handler)
 
 
 async def run_inference(
@@ -96,29 +96,25 @@ async def run_inference(
     problems = Input(plan)
     async with open_service as service, open_engine as engine:
         content = plan.content(engine.model_id, await service.describe())
-        manifest = Manifest(plan.output_file, plan.command, plan.flags, content, [plan.input_file])
-        manifest.refuse_other_content()
         execution = ExecutionCounter(service)
         feedback = _feedback(plan, problems, execution)
-        with RecordFile(plan.output_file) as output:
-            output.refuse_loss(problems.ids)
-            manifest.start()
-            with RecordFile(journal_path(plan.output_file)) as journal:
+        with recorded_run(plan.command, plan.flags, [plan.input_file], {plan.output_file: content}) as run:
+            with RecordFile(plan.output_file) as output, RecordFile(journal_path(plan.output_file)) as journal:
+                output.refuse_loss(problems.ids)
                 driver = Driver(engine, execution, feedback, plan.method, output, journal, content_hash(content))
                 turns = problems.conversations * (plan.method.num_turns + 1)
                 async with show_progress(driver, len(problems.ids), turns):
                     await driver.run(problems)
                 written = output.finish(problems.ids)
                 journal.path.unlink()
-    manifest.counts = {
-        "read": len(problems.ids) + len(problems.skipped),
-        "written": written,
-        "skipped_invalid": len(problems.skipped),
-        **asdict(driver.counts),
-        "tests_run": execution.tests_done,
-    }
-    manifest.done()
-    print_summary(plan.command, {"output": plan.output_file, "model": engine.model_id, **manifest.counts})
+            run.counts = {
+                "read": len(problems.ids) + problems.skipped,
+                "written": written,
+                "skipped_invalid": problems.skipped,
+                **asdict(driver.counts),
+                "tests_run": execution.tests_done,
+            }
+    print_summary(plan.command, {"output": plan.output_file, "model": engine.model_id, **run.counts})
     refuse_infra_rate(driver.counts.infra_errors, problems.conversations, "conversations", plan.max_infra_rate)
 
 

@@ -1,56 +1,47 @@
-"""Input rows and output records of the drivers (formats: DESIGN section 2).
+"""Input rows and output records of the drivers (docs/formats.md).
 
 Shapes: n samples of one problem, T turns after the first; ``turns_NT[s][t]`` is sample s at turn t.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cobalt.inference.conversation import Turn
-from cobalt.inference.engine import Message
-from cobalt.records import ExecutionResult, TestCases, row_hash
+from cobalt.completion import Message
+from cobalt.inference.conversation import Response, Turn, turn_of
+from cobalt.records import TestCases, row_hash
 from cobalt.records.jsonl import Record
 
 
 @dataclass(frozen=True)
-class Problem:
+class ProblemRow:
     """One input row, read."""
 
     row: Record
     input_hash: str
     tests: TestCases
     """The tests whose feedback is recorded: all of them (single turn) or those shown to the policy."""
-    first_turns_N: tuple[Turn, ...] | None
-    """Turn 0 from a single-turn file, not yet run on ``tests``; None if it is to be generated."""
+    first_responses_N: tuple[Response | None, ...] | None
+    """Turn 0 from a single-turn file (None: that run's engine failed), or None if turn 0 is to be generated."""
 
     @property
     def id(self) -> Any:
         return self.row["id"]
 
 
-def read_problem(row: Record, tests_field: str, fixed_first_turn: bool, num_completions: int) -> Problem:
-    """Read a row; at most ``num_completions`` first turns are kept. Raises ``ValueError`` saying what is wrong."""
+def read_problem(row: Record, tests_field: str, fixed_first_turn: bool, num_completions: int) -> ProblemRow:
+    """Read a row; at most ``num_completions`` first responses are kept. Raises ``ValueError`` saying what is wrong."""
     if not isinstance(row["instruction"], str):
         raise ValueError("field 'instruction' must be a text")
     try:
         tests = TestCases.parse(row[tests_field])
     except ValueError as error:
         raise ValueError(f"field '{tests_field}': {error}") from None
-    first = _first_turns(row)[:num_completions] if fixed_first_turn else None
-    return Problem(row, row_hash(row), tests, first)
+    first = _first_responses(row)[:num_completions] if fixed_first_turn else None
+    return ProblemRow(row, row_hash(row), tests, first)
 
 
-def problem_check(tests_field: str, fixed_first_turn: bool) -> Callable[[Record], None]:
-    """The check that ``read_jsonl`` applies to each row."""
-
-    def check(row: Record) -> None:
-        read_problem(row, tests_field, fixed_first_turn, 1)
-
-    return check
-
-
-def _first_turns(row: Record) -> tuple[Turn, ...]:
+def _first_responses(row: Record) -> tuple[Response | None, ...]:
     responses, usage = row["responses"], row.get("usage")
     if not isinstance(responses, list) or not responses or not all(isinstance(text, str) for text in responses):
         raise ValueError("field 'responses' must be a list of texts, at least one")
@@ -58,16 +49,15 @@ def _first_turns(row: Record) -> tuple[Turn, ...]:
         usage = [{}] * len(responses)
     if not isinstance(usage, list) or len(usage) != len(responses):
         raise ValueError("fields 'usage' and 'responses' differ in length")
-    unknown = ExecutionResult.infra(1, "not run yet")
-    return tuple(Turn(text, used, unknown) for text, used in zip(responses, usage, strict=True))
+    return tuple(None if used is None else Response(text, used) for text, used in zip(responses, usage, strict=True))
 
 
-def single_turn_record(problem: Problem, turns_NT: Sequence[Sequence[Turn]]) -> Record:
+def single_turn_record(problem: ProblemRow, turns_NT: Sequence[Sequence[Turn]]) -> Record:
     """The output record of a single-turn run (T = 0)."""
     firsts = [turns[0] for turns in turns_NT]
     return {
         **problem.row,
-        "responses": [turn.response for turn in firsts],
+        "responses": [turn.text for turn in firsts],
         "exec_results": [turn.result.to_record() for turn in firsts],
         "usage": [turn.usage for turn in firsts],
         "input_hash": problem.input_hash,
@@ -75,7 +65,7 @@ def single_turn_record(problem: Problem, turns_NT: Sequence[Sequence[Turn]]) -> 
 
 
 def multi_turn_record(
-    problem: Problem,
+    problem: ProblemRow,
     turns_NT: Sequence[Sequence[Turn]],
     conversations: Sequence[list[Message]],
     labels: dict[str, str],
@@ -87,7 +77,7 @@ def multi_turn_record(
         **problem.row,
         **cut,
         "conversations": list(conversations),
-        "raw_responses": [[turn.response for turn in turns] for turns in turns_TN],
+        "raw_responses": [[turn.text for turn in turns] for turns in turns_TN],
         "public_pass_rates": [[turn.result.pass_rate for turn in turns] for turns in turns_TN],
         "public_exec_results": [[turn.result.to_record() for turn in turns] for turns in turns_TN],
         "usage": [[turn.usage for turn in turns] for turns in turns_TN],
@@ -103,7 +93,7 @@ def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:
     else:
         columns = ([record["responses"]], [record["usage"]], [record["exec_results"]])
     turns_TN = [
-        [Turn(text, usage, ExecutionResult.from_record(result)) for text, usage, result in zip(*row, strict=True)]
+        [turn_of(text, usage, result) for text, usage, result in zip(*row, strict=True)]
         for row in zip(*columns, strict=True)
     ]
     return [list(turns) for turns in zip(*turns_TN, strict=True)]

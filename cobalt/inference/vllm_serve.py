@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
+from cobalt.completion import Completion, Message, Sampling
 from cobalt.errors import InputError
-from cobalt.inference.engine import Completion, Engine, Message, Sampling
-from cobalt.inference.retry import RetryPolicy, TransientError, with_retries
-from cobalt.model_identity import model_identity
+from cobalt.inference.engine import Engine
+from cobalt.records.identity import model_identity
 from cobalt.serving.handles import app_handle
+from cobalt.serving.retries import RetryConfig, TransientError, with_retries
 from cobalt.serving.shared_calls import SharedCalls, Submission
 
 APP_NAME = "vllm_actor"
@@ -36,7 +37,7 @@ class VllmServeEngine:
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
         """Answer ``messages``; raises ``InfraError`` if the app stays unreachable."""
         request = {"messages": messages, **asdict(sampling), "seed": seed}
-        return await with_retries(lambda: self._calls.submit(request), RetryPolicy())
+        return await with_retries(lambda: self._calls.submit(request), RetryConfig())
 
     async def _call(self, submissions: list[Submission[dict[str, Any], Completion]]) -> None:
         """Send requests and hand out the answers as they come, until nobody waits for one."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cobalt.cli import progress_bar
+from cobalt.commands.console import progress_bar
 from cobalt.inference.conversation import history_text
 from cobalt.minicode.attempts import Dialogue, Noise, next_attempt
 from cobalt.minicode.problems import sample_problem

@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cobalt.cli import run
+from cobalt.commands.entry import run
 from cobalt.errors import InputError, SetupError
 from cobalt.minicode.attempts import CLEAN, Noise
 from cobalt.minicode.corpus import build_corpus, sample_dialogues

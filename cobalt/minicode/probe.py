@@ -18,14 +18,15 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from cobalt.cli import print_summary, run
+from cobalt.commands.console import print_summary
+from cobalt.commands.entry import run
+from cobalt.completion import Sampling, request_seed
 from cobalt.errors import InputError
 from cobalt.evaluation import command as evaluation
 from cobalt.evaluation.scores import ProblemScores, problem_scores
 from cobalt.evaluation.summary import Numbers, summarise
 from cobalt.extraction import extract_code
 from cobalt.inference import commands as inference
-from cobalt.inference.engine import Sampling, request_seed
 from cobalt.minicode.operations import OPERATIONS, Domain, Kind
 from cobalt.minicode.problems import Problem, sample_problem
 from cobalt.minicode.programs import Step, Variant, domain_of, write_program
@@ -66,7 +67,7 @@ def roll_out(config: Config, problems: Sequence[Problem]) -> list[Record]:
     with tempfile.TemporaryDirectory() as folder:
         source, turns, evaluated = (Path(folder) / f"{name}.jsonl" for name in ("problems", "turns", "evaluated"))
         write_jsonl(source, map(_row, range(len(problems)), problems))
-        flags = inference.MultiTurnVllm(
+        flags = inference.MultiTurnVllmConfig(
             input_file=source,
             output_file=turns,
             engine="hf",
@@ -83,7 +84,7 @@ def roll_out(config: Config, problems: Sequence[Problem]) -> list[Record]:
             executor="local",
         )
         inference.main(flags)
-        evaluation.main(evaluation.EvalFlags(input_file=turns, output_file=evaluated, executor="local"))
+        evaluation.main(evaluation.EvaluationConfig(input_file=turns, output_file=evaluated, executor="local"))
         return list(read_jsonl(evaluated))
 
 

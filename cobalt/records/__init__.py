@@ -1,6 +1,5 @@
 """Data formats (JSONL): tests, verdicts, execution results, record files and manifests."""
 
-from cobalt.records.execution import ExecutionResult, Verdict
 from cobalt.records.jsonl import (
     RecordFile,
     count_lines,
@@ -13,6 +12,7 @@ from cobalt.records.jsonl import (
     write_lines,
 )
 from cobalt.records.manifest import Manifest
+from cobalt.records.results import ExecutionResult, Verdict
 from cobalt.records.tests import TestCases
 
 __all__ = [

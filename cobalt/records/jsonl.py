@@ -11,11 +11,12 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from cobalt.errors import InputError
 
 Record = dict[str, Any]
+T = TypeVar("T")
 
 
 def row_hash(row: Record) -> str:
@@ -37,32 +38,36 @@ def count_lines(path: str | Path) -> int:
         return sum(1 for _ in file)
 
 
+def _as_it_is(row: Record) -> Any:
+    return row
+
+
 def read_jsonl(
     path: str | Path,
     fields: Sequence[str] = ("id",),
     unique: str | None = "id",
-    check: Callable[[Record], None] | None = None,
+    parse: Callable[[Record], T] = _as_it_is,
     on_invalid: Callable[[InputError], None] | None = None,
-) -> Iterator[Record]:
-    """Yield the rows of a JSONL file, one at a time.
+) -> Iterator[T]:
+    """Yield what ``parse`` makes of each row of a JSONL file (the row itself by default), one at a time.
 
     ``fields`` must be present in each row; ``unique`` names the field whose values may not repeat (None: no check);
-    ``check`` may raise ``ValueError`` about a row. The first invalid line raises ``InputError``, or is passed to
+    ``parse`` may raise ``ValueError`` about a row. The first invalid line raises ``InputError``, or is passed to
     ``on_invalid`` and skipped. A missing file raises ``InputError`` at once.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError.at(path, None, "no such file")
-    return _rows(path, fields, unique, check, on_invalid)
+    return _parsed_rows(path, fields, unique, parse, on_invalid)
 
 
-def _rows(
+def _parsed_rows(
     path: Path,
     fields: Sequence[str],
     unique: str | None,
-    check: Callable[[Record], None] | None,
+    parse: Callable[[Record], T],
     on_invalid: Callable[[InputError], None] | None,
-) -> Iterator[Record]:
+) -> Iterator[T]:
     seen: dict[Any, int] = {}
     with open(path, "rb") as file:
         for number, raw in enumerate(file, start=1):
@@ -75,17 +80,16 @@ def _rows(
                     first = seen.setdefault(id_key(row[unique]), number)
                     if first != number:
                         raise InputError.at(path, number, f"duplicate {unique} {row[unique]!r} (first on line {first})")
-                if check is not None:
-                    try:
-                        check(row)
-                    except ValueError as error:
-                        raise InputError.at(path, number, str(error)) from None
+                try:
+                    parsed = parse(row)
+                except ValueError as error:
+                    raise InputError.at(path, number, str(error)) from None
             except InputError as error:
                 if on_invalid is None:
                     raise
                 on_invalid(error)
                 continue
-            yield row
+            yield parsed
 
 
 def id_key(value: Any) -> str:

@@ -11,8 +11,8 @@ from cobalt.hacking.categories import LABELS, UNKNOWN
 from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate, num_cases, rate_by_problem, trajectory_rate
 from cobalt.records import id_key
 from cobalt.reporting.material import Material, mean_of
-from cobalt.reporting.table import Cell, Table
 from cobalt.statistics import Estimate
+from cobalt.tables import Cell, Table
 
 Record = Mapping[str, Any]
 WAYS = (*LABELS, UNKNOWN)

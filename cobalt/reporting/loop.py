@@ -17,15 +17,15 @@ from cobalt.evaluation.scores import ProblemScores, read_scores
 from cobalt.evaluation.summary import Numbers, compare, summarise
 from cobalt.records import Manifest, read_jsonl
 from cobalt.reporting.figures import COLOURS, DPI
-from cobalt.reporting.table import Cell, Table
 from cobalt.statistics import Estimate, mean_estimate
+from cobalt.tables import Cell, Table
 
 PERCENT = 100.0
 INCHES = (6.4, 4.2)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopFlags:
+class LoopConfig:
     """Write one table and one figure: Pass@1 per turn of the base and the trained policy, and the controls."""
 
     base: Path
@@ -51,7 +51,7 @@ class Policy:
     control: Numbers
 
 
-def main(flags: LoopFlags) -> None:
+def main(flags: LoopConfig) -> None:
     """Read the files, write the three, print the tables."""
     base, trained = _policy(flags.base, flags.base_control), _policy(flags.trained, flags.trained_control)
     differences = compare(trained.scores, base.scores)
@@ -159,6 +159,6 @@ def _percents(rows: Sequence[Numbers], name: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    from cobalt.cli import run
+    from cobalt.commands.entry import run
 
-    run(LoopFlags, main)
+    run(LoopConfig, main)

@@ -7,8 +7,8 @@ import jinja2
 from markupsafe import Markup, escape
 
 from cobalt.reporting.figures import Picture
-from cobalt.reporting.table import Cell, Table, show
 from cobalt.statistics import Estimate
+from cobalt.tables import Cell, Table, show
 
 _PAGE = """\
 {%- macro text(table, column) %}{% if table.is_text(column) %} class="text"{% endif %}{% endmacro -%}

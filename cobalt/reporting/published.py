@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from cobalt.reporting.material import Material, mean, mean_of
 from cobalt.reporting.score_tables import paired
-from cobalt.reporting.table import Cell, Table
+from cobalt.tables import Cell, Table
 
 SOURCE = "Chen et al. 2026, arXiv 2602.03806"
 MARK = "†"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cobalt.errors import InputError
+from cobalt.evaluation.scores import ProblemScores, problem_scores
 from cobalt.evaluation.scores import read_scores as read_problem_scores
 from cobalt.records import id_key, read_jsonl
 from cobalt.reporting.training_log import TrainingLog, read_training_log
@@ -95,11 +96,12 @@ def _read_evaluation(path: Path, condition: str) -> tuple[dict[str, np.ndarray],
     """Per cent of solved samples by problem (T values), and the number of samples left out."""
     tests = FEEDBACK_TESTS[condition]
 
-    def check(record: dict[str, Any]) -> None:
+    def scores_of(record: dict[str, Any]) -> ProblemScores:
         if record.get("feedback_tests", tests) != tests:
             raise ValueError(f"its feedback came from the {record['feedback_tests']} tests: not a '{condition}' file")
+        return problem_scores(record)
 
-    problems = read_problem_scores(path, check)
+    problems = read_problem_scores(path, scores_of)
     turns = max((problem.turns for problem in problems), default=0)
     if not turns:
         raise InputError.at(path, None, "no evaluated problems in this file")

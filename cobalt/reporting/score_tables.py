@@ -8,7 +8,7 @@ import numpy as np
 
 from cobalt.reporting.material import CONDITIONS, Material, mean_of
 from cobalt.reporting.runs import Scores
-from cobalt.reporting.table import Cell, Table
+from cobalt.tables import Cell, Table
 
 
 def pass1_table(material: Material, condition: str) -> Table:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from cobalt.reporting.material import Material, mean
-from cobalt.reporting.table import Cell, Table
 from cobalt.reporting.training_log import REWARD_PARTS
+from cobalt.tables import Cell, Table
 
 EDGE_STEPS = 10
 """Steps averaged at either end of training."""

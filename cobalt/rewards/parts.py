@@ -5,11 +5,11 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from cobalt.extraction import THINK_END
 from cobalt.rewards.constants import PAPER, RewardConstants
 from cobalt.rewards.lengths import CountTokens
 from cobalt.rewards.repetition import has_repetition
 
-THINK_END = "</think>"
 BLOCK_START = "```python"
 BLOCK_END = "\n```"
 

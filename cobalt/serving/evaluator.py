@@ -7,10 +7,8 @@ By handle: ``run(code, tests)`` and ``run_many([(code, tests)])`` give ``Executi
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
 from ray import serve
 from ray.serve.metrics import Counter, Gauge
 from starlette.requests import Request
@@ -18,42 +16,12 @@ from starlette.responses import Response
 
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.sandbox.executor import Executor, Tests, default_workers
-from cobalt.sandbox.limits import Limits
+from cobalt.serving.app_settings import HEALTH, UNPROCESSABLE
+from cobalt.serving.evaluator_config import EvaluatorConfig
 
 MAX_CALLS = 1024
 """Calls that a replica takes in at once: more than a few clients send. The executor's queue is fair, while Serve has
 callers of a full replica wait in ever longer pauses (with 512 programs in flight that halves the throughput)."""
-
-HEALTH_CHECK_PERIOD_S = 10
-HEALTH_CHECK_TIMEOUT_S = 60
-UNPROCESSABLE = 422
-
-
-class EvaluatorArgs(BaseModel):
-    """Arguments of the app; the limits as in ``cobalt.sandbox.Limits``."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    replicas: int = 1
-    """Replicas; each is one executor."""
-    workers: int | None = None
-    """Sandboxes per replica; default: the cores of the machine that starts the app."""
-    num_cpus: float | None = None
-    """CPUs that a replica reserves in Ray; default: its workers. 0 shares a small machine with other Ray work."""
-    checker: Literal["exact", "lcb"] = "exact"
-    mode: Literal["auto", "A", "B"] = "auto"
-    cpu_limit_s: float = Limits.cpu_limit_s
-    suite_cpu_limit_s: float = Limits.suite_cpu_limit_s
-    wall_limit_s: float = Limits.wall_limit_s
-    suite_wall_limit_s: float = Limits.suite_wall_limit_s
-    memory_limit_mb: int = Limits.memory_limit_mb
-    output_limit_mb: int = Limits.output_limit_mb
-    max_threads: int = Limits.max_threads
-    max_open_files: int = Limits.max_open_files
-
-    def limits(self) -> dict[str, Any]:
-        """The fields of ``Limits``."""
-        return self.model_dump(include={field.name for field in fields(Limits)})
 
 
 def parse_payload(body: bytes) -> tuple[list[tuple[str | None, TestCases]], bool]:
@@ -150,7 +118,7 @@ class Evaluator:
         await self._executor.close()
 
 
-def build_app(args: EvaluatorArgs) -> serve.Application:
+def build_app(args: EvaluatorConfig) -> serve.Application:
     """The app, from ``serve run remote_reward_server:app replicas=2 workers=16 cpu_limit_s=4``."""
     workers = args.workers or default_workers()
     deployment = serve.deployment(
@@ -158,8 +126,7 @@ def build_app(args: EvaluatorArgs) -> serve.Application:
         name="Evaluator",
         num_replicas=args.replicas,
         max_ongoing_requests=MAX_CALLS,
-        health_check_period_s=HEALTH_CHECK_PERIOD_S,
-        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+        **HEALTH,
         logging_config={"enable_access_log": False},
         ray_actor_options={"num_cpus": workers if args.num_cpus is None else args.num_cpus},
     )

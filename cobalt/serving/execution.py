@@ -7,8 +7,11 @@ other. Infrastructure faults are retried here; what remains is an ``ExecutionRes
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
+from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt, wait_exponential
+
+from cobalt.commands.flags import ExecutorName
 from cobalt.errors import SetupError
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.sandbox.executor import Executor, Tests
@@ -49,7 +52,7 @@ class ExecutionService(Protocol):
 
 
 @asynccontextmanager
-async def open_execution_service(executor: Literal["serve", "local"], **limits: Any) -> AsyncIterator[ExecutionService]:
+async def open_execution_service(executor: ExecutorName, **limits: Any) -> AsyncIterator[ExecutionService]:
     """Connect to the ``evaluator`` app, or start an ``Executor(**limits)`` here.
 
     The app has its own limits, so ``limits`` are for ``local`` only. Raises ``SetupError`` if there is no service, or
@@ -90,25 +93,33 @@ class ServedEvaluator:
         except (RayError, RayServeException, ConnectionError) as error:
             raise SetupError(f"the execution service does not answer ({_first_line(error)}); {START_HINT}") from None
 
-    async def _call(self, waiting: list[Submission[_Parsed, ExecutionResult]]) -> None:
+    async def _call(self, submissions: list[Submission[_Parsed, ExecutionResult]]) -> None:
         """Send programs until each has its result; those that a replica could not judge may go to another one."""
-        delay_s = FIRST_DELAY_S
-        for attempts_left in reversed(range(MAX_ATTEMPTS)):
-            try:
-                results = await self._results([submission.request for submission in waiting])
-            except Exception as error:  # of the app itself: each caller gets it
-                for submission in waiting:
-                    if not submission.answer.done():
-                        submission.answer.set_exception(error)
-                return
-            for submission, result in zip(waiting, results, strict=True):
-                if not submission.answer.done() and (result.infra_error is None or attempts_left == 0):
-                    submission.answer.set_result(result)
-            waiting = [submission for submission in waiting if not submission.answer.done()]
-            if not waiting:
-                return
-            await asyncio.sleep(delay_s)
-            delay_s *= 2
+        retrying = AsyncRetrying(
+            retry=retry_if_result(bool), stop=stop_after_attempt(MAX_ATTEMPTS), wait=wait_exponential(FIRST_DELAY_S)
+        )
+        try:
+            await retrying(self._send, submissions)
+        except RetryError as error:
+            for submission, result in error.last_attempt.result():
+                _settle(submission.answer, result)
+        except Exception as error:  # of the app itself: each caller gets it
+            for submission in submissions:
+                if not submission.answer.done():
+                    submission.answer.set_exception(error)
+
+    async def _send(
+        self, submissions: list[Submission[_Parsed, ExecutionResult]]
+    ) -> list[tuple[Submission[_Parsed, ExecutionResult], ExecutionResult]]:
+        """Send what is not settled and settle what was judged; returns the others with their infra errors."""
+        waiting = [submission for submission in submissions if not submission.answer.done()]
+        if not waiting:
+            return []
+        results = await self._results([submission.request for submission in waiting])
+        for submission, result in zip(waiting, results, strict=True):
+            if result.infra_error is None:
+                _settle(submission.answer, result)
+        return [pair for pair in zip(waiting, results, strict=True) if not pair[0].answer.done()]
 
     async def _results(self, programs: list[_Parsed]) -> list[ExecutionResult]:
         from ray.exceptions import RayError
@@ -119,6 +130,11 @@ class ServedEvaluator:
         except (RayError, RayServeException, ConnectionError) as error:
             reason = f"execution service failed ({_first_line(error)})"
             return [ExecutionResult.infra(len(tests), reason) for _, tests in programs]
+
+
+def _settle(answer: "asyncio.Future[ExecutionResult]", result: ExecutionResult) -> None:
+    if not answer.done():  # its caller may have gone
+        answer.set_result(result)
 
 
 def _first_line(error: Exception) -> str:

@@ -15,6 +15,7 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from cobalt.serving.app_settings import HEALTH, UNPROCESSABLE
 from cobalt.serving.vllm_engine import ChatRequest, VllmEngine
 
 MAX_ONGOING_REQUESTS = 8192
@@ -29,12 +30,8 @@ BUNCH_S = 0.02
 Answer = tuple[int, dict[str, Any]]
 """A request's place in its call, and its completion."""
 
-HEALTH_CHECK_PERIOD_S = 10
-HEALTH_CHECK_TIMEOUT_S = 60
-UNPROCESSABLE = 422
 
-
-class VllmArgs(BaseModel):
+class VllmConfig(BaseModel):
     """Arguments of the app. Any other ``name=value`` is an option of vLLM's ``AsyncEngineArgs``."""
 
     model_config = ConfigDict(extra="allow")
@@ -121,15 +118,14 @@ def _outcome(ended: "asyncio.Task[dict[str, Any]]") -> dict[str, Any]:
     return ended.result() if error is None else {"error": f"{type(error).__name__}: {error}"}
 
 
-def build_app(args: VllmArgs) -> serve.Application:
+def build_app(args: VllmConfig) -> serve.Application:
     """The app, from ``serve run vllm_engine_actor:app model=Qwen/Qwen3-8B num_replicas=2 max_model_len=16384``."""
     deployment = serve.deployment(
         VllmActor,
         name="VllmActor",
         num_replicas=args.num_replicas,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
-        health_check_period_s=HEALTH_CHECK_PERIOD_S,
-        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+        **HEALTH,
         ray_actor_options={"num_gpus": args.tensor_parallel_size if args.num_gpus is None else args.num_gpus},
     )
     return deployment.bind(args.engine_options(), json.loads(args.chat_template_kwargs), args.num_replicas)

@@ -13,13 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cobalt.model_identity import model_identity
-
-FINISH_CONTEXT = "context_length"
-"""Finish reason of a prompt that leaves no room for an answer."""
-
-GIVEN_UP = {"abort", "error", None}
-"""vLLM's finish reasons of a text that is not the model's whole answer."""
+from cobalt.completion import FINISH_CONTEXT, FINISH_STOP, GIVEN_UP
+from cobalt.records.identity import model_identity
 
 
 class ChatRequest(BaseModel):
@@ -79,9 +74,9 @@ class VllmEngine:
             return _completion("", len(prompt), 0, FINISH_CONTEXT)
         stream = self._engine.generate({"prompt_token_ids": prompt}, self._sampling(request, room), uuid.uuid4().hex)
         answer = [output.outputs[0] async for output in stream][-1]
-        if answer.finish_reason in GIVEN_UP:
+        if answer.finish_reason is None or answer.finish_reason in GIVEN_UP:
             raise RuntimeError(f"the engine gave a request up (finish reason {answer.finish_reason})")
-        without_stop = answer.token_ids[:-1] if answer.finish_reason == "stop" else answer.token_ids
+        without_stop = answer.token_ids[:-1] if answer.finish_reason == FINISH_STOP else answer.token_ids
         text = await in_thread(self._decode, without_stop)
         return _completion(text, len(prompt), len(answer.token_ids), answer.finish_reason)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError
-from cobalt.model_identity import model_identity
 from cobalt.records import Manifest
+from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
-from cobalt.training.backends import BACKEND_VARIABLE, SEED_VARIABLE, patches_of
+from cobalt.training.patches.table import BACKEND_VARIABLE, SEED_VARIABLE, patches_of
 
 DATA_FILES = ("train_files", "val_files")
 MANIFEST_NAME = "training"
@@ -19,15 +19,15 @@ OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight
 """Those of ``reward_model.reward_kwargs`` that say how programs are run, not what they score."""
 OWN_CPUS = 2
 """CPUs that veRL asks Ray for beside one per worker: its task runner's, and an asynchronous reward's."""
-HOOK = "cobalt.training.backends.install"
+HOOK = "cobalt.training.patches.table.install"
 
 
 @dataclass(frozen=True)
-class RunSettings:
+class TrainingConfig:
     """The ``cobalt`` section of the configuration."""
 
     backend: str = "verl"
-    """``verl``, ``hf`` or ``cpu`` (``cobalt.training.backends``)."""
+    """``verl``, ``hf`` or ``cpu`` (``cobalt.training.patches.table``)."""
     seed: int = 0
     """Seed of Hugging Face rollouts."""
 
@@ -36,7 +36,7 @@ def train(config: Any) -> None:
     """Run veRL's main loop on a composed hydra configuration. Raises ``CobaltError`` or Ray's errors."""
     import ray
 
-    settings = RunSettings(**config.get("cobalt", {}))
+    settings = TrainingConfig(**config.get("cobalt", {}))
     patches_of(settings.backend)  # an unknown backend is refused here
     if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
@@ -54,7 +54,7 @@ def train(config: Any) -> None:
     manifest.done()
 
 
-def _manifest(config: Any, settings: RunSettings) -> Manifest:
+def _manifest(config: Any, settings: TrainingConfig) -> Manifest:
     """``training.manifest.json`` beside the checkpoints: the resolved configuration, data hashes, versions."""
     from omegaconf import OmegaConf
 
@@ -97,7 +97,7 @@ def _as_list(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _connect(config: Any, settings: RunSettings) -> None:
+def _connect(config: Any, settings: TrainingConfig) -> None:
     """Join the cluster at ``RAY_ADDRESS``, or start a local one: on a CPU with logical GPUs, which veRL asks for."""
     import ray
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env

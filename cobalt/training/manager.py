@@ -20,7 +20,7 @@ from verl.workers.reward_manager import register
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
 from cobalt.serving.execution import ExecutionService, open_execution_service
-from cobalt.training.check import check_service
+from cobalt.serving.service_check import check_service
 from cobalt.training.execution import MAX_IN_FLIGHT, BatchExecution
 from cobalt.training.neutral import fill_with_mean, neutralise_groups
 from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, Batch, Score

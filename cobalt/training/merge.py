@@ -142,6 +142,6 @@ def _table(head: tuple[str, ...], rows: Any) -> str:
 
 
 if __name__ == "__main__":
-    from cobalt.cli import run
+    from cobalt.commands.entry import run
 
     run(MergeConfig, merge)

@@ -43,7 +43,7 @@ start_ray() {
 
 start_evaluator() {
   local log_dir=$1 status=0
-  local check=(timeout $START_TIMEOUT_S "$PYTHON" -m cobalt.training.check --evaluator_args "${EVALUATOR_ARGS:-}")
+  local check=(timeout $START_TIMEOUT_S "$PYTHON" -m cobalt.serving.service_check --evaluator_args "${EVALUATOR_ARGS:-}")
   "${check[@]}" 2>"$log_dir/evaluator.log" || status=$?
   case $status in
     0) return ;; # one is running in this cluster

@@ -16,7 +16,7 @@ from cobalt.bandit import combined_pass_rate, parse_problem
 from cobalt.bandit.mixing import mixed_counts, output_order
 from cobalt.errors import InputError
 from cobalt.evaluation.hidden import evaluate_record
-from cobalt.inference.programs import ExecutionCounter
+from cobalt.serving.programs import ExecutionCounter
 
 
 def json_tests(count: int) -> str:

@@ -13,10 +13,10 @@ from scripted import MultiplyingService, ScriptedEngine, make_plan, opened, read
 
 from cobalt.errors import InputError, SetupError
 from cobalt.evaluation import command
-from cobalt.evaluation.command import EvalFlags
-from cobalt.evaluation.report import render_markdown
+from cobalt.evaluation.evaluate import EvaluationConfig
 from cobalt.evaluation.scores import problem_scores
 from cobalt.evaluation.summary import compare, summarise
+from cobalt.evaluation.turn_report import render_markdown
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases, write_jsonl
 
@@ -52,7 +52,7 @@ def trajectories(tmp_path: Path) -> Path:
 
 
 def evaluate(source: Path, output: Path, **flags: Any) -> list[Row]:
-    command.main(EvalFlags(input_file=source, output_file=output, **flags))
+    command.main(EvaluationConfig(input_file=source, output_file=output, **flags))
     return read_rows(output)
 
 

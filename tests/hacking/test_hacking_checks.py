@@ -7,7 +7,7 @@ import pytest
 from cobalt.hacking.dynamic_check import (
     NO_EXPECTATION,
     DynamicCheck,
-    DynamicSettings,
+    DynamicCheckConfig,
     check_dynamic,
     inputs_to_compare,
     neighbours,
@@ -70,7 +70,7 @@ def test_neighbours_differ_from_the_input_in_one_token():
 
 def test_wrong_inputs_are_never_compared():
     clean = TestCases(("1", "2", "3", "4"), ("1", "4", "9", "16"))
-    observed = inputs_to_compare(("1", "2"), "1", clean, DynamicSettings(), random.Random(0))
+    observed = inputs_to_compare(("1", "2"), "1", clean, DynamicCheckConfig(), random.Random(0))
     assert not {"1", "2"} & set(observed.inputs_N)
     assert {"3", "4"} <= set(observed.inputs_N)
 
@@ -101,28 +101,28 @@ OBSERVED = TestCases(tuple("12345"), (NO_EXPECTATION,) * 5)
 
 async def test_the_dynamic_check_counts_inputs_with_another_output():
     service = Programs({"old": lambda text: text * 2, "new": lambda text: text * (3 if text > "3" else 2)})
-    check = await check_dynamic(service, "old", "new", OBSERVED, DynamicSettings())
+    check = await check_dynamic(service, "old", "new", OBSERVED, DynamicCheckConfig())
     assert check == DynamicCheck(changed=2, informative=5)
 
 
 async def test_a_program_that_changed_nowhere_else_is_hard_coded():
     service = Programs({"old": lambda text: text, "new": lambda text: text})
-    check = await check_dynamic(service, "old", "new", OBSERVED, DynamicSettings())
+    check = await check_dynamic(service, "old", "new", OBSERVED, DynamicCheckConfig())
     assert isinstance(check, DynamicCheck)
     assert check.hard_coded
 
 
 async def test_two_crashes_say_nothing():
     service = Programs({"old": lambda _: None, "new": lambda text: text if text == "1" else None})
-    assert await check_dynamic(service, "old", "new", OBSERVED, DynamicSettings()) is None
+    assert await check_dynamic(service, "old", "new", OBSERVED, DynamicCheckConfig()) is None
 
 
 async def test_a_crash_where_the_other_printed_is_a_change():
     service = Programs({"old": lambda text: text, "new": lambda text: None if text == "5" else text})
-    check = await check_dynamic(service, "old", "new", OBSERVED, DynamicSettings())
+    check = await check_dynamic(service, "old", "new", OBSERVED, DynamicCheckConfig())
     assert check == DynamicCheck(changed=1, informative=5)
 
 
 async def test_infra_failures_are_reported_as_such():
     service = Programs({"old": lambda text: text, "new": lambda _: "infra"})
-    assert await check_dynamic(service, "old", "new", OBSERVED, DynamicSettings()) == "replica lost"
+    assert await check_dynamic(service, "old", "new", OBSERVED, DynamicCheckConfig()) == "replica lost"

@@ -16,7 +16,7 @@ from hacking_fixture import PROBLEMS, expected_cases
 
 from cobalt.errors import InputError, SetupError
 from cobalt.hacking.categories import Category
-from cobalt.hacking.extraction import ExtractionConfig, extract
+from cobalt.hacking.extract_cases import ExtractionConfig, extract
 from cobalt.records import ExecutionResult, read_jsonl, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +98,7 @@ def test_the_order_depends_on_the_seed_alone(config, tmp_path):
 def test_a_rerun_computes_nothing_again_and_gives_the_same_file(config, monkeypatch):
     extract(config)
     first = config.output_file.read_bytes()
-    monkeypatch.setattr("cobalt.hacking.extraction.signal_of", None)
+    monkeypatch.setattr("cobalt.hacking.extract_cases.signal_of", None)
     extract(config)
     assert config.output_file.read_bytes() == first
 
@@ -158,7 +158,7 @@ def test_an_infra_failure_is_no_signal_and_is_checked_again(config, monkeypatch)
         yield Broken()
 
     config = replace(config, dynamic=True)
-    monkeypatch.setattr("cobalt.hacking.extraction.open_execution_service", broken)
+    monkeypatch.setattr("cobalt.hacking.extract_cases.open_execution_service", broken)
     with pytest.raises(SetupError, match="23 of 23 cases met an infrastructure failure"):
         extract(config)
     assert all(case["signal"]["dynamic"] is None for case in cases_of(config))

@@ -10,16 +10,16 @@ from judge_server import GOOD, VAGUE, JudgeServer, judge_server
 
 from cobalt.errors import InputError, SetupError
 from cobalt.hacking.judging import JudgeConfig, judge
-from cobalt.inference.retry import RetryPolicy
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.manifest import manifest_path
+from cobalt.serving.retries import RetryConfig
 
 KEY = "sk-never-to-be-written"
 
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr("cobalt.inference.litellm_api.RetryPolicy", lambda: RetryPolicy(attempts=2, first_wait_s=0.01))
+    monkeypatch.setattr("cobalt.inference.litellm_api.RetryConfig", lambda: RetryConfig(attempts=2, first_wait_s=0.01))
     with judge_server() as running:
         yield running
 

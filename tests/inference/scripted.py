@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from cobalt.completion import Completion, Message, Sampling
 from cobalt.errors import InfraError
 from cobalt.inference.driver import Method
-from cobalt.inference.engine import Completion, Message, Sampling
 from cobalt.inference.run import Plan, run_inference
 from cobalt.prompts import problem_instruction
 from cobalt.records import ExecutionResult, TestCases, Verdict, write_jsonl

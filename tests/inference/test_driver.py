@@ -14,9 +14,9 @@ from scripted import (
     write_problems,
 )
 
+from cobalt.completion import Completion, request_seed
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
-from cobalt.inference.engine import Completion, request_seed
 from cobalt.prompts import ALL_PASSED, feedback_of_message
 from cobalt.records import TestCases, write_jsonl
 

@@ -10,13 +10,13 @@ import torch
 from tiny_model import CONTEXT, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from cobalt.completion import FINISH_CONTEXT, Sampling
 from cobalt.errors import InputError
 from cobalt.inference import hf_sampling
-from cobalt.inference.engine import FINISH_CONTEXT, Sampling
-from cobalt.inference.hf_attention import ATTENTION, register
-from cobalt.inference.hf_prefix import Prefix, PrefixStore
-from cobalt.inference.hf_sampling import Row, sample_batch, sample_tokens
 from cobalt.inference.huggingface import open_huggingface_engine
+from cobalt.sampler.network import ATTENTION, register
+from cobalt.sampler.prompts import Prefix, PrefixStore
+from cobalt.sampler.sampling import Row, sample_batch, sample_tokens
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ import pytest
 from api_server import KEY, Answer, ApiServer, api_server
 from scripted import GUESSES, MultiplyingService, make_plan, read_rows, run_plan, write_problems
 
+from cobalt.completion import FINISH_CONTEXT, Completion, Sampling
 from cobalt.errors import InfraError, SetupError
-from cobalt.inference.engine import FINISH_CONTEXT, Completion, Sampling
-from cobalt.inference.litellm_api import AdaptiveLimit, ApiModel, open_litellm_engine
-from cobalt.inference.retry import RetryPolicy
+from cobalt.inference.litellm_api import AdaptiveLimit, ApiConfig, open_litellm_engine
+from cobalt.serving.retries import RetryConfig
 
-QUICK = RetryPolicy(attempts=6, first_wait_s=0.01, longest_wait_s=0.05)
+QUICK = RetryConfig(attempts=6, first_wait_s=0.01, longest_wait_s=0.05)
 MESSAGES = [{"role": "user", "content": "hi"}]
 TIMEOUT_S = 1.0
 
@@ -37,13 +37,13 @@ TROUBLES: list[Answer] = [
 ]
 
 
-def model(server: ApiServer, **changes: Any) -> ApiModel:
-    return ApiModel(
+def model(server: ApiServer, **changes: Any) -> ApiConfig:
+    return ApiConfig(
         "openai/local", api_base=server.base, request_timeout_s=TIMEOUT_S, secrets={"api_key": KEY}, **changes
     )
 
 
-async def ask(server: ApiServer, retry: RetryPolicy = QUICK, **changes: Any) -> Completion:
+async def ask(server: ApiServer, retry: RetryConfig = QUICK, **changes: Any) -> Completion:
     async with open_litellm_engine(model(server, **changes), retry=retry) as engine:
         return await engine.generate(MESSAGES, Sampling(0.7, 0.9, 50), seed=3)
 
@@ -96,7 +96,7 @@ async def test_keys_of_the_environment_and_of_the_address_are_not_shown(monkeypa
     message = "bad key sk-from-environment, session-of-environment at http://me:word@host/v1: none fits"
     refusing = api_server(lambda body, attempt: ("status", {"code": 401, "message": message}))
     with refusing as server, pytest.raises(SetupError, match=r"bad key \*\*\*, \*\*\* at http://host/v1: none fits"):
-        async with open_litellm_engine(ApiModel("openai/local", api_base=server.base), retry=QUICK) as engine:
+        async with open_litellm_engine(ApiConfig("openai/local", api_base=server.base), retry=QUICK) as engine:
             await engine.generate(MESSAGES, Sampling(), seed=3)
 
 

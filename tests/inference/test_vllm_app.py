@@ -13,10 +13,10 @@ import pytest
 from tiny_model import save_tiny_model
 from transformers import AutoTokenizer
 
+from cobalt.completion import FINISH_CONTEXT, Sampling
 from cobalt.errors import InputError, SetupError
-from cobalt.inference.engine import FINISH_CONTEXT, Sampling
 from cobalt.inference.vllm_serve import APP_NAME, VllmServeEngine, is_model, open_vllm_engine
-from cobalt.serving.vllm_app import VllmActor, VllmArgs, build_app
+from cobalt.serving.vllm_app import VllmActor, VllmConfig, build_app
 
 FAKE_VLLM = Path(__file__).with_name("fake_vllm")
 MESSAGES = [{"role": "user", "content": "é"}]
@@ -42,14 +42,14 @@ async def generate(replica: VllmActor, request: dict[str, Any]) -> dict[str, Any
     raise AssertionError("no answer")
 
 
-async def actor(args: VllmArgs) -> VllmActor:
+async def actor(args: VllmConfig) -> VllmActor:
     replica = VllmActor.__new__(VllmActor)
     await replica.__init__(args.engine_options(), json.loads(args.chat_template_kwargs), args.num_replicas)
     return replica
 
 
 def test_arguments_are_read_as_values() -> None:
-    args = VllmArgs.model_validate(
+    args = VllmConfig.model_validate(
         {
             "model": "m",
             "num_replicas": "2",
@@ -69,7 +69,7 @@ def test_arguments_are_read_as_values() -> None:
 
 
 async def test_the_prompt_is_the_chat_template(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmArgs(model=model))
+    replica = await actor(VllmConfig(model=model))
     answer = await generate(replica, {"messages": MESSAGES, "max_tokens": 1000, "seed": 5})
     prompt = AutoTokenizer.from_pretrained(model).apply_chat_template(MESSAGES, add_generation_prompt=True)
     assert json.loads(answer["text"]) == {"prompt": prompt, "max_tokens": 64 - len(prompt), "seed": 5}
@@ -79,27 +79,27 @@ async def test_the_prompt_is_the_chat_template(model: str, fake_vllm: Path) -> N
 
 
 async def test_template_settings_reach_prompt_and_model_id(model: str, fake_vllm: Path) -> None:
-    plain = await actor(VllmArgs(model=model))
+    plain = await actor(VllmConfig(model=model))
     off = await actor(
-        VllmArgs(model=model, chat_template_kwargs='{"add_generation_prompt_": false, "enable_thinking": false}')
+        VllmConfig(model=model, chat_template_kwargs='{"add_generation_prompt_": false, "enable_thinking": false}')
     )
     assert (await off.describe())["model_id"].startswith((await plain.describe())["model_id"])
     assert '"enable_thinking": false' in (await off.describe())["model_id"]
 
 
 async def test_a_prompt_over_the_context_is_an_empty_answer(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmArgs(model=model))
+    replica = await actor(VllmConfig(model=model))
     answer = await generate(replica, {"messages": [{"role": "user", "content": "é" * 100}]})
     assert (answer["text"], answer["finish_reason"]) == ("", FINISH_CONTEXT)
 
 
 async def test_a_request_that_the_engine_gave_up_is_no_answer(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmArgs(model=model))
+    replica = await actor(VllmConfig(model=model))
     assert "finish reason error" in (await generate(replica, {"messages": MESSAGES, "seed": GIVE_UP}))["error"]
 
 
 async def test_answers_come_as_they_end(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmArgs(model=model))
+    replica = await actor(VllmConfig(model=model))
     stream = replica.generate_many([{"messages": MESSAGES, "seed": seed} for seed in (SLOW, GIVE_UP, 1)])
     answers: dict[int, dict[str, Any]] = {}
     while len(answers) < 2:
@@ -113,11 +113,11 @@ async def test_answers_come_as_they_end(model: str, fake_vllm: Path) -> None:
 
 async def test_an_unknown_option_is_refused(model: str, fake_vllm: Path) -> None:
     with pytest.raises(TypeError, match="no_such_option"):
-        await actor(VllmArgs.model_validate({"model": model, "no_such_option": 1}))
+        await actor(VllmConfig.model_validate({"model": model, "no_such_option": 1}))
 
 
 async def test_a_dead_engine_is_unhealthy(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmArgs(model=model))
+    replica = await actor(VllmConfig(model=model))
     await replica.check_health()
     replica._engine._engine.errored = True
     with pytest.raises(RuntimeError, match="engine dead"):
@@ -125,7 +125,7 @@ async def test_a_dead_engine_is_unhealthy(model: str, fake_vllm: Path) -> None:
 
 
 async def test_cancelling_aborts_in_the_engine(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmArgs(model=model))
+    replica = await actor(VllmConfig(model=model))
     request = asyncio.ensure_future(generate(replica, {"messages": MESSAGES, "seed": SLOW}))
     await asyncio.sleep(0.5)
     request.cancel()
@@ -162,7 +162,7 @@ def served(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
         runtime_env={"env_vars": variables},
     )
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    args = VllmArgs.model_validate({"model": model, "num_gpus": 0, "max_num_seqs": "8"})
+    args = VllmConfig.model_validate({"model": model, "num_gpus": 0, "max_num_seqs": "8"})
     serve.run(build_app(args), name=APP_NAME, route_prefix="/vllm_actor")
     yield f"http://127.0.0.1:{port}/vllm_actor", folder
     serve.shutdown()

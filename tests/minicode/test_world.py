@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from cobalt.minicode.__main__ import generate_rows
 from cobalt.minicode.attempts import Noise
 from cobalt.minicode.corpus import sample_dialogues
+from cobalt.minicode.generate import generate_rows
 from cobalt.minicode.operations import OPERATIONS, Domain, Kind
 from cobalt.minicode.problems import (
     Problem,

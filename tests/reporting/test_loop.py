@@ -7,7 +7,7 @@ import pytest
 
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
-from cobalt.reporting.loop import LoopFlags, main
+from cobalt.reporting.loop import LoopConfig, main
 
 
 def _evaluated(path: Path, rates_PNT: list[list[list[float | None]]]) -> Path:
@@ -20,11 +20,11 @@ def _evaluated(path: Path, rates_PNT: list[list[list[float | None]]]) -> Path:
     return path
 
 
-def _flags(tmp_path: Path, base: list[list[list[float | None]]], trained: list[list[list[float | None]]]) -> LoopFlags:
+def _flags(tmp_path: Path, base: list[list[list[float | None]]], trained: list[list[list[float | None]]]) -> LoopConfig:
     flat: list[list[list[float | None]]] = [[[0.5] * 4], [[0.5] * 4]]
     first = [{"id": index, "exec_results": [{"passing": [True]}, {"passing": [index == 0]}]} for index in range(2)]
     write_jsonl(tmp_path / "first.jsonl", first)
-    return LoopFlags(
+    return LoopConfig(
         base=_evaluated(tmp_path / "base.jsonl", base),
         trained=_evaluated(tmp_path / "trained.jsonl", trained),
         base_first_turn=tmp_path / "first.jsonl",

@@ -11,9 +11,9 @@ import pytest
 
 from cobalt.errors import InputError
 from cobalt.records import read_jsonl, write_jsonl
-from cobalt.reporting.report import ReportConfig, make_report
-from cobalt.reporting.table import show
+from cobalt.reporting.make_report import ReportConfig, make_report
 from cobalt.statistics import Estimate
+from cobalt.tables import show
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def app_url():
     import ray
     from ray import serve
 
-    from cobalt.serving.evaluator import EvaluatorArgs, build_app
+    from cobalt.serving.evaluator import EvaluatorConfig, build_app
 
     port = free_port()
     ray.init(
@@ -59,7 +59,7 @@ def app_url():
         _metrics_export_port=METRICS_PORT,
     )
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    args = EvaluatorArgs(workers=2, num_cpus=0, cpu_limit_s=1, checker="lcb")
+    args = EvaluatorConfig(workers=2, num_cpus=0, cpu_limit_s=1, checker="lcb")
     serve.run(build_app(args), name=execution.APP_NAME, route_prefix="/evaluator")
     yield f"http://127.0.0.1:{port}/evaluator"
     serve.shutdown()
@@ -328,7 +328,7 @@ async def test_local_service():
 def test_unknown_arguments_of_the_app_are_refused():
     from pydantic import ValidationError
 
-    from cobalt.serving.evaluator import EvaluatorArgs
+    from cobalt.serving.evaluator import EvaluatorConfig
 
     with pytest.raises(ValidationError):
-        EvaluatorArgs(cpu_limit=4)
+        EvaluatorConfig(cpu_limit=4)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cobalt.errors import SetupError
-from cobalt.training.backends import patches_of
+from cobalt.training.patches.table import patches_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,7 +55,7 @@ def test_cpu_backend_in_a_worker():
     done = run_python(CPU_WORKER, COBALT_BACKEND="cpu")
     assert "backend gloo CPU (0, 0)" in done.stdout, done.stderr
     assert "dtype torch.float32" in done.stdout
-    assert "forward cobalt.training.packing" in done.stdout
+    assert "forward cobalt.training.patches.packing" in done.stdout
     for name in ("verl.utils.device", "verl.workers.fsdp_workers", "verl.workers.actor.dp_actor"):
         assert f"cobalt: backend 'cpu' patches {name}" in done.stdout
 
@@ -70,7 +70,7 @@ def test_installing_too_late_is_an_error():
 
 STAND_IN = """
 import importlib.util, sys
-from cobalt.training.flash_attn import stand_in
+from cobalt.training.patches.flash_attn import stand_in
 with stand_in():
     from flash_attn.bert_padding import index_first_axis, pad_input, rearrange, unpad_input
     import verl.utils.torch_functional as functional

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cobalt.errors import InputError
-from cobalt.training.check import parse_evaluator_args, refuse_other_verdicts
+from cobalt.serving.service_check import parse_evaluator_args, refuse_other_verdicts
 
 ROOT = Path(__file__).parents[2]
 RUNNING = {"checker": "exact", "cpu_limit_s": 4.0, "memory_limit_mb": 1024}
@@ -23,7 +23,7 @@ esac
 PYTHON = """#!/usr/bin/env bash
 [[ $2 != *socket* ]] || exec @REAL@ "$@"
 echo "python $*" >>"$CALLS"
-(($(grep -c "^python -m cobalt.training.check" "$CALLS") == 1)) || exit 0
+(($(grep -c "^python -m cobalt.serving.service_check" "$CALLS") == 1)) || exit 0
 echo "check.py: error: $COMPLAINT" >&2
 exit $FIRST_CHECK
 """

@@ -1,0 +1,33 @@
+"""The one place where flags are parsed and errors become exit codes."""
+
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from cobalt.errors import CobaltError
+
+Config = TypeVar("Config")
+
+EXIT_INTERRUPTED = 130
+
+
+def run(config_type: type[Config], main: Callable[[Config], None]) -> None:
+    """Parse ``config_type`` from the command line, call ``main`` with it and exit.
+
+    ``config_type`` is a dataclass: its docstring is the command's help, a docstring under a field the flag's help.
+    Exit codes: 0 done, 2 bad input or flags, 3 environment or too many infra failures, 130 Ctrl-C.
+    """
+    import tyro
+
+    try:
+        main(tyro.cli(config_type, use_underscores=True))
+    except CobaltError as error:
+        print(f"{_program()}: error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print(f"{_program()}: interrupted; run the same command again to continue", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _program() -> str:
+    return sys.argv[0].rsplit("/", 1)[-1]

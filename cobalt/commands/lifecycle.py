@@ -1,0 +1,84 @@
+"""The life of a run: paths are checked, manifests say what is running, and in the end what came of it.
+
+Nothing is written before all checks have passed, and bad input that is found later puts things back as they were.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cobalt.errors import InputError, SetupError
+from cobalt.records import Manifest
+
+
+@dataclasses.dataclass
+class Run:
+    """A run that has begun. ``counts`` is what its manifests will say: fill it before the block ends."""
+
+    counts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def recorded_run(
+    command: str, config: Mapping[str, Any], inputs: Sequence[str | Path], contents: Mapping[Path, Mapping[str, Any]]
+) -> Iterator[Run]:
+    """One manifest per output, from ``status: running`` to ``done``.
+
+    ``config``: all flags; ``contents``: per output the settings that shape it. Raises ``InputError``
+    for a missing input, an output that is an input or another output, and an output that was made with other settings.
+    """
+    check_paths(inputs, list(contents))
+    manifests = [Manifest(path, command, config, content, inputs) for path, content in contents.items()]
+    for manifest in manifests:
+        manifest.refuse_other_content()
+    before = [_content_of(manifest) for manifest in manifests]
+    for manifest in manifests:
+        manifest.start()
+    begun = [_content_of(manifest) for manifest in manifests]
+    run = Run()
+    try:
+        yield run
+    except InputError:
+        for manifest, old, ours in zip(manifests, before, begun, strict=True):
+            if _content_of(manifest) == ours:  # else a run beside this one has written it by now
+                _put_back(manifest, old)
+        raise
+    for manifest in manifests:
+        manifest.counts = dict(run.counts)
+        manifest.done()
+
+
+def check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> None:
+    """Raise ``InputError`` for a missing input, and for an output that is an input or another output."""
+    for path in inputs:
+        if not Path(path).is_file():
+            raise InputError.at(path, None, "no such file")
+    taken = {Path(path).resolve(): "the input" for path in inputs}
+    for path in outputs:
+        if Path(path).resolve() in taken:
+            raise InputError.at(path, None, f"output and {taken[Path(path).resolve()]} are the same file")
+        taken[Path(path).resolve()] = "another output"
+
+
+def _content_of(manifest: Manifest) -> bytes | None:
+    return manifest.path.read_bytes() if manifest.path.exists() else None
+
+
+def _put_back(manifest: Manifest, old: bytes | None) -> None:
+    """The manifest that was there before; none if there was none and the output holds nothing."""
+    if old is not None:
+        manifest.path.write_bytes(old)
+    elif not manifest.output.exists() or manifest.output.stat().st_size == 0:
+        manifest.path.unlink()
+        manifest.output.unlink(missing_ok=True)
+
+
+def refuse_infra_rate(failed: int, total: int, units: str, limit: float) -> None:
+    """Raise ``SetupError`` if more than the share ``limit`` (--max_infra_rate) of all ``units`` failed."""
+    if failed > limit * total:
+        raise SetupError(
+            f"{failed} of {total} {units} met an infrastructure failure (--max_infra_rate {limit:g}); "
+            "run the same command again to retry them"
+        )

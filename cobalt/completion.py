@@ -1,0 +1,53 @@
+"""What a language model is asked for, and what it gives back."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Message = dict[str, str]
+
+FINISH_STOP = "stop"
+"""The model ended the response itself."""
+FINISH_LENGTH = "length"
+"""The response was cut at ``max_tokens``, or at the end of the context."""
+FINISH_CONTEXT = "context_length"
+"""The prompt left no room for an answer: an empty response, not an infrastructure failure."""
+FINISH_FILTER = "content_filter"
+"""The provider withheld the answer: an empty response."""
+GIVEN_UP = frozenset({"abort", "error", "network_error"})
+"""Finish reasons, as servers name them, of a text that is not the model's whole answer."""
+
+SEED_BITS = 53  # the largest integers that every JSON reader keeps exactly
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to sample one response. ``max_tokens`` bounds the response, thinking included."""
+
+    temperature: float = 0.6
+    top_p: float = 0.95
+    max_tokens: int = 8192
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One response. ``cost`` is in US dollars, None where the engine has no price."""
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: str
+    cost: float | None = None
+
+    def usage(self) -> dict[str, Any]:
+        """Everything but the text: the entry of a record's ``usage``."""
+        usage = asdict(self)
+        del usage["text"]
+        return usage
+
+
+def request_seed(seed: int, id_: Any, sample: int, turn: int) -> int:
+    """The seed of one request: depends on nothing but its place in the data."""
+    place = json.dumps([seed, id_, sample, turn], sort_keys=True)
+    return int.from_bytes(hashlib.sha256(place.encode()).digest()[:8], "big") >> (64 - SEED_BITS)

@@ -1,0 +1,101 @@
+"""``eval_multi_turn.py``: hidden tests on trajectories, then the report.
+
+Writes the records with ``all_pass_rates`` to the output, and ``<output>.report.{md,json,png}`` beside it.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cobalt.commands.console import print_summary, progress_bar
+from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
+from cobalt.commands.invalid_lines import InvalidLines
+from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
+from cobalt.commands.tasks import for_each
+from cobalt.evaluation.hidden import evaluate_record, is_retryable, usable_trajectory
+from cobalt.evaluation.scores import read_scores
+from cobalt.evaluation.summary import compare, summarise
+from cobalt.evaluation.turn_report import write_report
+from cobalt.records import RecordFile, read_jsonl, row_hash
+from cobalt.records.jsonl import Record
+from cobalt.serving.execution import open_execution_service
+from cobalt.serving.programs import ExecutionCounter
+
+OPEN_PROBLEMS = 16
+FIELDS = ("id", "conversations", "raw_responses", "public_pass_rates", "hidden_test_cases")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig(ExecutionConfig, ReadConfig):
+    """Run the hidden tests on every turn of a multi-turn file and report Pass@1 per turn."""
+
+    input_file: InputFile
+    """Output of a multi-turn run."""
+    output_file: OutputFile
+    """Records with `all_pass_rates`; the report goes beside it."""
+    compare: Path | None = None
+    """Another output of this command; the report holds the differences (this - other), paired by problem."""
+
+
+def main(config: EvaluationConfig) -> None:
+    """Evaluate, write the report, print it."""
+    others = read_scores(config.compare) if config.compare else None
+    counts, execution = asyncio.run(_evaluate(config))
+    problems = read_scores(config.output_file)
+    numbers = {"file": config.output_file.name, "execution": execution, **summarise(problems)}
+    if others is not None and config.compare is not None:
+        numbers["compare"] = {"other": config.compare.name, **compare(problems, others)}
+    print(write_report(config.output_file, numbers))
+    print_summary("eval_multi_turn", {"output": config.output_file, **counts})
+    refuse_infra_rate(counts["infra_errors"], counts["samples"], "samples", config.max_infra_rate)
+
+
+async def _evaluate(config: EvaluationConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write the records; returns the counts and what decided the verdicts."""
+    inputs = [config.input_file, *([config.compare] if config.compare else [])]
+    check_paths(inputs, [config.output_file])
+    invalid = InvalidLines(config.skip_invalid)
+    ids = [record["id"] for record in _records(config, invalid)]
+    async with open_execution_service(config.executor) as service:
+        execution = await service.describe()
+        contents = {config.output_file: {"tests": "hidden_test_cases", "execution": execution}}
+        with recorded_run("eval_multi_turn", asdict(config), [config.input_file], contents) as run:
+            with RecordFile(config.output_file) as output:
+                output.refuse_loss(ids)
+                counts = await _evaluate_all(config, output, ExecutionCounter(service), len(ids))
+                written = output.finish(ids)
+            read = {"read": len(ids) + invalid.count, "written": written, "skipped_invalid": invalid.count}
+            run.counts = {**read, **counts}
+    return run.counts, execution
+
+
+def _records(config: EvaluationConfig, invalid: InvalidLines) -> Iterator[Record]:
+    return read_jsonl(config.input_file, FIELDS, parse=usable_trajectory, on_invalid=invalid.handler)
+
+
+async def _evaluate_all(
+    config: EvaluationConfig, output: RecordFile, execution: ExecutionCounter, problems: int
+) -> dict[str, int]:
+    counts = {"samples": 0, "programs": 0, "infra_errors": 0}
+    with progress_bar(total=problems, unit="problem") as bar:
+
+        async def evaluate(record: Record) -> None:
+            input_hash = row_hash(record)
+            result = output.get(record["id"], input_hash)
+            if result is None or is_retryable(result):
+                result = {**await evaluate_record(record, result, execution), "input_hash": input_hash}
+                output.append(result)
+            counts["samples"] += len(result["all_pass_rates"])
+            counts["programs"] += sum(map(len, result["all_pass_rates"]))
+            counts["infra_errors"] += sum(None in rates for rates in result["all_pass_rates"])
+            tests = execution.tests_done
+            rate = tests / max(bar.format_dict["elapsed"], 1e-9)
+            bar.set_postfix_str(
+                f"{rate:,.0f} tests/s, executing {execution.active}, infra {counts['infra_errors']}", refresh=False
+            )
+            bar.update()
+
+        await for_each(_records(config, InvalidLines(config.skip_invalid, quiet=True)), evaluate, lambda: OPEN_PROBLEMS)
+    return {**counts, "tests_run": execution.tests_done}

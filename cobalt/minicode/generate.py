@@ -1,0 +1,92 @@
+"""Write MiniCode problems in TACO's raw row format.
+
+Fields: ``id, source, difficulty, question, starter_code, input_output, solutions`` (the last two JSON strings, as in
+TACO) and ``split`` (train or dev), ``fully_specified`` (false where a rule must be found from test feedback).
+"""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cobalt.commands.console import print_summary, progress_bar
+from cobalt.commands.entry import run
+from cobalt.errors import InputError
+from cobalt.minicode.problems import Problem, sample_problem
+from cobalt.minicode.programs import Variant, write_program
+from cobalt.records import Manifest, write_jsonl
+
+DIFFICULTIES = {2: "EASY", 3: "MEDIUM"}
+HIDDEN_RULE_DIFFICULTY = "HARD"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Generate MiniCode problems: train and dev rows in one JSONL file."""
+
+    output_file: Path = Path("data/minicode.jsonl")
+    num_problems: int = 1000
+    """Training problems."""
+    dev_size: int = 200
+    """Dev problems, of compositions that no training problem has."""
+    seed: int = 0
+
+
+def to_row(problem: Problem, split: str, index: int) -> dict[str, Any]:
+    """One raw row."""
+    tests = problem.public + problem.hidden
+    difficulty = DIFFICULTIES[len(problem.pipeline)] if problem.fully_specified else HIDDEN_RULE_DIFFICULTY
+    return {
+        "id": f"minicode-{split}-{index:05d}",
+        "source": "minicode",
+        "difficulty": difficulty,
+        "question": problem.statement,
+        "starter_code": "",
+        "input_output": tests.to_json(),
+        "solutions": json.dumps([write_program(problem.pipeline, variant) for variant in Variant]),
+        "split": split,
+        "fully_specified": problem.fully_specified,
+    }
+
+
+def generate_rows(num_problems: int, dev_size: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Training rows, then dev rows. No two rows of a split have the same statement."""
+    for split, count in (("train", num_problems), ("dev", dev_size)):
+        rng = random.Random(f"{seed}-{split}")
+        seen: set[str] = set()
+        with progress_bar(total=count, desc=split, unit=" problems") as bar:
+            while len(seen) < count:
+                problem = sample_problem(rng, split)
+                if problem.statement in seen:
+                    continue
+                yield to_row(problem, split, len(seen))
+                seen.add(problem.statement)
+                bar.update()
+
+
+def main(config: Config) -> None:
+    """Generate, write, report."""
+    if config.num_problems < 0 or config.dev_size < 0 or config.num_problems + config.dev_size == 0:
+        raise InputError("num_problems and dev_size must not be negative, and at least one problem is needed")
+    content = {"num_problems": config.num_problems, "dev_size": config.dev_size, "seed": config.seed}
+    manifest = Manifest(config.output_file, "python -m cobalt.minicode", asdict(config), content)
+    manifest.refuse_other_content()
+    manifest.start()
+    hidden = 0
+
+    def counted() -> Iterator[dict[str, Any]]:
+        nonlocal hidden
+        for row in generate_rows(config.num_problems, config.dev_size, config.seed):
+            hidden += not row["fully_specified"]
+            yield row
+
+    written = write_jsonl(config.output_file, counted())
+    manifest.counts = {"written": written, "train": config.num_problems, "dev": config.dev_size, "hidden_rule": hidden}
+    manifest.done()
+    print_summary(f"MiniCode: {config.output_file}", manifest.counts)
+
+
+if __name__ == "__main__":
+    run(Config, main)

@@ -1,0 +1,207 @@
+"""TACO's raw rows to problems (docs/method.md, "Problems"). Pure: no execution, no files.
+
+A raw row has ``id, question, difficulty, starter_code, input_output`` (JSON of ``inputs``, ``outputs`` and, for
+problems solved by a function call, ``fn_name``) and ``solutions`` (JSON list, or a list). A row that is a prepared
+problem already (the released sets) passes through unchanged.
+"""
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cobalt.prompts import problem_instruction
+from cobalt.records import TestCases
+
+Record = dict[str, Any]
+
+RAW_FIELDS = ("id", "question", "difficulty", "input_output", "solutions")
+PREPARED_FIELDS = (
+    "id",
+    "question",
+    "difficulty",
+    "instruction",
+    "test_cases",
+    "public_test_cases",
+    "hidden_test_cases",
+)
+TRAIN, DEV = "train", "dev"
+_SPLITS = {"train": TRAIN, "dev": DEV, "validation": DEV, "valid": DEV, "val": DEV, "test": DEV}
+_IMAGE = re.compile(r"image|!\[[^\]]*\][(\[]", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TacoRules:
+    """The constants of the preparation; defaults are the paper's."""
+
+    min_tests: int = 8
+    """Fewest well-formed tests."""
+    min_alphanumeric: int = 100
+    """Fewest letters and digits in the statement."""
+    shortest_tests: int = 5
+    """Tests with the shortest inputs that are kept."""
+    longest_tests: int = 15
+    """Tests with the longest inputs that are kept."""
+    public_tests: int = 4
+    """Tests with the shortest inputs that become public."""
+    max_solutions: int = 16
+    """Reference solutions tried before the problem is dropped."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A problem that passed the filters; ``tests`` are public then hidden, by length of input."""
+
+    record: Record
+    tests: TestCases
+    solutions: tuple[str, ...]
+
+
+def is_prepared(row: Mapping[str, Any]) -> bool:
+    """Whether the row is a prepared problem rather than a raw one."""
+    return "public_test_cases" in row
+
+
+def usable_row(row: Record) -> Record:
+    """The row itself; ``ValueError`` naming the field if it can be neither prepared nor passed through."""
+    for field in PREPARED_FIELDS if is_prepared(row) else RAW_FIELDS:
+        if field not in row:
+            raise ValueError(f"missing field '{field}'")
+    if not isinstance(row["question"], str):
+        raise ValueError("field 'question' must be a text")
+    if is_prepared(row):
+        for field in ("test_cases", "public_test_cases", "hidden_test_cases"):
+            try:
+                TestCases.parse(row[field])
+            except ValueError as error:
+                raise ValueError(f"field '{field}': {error}") from None
+    split_of(row)
+    return row
+
+
+def split_of(row: Mapping[str, Any]) -> str | None:
+    """``train``, ``dev`` or None when the row does not say. ``ValueError`` for an unknown split."""
+    split = row.get("split")
+    if split is None:
+        return None
+    if split not in _SPLITS:
+        raise ValueError(f"field 'split' must be one of {', '.join(_SPLITS)}, not {split!r}")
+    return _SPLITS[split]
+
+
+def prepare(row: Mapping[str, Any], rules: TacoRules) -> Candidate | str:
+    """The problem made from a raw row, or the name of the filter that drops it."""
+    if _IMAGE.search(row["question"]):
+        return "image in the statement"
+    if sum(map(str.isalnum, row["question"])) < rules.min_alphanumeric:
+        return f"fewer than {rules.min_alphanumeric} alphanumeric characters"
+    tests = _well_formed_tests(row["input_output"])
+    if tests is None or len(tests) < rules.min_tests:
+        return f"fewer than {rules.min_tests} well-formed tests"
+    solutions = _solutions(row["solutions"])
+    if not solutions:
+        return "no reference solution"
+    tests = _select(tests, rules)
+    return Candidate(_record(row, tests, rules), tests, solutions)
+
+
+def solution_order(solutions: Sequence[str], seed: int, problem_id: Any, rules: TacoRules) -> list[str]:
+    """The solutions to try, in an order shuffled by (seed, id)."""
+    digest = hashlib.sha256(f"{seed}:{problem_id!r}".encode()).digest()
+    return random.Random(digest).sample(list(solutions), min(len(solutions), rules.max_solutions))
+
+
+def dev_rank(seed: int, problem_id: Any) -> str:
+    """Problems with the smallest ranks form the dev split: the choice does not depend on the order of the rows."""
+    return hashlib.sha256(f"dev:{seed}:{problem_id!r}".encode()).hexdigest()
+
+
+def _record(row: Mapping[str, Any], tests: TestCases, rules: TacoRules) -> Record:
+    carried = {name: value for name, value in row.items() if name not in ("input_output", "solutions")}
+    public = tests.select(range(rules.public_tests))
+    hidden = tests.select(range(rules.public_tests, len(tests)))
+    instruction = problem_instruction(row["question"], tests.fn_name, row.get("starter_code") or "")
+    return {
+        **carried,
+        "instruction": instruction,
+        "test_cases": tests.to_json(),
+        "public_test_cases": public.to_json(),
+        "hidden_test_cases": hidden.to_json(),
+    }
+
+
+def _select(tests: TestCases, rules: TacoRules) -> TestCases:
+    """At most shortest + longest tests, by length of input; equal lengths keep the order of the row."""
+    ranked = sorted(range(len(tests)), key=lambda i: len(tests.inputs_N[i]))
+    if len(ranked) > rules.shortest_tests + rules.longest_tests:
+        ranked = ranked[: rules.shortest_tests] + ranked[-rules.longest_tests :]
+    return tests.select(ranked)
+
+
+def _solutions(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return ()
+    return tuple(text for text in value or () if isinstance(text, str) and text.strip())
+
+
+def _well_formed_tests(value: Any) -> TestCases | None:
+    """The usable tests of ``input_output``; None if there are none."""
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    if not isinstance(value, Mapping):
+        return None
+    inputs, outputs = value.get("inputs"), value.get("outputs")
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+        return None
+    fn_name = value.get("fn_name") or None
+    pairs = list(_call_pairs(inputs, outputs) if fn_name else _stdin_pairs(inputs, outputs))
+    if not pairs:
+        return None
+    return TestCases(tuple(input_ for input_, _ in pairs), tuple(output for _, output in pairs), fn_name)
+
+
+def _stdin_pairs(inputs: list[Any], outputs: list[Any]) -> Iterator[tuple[str, str]]:
+    for input_, output in zip(inputs, outputs, strict=True):
+        input_text, output_text = _stdin_text(input_), _stdin_text(output)
+        if input_text is not None and output_text is not None and output_text.strip():
+            yield input_text, output_text
+
+
+def _stdin_text(value: Any) -> str | None:
+    """A text as it is, a list joined by spaces; None for anything else."""
+    if isinstance(value, list):
+        return " ".join(map(str, value)) if all(_is_scalar(item) for item in value) else None
+    return str(value) if _is_scalar(value) else None
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | int | float)
+
+
+def _call_pairs(inputs: list[Any], outputs: list[Any]) -> Iterator[tuple[str, str]]:
+    """Arguments as JSON, one per line (rows may hold that text already); the expected value as JSON."""
+    for arguments, output in zip(inputs, outputs, strict=True):
+        if isinstance(arguments, list):
+            yield "\n".join(_json(argument) for argument in arguments), _json(output)
+        elif isinstance(arguments, str) and all(map(_is_json, arguments.splitlines())):
+            yield arguments, output if isinstance(output, str) and _is_json(output) else _json(output)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,96 @@
+"""How the sampler runs a Hugging Face network: its attention, and a key-value cache with room to grow.
+
+Attention is registered under ``ATTENTION``: grouped query heads share their keys without copying them. Masks are
+additive, finite and four-dimensional ``(batch, 1, queries, keys)``, so that rows of padding give numbers (never NaN)
+that nothing reads. Sliding-window models are not supported.
+"""
+
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache, DynamicLayer
+
+ATTENTION = "cobalt_grouped"
+GROWTH = 64
+"""Columns that a buffer grows by at least: a decoding step then writes one column instead of copying everything."""
+
+
+def register() -> None:
+    """Make ``ATTENTION`` known to transformers."""
+    AttentionInterface.register(ATTENTION, grouped_attention)
+
+
+def grouped_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor,
+    scaling: float,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """``query`` (B, heads, Q, d), ``key`` and ``value`` (B, kv_heads, K, d); returns (B, Q, heads, d)."""
+    if query.shape[2] > 1:
+        groups = query.shape[1] // key.shape[1]
+        output = torch.nn.functional.scaled_dot_product_attention(
+            query,
+            key.repeat_interleave(groups, 1),
+            value.repeat_interleave(groups, 1),
+            attn_mask=attention_mask,
+            scale=scaling,
+        )
+        return output.transpose(1, 2).contiguous(), None
+    rows, heads, _queries, size = query.shape
+    grouped = query.view(rows, key.shape[1], -1, size)
+    weights = torch.matmul(grouped, key.transpose(-1, -2)) * scaling + attention_mask
+    weights = weights.softmax(-1, dtype=torch.float32).to(value.dtype)
+    return torch.matmul(weights, value).view(rows, 1, heads, size), None
+
+
+class GrowingLayer(DynamicLayer):
+    """Keys and values ``(batch, kv_heads, length, head_dim)`` as views into larger buffers."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, cache_kwargs: dict[str, Any] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append the new columns; returns all columns."""
+        if not self.is_initialized:
+            self.adopt(key_states, value_states)
+            return self.keys, self.values
+        start, end = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
+        if end > self._key_buffer.shape[2]:
+            self._store(self.keys, self.values, spare=max(end - start, GROWTH, start // 2))
+        self._key_buffer[:, :, start:end] = key_states
+        self._value_buffer[:, :, start:end] = value_states
+        self.keys, self.values = self._key_buffer[:, :, :end], self._value_buffer[:, :, :end]
+        return self.keys, self.values
+
+    def adopt(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Take these columns as the content of an empty layer."""
+        self.lazy_initialization(keys)
+        self._store(keys, values)
+
+    def select_rows(self, places: torch.Tensor) -> None:
+        """Keep the rows ``places``, in that order."""
+        self._store(self.keys[places], self.values[places])
+
+    def _store(self, keys: torch.Tensor, values: torch.Tensor, spare: int = GROWTH) -> None:
+        self._key_buffer, self._value_buffer = _with_room(keys, spare), _with_room(values, spare)
+        length = keys.shape[2]
+        self.keys, self.values = self._key_buffer[:, :, :length], self._value_buffer[:, :, :length]
+
+
+def _with_room(states: torch.Tensor, spare: int) -> torch.Tensor:
+    rows, heads, length, size = states.shape
+    buffer = states.new_empty(rows, heads, length + spare, size)
+    buffer[:, :, :length] = states
+    return buffer
+
+
+def growing_cache() -> Cache:
+    """An empty cache of ``GrowingLayer``."""
+    return Cache(layer_class_to_replicate=GrowingLayer)

@@ -1,0 +1,182 @@
+"""Reading prompts: from token ids, and what is already known of them, to a cache with room for the answers.
+
+Rows are padded on the left. Where a part of a prompt is known from an earlier turn (a ``Prefix``), its columns come
+first, then the new ones; each of the two blocks is padded on its own left, so columns of padding may lie between them.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+from transformers.cache_utils import Cache
+
+from cobalt.sampler.network import GrowingLayer, growing_cache
+
+STORE_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
+"""Of keys and values kept between turns."""
+PREFILL_TOKENS = {"cpu": 1 << 13, "cuda": 1 << 16}
+"""Read in one pass: bounds the memory of activations."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """``columns`` (layers, 2, kv_heads, length, head_dim): keys and values of ``tokens``."""
+
+    tokens: tuple[int, ...]
+    columns: torch.Tensor
+
+    def common_with(self, prompt: tuple[int, ...]) -> "Prefix":
+        """The part shared with ``prompt``, without the prompt's last token: that one is always read."""
+        pairs = zip(self.tokens, prompt[:-1], strict=False)
+        length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return Prefix(self.tokens[:length], self.columns[:, :, :, :length])
+
+
+class PrefixStore:
+    """Prefixes by key, the least recently used dropped beyond ``most_bytes``. Used by several threads."""
+
+    def __init__(self, most_bytes: int):
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._prefixes: OrderedDict[Hashable, Prefix] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Prefix | None:
+        """The prefix stored under ``key``."""
+        with self._lock:
+            if key in self._prefixes:
+                self._prefixes.move_to_end(key)
+            return self._prefixes.get(key)
+
+    def put(self, key: Hashable, prefix: Prefix) -> None:
+        """Store ``prefix``, unless there is one already."""
+        with self._lock:
+            if key in self._prefixes:
+                return
+            self._prefixes[key] = prefix
+            self._bytes += prefix.columns.nbytes
+            while self._bytes > self._most_bytes:
+                _, dropped = self._prefixes.popitem(last=False)
+                self._bytes -= dropped.columns.nbytes
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """``tokens``, of which those of ``known`` need not be read."""
+
+    tokens: tuple[int, ...]
+    known: Prefix | None = None
+
+    @property
+    def known_length(self) -> int:
+        """Tokens that are known."""
+        return len(self.known.tokens) if self.known else 0
+
+    @property
+    def new_length(self) -> int:
+        """Tokens to be read."""
+        return len(self.tokens) - self.known_length
+
+
+@dataclass
+class ReadPrompts:
+    """B prompts: ``cache`` with W columns, additive ``mask`` (B, 1, 1, W), ``logits`` (B, vocabulary)."""
+
+    cache: Cache
+    mask: torch.Tensor
+    logits: torch.Tensor
+
+
+def read_prompts(model: Any, prompts: Sequence[Prompt], on_read: Callable[[Prompt, torch.Tensor], None]) -> ReadPrompts:
+    """Read ``prompts``, a bounded number of tokens at a time; best sorted by length.
+
+    ``on_read`` gets each prompt with its columns as in ``Prefix``.
+    """
+    longest = max(prompt.new_length for prompt in prompts)
+    rows = max(1, PREFILL_TOKENS[model.device.type] // longest)
+    parts = []
+    for start in range(0, len(prompts), rows):
+        parts.append(_read_part(model, prompts[start : start + rows]))
+        _report(prompts[start : start + rows], parts[-1], on_read)
+    return _joined(parts)
+
+
+def _read_part(model: Any, prompts: Sequence[Prompt]) -> ReadPrompts:
+    device, dtype = model.device, model.dtype
+    known_width = max(prompt.known_length for prompt in prompts)
+    width = max(prompt.new_length for prompt in prompts)
+    known = torch.tensor([prompt.known_length for prompt in prompts], device=device)[:, None]
+    new = torch.tensor([prompt.new_length for prompt in prompts], device=device)[:, None]
+    columns = torch.arange(width, device=device)
+    is_known = torch.arange(known_width, device=device) >= known_width - known
+    is_new = columns >= width - new
+    causal = columns[:, None] >= columns
+    # Keys are (known block, new block). Every new token sees all known ones, which come before it in the text, and the
+    # new ones up to itself. Queries that are padding see padding only: finite numbers come out, and nothing reads them.
+    visible = torch.cat([is_known[:, None].expand(-1, width, -1), is_new[:, None] & causal], -1)
+    cache = _known_cache(prompts, known_width) if known_width else growing_cache()
+    logits = model(
+        input_ids=torch.tensor([_padded_new(prompt, width) for prompt in prompts], device=device),
+        attention_mask=_additive(visible[:, None], dtype),
+        position_ids=(columns - width + known + new).clamp(min=0),  # the last column is the prompt's last token
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    ).logits[:, 0]
+    return ReadPrompts(cache, _additive(torch.cat([is_known, is_new], -1)[:, None, None], dtype), logits)
+
+
+def _padded_new(prompt: Prompt, width: int) -> tuple[int, ...]:
+    return (0,) * (width - prompt.new_length) + prompt.tokens[prompt.known_length :]
+
+
+def _known_cache(prompts: Sequence[Prompt], width: int) -> Cache:
+    some = next(prompt.known.columns for prompt in prompts if prompt.known)
+    layers, _, heads, _, size = some.shape
+    known = some.new_zeros(layers, 2, len(prompts), heads, width, size)
+    for row, prompt in enumerate(prompts):
+        if prompt.known:
+            known[:, :, row, :, width - prompt.known_length :] = prompt.known.columns
+    cache = growing_cache()
+    for keys, values in known:
+        layer = GrowingLayer()
+        layer.adopt(keys, values)
+        cache.layers.append(layer)
+    return cache
+
+
+def _additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return mask.masked_fill_(~visible, torch.finfo(dtype).min)
+
+
+def _report(prompts: Sequence[Prompt], part: ReadPrompts, on_read: Callable[[Prompt, torch.Tensor], None]) -> None:
+    """Hand over each row's own columns, those of padding left out."""
+    both = torch.stack([torch.stack([layer.keys, layer.values]) for layer in _layers(part.cache)])
+    for row, prompt in enumerate(prompts):
+        own = (part.mask[row, 0, 0] == 0).nonzero()[:, 0]
+        on_read(prompt, both[:, :, row].index_select(-2, own))
+
+
+def _joined(parts: Sequence[ReadPrompts]) -> ReadPrompts:
+    """The rows of all parts, padded on the left to the same width."""
+    width = max(part.mask.shape[-1] for part in parts)
+    cache = growing_cache()
+    for layers in zip(*(_layers(part.cache) for part in parts), strict=True):
+        keys = [pad(layer.keys, (0, 0, width - layer.keys.shape[2], 0)) for layer in layers]
+        values = [pad(layer.values, (0, 0, width - layer.values.shape[2], 0)) for layer in layers]
+        layer = GrowingLayer()
+        layer.adopt(torch.cat(keys), torch.cat(values))
+        cache.layers.append(layer)
+    hidden = torch.finfo(parts[0].mask.dtype).min
+    masks = [pad(part.mask, (width - part.mask.shape[-1], 0), value=hidden) for part in parts]
+    return ReadPrompts(cache, torch.cat(masks), torch.cat([part.logits for part in parts]))
+
+
+def _layers(cache: Cache) -> list[GrowingLayer]:
+    return [layer for layer in cache.layers if isinstance(layer, GrowingLayer)]

@@ -1,0 +1,35 @@
+"""The arguments of the evaluator app, apart from it: a check of them needs no Ray."""
+
+from dataclasses import fields
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from cobalt.sandbox.limits import Limits
+
+
+class EvaluatorConfig(BaseModel):
+    """Arguments of the app; the limits as in ``cobalt.sandbox.Limits``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    replicas: int = 1
+    """Replicas; each is one executor."""
+    workers: int | None = None
+    """Sandboxes per replica; default: the cores of the machine that starts the app."""
+    num_cpus: float | None = None
+    """CPUs that a replica reserves in Ray; default: its workers. 0 shares a small machine with other Ray work."""
+    checker: Literal["exact", "lcb"] = "exact"
+    mode: Literal["auto", "A", "B"] = "auto"
+    cpu_limit_s: float = Limits.cpu_limit_s
+    suite_cpu_limit_s: float = Limits.suite_cpu_limit_s
+    wall_limit_s: float = Limits.wall_limit_s
+    suite_wall_limit_s: float = Limits.suite_wall_limit_s
+    memory_limit_mb: int = Limits.memory_limit_mb
+    output_limit_mb: int = Limits.output_limit_mb
+    max_threads: int = Limits.max_threads
+    max_open_files: int = Limits.max_open_files
+
+    def limits(self) -> dict[str, Any]:
+        """The fields of ``Limits``."""
+        return self.model_dump(include={field.name for field in fields(Limits)})

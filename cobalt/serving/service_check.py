@@ -1,0 +1,65 @@
+"""``cobalt service check``: whether programs can be run: exit code 0, or one line on why not."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cobalt.commands.flags import CommandConfig, ExecutorName
+from cobalt.errors import InputError, SetupError
+from cobalt.records import TestCases
+from cobalt.serving.evaluator_config import EvaluatorConfig
+from cobalt.serving.execution import open_execution_service
+
+CODE = "print(int(input()) + 1)"
+TESTS = TestCases(("1", "2"), ("2", "0"))
+EXPECTED = (True, False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceCheckConfig(CommandConfig):
+    """Run one small program on two tests, one right and one wrong; print what decides verdicts."""
+
+    executor: ExecutorName = "serve"
+    """Where programs run."""
+    evaluator_args: str = ""
+    """Arguments of the evaluator app, as for ``serve run``: one with another checker or limits is refused (code 2)."""
+
+
+def check_service(executor: ExecutorName, **limits: Any) -> dict[str, Any]:
+    """What decides verdicts there. Raises ``SetupError`` unless a program runs and is judged as it should be."""
+
+    async def run_one() -> dict[str, Any]:
+        async with open_execution_service(executor, **limits) as service:
+            result = await service.run(CODE, TESTS)
+            if result.passing != EXPECTED:
+                reason = result.infra_error or result.verdicts
+                raise SetupError(f"the execution service ({executor}) misjudges: {reason}")
+            return await service.describe()
+
+    return asyncio.run(run_one())
+
+
+def parse_evaluator_args(text: str) -> dict[str, Any]:
+    """The arguments that are given, by name. Raises ``InputError`` for those that the app would not take."""
+    try:
+        args = EvaluatorConfig.model_validate(dict(argument.split("=", 1) for argument in text.split()))
+    except ValueError as error:
+        raise InputError(f"EVALUATOR_ARGS={text}: {' '.join(str(error).split())}") from None
+    return args.model_dump(exclude_unset=True)
+
+
+def refuse_other_verdicts(running: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise ``InputError`` if the running service decides verdicts by other settings than those that are wanted."""
+    different = [name for name in running if name in wanted and running[name] != wanted[name]]
+    if different:
+        told = ", ".join(f"{name}={running[name]}, not {wanted[name]}" for name in different)
+        raise InputError(f"an evaluator is running with {told}: stop it, or ask for what it has (EVALUATOR_ARGS)")
+
+
+def main(config: ServiceCheckConfig) -> None:
+    """See ``ServiceCheckConfig``."""
+    wanted = parse_evaluator_args(config.evaluator_args)
+    running = check_service(config.executor)
+    refuse_other_verdicts(running, wanted)
+    print(f"execution service ({config.executor}): healthy; {', '.join(f'{k}={v}' for k, v in running.items())}")

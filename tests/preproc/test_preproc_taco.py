@@ -1,0 +1,302 @@
+"""The TACO command: verification, resume, splits, refusals; with a stand-in for the execution service."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from commands import one_complaint, read_rows, run_command, write_rows
+from huggingface_hub import DatasetCard
+from test_taco_rows import QUESTION, raw
+
+from cobalt.errors import SetupError
+from cobalt.records import ExecutionResult, TestCases, Verdict
+
+COMMAND = "preproc_taco"
+RESULTS = {
+    "right": lambda n: ExecutionResult((True,) * n, ("",) * n, (Verdict.PASSED,) * n),
+    "wrong": lambda n: ExecutionResult.uniform(n, Verdict.WRONG_ANSWER, ""),
+    "slow": lambda n: ExecutionResult.uniform(n, Verdict.TIME_LIMIT, ""),
+    "infra": lambda n: ExecutionResult.infra(n, "worker lost"),
+}
+
+
+class FakeService:
+    """Judges a program by its name."""
+
+    def __init__(self) -> None:
+        self.runs: list[str | None] = []
+
+    async def run(self, code: str | None, tests: TestCases) -> ExecutionResult:
+        assert code is not None
+        self.runs.append(code)
+        return RESULTS[code.split("#")[0]](len(tests))
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
+    fake = FakeService()
+
+    @contextlib.asynccontextmanager
+    async def opened(executor: str) -> AsyncIterator[FakeService]:
+        assert executor == "local"
+        yield fake
+
+    monkeypatch.setattr("cobalt.serving.execution.open_execution_service", opened)
+    return fake
+
+
+def problem(id_: object, *solutions: str, **fields: object) -> dict:
+    return raw(id=id_, solutions=json.dumps(solutions), **fields)
+
+
+def prepare(directory: Path, rows: list[dict], *flags: object) -> int:
+    source = write_rows(directory / "raw.jsonl", rows)
+    return run_command(
+        COMMAND, "--input_file", source, "--output_file", directory / "out.jsonl", "--executor", "local", *flags
+    )
+
+
+def ids(path: Path) -> list[object]:
+    return [row["id"] for row in read_rows(path)]
+
+
+def counts(path: Path) -> dict:
+    return json.loads(Path(f"{path}.manifest.json").read_text())["counts"]
+
+
+def test_problems_without_a_passing_solution_are_dropped(tmp_path: Path, service: FakeService) -> None:
+    rows = [problem(0, "wrong", "right"), problem("", "wrong"), problem("2", "slow"), raw(id=3, question="short")]
+    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    assert ids(tmp_path / "out.jsonl") == [0]
+    report = counts(tmp_path / "out.jsonl")
+    assert report["read"] == 4 and report["kept: verified by execution"] == 1
+    assert report["dropped: no reference solution passes every test"] == 2
+    assert report["unsolved problems with a solution stopped by the time limit"] == 1
+    assert report["dropped: fewer than 100 alphanumeric characters"] == 1
+
+
+def test_at_most_sixteen_solutions_run(tmp_path: Path, service: FakeService) -> None:
+    assert prepare(tmp_path, [problem("a", *(f"wrong#{i}" for i in range(30)))], "--dev_size", 0) == 0
+    assert len(service.runs) == 16
+
+
+def test_rows_keep_their_split_and_others_are_split_by_seed(tmp_path: Path, service: FakeService) -> None:
+    rows = [problem(i, "right") for i in range(20)] + [problem("t", "right", split="train")]
+    assert prepare(tmp_path, [*rows, problem("d", "right", split="dev")], "--dev_size", 5) == 0
+    train, dev = ids(tmp_path / "out_train.jsonl"), ids(tmp_path / "out_dev.jsonl")
+    assert len(train) == 16 and "t" in train and len(dev) == 6 and "d" in dev
+    assert train[:-1] == sorted(train[:-1])
+    other = tmp_path / "other"
+    other.mkdir()
+    assert prepare(other, rows[::-1], "--dev_size", 5) == 0
+    assert set(ids(other / "out_dev.jsonl")) == set(dev) - {"d"}
+
+
+def test_same_bytes_whatever_the_concurrency(tmp_path: Path, service: FakeService) -> None:
+    rows = [problem(i, "wrong", "right" if i % 3 else "wrong") for i in range(30)]
+    outputs = []
+    for concurrency in (1, 7, 64):
+        directory = tmp_path / str(concurrency)
+        directory.mkdir()
+        assert prepare(directory, rows, "--dev_size", 4, "--concurrency", concurrency) == 0
+        names = ("out_train.jsonl", "out_dev.jsonl", "out.verification.jsonl")
+        outputs.append([(directory / name).read_bytes() for name in names])
+    assert outputs[0] == outputs[1] == outputs[2]
+
+
+def test_infra_failures_are_no_verdict_and_a_rerun_tries_again(tmp_path: Path, service: FakeService, capsys) -> None:
+    rows = [problem(i, "right") for i in range(3)] + [problem("x", "infra")]
+    assert prepare(tmp_path, rows, "--dev_size", 0) == 3
+    assert "1 of 4 problems" in one_complaint(capsys)
+    assert not (tmp_path / "out.jsonl").exists()
+    service.runs.clear()
+    assert prepare(tmp_path, rows, "--dev_size", 0, "--max_infra_rate", 0.5) == 0
+    assert service.runs == ["infra"]
+    assert ids(tmp_path / "out.jsonl") == [0, 1, 2]
+
+
+def test_a_solution_that_passes_outweighs_an_infra_failure(tmp_path: Path, service: FakeService) -> None:
+    assert prepare(tmp_path, [problem(0, "infra", "right")], "--dev_size", 0) == 0
+    assert ids(tmp_path / "out.jsonl") == [0]
+
+
+def test_a_changed_row_is_verified_again_and_others_are_not(tmp_path: Path, service: FakeService) -> None:
+    rows = [problem(i, f"right#{i}") for i in range(4)]
+    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    service.runs.clear()
+    rows[2] = problem(2, "wrong#2")
+    assert prepare(tmp_path, [*rows, problem(9, "right#9")], "--dev_size", 0) == 0
+    assert sorted(service.runs) == ["right#9", "wrong#2"]
+    assert ids(tmp_path / "out.jsonl") == [0, 1, 3, 9]
+    assert ids(tmp_path / "out.verification.jsonl") == [0, 1, 2, 3, 9]
+
+
+def test_a_smaller_input_drops_no_outcome(tmp_path: Path, service: FakeService, capsys) -> None:
+    rows = [problem(id_, "right") for id_ in range(3)]
+    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    before = {path: path.read_bytes() for path in tmp_path.glob("out*")}
+    assert prepare(tmp_path, rows[:1], "--dev_size", 0) == 2
+    assert "2 of its 3 records have ids that the input lacks" in one_complaint(capsys)
+    assert {path: path.read_bytes() for path in tmp_path.glob("out*")} == before
+
+
+def test_a_torn_outcome_is_repaired(tmp_path: Path, service: FakeService) -> None:
+    rows = [problem(i, f"right#{i}") for i in range(4)]
+    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    log = tmp_path / "out.verification.jsonl"
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-20])
+    service.runs.clear()
+    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    assert service.runs == ["right#3"] and log.read_bytes() == whole
+
+
+def test_prepared_rows_pass_through_unchanged_without_any_execution(tmp_path: Path, service: FakeService) -> None:
+    assert prepare(tmp_path, [problem(i, "right") for i in range(3)], "--dev_size", 0) == 0
+    service.runs.clear()
+    released = [{**row, "extra": 1} for row in read_rows(tmp_path / "out.jsonl")]
+    again = tmp_path / "again"
+    again.mkdir()
+    assert prepare(again, released, "--dev_size", 0) == 0
+    assert read_rows(again / "out.jsonl") == released and service.runs == []
+
+
+def test_the_card_claims_no_verification_of_rows_that_were_prepared_already(
+    tmp_path: Path, service: FakeService
+) -> None:
+    verified = "reference solutions passes every test"
+
+    def card(*rows: dict) -> str:
+        directory = tmp_path / str(len(list(tmp_path.iterdir())))
+        directory.mkdir()
+        assert prepare(directory, list(rows), "--dev_size", 0) == 0
+        return (directory / "out.jsonl.card.md").read_text()
+
+    fresh = problem("new", "right")
+    assert verified in card(fresh) and "prepared already" not in card(fresh)
+    released = {**read_rows(tmp_path / "0" / "out.jsonl")[0], "id": "old"}
+    assert "1 of the problems were prepared already" in card(released) and verified not in card(released)
+    assert "1 of the problems were prepared already" in card(released, fresh) and verified in card(released, fresh)
+
+
+def test_the_card_has_the_licence_of_the_hub_dataset(
+    tmp_path: Path, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = DatasetCard.load
+
+    def hub_card(name: str, repo_type: str) -> DatasetCard:
+        if name != "me/set":
+            raise OSError("no such card")
+        return DatasetCard("---\nlicense: cc-by-4.0\n---\n")
+
+    monkeypatch.setattr("huggingface_hub.DatasetCard.load", hub_card)
+    monkeypatch.setattr("cobalt.preproc.hub._load", lambda name, split: iter([problem(0, "right")]))
+    for name, licence in (("me/set", "cc-by-4.0"), ("me/without", "unknown")):
+        output = tmp_path / f"{licence}.jsonl"
+        flags = ("--output_file", output, "--executor", "local", "--dev_size", 0, "--hub_dataset", name)
+        assert run_command(COMMAND, *flags) == 0
+        assert load(f"{output}.card.md").data.to_dict()["license"] == licence
+
+
+def test_other_verification_settings_do_not_mix_with_old_outcomes(tmp_path: Path, service: FakeService, capsys) -> None:
+    rows = [problem(i, "right") for i in range(3)]
+    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    assert prepare(tmp_path, rows, "--dev_size", 0, "--seed", 7) == 2
+    assert "seed: 42 -> 7" in one_complaint(capsys)
+
+
+def test_another_split_reuses_the_verification(tmp_path: Path, service: FakeService) -> None:
+    rows = [problem(i, "right") for i in range(3)]
+    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    service.runs.clear()
+    assert prepare(tmp_path, rows, "--dev_size", 1) == 0
+    assert service.runs == [] and len(ids(tmp_path / "out_dev.jsonl")) == 1
+
+
+def test_a_dev_size_that_leaves_nothing_to_train_on_is_refused(tmp_path: Path, service: FakeService, capsys) -> None:
+    rows = [problem(i, "right") for i in range(2)] + [problem("x", "wrong"), raw(id=3, question="short")]
+    assert prepare(tmp_path, rows, "--dev_size", 3) == 2
+    assert "--dev_size 3 leaves no training problem of the 3" in one_complaint(capsys)
+    assert service.runs == []  # said before anything runs
+    assert prepare(tmp_path, rows, "--dev_size", 2) == 2
+    assert "--dev_size 2 leaves no training problem of the 2" in one_complaint(capsys)
+    service.runs.clear()
+    assert prepare(tmp_path, rows, "--dev_size", 1) == 0
+    assert service.runs == []
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('{"id": 1', "line 3: not valid JSON"),
+        (json.dumps({"id": 0}), "line 3: duplicate id 0 (first on line 1)"),
+        (json.dumps({"id": 7, "question": QUESTION}), "line 3: missing field 'difficulty'"),
+        (json.dumps(problem(7, "right", split="holdout")), "line 3: field 'split'"),
+    ],
+)
+def test_bad_lines(tmp_path: Path, service: FakeService, capsys, line: str, complaint: str) -> None:
+    source = write_rows(tmp_path / "raw.jsonl", [problem(0, "right"), problem(1, "right")])
+    source.write_text(source.read_text() + line + "\n")
+    flags = ("--input_file", source, "--output_file", tmp_path / "o.jsonl", "--executor", "local", "--dev_size", 0)
+    assert run_command(COMMAND, *flags) == 2
+    assert complaint in one_complaint(capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["raw.jsonl"]
+
+
+def test_without_a_service_the_exit_code_is_3(tmp_path: Path, capsys, monkeypatch) -> None:
+    @contextlib.asynccontextmanager
+    async def closed(executor: str) -> AsyncIterator[FakeService]:
+        raise SetupError("no execution service")
+        yield
+
+    monkeypatch.setattr("cobalt.serving.execution.open_execution_service", closed)
+    assert prepare(tmp_path, [problem(0, "right")], "--dev_size", 0) == 3
+    assert "no execution service" in one_complaint(capsys)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+SLOW_RUN = """
+import asyncio, contextlib, sys
+import cobalt.serving.execution as execution
+from cobalt.preproc.taco import Config, main
+from cobalt.errors import SetupError
+from cobalt.records import ExecutionResult, Verdict
+
+class Slow:
+    async def run(self, code, tests):
+        await asyncio.sleep(0.05)
+        n = len(tests)
+        return ExecutionResult((True,) * n, ("",) * n, (Verdict.PASSED,) * n)
+
+@contextlib.asynccontextmanager
+async def opened(executor):
+    yield Slow()
+
+execution.open_execution_service = opened
+main(Config(input_file=sys.argv[1], output_file=sys.argv[2], dev_size=0, concurrency=2))
+"""
+
+
+def test_a_killed_run_continues_where_it_was(tmp_path: Path, service: FakeService) -> None:
+    rows = [problem(i, f"right#{i}") for i in range(60)]
+    source = write_rows(tmp_path / "raw.jsonl", rows)
+    log = tmp_path / "out.verification.jsonl"
+    child = subprocess.Popen(
+        [sys.executable, "-c", SLOW_RUN, source, tmp_path / "out.jsonl"], stderr=subprocess.DEVNULL
+    )
+    while not log.exists() or log.read_bytes().count(b"\n") < 5:
+        assert child.poll() is None
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    known = log.read_bytes().count(b"\n")
+    assert not (tmp_path / "out.jsonl").exists()
+    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    assert len(service.runs) == 60 - known > 0
+    assert ids(tmp_path / "out.jsonl") == list(range(60)) == ids(log)

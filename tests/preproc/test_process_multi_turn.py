@@ -1,0 +1,230 @@
+"""The builder's command: records, order, mixing, refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import one_complaint, read_rows, run_command, write_rows
+from evaluated import evaluated
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers_for_tests import make_tokenizer
+
+from cobalt.bandit import BanditConfig, cut_overlong, parse_problem, plan_problem
+from cobalt.preproc import trajectories
+
+COMMAND = "process_multi_turn_taco"
+IMPROVING = [[0.0, 0.5, 1.0], [0.5, 1.0, 0.5], [0.0, 0.0, 0.25], [1.0, 1.0, 1.0]]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("model")
+    make_tokenizer().save_pretrained(directory)
+    return directory
+
+
+def build(rows: list[dict], directory: Path, model: Path, *flags: object) -> list[dict]:
+    source = write_rows(directory / "in.jsonl", rows)
+    output = directory / "out.jsonl"
+    arguments = ("--input_file", source, "--output_file", output, "--model_name", model, *flags)
+    assert run_command(COMMAND, *arguments) == 0
+    return read_rows(output)
+
+
+def test_records_have_the_fields_of_the_format(tmp_path: Path, model: Path) -> None:
+    records = build([evaluated("a", IMPROVING)], tmp_path, model)
+    assert sorted(record["turn"] for record in records) == [0, 1, 1, 2, 2, 3, 3]
+    for record in records:
+        assert {"example_id", "conversation", "test_cases", "difficulty", "prev_best_pass_rate"} <= record.keys()
+        assert record["example_id"] == "a" and record["conversation"][-1]["role"] == "user"
+        assert len(record["conversation"]) == 2 + 2 * record["turn"]
+        assert (record["prev_best_pass_rate"] == 0) or record["turn"] > 0
+
+
+def test_validation_has_one_trajectory_per_problem(tmp_path: Path, model: Path) -> None:
+    records = build([evaluated("a", IMPROVING), evaluated("b", [[1.0] * 3] * 4)], tmp_path, model, "--is_test")
+    assert {record["trajectory"] for record in records} == {None, 2}
+    assert {record["example_id"] for record in records} == {"a"}
+
+
+def test_other_sizes_than_the_paper(tmp_path: Path, model: Path) -> None:
+    twenty = evaluated("n20", [[i / 4 % 1, 0.5, 1.0] for i in range(20)])
+    three = evaluated("n3", IMPROVING[:3])
+    records = build([twenty, three], tmp_path, model, "--max_trajectories", 2, "--num_turns", 2)
+    chosen = {(record["example_id"], record["trajectory"]) for record in records if record["turn"] > 0}
+    assert len([name for name, _ in chosen if name == "n20"]) == 2
+    assert max(record["turn"] for record in records) == 2
+
+
+def test_infra_nulls_are_dropped_and_counted(tmp_path: Path, model: Path) -> None:
+    rows = [evaluated("a", [*IMPROVING, [None, 1.0, 1.0]]), evaluated("b", [[None, None, None]])]
+    records = build(rows, tmp_path, model)
+    assert {record["trajectory"] for record in records} == {None, 0, 1}
+    counts = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
+    assert counts["trajectories"]["dropped: infra error"] == 2
+    assert counts["problems"] == {"dropped: every trajectory has an infra error": 1, "kept": 1}
+
+
+def test_long_prompts_are_cut_but_not_the_first(tmp_path: Path, model: Path) -> None:
+    records = build([evaluated("a", IMPROVING)], tmp_path, model, "--max_prompt_tokens", 1)
+    assert [record["turn"] for record in records] == [0]
+
+
+@given(
+    rates=st.lists(
+        st.lists(st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=3, max_size=3), min_size=1, max_size=6),
+        min_size=1,
+        max_size=4,
+    ),
+    limit=st.integers(150, 400),
+)
+@settings(max_examples=8, deadline=None)
+def test_same_records_as_counting_every_prompt_from_scratch(tmp_path_factory, model, rates, limit: int) -> None:
+    directory = tmp_path_factory.mktemp("scratch")
+    rows = [evaluated(i, hidden_NT) for i, hidden_NT in enumerate([*rates, [[0.0, 0.0, 0.0]]])]
+    records = build(rows, directory, model, "--max_prompt_tokens", limit)
+    tokenizer = make_tokenizer()
+    expected = []
+    for row in rows:
+        plan = plan_problem(parse_problem(row), BanditConfig())
+        if plan.first is None:
+            continue
+        expected.append(plan.first.to_record(perturbed=False))
+        for contexts_K in plan.contexts_MK:
+            tokens = [
+                len(tokenizer.apply_chat_template(c.conversation, add_generation_prompt=True)) for c in contexts_K
+            ]
+            expected += [c.to_record(perturbed=False) for c in cut_overlong(contexts_K, tokens, limit)]
+    assert sorted(map(json.dumps, records)) == sorted(map(json.dumps, expected))
+
+
+def test_same_seed_same_bytes_whatever_the_batch(tmp_path: Path, model: Path, monkeypatch) -> None:
+    rows = [evaluated(i, IMPROVING) for i in range(7)]
+    outputs = []
+    for batch, seed in ((64, 42), (1, 42), (3, 42), (64, 43)):
+        monkeypatch.setattr(trajectories, "BATCH_PROBLEMS", batch)
+        directory = tmp_path / f"{batch}-{seed}"
+        directory.mkdir()
+        build(rows, directory, model, "--seed", seed)
+        outputs.append((directory / "out.jsonl").read_bytes())
+    assert outputs[0] == outputs[1] == outputs[2]
+    assert outputs[0] != outputs[3] and sorted(outputs[0].splitlines()) == sorted(outputs[3].splitlines())
+
+
+def test_perturbed_contexts_make_the_asked_share_with_clean_tests(tmp_path: Path, model: Path) -> None:
+    clean = [evaluated(i, IMPROVING) for i in range(4)]
+    wrong = [
+        evaluated(i, IMPROVING, public_NT=[[0.0] * 3] * 4, clean_public_pass_rates=list(zip(*IMPROVING, strict=True)))
+        for i in range(4)
+    ]
+    perturbed = write_rows(tmp_path / "perturbed.jsonl", wrong)
+    records = build(clean, tmp_path, model, "--perturbed_file", perturbed, "--perturbed_ratio", 0.25)
+    mixed_in = [record for record in records if record["perturbed"]]
+    assert len(mixed_in) == round(len(records) * 0.25)
+    assert all(record["turn"] > 0 for record in mixed_in)
+    assert {record["test_cases"] for record in records} == {clean[0]["test_cases"]}
+    assert max(record["prev_best_pass_rate"] for record in mixed_in) == 1
+
+
+def test_a_perturbed_file_without_a_context_is_refused(tmp_path: Path, model: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", IMPROVING)])
+    unsolved = evaluated("a", [[0.0, 0.5, 0.0]], clean_public_pass_rates=[[0.0], [0.5], [0.0]])
+    perturbed = write_rows(tmp_path / "perturbed.jsonl", [unsolved])
+    flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl", "--model_name", model)
+    assert run_command(COMMAND, *flags, "--perturbed_file", perturbed, "--perturbed_ratio", 0.5) == 2
+    assert "give no context" in one_complaint(capsys)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_perturbed_file_and_ratio_belong_together(tmp_path: Path, model: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", IMPROVING)])
+    flags = ("--input_file", source, "--output_file", tmp_path / "o", "--model_name", model)
+    assert run_command(COMMAND, *flags, "--perturbed_ratio", 0.5) == 2
+    assert "--perturbed_file" in one_complaint(capsys)
+
+
+def test_a_share_outside_its_range_is_refused_before_anything_is_read(tmp_path: Path, model: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [{}])
+    flags = ("--input_file", source, "--output_file", tmp_path / "o", "--model_name", model)
+    assert run_command(COMMAND, *flags, "--perturbed_file", source, "--perturbed_ratio", 1.5) == 2
+    assert "--perturbed_ratio must lie in [0, 1]" in one_complaint(capsys)
+
+
+def test_nothing_to_write_is_refused(tmp_path: Path, model: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", [[1.0, 1.0, 1.0]])])
+    assert run_command(COMMAND, "--input_file", source, "--output_file", tmp_path / "o", "--model_name", model) == 2
+    assert "give no context" in one_complaint(capsys) and not (tmp_path / "o").exists()
+
+
+def test_stats_print_tokens_and_write_a_picture(tmp_path: Path, model: Path, capsys) -> None:
+    build([evaluated("a", IMPROVING)], tmp_path, model, "--stats")
+    assert "tokens p50" in capsys.readouterr().out
+    assert (tmp_path / "out.jsonl.stats.png").read_bytes().startswith(b"\x89PNG")
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda rows, path: torn(path), "line 3: not valid JSON (the file ends inside this line)"),
+        (lambda rows, path: write_rows(path, [*rows, rows[0]]), "line 4: duplicate id 0 (first on line 1)"),
+        (
+            lambda rows, path: write_rows(path, [{**rows[0], "conversations": rows[0]["conversations"][:3]}]),
+            "problem 0",
+        ),
+        (lambda rows, path: write_rows(path, [{"id": 5}]), "line 1: missing field 'difficulty'"),
+        (lambda rows, path: path.unlink(), "no such file"),
+    ],
+)
+def test_bad_input_is_named_and_nothing_is_overwritten(tmp_path: Path, model: Path, capsys, spoil, complaint) -> None:
+    rows = [evaluated(i, IMPROVING) for i in range(3)]
+    before = build(rows, tmp_path, model)
+    manifest = (tmp_path / "out.jsonl.manifest.json").read_bytes()
+    spoil(rows, tmp_path / "in.jsonl")
+    flags = ("--input_file", tmp_path / "in.jsonl", "--output_file", tmp_path / "out.jsonl", "--model_name", model)
+    assert run_command(COMMAND, *flags) == 2
+    line = one_complaint(capsys)
+    assert complaint in line and str(tmp_path / "in.jsonl") in line
+    assert read_rows(tmp_path / "out.jsonl") == before
+    assert (tmp_path / "out.jsonl.manifest.json").read_bytes() == manifest
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_ragged_problems_are_refused_with_id_and_field(tmp_path: Path, model: Path, capsys) -> None:
+    ragged = evaluated("odd", IMPROVING * 4)
+    ragged["conversations"] = ragged["conversations"][:3]
+    source = write_rows(tmp_path / "in.jsonl", [evaluated("fine", IMPROVING * 4), ragged])
+    flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl", "--model_name", model)
+    assert run_command(COMMAND, *flags) == 2
+    line = one_complaint(capsys)
+    assert "line 2" in line and "'odd'" in line and "'public_pass_rates'[0] has 16 entries where 3" in line
+    assert run_command(COMMAND, *flags, "--skip_invalid") == 0
+    assert {record["example_id"] for record in read_rows(tmp_path / "out.jsonl")} == {"fine"}
+
+
+def test_the_input_is_never_the_output(tmp_path: Path, model: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", IMPROVING)])
+    before = source.read_bytes()
+    assert run_command(COMMAND, "--input_file", source, "--output_file", source, "--model_name", model) == 2
+    assert "same file" in one_complaint(capsys) and source.read_bytes() == before
+
+
+def test_other_settings_do_not_replace_an_output(tmp_path: Path, model: Path, capsys) -> None:
+    before = build([evaluated("a", IMPROVING)], tmp_path, model)
+    flags = ("--input_file", tmp_path / "in.jsonl", "--output_file", tmp_path / "out.jsonl", "--model_name", model)
+    assert run_command(COMMAND, *flags, "--num_turns", 1) == 2
+    assert "num_turns: 3 -> 1" in one_complaint(capsys)
+    assert read_rows(tmp_path / "out.jsonl") == before
+
+
+def test_released_files_without_our_own_fields_are_read(tmp_path: Path, model: Path) -> None:
+    row = evaluated("a", IMPROVING)
+    no_program = {"passing": [False], "feedback": ["No code was found."]}
+    row["public_exec_results"] = [[no_program] * 4] * 3
+    for field in ("hidden_test_cases", "instruction", "question"):
+        del row[field]
+    assert len(build([row], tmp_path, model)) == 7

@@ -1,0 +1,132 @@
+"""Filters, test selection and texts of the TACO preparation."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cobalt.preproc.taco_rows import Candidate, TacoRules, check_row, dev_rank, prepare, solution_order, split_of
+from cobalt.prompts import PROBLEM_MARKER
+from cobalt.records import TestCases
+
+RULES = TacoRules()
+QUESTION = "Read the number n and print the number that follows it, for every n that the tests may ask. " * 2
+
+
+def raw(
+    inputs: list[Any] | None = None, outputs: list[Any] | None = None, fn_name: str | None = None, **fields
+) -> dict:
+    inputs = [f"{'1' * (i + 1)}" for i in range(10)] if inputs is None else inputs
+    tests: dict[str, Any] = {"inputs": inputs, "outputs": ["1"] * len(inputs) if outputs is None else outputs}
+    if fn_name is not None:
+        tests["fn_name"] = fn_name
+    row = {"id": "p", "difficulty": "EASY", "question": QUESTION, "starter_code": "", "source": "somewhere"}
+    return {**row, "input_output": json.dumps(tests), "solutions": json.dumps(["print(1)"]), **fields}
+
+
+def candidate(row: dict) -> Candidate:
+    made = prepare(row, RULES)
+    assert isinstance(made, Candidate), made
+    return made
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (raw(question=QUESTION + "See the image below."), "image"),
+        (raw(question=QUESTION + "![](http://x/y.png)"), "image"),
+        (raw(question="Too short. " + "!?. " * 100), "alphanumeric"),
+        (raw(inputs=["1"] * 7), "well-formed tests"),
+        (raw(outputs=["1"] * 7 + ["", " \n", None]), "well-formed tests"),
+        (raw(input_output="not json"), "well-formed tests"),
+        (raw(input_output=json.dumps({"inputs": ["1"] * 9, "outputs": ["1"] * 8})), "well-formed tests"),
+        (raw(solutions="[]"), "no reference solution"),
+        (raw(solutions=None), "no reference solution"),
+    ],
+)
+def test_filters(row: dict, reason: str) -> None:
+    dropped = prepare(row, RULES)
+    assert isinstance(dropped, str) and reason in dropped
+
+
+def test_eight_tests_and_a_hundred_characters_suffice() -> None:
+    assert len(candidate(raw(inputs=["1"] * 8, question="a" * 100)).tests) == 8
+    assert isinstance(prepare(raw(question="a" * 99), RULES), str)
+
+
+@given(st.permutations(range(1, 41)))
+def test_five_shortest_and_fifteen_longest_inputs(lengths: list[int]) -> None:
+    made = candidate(raw(inputs=["x" * length for length in lengths]))
+    assert [len(text) for text in made.tests.inputs_N] == [1, 2, 3, 4, 5, *range(26, 41)]
+
+
+def test_the_four_shortest_are_public_and_all_tests_are_public_then_hidden() -> None:
+    record = candidate(raw(inputs=[str(10**i) for i in reversed(range(10))], outputs=list("abcdefghij"))).record
+    public, hidden, all_tests = (TestCases.parse(record[f"{name}test_cases"]) for name in ("public_", "hidden_", ""))
+    assert public.inputs_N == ("1", "10", "100", "1000") and public.outputs_N == ("j", "i", "h", "g")
+    assert len(hidden) == 6 and all_tests == public + hidden
+
+
+def test_equal_lengths_keep_the_order_of_the_row() -> None:
+    assert candidate(raw(inputs=list("9876543210"))).tests.inputs_N == tuple("9876543210")
+
+
+def test_list_valued_stdin_is_joined_by_spaces() -> None:
+    inputs = [["3", "1 2 3"], [4, 5], 7, "plain\ntext", *"123456"]
+    made = candidate(raw(inputs=inputs, outputs=[["1", "2"], [3.5], 8, "x", *"123456"]))
+    pairs = dict(zip(made.tests.inputs_N, made.tests.outputs_N, strict=True))
+    assert pairs["3 1 2 3"] == "1 2" and pairs["4 5"] == "3.5" and pairs["7"] == "8" and pairs["plain\ntext"] == "x"
+    assert made.tests.fn_name is None
+
+
+def test_function_calls_keep_their_name_and_have_json_arguments_by_line() -> None:
+    inputs = [[[1, 2], "a"]] * 4 + ['[1, 2]\n"a"'] * 4
+    made = candidate(raw(inputs=inputs, outputs=[["b"]] * 4 + ['"b"'] * 4, fn_name="solve", starter_code="def solve("))
+    assert set(made.tests.inputs_N) == {'[1, 2]\n"a"'}
+    assert set(made.tests.outputs_N) == {'["b"]', '"b"'}
+    assert TestCases.parse(made.record["hidden_test_cases"]).fn_name == "solve"
+    assert "`solve`" in made.record["instruction"] and "def solve(" in made.record["instruction"]
+
+
+def test_stdin_instruction_has_the_marker_and_the_question() -> None:
+    record = candidate(raw()).record
+    assert record["instruction"].endswith(f"{PROBLEM_MARKER}\n{QUESTION.strip()}")
+
+
+def test_solutions_and_raw_tests_are_not_carried_but_the_rest_is() -> None:
+    record = candidate(raw(split="dev", fully_specified=False)).record
+    assert "solutions" not in record and "input_output" not in record
+    assert record["source"] == "somewhere" and record["split"] == "dev" and record["fully_specified"] is False
+
+
+def test_at_most_sixteen_solutions_in_an_order_of_seed_and_id() -> None:
+    solutions = [f"print({i})" for i in range(40)]
+    order = solution_order(solutions, seed=1, problem_id="p", rules=RULES)
+    assert len(order) == len(set(order)) == 16
+    assert order == solution_order(solutions, 1, "p", RULES)
+    assert order != solution_order(solutions, 2, "p", RULES) and order != solution_order(solutions, 1, "q", RULES)
+
+
+def test_dev_ranks_depend_on_seed_and_id() -> None:
+    assert dev_rank(1, "p") != dev_rank(2, "p") and dev_rank(1, 1) != dev_rank(1, "1")
+
+
+@pytest.mark.parametrize(("split", "name"), [("train", "train"), ("dev", "dev"), ("validation", "dev"), (None, None)])
+def test_splits(split: str | None, name: str | None) -> None:
+    assert split_of({"split": split}) == name
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        ({name: value for name, value in raw().items() if name != "solutions"}, "solutions"),
+        (raw(split="holdout"), "split"),
+        (raw(question=None), "question"),
+        (raw(public_test_cases="{}"), "instruction"),
+    ],
+)
+def test_unusable_rows_name_the_field(row: dict, field: str) -> None:
+    with pytest.raises(ValueError, match=f"'{field}'"):
+        check_row(row)

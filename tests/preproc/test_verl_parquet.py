@@ -1,0 +1,133 @@
+"""The parquet files, through veRL 0.5.0's own data set class."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from commands import one_complaint, run_command, write_rows
+from evaluated import json_tests
+from tokenizers_for_tests import make_tokenizer
+
+from cobalt.preproc import parquet
+from cobalt.prompts import first_messages
+
+
+def bandit(index: int, **fields: object) -> dict:
+    conversation = first_messages(f"Problem {index}")
+    if index % 2:
+        conversation += [{"role": "assistant", "content": "a"}, {"role": "user", "content": f"f{index}"}]
+    row = {"example_id": index, "conversation": conversation, "test_cases": json_tests(8), "difficulty": "EASY"}
+    return {**row, "prev_best_pass_rate": 0.5 if index % 2 else 0, **fields}
+
+
+def problem(index: int) -> dict:
+    return {"id": index, "instruction": f"Problem {index}", "test_cases": json_tests(8), "question": "q"}
+
+
+def build(kind: str, directory: Path, train: list[dict], val: list[dict]) -> int:
+    return run_command(
+        f"verl_preproc_{kind}_turn",
+        "--local_dir",
+        directory / "verl",
+        "--train_data_file",
+        write_rows(directory / "train.jsonl", train),
+        "--val_data_file",
+        write_rows(directory / "val.jsonl", val),
+    )
+
+
+@pytest.mark.parametrize(("kind", "make"), [("single", problem), ("multi", bandit)])
+def test_verl_loads_both_files(tmp_path: Path, kind: str, make, monkeypatch) -> None:
+    from omegaconf import OmegaConf
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    assert build(kind, tmp_path, [make(i) for i in range(6)], [make(i) for i in range(3)]) == 0
+    tokenizer = make_tokenizer()
+    tokenizer.pad_token = tokenizer.eos_token
+    config = OmegaConf.create({"max_prompt_length": 512, "truncation": "right", "filter_overlong_prompts": True})
+    config.cache_dir = str(tmp_path / "verl_cache")
+    for split, size in (("train", 6), ("test", 3)):
+        data = RLHFDataset(str(tmp_path / "verl" / f"{split}.parquet"), tokenizer, config)
+        assert len(data) == size
+        item = data[1]
+        row = make(1)
+        prompt = row["conversation"] if kind == "multi" else first_messages(row["instruction"])
+        text = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
+        assert tokenizer.decode(item["raw_prompt_ids"]) == text
+        assert item["data_source"] == "code_taco_verified" and item["ability"] == "code"
+        assert item["reward_model"] == {"style": "rule", "ground_truth": row["test_cases"]}
+        assert item["extra_info"]["split"] == split and item["extra_info"]["index"] == 1
+        assert item["extra_info"]["prev_best_pass_rate"] == (0.5 if kind == "multi" else 0)
+
+
+def test_extra_info_carries_the_conversation_or_the_instruction(tmp_path: Path) -> None:
+    assert build("multi", tmp_path, [bandit(1)], [bandit(1)]) == 0
+    (row,) = pq.read_table(tmp_path / "verl" / "train.parquet").to_pylist()
+    assert row["extra_info"]["conversation"] == row["prompt"] == bandit(1)["conversation"]
+    single = tmp_path / "single"
+    single.mkdir()
+    assert build("single", single, [problem(1)], [problem(1)]) == 0
+    (row,) = pq.read_table(single / "verl" / "train.parquet").to_pylist()
+    assert row["extra_info"]["instruction"] == "Problem 1"
+
+
+def test_validation_prompts_are_unique_and_training_prompts_may_repeat(tmp_path: Path) -> None:
+    rows = [bandit(0), bandit(1), bandit(0)]
+    assert build("multi", tmp_path, rows, rows) == 0
+    assert pq.read_metadata(tmp_path / "verl" / "train.parquet").num_rows == 3
+    assert pq.read_metadata(tmp_path / "verl" / "test.parquet").num_rows == 2
+    manifest = json.loads((tmp_path / "verl" / "test.parquet.manifest.json").read_text())
+    assert manifest["counts"]["test prompts dropped: repeated"] == 1
+
+
+def test_a_missing_best_rate_is_zero(tmp_path: Path) -> None:
+    assert build("multi", tmp_path, [bandit(1, prev_best_pass_rate=None)], [bandit(1)]) == 0
+    (row,) = pq.read_table(tmp_path / "verl" / "train.parquet").to_pylist()
+    assert row["extra_info"]["prev_best_pass_rate"] == 0
+
+
+def test_rows_are_written_in_groups_of_bounded_size(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 2000)
+    rows = [bandit(i) for i in range(40)]
+    assert build("multi", tmp_path, rows, rows) == 0
+    file = pq.ParquetFile(tmp_path / "verl" / "train.parquet")
+    assert file.num_row_groups > 3
+    assert [row["extra_info"]["index"] for row in file.read().to_pylist()] == list(range(40))
+
+
+def test_same_input_same_bytes(tmp_path: Path) -> None:
+    written = []
+    for name in ("a", "b"):
+        directory = tmp_path / name
+        directory.mkdir()
+        assert build("multi", directory, [bandit(i) for i in range(9)], [bandit(1)]) == 0
+        written.append((directory / "verl" / "train.parquet").read_bytes())
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        (bandit(1, conversation=bandit(1)["conversation"][:3]), "'conversation' must end with a user message"),
+        (bandit(1, conversation=[{"role": "user"}]), "'conversation' must be a list of messages"),
+        (bandit(1, test_cases='{"inputs": [], "outputs": []}'), "'test_cases': there are no tests"),
+        (bandit(1, test_cases={"inputs": ["1"], "outputs": ["1"]}), "'test_cases' must be a JSON text"),
+        (bandit(1, prev_best_pass_rate=2), "'prev_best_pass_rate'"),
+        ({"example_id": 1}, "missing field 'conversation'"),
+    ],
+)
+def test_a_bad_validation_file_leaves_both_old_files(tmp_path: Path, capsys, row: dict, complaint: str) -> None:
+    assert build("multi", tmp_path, [bandit(0)], [bandit(0)]) == 0
+    before = [(tmp_path / "verl" / f"{split}.parquet").read_bytes() for split in ("train", "test")]
+    assert build("multi", tmp_path, [bandit(0), bandit(2)], [bandit(0), row]) == 2
+    line = one_complaint(capsys)
+    assert "val.jsonl: line 2" in line and complaint in line
+    assert before == [(tmp_path / "verl" / f"{split}.parquet").read_bytes() for split in ("train", "test")]
+    assert not list((tmp_path / "verl").glob("*.tmp"))
+
+
+def test_an_empty_file_is_refused(tmp_path: Path, capsys) -> None:
+    assert build("single", tmp_path, [problem(0)], []) == 2
+    assert "val.jsonl: holds no records" in one_complaint(capsys)
