@@ -4,7 +4,7 @@
 
 Absolute figures drift with the machine; medians of ratios taken in the same round do not. Contenders:
 
-executor    cobalt.sandbox.Executor, one worker per core
+executor    cobalt.sandbox.executor.Executor, one worker per core
 serve       the same through the Ray Serve app by handle (``--serve``: starts a local Ray)
 bwrap       bubblewrap around a fresh interpreter per test, one at a time per core
 python      a fresh ``python -I -S`` per test, no isolation
@@ -19,7 +19,6 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -30,8 +29,12 @@ from functools import partial
 from pathlib import Path
 
 from cobalt.commands.entry import run
-from cobalt.sandbox import Executor
-from cobalt.sandbox.executor import default_workers
+from cobalt.sandbox.confinement import interpreter
+from cobalt.sandbox.executor import Executor, default_workers
+from cobalt.serving.evaluator import build_app
+from cobalt.serving.evaluator_config import EvaluatorConfig
+from cobalt.serving.execution import APP_NAME, open_execution_service
+from cobalt.tables import markdown_table
 
 TRIVIAL = "a, b = map(int, input().split())\nprint(a + b)\n"
 TYPICAL = """
@@ -77,7 +80,7 @@ Contender = Callable[[str], Awaitable[int]]
 
 
 @dataclass
-class Config:
+class BenchConfig:
     """Measure the executor against simpler designs."""
 
     rounds: int = 5
@@ -98,11 +101,6 @@ class Sample:
     cpu_ms_per_test: float
     p95_s: float
     wrong: int
-
-
-def interpreter() -> str:
-    """Python without the virtual environment's start-up."""
-    return os.path.realpath(sys.executable)
 
 
 async def run_executor(service, code: str) -> int:
@@ -208,7 +206,7 @@ async def measure(contender: Contender, code: str, programs: int, in_flight: int
     )
 
 
-async def open_contenders(config: Config, stack: AsyncExitStack) -> dict[str, tuple[Contender, int, int, int]]:
+async def open_contenders(config: BenchConfig, stack: AsyncExitStack) -> dict[str, tuple[Contender, int, int, int]]:
     """``{name: (contender, programs per round, in flight, tests per program)}``."""
     executor = await stack.enter_async_context(Executor())
     pool = stack.enter_context(ThreadPoolExecutor(default_workers()))
@@ -241,16 +239,13 @@ def _served():
     import ray
     from ray import serve
 
-    from cobalt.serving.evaluator import EvaluatorConfig, build_app
-    from cobalt.serving.execution import APP_NAME, open_execution_service
-
     ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="error")
     serve.start(proxy_location="Disabled")
     serve.run(build_app(EvaluatorConfig(num_cpus=0)), name=APP_NAME, route_prefix=None)
     return open_execution_service("serve")
 
 
-async def benchmark(config: Config) -> dict[str, dict[str, list[Sample]]]:
+async def benchmark(config: BenchConfig) -> dict[str, dict[str, list[Sample]]]:
     """``{program: {contender: a sample per round}}``."""
     async with AsyncExitStack() as stack:
         contenders = await open_contenders(config, stack)
@@ -286,13 +281,11 @@ def summarise(samples: dict[str, list[Sample]]) -> list[dict]:
 def print_table(program: str, rows: list[dict]) -> None:
     """Markdown, as in docs/capacity.md."""
     print(f"\n{program}, {TESTS_PER_PROGRAM} tests per program, {default_workers()} cores\n")
-    columns = list(rows[0])
-    print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns))
-    for row in rows:
-        print("| " + " | ".join(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()) + " |")
+    cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
+    print(markdown_table(list(rows[0]), cells))
 
 
-def main(config: Config) -> None:
+def main(config: BenchConfig) -> None:
     """Measure and print."""
     load_before = os.getloadavg()[0]
     adopt_orphans()
@@ -306,4 +299,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    run(Config, main)
+    run(BenchConfig, main)

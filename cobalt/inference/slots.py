@@ -8,11 +8,14 @@ from contextlib import asynccontextmanager
 
 
 class PrioritySlots:
-    """At most ``limit()`` holders at a time; a free slot goes to the waiter with the smallest priority."""
+    """At most ``limit()`` holders at a time; a free slot goes to the waiter with the smallest priority.
+
+    ``limit`` is asked at every hand-over, because an engine's limit may change. Holders above a lowered limit finish.
+    """
 
     def __init__(self, limit: Callable[[], int]):
         self._limit = limit
-        self._order = itertools.count()
+        self._order = itertools.count()  # equal priorities: first come, first served; futures have no order
         self._queue: list[tuple[tuple[int, ...], int, asyncio.Future[None]]] = []
         self.active = 0
 
@@ -37,6 +40,8 @@ class PrioritySlots:
         try:
             await ready
         except asyncio.CancelledError:
+            # A slot may have been handed over, and its waiter cancelled before it ran again. Then nobody else gives the
+            # slot back. A waiter without a slot stays in the queue: ``_hand_out`` passes over it.
             if ready.done() and not ready.cancelled():
                 self._release()
             raise
@@ -46,6 +51,7 @@ class PrioritySlots:
         self._hand_out()
 
     def _hand_out(self) -> None:
+        """Give the free slots away. They are counted here, not when the waiter runs: later calls must not see them."""
         while self._queue and self.active < self._limit():
             *_, ready = heapq.heappop(self._queue)
             if not ready.cancelled():

@@ -1,10 +1,15 @@
 """Exact and fast check for a block of characters that repeats many times in a row.
 
 The plain way, ``(.{32,}?)\\1{7,}`` as a regular expression, takes seconds on the text of one long response. Here:
-a block of length L that repeats R times is a stretch of R·L characters with ``s[x] == s[x + L]`` on its first
-(R-1)·L. For all L in [m, 2m), such a stretch holds a whole window of m characters at one of the positions
-0, S, 2S, ... with S = (R-2)·m, and that window occurs again exactly L later. So it is enough to look up the windows'
-next occurrences at distances in [m, 2m) and to verify each such distance exactly, for m = 32, 64, 128, ...
+
+- A block of length L that repeats R times is a stretch of R·L characters. On the first (R-1)·L of them
+  ``s[x] == s[x + L]``.
+- Take all lengths L from m to 2m - 1 together. Those first (R-1)·L characters always hold a whole window of m
+  characters that begins at a multiple of S = (R-2)·m, and the same window stands again exactly L later.
+- So for each window at a multiple of S, find where it stands again, m to 2m - 1 characters later, and verify each
+  distance found exactly. Then do the same with 2m, 4m, ..., while R blocks of that length fit into the text.
+
+Finding reads 2m characters for each S: a share of 2/(R-2) of the text for each m.
 """
 
 
@@ -36,7 +41,10 @@ def _repeats_around(text: str, start: int, window: int, times: int) -> bool:
         following = text.find(needle, found + 1, stop)
         step = following - found
         if 0 < step < window and text[start : following + window - step] == text[start + step : following + window]:
-            # All of it has the period ``step``. Longer blocks in the same stretch need more room than this one: skip.
+            # In "aaaa..." the window stands at every position, and to verify each of them would take seconds. Such a
+            # stretch has the period ``step`` from ``start`` on. Skip all that end within it: had a longer distance
+            # enough blocks, they would lie within the stretch (two periods that overlap for long enough have a common
+            # one: Fine and Wilf), and this shorter distance would have had enough blocks there too. It had not.
             end = following + window + _common_ahead(text, following + window - step, step, stop)
             following = text.find(needle, end - window + 1, stop)
         found = following
@@ -46,7 +54,7 @@ def _repeats_around(text: str, start: int, window: int, times: int) -> bool:
 def _run_reaches(text: str, start: int, period: int, blocks: int) -> bool:
     """Whether the run of equalities ``text[x] == text[x + period]`` through ``start`` has ``blocks``·period of them."""
     needed = blocks * period
-    half = needed // 2  # one side of ``start`` must hold half of them: a cheap way to say no
+    half = needed // 2  # one side of ``start`` must hold half of them: most distances are refused by this alone
     behind = start - half
     if text[start : start + half] != text[start + period : start + period + half] and (
         behind < 0 or text[behind:start] != text[behind + period : start + period]
@@ -57,7 +65,10 @@ def _run_reaches(text: str, start: int, period: int, blocks: int) -> bool:
 
 
 def _common_ahead(text: str, start: int, period: int, limit: int) -> int:
-    """Number of equalities from ``start`` on, at most ``limit``."""
+    """Number of equalities from ``start`` on, at most ``limit``.
+
+    By bisection: comparing slices is fast, a loop over characters is not.
+    """
     low, high = 0, min(limit, len(text) - start - period)
     while low < high:
         middle = (low + high + 1) // 2

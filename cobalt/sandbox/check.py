@@ -1,4 +1,4 @@
-"""``python -m cobalt.sandbox.check``: can programs be run safely on this machine? Exit code 3 if not.
+"""``cobalt sandbox check``: can programs be run safely on this machine? Exit code 3 if not.
 
 Needs nothing but Python, so it can be run before anything is installed.
 """
@@ -10,29 +10,30 @@ import sys
 
 from cobalt.errors import SetupError
 from cobalt.sandbox import confinement
-from cobalt.sandbox.selftest import CONTAINED, REMEDIES, ModeReport, choose_mode, examine
+from cobalt.sandbox.modes import MODES, REMEDIES
+from cobalt.sandbox.selftest import CONTAINED, ModeReport, choose_mode, examine
 
 
 def main() -> None:
     """Print the report; with ``--quiet`` nothing but what is missing."""
-    parser = argparse.ArgumentParser(prog="python -m cobalt.sandbox.check", description=__doc__)
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--quiet", action="store_true", help="say nothing if a sandbox holds")
     if parser.parse_args().quiet:
-        _check_quietly()
+        _check_quietly(parser.prog)
     else:
         _print_report()
 
 
-def _check_quietly() -> None:
+def _check_quietly(program: str) -> None:
     try:
         choose_mode()
     except SetupError as error:
-        print(f"cobalt.sandbox.check: error: {error}", file=sys.stderr)
+        print(f"{program}: error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
 
 
 def _print_report() -> None:
-    reports = [examine(mode) for mode in (confinement.MODE_NAMESPACES, confinement.MODE_LANDLOCK)]
+    reports = [examine(mode) for mode in MODES]
     print(f"Linux {platform.release()} {platform.machine()}, user {os.getuid()}, {confinement.interpreter()}")
     for report in reports:
         _print_mode(report)
@@ -55,5 +56,5 @@ def _print_mode(report: ModeReport) -> None:
     print(f"  {REMEDIES[report.mode]}")
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # also without the console command: this is the first thing that runs on a machine
     main()

@@ -78,3 +78,10 @@ def expected_value(expected: str) -> Any:
 
 
 CHECKERS: dict[str, Checker] = {"exact": exact, "lcb": lcb}
+
+
+def known_checker(name: str) -> str:
+    """``name`` itself; ``ValueError`` if there is no checker of that name."""
+    if name not in CHECKERS:
+        raise ValueError(f"checker must be one of {', '.join(CHECKERS)}, not {name!r}")
+    return name

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.sandbox.limits import Limits
-
-MODE_NAMESPACES = "A"
-MODE_LANDLOCK = "B"
+from cobalt.sandbox.modes import LANDLOCK, MODES, NAMESPACES, Mode
 
 PACKAGES = ("numpy",)
 """Packages beside the standard library that programs may import, if the server has them."""
@@ -45,15 +43,17 @@ def zygote_command(descriptor: int) -> list[str]:
     return [interpreter(), "-S", "-s", "-B", "-W", "ignore", str(ZYGOTE), str(descriptor)]
 
 
-def zygote_config(mode: str, limits: Limits) -> dict[str, Any]:
-    """The zygote's configuration, of types that ``marshal`` knows."""
+def zygote_config(mode: Mode, limits: Limits) -> dict[str, Any]:
+    """The zygote's configuration, of types that ``marshal`` knows. ``ValueError`` for a mode that does not exist."""
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
     trees, links = _system_trees()
     package_dirs = _package_dirs()
     trees += [path for directory, names in package_dirs.items() for path in _package_trees(directory, names)]
     run_as = _program_user(mode)
-    shared_user = mode == MODE_LANDLOCK and run_as in (None, NOBODY)
+    shared_user = mode == LANDLOCK and run_as in (None, NOBODY)
     return {
-        "namespaces": mode == MODE_NAMESPACES,
+        "namespaces": mode == NAMESPACES,
         "run_as": run_as,
         "readable": _outermost(trees),
         "listable": sorted(package_dirs),
@@ -68,16 +68,16 @@ def zygote_config(mode: str, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _program_user(mode: str) -> int | None:
+def _program_user(mode: Mode) -> int | None:
     """Whom a root server's programs run as; None: as the server itself.
 
-    The kernel counts tasks by user, and in mode B there is no namespace to count apart: there each sandbox has a user
-    of its own, if this process may use any.
+    The kernel counts tasks by user, and apart in each user namespace. Mode ``landlock`` has no namespaces: there each
+    sandbox gets a user of its own, if this process may use any.
     """
     if os.getuid() != 0:
         return None
     any_user = Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
-    return secrets.choice(_OWN_USERS) if mode == MODE_LANDLOCK and any_user else NOBODY
+    return secrets.choice(_OWN_USERS) if mode == LANDLOCK and any_user else NOBODY
 
 
 def _system_trees() -> tuple[list[str], dict[str, str]]:

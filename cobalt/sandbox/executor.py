@@ -16,17 +16,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_after_attempt, wait_incrementing
+
 from cobalt.errors import InfraError, SetupError
 from cobalt.prompts import NO_PROGRAM
 from cobalt.records import ExecutionResult, TestCases, Verdict
-from cobalt.sandbox.checkers import CHECKERS
+from cobalt.sandbox.checkers import known_checker
 from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.modes import resolve_mode
 from cobalt.sandbox.selftest import choose_mode
 from cobalt.sandbox.wire import LENGTH, frame
 
 MAX_ATTEMPTS = 5
 RETRY_DELAY_S = 0.5
-"""Times the number of sandboxes already lost: a program is given up after five sandboxes or about five seconds."""
+"""The first retry comes at once, each later one after a pause that is this much longer than the one before. A program
+is given up after five sandboxes: 3 seconds of pauses and the time that sandboxes take to start, about 5 in all."""
 
 Tests = str | Mapping[str, Any] | TestCases
 
@@ -150,8 +154,8 @@ class Executor:
     """Runs untrusted programs. Use as ``async with Executor() as executor``.
 
     ``workers``: sandboxes in parallel (default: one per core); ``checker``: ``exact`` or ``lcb``; ``mode``: ``auto``,
-    ``A`` or ``B``; ``max_queue``: programs that may wait before callers do; the rest are fields of ``Limits``.
-    Entering raises ``SetupError`` where no sandbox holds.
+    ``namespaces`` or ``landlock``; ``max_queue``: programs that may wait before callers do; the rest are fields of
+    ``Limits``. Entering raises ``SetupError`` where no sandbox holds.
     """
 
     def __init__(
@@ -163,13 +167,11 @@ class Executor:
         max_queue: int = 4096,
         **limits: Any,
     ):
-        if checker not in CHECKERS:
-            raise ValueError(f"checker must be one of {', '.join(CHECKERS)}, not {checker!r}")
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be positive, not {workers}")
         self.workers = workers or default_workers()
-        self.checker = checker
-        self.mode = mode
+        self.checker = known_checker(checker)
+        self.mode: str = resolve_mode(mode)
         self.limits = Limits(**limits)
         self._max_queue = max_queue
         self._running: set[_Worker] = set()
@@ -238,25 +240,43 @@ class Executor:
         self._running.add(worker)
         return worker
 
-    def _discard(self, worker: _Worker | None) -> None:
-        """Kill a worker, if there is one."""
-        if worker is not None:
-            self._running.discard(worker)
-            worker.kill()
+    def _discard(self, worker: _Worker) -> None:
+        self._running.discard(worker)
+        worker.kill()
 
     async def _work(self, worker: _Worker | None) -> None:
         """Feed one worker, replacing it whenever it dies."""
         while True:
-            job, lost = await self._queue.get(), 0
+            job = await self._queue.get()
             try:
-                while not job.done.done():  # nor its caller gone
-                    try:
-                        worker = worker or await self._start_worker()
-                        job.finish(await worker.ask((job.code, job.tests)))
-                    except (SetupError, OSError) as error:
-                        worker, lost = self._discard(worker), lost + 1
-                        if lost == MAX_ATTEMPTS:
-                            job.finish(ExecutionResult.infra(len(job.tests), f"lost {lost} sandboxes: {error}"))
-                        await asyncio.sleep(RETRY_DELAY_S * (lost - 1))
+                worker = await self._judge(job, worker)
+            except RetryError as error:
+                worker = None
+                lost = f"lost {MAX_ATTEMPTS} sandboxes: {error.last_attempt.exception()}"
+                job.finish(ExecutionResult.infra(len(job.tests), lost))
             finally:
                 job.done.cancel()
+
+    async def _judge(self, job: _Job, worker: _Worker | None) -> _Worker | None:
+        """Finish a job on this worker or its successors; returns the last one. ``RetryError``: all were lost."""
+        async for attempt in _attempts():
+            if job.done.done():  # its caller has gone
+                break
+            with attempt:
+                worker = worker or await self._start_worker()
+                try:
+                    job.finish(await worker.ask((job.code, job.tests)))
+                except OSError:
+                    self._discard(worker)
+                    worker = None
+                    raise
+        return worker
+
+
+def _attempts() -> AsyncRetrying:
+    """The attempts at one program: another one whenever its sandbox is lost, or cannot be made."""
+    return AsyncRetrying(
+        retry=retry_if_exception_type((SetupError, OSError)),
+        stop=stop_after_attempt(MAX_ATTEMPTS),
+        wait=wait_incrementing(start=0, increment=RETRY_DELAY_S),
+    )

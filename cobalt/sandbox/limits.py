@@ -27,7 +27,7 @@ class Limits:
     """Bytes on stdout, and on stderr, MiB; at this size the verdict is ``output_limit``."""
 
     max_threads: int = 64
-    """Threads of a test; in mode B held only under a root server (``docs/sandbox.md``)."""
+    """Threads of a test; in mode ``landlock`` held only under a root server (``docs/sandbox.md``)."""
 
     max_open_files: int = 64
     """Open files of a test."""

@@ -11,6 +11,7 @@ A probe returns what it got hold of, or None; ``OSError`` is what it should meet
 import ctypes
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -193,8 +194,6 @@ def limit_parent():
 
 
 def raise_memory_limit():
-    import resource
-
     try:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     except ValueError:

@@ -17,6 +17,7 @@ from cobalt.errors import InfraError, SetupError
 from cobalt.sandbox import confinement
 from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.modes import Mode
 
 START_TIMEOUT_S = 60.0
 GRACE_S = 30.0
@@ -48,6 +49,11 @@ class CompileFailure(Exception):
 
 
 def _memory_file(name: str, data: bytes = b"", read_only: bool = False) -> int:
+    """Descriptor of an anonymous file in memory that holds ``data``.
+
+    Such a file is always open for writing. Only seals make it ``read_only``, and nothing takes them off again: so a
+    program can neither change its input nor keep data there, where no limit on its memory counts it.
+    """
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     view = memoryview(data)
     while view:
@@ -64,9 +70,9 @@ def _send_descriptors(channel: socket.socket, data: bytes, descriptors: list[int
 
 
 class Zygote:
-    """One sandbox. ``mode`` as in ``confinement``."""
+    """One sandbox."""
 
-    def __init__(self, mode: str, limits: Limits):
+    def __init__(self, mode: Mode, limits: Limits):
         self.limits = limits
         self._control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(START_TIMEOUT_S)
@@ -86,7 +92,7 @@ class Zygote:
             self.close()
             raise
 
-    def _start(self, mode: str) -> None:
+    def _start(self, mode: Mode) -> None:
         try:
             self._control.send(marshal.dumps(confinement.zygote_config(mode, self.limits)))
             answer = self._control.recv(_PACKET_BYTES)

@@ -1,4 +1,4 @@
-"""Which sandbox holds on this machine: mode A (namespaces), mode B (Landlock), or none.
+"""Which sandbox holds on this machine: mode ``namespaces``, mode ``landlock``, or none.
 
 Nothing is inferred from versions or settings: a sandbox is started in each mode, every escape probe is run inside it,
 and a mode counts only if all of them are contained and an ordinary program gets its right verdict.
@@ -15,26 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InfraError, SetupError
-from cobalt.sandbox.confinement import MODE_LANDLOCK, MODE_NAMESPACES
 from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.modes import MODES, REMEDIES, Mode, resolve_mode
 from cobalt.sandbox.probe_program import PROBES
 from cobalt.sandbox.sealed import CompileFailure, Ending, Zygote
 
 PROBE_PROGRAM = Path(__file__).with_name("probe_program.py")
 CONTAINED = "contained"
-
-REMEDIES = {
-    MODE_NAMESPACES: (
-        "mode A needs Linux 5.12 or newer and user namespaces: as an administrator"
-        " `sysctl user.max_user_namespaces=65536`, on Debian `sysctl kernel.unprivileged_userns_clone=1`,"
-        " on Ubuntu `sysctl kernel.apparmor_restrict_unprivileged_userns=0`;"
-        " for a container `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`"
-    ),
-    MODE_LANDLOCK: (
-        "mode B needs Linux 6.12 or newer with Landlock (`landlock` among the kernel's `lsm=` modules), and Python"
-        " installed where everybody can read it if the server runs as root"
-    ),
-}
 
 _ORDINARY_PROGRAM = "import heapq, math, random\nfrom collections import Counter\nprint(sum(map(int, input().split())))"
 
@@ -43,7 +30,7 @@ _ORDINARY_PROGRAM = "import heapq, math, random\nfrom collections import Counter
 class ModeReport:
     """What the self-test found about one mode; ``missing`` is None iff the mode holds."""
 
-    mode: str
+    mode: Mode
     missing: str | None
     probes: dict[str, str]
     """Per probe ``contained`` or what it got hold of; empty if the sandbox did not start."""
@@ -88,7 +75,7 @@ def _run(zygote: Zygote, source: str, input_text: str) -> Ending:
         return program.run_test(input_text.encode(), zygote.limits.cpu_limit_s, zygote.limits.wall_limit_s)
 
 
-def examine(mode: str) -> ModeReport:
+def examine(mode: Mode) -> ModeReport:
     """Start a sandbox in ``mode``, probe it, stop it."""
     try:
         zygote = Zygote(mode, Limits())
@@ -108,10 +95,11 @@ def examine(mode: str) -> ModeReport:
     return ModeReport(mode, f"not contained: {', '.join(escaped)}" if escaped else None, found)
 
 
-def choose_mode(wanted: str = "auto") -> str:
-    """The first mode that holds; raises ``SetupError`` saying what is missing and how to get it."""
+def choose_mode(wanted: str = "auto") -> Mode:
+    """The first mode that holds, or the ``wanted`` one; ``SetupError`` says what is missing and how to get it."""
+    resolved = resolve_mode(wanted)
     reports = []
-    for mode in (MODE_NAMESPACES, MODE_LANDLOCK) if wanted == "auto" else (wanted,):
+    for mode in MODES if resolved == "auto" else (resolved,):
         report = examine(mode)
         if report.missing is None:
             return mode

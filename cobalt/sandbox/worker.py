@@ -1,8 +1,8 @@
 """A worker: the trusted process between the executor and one sandbox. ``python -m cobalt.sandbox.worker DESCRIPTOR``.
 
-First it gets the settings, answered by None or by
-what is missing; then one program at a time, answered by its ``ExecutionResult``. A sandbox that is lost takes its
-worker with it: the executor starts another one and tries the program again.
+First it gets the settings, which it answers with None or with what is missing; then one program at a time, which it
+answers with its ``ExecutionResult``. A sandbox that is lost takes its worker with it: the executor starts another one
+and tries the program again.
 """
 
 import socket

@@ -1,11 +1,13 @@
 """The arguments of the evaluator app, apart from it: a check of them needs no Ray."""
 
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from cobalt.sandbox.checkers import known_checker
 from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.modes import resolve_mode
 
 
 class EvaluatorConfig(BaseModel):
@@ -19,8 +21,9 @@ class EvaluatorConfig(BaseModel):
     """Sandboxes per replica; default: the cores of the machine that starts the app."""
     num_cpus: float | None = None
     """CPUs that a replica reserves in Ray; default: its workers. 0 shares a small machine with other Ray work."""
-    checker: Literal["exact", "lcb"] = "exact"
-    mode: Literal["auto", "A", "B"] = "auto"
+    checker: Annotated[str, AfterValidator(known_checker)] = "exact"
+    mode: Annotated[str, AfterValidator(resolve_mode)] = "auto"
+    """``auto`` (the first that holds), ``namespaces`` or ``landlock``; ``A`` and ``B`` are aliases of these two."""
     cpu_limit_s: float = Limits.cpu_limit_s
     suite_cpu_limit_s: float = Limits.suite_cpu_limit_s
     wall_limit_s: float = Limits.wall_limit_s

@@ -25,7 +25,7 @@ from cobalt.minicode.problems import (
 from cobalt.minicode.programs import Pipeline, Variant, domain_of, run, write_program
 from cobalt.minicode.tokenizer import TURN_END
 from cobalt.records import TestCases
-from cobalt.sandbox import Executor
+from cobalt.sandbox.executor import Executor
 
 SEED = 3
 

@@ -18,7 +18,7 @@ from tokenizers_for_tests import make_tokenizer
 from cobalt.minicode.generate import generate_rows
 from cobalt.prompts import feedback_message, feedback_to_policy, first_messages
 from cobalt.records import TestCases
-from cobalt.sandbox import Executor
+from cobalt.sandbox.executor import Executor
 
 PROGRAMS = Path(__file__).parents[1] / "data" / "codecontests"
 NUM_TURNS = 3

@@ -1,4 +1,4 @@
-"""Sandboxes for the tests: mode A here, mode B in a process without privileges and namespaces."""
+"""Sandboxes for the tests: mode ``namespaces`` here, ``landlock`` in a process without privileges and namespaces."""
 
 import asyncio
 import json
@@ -11,6 +11,7 @@ import numpy
 import pytest
 from suite_runner import ORDINARY_USER, run_everything
 
+from cobalt.sandbox.modes import MODES
 from cobalt.sandbox.selftest import examine
 
 ROOT = Path(__file__).parents[2]
@@ -41,27 +42,30 @@ def run_suite_runner(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.fixture(scope="session")
-def mode_a() -> None:
+def namespaces() -> None:
     """Skip where namespaces are refused; the message says why."""
-    report = examine("A")
+    report = examine("namespaces")
     if report.missing is not None:
-        pytest.skip(f"mode A does not hold here: {report.missing}")
+        pytest.skip(f"mode namespaces does not hold here: {report.missing}")
+
+
+@pytest.fixture(scope="session", params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    """Each mode in turn."""
+    return request.param
 
 
 @pytest.fixture(scope="session")
-def mode_a_outcomes(mode_a: None) -> dict:
-    """Every hostile case and probe in mode A, run once."""
-    return asyncio.run(run_everything("A"))
+def outcomes(mode: str, request: pytest.FixtureRequest) -> dict:
+    """Every hostile case and probe, run once in this mode."""
+    if mode == "landlock":
+        return landlock_report("--unprivileged", "--without", "namespaces")
+    request.getfixturevalue("namespaces")
+    return asyncio.run(run_everything(mode))
 
 
-@pytest.fixture(scope="session")
-def mode_b_outcomes() -> dict:
-    """Every hostile case and probe in mode B, run once."""
-    return mode_b_report("--unprivileged", "--without", "namespaces")
-
-
-def mode_b_report(*arguments: str) -> dict:
-    """What ``suite_runner.py`` prints; skips the test if mode B does not hold here."""
+def landlock_report(*arguments: str) -> dict:
+    """What ``suite_runner.py`` prints; skips the test if mode ``landlock`` does not hold here."""
     done = run_suite_runner(*arguments)
     if "Landlock version" in done.stderr:
         pytest.skip(done.stderr.strip().splitlines()[-1])

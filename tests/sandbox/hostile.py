@@ -738,7 +738,7 @@ print(datetime.date(2024, 2, 29), statistics.median([1, 2, 3]))
         "modules with the harness's names are not there",
         """
 import importlib
-for name in ("program", "report", "kernel", "zygote", "seccomp", "landlock", "namespaces", "packets"):
+for name in ("program", "tracebacks", "kernel", "zygote", "seccomp", "landlock", "namespaces", "packets"):
     try:
         importlib.import_module(name)
         print(name)

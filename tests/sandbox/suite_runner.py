@@ -1,8 +1,8 @@
-"""Run the hostile cases and the escape probes; print one JSON object. Used as a script for mode B.
+"""Run the hostile cases and the escape probes; print one JSON object. Used as a script for mode ``landlock``.
 
 With ``--unprivileged`` the process first becomes an ordinary user (if it is root) and has the kernel refuse it
 namespaces, as a container's default profile does. With ``--without landlock`` it is refused Landlock too. With
-``--crowd`` it runs, in mode B, ordinary programs beside one that starts all the threads it can.
+``--crowd`` it runs, in mode ``landlock``, ordinary programs beside one that starts all the threads it can.
 """
 
 import argparse
@@ -11,7 +11,12 @@ import ctypes
 import json
 import os
 import struct
-import sys
+
+from hostile import ALL, LIMITS
+
+from cobalt.sandbox.executor import Executor
+from cobalt.sandbox.probe_program import PROBES
+from cobalt.sandbox.selftest import PROBE_PROGRAM, canaries
 
 ORDINARY_USER = 65534
 REFUSALS = {"namespaces": (272, 97), "landlock": (444, 444)}  # unshare, landlock_create_ruleset
@@ -56,12 +61,10 @@ async def run_cases(executor, cases):
 
 async def run_probes(executor):
     """``{probe: {"outcome", "next"}}``: each escape probe as a program of its own, then an ordinary program."""
-    from cobalt.sandbox.selftest import PROBE_PROGRAM, canaries
-
     source = PROBE_PROGRAM.read_text()
     outcomes = {}
     with canaries() as laid_out:
-        for name in probe_names():
+        for name in PROBES:
             question = json.dumps({"names": [name], **laid_out})
             result = await executor.run(source, {"inputs": [question], "outputs": [f"{name}: contained"]})
             after = await executor.run("print(input())", {"inputs": ["next"], "outputs": ["next"]})
@@ -70,19 +73,8 @@ async def run_probes(executor):
     return outcomes
 
 
-def probe_names():
-    """Names of all escape probes."""
-    from cobalt.sandbox import probe_program
-
-    return list(probe_program.PROBES)
-
-
 async def run_everything(mode):
     """``{"mode", "cases", "probes"}``."""
-    from hostile import ALL, LIMITS
-
-    from cobalt.sandbox import Executor
-
     async with Executor(workers=1, mode=mode, **LIMITS) as executor:
         return {
             "mode": executor.mode,
@@ -108,9 +100,7 @@ print(started)
 
 async def run_crowd():
     """``{"threads", "verdicts"}``: threads of the crowding program, verdicts of those that start meanwhile."""
-    from cobalt.sandbox import Executor
-
-    async with Executor(workers=2, mode="B") as executor:
+    async with Executor(workers=2, mode="landlock") as executor:
         crowd = asyncio.ensure_future(executor.run(CROWD, {"inputs": [""], "outputs": [""]}))
         await asyncio.sleep(1)
         tests = {"inputs": ["next"] * 4, "outputs": ["next"] * 4}
@@ -129,5 +119,4 @@ if __name__ == "__main__":
         become_ordinary()
     if arguments.without:
         refuse(arguments.without)
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     print(json.dumps(asyncio.run(run_crowd() if arguments.crowd else run_everything("auto"))))

@@ -1,21 +1,21 @@
-"""Mode B, where the kernel counts tasks by user: a program with very many threads costs others no verdict."""
+"""Mode ``landlock``, where the kernel counts tasks by user: many threads of one program cost others no verdict."""
 
 import os
 
 import pytest
-from conftest import mode_b_report
+from conftest import landlock_report
 
 MAX_THREADS = 64
 
 
 def test_programs_wait_while_the_servers_user_has_too_many_tasks():
-    report = mode_b_report("--unprivileged", "--crowd")
+    report = landlock_report("--unprivileged", "--crowd")
     assert report["threads"] > MAX_THREADS  # what docs/sandbox.md says
     assert report["verdicts"] == ["passed"] * 12
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, whose programs have users of their own")
 def test_a_root_servers_programs_keep_to_their_threads():
-    report = mode_b_report("--crowd")
+    report = landlock_report("--crowd")
     assert report["threads"] <= MAX_THREADS + 1
     assert report["verdicts"] == ["passed"] * 12

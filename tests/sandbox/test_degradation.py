@@ -8,10 +8,11 @@ from conftest import ROOT, run_suite_runner
 from suite_runner import refuse
 
 from cobalt.errors import SetupError
-from cobalt.sandbox import Executor, selftest
+from cobalt.sandbox import selftest
+from cobalt.sandbox.executor import Executor
 from cobalt.sandbox.selftest import ModeReport, choose_mode
 
-CHECK = [sys.executable, "-m", "cobalt.sandbox.check"]
+CHECK = [sys.executable, "-m", "cobalt", "sandbox", "check"]
 
 
 def _check(*refused: str, quiet: bool = False) -> "subprocess.CompletedProcess[str]":
@@ -21,18 +22,24 @@ def _check(*refused: str, quiet: bool = False) -> "subprocess.CompletedProcess[s
     )
 
 
-def test_check_reports_the_mode_that_holds(mode_a):
+def test_check_reports_the_mode_that_holds(namespaces):
     done = subprocess.run(CHECK, check=False, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0
-    assert "mode A: holds" in done.stdout
-    assert "Programs run in mode A." in done.stdout
+    assert "mode namespaces: holds" in done.stdout
+    assert "Programs run in mode namespaces." in done.stdout
+
+
+def test_check_needs_nothing_installed(namespaces):
+    python, *words = CHECK
+    done = subprocess.run([python, "-S", *words], check=False, capture_output=True, text=True, cwd=ROOT, env={})
+    assert "mode namespaces: holds" in done.stdout, done.stderr
 
 
 def test_check_refuses_without_namespaces_and_landlock():
     done = _check("namespaces", "landlock")
     assert done.returncode == 3
-    assert "mode A: unshare: Operation not permitted" in done.stdout
-    assert "mode B: Landlock version 0" in done.stdout
+    assert "mode namespaces: unshare: Operation not permitted" in done.stdout
+    assert "mode landlock: Landlock version 0" in done.stdout
     assert "sysctl" in done.stdout and "lsm=" in done.stdout
     assert "will not be run" in done.stdout
 
@@ -40,12 +47,13 @@ def test_check_refuses_without_namespaces_and_landlock():
 def test_quiet_check_says_one_line_on_stderr():
     done = _check("namespaces", "landlock", quiet=True)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1)
+    assert done.stderr.startswith("cobalt sandbox check: error: no sandbox: mode namespaces: ")
 
 
 def test_executor_refuses_without_any_sandbox():
     done = run_suite_runner("--unprivileged", "--without", "namespaces", "landlock")
     assert done.returncode != 0
-    assert "SetupError: no sandbox: mode A: " in done.stderr
+    assert "SetupError: no sandbox: mode namespaces: " in done.stderr
     assert done.stdout == ""
 
 
@@ -56,7 +64,7 @@ def test_namespaces_refused_by_sysctl():
     )
     if "unshare failed" in done.stderr:
         pytest.skip("this machine itself refuses user namespaces")
-    assert "mode A: unshare: No space left on device" in done.stdout
+    assert "mode namespaces: unshare: No space left on device" in done.stdout
 
 
 async def test_executor_raises_setup_error(monkeypatch):
@@ -66,20 +74,20 @@ async def test_executor_raises_setup_error(monkeypatch):
             pass
 
 
-def test_an_escaped_probe_rules_a_mode_out(monkeypatch, mode_a):
+def test_an_escaped_probe_rules_a_mode_out(monkeypatch, namespaces):
     monkeypatch.setattr(selftest, "probe", lambda zygote: {"fork": "contained", "tcp_socket": "ESCAPED, socket 3"})
     with pytest.raises(SetupError, match="not contained: tcp_socket"):
-        choose_mode("A")
+        choose_mode("namespaces")
 
 
-def test_probes_that_do_not_run_rule_a_mode_out(monkeypatch, mode_a, tmp_path):
+def test_probes_that_do_not_run_rule_a_mode_out(monkeypatch, namespaces, tmp_path):
     silent = tmp_path / "silent.py"
     silent.write_text("")
     monkeypatch.setattr(selftest, "PROBE_PROGRAM", silent)
     with pytest.raises(SetupError, match=r"not contained: .*tcp_socket"):
-        choose_mode("A")
+        choose_mode("namespaces")
 
 
-def test_no_bwrap_binary_is_needed(mode_a):
+def test_no_bwrap_binary_is_needed(namespaces):
     done = subprocess.run(CHECK, check=False, capture_output=True, text=True, cwd=ROOT, env={"PATH": "/nonexistent"})
-    assert "mode A: holds" in done.stdout
+    assert "mode namespaces: holds" in done.stdout

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from cobalt.errors import InfraError
+from cobalt.errors import InfraError, SetupError
 from cobalt.records import TestCases, Verdict
-from cobalt.sandbox import Executor
 from cobalt.sandbox import executor as executor_module
-from cobalt.sandbox.executor import FairQueue, default_workers
+from cobalt.sandbox.executor import Executor, FairQueue, default_workers
 
 ECHO = "print(input())"
 ADD = "print(sum(map(int, input().split())))"
-pytestmark = pytest.mark.usefixtures("mode_a")
+pytestmark = pytest.mark.usefixtures("namespaces")
 
 
 def sums(count: int, offset: int = 0) -> dict:
@@ -67,6 +66,18 @@ def test_unknown_settings_are_refused():
         Executor(checker="fuzzy")
     with pytest.raises(ValueError, match="workers"):
         Executor(workers=0)
+    with pytest.raises(ValueError, match="mode must be one of auto, namespaces, landlock, not 'C'"):
+        Executor(mode="C")
+
+
+@pytest.mark.parametrize(("alias", "mode"), [("A", "namespaces"), ("B", "landlock")])
+def test_old_names_of_the_modes_are_aliases(alias, mode):
+    assert (Executor(mode=alias).mode, Executor(mode=mode).mode) == (mode, mode)
+
+
+async def test_the_mode_in_use_is_reported_by_its_name():
+    async with Executor(workers=1, mode="A") as executor:
+        assert executor.mode == "namespaces"
 
 
 async def test_feedback_texts():
@@ -189,7 +200,7 @@ async def test_workers_killed_at_random():
 
 OWNER = """
 import asyncio, os
-from cobalt.sandbox import Executor
+from cobalt.sandbox.executor import Executor
 async def main():
     async with Executor(workers=1, cpu_limit_s=60, wall_limit_s=60) as executor:
         running = asyncio.ensure_future(executor.run("while True: pass", {"inputs": [""], "outputs": [""]}))
@@ -232,6 +243,28 @@ async def test_a_program_that_always_loses_its_sandbox_is_an_infra_error(monkeyp
         after = await executor.run(ADD, sums(2))
     assert result.verdicts == (Verdict.INFRA_ERROR,)
     assert (result.pass_rate, after.solved) == (None, True)
+
+
+async def test_a_program_is_given_up_after_five_sandboxes_or_when_its_caller_has_gone(monkeypatch):
+    starts = []
+
+    async def fail():
+        starts.append(len(starts))
+        if len(starts) == 1:
+            given_up.cancel()
+        raise SetupError("no room")
+
+    monkeypatch.setattr(executor_module, "RETRY_DELAY_S", 0.01)
+    async with Executor(workers=1) as executor:
+        (worker,) = executor._running
+        worker.process.kill()
+        monkeypatch.setattr(executor, "_start_worker", fail)
+        given_up = asyncio.ensure_future(executor.run(ADD, sums(1)))
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        result = await executor.run(ADD, sums(1))
+    assert result.infra_error == "lost 5 sandboxes: no room"
+    assert len(starts) == 1 + 5
 
 
 async def test_health_check_needs_a_living_worker():

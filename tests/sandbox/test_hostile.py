@@ -1,13 +1,14 @@
-"""Every hostile program, in mode A and in mode B: the right verdict, and the next program is served as ever."""
+"""Every hostile program, in both modes: the right verdict, and the next program is served as ever."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 from hostile import ALL, CHECKS, LIMITS, Case
-from suite_runner import probe_names
 
-from cobalt.sandbox import Executor
+from cobalt.sandbox.executor import Executor
+from cobalt.sandbox.probe_program import PROBES
 from cobalt.sandbox.selftest import PROBE_PROGRAM, canaries
 
 
@@ -19,27 +20,17 @@ def _assert_right(case: Case, outcome: dict) -> None:
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_case_in_mode_a(case, mode_a_outcomes):
-    _assert_right(case, mode_a_outcomes["cases"][case.name])
+def test_case(case, outcomes):
+    _assert_right(case, outcomes["cases"][case.name])
 
 
-@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_case_in_mode_b(case, mode_b_outcomes):
-    _assert_right(case, mode_b_outcomes["cases"][case.name])
+@pytest.mark.parametrize("name", PROBES)
+def test_probe_is_contained(name, outcomes):
+    assert outcomes["probes"][name] == {"outcome": "contained", "next": ["passed"]}
 
 
-@pytest.mark.parametrize("name", probe_names())
-def test_probe_is_contained_in_mode_a(name, mode_a_outcomes):
-    assert mode_a_outcomes["probes"][name] == {"outcome": "contained", "next": ["passed"]}
-
-
-@pytest.mark.parametrize("name", probe_names())
-def test_probe_is_contained_in_mode_b(name, mode_b_outcomes):
-    assert mode_b_outcomes["probes"][name] == {"outcome": "contained", "next": ["passed"]}
-
-
-def test_unprivileged_runs_are_in_mode_b(mode_b_outcomes):
-    assert mode_b_outcomes["mode"] == "B"
+def test_outcomes_are_of_their_mode(mode, outcomes):
+    assert outcomes["mode"] == mode
 
 
 HARMLESS_OUTSIDE = [
@@ -53,8 +44,6 @@ HARMLESS_OUTSIDE = [
 @pytest.mark.parametrize("name", HARMLESS_OUTSIDE)
 def test_probe_escapes_where_nothing_holds_it(name):
     """A probe that reported containment for any other reason would prove nothing."""
-    import json
-
     with canaries() as laid_out:
         done = subprocess.run(
             [sys.executable, str(PROBE_PROGRAM)], input=json.dumps({"names": [name], **laid_out}),
@@ -64,8 +53,8 @@ def test_probe_escapes_where_nothing_holds_it(name):
 
 
 @pytest.mark.parametrize("checker", ["exact", "lcb"])
-async def test_checkers_end_to_end(checker, mode_a):
+async def test_checkers_end_to_end(checker, namespaces):
     cases = [case for case in CHECKS if case.checker == checker]
-    async with Executor(workers=1, mode="A", checker=checker, **LIMITS) as executor:
+    async with Executor(workers=1, mode="namespaces", checker=checker, **LIMITS) as executor:
         outcomes = [await executor.run(case.code, case.mapping()) for case in cases]
     assert [[verdict.value for verdict in o.verdicts] for o in outcomes] == [case.verdicts for case in cases]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cobalt.records import ExecutionResult, TestCases, Verdict
-from cobalt.sandbox import Executor
+from cobalt.sandbox.executor import Executor
 
 PROGRAMS = Path(__file__).parents[1] / "data" / "codecontests"
 SAMPLE = "codecontests_sample.jsonl"
@@ -41,7 +41,7 @@ def programs() -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def results(tests_by_id, mode_a) -> dict[tuple[str, str], tuple[ExecutionResult, ExecutionResult]]:
+def results(tests_by_id, namespaces) -> dict[tuple[str, str], tuple[ExecutionResult, ExecutionResult]]:
     """Each program's results of two runs."""
     todo = [(Path(PROGRAMS, *key).read_text(), tests_by_id[key[0]]) for key in programs()]
     first, second = asyncio.run(run_twice(todo))

@@ -11,12 +11,14 @@ from dataclasses import asdict
 
 import psutil
 import pytest
+from pydantic import ValidationError
 
 from cobalt.errors import SetupError
 from cobalt.records import ExecutionResult, Verdict
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.selftest import examine
 from cobalt.serving import execution
+from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.execution import open_execution_service
 
 ADD = "print(sum(map(int, input().split())))"
@@ -42,12 +44,12 @@ def metrics_url(app_url):
 @pytest.fixture(scope="module")
 def app_url():
     """The app, with small limits, on a Ray of its own; its URL."""
-    if (report := examine("A")).missing is not None and examine("B").missing is not None:
+    if (report := examine("namespaces")).missing is not None and examine("landlock").missing is not None:
         pytest.skip(f"no sandbox here: {report.missing}")
     import ray
     from ray import serve
 
-    from cobalt.serving.evaluator import EvaluatorConfig, build_app
+    from cobalt.serving.evaluator import build_app
 
     port = free_port()
     ray.init(
@@ -133,7 +135,7 @@ def test_lone_surrogates_by_http(app_url):
 def test_status_by_http(app_url):
     with urllib.request.urlopen(app_url) as answer:
         status = json.load(answer)
-    assert status["mode"] in ("A", "B")
+    assert status["mode"] in ("namespaces", "landlock")
     assert (status["workers"], status["checker"], status["cpu_limit_s"]) == (2, "lcb", 1)
 
 
@@ -326,9 +328,12 @@ async def test_local_service():
 
 
 def test_unknown_arguments_of_the_app_are_refused():
-    from pydantic import ValidationError
-
-    from cobalt.serving.evaluator import EvaluatorConfig
-
     with pytest.raises(ValidationError):
         EvaluatorConfig(cpu_limit=4)
+
+
+def test_the_apps_mode_takes_names_and_aliases():
+    modes = [EvaluatorConfig(mode=name).mode for name in ("auto", "namespaces", "landlock", "A", "B")]
+    assert modes == ["auto", "namespaces", "landlock", "namespaces", "landlock"]
+    with pytest.raises(ValidationError, match="mode must be one of auto, namespaces, landlock"):
+        EvaluatorConfig(mode="C")

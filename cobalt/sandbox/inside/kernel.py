@@ -66,12 +66,16 @@ def unmount(target, flags):
 
 
 def die_with_parent():
-    """Have the kernel kill this process when its parent goes. Call it after the last change of user."""
+    """Have the kernel kill this process when its parent goes. Call it last: a change of user undoes it."""
     prctl(_PR_SET_PDEATHSIG, _SIGKILL)
 
 
 def exit_on(signal):
-    """Have a signal end this process at once. Its default action would not: none reaches the first of a namespace."""
+    """Have a signal end this process at once, with its number as the exit code.
+
+    Its default action would not do: the kernel spares the first process of a pid namespace. The handler is the C
+    library's ``_exit`` itself, which the kernel calls with the number.
+    """
     libc.signal(signal, libc._exit)
 
 

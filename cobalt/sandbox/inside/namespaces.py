@@ -1,4 +1,4 @@
-"""Mode A's outer wall: new namespaces around the zygote and a root that holds libraries and four devices, read-only.
+"""The outer wall of mode ``namespaces``: new namespaces, and a read-only root of libraries and four devices.
 
 The same system calls as bubblewrap makes, without the binary. The driving worker writes the user map between
 ``unshare`` and ``build_root``. Needs Linux 5.12 (mount_setattr).

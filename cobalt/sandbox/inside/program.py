@@ -18,17 +18,17 @@ import time
 
 import kernel
 import packets
-import report
+import tracebacks
 
 _EXIT_FLUSH_FAILED = 120
 _SHORTEST_WAIT_S = 0.005
 _COMPILE_CPU_S = 10
 _MOST_DESCRIPTORS = 64  # more than this process ever has
-_FORK_PATIENCE_S = 20.0
+_FORK_PATIENCE_S = 20.0  # below sealed.GRACE_S, or the worker would take a program that waits for a lost one
 _FORK_PAUSE_S = 0.01
 _DESCRIPTORS_SPACE = _socket.CMSG_SPACE(3 * 4)
 _CPU_CLOCK_OF_PROCESS = 2
-_SOURCE_NAME = report.SOURCE_NAME
+_SOURCE_NAME = tracebacks.SOURCE_NAME
 _exit = os._exit  # a program may replace the name in the module
 
 IMPORTED_ONCE = frozenset((
@@ -91,16 +91,16 @@ class Program:
         self.opens_files = "open" in source
         sys.argv = [_SOURCE_NAME]
         self.channel.send(packets.STARTED)
-        kernel.exit_on(_signal.SIGPROF)
+        kernel.exit_on(_signal.SIGPROF)  # no Python handler: it would wait until the compiler is done
         _signal.setitimer(_signal.ITIMER_PROF, _COMPILE_CPU_S)
         try:
             self.code = compile(source, _SOURCE_NAME, "exec", dont_inherit=True)
         except Exception as error:  # whatever it is, the source is the cause
-            self.channel.send(report.compile_error(error).encode("utf-8", "replace"))
+            self.channel.send(tracebacks.compile_error(error).encode("utf-8", "replace"))
             return
         hoist(source)
         if fn_name is not None:
-            import json  # noqa: F401 - for the tests
+            import json  # noqa: F401 - once for all tests, and only here: other programs' forks need not carry it
 
             self.prelude = call_prelude()
         _signal.setitimer(_signal.ITIMER_PROF, 0)
@@ -154,7 +154,11 @@ class Program:
 
 
 def _fork():
-    """``os.fork``, patient while there are too many processes: in mode B other programs' threads may count as ours."""
+    """``os.fork``, patient while there are too many tasks.
+
+    In mode ``landlock`` all programs may share one user, and the kernel counts tasks by user. So the threads of another
+    program can be what is in the way: wait until they are gone with its test, for this program is not at fault.
+    """
     give_up = time.monotonic() + _FORK_PATIENCE_S
     while True:
         try:
@@ -167,7 +171,7 @@ def _fork():
 
 def _call(program):
     """Call the function or ``Solution`` method with the JSON arguments on stdin; its result goes to stdout as JSON."""
-    import json
+    import json  # loaded by ``serve``, before the fork
 
     lines = sys.stdin.read().split("\n")
     arguments = [json.loads(line) for line in lines if line.strip()]
@@ -194,13 +198,13 @@ def _guarded(source, function, *arguments):
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return (stop.code or 0) & 0xFF
-        report.write_error(f"{stop.code}\n")
+        tracebacks.write_error(f"{stop.code}\n")
         return 1
     except MemoryError:
-        report.write_error("MemoryError\n")
+        tracebacks.write_error("MemoryError\n")
         return packets.EXIT_MEMORY
     except BaseException as error:
-        report.write_error(report.traceback_text(error, source))
+        tracebacks.write_error(tracebacks.traceback_text(error, source))
         return 1
     return 0
 
@@ -226,14 +230,17 @@ def _finish(code, main):
 def _watch(pid, cpu_limit_s, deadline):
     """Wait for the test, killing it at its CPU limit or at the deadline: ``(why killed, wait status, usage)``.
 
-    A single thread cannot use more CPU than wall time, so it is enough to look again after the CPU time left.
+    One thread uses at most a second of CPU time per second. So it cannot reach its limit before as much wall time has
+    passed as it has CPU time left: sleep that long (or until it ends), look at its clock, and so on. Several threads
+    can be past the limit by then. That costs time but no verdict, which goes by the CPU time used in the end.
     """
-    clock = (~pid << 3) | _CPU_CLOCK_OF_PROCESS
+    clock = (~pid << 3) | _CPU_CLOCK_OF_PROCESS  # how the kernel numbers the CPU clock of another process
     killed, cpu_s = packets.NOT_KILLED, 0.0
     while True:
         wall_left = deadline - time.monotonic()
+        # the shortest wait keeps this loop from spinning around a test that is slow to use up its last microseconds
         wait = max(min(cpu_limit_s - cpu_s, wall_left), _SHORTEST_WAIT_S)
-        _signal.sigtimedwait([_signal.SIGCHLD], wait)
+        _signal.sigtimedwait([_signal.SIGCHLD], wait)  # SIGCHLD is blocked, so one from before this call ends it too
         done, status, usage = os.wait4(pid, os.WNOHANG)
         if done:
             return killed, status, usage

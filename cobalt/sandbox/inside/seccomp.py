@@ -6,8 +6,12 @@ exec, no sockets but a connected pair (asyncio needs one), no signals to anybody
 owner of a descriptor or a limit of CPU time, no shared memory, no change of any file or its metadata, no limits of
 other processes.
 
-The kernel compiles a filter and runs it for every number when it is installed. So the long list, a binary search, is
-installed once per program, and each test adds a few instructions that take back what only the program's process needs.
+When a filter is installed, the kernel compiles it and runs it once for every system call number. That takes too long
+to do in every test. So the long list is installed once per program, and each test adds a few instructions that take
+back what only the program's process needs.
+
+A filter is a list of steps ``(code, skip if true, skip if false, value)``. A skip says how many of the following steps
+are passed over, so filters are built from the leaves up: the length of a part is known before the jump over it.
 """
 
 import ctypes
@@ -77,38 +81,48 @@ def _errno(code):
 
 
 def _load_argument(index, high=0):
-    """The low half of an argument, or the ``high`` one."""
+    """The low half of an argument, or the ``high`` one: a filter computes with 32 bits, arguments have 64."""
     return [(_LOAD, 0, 0, _OFFSET_ARGUMENTS + 8 * index + 4 * high)]
 
 
+def _require(value, code=_EPERM):
+    """Refuse the call unless ``value`` was loaded: if it was, the refusal is passed over."""
+    return [(_JUMP_EQ, 1, 0, value), *_errno(code)]
+
+
+def _refuse(values):
+    """Refuse the call if one of ``values`` was loaded, else allow it: a match skips the other tests and the answer."""
+    tests = [(_JUMP_EQ, len(values) - index, 0, value) for index, value in enumerate(values)]
+    return [*tests, *_return(_RET_ALLOW), *_errno(_EPERM)]
+
+
 def _leaf(name):
-    """The instructions that answer one call, or one run of allowed calls (name None)."""
+    """The steps that answer one call, or one run of allowed calls (name None)."""
     if name == "clone3":  # glibc falls back to clone, whose flags a filter can see
         return _errno(_ENOSYS)
     if name == "ioctl":  # only for non-blocking pipes; there are no terminals, and Python can do without the rest
-        return [*_load_argument(1), (_JUMP_EQ, 1, 0, _FIONBIO), *_errno(_ENOTTY), *_return(_RET_ALLOW)]
+        return [*_load_argument(1), *_require(_FIONBIO, _ENOTTY), *_return(_RET_ALLOW)]
     if name == "fcntl":
-        commands = [(_JUMP_EQ, index, 0, command) for index, command in zip((3, 2, 1), _SIGNAL_COMMANDS, strict=True)]
-        return [*_load_argument(1), *commands, *_return(_RET_ALLOW), *_errno(_EPERM)]
+        return [*_load_argument(1), *_refuse(_SIGNAL_COMMANDS)]
     if name == "prlimit64":  # of oneself, and no new limit of CPU time: at the hard one the kernel sends SIGKILL
         return [
-            *_load_argument(0), (_JUMP_EQ, 1, 0, 0), *_errno(_EPERM),
+            *_load_argument(0), *_require(0),
             *_load_argument(1), (_JUMP_EQ, 1, 0, _RLIMIT_CPU), *_return(_RET_ALLOW),
-            *_load_argument(2), (_JUMP_EQ, 1, 0, 0), *_errno(_EPERM),
-            *_load_argument(2, high=1), (_JUMP_EQ, 1, 0, 0), *_errno(_EPERM),
+            *_load_argument(2), *_require(0),
+            *_load_argument(2, high=1), *_require(0),
             *_return(_RET_ALLOW),
         ]  # fmt: skip
     if name == "socketpair":
         return [
-            *_load_argument(0), (_JUMP_EQ, 1, 0, _AF_UNIX), *_errno(_EPERM),
-            *_load_argument(1), (_AND, 0, 0, _SOCK_TYPE_MASK), (_JUMP_EQ, 1, 0, _SOCK_STREAM), *_errno(_EPERM),
+            *_load_argument(0), *_require(_AF_UNIX),
+            *_load_argument(1), (_AND, 0, 0, _SOCK_TYPE_MASK), *_require(_SOCK_STREAM),
             *_return(_RET_ALLOW),
         ]  # fmt: skip
     return _return(_RET_ALLOW)
 
 
 def _ranges(column):
-    """``[(first number, leaf)]`` in order; each entry holds until the next one begins."""
+    """``[(first number, leaf)]`` in order; each entry holds until the next one begins, the last one for ever."""
     plain = [*ALLOWED.values(), *NOT_IN_TESTS.values(), CLONE]
     answers = {numbers[column]: _leaf(None) for numbers in plain if numbers[column] is not None}
     answers.update({numbers[column]: _leaf(name) for name, numbers in SPECIAL.items()})
@@ -122,15 +136,17 @@ def _ranges(column):
 
 
 def _search(ranges):
+    """A binary search for the range of the number loaded: seven comparisons, where a list would take a hundred."""
     if len(ranges) == 1:
         return ranges[0][1]
     middle = len(ranges) // 2
     below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    # every leaf returns, so ``below`` never runs on into ``above``; a skip is one byte, and ``below`` fits into it
     return [(_JUMP_GE, len(below), 0, ranges[middle][0]), *below, *above]
 
 
 def program_filter(machine=MACHINE):
-    """Filter of a program's process as ``[(code, jump if true, jump if false, value)]``."""
+    """The steps of the filter of a program's process."""
     column = _COLUMNS.index(machine)
     return [
         (_LOAD, 0, 0, _OFFSET_ARCH),
@@ -142,7 +158,7 @@ def program_filter(machine=MACHINE):
 
 
 def test_filter(machine=MACHINE):
-    """What a test adds to the filter of its program's process."""
+    """The steps that a test adds to its program's filter. Both run, and the stricter answer holds."""
     column = _COLUMNS.index(machine)
     denied = [numbers[column] for numbers in NOT_IN_TESTS.values()]
     threads_only = [*_load_argument(0), (_JUMP_ANY_BIT, 1, 0, _CLONE_THREAD), *_errno(_EPERM), *_return(_RET_ALLOW)]
@@ -150,9 +166,7 @@ def test_filter(machine=MACHINE):
         (_LOAD, 0, 0, _OFFSET_NUMBER),
         (_JUMP_EQ, 0, len(threads_only), CLONE[column]),
         *threads_only,
-        *((_JUMP_EQ, len(denied) - index, 0, number) for index, number in enumerate(denied)),
-        *_return(_RET_ALLOW),
-        *_errno(_EPERM),
+        *_refuse(denied),
     ]
 
 

@@ -1,11 +1,12 @@
 """The process that every test of one worker descends from. Started by path: ``python -S zygote.py DESCRIPTOR``.
 
-It takes a configuration, moves behind the outer wall (mode A), and then forks one process per program. It stays lean:
-a fork's cost is the pages it maps.
+It takes a configuration, moves behind the outer wall (mode ``namespaces``), and then forks one process per program. It
+stays lean: a fork costs what it has mapped.
 """
 
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
+import _thread
 import array
 import builtins
 import gc
@@ -22,7 +23,7 @@ import program
 import seccomp
 
 sys.path.pop(0)  # the directory of this file
-for _module in ("kernel", "landlock", "namespaces", "packets", "program", "report", "seccomp"):
+for _module in ("kernel", "landlock", "namespaces", "packets", "program", "seccomp", "tracebacks"):
     del sys.modules[_module]  # names that a program may use for itself
 
 _CONFIG_BYTES = 1 << 16
@@ -45,8 +46,6 @@ class Quitter:
 
 
 def _prepare_interpreter(config):
-    import _thread
-
     for name in ("exit", "quit"):
         setattr(builtins, name, Quitter(name))
     sys.path.extend(config["package_dirs"])
@@ -107,7 +106,13 @@ def _run_program(control, channel_fd, payload_fd, config, ruleset, filters):
 
 
 def _fork_program(arguments, new_namespaces):
-    """Fork the program's process and wait for it: the signal that ended it, or 0."""
+    """Fork the program's process and wait for it: the signal that ended it, or 0.
+
+    With new namespaces it takes two forks. A process cannot move itself into a new pid namespace: ``unshare`` only
+    decides where its next children are born. So the first child unshares and forks the program's process, which is the
+    first of the new namespace; when that one ends, the kernel kills whatever is left in it. The first child waits
+    outside, and passes the signal on as its own exit code.
+    """
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -126,7 +131,7 @@ def _fork_program(arguments, new_namespaces):
     for descriptor in arguments[1:3]:
         os.close(descriptor)
     _, status = os.waitpid(pid, 0)
-    if new_namespaces:
+    if new_namespaces:  # the child's exit code, unless it was killed itself
         return os.WEXITSTATUS(status) if os.WIFEXITED(status) else os.WTERMSIG(status)
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
@@ -138,7 +143,7 @@ def _serve(control, config):
     filters = (seccomp.Filter(seccomp.program_filter()), seccomp.Filter(seccomp.test_filter()))
     _warm_up()
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # a collection in a fork would otherwise write to, and so copy, every page of this process
     control.send(packets.READY)
     while True:
         packet, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(2 * 4))
@@ -151,7 +156,7 @@ def _serve(control, config):
 
 
 def _enter_namespaces(control, config):
-    """Behind the outer wall, in a child that is init of its pid namespace; the parent only waits for it."""
+    """Move behind the outer wall. What returns is a child, the first process of its pid namespace; its parent waits."""
     namespaces.enter()
     control.send(packets.UNSHARED)
     control.recv(1)
