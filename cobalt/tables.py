@@ -2,12 +2,27 @@
 
 import csv
 import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cobalt.statistics import Estimate
 
 Cell = Estimate | float | int | str | None
+
+PERCENT = 100.0
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A GitHub-style table, without a newline at its end. A ``|`` in a cell is escaped.
+
+    >>> print(markdown_table(["a", "b"], [["1", "x|y"]]))
+    | a | b |
+    | --- | --- |
+    | 1 | x\\|y |
+    """
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 @dataclass(frozen=True)
@@ -45,9 +60,20 @@ class Table:
         return text.getvalue()
 
     def to_markdown(self) -> str:
-        """A GitHub-style table."""
-        lines = [self.columns, ["---"] * len(self.columns), *([show(cell) for cell in row] for row in self.rows)]
-        return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+        """The table alone."""
+        return markdown_table(self.columns, ([show(cell) for cell in row] for row in self.rows))
+
+    def to_markdown_section(self) -> str:
+        """The table under its title and its note."""
+        return f"## {self.title}\n\n{self.note}\n\n{self.to_markdown()}"
+
+
+def in_percent(estimate: Estimate | None) -> Estimate | None:
+    """A share, or a difference of shares, in per cent or points; None: nothing was measured."""
+    if estimate is None:
+        return None
+    low, high = (None if bound is None else PERCENT * bound for bound in (estimate.low, estimate.high))
+    return Estimate(PERCENT * estimate.value, low, high)
 
 
 def show(cell: Cell) -> str:

@@ -17,7 +17,7 @@ from cobalt.commands.tasks import for_each
 from cobalt.evaluation.hidden import evaluate_record, is_retryable, usable_trajectory
 from cobalt.evaluation.scores import read_scores
 from cobalt.evaluation.summary import compare, summarise
-from cobalt.evaluation.turn_report import write_report
+from cobalt.evaluation.turn_report import TurnReport, write_report
 from cobalt.records import RecordFile, read_jsonl, row_hash
 from cobalt.records.jsonl import Record
 from cobalt.serving.execution import open_execution_service
@@ -41,13 +41,12 @@ class EvaluationConfig(ExecutionConfig, ReadConfig):
 
 def main(config: EvaluationConfig) -> None:
     """Evaluate, write the report, print it."""
-    others = read_scores(config.compare) if config.compare else None
+    others = read_scores(config.compare) if config.compare else []
     counts, execution = asyncio.run(_evaluate(config))
     problems = read_scores(config.output_file)
-    numbers = {"file": config.output_file.name, "execution": execution, **summarise(problems)}
-    if others is not None and config.compare is not None:
-        numbers["compare"] = {"other": config.compare.name, **compare(problems, others)}
-    print(write_report(config.output_file, numbers))
+    comparison = compare(problems, others, config.compare.name) if config.compare else None
+    report = TurnReport(config.output_file.name, execution, summarise(problems), comparison)
+    print(write_report(config.output_file, report))
     print_summary("eval_multi_turn", {"output": config.output_file, **counts})
     refuse_infra_rate(counts["infra_errors"], counts["samples"], "samples", config.max_infra_rate)
 

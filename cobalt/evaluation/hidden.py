@@ -46,11 +46,11 @@ async def evaluate_record(record: Record, earlier: Record | None, execution: Exe
     """
     distinct = DistinctPrograms(execution)
     turns, samples = len(record["public_pass_rates"]), len(record["conversations"])
-    known_NT = earlier["all_pass_rates"] if earlier else [[None] * turns for _ in range(samples)]
+    known_NT: Rates = earlier["all_pass_rates"] if earlier else [[None] * turns for _ in range(samples)]
     hidden = TestCases.parse(record["hidden_test_cases"])
     result = {**record, "all_pass_rates": await _measured(_shown_programs(record), hidden, known_NT, distinct)}
     if is_perturbed(record):
-        known_TN = earlier["clean_public_pass_rates"] if earlier else [[None] * samples for _ in range(turns)]
+        known_TN: Rates = earlier["clean_public_pass_rates"] if earlier else [[None] * samples for _ in range(turns)]
         public = TestCases.parse(record["public_test_cases"])
         result["clean_public_pass_rates"] = await _measured(_raw_programs(record), public, known_TN, distinct)
     return result

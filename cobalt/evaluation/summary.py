@@ -1,42 +1,163 @@
-"""From scores to the numbers of a report. Pure; every number is a mapping ready for JSON.
+"""From scores to the numbers of a report. Pure.
 
 Per turn: Pass@1 and Pass@k with intervals over problems, change relative to turn 0, P(solved at t+1 | unsolved at t),
-share of repeated programs. Turn t = number of feedbacks seen.
+share of repeated programs. Turn t = number of feedbacks seen. Estimates are shares in [0, 1], or differences of shares.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cobalt.evaluation.scores import ProblemScores
 from cobalt.records import id_key
-from cobalt.statistics import mean_estimate, pass_at_k, ratio_estimate
+from cobalt.statistics import Estimate, mean_estimate, pass_at_k, ratio_estimate
 
 GAIN_TO_TURN = 3  # as many feedbacks as training contexts hold
-Numbers = dict[str, Any]
-NOTHING: Numbers = {"value": None, "low": None, "high": None}
-"""The estimate of what was not measured."""
+NOTHING = {"value": None, "low": None, "high": None}
+"""The JSON of an estimate of what was not measured."""
 
 
-def summarise(problems: Sequence[ProblemScores]) -> Numbers:
+@dataclass(frozen=True)
+class TurnRate:
+    """Pass@k at one turn, over the problems that have this turn and at least k samples; None: there are none."""
+
+    turn: int
+    estimate: Estimate | None
+    problems: int
+
+
+@dataclass(frozen=True)
+class PassAt1(TurnRate):
+    """Pass@1 of all problems at one turn that at least one of them has."""
+
+    estimate: Estimate
+    relative_change: float | None
+    """To turn 0; None where that is 0."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part of a whole of ``count``; ``estimate`` is None where the whole is empty."""
+
+    estimate: Estimate | None
+    count: int
+
+
+@dataclass(frozen=True)
+class TurnShare:
+    """A ``Share`` at one turn."""
+
+    turn: int
+    estimate: Estimate | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Which programs of a turn are those of the turn before."""
+
+    turn: int
+    all: Share
+    after_failure: Share
+    """Of the programs that follow an unsolved turn."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Pass@1 at a later turn minus Pass@1 at turn 0."""
+
+    from_turn: int
+    to_turn: int
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All numbers of one evaluated file."""
+
+    problems: int
+    problems_without_samples: int
+    """All of their samples met an infrastructure failure."""
+    samples: int
+    excluded_infra: int
+    """Samples left out after an infrastructure failure."""
+    turns: int
+    """The first included; 0 if no sample is left."""
+    pass_at_1: list[PassAt1]
+    pass_at_k: dict[int, list[TurnRate]]
+    """By k, per turn."""
+    gain: Gain | None
+    """None with a single turn."""
+    solved_after_unsolved: list[TurnShare]
+    """From turn 1 on: P(solved at t | unsolved at t - 1)."""
+    repeats: list[Repeats]
+    """From turn 1 on."""
+    by_difficulty: dict[str, list[TurnRate]]
+    """Pass@1 per turn of each group."""
+    by_platform: dict[str, list[TurnRate]]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Pass@1 of one file minus that of another at one turn."""
+
+    turn: int
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Differences on the problems that two files both have, paired by id."""
+
+    other: str
+    """Name of what was subtracted."""
+    problems: int
+    unpaired: int
+    pass_at_1: list[Difference]
+
+
+def to_json(record: Summary | Comparison) -> dict[str, Any]:
+    """The record as JSON holds it: ``value``, ``low`` and ``high`` of an estimate stand among the fields of its row."""
+    return asdict(record, dict_factory=_flat)
+
+
+def _flat(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, value in fields:
+        row |= (value or NOTHING) if name == "estimate" else {name: value}
+    return row
+
+
+def summarise(problems: Sequence[ProblemScores]) -> Summary:
     """All numbers of one evaluated file."""
     scored = [problem for problem in problems if problem.solved_NT]
     turns = max((problem.turns for problem in scored), default=0)
     samples = max((len(problem.solved_NT) for problem in scored), default=0)
-    return {
-        "problems": len(problems),
-        "problems_without_samples": len(problems) - len(scored),
-        "samples": sum(len(problem.solved_NT) for problem in scored),
-        "excluded_infra": sum(problem.excluded for problem in problems),
-        "turns": turns,
-        "pass_at_1": pass_at_1(scored, turns),
-        "pass_at_k": {str(k): _pass_at_k(scored, turns, k) for k in _ks(samples)},
-        "gain": gain(scored, turns),
-        "solved_after_unsolved": [_solved_after_unsolved(scored, turn) for turn in range(1, turns)],
-        "repeats": [_repeats(scored, turn) for turn in range(1, turns)],
-        "by_difficulty": _breakdown(scored, turns, lambda problem: problem.difficulty),
-        "by_platform": _breakdown(scored, turns, lambda problem: problem.platform),
-    }
+    return Summary(
+        problems=len(problems),
+        problems_without_samples=len(problems) - len(scored),
+        samples=sum(len(problem.solved_NT) for problem in scored),
+        excluded_infra=sum(problem.excluded for problem in problems),
+        turns=turns,
+        pass_at_1=_pass_at_1(scored, turns),
+        pass_at_k={k: _pass_at_k(scored, turns, k) for k in _ks(samples)},
+        gain=_gain(scored, turns),
+        solved_after_unsolved=[_solved_after_unsolved(scored, turn) for turn in range(1, turns)],
+        repeats=[_repeats(scored, turn) for turn in range(1, turns)],
+        by_difficulty=_breakdown(scored, turns, lambda problem: problem.difficulty),
+        by_platform=_breakdown(scored, turns, lambda problem: problem.platform),
+    )
+
+
+def compare(ours: Sequence[ProblemScores], others: Sequence[ProblemScores], other: str) -> Comparison:
+    """Differences (ours − others), paired by id; ``other`` names the others."""
+    by_id = {id_key(problem.id): problem for problem in others if problem.solved_NT}
+    pairs = [(ours_, by_id[id_key(ours_.id)]) for ours_ in ours if ours_.solved_NT and id_key(ours_.id) in by_id]
+    turns = min((min(a.turns, b.turns) for a, b in pairs), default=0)
+    differences = [
+        Difference(turn, mean_estimate([_rate(a, turn) - _rate(b, turn) for a, b in pairs])) for turn in range(turns)
+    ]
+    return Comparison(other, len(pairs), len(ours) + len(others) - 2 * len(pairs), differences)
 
 
 def _ks(samples: int) -> list[int]:
@@ -55,54 +176,53 @@ def _at(problems: Sequence[ProblemScores], turn: int, k: int = 1) -> list[Proble
     return [problem for problem in problems if problem.turns > turn and len(problem.solved_NT) >= k]
 
 
-def pass_at_1(problems: Sequence[ProblemScores], turns: int) -> list[Numbers]:
-    """Pass@1 per turn, with the change relative to turn 0 (None where turn 0 is 0)."""
-    rows = _pass_at_k(problems, turns, 1)
-    for row in rows:
-        first = rows[0]["value"]
-        row["relative_change"] = row["value"] / first - 1 if first else None
+def _pass_at_1(problems: Sequence[ProblemScores], turns: int) -> list[PassAt1]:
+    rows: list[PassAt1] = []
+    for turn in range(turns):
+        there = _at(problems, turn)
+        estimate = mean_estimate([_rate(problem, turn) for problem in there])
+        first = rows[0].estimate.value if rows else estimate.value
+        rows.append(PassAt1(turn, estimate, len(there), estimate.value / first - 1 if first else None))
     return rows
 
 
-def _pass_at_k(problems: Sequence[ProblemScores], turns: int, k: int) -> list[Numbers]:
+def _pass_at_k(problems: Sequence[ProblemScores], turns: int, k: int) -> list[TurnRate]:
     rows = []
     for turn in range(turns):
         there = _at(problems, turn, k)
-        rows.append({"turn": turn, **_mean([_rate(problem, turn, k) for problem in there]), "problems": len(there)})
+        estimate = mean_estimate([_rate(problem, turn, k) for problem in there]) if there else None
+        rows.append(TurnRate(turn, estimate, len(there)))
     return rows
 
 
-def _mean(values_P: Sequence[float]) -> Numbers:
-    return asdict(mean_estimate(values_P)) if values_P else NOTHING
-
-
-def gain(problems: Sequence[ProblemScores], turns: int) -> Numbers | None:
-    """Pass@1 at turn 3 (or the last one before) minus at turn 0; None with a single turn."""
+def _gain(problems: Sequence[ProblemScores], turns: int) -> Gain | None:
+    """At turn ``GAIN_TO_TURN``, or the last one before."""
     last = min(GAIN_TO_TURN, turns - 1)
     if last < 1:
         return None
-    estimate = mean_estimate([_rate(problem, last) - _rate(problem, 0) for problem in _at(problems, last)])
-    return {"from_turn": 0, "to_turn": last, **asdict(estimate)}
+    there = _at(problems, last)
+    return Gain(0, last, mean_estimate([_rate(problem, last) - _rate(problem, 0) for problem in there]))
 
 
-def _share(problems: Sequence[ProblemScores], counts: Callable[[ProblemScores], tuple[int, int]]) -> Numbers:
-    """Part of a whole, both counted per problem; ``value`` None where the whole is empty."""
+def _share(problems: Sequence[ProblemScores], counts: Callable[[ProblemScores], tuple[int, int]]) -> Share:
+    """``counts``: part and whole of one problem."""
     counted = [counts(problem) for problem in problems]
     whole = sum(whole for _, whole in counted)
     if not whole:
-        return {**NOTHING, "count": 0}
-    return {**asdict(ratio_estimate([part for part, _ in counted], [whole for _, whole in counted])), "count": whole}
+        return Share(None, 0)
+    return Share(ratio_estimate([part for part, _ in counted], [whole for _, whole in counted]), whole)
 
 
-def _solved_after_unsolved(problems: Sequence[ProblemScores], turn: int) -> Numbers:
+def _solved_after_unsolved(problems: Sequence[ProblemScores], turn: int) -> TurnShare:
     def counts(problem: ProblemScores) -> tuple[int, int]:
         unsolved = [solved for solved in problem.solved_NT if not solved[turn - 1]]
         return sum(solved[turn] for solved in unsolved), len(unsolved)
 
-    return {"turn": turn, **_share(_at(problems, turn), counts)}
+    share = _share(_at(problems, turn), counts)
+    return TurnShare(turn, share.estimate, share.count)
 
 
-def _repeats(problems: Sequence[ProblemScores], turn: int) -> Numbers:
+def _repeats(problems: Sequence[ProblemScores], turn: int) -> Repeats:
     def among_all(problem: ProblemScores) -> tuple[int, int]:
         return sum(repeats[turn] for repeats in problem.repeats_NT), len(problem.repeats_NT)
 
@@ -115,25 +235,13 @@ def _repeats(problems: Sequence[ProblemScores], turn: int) -> Numbers:
         return sum(failed), len(failed)
 
     there = _at(problems, turn)
-    return {"turn": turn, "all": _share(there, among_all), "after_failure": _share(there, among_failed)}
+    return Repeats(turn, _share(there, among_all), _share(there, among_failed))
 
 
 def _breakdown(
     problems: Sequence[ProblemScores], turns: int, key: Callable[[ProblemScores], str]
-) -> dict[str, list[Numbers]]:
+) -> dict[str, list[TurnRate]]:
     groups: dict[str, list[ProblemScores]] = {}
     for problem in problems:
         groups.setdefault(key(problem), []).append(problem)
     return {name: _pass_at_k(groups[name], turns, 1) for name in sorted(groups)}
-
-
-def compare(ours: Sequence[ProblemScores], others: Sequence[ProblemScores]) -> Numbers:
-    """Differences (ours − other) on the problems that both have, paired by id."""
-    by_id = {id_key(problem.id): problem for problem in others if problem.solved_NT}
-    pairs = [(ours_, by_id[id_key(ours_.id)]) for ours_ in ours if ours_.solved_NT and id_key(ours_.id) in by_id]
-    turns = min((min(a.turns, b.turns) for a, b in pairs), default=0)
-    rows = []
-    for turn in range(turns):
-        differences = [_rate(a, turn) - _rate(b, turn) for a, b in pairs]
-        rows.append({"turn": turn, **asdict(mean_estimate(differences))})
-    return {"problems": len(pairs), "unpaired": len(ours) + len(others) - 2 * len(pairs), "pass_at_1": rows}

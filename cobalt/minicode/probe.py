@@ -19,20 +19,23 @@ from statistics import fmean, stdev
 from typing import Any
 
 from cobalt.commands.console import print_summary
-from cobalt.commands.entry import run
+from cobalt.commands.flags import CommandConfig, NotNegative, Positive, Temperature, TopP
 from cobalt.completion import Sampling, request_seed
-from cobalt.errors import InputError
-from cobalt.evaluation import command as evaluation
+from cobalt.evaluation.evaluate import EvaluationConfig
+from cobalt.evaluation.evaluate import main as evaluate
 from cobalt.evaluation.scores import ProblemScores, problem_scores
-from cobalt.evaluation.summary import Numbers, summarise
+from cobalt.evaluation.summary import summarise
 from cobalt.extraction import extract_code
-from cobalt.inference import commands as inference
+from cobalt.inference.commands import MultiTurnVllmConfig
+from cobalt.inference.commands import main as infer
+from cobalt.inference.huggingface import open_huggingface_engine
 from cobalt.minicode.operations import OPERATIONS, Domain, Kind
 from cobalt.minicode.problems import Problem, sample_problem
 from cobalt.minicode.programs import Step, Variant, domain_of, write_program
 from cobalt.prompts import first_messages, problem_instruction
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
+from cobalt.statistics import Estimate
 
 FINALS: dict[Domain, tuple[Step, Step]] = {
     Domain.NUMBERS: (("sum", None), ("max", None)),
@@ -41,33 +44,33 @@ FINALS: dict[Domain, tuple[Step, Step]] = {
 FULLY_SPECIFIED, HIDDEN_RULE = "fully_specified", "hidden_rule"
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, kw_only=True)
+class ProbeConfig(CommandConfig):
     """Roll a policy out on fresh MiniCode problems and report its skill."""
 
     model: Path = Path("assets/minicoder")
     output_file: Path | None = None
     """JSON with all figures."""
-    num_problems: int = 200
+    num_problems: Positive = 200
     """Dev problems."""
-    num_samples: int = 4
-    num_turns: int = 8
+    num_samples: Positive = 4
+    num_turns: NotNegative = 8
     """Turns after the first."""
-    look_alike_decisions: int = 50
+    look_alike_decisions: NotNegative = 50
     """Fully specified problems, of training compositions, that ask for each operation; turn 0 only."""
-    temperature: float = 0.6
-    top_p: float = 0.95
-    max_tokens: int = 192
-    batch_size: int = 1024
+    temperature: Temperature = 0.6
+    top_p: TopP = 0.95
+    max_tokens: Positive = 192
+    batch_size: Positive = 1024
     seed: int = 12345
 
 
-def roll_out(config: Config, problems: Sequence[Problem]) -> list[Record]:
+def roll_out(config: ProbeConfig, problems: Sequence[Problem]) -> list[Record]:
     """Evaluated records of ``num_samples`` conversations per problem; their ``difficulty`` is the kind of statement."""
     with tempfile.TemporaryDirectory() as folder:
         source, turns, evaluated = (Path(folder) / f"{name}.jsonl" for name in ("problems", "turns", "evaluated"))
         write_jsonl(source, map(_row, range(len(problems)), problems))
-        flags = inference.MultiTurnVllmConfig(
+        flags = MultiTurnVllmConfig(
             input_file=source,
             output_file=turns,
             engine="hf",
@@ -83,8 +86,8 @@ def roll_out(config: Config, problems: Sequence[Problem]) -> list[Record]:
             seed=config.seed,
             executor="local",
         )
-        inference.main(flags)
-        evaluation.main(evaluation.EvaluationConfig(input_file=turns, output_file=evaluated, executor="local"))
+        infer(flags)
+        evaluate(EvaluationConfig(input_file=turns, output_file=evaluated, executor="local"))
         return list(read_jsonl(evaluated))
 
 
@@ -101,8 +104,8 @@ def _row(index: int, problem: Problem) -> Record:
 def turn_figures(records: Sequence[Record]) -> dict[str, list[float | None]]:
     """Figures per turn over samples without infrastructure failures; shares in [0, 1], None: of nothing."""
     scores = [problem_scores(record) for record in records]
-    numbers = summarise(scores)
-    turns = range(numbers["turns"])
+    summary = summarise(scores)
+    turns = range(summary.turns)
     samples = [
         (record, sample)
         for record in records
@@ -114,21 +117,24 @@ def turn_figures(records: Sequence[Record]) -> dict[str, list[float | None]]:
         return [fmean(value(record, turn, sample) for record, sample in samples) for turn in turns]
 
     figures: dict[str, list[float | None]] = {
-        "pass_at_1": _values(numbers["pass_at_1"]),
+        "pass_at_1": _values(row.estimate for row in summary.pass_at_1),
         "standard_error": [_standard_error(scores, turn) for turn in turns],
-        **{kind: _values(numbers["by_difficulty"].get(kind, [])) for kind in (FULLY_SPECIFIED, HIDDEN_RULE)},
+        **{
+            kind: _values(row.estimate for row in summary.by_difficulty.get(kind, []))
+            for kind in (FULLY_SPECIFIED, HIDDEN_RULE)
+        },
         "public_not_hidden": mean(lambda r, t, s: r["public_pass_rates"][t][s] == 1 and r["all_pass_rates"][s][t] < 1),
         "no_program": mean(lambda r, t, s: extract_code(r["raw_responses"][t][s]) is None),
         "prompt_tokens": mean(lambda r, t, s: r["usage"][t][s]["prompt_tokens"]),
         "response_tokens": mean(lambda r, t, s: r["usage"][t][s]["completion_tokens"]),
-        "solved_if_unsolved_before": _values(numbers["solved_after_unsolved"]),
-        "failed_program_repeated": _values(row["after_failure"] for row in numbers["repeats"]),
+        "solved_if_unsolved_before": _values(row.estimate for row in summary.solved_after_unsolved),
+        "failed_program_repeated": _values(row.after_failure.estimate for row in summary.repeats),
     }
     return {name: [None if v is None else round(v, 4) for v in values] for name, values in figures.items()}
 
 
-def _values(rows: Iterable[Numbers]) -> list[float | None]:
-    return [row["value"] for row in rows]
+def _values(estimates: Iterable[Estimate | None]) -> list[float | None]:
+    return [None if estimate is None else estimate.value for estimate in estimates]
 
 
 def _standard_error(scores: Sequence[ProblemScores], turn: int) -> float | None:
@@ -137,10 +143,8 @@ def _standard_error(scores: Sequence[ProblemScores], turn: int) -> float | None:
     return stdev(means) / len(means) ** 0.5 if len(means) > 1 else None
 
 
-async def first_responses(config: Config, problems: Sequence[Problem]) -> list[str]:
+async def first_responses(config: ProbeConfig, problems: Sequence[Problem]) -> list[str]:
     """``config.num_samples`` responses at turn 0 to each problem, problem by problem."""
-    from cobalt.inference.huggingface import open_huggingface_engine
-
     sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
     async with open_huggingface_engine(str(config.model), config.batch_size, None) as engine:
         asked = (
@@ -208,7 +212,7 @@ def pair_figures(per_operation: Mapping[str, Mapping[str, float]]) -> dict[str, 
     return dict(sorted(rows.items(), key=lambda item: item[1]["right"]))
 
 
-def measure(config: Config, dev: Sequence[Problem], pairs: Sequence[Problem]) -> dict[str, Any]:
+def measure(config: ProbeConfig, dev: Sequence[Problem], pairs: Sequence[Problem]) -> dict[str, Any]:
     """All figures of a policy: conversations on ``dev``, look-alikes on ``pairs``."""
     turns = turn_figures(roll_out(config, dev))
     asked = [problem for problem in pairs for _ in range(config.num_samples)]
@@ -221,10 +225,8 @@ def measure(config: Config, dev: Sequence[Problem], pairs: Sequence[Problem]) ->
     }
 
 
-def main(config: Config) -> None:
+def main(config: ProbeConfig) -> None:
     """Generate problems, measure, print, write."""
-    if config.num_problems < 1:
-        raise InputError("--num_problems must be at least 1")
     rng = random.Random(config.seed)
     dev = [sample_problem(rng, "dev") for _ in range(config.num_problems)]
     figures = measure(config, dev, look_alike_problems(rng, config.look_alike_decisions))
@@ -235,7 +237,3 @@ def main(config: Config) -> None:
     for title in ("look_alike_pairs", "operations"):
         weakest = list(figures[title].items())[:5]
         print(f"weakest {title}:", ", ".join(f"{name} {row['right']:.3f} (n={row['count']})" for name, row in weakest))
-
-
-if __name__ == "__main__":
-    run(Config, main)

@@ -32,12 +32,12 @@ def hacking_table(material: Material) -> Table | None:
                 len({id_key(record["id"]) for record in records}),
                 sum(record["opportunities"] for record in records),
                 sum(map(num_cases, records)),
-                percent(case_rate(records)),
+                mean_percent(case_rate(records)),
                 _difference(material, name),
-                percent(trajectory_rate(records)),
+                mean_percent(trajectory_rate(records)),
                 hard_coded,
-                percent(fitted_rate(records)),
-                percent(abandoned_rate(records)),
+                mean_percent(fitted_rate(records)),
+                mean_percent(abandoned_rate(records)),
             ]
         )
     return Table(
@@ -69,7 +69,7 @@ def _difference(material: Material, name: str) -> Estimate | None:
     if name == material.baseline or material.baseline not in material.hacking:
         return None
     before, after = (case_rate(chain.from_iterable(material.hacking[run])) for run in (material.baseline, name))
-    return percent({id_: after[id_] - before[id_] for id_ in before if id_ in after})
+    return mean_percent({id_: after[id_] - before[id_] for id_ in before if id_ in after})
 
 
 def category_table(material: Material) -> Table | None:
@@ -96,7 +96,7 @@ def category_rates(material: Material, name: str) -> list[Estimate | None]:
     for repetition, judged in enumerate(material.judged[name]):
         counts.update((repetition, id_key(case["id"]), case["majority"]) for case in judged)
     repetitions = material.hacking[name]
-    return [percent(_rates_of(way, counts, repetitions)) for way in WAYS]
+    return [mean_percent(_rates_of(way, counts, repetitions)) for way in WAYS]
 
 
 def _rates_of(way: str, counts: Mapping[tuple[int, str, str], int], repetitions: Sequence[Sequence[Record]]) -> dict:
@@ -108,6 +108,6 @@ def _rates_of(way: str, counts: Mapping[tuple[int, str, str], int], repetitions:
     return rate_by_problem(records, lambda record: record["of_this_way"], "opportunities")
 
 
-def percent(rates: Mapping[str, float]) -> Estimate | None:
+def mean_percent(rates: Mapping[str, float]) -> Estimate | None:
     """Mean of rates by problem, in per cent."""
     return mean_of(100 * np.array(list(rates.values()), dtype=float))

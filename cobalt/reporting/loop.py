@@ -1,4 +1,4 @@
-"""What one turn of the whole loop achieved: ``python -m cobalt.reporting.loop``, the last step of the quickstart.
+"""What one turn of the whole loop achieved: ``cobalt report loop``, the last step of the quickstart.
 
 Base and trained policy on the same problems, each with its own feedback and with that of another problem (a control:
 what is gained from *reading* feedback must vanish there). Reads outputs of ``eval_multi_turn.py``; writes
@@ -7,25 +7,23 @@ problems, differences paired by problem.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from cobalt.commands.flags import CommandConfig
+from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.evaluation.scores import ProblemScores, read_scores
-from cobalt.evaluation.summary import Numbers, compare, summarise
-from cobalt.records import Manifest, read_jsonl
-from cobalt.reporting.figures import COLOURS, DPI
+from cobalt.evaluation.summary import Comparison, Gain, Summary, compare, summarise
+from cobalt.figures import Curve, colours_of, pass1_png
+from cobalt.records import read_jsonl
 from cobalt.statistics import Estimate, mean_estimate
-from cobalt.tables import Cell, Table
-
-PERCENT = 100.0
-INCHES = (6.4, 4.2)
+from cobalt.tables import Cell, Table, in_percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopConfig:
+class LoopConfig(CommandConfig):
     """Write one table and one figure: Pass@1 per turn of the base and the trained policy, and the controls."""
 
     base: Path
@@ -44,58 +42,68 @@ class LoopConfig:
 
 @dataclass(frozen=True)
 class Policy:
-    """One policy's numbers, with its own feedback and in the control."""
+    """One policy's scores and numbers, with its own feedback and in the control."""
 
     scores: list[ProblemScores]
-    numbers: Numbers
-    control: Numbers
+    own: Summary
+    control: Summary
+    gain: Gain
+    control_gain: Gain
 
 
-def main(flags: LoopConfig) -> None:
+def main(config: LoopConfig) -> None:
     """Read the files, write the three, print the tables."""
-    base, trained = _policy(flags.base, flags.base_control), _policy(flags.trained, flags.trained_control)
-    differences = compare(trained.scores, base.scores)
+    base, trained = _policy(config.base, config.base_control), _policy(config.trained, config.trained_control)
+    differences = compare(trained.scores, base.scores, other="base")
     tables = [
-        pass1_table(base, trained, differences),
-        skill_table(base, trained, first_turn_row(flags.base_first_turn)),
+        turn_table(base, trained, differences),
+        skill_table(base, trained, first_turn_row(config.base_first_turn)),
     ]
-    inputs = [path for name, path in asdict(flags).items() if name != "output"]
-    manifest = Manifest(flags.output.with_suffix(".md"), "cobalt.reporting.loop", asdict(flags), {}, inputs)
-    manifest.refuse_other_content()
-    manifest.start()
-    markdown = "\n\n".join(f"## {table.title}\n\n{table.note}\n\n{table.to_markdown()}" for table in tables) + "\n"
-    flags.output.with_suffix(".md").write_text(markdown)
-    flags.output.with_suffix(".json").write_text(json.dumps([table.to_json() for table in tables], indent=2) + "\n")
-    draw({"base": base, "trained": trained}, flags.output.with_suffix(".png"))
-    manifest.done()
+    markdown = "\n\n".join(table.to_markdown_section() for table in tables) + "\n"
+    text, data, figure = (config.output.with_suffix(suffix) for suffix in (".md", ".json", ".png"))
+    flags = asdict(config)
+    inputs = [path for name, path in flags.items() if name != "output"]
+    with recorded_run("cobalt report loop", flags, inputs, {text: {}}):
+        text.write_text(markdown)
+        data.write_text(json.dumps([table.to_json() for table in tables], indent=2) + "\n")
+        figure.write_bytes(pass1_png(_curves({"base": base, "trained": trained})))
     print(markdown)
 
 
-def _policy(own: Path, control: Path) -> Policy:
-    scores = read_scores(own)
-    for path, read in ((own, scores), (control, read_scores(control))):
-        if not any(problem.solved_NT for problem in read):
-            raise InputError.at(path, None, "holds no evaluated sample")
-    return Policy(scores, summarise(scores), summarise(read_scores(control)))
+def _policy(own_path: Path, control_path: Path) -> Policy:
+    scores = read_scores(own_path)
+    own, control = summarise(scores), summarise(read_scores(control_path))
+    return Policy(scores, own, control, _gain_of(own_path, own), _gain_of(control_path, control))
 
 
-def _scaled(numbers: Numbers) -> Cell:
-    """An estimate in percent or points."""
-    if numbers["value"] is None:
-        return None
-    low, high = (None if numbers[side] is None else PERCENT * numbers[side] for side in ("low", "high"))
-    return Estimate(PERCENT * numbers["value"], low, high)
+def _gain_of(path: Path, summary: Summary) -> Gain:
+    if not summary.samples:
+        raise InputError.at(path, None, "holds no evaluated sample")
+    if summary.gain is None:
+        raise InputError.at(path, None, "holds a single turn: nothing was repaired")
+    return summary.gain
 
 
-def pass1_table(base: Policy, trained: Policy, differences: Numbers) -> Table:
+def _curves(policies: dict[str, Policy]) -> list[Curve]:
+    """Own feedback, then the control, of each policy."""
+    curves = []
+    for name, colour in colours_of(list(policies)).items():
+        own, control = (
+            [in_percent(row.estimate) for row in summary.pass_at_1]
+            for summary in (policies[name].own, policies[name].control)
+        )
+        curves.append(Curve(own, name, colour))
+        curves.append(Curve(control, f"{name}, another problem's feedback", colour, is_control=True))
+    return curves
+
+
+def turn_table(base: Policy, trained: Policy, differences: Comparison) -> Table:
     """Pass@1 per turn, side by side."""
-    columns = zip(base.numbers["pass_at_1"], trained.numbers["pass_at_1"], differences["pass_at_1"], strict=False)
-    rows: list[list[Cell]] = [
-        [first["turn"], *map(_scaled, (first, second, third))] for first, second, third in columns
-    ]
+    columns = zip(base.own.pass_at_1, trained.own.pass_at_1, differences.pass_at_1, strict=False)
+    rows: list[list[Cell]] = [[cells[0].turn, *(in_percent(cell.estimate) for cell in cells)] for cells in columns]
     note = (
-        f"Hidden tests, {differences['problems']} problems, {base.numbers['samples']} and "
-        f"{trained.numbers['samples']} samples. Turn t = number of feedbacks seen."
+        f"Hidden tests, {differences.problems} problems, {base.own.samples} and "
+        f"{trained.own.samples} samples. Turn t = number of feedbacks seen."
     )
     return Table("pass1", "Pass@1 per turn (%)", note, ("turn", "base", "trained", "trained - base"), rows)
 
@@ -107,58 +115,27 @@ def first_turn_row(path: Path) -> list[Cell]:
         for record in read_jsonl(path, ("id", "exec_results"))
     ]
     estimate = mean_estimate([float(any(solved_N)) for solved_N in solved_PN if solved_N])
-    return [f"Pass@{max(map(len, solved_PN))} at turn 0", _scaled(asdict(estimate)), None]
+    return [f"Pass@{max(map(len, solved_PN))} at turn 0", in_percent(estimate), None]
 
 
 def skill_table(base: Policy, trained: Policy, first_turn: list[Cell]) -> Table:
     """What tells repair from feedback apart from a sharper first guess."""
     rows: list[list[Cell]] = []
 
-    def add(name: str, number: Any) -> None:
-        rows.append([name, *(_scaled(number(policy)) for policy in (base, trained))])
+    def add(name: str, estimate_of: Callable[[Policy], Estimate | None]) -> None:
+        rows.append([name, *(in_percent(estimate_of(policy)) for policy in (base, trained))])
 
-    last = base.numbers["gain"]["to_turn"]
-    add(f"gain, turn 0 to {last}", lambda policy: policy.numbers["gain"])
-    add(f"gain, turn 0 to {last}, another problem's feedback", lambda policy: policy.control["gain"])
+    last = base.gain.to_turn
+    add(f"gain, turn 0 to {last}", lambda policy: policy.gain.estimate)
+    add(f"gain, turn 0 to {last}, another problem's feedback", lambda policy: policy.control_gain.estimate)
     for index in range(last):
         name = f"solved at turn {index + 1}, if unsolved at {index}"
-        add(name, lambda policy, index=index: policy.numbers["solved_after_unsolved"][index])
+        add(name, lambda policy, index=index: policy.own.solved_after_unsolved[index].estimate)
     rows.append(first_turn)
-    for name, turn in (("first", 0), ("last", -1)):
+    for name, place in (("first", 0), ("last", -1)):
         add(
             f"repeats its failed program, {name} feedback",
-            lambda policy, turn=turn: policy.numbers["repeats"][turn]["after_failure"],
+            lambda policy, place=place: policy.own.repeats[place].after_failure.estimate,
         )
     note = "Gains in points, the rest in percent. With another problem's feedback the gain from reading it must vanish."
     return Table("skill", "Repair, or only a sharper first guess?", note, ("", "base", "trained"), rows)
-
-
-def draw(policies: dict[str, Policy], path: Path) -> None:
-    """Pass@1 per turn: own feedback as lines with bands, the control dashed."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=INCHES, dpi=DPI, layout="constrained")
-    axes = figure.subplots()
-    for (name, policy), colour in zip(policies.items(), COLOURS, strict=False):
-        rows = policy.numbers["pass_at_1"]
-        turns = [row["turn"] for row in rows]
-        axes.plot(turns, _percents(rows, "value"), marker="o", color=colour, label=name)
-        axes.fill_between(turns, _percents(rows, "low"), _percents(rows, "high"), color=colour, alpha=0.15)
-        control = policy.control["pass_at_1"]
-        label = f"{name}, another problem's feedback"
-        axes.plot([row["turn"] for row in control], _percents(control, "value"), "--", color=colour, label=label)
-    axes.set(xlabel="turn (feedbacks seen)", ylabel="Pass@1, hidden tests (%)")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path)
-
-
-def _percents(rows: Sequence[Numbers], name: str) -> list[float]:
-    """One value per turn; an interval that is not defined (one problem) is drawn as its value."""
-    return [PERCENT * (row["value"] if row[name] is None else row[name]) for row in rows]
-
-
-if __name__ == "__main__":
-    from cobalt.commands.entry import run
-
-    run(LoopConfig, main)

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.commands.console import print_summary
-from cobalt.records import Manifest
-from cobalt.reporting.figures import Picture, all_pictures, run_colours
+from cobalt.commands.flags import CommandConfig
+from cobalt.commands.lifecycle import recorded_run
+from cobalt.figures import colours_of
 from cobalt.reporting.hacking_tables import category_table, hacking_table
 from cobalt.reporting.material import CONDITIONS, Material, read_material
 from cobalt.reporting.page import render_html, render_markdown
+from cobalt.reporting.pictures import Picture, all_pictures
 from cobalt.reporting.published import published_table
 from cobalt.reporting.runs import parse_runs
 from cobalt.reporting.score_tables import gain_table, pass1_table, perturbation_cost_table
@@ -18,15 +20,15 @@ from cobalt.reporting.training_tables import cost_table, reward_table
 from cobalt.tables import Table
 
 
-@dataclass(frozen=True)
-class ReportConfig:
+@dataclass(frozen=True, kw_only=True)
+class ReportConfig(CommandConfig):
     """Tables and figures from the result files of any number of named runs."""
 
     files: tuple[str, ...]
     """NAME:KIND=PATH, any number. KIND: clean, perturbed (eval_multi_turn.py), hacking (extract_turn_level_errors.py),
     judged (run_llm_judge.py), log (metrics.jsonl of training, or veRL's console log). Several files of one NAME:KIND
     are repetitions, for example training seeds."""
-    output_dir: str
+    output_dir: Path
     """Folder for report.html, report.md, report.json, and a CSV or PNG for each table or figure."""
     title: str = "Cobalt results"
     baseline: str | None = None
@@ -38,21 +40,19 @@ def make_report(config: ReportConfig) -> None:
     runs = parse_runs(config.files)
     baseline = config.baseline or runs[0].name
     material = read_material(runs, baseline)
-    folder = Path(config.output_dir)
-    inputs = [path for run in runs for paths in run.files.values() for path in paths]
-    manifest = Manifest(folder / "report.html", "make_report", asdict(config), {"files": config.files}, inputs)
-    manifest.refuse_other_content()
-    manifest.start()
-    tables = all_tables(material)
-    pictures = all_pictures(material, run_colours([run.name for run in runs]))
-    listed = {run.name: [str(path) for paths in run.files.values() for path in paths] for run in runs}
-    _write(folder, tables, pictures)
-    _write_text(folder / "report.html", render_html(config.title, baseline, tables, pictures, listed))
-    _write_text(folder / "report.md", render_markdown(config.title, baseline, tables, pictures))
-    _write_text(folder / "report.json", _to_json(config.title, baseline, tables))
-    manifest.counts = {"runs": len(runs), "files": len(inputs), "tables": len(tables), "figures": len(pictures)}
-    manifest.done()
-    print_summary("Report", {**manifest.counts, "page": folder / "report.html"})
+    paths = {run.name: [path for files in run.files.values() for path in files] for run in runs}
+    inputs = [path for of_run in paths.values() for path in of_run]
+    page = config.output_dir / "report.html"
+    with recorded_run("make_report", asdict(config), inputs, {page: {"files": config.files}}) as run:
+        tables = all_tables(material)
+        pictures = all_pictures(material, colours_of(list(paths)))
+        _write(config.output_dir, tables, pictures)
+        listed = {name: [str(path) for path in of_run] for name, of_run in paths.items()}
+        _write_text(page, render_html(config.title, baseline, tables, pictures, listed))
+        _write_text(config.output_dir / "report.md", render_markdown(config.title, baseline, tables, pictures))
+        _write_text(config.output_dir / "report.json", _to_json(config.title, baseline, tables))
+        run.counts = {"runs": len(runs), "files": len(inputs), "tables": len(tables), "figures": len(pictures)}
+    print_summary("Report", {**run.counts, "page": page})
 
 
 def all_tables(material: Material) -> list[Table]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cobalt.errors import InputError
-from cobalt.reporting.runs import Run, Scores, read_hacking, read_judged, read_logs, read_scores
+from cobalt.reporting.runs import NamedRun, RunScores, read_hacking, read_judged, read_logs, read_run_scores
 from cobalt.reporting.training_log import TrainingLog
 from cobalt.statistics import Estimate, mean_estimate
 
@@ -20,7 +20,7 @@ class Material:
     """What was read, by run name, in the order of the runs."""
 
     baseline: str
-    scores: dict[str, dict[str, Scores]] = field(default_factory=lambda: {name: {} for name in CONDITIONS})
+    scores: dict[str, dict[str, RunScores]] = field(default_factory=lambda: {name: {} for name in CONDITIONS})
     """``scores[condition][run]``."""
     hacking: dict[str, list[list[dict[str, Any]]]] = field(default_factory=dict)
     """Problem records of each repetition."""
@@ -29,7 +29,7 @@ class Material:
     logs: dict[str, list[TrainingLog]] = field(default_factory=dict)
 
 
-def read_material(runs: Sequence[Run], baseline: str) -> Material:
+def read_material(runs: Sequence[NamedRun], baseline: str) -> Material:
     """Read the files of all runs. Raises ``InputError``."""
     if baseline not in {run.name for run in runs}:
         raise InputError(f"--baseline {baseline}: no run has this name")
@@ -37,7 +37,7 @@ def read_material(runs: Sequence[Run], baseline: str) -> Material:
     for run in runs:
         for condition in CONDITIONS:
             if run.of(condition):
-                material.scores[condition][run.name] = read_scores(run.of(condition), condition)
+                material.scores[condition][run.name] = read_run_scores(run.of(condition), condition)
         if run.of("hacking"):
             material.hacking[run.name] = read_hacking(run.of("hacking"))
         if run.of("judged"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import jinja2
 from markupsafe import Markup, escape
 
-from cobalt.reporting.figures import Picture
+from cobalt.reporting.pictures import Picture
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table, show
 
@@ -90,6 +90,5 @@ def render_markdown(title: str, baseline: str, tables: Sequence[Table], pictures
     """The same tables; pictures are links to the PNG files beside it."""
     parts = [f"# {title}", f"Baseline: {baseline}. All intervals are 95 % bootstrap intervals over problems."]
     parts += [f"![{picture.alt}]({picture.key}.png)" for picture in pictures]
-    for table in tables:
-        parts += [f"## {table.title}", table.note, table.to_markdown()]
+    parts += [table.to_markdown_section() for table in tables]
     return "\n\n".join(parts) + "\n"

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from cobalt.errors import InputError
-from cobalt.evaluation.scores import ProblemScores, problem_scores
-from cobalt.evaluation.scores import read_scores as read_problem_scores
+from cobalt.evaluation.scores import ProblemScores, problem_scores, read_scores
 from cobalt.records import id_key, read_jsonl
 from cobalt.reporting.training_log import TrainingLog, read_training_log
 
@@ -29,7 +28,7 @@ FEEDBACK_TESTS = {"clean": "public", "perturbed": "perturbed"}
 
 
 @dataclass
-class Run:
+class NamedRun:
     """One named run. Each list has one entry per repetition."""
 
     name: str
@@ -40,9 +39,9 @@ class Run:
         return self.files.get(kind, [])
 
 
-def parse_runs(specs: Sequence[str]) -> list[Run]:
+def parse_runs(specs: Sequence[str]) -> list[NamedRun]:
     """``NAME:KIND=PATH`` texts to runs, in order of first mention. Raises ``InputError``."""
-    runs: dict[str, Run] = {}
+    runs: dict[str, NamedRun] = {}
     for spec in specs:
         head, equals, path = spec.partition("=")
         name, colon, kind = head.rpartition(":")
@@ -50,14 +49,14 @@ def parse_runs(specs: Sequence[str]) -> list[Run]:
             raise InputError(f"'{spec}' is not NAME:KIND=PATH with KIND one of {', '.join(KINDS)}")
         if not Path(path).is_file():
             raise InputError.at(path, None, "no such file")
-        runs.setdefault(name, Run(name)).files.setdefault(kind, []).append(Path(path))
+        runs.setdefault(name, NamedRun(name)).files.setdefault(kind, []).append(Path(path))
     if not runs:
         raise InputError("no files given: --files NAME:KIND=PATH ...")
     return list(runs.values())
 
 
 @dataclass(frozen=True)
-class Scores:
+class RunScores:
     """Pass@1 in per cent. ``pass1_PT`` is NaN where every sample met an infrastructure failure."""
 
     ids: tuple[str, ...]
@@ -73,7 +72,7 @@ class Scores:
         return self.pass1_PT.shape[1]
 
 
-def read_scores(paths: Sequence[Path], condition: str) -> Scores:
+def read_run_scores(paths: Sequence[Path], condition: str) -> RunScores:
     """Pass@1 by problem and turn, over all repetitions (at least one).
 
     Raises ``InputError``, also for runs whose feedback came from other tests than ``condition`` (a kind of file) says.
@@ -89,7 +88,7 @@ def read_scores(paths: Sequence[Path], condition: str) -> Scores:
     ids = tuple(dict.fromkeys(id_ for solved in repetitions for id_ in solved))
     nothing = np.full(turns.pop(), np.nan)
     solved_RPT = np.array([[solved.get(id_, nothing) for id_ in ids] for solved in repetitions])
-    return Scores(ids, _nanmean(solved_RPT, 0), _nanmean(solved_RPT, 1), excluded)
+    return RunScores(ids, _nanmean(solved_RPT, 0), _nanmean(solved_RPT, 1), excluded)
 
 
 def _read_evaluation(path: Path, condition: str) -> tuple[dict[str, np.ndarray], int]:
@@ -101,7 +100,7 @@ def _read_evaluation(path: Path, condition: str) -> tuple[dict[str, np.ndarray],
             raise ValueError(f"its feedback came from the {record['feedback_tests']} tests: not a '{condition}' file")
         return problem_scores(record)
 
-    problems = read_problem_scores(path, scores_of)
+    problems = read_scores(path, scores_of)
     turns = max((problem.turns for problem in problems), default=0)
     if not turns:
         raise InputError.at(path, None, "no evaluated problems in this file")

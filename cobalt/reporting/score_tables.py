@@ -7,7 +7,7 @@ far another training seed could; the repetitions are therefore listed too.
 import numpy as np
 
 from cobalt.reporting.material import CONDITIONS, Material, mean_of
-from cobalt.reporting.runs import Scores
+from cobalt.reporting.runs import RunScores
 from cobalt.tables import Cell, Table
 
 
@@ -70,7 +70,7 @@ def perturbation_cost_table(material: Material) -> Table | None:
     )
 
 
-def paired(first: Scores, second: Scores) -> tuple[np.ndarray, np.ndarray]:
+def paired(first: RunScores, second: RunScores) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the problems that both have, and the turns that both have."""
     places = {id_: index for index, id_ in enumerate(second.ids)}
     common = [(index, places[id_]) for index, id_ in enumerate(first.ids) if id_ in places]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "inference"))
 from scripted import MultiplyingService, ScriptedEngine, make_plan, opened, read_rows, run_plan, write_problems
 
 from cobalt.errors import InputError, SetupError
-from cobalt.evaluation import command
-from cobalt.evaluation.evaluate import EvaluationConfig
+from cobalt.evaluation.evaluate import EvaluationConfig, main
 from cobalt.evaluation.scores import problem_scores
-from cobalt.evaluation.summary import compare, summarise
-from cobalt.evaluation.turn_report import render_markdown
+from cobalt.evaluation.summary import Difference, compare, summarise, to_json
+from cobalt.evaluation.turn_report import TurnReport, render_markdown
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases, write_jsonl
+from cobalt.statistics import Estimate
 
 Row = dict[str, Any]
 
@@ -36,10 +37,14 @@ def record(id_: Any, factors_NT: list[list[int | None]], rates_NT: list[list[flo
     return {"id": id_, "conversations": conversations, "all_pass_rates": rates_NT, **fields}
 
 
+def values(estimates: Iterable[Estimate | None]) -> list[float | None]:
+    return [None if estimate is None else estimate.value for estimate in estimates]
+
+
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> MultiplyingService:
     service = MultiplyingService()
-    monkeypatch.setattr("cobalt.serving.execution.open_execution_service", lambda executor: opened(service))
+    monkeypatch.setattr("cobalt.evaluation.evaluate.open_execution_service", lambda executor: opened(service))
     return service
 
 
@@ -52,7 +57,7 @@ def trajectories(tmp_path: Path) -> Path:
 
 
 def evaluate(source: Path, output: Path, **flags: Any) -> list[Row]:
-    command.main(EvaluationConfig(input_file=source, output_file=output, **flags))
+    main(EvaluationConfig(input_file=source, output_file=output, **flags))
     return read_rows(output)
 
 
@@ -140,23 +145,34 @@ def test_summary_by_hand() -> None:
         record("b", [[3, 3], [3, 4]], [[1.0, 1.0], [1.0, 0.0]], difficulty="HARD"),
         record("c", [[None, None], [1, 2]], [[0.0, 0.0], [None, 1.0]], difficulty="HARD"),
     ]
-    numbers = summarise([problem_scores(row) for row in rows])
-    assert (numbers["problems"], numbers["samples"], numbers["excluded_infra"], numbers["turns"]) == (3, 5, 1, 2)
-    assert [row["value"] for row in numbers["pass_at_1"]] == pytest.approx([(0 + 1 + 0) / 3, (0.5 + 0.5 + 0) / 3])
-    assert [row["value"] for row in numbers["pass_at_k"]["2"]] == [0.5, 1.0], "c has one sample left"
-    assert numbers["solved_after_unsolved"][0] | {"low": 0, "high": 0} == {
-        "turn": 1,
-        "value": 1 / 3,
-        "low": 0,
-        "high": 0,
-        "count": 3,
-    }
-    assert numbers["repeats"][0]["all"]["value"] == 2 / 5, "no program is not a repeated program"
-    assert numbers["repeats"][0]["after_failure"]["value"] == 1 / 3
-    assert [row["value"] for row in numbers["by_difficulty"]["HARD"]] == [0.5, 0.25]
-    assert set(numbers["by_platform"]) == {"x", "unknown"}
-    assert numbers["gain"]["to_turn"] == 1
-    assert numbers["pass_at_1"][1]["relative_change"] == pytest.approx(0.0)
+    summary = summarise([problem_scores(row) for row in rows])
+    assert (summary.problems, summary.samples, summary.excluded_infra, summary.turns) == (3, 5, 1, 2)
+    assert values(row.estimate for row in summary.pass_at_1) == pytest.approx([(0 + 1 + 0) / 3, (0.5 + 0.5 + 0) / 3])
+    assert values(row.estimate for row in summary.pass_at_k[2]) == [0.5, 1.0], "c has one sample left"
+    solved = summary.solved_after_unsolved[0]
+    assert (solved.turn, solved.count, *values([solved.estimate])) == (1, 3, 1 / 3)
+    repeats = summary.repeats[0]
+    assert values([repeats.all.estimate]) == [2 / 5], "no program is not a repeated program"
+    assert values([repeats.after_failure.estimate]) == [1 / 3]
+    assert values(row.estimate for row in summary.by_difficulty["HARD"]) == [0.5, 0.25]
+    assert set(summary.by_platform) == {"x", "unknown"}
+    assert summary.gain is not None and summary.gain.to_turn == 1
+    assert summary.pass_at_1[1].relative_change == pytest.approx(0.0)
+
+
+def test_an_estimate_stands_among_the_fields_of_its_row() -> None:
+    """What files hold, field by field and in this order."""
+    numbers = to_json(summarise([problem_scores(record("a", [[1, 1], [1, 1]], [[0.0, 1.0], [0.0, 0.0]]))]))
+    nothing = {"low": None, "high": None}
+    gain = {"from_turn": 0, "to_turn": 1, "value": 0.5, **nothing}
+    solved = {"turn": 1, "value": 0.5, **nothing, "count": 2}
+    later = {"turn": 1, "value": 0.5, **nothing, "problems": 1, "relative_change": None}
+    for found, expected in (
+        (numbers["gain"], gain),
+        (numbers["solved_after_unsolved"][0], solved),
+        (numbers["pass_at_1"][1], later),
+    ):
+        assert list(found.items()) == list(expected.items())
 
 
 def test_groups_with_fewer_turns_or_samples_have_no_number() -> None:
@@ -164,19 +180,21 @@ def test_groups_with_fewer_turns_or_samples_have_no_number() -> None:
         record("a", [[1, 2]], [[0.0, 1.0]], difficulty="EASY"),
         record("b", [[1], [2]], [[0.0], [1.0]], difficulty="HARD"),
     ]
-    numbers = {"file": "f", "execution": {"checker": "exact"}, **summarise([problem_scores(row) for row in rows])}
+    report = TurnReport("f", {"checker": "exact"}, summarise([problem_scores(row) for row in rows]))
+    assert values(row.estimate for row in report.summary.by_difficulty["HARD"]) == [0.5, None]
+    assert values(row.estimate for row in report.summary.pass_at_k[2]) == [1.0, None]
+    numbers = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert [row["value"] for row in numbers["by_difficulty"]["HARD"]] == [0.5, None]
     assert [row["value"] for row in numbers["pass_at_k"]["2"]] == [1.0, None]
-    json.dumps(numbers, allow_nan=False)
-    assert "| HARD | 1 | 50.0 | – |" in render_markdown(numbers)
+    assert "| HARD | 1 | 50.0 | – |" in render_markdown(report)
 
 
 def test_comparison_pairs_by_id() -> None:
     better = [problem_scores(record(n, [[1]] * 4, [[1.0]] * (2 + n % 2) + [[0.0]] * (2 - n % 2))) for n in range(40)]
     base = [problem_scores(record(n, [[1]] * 4, [[1.0]] * (1 + n % 2) + [[0.0]] * (3 - n % 2))) for n in range(5, 50)]
-    compared = compare(better, base)
-    assert (compared["problems"], compared["unpaired"]) == (35, 15)
-    assert compared["pass_at_1"] == [{"turn": 0, "value": 0.25, "low": 0.25, "high": 0.25}]
+    compared = compare(better, base, other="base")
+    assert (compared.problems, compared.unpaired) == (35, 15)
+    assert compared.pass_at_1 == [Difference(0, Estimate(0.25, 0.25, 0.25))]
 
 
 def test_report_files(trajectories: Path, tmp_path: Path, service: MultiplyingService, capsys: Any) -> None:

@@ -12,7 +12,7 @@ from cobalt.minicode.attempts import CLEAN
 from cobalt.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues
 from cobalt.minicode.learning import NetworkConfig, PhaseConfig, batches, new_network, train_phase
 from cobalt.minicode.operations import OPERATIONS
-from cobalt.minicode.probe import Config, holds_step, measure, roll_out, step_lines, turn_figures
+from cobalt.minicode.probe import ProbeConfig, holds_step, measure, roll_out, step_lines, turn_figures
 from cobalt.minicode.problems import sample_problem
 from cobalt.minicode.programs import Variant, write_program
 from cobalt.minicode.tokenizer import fixed_texts, render_prompt, train_tokenizer
@@ -115,7 +115,7 @@ def test_the_shipped_scores_are_within_the_goal():
 def test_the_shipped_policy_answers_in_the_sandbox():
     rng = random.Random(2)
     problems = [sample_problem(rng, "train") for _ in range(16)]
-    figures = measure(Config(model=SHIPPED, num_samples=1, num_turns=1, max_tokens=128), problems, problems[:4])
+    figures = measure(ProbeConfig(model=SHIPPED, num_samples=1, num_turns=1, max_tokens=128), problems, problems[:4])
     turns = figures["turns"]
     assert turns["no_program"] == [0.0, 0.0]
     assert turns["pass_at_1"][1] > turns["pass_at_1"][0] > 0.1
@@ -154,10 +154,10 @@ def test_too_many_infrastructure_failures_end_the_probe(monkeypatch):
     async def lost(executor, programs):
         return [ExecutionResult.infra(len(tests), "worker lost") for _, tests in programs]
 
-    monkeypatch.setattr("cobalt.sandbox.Executor.run_many", lost)
+    monkeypatch.setattr("cobalt.sandbox.executor.Executor.run_many", lost)
     problem = sample_problem(random.Random(2), "train")
     with pytest.raises(SetupError, match="infrastructure failure"):
-        roll_out(Config(model=SHIPPED, num_samples=1, num_turns=0, max_tokens=128), [problem])
+        roll_out(ProbeConfig(model=SHIPPED, num_samples=1, num_turns=0, max_tokens=128), [problem])
 
 
 def test_step_lines_tell_look_alikes_apart():

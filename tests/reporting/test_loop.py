@@ -54,3 +54,20 @@ def test_a_file_without_samples_is_refused(tmp_path: Path) -> None:
     flags = _flags(tmp_path, [[[None] * 4], [[None] * 4]], [[[1] * 4], [[1] * 4]])
     with pytest.raises(InputError, match=r"base\.jsonl: holds no evaluated sample"):
         main(flags)
+
+
+def test_files_with_a_single_turn_are_refused(tmp_path: Path) -> None:
+    flags = _flags(tmp_path, [[[0.0]], [[1.0]]], [[[1] * 4], [[1] * 4]])
+    with pytest.raises(InputError, match=r"base\.jsonl: holds a single turn"):
+        main(flags)
+    assert not list(tmp_path.glob("result*"))
+
+
+def test_the_manifest_lies_beside_the_table(tmp_path: Path) -> None:
+    flags = _flags(tmp_path, [[[0] * 4], [[1] * 4]], [[[1] * 4], [[1] * 4]])
+    main(flags)
+    manifest = json.loads((tmp_path / "result.md.manifest.json").read_text())
+    assert manifest["status"] == "done"
+    assert set(manifest["inputs"]) == {str(path) for path in (flags.base, flags.trained, flags.base_first_turn)} | {
+        str(path) for path in (flags.base_control, flags.trained_control)
+    }

@@ -19,7 +19,7 @@ from cobalt.tables import show
 @pytest.fixture(scope="module")
 def report(report_files, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("out")
-    make_report(ReportConfig(tuple(report_files), str(folder), "Study <of> runs"))
+    make_report(ReportConfig(files=tuple(report_files), output_dir=folder, title="Study <of> runs"))
     return folder
 
 
@@ -123,7 +123,7 @@ def test_pass_at_1_is_the_mean_over_problems_of_the_mean_over_samples_and_repeti
 def test_an_infra_failure_is_excluded_and_not_a_failure(tmp_path):
     path = tmp_path / "run.jsonl"
     write_jsonl(path, [row(0, [[1.0], [None]]), row(1, [[None], [None]])])
-    make_report(ReportConfig((f"a:clean={path}",), str(tmp_path / "out")))
+    make_report(ReportConfig(files=(f"a:clean={path}",), output_dir=tmp_path / "out"))
     (found,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["pass1_clean"]["rows"]
     assert found["turn 0"]["value"] == 100
     assert found["excluded"] == 3
@@ -134,7 +134,7 @@ def test_differences_are_paired_by_problem(tmp_path):
     a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     write_jsonl(a, [row(0, [[0.0]]), row(1, [[1.0]])])
     write_jsonl(b, [row(0, [[1.0]]), row("1", [[0.0]])])
-    make_report(ReportConfig((f"a:clean={a}", f"b:clean={b}"), str(tmp_path / "out")))
+    make_report(ReportConfig(files=(f"a:clean={a}", f"b:clean={b}"), output_dir=tmp_path / "out"))
     (found,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["gain_clean"]["rows"]
     assert (found["problems"], found["turn 0"]["value"]) == (1, 100)
 
@@ -173,7 +173,7 @@ def test_a_resumed_training_counts_each_step_once(tmp_path, report_files):
     steps = [line for line in log.splitlines() if "step:" in line]
     path = tmp_path / "resumed.log"
     path.write_text(log + "\n".join(steps[30:]) + "\n")
-    make_report(ReportConfig((f"a:log={path}",), str(tmp_path / "out")))
+    make_report(ReportConfig(files=(f"a:log={path}",), output_dir=tmp_path / "out"))
     (row,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["cost"]["rows"]
     assert row["steps of each"] == "40"
 
@@ -186,7 +186,7 @@ def test_costs_and_rewards_come_from_the_metrics_file_too(tmp_path):
     write_jsonl(tmp_path / "metrics.jsonl", metrics)
     config = {"data": {"train_batch_size": 8}, "trainer": {"n_gpus_per_node": 2, "nnodes": 2}}
     (tmp_path / "training.manifest.json").write_text(json.dumps({"config": config}))
-    make_report(ReportConfig((f"a:log={tmp_path}/metrics.jsonl",), str(tmp_path / "out")))
+    make_report(ReportConfig(files=(f"a:log={tmp_path}/metrics.jsonl",), output_dir=tmp_path / "out"))
     tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
     (cost,) = tables["cost"]["rows"]
     assert (cost["GPUs"], cost["s per step"], cost["s per example"], cost["GPU-s in all"]) == (4, 4.0, 0.5, 32.0)
@@ -208,7 +208,7 @@ def test_bad_input_is_refused(tmp_path, spec, message):
     empty = tmp_path / "empty"
     empty.write_text("")
     with pytest.raises(InputError, match=re.escape(message)):
-        make_report(ReportConfig((spec.format(empty=empty),), str(tmp_path / "out")))
+        make_report(ReportConfig(files=(spec.format(empty=empty),), output_dir=tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -217,4 +217,4 @@ def test_turns_must_agree_within_a_run(tmp_path):
     write_jsonl(one, [row(0, [[1.0]])])
     write_jsonl(two, [row(0, [[1.0, 1.0]])])
     with pytest.raises(InputError, match="different numbers of turns"):
-        make_report(ReportConfig((f"a:clean={one}", f"a:clean={two}"), str(tmp_path / "out")))
+        make_report(ReportConfig(files=(f"a:clean={one}", f"a:clean={two}"), output_dir=tmp_path / "out"))

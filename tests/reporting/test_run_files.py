@@ -6,7 +6,7 @@ import pytest
 
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
-from cobalt.reporting.runs import read_scores
+from cobalt.reporting.runs import read_run_scores
 
 
 @pytest.mark.parametrize(("label", "condition"), [("perturbed", "clean"), ("public", "perturbed")])
@@ -14,7 +14,7 @@ def test_a_run_under_the_other_feedback_is_refused(tmp_path: Path, label: str, c
     path = tmp_path / "run.jsonl"
     evaluated = {"id": 0, "conversations": [[]], "all_pass_rates": [[1.0]]}
     write_jsonl(path, [evaluated])
-    assert read_scores([path], condition).turns == 1, "released files carry no label"
+    assert read_run_scores([path], condition).turns == 1, "released files carry no label"
     write_jsonl(path, [{**evaluated, "feedback_tests": label}])
     with pytest.raises(InputError, match=f"run.jsonl: line 1: .* {label} tests: not a '{condition}' file"):
-        read_scores([path], condition)
+        read_run_scores([path], condition)

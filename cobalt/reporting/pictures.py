@@ -1,0 +1,116 @@
+"""The figures of a report, as PNG bytes. A run has the same colour in all of them."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cobalt.figures import Curve, interval_of, make_plain, pass1_png, png_bytes
+from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate
+from cobalt.reporting.hacking_tables import WAYS, category_rates, mean_percent
+from cobalt.reporting.material import CONDITIONS, Material, mean_of
+from cobalt.reporting.training_log import REWARD_PARTS
+from cobalt.statistics import Estimate
+
+WAY_COLOURS = ("#B2182B", "#EF8A62", "#67A9CF", "#2166AC", "#999999")
+LABEL_WIDTH = 14
+"""Characters per line of a run's name under a bar."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """``key`` names the file; ``alt`` describes it to who cannot see it."""
+
+    key: str
+    alt: str
+    png: bytes
+    wide: bool = False
+    """Takes a page's full width."""
+
+
+def all_pictures(material: Material, colours: Mapping[str, str]) -> list[Picture]:
+    """The figures that the material allows."""
+    pictures = [pass1_picture(material, condition, colours) for condition in CONDITIONS if material.scores[condition]]
+    if material.hacking:
+        pictures.append(hacking_picture(material, colours))
+    if material.logs:
+        pictures.append(reward_picture(material, colours))
+    return pictures
+
+
+def pass1_picture(material: Material, condition: str, colours: Mapping[str, str]) -> Picture:
+    """Pass@1 by turn with 95 % bands."""
+    curves = [
+        Curve([mean_of(values_P) for values_P in score.pass1_PT.T], name, colours[name])
+        for name, score in material.scores[condition].items()
+    ]
+    feedback = f"feedback from {CONDITIONS[condition]}"
+    return Picture(f"pass1_{condition}", f"Pass@1 by turn, {feedback}", pass1_png(curves, title=feedback.capitalize()))
+
+
+def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
+    """Cases (with a judge stacked by category), wrong tests fitted and right programs given up, each in per cent."""
+    names = list(material.hacking)
+    figure = Figure(figsize=(3 * max(3.2, 0.9 * len(names)), 3.2), layout="constrained")
+    panels = (
+        ("cases per 100 opportunities", case_rate),
+        ("wrong test fitted (%)", fitted_rate),
+        ("right program given up (%)", abandoned_rate),
+    )
+    for axes, (title, rate_of) in zip(figure.subplots(1, 3), panels, strict=True):
+        totals = [mean_percent(rate_of(record for part in material.hacking[name] for record in part)) for name in names]
+        if rate_of is case_rate and all(name in material.judged for name in names):
+            _stack_categories(axes, material, names)
+        else:
+            axes.bar(names, [_value(total) for total in totals], 0.6, color=[colours[name] for name in names])
+        for place, total in enumerate(totals):
+            if total is not None:
+                low, high = interval_of(total)
+                spread = [[total.value - low], [high - total.value]]
+                axes.errorbar(place, total.value, yerr=spread, color="black", capsize=4, lw=1)
+        axes.set_xticks(range(len(names)), [textwrap.fill(name, LABEL_WIDTH) for name in names], fontsize="small")
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1))
+        axes.set(title=title)
+        make_plain(axes)
+    return Picture(
+        "hacking", "Hacking cases, wrong tests fitted and right programs given up, by run", png_bytes(figure), wide=True
+    )
+
+
+def _stack_categories(axes: Axes, material: Material, names: Sequence[str]) -> None:
+    rates_NW = np.array([[_value(rate) for rate in category_rates(material, name)] for name in names])
+    bottoms = np.hstack([np.zeros((len(names), 1)), rates_NW.cumsum(axis=1)[:, :-1]])
+    for way, label in enumerate(WAYS):
+        axes.bar(names, rates_NW[:, way], 0.6, bottoms[:, way], color=WAY_COLOURS[way], label=label)
+    axes.legend(frameon=False, fontsize="small")
+
+
+def reward_picture(material: Material, colours: Mapping[str, str]) -> Picture:
+    """Reward parts over steps: one panel per part, thin lines for repetitions, a thick one for their mean."""
+    figure = Figure(figsize=(3.2 * 3, 2.6 * 2), layout="constrained")
+    panels = figure.subplots(2, 3).flat
+    for part, axes in zip(REWARD_PARTS, panels, strict=False):
+        for name, logs in material.logs.items():
+            _plot_repetitions(axes, [dict(log.series(part)) for log in logs], name, colours[name])
+        axes.set(title=part.removeprefix("reward/"), xlabel="step")
+        make_plain(axes)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    legend_panel = figure.axes[-1]
+    legend_panel.axis("off")
+    legend_panel.legend(handles, labels, frameon=False, loc="center")
+    return Picture("rewards", "Mean reward parts over training steps", png_bytes(figure), wide=True)
+
+
+def _plot_repetitions(axes: Axes, series: Sequence[Mapping[int, float]], name: str, colour: str) -> None:
+    for values in series:
+        axes.plot(list(values), list(values.values()), color=colour, alpha=0.3, lw=0.8)
+    steps = sorted({step for values in series for step in values})
+    means = [np.mean([values[step] for values in series if step in values]) for step in steps]
+    axes.plot(steps, means, color=colour, lw=1.8, label=name)
+
+
+def _value(estimate: Estimate | None) -> float:
+    return 0.0 if estimate is None else estimate.value
