@@ -10,4 +10,4 @@ if (($# < 2)); then
   echo "usage: scripts/merge_checkpoint.sh RUN_DIR MODEL_DIR [--step N]" >&2
   exit 2
 fi
-"${PYTHON:-python}" -m cobalt.training.merge --checkpoint_dir "$1" --output_dir "$2" "${@:3}"
+"${PYTHON:-python}" -m cobalt merge --checkpoint_dir "$1" --output_dir "$2" "${@:3}"

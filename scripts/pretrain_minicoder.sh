@@ -12,14 +12,25 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-OUT=${OUT:-runs/minicoder} SEED=${SEED:-0} SIZE=${SIZE:-full} SLIP=${SLIP:-0.30} PYTHON=${PYTHON:-python}
+: "${OUT:=runs/minicoder}"
+: "${SEED:=0}"
+: "${SIZE:=full}"
+: "${SLIP:=0.30}"
+: "${PYTHON:=python}"
 
 case $SIZE in
-  full) sizes=() problems=200 decisions=60 turns=8 ;;
+  full)
+    sizes=()
+    problems=200
+    decisions=60
+    turns=8
+    ;;
   cpu)
     sizes=(--clean_problems 4000 --noisy_problems 500 --tokens_per_batch 8192 --hidden_size 128 --num_layers 4
       --feed_forward_size 384 --vocab_size 768)
-    problems=24 decisions=2 turns=3
+    problems=24
+    decisions=2
+    turns=3
     ;;
   *)
     echo "pretrain_minicoder.sh: error: SIZE is full or cpu, not '$SIZE'" >&2
@@ -27,6 +38,6 @@ case $SIZE in
     ;;
 esac
 
-"$PYTHON" -m cobalt.minicode.pretrain --output_dir "$OUT" --seed "$SEED" --slip "$SLIP" ${sizes[@]+"${sizes[@]}"}
-"$PYTHON" -m cobalt.minicode.probe --model "$OUT" --output_file "$OUT/scores.json" --num_problems "$problems" \
+"$PYTHON" -m cobalt minicode pretrain --output_dir "$OUT" --seed "$SEED" --slip "$SLIP" ${sizes[@]+"${sizes[@]}"}
+"$PYTHON" -m cobalt minicode probe --model "$OUT" --output_file "$OUT/scores.json" --num_problems "$problems" \
   --num_turns "$turns" --look_alike_decisions "$decisions"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Make .venv with the pinned CPU environment (constraints/train-cpu.txt) and check that this machine can sandbox programs.
+# Make .venv with the pinned CPU environment (constraints/train-cpu.txt) and check that this machine can sandbox
+# programs.
 #
 # Knobs:
 #   PYTHON=python3                                          interpreter, 3.10 to 3.12
@@ -9,24 +10,24 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-PYTHON=${PYTHON:-python3}
-TORCH_INDEX_URL=${TORCH_INDEX_URL:-https://download.pytorch.org/whl/cpu}
+: "${PYTHON:=python3}"
+: "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
 CONSTRAINTS=constraints/train-cpu.txt
 
 fail() { echo "setup.sh: error: $*" >&2; exit 3; }
 
 command -v "$PYTHON" > /dev/null || fail "no '$PYTHON' here; install Python 3.10 to 3.12, or set PYTHON"
 "$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
-    || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.10 to 3.12"
+  || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.10 to 3.12"
 
 # Before anything is installed: no sandbox, no Cobalt. The check prints what is missing and how to get it.
-"$PYTHON" -m cobalt.sandbox.check --quiet || exit 3
+"$PYTHON" -m cobalt sandbox check --quiet || exit 3
 
 # A finished environment is kept: the stamp holds the hash of what it was made from.
 stamp=.venv/.cobalt-setup
 wanted=$(cat "$CONSTRAINTS" pyproject.toml | sha256sum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
-    exit 0
+  exit 0
 fi
 
 echo "setup.sh: installing into .venv (about 3 minutes, 2 GB)"
@@ -36,9 +37,9 @@ torch=$(grep '^torch==' "$CONSTRAINTS")
 # pip's own index first, if what it offers is a CPU build; the default one on PyPI brings gigabytes of CUDA.
 offered=$(pip install --quiet --dry-run --no-deps --ignore-installed --report - "$torch" 2> /dev/null || true)
 if grep -q '"version": *"[^"]*+cpu"' <<< "$offered"; then
-    pip install --quiet --no-deps "$torch"
+  pip install --quiet --no-deps "$torch"
 else
-    pip install --quiet --no-deps --index-url "$TORCH_INDEX_URL" "$torch"
+  pip install --quiet --no-deps --index-url "$TORCH_INDEX_URL" "$torch"
 fi
 pip install --quiet --constraint "$CONSTRAINTS" --editable '.[train,api,dev]'
 pip check

@@ -6,163 +6,164 @@
 #   bash scripts/study_hacking.sh               one GPU, 3 training seeds
 #   SIZE=cpu bash scripts/study_hacking.sh      two CPU cores, one seed, minutes: shows that it works, not an effect
 #
-# A second run continues where the first was stopped. Knobs (environment), with the defaults of SIZE=gpu and SIZE=cpu:
+# A second run continues where the first was stopped. Knobs (environment), where two defaults are given those of
+# SIZE=gpu and of SIZE=cpu:
 #   RUN=runs/study_hacking    where everything is written; one set of knobs per folder
 #   SEEDS="0 1 2" | "0"       training seeds
 #   DATA_SEED=0               seed of the problems, of sampling and of the perturbation
 #   MODEL=assets/minicoder    the reference model and the policies' start
-#   TRAIN_PROBLEMS=1000 | 24  DEV_PROBLEMS=200 | 12     problems to learn from and to measure on
-#   TRAIN_SAMPLES=8 | 4       DEV_SAMPLES=8 | 2         trajectories per problem
+#   TRAIN_PROBLEMS=1000 | 24  problems to learn from
+#   DEV_PROBLEMS=200 | 12     problems to measure on
+#   TRAIN_SAMPLES=8 | 4       trajectories per problem to learn from
+#   DEV_SAMPLES=8 | 2         trajectories per problem to measure on
 #   TURNS=8 | 2               turns after the first when measuring
 #   PERTURBED_RATIO=0.3       share of perturbed contexts in the augmented training set
 #   STEPS=60 | 2              GRPO steps, the same for both training sets
 #   PRESET=one-gpu | cpu      training preset
 #   BATCH_SIZE=512 | 64       sequences that are sampled together
 #   GPUS=                     e.g. "0 1 2 3": work on so many policies at a time; default: one after the other
-#   JUDGE_MODEL=              a LiteLLM model that sorts the cases into categories (keys from the environment); none: no judge
+#   JUDGE_MODEL=              a LiteLLM model that sorts the cases into categories (keys from the environment); none: no
+#                             judge
 #   SETUP=1                   0: use the environment that is active instead of making .venv
-# Arguments are hydra overrides for both trainings. Exit codes: 0 done, 2 other knobs in this folder,
-# 3 this machine lacks something (said in one line).
+# Arguments are hydra overrides for both trainings. Exit codes: 0 done, 1 a failure in work side by side (GPUS), 2 other
+# knobs in this folder, 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/lib/policies.sh
 
-SIZE=${SIZE:-gpu}
-case $SIZE in
-  gpu) defaults=("0 1 2" 1000 200 8 8 8 60 one-gpu 512) ;;
-  cpu) defaults=("0" 24 12 4 2 2 2 cpu 64) ;;
-  *) echo "study_hacking.sh: error: SIZE is gpu or cpu, not '$SIZE'" >&2; exit 2 ;;
+case ${SIZE:=gpu} in
+  gpu)
+    : "${SEEDS:=0 1 2}"
+    : "${TRAIN_PROBLEMS:=1000}"
+    : "${DEV_PROBLEMS:=200}"
+    : "${TRAIN_SAMPLES:=8}"
+    : "${DEV_SAMPLES:=8}"
+    : "${TURNS:=8}"
+    : "${STEPS:=60}"
+    : "${PRESET:=one-gpu}"
+    : "${BATCH_SIZE:=512}"
+    ;;
+  cpu)
+    : "${SEEDS:=0}"
+    : "${TRAIN_PROBLEMS:=24}"
+    : "${DEV_PROBLEMS:=12}"
+    : "${TRAIN_SAMPLES:=4}"
+    : "${DEV_SAMPLES:=2}"
+    : "${TURNS:=2}"
+    : "${STEPS:=2}"
+    : "${PRESET:=cpu}"
+    : "${BATCH_SIZE:=64}"
+    ;;
+  *)
+    echo "study_hacking.sh: error: SIZE is gpu or cpu, not '$SIZE'" >&2
+    exit 2
+    ;;
 esac
-RUN=${RUN:-runs/study_hacking} DATA_SEED=${DATA_SEED:-0} MODEL=${MODEL:-assets/minicoder}
-SEEDS=${SEEDS:-${defaults[0]}}
-TRAIN_PROBLEMS=${TRAIN_PROBLEMS:-${defaults[1]}} DEV_PROBLEMS=${DEV_PROBLEMS:-${defaults[2]}}
-TRAIN_SAMPLES=${TRAIN_SAMPLES:-${defaults[3]}} DEV_SAMPLES=${DEV_SAMPLES:-${defaults[4]}}
-TURNS=${TURNS:-${defaults[5]}} STEPS=${STEPS:-${defaults[6]}} PRESET=${PRESET:-${defaults[7]}}
-BATCH_SIZE=${BATCH_SIZE:-${defaults[8]}} PERTURBED_RATIO=${PERTURBED_RATIO:-0.3} JUDGE_MODEL=${JUDGE_MODEL:-}
-read -ra GPUS <<<"${GPUS:-}"
-MAX_TOKENS=256
+: "${RUN:=runs/study_hacking}"
+: "${DATA_SEED:=0}"
+: "${MODEL:=assets/minicoder}"
+: "${PERTURBED_RATIO:=0.3}"
+: "${JUDGE_MODEL:=}"
+read -ra gpus <<<"${GPUS:-}"
+LEARNING_TURNS=2
 overrides=("$@")
 
-if [[ ${SETUP:-1} == 1 ]]; then
-  bash scripts/setup.sh
-  export PATH="$PWD/.venv/bin:$PATH"
-fi
-export PYTHON=python HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
-source scripts/lib/services.sh
-source scripts/lib/stages.sh
+enter_environment
 keep_settings "$RUN" "SEEDS=$SEEDS DATA_SEED=$DATA_SEED MODEL=$MODEL TRAIN=$TRAIN_PROBLEMS x $TRAIN_SAMPLES \
-DEV=$DEV_PROBLEMS x $DEV_SAMPLES TURNS=$TURNS RATIO=$PERTURBED_RATIO STEPS=$STEPS PRESET=$PRESET BATCH=$BATCH_SIZE JUDGE=$JUDGE_MODEL \
-OVERRIDES=${overrides[*]}"
+DEV=$DEV_PROBLEMS x $DEV_SAMPLES TURNS=$TURNS RATIO=$PERTURBED_RATIO STEPS=$STEPS PRESET=$PRESET \
+BATCH=$BATCH_SIZE JUDGE=$JUDGE_MODEL OVERRIDES=${overrides[*]}"
 
-sample() { # INPUT OUTPUT MODEL SAMPLES: turn 0
-  python run_single_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" \
-    --max_tokens $MAX_TOKENS --seed "$DATA_SEED" --batch_size "$BATCH_SIZE"
+perturb() { # PROBLEMS NAME: the fully specified problems, with two wrong public tests each
+  "$PYTHON" preproc/run_perturbation.py --input_file "$RUN/$1.jsonl" --output_file "$RUN/$2.jsonl" --seed "$DATA_SEED"
 }
 
-repair() { # INPUT OUTPUT MODEL SAMPLES TURNS TESTS: the turns after it, with feedback from TESTS
-  python run_multi_turn_vllm.py --engine hf --model "$3" -i "$1" -o "$2" -n "$4" --num_turns "$5" \
-    --feedback_tests "$6" --enable_thinking --max_tokens $MAX_TOKENS --seed "$DATA_SEED" --batch_size "$BATCH_SIZE"
-}
-
-perturb() { # INPUT OUTPUT: the fully specified problems, with two wrong public tests each
-  python preproc/run_perturbation.py --input_file "$1" --output_file "$2" --seed "$DATA_SEED"
-}
-
-evaluate() { python eval_multi_turn.py -i "$1" -o "$2"; }
-
-trajectories() { # NAME PROBLEMS MODEL SAMPLES TURNS: one first turn, then clean and perturbed feedback on it
+trajectories() { # NAME PROBLEMS POLICY SAMPLES TURNS: one first turn, then clean and perturbed feedback on it
   local name=$1
-  stage "$name-turn0" sample "$2" "$RUN/$name.turn0.jsonl" "$3" "$4"
-  stage "$name-turns" repair "$RUN/$name.turn0.jsonl" "$RUN/$name.turns.jsonl" "$3" "$4" "$5" public
-  stage "$name-hidden" evaluate "$RUN/$name.turns.jsonl" "$RUN/$name.jsonl"
-  stage "$name-ptb-turn0" perturb "$RUN/$name.turn0.jsonl" "$RUN/$name-ptb.turn0.jsonl"
-  stage "$name-ptb-turns" repair "$RUN/$name-ptb.turn0.jsonl" "$RUN/$name-ptb.turns.jsonl" "$3" "$4" "$5" perturbed
-  stage "$name-ptb-hidden" evaluate "$RUN/$name-ptb.turns.jsonl" "$RUN/$name-ptb.jsonl"
+  local problems=$2
+  local policy=$3
+  local samples=$4
+  local turns=$5
+  roll_out "$name" "$problems" "$policy" "$samples" "$samples" "$turns"
+  stage "$name-ptb-turn0" perturb "$name.turn0" "$name-ptb.turn0"
+  repair_and_evaluate "$name-ptb" "$name-ptb.turn0" "$policy" "$samples" "$turns" --feedback_tests perturbed
 }
 
-measure() { # POLICY MODEL: everything that the report shows of a policy
-  local policy=$1
-  trajectories "$policy" "$RUN/minicode_dev.jsonl" "$2" "$DEV_SAMPLES" "$TURNS"
-  stage "$policy-cases" python extract_turn_level_errors.py --data_file "$RUN/dev-ptb.jsonl" \
-    -i "$RUN/$policy-ptb.jsonl" -o "$RUN/$policy.cases.jsonl" --dynamic --seed "$DATA_SEED"
+measure() { # NAME POLICY: everything that the report shows of a policy
+  local name=$1
+  local policy=$2
+  trajectories "$name" minicode_dev "$policy" "$DEV_SAMPLES" "$TURNS"
+  stage "$name-cases" "$PYTHON" extract_turn_level_errors.py --data_file "$RUN/dev-ptb.jsonl" \
+    -i "$RUN/$name-ptb.jsonl" -o "$RUN/$name.cases.jsonl" --dynamic --seed "$DATA_SEED"
   if [[ -n $JUDGE_MODEL ]]; then
-    stage "$policy-judge" python run_llm_judge.py --model_name "$JUDGE_MODEL" \
-      -i "$RUN/$policy.cases.jsonl" -o "$RUN/$policy.judged.jsonl"
+    stage "$name-judge" "$PYTHON" run_llm_judge.py --model_name "$JUDGE_MODEL" \
+      -i "$RUN/$name.cases.jsonl" -o "$RUN/$name.judged.jsonl"
   fi
-}
-
-train() { # POLICY PARQUET SEED
-  MODEL="$MODEL" OUTPUT_DIR="$RUN/$1" TRAIN_FILE="$RUN/$2/train.parquet" VAL_FILE="$RUN/$2/test.parquet" \
-    PRESET="$PRESET" bash scripts/train_grpo_multi_turn.sh "trainer.total_training_steps=$STEPS" \
-    "+data.seed=$3" "cobalt.seed=$3" trainer.val_before_train=False trainer.test_freq=-1 "${overrides[@]}"
-}
-
-train_and_measure() { # POLICY, as ARM-SEED
-  stage "$1-train" train "$1" "parquet-${1%-*}" "${1##*-}"
-  stage "$1-merge" bash scripts/merge_checkpoint.sh "$RUN/$1" "$RUN/$1/model"
-  measure "$1" "$RUN/$1/model"
 }
 
 offline() { # train | base: trajectories to learn from, or the base model's measurement
   case $1 in
-    train) trajectories train "$RUN/minicode_train.jsonl" "$MODEL" "$TRAIN_SAMPLES" 2 ;;
+    train) trajectories train minicode_train "$MODEL" "$TRAIN_SAMPLES" "$LEARNING_TURNS" ;;
     base) measure base "$MODEL" ;;
   esac
 }
 
+train_and_measure() { # NAME, as ARM-SEED
+  local name=$1
+  local arm=${name%-*}
+  local seed=${name##*-}
+  stage "$name-train" train_policy "$name" "parquet-$arm" "$seed" "${overrides[@]}"
+  stage "$name-merge" merge_policy "$name" "$RUN/$name/model"
+  measure "$name" "$RUN/$name/model"
+}
+
 # Trainings get their GPU from Ray; CUDA_VISIBLE_DEVICES is for the commands that sample.
 side_by_side() { # FUNCTION ITEMS...: FUNCTION of each item
-  local function=$1 items=("${@:2}") item pids=() number failed=""
-  if ((${#GPUS[@]} == 0)); then
+  local function=$1
+  local items=("${@:2}")
+  local item
+  if ((${#gpus[@]} == 0)); then
     for item in "${items[@]}"; do "$function" "$item"; done
     return
   fi
   echo "== $function ${items[*]}: side by side, see $RUN/logs/gpu-*.log"
-  for number in "${!GPUS[@]}"; do
+  local number
+  local pids=()
+  for number in "${!gpus[@]}"; do
     (
-      export CUDA_VISIBLE_DEVICES=${GPUS[number]}
-      for ((item = number; item < ${#items[@]}; item += ${#GPUS[@]})); do "$function" "${items[item]}"; done
-    ) >>"$RUN/logs/gpu-${GPUS[number]}.log" 2>&1 &
+      export CUDA_VISIBLE_DEVICES=${gpus[number]}
+      for ((item = number; item < ${#items[@]}; item += ${#gpus[@]})); do "$function" "${items[item]}"; done
+    ) >>"$RUN/logs/gpu-${gpus[number]}.log" 2>&1 &
     pids+=($!)
   done
-  for number in "${!pids[@]}"; do wait "${pids[number]}" || failed+=" $RUN/logs/gpu-${GPUS[number]}.log"; done
-  [[ -z $failed ]] || { echo "study_hacking.sh: error: stopped early; see$failed" >&2; exit 1; }
+  local failed=""
+  for number in "${!pids[@]}"; do wait "${pids[number]}" || failed+=" $RUN/logs/gpu-${gpus[number]}.log"; done
+  if [[ -n $failed ]]; then
+    echo "study_hacking.sh: error: stopped early; see$failed" >&2
+    exit 1
+  fi
 }
 
 files=()
-show() { # LABEL POLICY: what the report reads
+show() { # LABEL NAME: what the report reads
   files+=("$1:clean=$RUN/$2.jsonl" "$1:perturbed=$RUN/$2-ptb.jsonl" "$1:hacking=$RUN/$2.cases.jsonl")
   [[ -z $JUDGE_MODEL ]] || files+=("$1:judged=$RUN/$2.judged.jsonl")
   [[ $2 == base ]] || files+=("$1:log=$RUN/$2/metrics.jsonl")
 }
 
-contexts() { # OUTPUT [FLAGS]: partial contexts for training
-  python preproc/process_multi_turn_taco.py --input_file "$RUN/train.jsonl" --output_file "$1" \
-    --model_name "$MODEL" --seed "$DATA_SEED" "${@:2}"
-}
-
-parquet() { # ARM
-  python preproc/verl_preproc_multi_turn.py --local_dir "$RUN/parquet-$1" \
-    --train_data_file "$RUN/contexts-$1.jsonl" --val_data_file "$RUN/contexts-val.jsonl"
-}
-
 trap stop_services EXIT
 start_services "$RUN/logs"
 
-stage problems python -m cobalt.minicode --output_file "$RUN/raw.jsonl" --seed "$DATA_SEED" \
-  --num_problems "$TRAIN_PROBLEMS" --dev_size "$DEV_PROBLEMS"
-stage prepare python preproc/preproc_taco.py --input_file "$RUN/raw.jsonl" --output_file "$RUN/minicode.jsonl" \
-  --seed "$DATA_SEED"
-stage dev-ptb perturb "$RUN/minicode_dev.jsonl" "$RUN/dev-ptb.jsonl"
+make_problems
+stage dev-ptb perturb minicode_dev dev-ptb
 
 side_by_side offline train base
 
-stage contexts-cobalt contexts "$RUN/contexts-cobalt.jsonl"
-stage contexts-augmented contexts "$RUN/contexts-augmented.jsonl" \
+stage contexts-cobalt cut_contexts train contexts-cobalt
+stage contexts-augmented cut_contexts train contexts-augmented \
   --perturbed_file "$RUN/train-ptb.jsonl" --perturbed_ratio "$PERTURBED_RATIO"
-stage contexts-val python preproc/process_multi_turn_taco.py --input_file "$RUN/base.jsonl" --is_test \
-  --output_file "$RUN/contexts-val.jsonl" --model_name "$MODEL" --seed "$DATA_SEED"
-stage parquet-cobalt parquet cobalt
-stage parquet-augmented parquet augmented
+stage contexts-val cut_contexts base contexts-val --is_test
+stage parquet-cobalt make_parquet parquet-cobalt contexts-cobalt contexts-val
+stage parquet-augmented make_parquet parquet-augmented contexts-augmented contexts-val
 
 policies=()
 for arm in cobalt augmented; do
@@ -173,6 +174,6 @@ side_by_side train_and_measure "${policies[@]}"
 show base base
 for seed in $SEEDS; do show "Cobalt" "cobalt-$seed"; done
 for seed in $SEEDS; do show "Cobalt + perturbation" "augmented-$seed"; done
-python make_report.py --files "${files[@]}" --output_dir "$RUN/report" --baseline base \
+"$PYTHON" make_report.py --files "${files[@]}" --output_dir "$RUN/report" --baseline base \
   --title "In-context reward hacking: MiniCoder on MiniCode"
 echo "study_hacking.sh: done; open $RUN/report/report.html"

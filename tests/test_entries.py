@@ -2,13 +2,18 @@
 
 import json
 import runpy
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
+
+import cobalt
+from cobalt import __main__ as console
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = json.dumps({"inputs": ["1", "2", "3"], "outputs": ["1", "4", "9"]})
@@ -93,7 +98,7 @@ def _case(id_: str) -> Row:
 
 @dataclass(frozen=True)
 class Entry:
-    """One command: how to call it (a script, or a module for ``python -m``), and a row that it accepts."""
+    """One command: how to call it (a script, or the words of the console), and a row that it accepts."""
 
     script: str
     row: Callable[[str], Row]
@@ -152,9 +157,12 @@ ENTRIES = [
     Entry("extract_turn_level_errors.py", _perturbed, "raw_responses", files=_hacking),
     Entry("run_llm_judge.py", _case, "patch", API, unique=None),
     Entry("make_report.py", _evaluated, "conversations", files=_report, made="{}/report.html"),
-    Entry("cobalt.reporting.loop", _evaluated, "conversations", files=_loop, made="{}.md"),
+    Entry("cobalt report", _evaluated, "conversations", files=_report, made="{}/report.html"),
+    Entry("cobalt report loop", _evaluated, "conversations", files=_loop, made="{}.md"),
 ]
-MINICODE = Entry("cobalt.minicode", _raw, "", files=lambda _, out: ["--output_file", str(out)])  # reads no file
+MINICODE = Entry(
+    "cobalt minicode generate", _raw, "", files=lambda _, out: ["--output_file", str(out)]
+)  # reads no file
 
 
 def each(entries: Iterable[Entry]) -> pytest.MarkDecorator:
@@ -173,14 +181,17 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     def run(entry: Entry, *files: str) -> Outcome:
         monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-        monkeypatch.setattr(sys, "argv", [str(ROOT / entry.script), *files, *entry.flags])
+        is_script = entry.script.endswith(".py")
+        command = [str(ROOT / entry.script)] if is_script else entry.script.split()
+        monkeypatch.setattr(sys, "argv", [*command, *files, *entry.flags])
         with pytest.raises(SystemExit) as stop:
-            if entry.script.endswith(".py"):
+            if is_script:
                 runpy.run_path(str(ROOT / entry.script), run_name="__main__")
             else:
-                runpy.run_module(entry.script, run_name="__main__")
+                console.main()
         lines = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
         assert len(lines) == 1, lines
+        assert lines[0].startswith(f"{Path(entry.script).name}: error: ")
         return Outcome(int(stop.value.code or 0), lines[0])
 
     return run
@@ -256,3 +267,53 @@ def test_no_execution_service(entry: Entry, call: Callable[..., Outcome], tmp_pa
     outcome = call(entry, *entry.files(source, tmp_path / "out.jsonl"))
     assert outcome.code == 3
     assert "evaluator" in outcome.line or "Ray" in outcome.line
+
+
+def _console(*words: str, python: Iterable[str] = ()) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *python, "-m", "cobalt", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", console.COMMANDS)
+def test_every_row_of_the_console_names_a_function_and_its_flags(name: str) -> None:
+    command = console.COMMANDS[name]
+    assert callable(resolve_name(command.main))
+    assert command.config is None or is_dataclass(resolve_name(command.config))
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_the_consoles_help_lists_every_command(flag: str) -> None:
+    done = _console(flag)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split("  ")[1] for line in done.stdout.splitlines()[1:]] == [f"cobalt {n}" for n in console.COMMANDS]
+
+
+def test_the_console_tells_its_version() -> None:
+    assert _console("--version").stdout == f"cobalt {cobalt.__version__}\n"
+
+
+@pytest.mark.parametrize("words", ["", "sandbox", "trian --help", "minicode probee", "--helpp"])
+def test_words_that_name_no_command_are_refused(words: str) -> None:
+    done = _console(*words.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
+    assert line.startswith("cobalt: error: no ")
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("report --files x", "report"),
+        ("report loop --base x", "report loop"),
+        ("merge loop", "merge"),
+        ("report_loop", None),
+    ],
+)
+def test_the_longest_name_wins(words: str, name: str | None) -> None:
+    assert console.chosen(words.split()) == name
+
+
+def test_the_sandbox_can_be_checked_before_anything_is_installed() -> None:
+    done = _console("sandbox", "check", "--quiet", python=("-S", "-E"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

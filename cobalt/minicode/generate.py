@@ -1,4 +1,4 @@
-"""Write MiniCode problems in TACO's raw row format.
+"""``cobalt minicode generate``: MiniCode problems in TACO's raw row format.
 
 Fields: ``id, source, difficulty, question, starter_code, input_output, solutions`` (the last two JSON strings, as in
 TACO) and ``split`` (train or dev), ``fully_specified`` (false where a rule must be found from test feedback).
@@ -12,24 +12,25 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.entry import run
+from cobalt.commands.flags import CommandConfig, NotNegative
+from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.minicode.problems import Problem, sample_problem
 from cobalt.minicode.programs import Variant, write_program
-from cobalt.records import Manifest, write_jsonl
+from cobalt.records import write_jsonl
 
 DIFFICULTIES = {2: "EASY", 3: "MEDIUM"}
 HIDDEN_RULE_DIFFICULTY = "HARD"
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig(CommandConfig):
     """Generate MiniCode problems: train and dev rows in one JSONL file."""
 
     output_file: Path = Path("data/minicode.jsonl")
-    num_problems: int = 1000
+    num_problems: NotNegative = 1000
     """Training problems."""
-    dev_size: int = 200
+    dev_size: NotNegative = 200
     """Dev problems, of compositions that no training problem has."""
     seed: int = 0
 
@@ -66,27 +67,21 @@ def generate_rows(num_problems: int, dev_size: int, seed: int) -> Iterator[dict[
                 bar.update()
 
 
-def main(config: Config) -> None:
+def main(config: GenerateConfig) -> None:
     """Generate, write, report."""
-    if config.num_problems < 0 or config.dev_size < 0 or config.num_problems + config.dev_size == 0:
-        raise InputError("num_problems and dev_size must not be negative, and at least one problem is needed")
+    if config.num_problems + config.dev_size == 0:
+        raise InputError("--num_problems and --dev_size are both 0: nothing to generate")
     content = {"num_problems": config.num_problems, "dev_size": config.dev_size, "seed": config.seed}
-    manifest = Manifest(config.output_file, "python -m cobalt.minicode", asdict(config), content)
-    manifest.refuse_other_content()
-    manifest.start()
-    hidden = 0
+    hidden_rules = 0
 
     def counted() -> Iterator[dict[str, Any]]:
-        nonlocal hidden
-        for row in generate_rows(config.num_problems, config.dev_size, config.seed):
-            hidden += not row["fully_specified"]
+        nonlocal hidden_rules
+        for row in generate_rows(**content):
+            hidden_rules += not row["fully_specified"]
             yield row
 
-    written = write_jsonl(config.output_file, counted())
-    manifest.counts = {"written": written, "train": config.num_problems, "dev": config.dev_size, "hidden_rule": hidden}
-    manifest.done()
-    print_summary(f"MiniCode: {config.output_file}", manifest.counts)
-
-
-if __name__ == "__main__":
-    run(Config, main)
+    with recorded_run("cobalt minicode generate", asdict(config), [], {config.output_file: content}) as run:
+        written = write_jsonl(config.output_file, counted())
+        sizes = {"train": config.num_problems, "dev": config.dev_size}
+        run.counts = {"written": written, **sizes, "hidden_rule": hidden_rules}
+    print_summary(f"MiniCode: {config.output_file}", run.counts)

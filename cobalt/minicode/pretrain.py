@@ -1,4 +1,4 @@
-"""Pre-train MiniCoder in two phases: mostly clean, then a small noisy dose.
+"""``cobalt minicode pretrain``: MiniCoder in two phases, mostly clean, then a small noisy dose.
 
 The clean phase teaches every operation, reading feedback, and repairing any failed program. The noisy dose makes the
 policy deliberately imperfect in a way that reinforcement learning can undo: independent slips on steps that it knows.
@@ -11,72 +11,58 @@ import random
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from cobalt.commands.entry import run
-from cobalt.errors import InputError, SetupError
+from annotated_types import Gt
+
+from cobalt.commands.flags import CommandConfig, NotNegative, Positive, Share
+from cobalt.errors import SetupError
 from cobalt.minicode.attempts import CLEAN, Noise
-from cobalt.minicode.corpus import build_corpus, sample_dialogues
+from cobalt.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues
 from cobalt.minicode.learning import NetworkConfig, PhaseConfig, new_network, train_phase
 from cobalt.minicode.tokenizer import train_tokenizer
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
 TOKENIZER_PROBLEMS = 1500
+AboveZero = Annotated[float, Gt(0)]
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(CommandConfig):
     """Make the corpus, train the tokenizer and the network, write the checkpoint."""
 
     output_dir: Path = Path("runs/minicoder")
     seed: int = 0
-    clean_problems: int = 160_000
+    clean_problems: Positive = 160_000
     """Problems of the clean corpus, five samples each."""
-    noisy_problems: int = 30_000
+    noisy_problems: Positive = 30_000
     """Problems of the noisy corpus."""
-    clean_epochs: float = 1.0
-    noisy_epochs: float = 1.0
-    clean_learning_rate: float = 2e-3
-    noisy_learning_rate: float = 4e-4
-    tokens_per_batch: int = 65_536
-    slip: float = 0.30
+    clean_epochs: AboveZero = 1.0
+    noisy_epochs: AboveZero = 1.0
+    clean_learning_rate: AboveZero = 2e-3
+    noisy_learning_rate: AboveZero = 4e-4
+    tokens_per_batch: Positive = 65_536
+    slip: Share = 0.30
     """Noisy phase: share of steps where the look-alike is written."""
-    unrepaired: float = 0.55
+    unrepaired: Share = 0.55
     """Noisy phase: share of wrong steps that a repair leaves as they are."""
-    misread: float = 0.55
+    misread: Share = 0.55
     """Noisy phase: share of repairs that guess a hidden rule again instead of reading the feedback."""
-    vocab_size: int = 1024
+    vocab_size: Positive = 1024
     """Bytes, merges and special tokens; the fixed sentences come on top."""
-    hidden_size: int = 192
-    num_layers: int = 6
-    feed_forward_size: int = 512
-    device: str = "auto"
-    """auto, cpu or cuda."""
-    workers: int = 0
+    hidden_size: Positive = 192
+    num_layers: Positive = 6
+    feed_forward_size: Positive = 512
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: cuda where torch sees a CUDA device."""
+    workers: NotNegative = 0
     """Processes that make the corpus; 0: one per core."""
 
 
-def _device(config: Config) -> str:
-    import torch
-
-    if config.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise SetupError("--device cuda: torch sees no CUDA device")
-    return config.device
-
-
-def _phases(config: Config) -> list[tuple[PhaseConfig, Noise, int]]:
-    noisy = Noise(slip=config.slip, unrepaired=config.unrepaired, misread=config.misread)
-    batch = config.tokens_per_batch
-    return [
-        (PhaseConfig("clean", config.clean_learning_rate, config.clean_epochs, batch), CLEAN, config.clean_problems),
-        (PhaseConfig("noisy", config.noisy_learning_rate, config.noisy_epochs, batch), noisy, config.noisy_problems),
-    ]
-
-
-def main(config: Config) -> None:
+def main(config: PretrainConfig) -> None:
     """Run both phases and save."""
-    if min(config.clean_problems, config.noisy_problems) < 1:
-        raise InputError("--clean_problems and --noisy_problems must be positive")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # batches have many shapes
     import torch
@@ -87,18 +73,9 @@ def main(config: Config) -> None:
         log_lines.append(f"[{time.monotonic() - started:6.1f} s] {line}")
         print(log_lines[-1], flush=True)
 
-    texts = sample_dialogues(random.Random(f"{config.seed}-tokenizer"), CLEAN, TOKENIZER_PROBLEMS)
-    tokenizer = train_tokenizer((sample.prompt + sample.response for sample in texts), config.vocab_size)
-    workers = config.workers or len(os.sched_getaffinity(0))
-    corpora = [
-        build_corpus(tokenizer, noise, problems, f"{config.seed}-{phase.name}", workers)
-        for phase, noise, problems in _phases(config)
-    ]
+    tokenizer, corpora = _material(config)
     torch.manual_seed(config.seed)
-    sizes = NetworkConfig(
-        hidden_size=config.hidden_size, num_layers=config.num_layers, feed_forward_size=config.feed_forward_size
-    )
-    model = new_network(sizes, tokenizer).to(device)
+    model = new_network(_sizes(config), tokenizer).to(device)
     parameters = sum(p.numel() for p in model.parameters())
     log(f"{parameters:,} parameters on {device}")
     for (phase, _, _), corpus in zip(_phases(config), corpora, strict=True):
@@ -112,5 +89,39 @@ def main(config: Config) -> None:
     log(f"saved to {config.output_dir}")
 
 
-if __name__ == "__main__":
-    run(Config, main)
+def _device(config: PretrainConfig) -> str:
+    import torch
+
+    if config.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise SetupError("--device cuda: torch sees no CUDA device")
+    return config.device
+
+
+def _material(config: PretrainConfig) -> tuple["PreTrainedTokenizerFast", list[TokenizedCorpus]]:
+    """The trained tokenizer, and one tokenized corpus per phase."""
+    texts = sample_dialogues(random.Random(f"{config.seed}-tokenizer"), CLEAN, TOKENIZER_PROBLEMS)
+    tokenizer = train_tokenizer((sample.prompt + sample.response for sample in texts), config.vocab_size)
+    workers = config.workers or len(os.sched_getaffinity(0))
+    corpora = [
+        build_corpus(tokenizer, noise, problems, f"{config.seed}-{phase.name}", workers)
+        for phase, noise, problems in _phases(config)
+    ]
+    return tokenizer, corpora
+
+
+def _phases(config: PretrainConfig) -> list[tuple[PhaseConfig, Noise, int]]:
+    """Per phase: how to train, how imperfect its corpus is, and of how many problems that is made."""
+    noisy = Noise(slip=config.slip, unrepaired=config.unrepaired, misread=config.misread)
+    batch = config.tokens_per_batch
+    return [
+        (PhaseConfig("clean", config.clean_learning_rate, config.clean_epochs, batch), CLEAN, config.clean_problems),
+        (PhaseConfig("noisy", config.noisy_learning_rate, config.noisy_epochs, batch), noisy, config.noisy_problems),
+    ]
+
+
+def _sizes(config: PretrainConfig) -> NetworkConfig:
+    return NetworkConfig(
+        hidden_size=config.hidden_size, num_layers=config.num_layers, feed_forward_size=config.feed_forward_size
+    )

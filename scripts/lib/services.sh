@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the recipes: a Ray head node and the execution service, started where missing, stopped at the end.
 #
 #   start_services LOG_DIR   uses the cluster at RAY_ADDRESS, or starts one and exports the address
@@ -9,7 +10,8 @@ START_TIMEOUT_S=300 # a busy machine takes minutes for what an idle one does in 
 export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEOUT_S}
 # A stopped head would otherwise wait 30 s for its replicas to move to other nodes; there are none.
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=${RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S:-0}
-ray_pid="" evaluator_is_ours=""
+ray_pid=""
+evaluator_is_ours=""
 
 start_services() {
   local log_dir=$1
@@ -21,12 +23,16 @@ start_services() {
 free_port() { "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
 
 start_ray() {
-  local log_dir=$1 port deadline=$((SECONDS + START_TIMEOUT_S)) devices=() gpus=${N_GPUS:-2} # 2: the cpu preset's
+  local log_dir=$1
+  local deadline=$((SECONDS + START_TIMEOUT_S))
+  local logical_gpus=${N_GPUS:-2} # 2: the cpu preset's
+  local devices=()
   # Ray's CPUs are then as logical as its GPUs: one for each of veRL's workers, one for its task runner, one for an
   # asynchronous reward, and the machine's cores for an evaluator that reserves some.
-  [[ ${PRESET:-} != cpu ]] || devices=(--num-gpus "$gpus" --num-cpus $((gpus + 2 + $(nproc))))
+  [[ ${PRESET:-} != cpu ]] || devices=(--num-gpus "$logical_gpus" --num-cpus $((logical_gpus + 2 + $(nproc))))
   export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
   [[ $RAY_AUTH_MODE != token ]] || ray get-auth-token --generate >/dev/null 2>&1 || true # older Ray knows no tokens
+  local port
   port=$(free_port)
   ray start --head --block --include-dashboard=false --disable-usage-stats --node-ip-address 127.0.0.1 --port "$port" \
     --ray-client-server-port "$(free_port)" ${devices[@]+"${devices[@]}"} >"$log_dir/ray.log" 2>&1 &
@@ -42,8 +48,9 @@ start_ray() {
 }
 
 start_evaluator() {
-  local log_dir=$1 status=0
-  local check=(timeout $START_TIMEOUT_S "$PYTHON" -m cobalt.serving.service_check --evaluator_args "${EVALUATOR_ARGS:-}")
+  local log_dir=$1
+  local check=(timeout "$START_TIMEOUT_S" "$PYTHON" -m cobalt service check --evaluator_args "${EVALUATOR_ARGS:-}")
+  local status=0
   "${check[@]}" 2>"$log_dir/evaluator.log" || status=$?
   case $status in
     0) return ;; # one is running in this cluster
@@ -54,13 +61,14 @@ start_evaluator() {
   esac
   evaluator_is_ours=1
   if [[ -n $ray_pid ]]; then # only handles are used: no HTTP
-    timeout $START_TIMEOUT_S serve start --proxy-location Disabled >>"$log_dir/evaluator.log" 2>&1 \
+    timeout "$START_TIMEOUT_S" serve start --proxy-location Disabled >>"$log_dir/evaluator.log" 2>&1 \
       || { echo "Ray Serve did not start: see $log_dir/evaluator.log" >&2; exit 3; }
   fi
   # In a Ray of our own nothing is reserved by default: the CPUs that Ray offers must do for veRL too.
   # shellcheck disable=SC2086 # a list of arguments
-  timeout $START_TIMEOUT_S serve run --non-blocking remote_reward_server:app --name evaluator --route-prefix /evaluator \
-    ${ray_pid:+num_cpus=0} ${EVALUATOR_ARGS:-} >>"$log_dir/evaluator.log" 2>&1 \
+  timeout "$START_TIMEOUT_S" serve run --non-blocking remote_reward_server:app \
+    --name evaluator --route-prefix /evaluator ${ray_pid:+num_cpus=0} ${EVALUATOR_ARGS:-} \
+    >>"$log_dir/evaluator.log" 2>&1 \
     || { echo "no execution service: see $log_dir/evaluator.log" >&2; exit 3; }
   "${check[@]}"
 }

@@ -1,15 +1,33 @@
-# Sourced by the training recipes, which set RECIPE: starts what is missing, trains, stops what it started.
-# Their headers list the knobs.
+# shellcheck shell=bash
+# Sourced by train_grpo_multi_turn.sh and train_grpo_single_turn.sh, which set RECIPE to multi_turn or single_turn:
+# starts what is missing, trains, stops what it started. Arguments are hydra overrides; --dry-run prints the resolved
+# configuration and starts nothing. Knobs (environment), with their defaults:
+#   PRESET=paper-qwen3      paper-qwen3, paper-r1-llama, one-gpu-vllm, one-gpu, cpu: a file of verl/config/preset
+#   MODEL=                  Hugging Face id or folder; default: the preset's
+#   TRAIN_FILE=data/verl_$RECIPE/train.parquet
+#   VAL_FILE=data/verl_$RECIPE/test.parquet
+#   OUTPUT_DIR=runs/$RECIPE-$PRESET    checkpoints, metrics.jsonl, logs; a second run resumes from it
+#   LOG_FILE=$OUTPUT_DIR/train.log
+#   N_GPUS=                 GPUs per node; default: the preset's
+#   N_NODES=                nodes; default: the preset's
+#   ROLLOUT=                vllm, sglang, hf; default: the preset's
+#   EXECUTOR=serve          serve: the evaluator app, started here unless it is running; local: without Ray Serve
+#   EVALUATOR_ARGS=         e.g. "replicas=2 workers=16 checker=lcb"; a running app must have this checker and limits
+#   LOGGER=console          e.g. console,wandb (WANDB_MODE=offline is honoured)
+#   RAY_ADDRESS=            a running cluster; default: one is started here and stopped at the end
+#   PYTHON=python           interpreter with the train extra
+# Exit codes: 0 done, 1 overrides that hydra refuses or a crash, 2 missing files, settings that contradict each other or
+# the checkpoint in OUTPUT_DIR, 3 no execution service.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-PYTHON=${PYTHON:-python}
-PRESET=${PRESET:-paper-qwen3}
-OUTPUT_DIR=${OUTPUT_DIR:-runs/$RECIPE-$PRESET}
-TRAIN_FILE=${TRAIN_FILE:-data/verl_$RECIPE/train.parquet}
-VAL_FILE=${VAL_FILE:-data/verl_$RECIPE/test.parquet}
-EXECUTOR=${EXECUTOR:-serve}
-LOGGER=${LOGGER:-console}
-LOG_FILE=${LOG_FILE:-$OUTPUT_DIR/train.log}
+: "${PYTHON:=python}"
+: "${PRESET:=paper-qwen3}"
+: "${OUTPUT_DIR:=runs/$RECIPE-$PRESET}"
+: "${TRAIN_FILE:=data/verl_$RECIPE/train.parquet}"
+: "${VAL_FILE:=data/verl_$RECIPE/test.parquet}"
+: "${EXECUTOR:=serve}"
+: "${LOGGER:=console}"
+: "${LOG_FILE:=$OUTPUT_DIR/train.log}"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 
 # Adds KEY=VALUE for hydra, which would read commas, brackets and equal signs in VALUE as its own grammar. In its quotes
@@ -20,10 +38,14 @@ override() { # KEY VALUE
 
 overrides=(--config-dir "$ROOT/verl/config" "+recipe=$RECIPE" "+preset=$PRESET" "trainer.logger=[$LOGGER]")
 case $PRESET in
-  cpu | one-gpu) MODEL=${MODEL:-$ROOT/assets/minicoder} ;; # their rollouts are Hugging Face's already
+  cpu | one-gpu | one-gpu-vllm) MODEL=${MODEL:-$ROOT/assets/minicoder} ;;
+esac
+case $PRESET in
+  cpu | one-gpu) ;; # their rollouts are Hugging Face's already
   *) [[ ${ROLLOUT:-} != hf ]] || overrides+=("+engine=hf") ;;
 esac
 override hydra.run.dir "$OUTPUT_DIR/hydra"
+override hydra.job.name train
 override custom_reward_function.path "$ROOT/verl/code_reward_func_think.py"
 override data.train_files "$(realpath -m "$TRAIN_FILE")"
 override data.val_files "$(realpath -m "$VAL_FILE")"
@@ -36,14 +58,15 @@ override trainer.default_local_dir "$(realpath -m "$OUTPUT_DIR")"
 [[ -z ${N_GPUS:-} ]] || overrides+=("trainer.n_gpus_per_node=$N_GPUS")
 [[ -z ${N_NODES:-} ]] || overrides+=("trainer.nnodes=$N_NODES")
 
-arguments=() dry_run=""
+dry_run=""
 for argument in "$@"; do
-  if [[ $argument == --dry-run ]]; then dry_run=1; else arguments+=("$argument"); fi
+  if [[ $argument == --dry-run ]]; then dry_run=1; else overrides+=("$argument"); fi
 done
 if [[ -n $dry_run ]]; then
-  exec "$PYTHON" -m cobalt.train "${overrides[@]}" "${arguments[@]}" --cfg job --resolve
+  exec "$PYTHON" -m cobalt train "${overrides[@]}" --cfg job --resolve
 fi
 
+# shellcheck source=scripts/lib/services.sh
 source "$ROOT/scripts/lib/services.sh"
 
 mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"
@@ -54,4 +77,4 @@ elif [[ -z ${RAY_ADDRESS:-} ]]; then
   start_ray "$OUTPUT_DIR"
 fi
 echo "training: recipe $RECIPE, preset $PRESET; log: $LOG_FILE"
-"$PYTHON" -m cobalt.train "${overrides[@]}" "${arguments[@]}" 2>&1 | tee -a "$LOG_FILE"
+"$PYTHON" -m cobalt train "${overrides[@]}" 2>&1 | tee -a "$LOG_FILE"

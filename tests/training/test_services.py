@@ -1,4 +1,4 @@
-"""What the recipes start: Ray and the evaluator app, here as commands that only write down how they were called."""
+"""What the recipes start: services and stages, here as commands that only write down how they were called."""
 
 import os
 import subprocess
@@ -23,33 +23,39 @@ esac
 PYTHON = """#!/usr/bin/env bash
 [[ $2 != *socket* ]] || exec @REAL@ "$@"
 echo "python $*" >>"$CALLS"
-(($(grep -c "^python -m cobalt.serving.service_check" "$CALLS") == 1)) || exit 0
-echo "check.py: error: $COMPLAINT" >&2
+(($(grep -c "^python -m cobalt service check" "$CALLS") == 1)) || exit 0
+echo "cobalt service check: error: $COMPLAINT" >&2
 exit $FIRST_CHECK
 """
 
 
-def start_services(folder, first_check=3, **environment):
-    """Source the library, start and stop; its exit code, stderr and the commands called."""
+def run_bash(folder, *command, first_check=3, **environment):
+    """Run bash with recorders in place of programs; its exit code, stderr and the commands called."""
     binaries = folder / "bin"
-    binaries.mkdir()
+    binaries.mkdir(exist_ok=True)
     for name, text in {"ray": RECORDER, "serve": RECORDER, "python": PYTHON.replace("@REAL@", sys.executable)}.items():
         (binaries / name).write_text(text)
         (binaries / name).chmod(0o755)
-    script = "set -euo pipefail; source scripts/lib/services.sh; trap stop_services EXIT; start_services logs"
-    script = script.replace("start_services logs", f"start_services {folder}/logs")
+    calls = folder / "calls"
+    calls.write_text("")
     inherited = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "EVALUATOR_ARGS")}
     environment = {
         **inherited,
         "PATH": f"{binaries}:{os.environ['PATH']}",
         "PYTHON": "python",
-        "CALLS": str(folder / "calls"),
+        "CALLS": str(calls),
         "FIRST_CHECK": str(first_check),
         "COMPLAINT": "an evaluator is running with checker=exact, not lcb",
         **environment,
     }
-    done = subprocess.run(["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stderr, (folder / "calls").read_text().splitlines()
+    done = subprocess.run(["bash", *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stderr, calls.read_text().splitlines()
+
+
+def start_services(folder, **environment):
+    """Source the library, start and stop."""
+    script = "set -euo pipefail; source scripts/lib/services.sh; trap stop_services EXIT; start_services"
+    return run_bash(folder, "-c", f"{script} {folder}/logs", **environment)
 
 
 def find(calls, prefix):
@@ -91,7 +97,7 @@ def test_a_cluster_of_the_users_is_used_as_it_is(tmp_path):
 def test_an_evaluator_with_other_settings_is_refused(tmp_path):
     arguments = {"RAY_ADDRESS": "127.0.0.1:1", "EVALUATOR_ARGS": "checker=lcb"}
     code, errors, calls = start_services(tmp_path, first_check=2, **arguments)
-    assert (code, errors) == (2, "check.py: error: an evaluator is running with checker=exact, not lcb\n")
+    assert (code, errors) == (2, "cobalt service check: error: an evaluator is running with checker=exact, not lcb\n")
     assert not [call for call in calls if call.startswith("serve")]
     assert "--evaluator_args checker=lcb" in calls[0]
 
@@ -110,3 +116,37 @@ def test_what_does_not_change_verdicts_may_differ(arguments):
 def test_arguments_that_the_app_would_not_take_are_refused(arguments):
     with pytest.raises(InputError, match=f"EVALUATOR_ARGS={arguments}"):
         parse_evaluator_args(arguments)
+
+
+KNOBS = {
+    "quickstart": "SEED=0 TRAIN_SEED=0 MODEL=assets/minicoder PRESET=cpu STEPS=60 TRAIN=120 x 8 DEV=96 x 3 BATCH=128"
+    " OVERRIDES=a=1 b=2",
+    "study_hacking": "SEEDS=0 1 2 DATA_SEED=0 MODEL=assets/minicoder TRAIN=1000 x 8 DEV=200 x 8 TURNS=8 RATIO=0.3"
+    " STEPS=60 PRESET=one-gpu BATCH=512 JUDGE= OVERRIDES=a=1 b=2",
+}
+"""The text that a folder of results is known by: with another one, folders that exist could not be continued."""
+
+
+def run_recipe(name, folder, **knobs):
+    return run_bash(folder, f"scripts/{name}.sh", "a=1", "b=2", SETUP="0", RUN=str(folder / "run"), **knobs)
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_a_second_run_repeats_no_stage(name, tmp_path):
+    code, errors, calls = run_recipe(name, tmp_path)
+    assert code == 0, errors
+    assert find(calls, "python -m cobalt minicode generate")
+    code, errors, calls = run_recipe(name, tmp_path)
+    assert code == 0, errors
+    (report,) = [call for call in calls if call.startswith("python") and "service check" not in call]
+    assert "report" in report
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_a_folder_of_results_is_known_by_its_knobs(name, tmp_path):
+    (tmp_path / "run" / "done").mkdir(parents=True)
+    (tmp_path / "run" / "settings").write_text(KNOBS[name] + "\n")
+    assert run_recipe(name, tmp_path)[0] == 0
+    code, errors, calls = run_recipe(name, tmp_path, STEPS="7")
+    assert (code, calls) == (2, [])
+    assert errors.startswith(f"{name}.sh: error: {tmp_path}/run was made with '{KNOBS[name]}'")

@@ -1,0 +1,85 @@
+# shellcheck shell=bash
+# Sourced by the recipes that train MiniCoder on MiniCode and measure it: their set-up, and the steps that they share.
+#
+# PROBLEMS, TRAJECTORIES, CONTEXTS, START and NAME stand for files in RUN, without .jsonl; POLICY is a model's folder.
+# Knobs: RUN, SETUP, DATA_SEED (of the problems and of sampling), MODEL (the reference model and the policy's start),
+# TRAIN_PROBLEMS, DEV_PROBLEMS, STEPS, PRESET, BATCH_SIZE (sequences that are sampled together).
+
+source scripts/lib/services.sh
+source scripts/lib/stages.sh
+
+MAX_TOKENS=256
+
+enter_environment() { # .venv, made if need be; with SETUP=0 what is active
+  if [[ ${SETUP:-1} == 1 ]]; then
+    bash scripts/setup.sh
+    export PATH="$PWD/.venv/bin:$PATH"
+  fi
+  export PYTHON=python
+  export HF_HUB_OFFLINE=1
+  export TOKENIZERS_PARALLELISM=false
+}
+
+# These are stages, one or more.
+
+make_problems() { # writes minicode_train and minicode_dev
+  stage problems "$PYTHON" -m cobalt minicode generate --output_file "$RUN/raw.jsonl" --seed "$DATA_SEED" \
+    --num_problems "$TRAIN_PROBLEMS" --dev_size "$DEV_PROBLEMS"
+  stage prepare "$PYTHON" preproc/preproc_taco.py --input_file "$RUN/raw.jsonl" --output_file "$RUN/minicode.jsonl" \
+    --seed "$DATA_SEED"
+}
+
+roll_out() { # NAME PROBLEMS POLICY FIRST SAMPLES TURNS: FIRST programs per problem, NAME.turn0; then as below, from it
+  local name=$1
+  local problems=$2
+  local policy=$3
+  local first=$4
+  local samples=$5
+  local turns=$6
+  stage "$name-turn0" sample "$problems" "$name.turn0" "$policy" "$first"
+  repair_and_evaluate "$name" "$name.turn0" "$policy" "$samples" "$turns"
+}
+
+repair_and_evaluate() { # NAME START POLICY SAMPLES TURNS [FLAGS]: NAME.turns, and with hidden tests NAME
+  local name=$1
+  local start=$2
+  stage "$name-turns" repair "$start" "$name.turns" "${@:3}"
+  stage "$name-hidden" evaluate "$name.turns" "$name"
+}
+
+# These are single commands, for stages to run.
+
+sample() { # PROBLEMS NAME POLICY SAMPLES: first programs
+  "$PYTHON" run_single_turn_vllm.py --engine hf -i "$RUN/$1.jsonl" -o "$RUN/$2.jsonl" --model "$3" -n "$4" \
+    --max_tokens "$MAX_TOKENS" --seed "$DATA_SEED" --batch_size "$BATCH_SIZE"
+}
+
+repair() { # START NAME POLICY SAMPLES TURNS [FLAGS]: the turns after them
+  "$PYTHON" run_multi_turn_vllm.py --engine hf -i "$RUN/$1.jsonl" -o "$RUN/$2.jsonl" --model "$3" -n "$4" \
+    --num_turns "$5" "${@:6}" --enable_thinking \
+    --max_tokens "$MAX_TOKENS" --seed "$DATA_SEED" --batch_size "$BATCH_SIZE"
+}
+
+evaluate() { # TRAJECTORIES NAME: hidden tests
+  "$PYTHON" eval_multi_turn.py -i "$RUN/$1.jsonl" -o "$RUN/$2.jsonl"
+}
+
+cut_contexts() { # TRAJECTORIES NAME [FLAGS]: partial contexts
+  "$PYTHON" preproc/process_multi_turn_taco.py --input_file "$RUN/$1.jsonl" --output_file "$RUN/$2.jsonl" \
+    --model_name "$MODEL" --seed "$DATA_SEED" "${@:3}"
+}
+
+make_parquet() { # FOLDER CONTEXTS CONTEXTS: veRL's data, to train on and to validate on
+  "$PYTHON" preproc/verl_preproc_multi_turn.py --local_dir "$RUN/$1" --train_data_file "$RUN/$2.jsonl" \
+    --val_data_file "$RUN/$3.jsonl"
+}
+
+train_policy() { # FOLDER PARQUET SEED [OVERRIDES]: GRPO; PARQUET is a folder of make_parquet
+  MODEL=$MODEL PRESET=$PRESET OUTPUT_DIR=$RUN/$1 TRAIN_FILE=$RUN/$2/train.parquet VAL_FILE=$RUN/$2/test.parquet \
+    bash scripts/train_grpo_multi_turn.sh "trainer.total_training_steps=$STEPS" "+data.seed=$3" "cobalt.seed=$3" \
+    trainer.val_before_train=False trainer.test_freq=-1 "${@:4}"
+}
+
+merge_policy() { # FOLDER POLICY: the last checkpoint of a training in FOLDER
+  bash scripts/merge_checkpoint.sh "$RUN/$1" "$2"
+}
