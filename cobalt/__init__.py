@@ -1,8 +1,7 @@
 """Cobalt: contextual-bandit reinforcement learning for multi-turn code generation (arXiv 2602.03806).
 
-Layers, imports point left only:
-records, prompts, extraction <- rewards, bandit, perturbation, statistics <- sandbox <- serving
-<- inference, evaluation, hacking, preparation <- training. Importing any module has no side effects.
+Each room has a floor of its own, and imports point down only; the README's tree lists the rooms from the ground up.
+Importing any module has no side effects.
 """
 
 __version__ = "0.1.0"

@@ -1,58 +1,140 @@
-"""Imports point one way only, cost little below `serving`, and do nothing."""
+"""The house: each room has a floor of its own, imports point down only, cost little low down, and do nothing."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "cobalt"
-LAYERS = [
-    {"errors", "cli", "records", "prompts", "extraction", "model_identity"},
-    {"rewards", "bandit", "perturbation", "statistics"},
-    {"sandbox"},
-    {"serving"},
-    {"inference", "evaluation", "hacking", "preparation", "minicode", "reporting"},
-    {"training", "train"},
-]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-LIGHT = [name for name, level in LEVEL.items() if level < LEVEL["serving"]]
+FLOORS = (
+    "errors",
+    "extraction",
+    "records",
+    "statistics",
+    "tables",
+    "figures",
+    "prompts",
+    "completion",
+    "perturbation",
+    "rewards",
+    "bandit",
+    "commands",
+    "sandbox",
+    "sampler",
+    "serving",
+    "inference",
+    "evaluation",
+    "preproc",
+    "hacking",
+    "minicode",
+    "reporting",
+    "training",
+    "__main__",
+)
+"""From the ground up: a room imports from those before it."""
+LIGHT = FLOORS[: FLOORS.index("sampler")]
 INSIDE = PACKAGE / "sandbox" / "inside"  # runs as scripts within the sandbox, where there is no package
+OWN_TEXT = {PACKAGE / "sandbox" / "probe_program.py", *INSIDE.glob("*.py")}
+"""Texts of programs and scripts that weigh each import: theirs stand where they are cheapest."""
 HEAVY = ("ray", "torch", "transformers", "datasets", "vllm", "verl", "litellm")
+LATE = {
+    "datasets": "seconds; not in every environment",
+    "huggingface_hub": "seconds",
+    "litellm": "seconds; its settings must be made before",
+    "matplotlib": "a second; commands without figures do without it",
+    "numpy": "MiniCode's world is made without it",
+    "omegaconf": "in the training environment only",
+    "openai": "comes with litellm",
+    "pyarrow": "in the data environment only",
+    "ray": "seconds; commands without a service do without it",
+    "rich": "at the end of a command",
+    "scipy": "seconds",
+    "tensordict": "in the training environment only",
+    "tiktoken": "downloads when it is used",
+    "tokenizers": "MiniCode's world is made without it",
+    "torch": "seconds; not in every environment",
+    "tqdm": "when a bar is shown",
+    "transformers": "seconds; not in every environment",
+    "tyro": "a library user needs no flags",
+    "verl": "in the training environment only",
+    "vllm": "in an environment of its own",
+}
+"""Packages that may be imported inside a function, and why."""
 
 
 def _room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def _modules() -> list[Path]:
+def _files() -> list[Path]:
     return [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
 
 
-def _imports(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names.add(node.module)
-            if node.module == "cobalt":
-                names.update(f"cobalt.{alias.name}" for alias in node.names)
-    return {name.split(".")[1] for name in names if name.startswith("cobalt.")}
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_every_room_has_a_layer() -> None:
-    assert {_room(path) for path in _modules()} <= set(LEVEL)
+MODULES = {_name(path): path for path in _files()}
 
 
-def test_imports_point_one_way_only() -> None:
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _imports(node: ast.AST, within_function: bool = False) -> Iterator[tuple[str, bool]]:
+    """Imported modules of a tree, and whether the import stands within a function; those for type checkers left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, within_function) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module and child.level == 0:
+            for alias in child.names:
+                module = f"{child.module}.{alias.name}"
+                yield (module if module in MODULES else child.module), within_function
+        elif not _is_type_checking(child):
+            is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _imports(child, within_function or is_function)
+
+
+def _imports_of(path: Path) -> set[tuple[str, bool]]:
+    return set(_imports(ast.parse(path.read_text())))
+
+
+def test_every_room_has_a_floor_and_every_floor_a_room() -> None:
+    assert {_room(path) for path in _files()} == set(FLOORS)
+
+
+def test_imports_point_down_only() -> None:
     wrong = [
-        f"{path.relative_to(ROOT)} imports cobalt.{name}"
-        for path in _modules()
-        for name in _imports(path)
-        if LEVEL[name] > LEVEL[_room(path)]
+        f"{_name(path)} imports {module}"
+        for path in _files()
+        for module, _ in _imports_of(path)
+        if module.startswith("cobalt.")
+        and module.split(".")[1] != _room(path)
+        and FLOORS.index(module.split(".")[1]) >= FLOORS.index(_room(path))
+    ]
+    assert not wrong
+
+
+def test_no_circle_between_files() -> None:
+    graph = {
+        name: {module for module, _ in _imports_of(path) if module in MODULES and module != name}
+        for name, path in MODULES.items()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError, naming the circle
+
+
+def test_within_functions_only_listed_packages_are_imported() -> None:
+    wrong = [
+        f"{_name(path)} imports {module} within a function"
+        for path in _files()
+        if path not in OWN_TEXT
+        for module, within_function in _imports_of(path)
+        if within_function and module.split(".")[0] not in LATE
     ]
     assert not wrong
 
@@ -61,17 +143,11 @@ def _python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
 
 
-def _module_names(rooms: list[str]) -> list[str]:
-    paths = [
-        path for path in _modules() if _room(path) in rooms and path.name != "__main__.py" and path.parent != INSIDE
-    ]
-    return [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
-
-
-def test_light_layers_import_neither_ray_nor_torch() -> None:
+def test_light_rooms_import_neither_ray_nor_torch() -> None:
+    light = [name for name, path in MODULES.items() if _room(path) in LIGHT and path.parent != INSIDE]
     code = f"""
 import importlib, sys
-for name in {_module_names(LIGHT)!r}:
+for name in {light!r}:
     importlib.import_module(name)
     loaded = [heavy for heavy in {HEAVY!r} if heavy in sys.modules]
     assert not loaded, f"{{name}} loads {{loaded}}"
