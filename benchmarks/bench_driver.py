@@ -29,7 +29,7 @@ from typing import Any
 
 from cobalt.commands.entry import run
 from cobalt.completion import Completion, Sampling, request_seed
-from cobalt.inference.driver import Driver, Method
+from cobalt.inference.driver import Driver, MethodConfig
 from cobalt.inference.feedback import OwnFeedback
 from cobalt.inference.trajectories import Problem
 from cobalt.records import ExecutionResult, RecordFile, TestCases, Verdict
@@ -120,7 +120,7 @@ class SlowService:
 async def measure(config: BenchConfig, seed: int) -> dict[str, float]:
     """One run of the real driver, and the two barrier schedules of the same requests."""
     problems = [Problem({"id": n, "instruction": "x"}, "hash", TESTS, None) for n in range(config.problems)]
-    method = Method(Sampling(), config.samples, seed, multi_turn=True, num_turns=config.turns)
+    method = MethodConfig(Sampling(), config.samples, seed, multi_turn=True, num_turns=config.turns)
     clock, service = Clock(config), ExecutionCounter(SlowService(config.execution_s))
     with tempfile.TemporaryDirectory() as folder:
         output, journal = RecordFile(Path(folder, "output")), RecordFile(Path(folder, "journal"))

@@ -24,6 +24,7 @@ from cobalt.commands.console import print_summary
 from cobalt.commands.entry import run
 from cobalt.records import TestCases
 from cobalt.rewards.repetition import has_repetition
+from cobalt.sandbox.executor import Executor
 
 REGEX = re.compile(r"(.{32,}?)\1{7}", re.DOTALL)
 PROMPT_WIDTH = 8
@@ -176,8 +177,6 @@ def bench_manager(config: BenchConfig) -> None:
 
 async def run_alone(codes: list[str], tests: str, workers: int) -> None:
     """The same programs, straight to the executor."""
-    from cobalt.sandbox import Executor
-
     parsed = TestCases.parse(tests)
     async with Executor(workers=workers) as executor:
         await executor.run_many([(code, parsed) for code in codes])
@@ -188,7 +187,8 @@ def bench_interruption(config: BenchConfig) -> None:
     import ray
     from ray import serve
 
-    from cobalt.serving.evaluator import EvaluatorConfig, build_app
+    from cobalt.serving.evaluator import build_app
+    from cobalt.serving.evaluator_config import EvaluatorConfig
     from cobalt.training.manager import CobaltRewardManager
     from cobalt.training.scoring import compute_score
 

@@ -1,7 +1,7 @@
 """LiveCodeBench's test6.jsonl to problems for evaluation."""
 
 from cobalt.commands.entry import run
-from cobalt.preproc.livecodebench import Config, main
+from cobalt.preproc.livecodebench import LiveCodeBenchConfig, main
 
 if __name__ == "__main__":
-    run(Config, main)
+    run(LiveCodeBenchConfig, main)

@@ -1,7 +1,7 @@
 """Raw TACO rows to verified problems with public and hidden tests, split into train and dev."""
 
 from cobalt.commands.entry import run
-from cobalt.preproc.taco import Config, main
+from cobalt.preproc.taco import TacoConfig, main
 
 if __name__ == "__main__":
-    run(Config, main)
+    run(TacoConfig, main)

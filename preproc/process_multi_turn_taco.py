@@ -1,7 +1,7 @@
 """Evaluated multi-turn trajectories to bandit prompts: dynamic sampling, down-sampling, partial contexts."""
 
 from cobalt.commands.entry import run
-from cobalt.preproc.bandit_prompts import Config, main
+from cobalt.preproc.bandit_prompts import BanditPromptsConfig, main
 
 if __name__ == "__main__":
-    run(Config, main)
+    run(BanditPromptsConfig, main)

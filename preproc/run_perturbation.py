@@ -1,7 +1,7 @@
 """Problems to the same problems with two perturbed public tests each."""
 
 from cobalt.commands.entry import run
-from cobalt.preproc.perturbed import Config, main
+from cobalt.preproc.perturbed import PerturbationConfig, main
 
 if __name__ == "__main__":
-    run(Config, main)
+    run(PerturbationConfig, main)

@@ -1,4 +1,4 @@
-"""The extraction rule on the cases that DESIGN names."""
+"""The extraction rule (docs/method.md, "Extraction"), case by case."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reading one evaluated problem: n trajectories of T turns with their pass rates (DESIGN: "Data formats").
+"""Reading one evaluated problem: n trajectories of T turns with their pass rates (docs/formats.md, "Evaluation").
 
 Accepts this project's evaluation files and the released trajectory files alike. Within a problem all arrays must agree
 on n and T; anything else is a ``ValueError`` that names the id and the field. A trajectory with a null rate (an

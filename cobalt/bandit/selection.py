@@ -1,7 +1,7 @@
 """Which problems and trajectories become training contexts: offline dynamic sampling and max-variance down-sampling.
 
 Max-variance down-sampling follows PODS (arXiv 2504.13818), applied offline to d = max − min pass rate over the turns
-of a trajectory (DESIGN: "Method, exactly").
+of a trajectory (docs/method.md, "Down-sampling").
 """
 
 from collections.abc import Sequence

@@ -22,6 +22,7 @@ Temperature = Annotated[float, Ge(0)]
 TopP = Annotated[float, Interval(gt=0, le=1)]
 
 InputFile = Annotated[Path, tyro.conf.arg(aliases=["-i"])]
+OptionalInputFile = Annotated[Path | None, tyro.conf.arg(aliases=["-i"])]
 OutputFile = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 NumCompletions = Annotated[int, Ge(1), tyro.conf.arg(aliases=["-n"])]
 

@@ -99,14 +99,15 @@ async def run_inference(
         execution = ExecutionCounter(service)
         feedback = _feedback(plan, problems, execution)
         with recorded_run(plan.command, plan.flags, [plan.input_file], {plan.output_file: content}) as run:
-            with RecordFile(plan.output_file) as output, RecordFile(journal_path(plan.output_file)) as journal:
+            with RecordFile(plan.output_file) as output:
                 output.refuse_loss(problems.ids)
-                driver = Driver(engine, execution, feedback, plan.method, output, journal, content_hash(content))
-                turns = problems.conversations * (plan.method.num_turns + 1)
-                async with show_progress(driver, len(problems.ids), turns):
-                    await driver.run(problems)
-                written = output.finish(problems.ids)
-                journal.path.unlink()
+                with RecordFile(journal_path(plan.output_file)) as journal:
+                    driver = Driver(engine, execution, feedback, plan.method, output, journal, content_hash(content))
+                    turns = problems.conversations * (plan.method.num_turns + 1)
+                    async with show_progress(driver, len(problems.ids), turns):
+                        await driver.run(problems)
+                    written = output.finish(problems.ids)
+                    journal.path.unlink()
             run.counts = {
                 "read": len(problems.ids) + problems.skipped,
                 "written": written,

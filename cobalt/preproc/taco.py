@@ -17,8 +17,8 @@ from typing import Any
 from cobalt.commands.console import print_summary, progress_bar
 from cobalt.commands.flags import (
     ExecutionConfig,
-    InputFile,
     NotNegative,
+    OptionalInputFile,
     OutputFile,
     Positive,
     ReadConfig,
@@ -56,7 +56,7 @@ TIME_LIMITED = "unsolved problems with a solution stopped by the time limit"
 class TacoConfig(ExecutionConfig, UploadConfig, ReadConfig):
     """Prepare TACO problems: filter, select tests, verify by execution, split."""
 
-    input_file: InputFile | None = None
+    input_file: OptionalInputFile = None
     """TACO-format rows (JSONL); the hub dataset by default."""
     output_file: OutputFile = Path("data/taco_verified_filtered.jsonl")
     """X.jsonl becomes X_train.jsonl and X_dev.jsonl, or stays X.jsonl with --dev_size 0."""

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cobalt.errors import InputError
-from cobalt.records import read_jsonl
-
-MANIFEST_NAME = "training.manifest.json"
+from cobalt.records.training_run import read_metrics, training_manifest
 
 STEP_TIME = "timing_s/step"
 """Seconds of one step as veRL measures it, with the validation and the checkpoint that some steps hold."""
@@ -77,11 +75,8 @@ def read_training_log(path: str | Path) -> TrainingLog:
 
 
 def _read_metrics(path: Path) -> TrainingLog:
-    steps: dict[int, dict[str, float]] = {}
-    for row in read_jsonl(path, ("step",), unique=None):
-        numbers = {name: float(value) for name, value in row.items() if isinstance(value, (int, float))}
-        steps.setdefault(row["step"], {}).update(numbers)
-    manifest = path.with_name(MANIFEST_NAME)
+    steps = {int(metrics["step"]): metrics for metrics in read_metrics(path)}
+    manifest = training_manifest(path.parent)
     if not manifest.is_file():
         raise InputError.at(manifest, None, "no such file: it says what the run's examples and GPUs are")
     config = json.loads(manifest.read_text())["config"]

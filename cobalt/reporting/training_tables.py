@@ -1,13 +1,9 @@
 """Tables of what training cost and how its reward moved."""
 
-from collections.abc import Sequence
-
+from cobalt.records.training_run import EDGE_STEPS, edge_means
 from cobalt.reporting.material import Material, mean
 from cobalt.reporting.training_log import REWARD_PARTS
 from cobalt.tables import Cell, Table
-
-EDGE_STEPS = 10
-"""Steps averaged at either end of training."""
 
 
 def cost_table(material: Material) -> Table | None:
@@ -56,7 +52,7 @@ def reward_table(material: Material) -> Table | None:
     for name, logs in material.logs.items():
         for part in REWARD_PARTS:
             series = [[value for _, value in log.series(part)] for log in logs]
-            ends = [_ends(values) for values in series if values]
+            ends = [edge_means(values) for values in series if values]
             if ends:
                 rows.append([name, part.removeprefix("reward/"), *map(mean, zip(*ends, strict=True))])
     if not rows:
@@ -68,7 +64,3 @@ def reward_table(material: Material) -> Table | None:
         ("run", "part", "start", "end"),
         rows,
     )
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    return mean(values[:EDGE_STEPS]), mean(values[-EDGE_STEPS:])

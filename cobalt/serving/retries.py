@@ -46,7 +46,11 @@ async def with_retries(send: Callable[[], Awaitable[Answer]], config: RetryConfi
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(TransientError), stop=stop_after_attempt(config.attempts), wait=config.wait_s
     )
+
+    async def attempt() -> Answer:  # tenacity awaits coroutine functions only
+        return await send()
+
     try:
-        return await retrying(send)
+        return await retrying(attempt)
     except RetryError as error:
         raise InfraError(f"{error.last_attempt.exception()} ({config.attempts} attempts)") from None

@@ -1,1 +1,1 @@
-"""Contextual-bandit GRPO on veRL 0.5.0, through veRL's own hooks: scoring, reward manager, task runner, backends."""
+"""Contextual-bandit GRPO on veRL 0.5.0: scores, the reward manager, the launch, and every change made to veRL."""

@@ -9,17 +9,15 @@ from cobalt.errors import InputError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
-from cobalt.training.patches.table import BACKEND_VARIABLE, SEED_VARIABLE, patches_of
+from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME
+from cobalt.training.patches.install import HOOK, install, usable_patches
+from cobalt.training.patches.table import BACKEND_VARIABLE, SEED_VARIABLE
 
 DATA_FILES = ("train_files", "val_files")
-MANIFEST_NAME = "training"
-TRACKER_NAME = "latest_checkpointed_iteration.txt"
-"""veRL's, in ``trainer.default_local_dir``: the step of the last complete checkpoint."""
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
 """Those of ``reward_model.reward_kwargs`` that say how programs are run, not what they score."""
 OWN_CPUS = 2
 """CPUs that veRL asks Ray for beside one per worker: its task runner's, and an asynchronous reward's."""
-HOOK = "cobalt.training.patches.table.install"
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ def train(config: Any) -> None:
     import ray
 
     settings = TrainingConfig(**config.get("cobalt", {}))
-    patches_of(settings.backend)  # an unknown backend is refused here
+    usable_patches(settings.backend)  # an unknown backend and another veRL are refused here
     if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
     manifest = _manifest(config, settings)
@@ -45,7 +43,7 @@ def train(config: Any) -> None:
         manifest.refuse_other_content()
     manifest.start()
     _connect(config, settings)
-    from cobalt.training.runner import run_ppo
+    from verl.trainer.main_ppo import run_ppo  # only now that the patches are installed
 
     try:
         run_ppo(config)
@@ -66,7 +64,7 @@ def _manifest(config: Any, settings: TrainingConfig) -> Manifest:
         if not Path(path).is_file():
             raise InputError.at(path, None, "no such file")
     config_with_seed = {**resolved, "seed": settings.seed}
-    manifest = Manifest(folder / MANIFEST_NAME, "cobalt.train", config_with_seed, _content(resolved), inputs)
+    manifest = Manifest(folder / MANIFEST_NAME, "cobalt train", config_with_seed, _content(resolved), inputs)
     manifest.output = folder
     return manifest
 
@@ -100,16 +98,8 @@ def _as_list(value: Any) -> list[str]:
 def _connect(config: Any, settings: TrainingConfig) -> None:
     """Join the cluster at ``RAY_ADDRESS``, or start a local one: on a CPU with logical GPUs, which veRL asks for."""
     import ray
-    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    runtime_env: dict[str, Any] = get_ppo_ray_runtime_env()
-    runtime_env["env_vars"].update({BACKEND_VARIABLE: settings.backend, SEED_VARIABLE: str(settings.seed)})
-    if settings.backend != "verl":
-        runtime_env["worker_process_setup_hook"] = HOOK
-        print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE: veRL is patched in every worker", flush=True)
-    if settings.backend == "cpu":
-        threads = max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node)
-        runtime_env["env_vars"].update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
+    runtime_env = _patching_environment(config, settings)
     if os.environ.get("RAY_ADDRESS"):
         ray.init(runtime_env=runtime_env)
         return
@@ -118,3 +108,19 @@ def _connect(config: Any, settings: TrainingConfig) -> None:
         gpus = config.trainer.n_gpus_per_node
         cpus = cpus or gpus + OWN_CPUS
     ray.init(address="local", runtime_env=runtime_env, num_cpus=cpus, num_gpus=gpus, include_dashboard=False)
+
+
+def _patching_environment(config: Any, settings: TrainingConfig) -> dict[str, Any]:
+    """Patch veRL in this process; the runtime environment that patches it in every worker of the job."""
+    backend = {BACKEND_VARIABLE: settings.backend, SEED_VARIABLE: str(settings.seed)}
+    os.environ.update(backend)
+    print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE: veRL is patched in every worker", flush=True)
+    install()
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    runtime_env: dict[str, Any] = {**get_ppo_ray_runtime_env(), "worker_process_setup_hook": HOOK}
+    runtime_env["env_vars"].update(backend)
+    if settings.backend == "cpu":
+        threads = max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node)
+        runtime_env["env_vars"].update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
+    return runtime_env

@@ -1,4 +1,4 @@
-"""The reward manager that veRL calls once per batch, registered as ``cobalt``.
+"""The reward manager that veRL calls once per batch, known to it as ``cobalt`` (``patches.reward_manager``).
 
 All programs of a batch go through the execution service at once, identical ones once. A failure of the infrastructure
 is never a verdict: its sample is neutralised (``cobalt.training.neutral``) and counted in ``infra``. An error in the
@@ -8,34 +8,39 @@ reward function itself is raised: it would otherwise be learned.
 import asyncio
 import inspect
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
-from typing import Any, Literal, get_args
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, get_args
 
 import torch
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 from verl import DataProto
-from verl.workers.reward_manager import register
 
+from cobalt.commands.flags import ExecutorName
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
 from cobalt.serving.execution import ExecutionService, open_execution_service
+from cobalt.serving.programs import DistinctPrograms
 from cobalt.serving.service_check import check_service
-from cobalt.training.execution import MAX_IN_FLIGHT, BatchExecution
+from cobalt.training.infra_guard import MAX_INFRA_RATE
 from cobalt.training.neutral import fill_with_mean, neutralise_groups
 from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, Batch, Score
 
 MANAGER_NAME = "cobalt"
-ExecutorName = Literal["serve", "local"]
 LENGTHS = ("policy", "o200k_base")
-MAX_INFRA_RATE = 0.25
+MAX_IN_FLIGHT = 512
+"""Programs at the service at once. More would only wait there."""
+REWARD_LOADER = "verl.trainer.ppo.reward"
+"""The module of veRL that loads reward functions by path."""
 SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
 """How a service fails. None of them leaves the manager: veRL would take it for an error of the reward function."""
-OPEN_DELAYS_S = (1, 2, 4, 8)
-"""Waits between attempts to reach the execution service, for a batch that starts while it is away."""
+OPEN_ATTEMPTS = 5
+FIRST_OPEN_DELAY_S = 1.0
+"""Doubled after each attempt to reach the execution service: 15 s in all for a batch that starts while it is away."""
 
 
-@register(MANAGER_NAME)
 class CobaltRewardManager:
     """veRL's reward manager interface; ``settings`` come from ``reward_model.reward_kwargs``."""
 
@@ -54,7 +59,7 @@ class CobaltRewardManager:
         **limits: Any,
     ):
         """``lengths``: whose tokens the format part counts. ``require_end``: a response without an end token counts
-        as one without a program. ``max_infra_rate``: see ``cobalt.training.metrics.InfraGuard``. ``limits`` go to the
+        as one without a program. ``max_infra_rate``: see ``cobalt.training.infra_guard``. ``limits`` go to the
         executor. ``num_examine``, veRL's number of samples to print, is not read: dumps show them all.
         """
         for name, value, known in (("executor", executor, get_args(ExecutorName)), ("lengths", lengths, LENGTHS)):
@@ -62,6 +67,7 @@ class CobaltRewardManager:
                 raise InputError(f"reward_model.reward_kwargs.{name}={value}: choose one of {', '.join(known)}")
         self.tokenizer = tokenizer
         self.compute_score = compute_score
+        self.gives_batch = BATCH in inspect.signature(_without_verls_wrapper(compute_score)).parameters
         self.reward_fn_key = reward_fn_key
         self.executor: ExecutorName = executor
         self.lengths = lengths
@@ -130,29 +136,43 @@ class CobaltRewardManager:
         count = self._counter()
         try:
             async with AsyncExitStack() as stack:
-                service = await self._open_service(stack)
-                BATCH.set(Batch(BatchExecution(service, self.max_in_flight), count, validate))
-                return list(await asyncio.gather(*[self._score(item) for item in items]))
+                programs = DistinctPrograms(await self._open_service(stack), self.max_in_flight)
+                batch = Batch(programs, count, validate)
+                return list(await asyncio.gather(*[self._score(item, batch) for item in items]))
         except SERVICE_ERRORS as error:
             return [error] * len(items)
 
     async def _open_service(self, stack: AsyncExitStack) -> ExecutionService:
         """The service, waited for: it may be restarting. Raises one of ``SERVICE_ERRORS`` at the last attempt."""
-        for delay_s in OPEN_DELAYS_S:
-            with suppress(*SERVICE_ERRORS):
-                return await stack.enter_async_context(open_execution_service(self.executor, **self.limits))
-            await asyncio.sleep(delay_s)
-        return await stack.enter_async_context(open_execution_service(self.executor, **self.limits))
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(SERVICE_ERRORS),
+            stop=stop_after_attempt(OPEN_ATTEMPTS),
+            wait=wait_exponential(FIRST_OPEN_DELAY_S),
+            reraise=True,
+        )
 
-    async def _score(self, item: dict[str, Any]) -> Score | Exception:
+        async def attempt() -> ExecutionService:
+            return await stack.enter_async_context(open_execution_service(self.executor, **self.limits))
+
+        return await retrying(attempt)
+
+    async def _score(self, item: dict[str, Any], batch: Batch) -> Score | Exception:
+        surroundings = {BATCH: batch} if self.gives_batch else {}
         try:
-            result = self.compute_score(**item)
+            result = self.compute_score(**item, **surroundings)
             if inspect.isawaitable(result):
                 result = await result
         except SERVICE_ERRORS as error:
             return error
         named = result if isinstance(result, dict) else {"score": result}
         return {name: float(value) for name, value in named.items()}
+
+
+def _without_verls_wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The user's function. veRL binds it to its ``reward_kwargs`` as ``partial(call, function, reward_kwargs)``, where
+    ``call`` takes any arguments, so that the signature of the whole says nothing."""
+    is_wrapped = isinstance(function, partial) and function.func.__module__ == REWARD_LOADER
+    return function.args[0] if is_wrapped else function
 
 
 def _response_lengths(data: DataProto) -> list[int]:

@@ -1,4 +1,4 @@
-"""``python -m cobalt.training.merge``: a veRL checkpoint as a Hugging Face model with a model card.
+"""``cobalt merge``: a veRL checkpoint as a Hugging Face model with a model card.
 
 The weights are merged by veRL's own ``verl.model_merger``. The card tells data, recipe and metrics, from the manifest
 and the metrics file that training left beside its checkpoints.
@@ -9,18 +9,26 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cobalt.commands.flags import CommandConfig, Positive
 from cobalt.errors import InputError, SetupError
-from cobalt.records.manifest import manifest_path
-from cobalt.training.launch import MANIFEST_NAME, TRACKER_NAME
-from cobalt.training.metrics import METRICS_FILE, read_metrics
+from cobalt.records.training_run import (
+    EDGE_STEPS,
+    METRICS_FILE,
+    TRACKER_NAME,
+    edge_means,
+    read_metrics,
+    training_manifest,
+)
+from cobalt.tables import markdown_table
 
+START_MODEL = "actor_rollout_ref.model.path"
 RECIPE_KEYS = (
-    "actor_rollout_ref.model.path",
+    START_MODEL,
     "algorithm.adv_estimator",
     "data.train_batch_size",
     "data.max_prompt_length",
@@ -36,19 +44,17 @@ RECIPE_KEYS = (
     "cobalt.seed",
 )
 METRIC_PREFIXES = ("reward/", "val-core/", "response_length/mean", "actor/entropy", "actor/kl_loss")
-EDGE_STEPS = 5
-"""The card compares means over this many first and last steps."""
 
 
-@dataclass(frozen=True)
-class MergeConfig:
+@dataclass(frozen=True, kw_only=True)
+class MergeConfig(CommandConfig):
     """Merge a checkpoint of a training run into a Hugging Face model with a model card."""
 
     checkpoint_dir: Path
     """The run's output folder (``trainer.default_local_dir``)."""
     output_dir: Path
     """The model's folder; must not exist yet."""
-    step: int | None = None
+    step: Positive | None = None
     """Which checkpoint; default: the latest."""
 
 
@@ -82,7 +88,7 @@ def model_card(checkpoint_dir: Path, step: int) -> str:
     """The card's Markdown."""
     from huggingface_hub import ModelCardData
 
-    manifest = json.loads(manifest_path(checkpoint_dir / MANIFEST_NAME).read_text())
+    manifest = json.loads(training_manifest(checkpoint_dir).read_text())
     settings = {key: _lookup(manifest["config"], key) for key in RECIPE_KEYS}
     metrics = [record for record in read_metrics(checkpoint_dir / METRICS_FILE) if record["step"] <= step]
     data = ModelCardData(
@@ -90,22 +96,24 @@ def model_card(checkpoint_dir: Path, step: int) -> str:
         pipeline_tag="text-generation",
         tags=["code", "reinforcement-learning", "grpo", "cobalt"],
     )
+    start = Path(str(settings.pop(START_MODEL))).name
+    files = [(Path(path).name, digest) for path, digest in manifest["inputs"].items()]
     return f"""---
 {data.to_yaml()}
 ---
 
-# {Path(str(settings["actor_rollout_ref.model.path"])).name}, trained with Cobalt
+# {start}, trained with Cobalt
 
 Contextual bandit learning with GRPO (arXiv 2602.03806) on code generation problems, {step} steps.
-Start: `{Path(str(settings["actor_rollout_ref.model.path"])).name}`, whose licence and limits apply.
+Start: `{start}`, whose licence and limits apply.
 
 ## Data
 
-{_table(("file", "SHA-256"), ((Path(path).name, digest) for path, digest in manifest["inputs"].items()))}
+{markdown_table(("file", "SHA-256"), files)}
 
 ## Recipe
 
-{_table(("setting", "value"), ((key, str(value)) for key, value in settings.items() if key != RECIPE_KEYS[0]))}
+{markdown_table(("setting", "value"), [(key, str(value)) for key, value in settings.items()])}
 
 Versions: {", ".join(f"{name} {version}" for name, version in manifest["versions"].items())}; \
 commit {manifest["git_commit"]}.
@@ -114,7 +122,7 @@ commit {manifest["git_commit"]}.
 
 Means over the first and the last {EDGE_STEPS} steps that report them.
 
-{_table(("metric", "first", "last"), _edges(metrics))}
+{markdown_table(("metric", "first", "last"), _edges(metrics))}
 """
 
 
@@ -125,23 +133,11 @@ def _lookup(config: Mapping[str, Any], dotted: str) -> Any:
     return value
 
 
-def _edges(metrics: list[dict[str, float]]) -> list[tuple[str, str, str]]:
+def _edges(metrics: Sequence[Mapping[str, float]]) -> list[tuple[str, str, str]]:
     """Per metric its mean over the first and the last steps."""
     names = sorted({name for record in metrics for name in record if name.startswith(METRIC_PREFIXES)})
     rows = []
     for name in names:
-        values = [record[name] for record in metrics if name in record]
-        first, last = values[:EDGE_STEPS], values[-EDGE_STEPS:]
-        rows.append((name, f"{sum(first) / len(first):.4f}", f"{sum(last) / len(last):.4f}"))
+        first, last = edge_means([record[name] for record in metrics if name in record])
+        rows.append((name, f"{first:.4f}", f"{last:.4f}"))
     return rows
-
-
-def _table(head: tuple[str, ...], rows: Any) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-if __name__ == "__main__":
-    from cobalt.commands.entry import run
-
-    run(MergeConfig, merge)

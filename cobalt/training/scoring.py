@@ -1,47 +1,44 @@
 """The score of one response: extract the program, run it, sum the reward's parts.
 
 ``score`` is the core and knows nothing of veRL. ``compute_score`` has the signature that veRL gives to reward
-functions; the reward manager awaits it once per response, with the batch's surroundings in ``BATCH``. To change the
-reward, write a function of the same signature that calls this one (docs/reward.md).
+functions, and one parameter more: ``batch``, which the reward manager fills. To change the reward, write a function of
+the same signature that calls this one (docs/reward.md).
 """
 
-from collections.abc import Mapping
-from contextvars import ContextVar
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cobalt.errors import InfraError
+from cobalt.errors import InfraError, InputError
 from cobalt.extraction import extract_code
 from cobalt.records import ExecutionResult
 from cobalt.rewards import CountTokens, RewardConstants, training_reward, validation_reward
-from cobalt.training.execution import BatchExecution
+from cobalt.serving.programs import DistinctPrograms
 
 Score = dict[str, float]
 SCORE_NAMES = ("acc", "pass_rate", "reward_correct", "reward_improve", "reward_format", "reward_total")
 """The named parts that reach metrics and dumps, beside veRL's own ``score``."""
 INFRA = "infra"
 """1 for a sample that the infrastructure failed to score, else 0."""
+BATCH = "batch"
+"""The parameter of a reward function by which the reward manager gives it the ``Batch``."""
 
 
 @dataclass(frozen=True)
 class Batch:
     """Surroundings of a response: the batch that it belongs to."""
 
-    execution: BatchExecution
+    programs: DistinctPrograms
     count_tokens: CountTokens
     validate: bool
     """Validation: the score is 1 iff all tests pass, else 0."""
 
-
-BATCH: ContextVar[Batch] = ContextVar("BATCH")
-
-
-async def execute(code: str, tests: str) -> ExecutionResult:
-    """Run a program on its tests within the current batch. Raises ``InfraError`` where there is no verdict."""
-    result = await BATCH.get().execution.run(code, tests)
-    if result.infra_error is not None:
-        raise InfraError(result.infra_error)
-    return result
+    async def execute(self, code: str, tests: str) -> ExecutionResult:
+        """Run a program on its tests (JSON). Raises ``InfraError`` where there is no verdict."""
+        result = await self.programs.run(code, tests)
+        if result.infra_error is not None:
+            raise InfraError(result.infra_error)
+        return result
 
 
 async def score(
@@ -53,7 +50,7 @@ async def score(
     counts as one without a program (missing: True). Raises ``InfraError``.
     """
     code = extract_code(response) if extra_info.get("finished", True) else None
-    pass_rate = (await execute(code, tests)).pass_rate if code is not None else None
+    pass_rate = (await batch.execute(code, tests)).pass_rate if code is not None else None
     parts = training_reward(response, pass_rate, extra_info.get("prev_best_pass_rate"), batch.count_tokens, constants)
     passed = validation_reward(pass_rate)
     return {
@@ -67,12 +64,21 @@ async def score(
     }
 
 
-async def compute_score(
+def compute_score(
     data_source: str,
     solution_str: str,
     ground_truth: str,
     extra_info: Mapping[str, Any] | None = None,
+    batch: Batch | None = None,
     **constants: Any,
-) -> Score:
-    """For veRL. ``constants``: any of ``RewardConstants``, from ``custom_reward_function.reward_kwargs``."""
-    return await score(solution_str, ground_truth, extra_info or {}, BATCH.get(), RewardConstants(**constants))
+) -> Awaitable[Score]:
+    """For veRL, to be awaited. ``constants``: any of ``RewardConstants`` (``custom_reward_function.reward_kwargs``).
+
+    Raises ``InputError`` without ``batch``, when it is called: veRL's own managers never await what they are given.
+    """
+    if batch is None:
+        raise InputError(
+            "the reward function got no batch: set reward_model.reward_manager=cobalt, and where another function "
+            f"calls it, give that one a parameter '{BATCH}' to pass on"
+        )
+    return score(solution_str, ground_truth, extra_info or {}, batch, RewardConstants(**constants))

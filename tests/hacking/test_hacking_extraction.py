@@ -28,7 +28,12 @@ def key(case: dict) -> tuple[str, int, int]:
 
 @pytest.fixture
 def config(hacking_files, tmp_path) -> ExtractionConfig:
-    return ExtractionConfig(hacking_files.data, hacking_files.results, tmp_path / "cases.jsonl", executor="local")
+    return ExtractionConfig(
+        data_file=hacking_files.data,
+        input_file=hacking_files.results,
+        output_file=tmp_path / "cases.jsonl",
+        executor="local",
+    )
 
 
 def cases_of(config: ExtractionConfig) -> list[dict]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from cobalt.completion import Completion, Message, Sampling
 from cobalt.errors import InfraError
-from cobalt.inference.driver import Method
+from cobalt.inference.driver import MethodConfig
 from cobalt.inference.run import Plan, run_inference
 from cobalt.prompts import problem_instruction
 from cobalt.records import ExecutionResult, TestCases, Verdict, write_jsonl
@@ -111,9 +111,9 @@ async def opened(thing: Any) -> AsyncIterator[Any]:
 
 
 def make_plan(source: Path, output: Path, **changes: Any) -> Plan:
-    """A multi-turn run from scratch, unless ``changes`` say otherwise (fields of ``Plan`` or of ``Method``)."""
+    """A multi-turn run from scratch, unless ``changes`` say otherwise (fields of ``Plan`` or of ``MethodConfig``)."""
     method = {"sampling": Sampling(), "num_completions": 3, "seed": 1, "multi_turn": True, "num_turns": 2}
-    method |= {name: changes.pop(name) for name in list(changes) if name in Method.__dataclass_fields__}
+    method |= {name: changes.pop(name) for name in list(changes) if name in MethodConfig.__dataclass_fields__}
     plan = {
         "command": "test",
         "input_file": source,
@@ -125,7 +125,7 @@ def make_plan(source: Path, output: Path, **changes: Any) -> Plan:
         "engine_content": {},
         "flags": {},
     }
-    return Plan(method=Method(**method), **(plan | changes))
+    return Plan(method=MethodConfig(**method), **(plan | changes))
 
 
 async def run_plan(plan: Plan, engine: Any, service: Any) -> list[Row]:

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cobalt.completion import FINISH_CONTEXT, Sampling
 from cobalt.errors import InputError
-from cobalt.inference import hf_sampling
 from cobalt.inference.huggingface import open_huggingface_engine
+from cobalt.sampler import sampling
 from cobalt.sampler.network import ATTENTION, register
 from cobalt.sampler.prompts import Prefix, PrefixStore
 from cobalt.sampler.sampling import Row, sample_batch, sample_tokens
@@ -163,13 +163,13 @@ async def test_turns_of_a_conversation_read_only_what_is_new(path: str, monkeypa
     async with open_huggingface_engine(path, batch_size=4, max_in_flight=None) as engine:
         fresh = await engine.generate(second, Sampling(1.0, 1.0, 16), 0)
     read: list[int] = []
-    original = hf_sampling.read_prompts
+    original = sampling.read_prompts
 
     def counting(model, found, on_read):
         read.extend(prompt.new_length for prompt in found)
         return original(model, found, on_read)
 
-    monkeypatch.setattr(hf_sampling, "read_prompts", counting)
+    monkeypatch.setattr(sampling, "read_prompts", counting)
     async with open_huggingface_engine(path, batch_size=4, max_in_flight=None) as engine:
         one = await engine.generate(first, Sampling(1.0, 1.0, 16), 0)
         assert await engine.generate(second, Sampling(1.0, 1.0, 16), 0) == fresh

@@ -47,7 +47,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
         assert executor == "local"
         yield fake
 
-    monkeypatch.setattr("cobalt.serving.execution.open_execution_service", opened)
+    monkeypatch.setattr("cobalt.preproc.taco.open_execution_service", opened)
     return fake
 
 
@@ -255,7 +255,7 @@ def test_without_a_service_the_exit_code_is_3(tmp_path: Path, capsys, monkeypatc
         raise SetupError("no execution service")
         yield
 
-    monkeypatch.setattr("cobalt.serving.execution.open_execution_service", closed)
+    monkeypatch.setattr("cobalt.preproc.taco.open_execution_service", closed)
     assert prepare(tmp_path, [problem(0, "right")], "--dev_size", 0) == 3
     assert "no execution service" in one_complaint(capsys)
     assert not (tmp_path / "out.jsonl").exists()
@@ -263,8 +263,8 @@ def test_without_a_service_the_exit_code_is_3(tmp_path: Path, capsys, monkeypatc
 
 SLOW_RUN = """
 import asyncio, contextlib, sys
-import cobalt.serving.execution as execution
-from cobalt.preproc.taco import Config, main
+from pathlib import Path
+from cobalt.preproc import taco
 from cobalt.errors import SetupError
 from cobalt.records import ExecutionResult, Verdict
 
@@ -278,8 +278,9 @@ class Slow:
 async def opened(executor):
     yield Slow()
 
-execution.open_execution_service = opened
-main(Config(input_file=sys.argv[1], output_file=sys.argv[2], dev_size=0, concurrency=2))
+taco.open_execution_service = opened
+source, output = map(Path, sys.argv[1:])
+taco.main(taco.TacoConfig(input_file=source, output_file=output, dev_size=0, concurrency=2))
 """
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers_for_tests import make_tokenizer
 
 from cobalt.bandit import BanditConfig, cut_overlong, parse_problem, plan_problem
-from cobalt.preproc import trajectories
+from cobalt.preproc import bandit_prompts
 
 COMMAND = "process_multi_turn_taco"
 IMPROVING = [[0.0, 0.5, 1.0], [0.5, 1.0, 0.5], [0.0, 0.0, 0.25], [1.0, 1.0, 1.0]]
@@ -103,7 +103,7 @@ def test_same_seed_same_bytes_whatever_the_batch(tmp_path: Path, model: Path, mo
     rows = [evaluated(i, IMPROVING) for i in range(7)]
     outputs = []
     for batch, seed in ((64, 42), (1, 42), (3, 42), (64, 43)):
-        monkeypatch.setattr(trajectories, "BATCH_PROBLEMS", batch)
+        monkeypatch.setattr(bandit_prompts, "BATCH_PROBLEMS", batch)
         directory = tmp_path / f"{batch}-{seed}"
         directory.mkdir()
         build(rows, directory, model, "--seed", seed)
@@ -148,7 +148,7 @@ def test_a_share_outside_its_range_is_refused_before_anything_is_read(tmp_path: 
     source = write_rows(tmp_path / "in.jsonl", [{}])
     flags = ("--input_file", source, "--output_file", tmp_path / "o", "--model_name", model)
     assert run_command(COMMAND, *flags, "--perturbed_file", source, "--perturbed_ratio", 1.5) == 2
-    assert "--perturbed_ratio must lie in [0, 1]" in one_complaint(capsys)
+    assert "--perturbed_ratio must be at least 0 and at most 1" in one_complaint(capsys)
 
 
 def test_nothing_to_write_is_refused(tmp_path: Path, model: Path, capsys) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cobalt.preproc.taco_rows import Candidate, TacoRules, check_row, dev_rank, prepare, solution_order, split_of
+from cobalt.preproc.taco_rows import Candidate, TacoRules, dev_rank, prepare, solution_order, split_of, usable_row
 from cobalt.prompts import PROBLEM_MARKER
 from cobalt.records import TestCases
 
@@ -129,4 +129,4 @@ def test_splits(split: str | None, name: str | None) -> None:
 )
 def test_unusable_rows_name_the_field(row: dict, field: str) -> None:
     with pytest.raises(ValueError, match=f"'{field}'"):
-        check_row(row)
+        usable_row(row)

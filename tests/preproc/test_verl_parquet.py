@@ -9,7 +9,7 @@ from commands import one_complaint, run_command, write_rows
 from evaluated import json_tests
 from tokenizers_for_tests import make_tokenizer
 
-from cobalt.preproc import parquet
+from cobalt.preproc import verl_parquet
 from cobalt.prompts import first_messages
 
 
@@ -89,7 +89,7 @@ def test_a_missing_best_rate_is_zero(tmp_path: Path) -> None:
 
 
 def test_rows_are_written_in_groups_of_bounded_size(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 2000)
+    monkeypatch.setattr(verl_parquet, "ROW_GROUP_BYTES", 2000)
     rows = [bandit(i) for i in range(40)]
     assert build("multi", tmp_path, rows, rows) == 0
     file = pq.ParquetFile(tmp_path / "verl" / "train.parquet")

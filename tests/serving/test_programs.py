@@ -1,11 +1,32 @@
-"""A batch's programs: all at once, identical ones once, a bounded number in flight."""
+"""Many programs: all at once, identical ones once, a bounded number in flight."""
 
 import asyncio
 
 import pytest
-from service import FakeService, make_tests
 
+from cobalt.records import ExecutionResult, TestCases, Verdict
 from cobalt.serving.programs import DistinctPrograms
+
+
+def make_tests(count=4):
+    return TestCases(tuple(map(str, range(count))), ("0",) * count)
+
+
+class FakeService:
+    """``print(3)`` passes three tests; keeps what it was asked for."""
+
+    def __init__(self, delay_s=0.0):
+        self.programs, self.running, self.most_running, self.delay_s = [], 0, 0, delay_s
+
+    async def run(self, code, tests):
+        self.programs.append(code)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        await asyncio.sleep(self.delay_s)
+        self.running -= 1
+        passing = tuple(index < int(code[6:-1]) for index in range(len(tests)))
+        verdicts = tuple(Verdict.PASSED if passed else Verdict.WRONG_ANSWER for passed in passing)
+        return ExecutionResult(passing, ("",) * len(tests), verdicts)
 
 
 async def run_all(service, codes, max_in_flight=512):

@@ -12,7 +12,7 @@ import pytest
 
 from cobalt.prompts import feedback_message, first_messages, problem_instruction
 from cobalt.records import TestCases
-from cobalt.training.metrics import read_metrics
+from cobalt.records.training_run import read_metrics
 
 ROOT = Path(__file__).parents[2]
 FIRST_STEPS, ALL_STEPS = 3, 4
@@ -115,7 +115,7 @@ def test_training_stops_when_nothing_can_be_scored(tmp_path):
     )
     assert stopped.returncode == 3, stopped.stdout[-4000:]
     assert "INFRA FAILURE: 32 of 32" in stopped.stdout
-    assert "cobalt.train: error: stopped: 50% of the samples" in stopped.stdout
+    assert "cobalt train: error: stopped: 50% of the samples" in stopped.stdout
     metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
     assert [record["reward/infra"] for record in metrics] == [1, 1]
     assert all(record["critic/advantages/max"] == record["critic/advantages/min"] == 0 for record in metrics)
@@ -129,6 +129,7 @@ def test_train_resume_merge_generate(tmp_path):
     first = train(tmp_path, FIRST_STEPS)
     assert first.returncode == 0, first.stdout[-4000:]
     assert "BACKEND 'cpu' IS ACTIVE" in first.stdout
+    assert "cobalt: patches verl.workers.rollout (HFRollout is the sampler of cobalt.sampler)" in first.stdout
     assert "Training from scratch" in first.stdout
     assert "Training from scratch" in (tmp_path / "logs" / "train.log").read_text()
 

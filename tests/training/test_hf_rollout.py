@@ -1,6 +1,6 @@
 """``HFRollout`` as replaced: each prompt sampled once, tokens at their own positions, rows as veRL expects."""
 
-import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,20 +9,16 @@ from tensordict import TensorDict
 from test_packing import make_model
 from verl import DataProto
 
-from cobalt.training import hf_rollout
+from cobalt.training.patches.hf_rollout import replace_rollout
 
 PROMPTS, RESPONSES, EOS, PAD = 7, 5, 49, 0
 
 
 @pytest.fixture
-def rollout_class(monkeypatch):
-    """The ``HFRollout`` of a freshly imported, patched module; the one that others see stays as it is."""
-    name = "verl.workers.rollout.hf_rollout"
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    import importlib
-
-    module = importlib.import_module(name)
-    hf_rollout.patch(module)
+def rollout_class():
+    """``HFRollout`` as a patched module has it."""
+    module = SimpleNamespace(HFRollout=None)
+    replace_rollout(module)
     return module.HFRollout
 
 

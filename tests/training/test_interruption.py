@@ -21,7 +21,7 @@ def number(row, output):
 @pytest.mark.slow
 @pytest.mark.ci
 def test_a_killed_evaluator_costs_time_and_no_sample():
-    if examine("A").missing is not None and examine("B").missing is not None:
+    if examine("namespaces").missing is not None and examine("landlock").missing is not None:
         pytest.skip("no sandbox here")
     command = [sys.executable, "benchmarks/bench_rewards.py", "--what", "manager", "--interrupt_s", "1"]
     command += ["--responses", str(RESPONSES), "--tests", "4"]

@@ -6,7 +6,9 @@ import pytest
 from test_recipes import compose_recipe
 
 from cobalt.errors import InputError, SetupError
+from cobalt.records.training_run import TRACKER_NAME
 from cobalt.training import launch
+from cobalt.training.patches import install
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +30,12 @@ def test_hugging_face_rollouts_need_their_backend():
 def test_an_unknown_backend_is_refused():
     with pytest.raises(SetupError, match=r"cobalt\.backend=tpu"):
         launch.train(compose_recipe("multi_turn", "cpu", "cobalt.backend=tpu"))
+
+
+def test_another_version_of_verl_is_refused(monkeypatch):
+    monkeypatch.setattr(install, "version", lambda _package: "0.4.0")
+    with pytest.raises(SetupError, match=r"veRL 0\.4\.0 is installed"):
+        launch.train(compose_recipe("multi_turn", "paper-qwen3"))
 
 
 class Started(Exception):
@@ -53,7 +61,7 @@ def checkpoint(tmp_path, monkeypatch):
 
     with pytest.raises(Started):
         run()
-    (tmp_path / "out" / launch.TRACKER_NAME).write_text("3")
+    (tmp_path / "out" / TRACKER_NAME).write_text("3")
     return run
 
 

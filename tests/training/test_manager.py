@@ -12,11 +12,13 @@ from service import FakeService, make_tests, no_service, respond
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from verl import DataProto
+from verl.trainer.ppo import reward
 from verl.trainer.ppo.reward import compute_reward, get_custom_reward_fn
-from verl.workers.reward_manager import get_reward_manager_cls
+from verl.workers.reward_manager import NaiveRewardManager, get_reward_manager_cls
 
 from cobalt.errors import InputError
 from cobalt.training import manager as manager_module
+from cobalt.training.patches.reward_manager import register_manager
 from cobalt.training.scoring import compute_score
 
 PROMPT_WIDTH, RESPONSE_WIDTH = 3, 120
@@ -42,7 +44,13 @@ def service(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(manager_module, "OPEN_DELAYS_S", (0, 0))
+    monkeypatch.setattr(manager_module, "OPEN_ATTEMPTS", 3)
+    monkeypatch.setattr(manager_module, "FIRST_OPEN_DELAY_S", 0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    register_manager(reward)
 
 
 def make_manager(tokenizer, function=compute_score, **settings):
@@ -214,9 +222,9 @@ def plain_function(data_source, solution_str, ground_truth, extra_info):
     return float(len(solution_str))
 
 
-async def bonus_function(data_source, solution_str, ground_truth, extra_info):
+async def bonus_function(data_source, solution_str, ground_truth, extra_info=None, batch=None):
     """A user's part in one small function."""
-    scores = await compute_score(data_source, solution_str, ground_truth, extra_info)
+    scores = await compute_score(data_source, solution_str, ground_truth, extra_info, batch)
     bonus = 0.01 * ("#" in solution_str)
     return {**scores, "score": scores["score"] + bonus, "reward_comment": bonus}
 
@@ -232,6 +240,48 @@ def test_a_part_can_be_added(tokenizer, service):
     )
     assert result["reward_extra_info"]["reward_comment"] == [0.01, 0]
     assert totals(result) == pytest.approx([0.01, 0])
+
+
+async def sum_function(data_source, solution_str, ground_truth, extra_info, batch):
+    """A user's own rule about the program's run."""
+    return (await batch.execute("print(3)", ground_truth)).pass_rate
+
+
+def test_a_function_of_the_user_can_run_programs(tokenizer, service):
+    result = make_manager(tokenizer, sum_function)(make_batch(tokenizer, ["abc", "ab"]), return_dict=True)
+    assert totals(result) == [0.75, 0.75]
+    assert service.programs == ["print(3)"]
+
+
+def forgetful_function(data_source, solution_str, ground_truth, extra_info):
+    """Calls ours without the batch."""
+    return compute_score(data_source, solution_str, ground_truth, extra_info)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda tokenizer: make_manager(tokenizer, forgetful_function),
+        lambda tokenizer: NaiveRewardManager(tokenizer, 0, compute_score),
+    ],
+)
+def test_our_function_without_a_batch_says_in_one_line_what_is_missing(tokenizer, service, make):
+    with pytest.raises(InputError, match=r"reward_model\.reward_manager=cobalt") as refused:
+        compute_reward(make_batch(tokenizer, [respond(4)]), make(tokenizer))
+    assert "\n" not in str(refused.value)
+
+
+USERS_FILE = """
+def compute_score(data_source, solution_str, ground_truth, extra_info, weight=1.0):
+    return weight * len(solution_str)
+"""
+
+
+def test_a_users_file_without_a_batch_keeps_working(tokenizer, service, tmp_path):
+    (tmp_path / "reward.py").write_text(USERS_FILE)
+    function = {"path": str(tmp_path / "reward.py"), "name": "compute_score", "reward_kwargs": {"weight": 0.5}}
+    manager = make_manager(tokenizer, get_custom_reward_fn({"custom_reward_function": function}))
+    assert totals(manager(make_batch(tokenizer, ["abcd"]), return_dict=True)) == [2]
 
 
 def test_the_function_that_verl_loads_by_path_takes_constants(tokenizer, service):

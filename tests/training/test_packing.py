@@ -7,7 +7,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from verl.workers.actor import dp_actor
 
-from cobalt.training import packing
+from cobalt.training.patches import packing
 
 PROMPTS, RESPONSES, VOCAB = 9, 6, 50
 

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+import transformers  # noqa: F401 - looks for flash-attn when it is imported: it must have seen that there is none
+
 NEEDED = ("index_first_axis", "pad_input", "rearrange", "unpad_input")
 
 
 @contextmanager
 def stand_in() -> Iterator[None]:
     """Meanwhile ``from flash_attn.bert_padding import ...`` succeeds; the functions refuse to be called."""
-    import transformers  # noqa: F401 - looks for flash-attn when it is imported: let it see that there is none
-
     if importlib.util.find_spec("flash_attn") is not None:
         yield
         return

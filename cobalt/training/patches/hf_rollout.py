@@ -1,4 +1,4 @@
-"""``HFRollout`` of veRL 0.5.0, replaced: Hugging Face rollouts by the sampler of ``cobalt.inference``.
+"""``HFRollout`` of veRL 0.5.0, replaced: Hugging Face rollouts by ``cobalt.sampler``.
 
 veRL's own samples each prompt ``rollout.n`` times although the trainer has repeated it already, hands ``generate``
 position ids that transformers 4.57 never advances (all new tokens are sampled at one position), pads every row to the
@@ -13,12 +13,22 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
+from transformers import AutoModelForCausalLM
+from verl import DataProto
+
+from cobalt.sampler.network import ATTENTION, register
+from cobalt.sampler.sampling import Row, sample_batch
 from cobalt.training.patches.table import SEED_VARIABLE
 
 
-def patch(module: Any) -> None:
-    """Put ``HFRollout`` in the place of ``verl.workers.rollout.hf_rollout.HFRollout``."""
-    module.HFRollout = HFRollout
+def replace_rollout(rollout: Any) -> None:
+    """In ``verl.workers.rollout``, from where veRL's workers import ``HFRollout`` when they are made."""
+    rollout.HFRollout = HFRollout
 
 
 class HFRollout:
@@ -32,10 +42,8 @@ class HFRollout:
         self._copy: Any = None
         self._calls = 0
 
-    def generate_sequences(self, prompts: Any) -> Any:
-        """Left-padded ``prompts`` (B, P) with responses (B, ``response_length``), as a ``DataProto``."""
-        from cobalt.sampler.sampling import Row
-
+    def generate_sequences(self, prompts: DataProto) -> DataProto:
+        """Left-padded ``prompts`` (B, P) with responses (B, ``response_length``)."""
         ids, mask = prompts.batch["input_ids"], prompts.batch["attention_mask"]
         temperature, top_p = self._sampling(prompts.meta_info)
         rows = [
@@ -56,25 +64,16 @@ class HFRollout:
 
     def _seeds(self, count: int) -> list[int]:
         """Other ones in each call, each process and each run."""
-        import numpy as np
-
         of_run, rank = (int(os.environ.get(name, "0")) for name in (SEED_VARIABLE, "RANK"))
         self._calls += 1
         return np.random.SeedSequence([of_run, rank, self._calls]).generate_state(count, np.uint64).tolist()
 
-    def _refresh_copy(self, device: Any) -> None:
+    def _refresh_copy(self, device: torch.device) -> None:
         """Make the copy, without FSDP, equal to the policy. Half precision on a GPU, as in other engines."""
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        from cobalt.inference import hf_attention
-
         if self._copy is None:
-            hf_attention.register()
+            register()
             dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
-            copy = AutoModelForCausalLM.from_config(
-                self._policy.config, dtype=dtype, attn_implementation=hf_attention.ATTENTION
-            )
+            copy = AutoModelForCausalLM.from_config(self._policy.config, dtype=dtype, attn_implementation=ATTENTION)
             self._copy = copy.to(device).eval()
         targets = dict(self._copy.named_parameters())
         with torch.no_grad(), _whole_parameters(self._policy) as parameters:
@@ -82,11 +81,10 @@ class HFRollout:
                 targets.pop(name).copy_(value)
         assert not targets, f"parameters that the policy does not have: {sorted(targets)}"
 
-    def _sample(self, rows: list[Any], end_tokens: set[int]) -> list[list[int]]:
+    def _sample(self, rows: list[Row], end_tokens: set[int]) -> list[list[int]]:
         """Tokens of each response, the end token included."""
-        from cobalt.sampler.sampling import sample_batch
-
         responses: list[list[int]] = [[] for _ in rows]
+        # Rows of similar length together: a batch is as wide as its longest prompt.
         by_length = sorted(range(len(rows)), key=lambda index: len(rows[index].prompt))
         size = self._config.get("micro_batch_size", len(rows))
 
@@ -103,11 +101,13 @@ class HFRollout:
 
 
 @contextlib.contextmanager
-def _whole_parameters(policy: Any) -> Iterator[Iterator[tuple[str, Any]]]:
-    """Names and values of a model's parameters, gathered where FSDP has sharded them."""
-    from torch.distributed.fsdp import FullyShardedDataParallel
-    from torch.distributed.tensor import DTensor
+def _whole_parameters(policy: Any) -> Iterator[Iterator[tuple[str, torch.Tensor]]]:
+    """Names and values of a model's parameters, gathered where FSDP has sharded them.
 
+    FSDP 1 keeps shards that are no tensors of the model's shapes: they are gathered all at once, for as long as this is
+    open. Nothing is written back, for the values are only read. FSDP 2 keeps ``DTensor``s, which gather themselves one
+    by one. Both are collective: every rank must read all parameters, in the same order.
+    """
     gathered = contextlib.nullcontext()
     if isinstance(policy, FullyShardedDataParallel):
         gathered = FullyShardedDataParallel.summon_full_params(policy, writeback=False)
@@ -119,10 +119,8 @@ def _whole_parameters(policy: Any) -> Iterator[Iterator[tuple[str, Any]]]:
 
 
 @contextlib.contextmanager
-def _one_thread_each(device: Any) -> Iterator[int]:
+def _one_thread_each(device: torch.device) -> Iterator[int]:
     """How many batches to sample at once. On a CPU a thread for each: small operations gain little from several."""
-    import torch
-
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -131,11 +129,7 @@ def _one_thread_each(device: Any) -> Iterator[int]:
         torch.set_num_threads(threads)
 
 
-def _with_responses(prompts: Any, responses: list[list[int]], width: int) -> Any:
-    import torch
-    from tensordict import TensorDict
-    from verl import DataProto
-
+def _with_responses(prompts: DataProto, responses: list[list[int]], width: int) -> DataProto:
     ids, mask, positions = (prompts.batch[name] for name in ("input_ids", "attention_mask", "position_ids"))
     padding = [prompts.meta_info["pad_token_id"]]
     tokens = torch.tensor([row + padding * (width - len(row)) for row in responses], device=ids.device)

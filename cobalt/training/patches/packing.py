@@ -5,8 +5,15 @@ become one sequence ``prompt, response 1, response 2, ...``: each response sees 
 that it had. Log-probabilities, entropies and gradients are the same up to rounding, at a fraction of the tokens.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from verl.utils import torch_functional
 
 PROMPT, PADDING = 0, -1
 
@@ -15,30 +22,34 @@ PROMPT, PADDING = 0, -1
 class Packed:
     """G sequences of T tokens that hold the valid tokens of B samples, and where their K response tokens are."""
 
-    input_ids_GT: Any
-    position_ids_GT: Any
-    segments_GT: Any
-    """``PROMPT``, 1, 2, ... for the responses of the group, ``PADDING``."""
-    predictors_K: Any
+    input_ids_GT: Tensor
+    position_ids_GT: Tensor
+    segments_GT: Tensor
+    """What a token is part of: ``PROMPT``, the response 1, 2, ... of the group, or ``PADDING``."""
+    predictors_K: Tensor
     """Index in G·T of the token that predicts each response token: its predecessor."""
-    targets_K: Any
+    targets_K: Tensor
     """Index in B·R of each response token."""
 
-    def attention_GTT(self, dtype: Any) -> Any:
-        """Additive mask (G, 1, T, T): causal, the prompt for all, a response for itself."""
-        import torch
+    def attention_GTT(self, dtype: torch.dtype) -> Tensor:
+        """Additive mask (G, 1, T, T): causal, the prompt for all, a response for itself.
 
+        A response stands behind the other responses of its group, so a causal mask alone would show them to it: the
+        segments hide them. Padding sees the prompt, and what is hidden gets the least finite number: a row without any
+        key, and minus infinity, would give NaN, whose gradients reach what is read.
+        """
         key, query = self.segments_GT[:, None, :], self.segments_GT[:, :, None]
         seen = ((key == PROMPT) | (key == query)).tril()
         mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
         return mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
 
 
-def patch(module: Any) -> None:
+def pack_groups(dp_actor: Any) -> None:
     """Replace the padded forward pass of ``verl.workers.actor.dp_actor.DataParallelPPOActor``."""
-    actor = module.DataParallelPPOActor
+    actor = dp_actor.DataParallelPPOActor
     forward = actor._forward_micro_batch
 
+    @wraps(forward)
     def forward_packed(self: Any, micro_batch: Any, temperature: float, calculate_entropy: bool = False) -> Any:
         if self.use_remove_padding or self.use_fused_kernels:
             return forward(self, micro_batch, temperature, calculate_entropy)
@@ -47,11 +58,10 @@ def patch(module: Any) -> None:
     actor._forward_micro_batch = forward_packed
 
 
-def _forward(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
+def _forward(
+    actor: Any, micro_batch: Mapping[str, Tensor], temperature: float, calculate_entropy: bool
+) -> tuple[Tensor | None, Tensor]:
     """Entropies (or None) and log-probabilities, each (B, R) with 0 outside of the response."""
-    import torch
-    from verl.utils import torch_functional
-
     packed = pack(micro_batch)
     responses = micro_batch["responses"]
     with torch.autocast(device_type=actor.device_name, dtype=torch.bfloat16):
@@ -71,19 +81,17 @@ def _forward(actor: Any, micro_batch: Any, temperature: float, calculate_entropy
         return entropy, _spread(log_probs_K, packed, responses)
 
 
-def _spread(values_K: Any, packed: Packed, responses: Any) -> Any:
+def _spread(values_K: Tensor, packed: Packed, responses: Tensor) -> Tensor:
     """Values of response tokens at their places in (B, R)."""
     flat = values_K.new_zeros(responses.numel())
     return flat.index_put((packed.targets_K,), values_K).view(responses.shape)
 
 
-def pack(micro_batch: Any) -> Packed:
+def pack(micro_batch: Mapping[str, Tensor]) -> Packed:
     """Pack a micro-batch of the actor: ``input_ids, attention_mask, position_ids`` (B, P+R), ``responses`` (B, R).
 
     The places are worked out on the host: on a GPU the many small operations would take longer than the forward pass.
     """
-    import torch
-
     ids, response_width = micro_batch["input_ids"], micro_batch["responses"].shape[1]
     valid, host_ids = micro_batch["attention_mask"].bool().cpu(), ids.cpu()
     groups = [_pack_group(rows, valid, response_width) for rows in _same_prompt(host_ids, valid, response_width)]
@@ -104,13 +112,13 @@ def pack(micro_batch: Any) -> Packed:
 class _Group:
     """One packed sequence: cells of (B, P+R) and segments of its tokens; see ``Packed`` for the others."""
 
-    cells: Any
-    segments: Any
-    predictors: Any
-    targets: Any
+    cells: Tensor
+    segments: Tensor
+    predictors: Tensor
+    targets: Tensor
 
 
-def _same_prompt(ids: Any, valid: Any, response_width: int) -> list[list[int]]:
+def _same_prompt(ids: Tensor, valid: Tensor, response_width: int) -> list[list[int]]:
     """Rows by prompt, in order of first appearance."""
     prompts = (ids * valid)[:, :-response_width].tolist()
     rows: dict[tuple[int, ...], list[int]] = {}
@@ -119,10 +127,8 @@ def _same_prompt(ids: Any, valid: Any, response_width: int) -> list[list[int]]:
     return list(rows.values())
 
 
-def _pack_group(rows: list[int], valid: Any, response_width: int) -> _Group:
+def _pack_group(rows: list[int], valid: Tensor, response_width: int) -> _Group:
     """The prompt of ``rows``, then their responses; ``valid`` (B, P+R)."""
-    import torch
-
     width = valid.shape[1]
     prompt = valid[rows[0], :-response_width].nonzero()[:, 0]
     cells, segments = [rows[0] * width + prompt], [torch.full_like(prompt, PROMPT)]
@@ -131,13 +137,12 @@ def _pack_group(rows: list[int], valid: Any, response_width: int) -> _Group:
         response = valid[row, -response_width:].nonzero()[:, 0]
         cells.append(row * width + width - response_width + response)
         segments.append(torch.full_like(response, segment))
+        # the first token of each response is predicted by the last one of the prompt, not by the response before it
         predictors.append(torch.where(response == 0, len(prompt) - 1, length + response - 1))
         targets.append(row * response_width + response)
         length += len(response)
     return _Group(*(torch.cat(parts) for parts in (cells, segments, predictors, targets)))
 
 
-def _padded(values: Any, length: int, value: int) -> Any:
-    from torch.nn.functional import pad
-
+def _padded(values: Tensor, length: int, value: int) -> Tensor:
     return pad(values, (0, length - len(values)), value=value)

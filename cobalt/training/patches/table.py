@@ -1,89 +1,129 @@
-"""Running veRL 0.5.0 where it does not run by itself: on a CPU, and on one GPU without flash-attn and vLLM.
-
-Nothing in veRL is edited. A backend is a table of patches, each applied once, right after (or just before) a veRL
-module is imported, in every Ray worker of the training job: ``install`` is the job's ``worker_process_setup_hook``.
-Processes that never import the patched modules pay nothing, and each patch that becomes active says so on stdout.
+"""The table of all changes made to veRL 0.5.0. Nothing of veRL is edited, and nothing is changed that is not listed.
 
 | backend | for |
 |---|---|
-| ``verl`` | vLLM or SGLang rollouts on GPUs: no patch |
-| ``hf`` | Hugging Face rollouts on GPUs: ``HFRollout``'s own fault, padding, and flash-attn where it is not installed |
-| ``cpu`` | Hugging Face rollouts on a CPU: as ``hf``, and what veRL assumes about accelerators |
+| ``verl`` | vLLM or SGLang rollouts on GPUs |
+| ``hf`` | Hugging Face rollouts on GPUs |
+| ``cpu`` | Hugging Face rollouts on a CPU |
 """
 
-import importlib.abc
-import importlib.machinery
-import os
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
 
 from cobalt.errors import SetupError
 
 BACKENDS = ("verl", "hf", "cpu")
 BACKEND_VARIABLE = "COBALT_BACKEND"
 SEED_VARIABLE = "COBALT_ROLLOUT_SEED"
+VERL_VERSION = "0.5.0"
+"""The one that all patches were written and tested for."""
 
 
-@dataclass(frozen=True)
-class Patches:
-    """What to do around the import of one module: hold ``during`` open meanwhile, then call ``after`` with it."""
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """One change: to which module of veRL, by what, why, and for how long.
 
-    after: Callable[[ModuleType], None]
-    during: Callable[[], AbstractContextManager[None]] = nullcontext
+    ``apply`` and ``during`` are dotted names, ``package.module:function``: what they name is imported when veRL's
+    module is. A process that never imports veRL pays nothing, and the patches' modules may import torch and veRL.
+    """
+
+    module: str
+    what: str
+    """The change, as it is said on stdout when it becomes active."""
+    fault: str
+    """What veRL does wrong or lacks."""
+    until: str
+    """What makes the patch needless."""
+    apply: str | None = None
+    """Is called with the module after it has been executed."""
+    during: str | None = None
+    """A context manager that is held while the module is executed."""
+    backends: tuple[str, ...] = BACKENDS
+    versions: tuple[str, ...] = (VERL_VERSION,)
 
 
-def install() -> None:
-    """Make the backend named in the environment (``COBALT_BACKEND``) active in this process."""
-    backend = os.environ.get(BACKEND_VARIABLE, "verl")
-    patches = patches_of(backend)
-    late = [name for name in patches if name in sys.modules]
-    if late:
-        raise SetupError(f"backend {backend}: {', '.join(late)} imported before it was installed")
-    if patches:
-        sys.meta_path.insert(0, _PatchingFinder(backend, patches))
+PATCHES = (
+    Patch(
+        module="verl.trainer.ppo.reward",
+        what="registers the reward manager 'cobalt'",
+        fault="looks the manager's name up before it loads any file of the user's",
+        until="managers, too, are loaded by path",
+        apply="cobalt.training.patches.reward_manager:register_manager",
+    ),
+    Patch(
+        module="verl.trainer.ppo.ray_trainer",
+        what="the reward's parts are metrics of a step",
+        fault="`reward_extra_info` reaches dumps and validation only",
+        until="training metrics hold it",
+        apply="cobalt.training.patches.trainer:log_reward_parts",
+    ),
+    Patch(
+        module="verl.trainer.ppo.ray_trainer",
+        what="scoring is checked before training and watched during it",
+        fault="starts without asking whether samples can be scored, and trains on however many cannot",
+        until="managers can refuse to start, and can end training",
+        apply="cobalt.training.patches.trainer:watch_scoring",
+    ),
+    Patch(
+        module="verl.trainer.ppo.ray_trainer",
+        what="a finished run is left alone",
+        fault="resumes behind the last checkpoint, takes a step, and only then asks whether training is over",
+        until="it asks before",
+        apply="cobalt.training.patches.trainer:leave_finished_runs",
+    ),
+    Patch(
+        module="verl.utils.tracking",
+        what="metrics are also written to metrics.jsonl",
+        fault="none of its loggers leaves a plain file of all metrics",
+        until="one does",
+        apply="cobalt.training.patches.tracking:write_metrics",
+    ),
+    Patch(
+        module="verl.workers.rollout",
+        what="HFRollout is the sampler of cobalt.sampler",
+        fault="samples n times prompts that the trainer has repeated n times, each new token at one and the same "
+        "position (transformers 4.57 never advances `position_ids`), and no row ends before the last",
+        until="it samples each prompt once, at the right positions, without waiting for the longest row",
+        apply="cobalt.training.patches.hf_rollout:replace_rollout",
+        backends=("hf", "cpu"),
+    ),
+    Patch(
+        module="verl.workers.actor.dp_actor",
+        what="responses to one prompt are packed behind it",
+        fault="without flash-attn computes prompt and response of each sample at full padded width",
+        until="it skips padding without flash-attn, too",
+        apply="cobalt.training.patches.packing:pack_groups",
+        backends=("hf", "cpu"),
+    ),
+    Patch(
+        module="verl.workers.actor.dp_actor",
+        what="flash_attn.bert_padding has a stand-in where it is not installed",
+        fault="imports it on every GPU, even where it is never called",
+        until="it is imported where it is called",
+        during="cobalt.training.patches.flash_attn:stand_in",
+        backends=("hf", "cpu"),
+    ),
+    Patch(
+        module="verl.utils.device",
+        what="a CPU answers what is asked of GPUs, in fp32",
+        fault="no collective backend without an accelerator; queries that torch.cpu lacks; autocast to bfloat16, which "
+        "most CPUs compute slowly",
+        until="it supports CPUs",
+        apply="cobalt.training.patches.cpu:answer_for_a_gpu",
+        backends=("cpu",),
+    ),
+    Patch(
+        module="verl.workers.fsdp_workers",
+        what="a CPU's process group, memory that is not pinned",
+        fault="names the CPU twice in the process group's backend; pins memory, which needs an accelerator",
+        until="it supports CPUs",
+        apply="cobalt.training.patches.cpu:work_without_a_gpu",
+        backends=("cpu",),
+    ),
+)
 
 
-def patches_of(backend: str) -> dict[str, Patches]:
-    """The patches of a backend by module name. Raises ``SetupError`` for an unknown backend."""
+def patches_of(backend: str) -> tuple[Patch, ...]:
+    """The patches of a backend, in the order in which they are applied. Raises ``SetupError`` for an unknown one."""
     if backend not in BACKENDS:
         raise SetupError(f"cobalt.backend={backend}: choose one of {', '.join(BACKENDS)}")
-    if backend == "verl":
-        return {}
-    from cobalt.training import cpu, flash_attn, hf_rollout, packing
-
-    patches = {
-        "verl.workers.rollout.hf_rollout": Patches(hf_rollout.patch),
-        "verl.workers.actor.dp_actor": Patches(packing.patch, during=flash_attn.stand_in),
-    }
-    if backend == "cpu":
-        patches["verl.utils.device"] = Patches(cpu.patch_device)
-        patches["verl.workers.fsdp_workers"] = Patches(cpu.patch_fsdp_workers)
-    return patches
-
-
-class _PatchingFinder(importlib.abc.MetaPathFinder):
-    """Finds modules as usual and patches those in the table when they are executed."""
-
-    def __init__(self, backend: str, patches: dict[str, Patches]):
-        self._backend = backend
-        self._patches = patches
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> Any:
-        patches = self._patches.get(fullname)
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path) if patches else None
-        if patches is None or spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def execute_patched(module: ModuleType) -> None:
-            with patches.during():
-                execute(module)
-            patches.after(module)
-            print(f"cobalt: backend '{self._backend}' patches {fullname}", flush=True)
-
-        spec.loader.exec_module = execute_patched
-        return spec
+    return tuple(patch for patch in PATCHES if backend in patch.backends)

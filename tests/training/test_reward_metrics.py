@@ -1,4 +1,4 @@
-"""Metrics of a step, their file, and the stop after too many failures."""
+"""Metrics of a step, and the stop after too many failures."""
 
 from types import SimpleNamespace
 
@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from cobalt.errors import SetupError
-from cobalt.training.metrics import (
-    WINDOW_STEPS,
-    InfraGuard,
-    read_metrics,
-    reward_metrics,
-    with_metrics_file,
-    with_reward_metrics,
-)
+from cobalt.training.infra_guard import WINDOW_STEPS, InfraGuard
+from cobalt.training.reward_metrics import reward_metrics
 
 
 def make_batch(infra_B, **scores):
@@ -42,33 +36,6 @@ def test_a_users_part_is_logged_and_columns_that_are_no_scores_are_not():
     batch = make_batch([0, 0], reward_comment=[0.01, 0.0], other=[1.0, 1.0])
     batch.non_tensor_batch["reward_model"] = np.array([{"ground_truth": "{}"}] * 2, dtype=object)
     assert reward_metrics(batch.non_tensor_batch) == {"reward/infra": 0, "reward/comment": 0.005}
-
-
-def test_verls_metrics_are_kept():
-    wrapped = with_reward_metrics(lambda batch, use_critic: {"critic/score/mean": float(use_critic)})
-    assert wrapped(make_batch([0], acc=[1.0]), use_critic=False) == {
-        "critic/score/mean": 0,
-        "reward/infra": 0,
-        "reward/acc": 1,
-    }
-
-
-class Tracking:
-    def __init__(self):
-        self.logged = []
-
-    def log(self, data, step, backend=None):
-        self.logged.append((step, data))
-
-
-def test_the_file_holds_what_is_logged_and_a_repeated_step_once(tmp_path):
-    path = tmp_path / "run" / "metrics.jsonl"
-    tracking = with_metrics_file(Tracking, path)()
-    tracking.log(data={"a": np.float64(1)}, step=1)
-    tracking.log(data={"a": 2, "b": 0.5}, step=2)
-    tracking.log(data={"a": 3}, step=2)
-    assert [step for step, _ in tracking.logged] == [1, 2, 2]
-    assert read_metrics(path) == [{"step": 1, "a": 1}, {"step": 2, "a": 3, "b": 0.5}]
 
 
 def test_a_single_bad_step_is_survived():

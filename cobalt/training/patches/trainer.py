@@ -1,0 +1,84 @@
+"""veRL's trainer: the metrics of a step, the watch over scoring, and runs that are finished.
+
+Its methods are wrapped on the class itself. A subclass in its place would not be used: the task runner is a Ray actor,
+which Ray pickles by value with a copy of its globals, and in the worker that copy finds ``RayPPOTrainer`` by name.
+"""
+
+import time
+from functools import wraps
+from typing import Any
+
+from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
+
+from cobalt.training.infra_guard import InfraGuard
+from cobalt.training.manager import CobaltRewardManager
+from cobalt.training.reward_metrics import reward_metrics
+
+LOG_DELAY_S = 3.0
+"""Ray brings a worker's last lines to the driver only while the driver lives, and polls the worker's log for them."""
+
+
+def log_reward_parts(ray_trainer: Any) -> None:
+    """``compute_data_metrics``, as the trainer calls it, also gives ``reward_metrics``."""
+    compute_data_metrics = ray_trainer.compute_data_metrics
+
+    @wraps(compute_data_metrics)
+    def with_reward_parts(batch: Any, use_critic: bool = True) -> dict[str, Any]:
+        metrics = compute_data_metrics(batch=batch, use_critic=use_critic)
+        return {**metrics, **reward_metrics(batch.non_tensor_batch)}
+
+    ray_trainer.compute_data_metrics = with_reward_parts
+
+
+def watch_scoring(ray_trainer: Any) -> None:
+    """Check our reward manager before workers are made, and stop training under ``InfraGuard``."""
+    trainer = ray_trainer.RayPPOTrainer
+    init_workers, fit = trainer.init_workers, trainer.fit
+
+    @wraps(init_workers)
+    def check_and_init_workers(self: Any) -> None:
+        if isinstance(self.reward_fn, CobaltRewardManager):
+            self.reward_fn.check()
+        init_workers(self)
+
+    @wraps(fit)
+    def fit_under_guard(self: Any) -> None:
+        if isinstance(self.reward_fn, CobaltRewardManager):
+            self.train_dataset.on_batch_end = InfraGuard(self.reward_fn.max_infra_rate)
+        fit(self)
+
+    trainer.init_workers, trainer.fit = check_and_init_workers, fit_under_guard
+
+
+def leave_finished_runs(ray_trainer: Any) -> None:
+    """Add no step to a run whose checkpoint is that of its last step; ``trainer.val_only`` still validates it."""
+    trainer = ray_trainer.RayPPOTrainer
+    init_workers, fit = trainer.init_workers, trainer.fit
+
+    def finished_at(self: Any) -> int | None:
+        step = resumed_step(self.config.trainer)
+        return step if step >= self.total_training_steps and not self.config.trainer.val_only else None
+
+    @wraps(init_workers)
+    def init_workers_to_train(self: Any) -> None:
+        if finished_at(self) is None:
+            init_workers(self)
+
+    @wraps(fit)
+    def fit_if_unfinished(self: Any) -> None:
+        if (step := finished_at(self)) is None:
+            fit(self)
+            return
+        print(f"cobalt: finished already: checkpoint {step} of {self.total_training_steps} steps", flush=True)
+        time.sleep(LOG_DELAY_S)
+
+    trainer.init_workers, trainer.fit = init_workers_to_train, fit_if_unfinished
+
+
+def resumed_step(trainer: Any) -> int:
+    """The step of the checkpoint that veRL will resume from; 0 if it will start from scratch."""
+    if trainer.resume_mode == "disable":
+        return 0
+    by_path = trainer.resume_mode == "resume_path"
+    folder = trainer.resume_from_path if by_path else find_latest_ckpt_path(trainer.default_local_dir)
+    return int(folder.split("global_step_")[-1]) if folder else 0
