@@ -6,6 +6,7 @@ vLLM has an environment of its own (``constraints/serve-vllm.txt``), so type che
 
 import asyncio
 import json
+import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -33,6 +34,8 @@ class VllmEngine:
     """Loads the model on construction (seconds to minutes). ``options`` are those of ``AsyncEngineArgs``."""
 
     def __init__(self, options: dict[str, Any], chat_template_kwargs: dict[str, Any]):
+        # Serve's replicas run in a thread of their own, where vLLM 0.8.5 takes its old engine unless it is told otherwise.
+        os.environ.setdefault("VLLM_USE_V1", "1")
         from transformers import AutoTokenizer
         from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
         from vllm.usage.usage_lib import UsageContext  # pyright: ignore[reportMissingImports]
