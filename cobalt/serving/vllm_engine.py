@@ -34,7 +34,7 @@ class VllmEngine:
     """Loads the model on construction (seconds to minutes). ``options`` are those of ``AsyncEngineArgs``."""
 
     def __init__(self, options: dict[str, Any], chat_template_kwargs: dict[str, Any]):
-        # Serve's replicas run in a thread of their own, where vLLM 0.8.5 takes its old engine unless it is told otherwise.
+        # Serve's replicas run in a thread of their own, where vLLM 0.8.5 takes its old engine unless it is told not to.
         os.environ.setdefault("VLLM_USE_V1", "1")
         from transformers import AutoTokenizer
         from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]

@@ -11,7 +11,7 @@ from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
 from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME
 from cobalt.training.patches.install import HOOK, install, usable_patches
-from cobalt.training.patches.table import BACKEND_VARIABLE, SEED_VARIABLE
+from cobalt.training.patches.table import BACKEND_VARIABLE, SEED_VARIABLE, SHARE_VARIABLE
 
 DATA_FILES = ("train_files", "val_files")
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
@@ -28,6 +28,8 @@ class TrainingConfig:
     """``verl``, ``hf`` or ``cpu`` (``cobalt.training.patches.table``)."""
     seed: int = 0
     """Seed of Hugging Face rollouts."""
+    share_prompts: bool = False
+    """Compute each prompt once, not once for each of its responses; needs ``use_remove_padding``."""
 
 
 def train(config: Any) -> None:
@@ -35,9 +37,11 @@ def train(config: Any) -> None:
     import ray
 
     settings = TrainingConfig(**config.get("cobalt", {}))
-    usable_patches(settings.backend)  # an unknown backend and another veRL are refused here
+    usable_patches(settings.backend, settings.share_prompts)  # an unknown backend and another veRL are refused here
     if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
+    if settings.share_prompts:
+        refuse_unshareable(config.actor_rollout_ref)
     manifest = _manifest(config, settings)
     if config.trainer.resume_mode == "auto" and (manifest.output / TRACKER_NAME).exists():
         manifest.refuse_other_content()
@@ -50,6 +54,19 @@ def train(config: Any) -> None:
     finally:
         ray.shutdown()
     manifest.done()
+
+
+def refuse_unshareable(actor_rollout_ref: Any) -> None:
+    """Raise ``InputError`` for settings under which prompts cannot be shared."""
+    wanted = {
+        "model.use_remove_padding": True,
+        "model.use_fused_kernels": False,
+        "actor.ulysses_sequence_parallel_size": 1,
+    }
+    for name, value in wanted.items():
+        section, key = name.split(".")
+        if (found := actor_rollout_ref[section][key]) != value:
+            raise InputError(f"cobalt.share_prompts needs actor_rollout_ref.{name}={value}, not {found}")
 
 
 def _manifest(config: Any, settings: TrainingConfig) -> Manifest:
@@ -112,7 +129,11 @@ def _connect(config: Any, settings: TrainingConfig) -> None:
 
 def _patching_environment(config: Any, settings: TrainingConfig) -> dict[str, Any]:
     """Patch veRL in this process; the runtime environment that patches it in every worker of the job."""
-    backend = {BACKEND_VARIABLE: settings.backend, SEED_VARIABLE: str(settings.seed)}
+    backend = {
+        BACKEND_VARIABLE: settings.backend,
+        SEED_VARIABLE: str(settings.seed),
+        SHARE_VARIABLE: str(int(settings.share_prompts)),
+    }
     os.environ.update(backend)
     print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE: veRL is patched in every worker", flush=True)
     install()

@@ -38,6 +38,15 @@ def test_another_version_of_verl_is_refused(monkeypatch):
         launch.train(compose_recipe("multi_turn", "paper-qwen3"))
 
 
+@pytest.mark.parametrize(
+    "override",
+    ["model.use_remove_padding=false", "model.use_fused_kernels=true", "actor.ulysses_sequence_parallel_size=2"],
+)
+def test_settings_under_which_prompts_cannot_be_shared_are_refused(override):
+    with pytest.raises(InputError, match=override.split("=")[0]):
+        launch.train(compose_recipe("multi_turn", "paper-qwen3", f"actor_rollout_ref.{override}"))
+
+
 class Started(Exception):
     """Training went on to Ray."""
 

@@ -51,6 +51,10 @@ def test_every_row_names_a_module_of_verl_and_something_to_do(patch):
     assert all(callable(resolve_name(name)) for name in names)
 
 
+def _listed(backends):
+    return ", ".join(f"`{backend}`" for backend in backends)
+
+
 def as_table():
     """The table of patches as documents show it."""
     rows = [
@@ -59,12 +63,12 @@ def as_table():
             patch.what,
             patch.fault,
             patch.until,
-            "all" if patch.backends == BACKENDS else ", ".join(f"`{backend}`" for backend in patch.backends),
+            "`share_prompts`" if patch.sharing else "all" if patch.backends == BACKENDS else _listed(patch.backends),
             f"`{(patch.apply or patch.during).removeprefix('cobalt.training.patches.')}`",
         )
         for patch in PATCHES
     ]
-    return markdown_table(("module of veRL", "change", "what veRL does", "needed until", "backends", "by"), rows)
+    return markdown_table(("module of veRL", "change", "what veRL does", "needed until", "with", "by"), rows)
 
 
 def test_the_documentation_shows_the_table():
@@ -73,7 +77,7 @@ def test_the_documentation_shows_the_table():
 
 def test_unknown_backends_are_refused():
     with pytest.raises(SetupError, match="choose one of"):
-        patches_of("tpu")
+        patches_of("tpu", share_prompts=False)
 
 
 def test_another_version_of_verl_is_refused_in_one_line(monkeypatch):
@@ -109,12 +113,19 @@ def test_without_a_backend_the_manager_is_known_metrics_are_complete_and_nothing
     assert "metrics with_reward_parts" in printed
     assert "tracking cobalt.training.patches.tracking" in printed
     assert "layers 2" in printed  # two patches wrap it, each once
-    assert sorted(said(printed)) == sorted(line_of(patch) for patch in PATCHES if patch.backends == BACKENDS)
+    assert sorted(said(printed)) == sorted(line_of(patch) for patch in patches_of("verl", share_prompts=False))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_backend_has_what_the_default_one_has(backend):
-    assert set(patches_of("verl")) <= set(patches_of(backend))
+    for share in (False, True):
+        assert set(patches_of("verl", share)) <= set(patches_of(backend, share))
+
+
+def test_sharing_prompts_adds_its_patches_and_no_others():
+    added = set(patches_of("verl", share_prompts=True)) - set(patches_of("verl", share_prompts=False))
+    assert {patch.module for patch in added} == {"verl.workers.actor.dp_actor", "verl.trainer.ppo.ray_trainer"}
+    assert all(patch.sharing for patch in added)
 
 
 CPU_WORKER = """

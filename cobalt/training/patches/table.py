@@ -14,6 +14,8 @@ from cobalt.errors import SetupError
 BACKENDS = ("verl", "hf", "cpu")
 BACKEND_VARIABLE = "COBALT_BACKEND"
 SEED_VARIABLE = "COBALT_ROLLOUT_SEED"
+SHARE_VARIABLE = "COBALT_SHARE_PROMPTS"
+"""``1``: each prompt is computed once."""
 VERL_VERSION = "0.5.0"
 """The one that all patches were written and tested for."""
 
@@ -38,6 +40,8 @@ class Patch:
     during: str | None = None
     """A context manager that is held while the module is executed."""
     backends: tuple[str, ...] = BACKENDS
+    sharing: bool = False
+    """Only with ``cobalt.share_prompts``."""
     versions: tuple[str, ...] = (VERL_VERSION,)
 
 
@@ -103,6 +107,22 @@ PATCHES = (
         backends=("hf", "cpu"),
     ),
     Patch(
+        module="verl.workers.actor.dp_actor",
+        what="each prompt is computed once for all of its responses",
+        fault="computes a prompt again with each of its responses: old log-probabilities, reference and update",
+        until="it shares the prompts of a group",
+        apply="cobalt.training.patches.shared_prompts:patch_actor",
+        sharing=True,
+    ),
+    Patch(
+        module="verl.trainer.ppo.ray_trainer",
+        what="ranks get whole groups of responses",
+        fault="balances ranks by rows, which parts the responses to one prompt",
+        until="it balances by groups",
+        apply="cobalt.training.patches.shared_prompts:patch_trainer",
+        sharing=True,
+    ),
+    Patch(
         module="verl.utils.device",
         what="a CPU answers what is asked of GPUs, in fp32",
         fault="no collective backend without an accelerator; queries that torch.cpu lacks; autocast to bfloat16, which "
@@ -122,8 +142,8 @@ PATCHES = (
 )
 
 
-def patches_of(backend: str) -> tuple[Patch, ...]:
+def patches_of(backend: str, share_prompts: bool) -> tuple[Patch, ...]:
     """The patches of a backend, in the order in which they are applied. Raises ``SetupError`` for an unknown one."""
     if backend not in BACKENDS:
         raise SetupError(f"cobalt.backend={backend}: choose one of {', '.join(BACKENDS)}")
-    return tuple(patch for patch in PATCHES if backend in patch.backends)
+    return tuple(patch for patch in PATCHES if backend in patch.backends and (share_prompts or not patch.sharing))

@@ -1,0 +1,127 @@
+"""veRL's actor and reference policy in this process, with random weights of a Qwen3 shape."""
+
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
+
+from cobalt.training.patches.cpu import answer_for_a_gpu, work_without_a_gpu
+
+ROOT = Path(__file__).resolve().parents[1]
+SHAPES = {
+    "0.6b": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16},
+    "1.7b": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16},
+    "4b": {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32},
+    "8b": {"hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32},
+    "tiny": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
+}
+LARGE = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960}
+TINY = {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 1024, "max_position_embeddings": 1024}
+UNTIED = ("8b", "tiny")
+
+
+def rendezvous() -> None:
+    """The environment that torchrun would have made, for a single process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        os.environ.setdefault(name, value)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def patch_for_cpu() -> None:
+    """What veRL needs where there is no accelerator; before anything else of it is imported."""
+    from verl.utils import device
+
+    answer_for_a_gpu(device)
+    from verl.workers import fsdp_workers
+
+    work_without_a_gpu(fsdp_workers)
+
+
+def make_actors(
+    shape: str, layers: int | None, prompts: int, samples: int, max_tokens: int
+) -> tuple[Any, Any, Any, Any]:
+    """veRL's actor and reference, their model's configuration, and the settings (``actor_rollout_ref``)."""
+    from verl.workers.fsdp_workers import ActorRolloutRefWorker
+
+    with tempfile.TemporaryDirectory() as folder, _random_weights():
+        model_config = _write_model(shape, layers, Path(folder))
+        settings = _settings(prompts, samples, max_tokens, folder)
+        workers = [ActorRolloutRefWorker(settings, role=role) for role in ("actor", "ref")]
+        for worker in workers:
+            worker.init_model()
+    return workers[0].actor, workers[1].ref_policy, model_config, settings
+
+
+def _write_model(name: str, layers: int | None, folder: Path) -> Any:
+    """A model's configuration, and a tokenizer, which veRL wants to see."""
+    shape = {**SHAPES[name], **(TINY if name == "tiny" else LARGE)}
+    if layers:
+        shape["num_hidden_layers"] = layers
+    tied = name not in UNTIED
+    made = Qwen3Config(**shape, rope_theta=1e6, tie_word_embeddings=tied, architectures=["Qwen3ForCausalLM"])
+    made.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(ROOT / "assets/minicoder").save_pretrained(folder)
+    return made
+
+
+def _settings(prompts: int, samples: int, max_tokens: int, folder: str) -> Any:
+    """``actor_rollout_ref`` of the release's recipe; the update is one mini-batch that changes nothing."""
+    from hydra import compose, initialize_config_module
+
+    on_gpu = torch.cuda.is_available()
+    overrides = [
+        f"hydra.searchpath=[file://{ROOT / 'verl/config'}]",
+        "+recipe=multi_turn",
+        f"+preset={'paper-qwen3' if on_gpu else 'cpu'}",
+        f"actor_rollout_ref.model.path={folder}",
+        f"actor_rollout_ref.rollout.n={samples}",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={prompts * int(os.environ['WORLD_SIZE'])}",
+        f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={max_tokens}",
+        "actor_rollout_ref.actor.optim.lr=0",
+        "actor_rollout_ref.actor.fsdp_config.param_offload=false",
+        "actor_rollout_ref.actor.fsdp_config.optimizer_offload=false",
+    ]
+    if not on_gpu:
+        overrides.append("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2")
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", overrides).actor_rollout_ref
+
+
+@contextlib.contextmanager
+def _random_weights() -> Iterator[None]:
+    """Meanwhile loading a causal language model makes one, each time with the same random weights."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    load = AutoModelForCausalLM.from_pretrained
+
+    def make(*_args: Any, config: Any, torch_dtype: Any, **_kwargs: Any) -> Any:
+        torch.manual_seed(0)
+        with torch.device(device):
+            return AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32).to(torch_dtype)
+
+    AutoModelForCausalLM.from_pretrained = make  # pyright: ignore[reportAttributeAccessIssue] - a bound method
+    try:
+        yield
+    finally:
+        AutoModelForCausalLM.from_pretrained = load
+
+
+def forward_flops(model: Any, prompt: int, response: int, samples: int) -> float:
+    """Of a forward pass over a prompt and its responses; see bench_step.py for the formula."""
+    layers, channels = model.num_hidden_layers, model.hidden_size
+    attention = model.num_attention_heads * model.head_dim
+    keys = model.num_key_value_heads * model.head_dim
+    weights = layers * (channels * (2 * attention + 2 * keys) + 3 * channels * model.intermediate_size)
+    answered = samples * response
+    pairs = prompt * prompt / 2 + answered * (prompt + response / 2)
+    head = 2 * model.vocab_size * channels * answered
+    return 2 * weights * (prompt + answered) + 4 * layers * attention * pairs + head
