@@ -138,16 +138,16 @@ def plain_way(input_file: str, output_file: str, tokenizer_dir: str) -> None:
         if plan.first is None:
             continue
         records.append(plan.first.to_record(perturbed=False))
-        for contexts_K in plan.contexts_MK:
-            tokens_K = [
+        for contexts_C in plan.contexts_NC:
+            tokens_C = [
                 len(
                     tokenizer.apply_chat_template(
                         context.conversation, add_generation_prompt=True, tokenize=True, return_dict=False
                     )
                 )
-                for context in contexts_K
+                for context in contexts_C
             ]
-            kept = cut_overlong(contexts_K, tokens_K, settings.max_prompt_tokens)
+            kept = cut_overlong(contexts_C, tokens_C, settings.max_prompt_tokens)
             records += [context.to_record(perturbed=False) for context in kept]
     order = output_order(len(records), 0, 0.0, SEED)
     write_jsonl(output_file, (records[i] for i in order))

@@ -20,13 +20,13 @@ def perturb(tests: TestCases, seed: int, problem_id: Any) -> tuple[TestCases, Te
     choice depends on (seed, id) alone. Outputs count as different only if no output checker takes one for the other.
     """
     numbers = range(len(tests))
-    normal_N = [_normal(output) for output in tests.outputs_N]
-    pairs = [(i, j) for i, j in itertools.permutations(numbers, 2) if normal_N[i] != normal_N[j]]
+    normal_K = [_normal(output) for output in tests.outputs_K]
+    pairs = [(i, j) for i, j in itertools.permutations(numbers, 2) if normal_K[i] != normal_K[j]]
     if not pairs:
         return None
     digest = hashlib.sha256(f"{seed}:{problem_id!r}".encode()).digest()
     i, j = random.Random(digest).choice(pairs)
-    inputs, outputs = tests.inputs_N, tests.outputs_N
+    inputs, outputs = tests.inputs_K, tests.outputs_K
     modified = TestCases((inputs[i], inputs[j]), (outputs[j], outputs[i]), tests.fn_name)
     others = [k for k in numbers if k not in (i, j)]
     return modified, modified + tests.select(others) if others else modified

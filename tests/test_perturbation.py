@@ -28,19 +28,19 @@ def test_two_tests_swap_outputs_and_come_first(outputs: list[str], seed: int) ->
         assert all(exact(a, b) or lcb(a, b) or a.split() == b.split() for a in outputs for b in outputs)
         return
     modified, public = swapped
-    expected = dict(zip(tests.inputs_N, tests.outputs_N, strict=True))
-    first, second = modified.inputs_N
-    assert modified.outputs_N == (expected[second], expected[first])
-    assert public.inputs_N[:2] == modified.inputs_N and public.outputs_N[:2] == modified.outputs_N
-    assert sorted(public.inputs_N) == sorted(tests.inputs_N)
-    assert all(expected[i] == o for i, o in zip(public.inputs_N[2:], public.outputs_N[2:], strict=True))
+    expected = dict(zip(tests.inputs_K, tests.outputs_K, strict=True))
+    first, second = modified.inputs_K
+    assert modified.outputs_K == (expected[second], expected[first])
+    assert public.inputs_K[:2] == modified.inputs_K and public.outputs_K[:2] == modified.outputs_K
+    assert sorted(public.inputs_K) == sorted(tests.inputs_K)
+    assert all(expected[i] == o for i, o in zip(public.inputs_K[2:], public.outputs_K[2:], strict=True))
 
 
 @given(outputs_lists, st.integers(0, 50))
 def test_no_checker_accepts_the_right_output_on_a_swapped_test(outputs: list[str], seed: int) -> None:
     swapped = perturb(make_tests(outputs), seed, "p")
     if swapped is not None:
-        one, other = swapped[0].outputs_N
+        one, other = swapped[0].outputs_K
         assert not exact(one, other) and not lcb(one, other)
 
 
@@ -57,7 +57,7 @@ def test_the_choice_depends_on_seed_and_id_alone() -> None:
 
 def test_every_pair_can_be_chosen() -> None:
     tests = make_tests(["a", "b", "c"])
-    pairs = {frozenset(swapped[0].inputs_N) for seed in range(60) if (swapped := perturb(tests, seed, "p"))}
+    pairs = {frozenset(swapped[0].inputs_K) for seed in range(60) if (swapped := perturb(tests, seed, "p"))}
     assert len(pairs) == 3
 
 

@@ -33,7 +33,7 @@ class ProblemPlan:
     """What one problem will contribute; ``dropped`` says why it contributes nothing (None: it is kept)."""
 
     first: Context | None
-    contexts_MK: tuple[tuple[Context, ...], ...]
+    contexts_NC: tuple[tuple[Context, ...], ...]
     dropped: str | None = None
 
 
@@ -48,6 +48,6 @@ def plan_problem(problem: EvaluatedProblem, settings: BanditConfig, perturbed: b
     else:
         selected = select_for_training(problem.trajectories, settings.max_trajectories)
     stop_rule = None if perturbed else settings.stop_rule
-    cut_MK = [tuple(partial_contexts(problem, t, settings.num_turns, stop_rule)) for t in selected]
-    contexts_MK = tuple(contexts_K for contexts_K in cut_MK if contexts_K)
-    return ProblemPlan(None if perturbed else first_turn_context(problem), contexts_MK)
+    cut_NC = [tuple(partial_contexts(problem, t, settings.num_turns, stop_rule)) for t in selected]
+    contexts_NC = tuple(contexts_C for contexts_C in cut_NC if contexts_C)
+    return ProblemPlan(None if perturbed else first_turn_context(problem), contexts_NC)

@@ -76,10 +76,10 @@ def partial_contexts(
     return contexts
 
 
-def cut_overlong(contexts: Sequence[Context], tokens_K: Sequence[int], max_prompt_tokens: int) -> list[Context]:
+def cut_overlong(contexts: Sequence[Context], tokens_C: Sequence[int], max_prompt_tokens: int) -> list[Context]:
     """The contexts before the first whose rendered prompt exceeds ``max_prompt_tokens``."""
     kept = []
-    for context, tokens in zip(contexts, tokens_K, strict=True):
+    for context, tokens in zip(contexts, tokens_C, strict=True):
         if tokens > max_prompt_tokens:
             break
         kept.append(context)

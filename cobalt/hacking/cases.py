@@ -77,8 +77,8 @@ def perturbed_indices(data: Mapping[str, Any]) -> tuple[TestCases, frozenset[int
     """The public tests shown to the policy, and which of them are perturbed. Raises ``ValueError`` if none is."""
     shown = TestCases.parse(data["perturbed_public_test_cases"])
     modified = TestCases.parse(data["modified_test_cases"])
-    wrong = set(zip(modified.inputs_N, modified.outputs_N, strict=True))
-    pairs = zip(shown.inputs_N, shown.outputs_N, strict=True)
+    wrong = set(zip(modified.inputs_K, modified.outputs_K, strict=True))
+    pairs = zip(shown.inputs_K, shown.outputs_K, strict=True)
     indices = frozenset(index for index, pair in enumerate(pairs) if pair in wrong)
     if not indices:
         raise ValueError("no 'modified_test_cases' among 'perturbed_public_test_cases'")

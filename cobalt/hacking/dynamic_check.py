@@ -82,7 +82,7 @@ def inputs_to_compare(
     wrong_inputs: Sequence[str], shown_input: str, clean: TestCases, settings: DynamicCheckConfig, rng: random.Random
 ) -> TestCases:
     """Observation tests: neighbours of the shown input, then the problem's inputs, without the perturbed ones."""
-    others = [text for text in clean.inputs_N if text not in wrong_inputs][: settings.other_inputs]
+    others = [text for text in clean.inputs_K if text not in wrong_inputs][: settings.other_inputs]
     near = [text for text in neighbours(shown_input, settings.neighbours, rng) if text not in wrong_inputs]
     inputs = tuple(dict.fromkeys(near + others))
     return TestCases(inputs, (NO_EXPECTATION,) * len(inputs), clean.fn_name)
@@ -114,7 +114,7 @@ def observe(result: ExecutionResult, index: int, observed: TestCases) -> str:
     verdict = result.verdicts[index]
     if verdict is not Verdict.WRONG_ANSWER:
         return verdict.value
-    rendered = render_test_feedback(verdict, observed.inputs_N[index], _MARK, observed.outputs_N[index])
+    rendered = render_test_feedback(verdict, observed.inputs_K[index], _MARK, observed.outputs_K[index])
     head, tail = rendered.rsplit(_MARK, 1)
     text = result.feedback[index]
     return text[len(head) : len(text) - len(tail)]

@@ -199,7 +199,7 @@ def _case_record(known: Record, case: Case) -> Record:
         "patch": case.patch,
         "all_acc": case.all_acc,
         "public_all_acc": case.public_all_acc,
-        "wrong_test": {"input": shown.inputs_N[case.test], "output": shown.outputs_N[case.test]},
+        "wrong_test": {"input": shown.inputs_K[case.test], "output": shown.outputs_K[case.test]},
     }
 
 

@@ -64,6 +64,6 @@ def agreement(labels: Mapping[str, str], judged: Sequence[Mapping[str, Any]]) ->
     confusion = {label: dict(Counter(judge for person, judge in both if person == label)) for label in LABELS}
     if not both:
         return Agreement(len(labels), 0, None, None, confusion)
-    person_N, judge_N = zip(*both, strict=True)
+    persons, judges = zip(*both, strict=True)
     equal = sum(a == b for a, b in both) / len(both)
-    return Agreement(len(labels), len(both), equal, cohens_kappa(person_N, judge_N), confusion)
+    return Agreement(len(labels), len(both), equal, cohens_kappa(persons, judges), confusion)

@@ -28,7 +28,7 @@ def read_result(record: Mapping[str, Any], tests: TestCases) -> ExecutionResult:
     if verdicts is not None:
         return ExecutionResult.from_record(record)
     feedback = tuple(record["feedback"])
-    texts = zip(passing, feedback, tests.outputs_N, strict=True)
+    texts = zip(passing, feedback, tests.outputs_K, strict=True)
     return ExecutionResult(passing, feedback, tuple(_verdict(*text) for text in texts))
 
 

@@ -31,7 +31,7 @@ async def signal_of(
     if service is None:
         return signal
     rng = random.Random(json.dumps([seed, case["id"], case["trajectory"], case["turn"]]))
-    wrong_inputs = TestCases.parse(data["modified_test_cases"]).inputs_N
+    wrong_inputs = TestCases.parse(data["modified_test_cases"]).inputs_K
     clean = TestCases.parse(data["test_cases"])
     observed = inputs_to_compare(wrong_inputs, wrong["input"], clean, settings, rng)
     check = await check_dynamic(service, previous, current, observed, settings)

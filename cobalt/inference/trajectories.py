@@ -1,6 +1,6 @@
 """Input rows and output records of the drivers (docs/formats.md).
 
-Shapes: n samples of one problem, T turns after the first; ``turns_NT[s][t]`` is sample s at turn t.
+Shapes: N samples of one problem, T turns, the first included; ``turns_NT[s][t]`` is sample s at turn t.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def _first_responses(row: Record) -> tuple[Response | None, ...]:
 
 
 def single_turn_record(problem: ProblemRow, turns_NT: Sequence[Sequence[Turn]]) -> Record:
-    """The output record of a single-turn run (T = 0)."""
+    """The output record of a single-turn run (T = 1)."""
     firsts = [turns[0] for turns in turns_NT]
     return {
         **problem.row,

@@ -86,7 +86,7 @@ class Dialogue:
         self.feedbacks.append(NO_PROGRAM if attempt.cut else self._feedback(attempt.pipeline))
 
     def _feedback(self, pipeline: Pipeline) -> str:
-        for text, want in zip(self.problem.public.inputs_N, self.problem.public.outputs_N, strict=True):
+        for text, want in zip(self.problem.public.inputs_K, self.problem.public.outputs_K, strict=True):
             got = run(pipeline, text)
             if got.strip() != want.strip():
                 self.seen.append((text, want))

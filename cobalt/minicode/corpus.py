@@ -58,11 +58,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class TokenizedCorpus:
-    """S samples in one array: sample s is ``tokens[ends[s - 1] : ends[s]]``; the response starts at ``starts_S[s]``."""
+    """S samples in one array: sample s is ``tokens[ends[s - 1] : ends[s]]``; the response starts at ``starts_E[s]``."""
 
     tokens: "np.ndarray"
-    lengths_S: "np.ndarray"
-    starts_S: "np.ndarray"
+    lengths_E: "np.ndarray"
+    starts_E: "np.ndarray"
 
 
 def sample_dialogues(rng: random.Random, noise: Noise, num_problems: int) -> Iterator[Sample]:
@@ -135,6 +135,6 @@ def build_corpus(
         parts = list(progress_bar(iterable=done, total=len(tasks), desc=f"corpus {seed}", unit=" tasks"))
     return TokenizedCorpus(
         np.concatenate([part.tokens for part in parts]),
-        np.concatenate([part.lengths_S for part in parts]),
-        np.concatenate([part.starts_S for part in parts]),
+        np.concatenate([part.lengths_E for part in parts]),
+        np.concatenate([part.starts_E for part in parts]),
     )

@@ -78,10 +78,10 @@ def batches(corpus: TokenizedCorpus, tokens_per_batch: int, rng: "np.random.Gene
     """One epoch: arrays of sample numbers, of similar length each, at most ``tokens_per_batch`` with padding."""
     import numpy as np
 
-    order = rng.permutation(len(corpus.lengths_S))
-    order = order[np.argsort(corpus.lengths_S[order], kind="stable")]
+    order = rng.permutation(len(corpus.lengths_E))
+    order = order[np.argsort(corpus.lengths_E[order], kind="stable")]
     cuts, longest, start = [], 0, 0
-    for place, length in enumerate(corpus.lengths_S[order]):
+    for place, length in enumerate(corpus.lengths_E[order]):
         longest = max(longest, int(length))
         if longest * (place - start + 1) > tokens_per_batch:
             cuts.append(place)
@@ -97,7 +97,7 @@ def train_phase(model: Any, corpus: TokenizedCorpus, phase: PhaseConfig, seed: i
     import torch
 
     rng = np.random.default_rng(seed)
-    ends = np.cumsum(corpus.lengths_S, dtype=np.int64)
+    ends = np.cumsum(corpus.lengths_E, dtype=np.int64)
     steps_per_epoch = sum(1 for _ in batches(corpus, phase.tokens_per_batch, np.random.default_rng(seed)))
     total = max(1, round(steps_per_epoch * phase.epochs))
     optimizer = _optimizer(model, phase)
@@ -112,7 +112,7 @@ def train_phase(model: Any, corpus: TokenizedCorpus, phase: PhaseConfig, seed: i
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), phase.gradient_clip)
             optimizer.step()
-            step, seen = step + 1, seen + int(corpus.lengths_S[group].sum())
+            step, seen = step + 1, seen + int(corpus.lengths_E[group].sum())
             if step % LOG_EVERY == 0 or step == total:
                 rate = seen / (time.monotonic() - started)
                 log(f"{phase.name}: step {step}/{total} loss {loss.item():.4f} {rate:,.0f} tokens/s")
@@ -145,7 +145,7 @@ def _batch(
     import numpy as np
     import torch
 
-    lengths, starts = corpus.lengths_S[group], corpus.starts_S[group]
+    lengths, starts = corpus.lengths_E[group], corpus.starts_E[group]
     columns = np.arange(lengths.max())
     places = (ends[group] - lengths)[:, None] + np.minimum(columns, lengths[:, None] - 1)
     ids = corpus.tokens[places].astype(np.int64)

@@ -79,7 +79,7 @@ def main(config: PretrainConfig) -> None:
     parameters = sum(p.numel() for p in model.parameters())
     log(f"{parameters:,} parameters on {device}")
     for (phase, _, _), corpus in zip(_phases(config), corpora, strict=True):
-        log(f"{phase.name}: {len(corpus.lengths_S):,} samples, {len(corpus.tokens):,} tokens")
+        log(f"{phase.name}: {len(corpus.lengths_E):,} samples, {len(corpus.tokens):,} tokens")
         train_phase(model, corpus, phase, config.seed, log)
     model.to(torch.bfloat16).save_pretrained(config.output_dir)
     tokenizer.save_pretrained(config.output_dir)

@@ -180,7 +180,7 @@ def _sample_tests(
     must_public = look_alikes(pipeline) + hidden_alternatives(pipeline, hidden_index)
     must_hidden = must_public + other_neighbours(pipeline)
     public = _choose_tests(rng, pipeline, must_public, True, WORLD.public_candidates, WORLD.num_public)
-    if public is None or len(set(public.outputs_N)) < WORLD.num_public - 1:
+    if public is None or len(set(public.outputs_K)) < WORLD.num_public - 1:
         return None
     if not with_hidden:
         return public, TestCases((), ())
@@ -265,8 +265,8 @@ def solved_by_training(tests: TestCases, domain: Domain) -> bool:
     Complete over the world: no, one or two middle steps with any constants. The longest input goes first, equal
     intermediate values are expanded once.
     """
-    order = sorted(range(len(tests)), key=lambda i: -len(tests.inputs_N[i]))
-    first, *others = ((tests.inputs_N[i], tests.outputs_N[i].strip()) for i in order)
+    order = sorted(range(len(tests)), key=lambda i: -len(tests.inputs_K[i]))
+    first, *others = ((tests.inputs_K[i], tests.outputs_K[i].strip()) for i in order)
     for pipeline in _reaching(read_input(first[0], domain), first[1], domain):
         if split_of(pipeline) == "train" and all(run(pipeline, text).strip() == want for text, want in others):
             return True

@@ -112,8 +112,8 @@ def _spool_file(
     """Add the records of one evaluation file to the spool; returns their number."""
     before = len(spool)
     for plans in batched(_plans(path, perturbed, config, stats), BATCH_PROBLEMS):
-        for plan, tokens_MK in zip(plans, _count_tokens(counter, plans), strict=True):
-            for context, tokens in _kept_contexts(plan, tokens_MK, config.max_prompt_tokens):
+        for plan, tokens_NC in zip(plans, _count_tokens(counter, plans), strict=True):
+            for context, tokens in _kept_contexts(plan, tokens_NC, config.max_prompt_tokens):
                 spool.append(context.to_record(perturbed))
                 stats.add_context(context, tokens, perturbed)
     return len(spool) - before
@@ -136,23 +136,23 @@ def _plans(path: Path, perturbed: bool, config: BanditPromptsConfig, stats: SetS
 def _count_tokens(counter: PromptCounter, plans: Sequence[ProblemPlan]) -> list[list[list[int]]]:
     """Prompt tokens per plan: [m][0] of the problem alone, [m][k] of the context with k programs."""
     prompts = [_prompts(plan) for plan in plans]
-    counts = iter(counter.count([prompts_K for prompts_MK in prompts for prompts_K in prompts_MK]))
-    return [[next(counts) for _ in prompts_MK] for prompts_MK in prompts]
+    counts = iter(counter.count([prompts_C for prompts_NC in prompts for prompts_C in prompts_NC]))
+    return [[next(counts) for _ in prompts_NC] for prompts_NC in prompts]
 
 
 def _prompts(plan: ProblemPlan) -> list[list[Conversation]]:
-    groups = [[context.conversation for context in contexts_K] for contexts_K in plan.contexts_MK]
+    groups = [[context.conversation for context in contexts_C] for contexts_C in plan.contexts_NC]
     if not groups and plan.first is not None:
         return [[plan.first.conversation]]
     return [[group[0][:OPENING_MESSAGES], *group] for group in groups]
 
 
-def _kept_contexts(plan: ProblemPlan, tokens_MK: Sequence[Sequence[int]], limit: int) -> Iterator[tuple[Context, int]]:
+def _kept_contexts(plan: ProblemPlan, tokens_NC: Sequence[Sequence[int]], limit: int) -> Iterator[tuple[Context, int]]:
     """The contexts within the length limit with their tokens; the turn-0 prompt is not checked."""
     if plan.first is not None:
-        yield plan.first, tokens_MK[0][0]
-    for contexts_K, (_, *tokens_K) in zip(plan.contexts_MK, tokens_MK, strict=False):
-        yield from zip(cut_overlong(contexts_K, tokens_K, limit), tokens_K, strict=False)
+        yield plan.first, tokens_NC[0][0]
+    for contexts_C, (_, *tokens_C) in zip(plan.contexts_NC, tokens_NC, strict=False):
+        yield from zip(cut_overlong(contexts_C, tokens_C, limit), tokens_C, strict=False)
 
 
 def _card(config: BanditPromptsConfig, stats: SetStats) -> CardInfo:

@@ -32,7 +32,7 @@ class SetStats:
         self._sizes[size] += 1
         self._trajectories["read"] += size
         self._trajectories["dropped: infra error"] += problem.infra_dropped
-        self._trajectories["with contexts"] += len(plan.contexts_MK)
+        self._trajectories["with contexts"] += len(plan.contexts_NC)
 
     def add_context(self, context: Context, tokens: int, perturbed: bool) -> None:
         """Count one context of ``tokens`` prompt tokens."""

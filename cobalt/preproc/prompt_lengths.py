@@ -66,12 +66,12 @@ class PromptCounter:
         parts = [self._tokenizer.get_vocab(), self._tokenizer.chat_template]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
-    def count(self, contexts_MK: Sequence[Sequence[Messages]]) -> list[list[int]]:
-        """Tokens of each prompt; ``contexts_MK[m]`` are prompts of one trajectory, each a prefix of the next."""
+    def count(self, contexts_NC: Sequence[Sequence[Messages]]) -> list[list[int]]:
+        """Tokens of each prompt; ``contexts_NC[m]`` are prompts of one trajectory, each a prefix of the next."""
         if self._backend is None:
-            return [[self._count_plainly(messages) for messages in contexts_K] for contexts_K in contexts_MK]
-        texts_MK = self._render(contexts_MK)
-        plans = [self._pieces(texts_K) for texts_K in texts_MK]
+            return [[self._count_plainly(messages) for messages in contexts_C] for contexts_C in contexts_NC]
+        texts_NC = self._render(contexts_NC)
+        plans = [self._pieces(texts_C) for texts_C in texts_NC]
         lengths = self._token_lengths(piece for plan in plans for pieces in plan for piece in pieces)
         return [[sum(lengths[piece] for piece in pieces) for pieces in plan] for plan in plans]
 
@@ -81,20 +81,20 @@ class PromptCounter:
         )
         return len(ids)
 
-    def _render(self, contexts_MK: Sequence[Sequence[Messages]]) -> list[list[str]]:
-        flat = [list(messages) for contexts_K in contexts_MK for messages in contexts_K]
+    def _render(self, contexts_NC: Sequence[Sequence[Messages]]) -> list[list[str]]:
+        flat = [list(messages) for contexts_C in contexts_NC for messages in contexts_C]
         if not flat:
-            return [[] for _ in contexts_MK]
+            return [[] for _ in contexts_NC]
         texts = iter(self._tokenizer.apply_chat_template(flat, add_generation_prompt=True, tokenize=False))
-        return [[next(texts) for _ in contexts_K] for contexts_K in contexts_MK]
+        return [[next(texts) for _ in contexts_C] for contexts_C in contexts_NC]
 
-    def _pieces(self, texts_K: Sequence[str]) -> list[list[str]]:
+    def _pieces(self, texts_C: Sequence[str]) -> list[list[str]]:
         """Per text, the pieces whose token counts add up to that of the text (the text itself if none are safe)."""
-        whole = [[text] for text in texts_K]
+        whole = [[text] for text in texts_C]
         if not self._is_safe(self._generation_prompt):
             return whole
         plan, shared, body = [], [], ""
-        for text in texts_K:
+        for text in texts_C:
             longer = text.removesuffix(self._generation_prompt)
             delta = longer[len(body) :]
             if longer == text or not longer.startswith(body) or (body and not self._is_safe(delta)):

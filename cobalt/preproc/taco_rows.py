@@ -135,7 +135,7 @@ def _record(row: Mapping[str, Any], tests: TestCases, rules: TacoRules) -> Recor
 
 def _select(tests: TestCases, rules: TacoRules) -> TestCases:
     """At most shortest + longest tests, by length of input; equal lengths keep the order of the row."""
-    ranked = sorted(range(len(tests)), key=lambda i: len(tests.inputs_N[i]))
+    ranked = sorted(range(len(tests)), key=lambda i: len(tests.inputs_K[i]))
     if len(ranked) > rules.shortest_tests + rules.longest_tests:
         ranked = ranked[: rules.shortest_tests] + ranked[-rules.longest_tests :]
     return tests.select(ranked)

@@ -24,7 +24,7 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class ExecutionResult:
-    """One program on N tests: ``passing``, ``feedback`` and ``verdicts`` have one entry per test.
+    """One program on K tests: ``passing``, ``feedback`` and ``verdicts`` have one entry per test.
 
     ``infra_error`` is None, or the text of an infrastructure failure; then every ``passing`` is False, every verdict
     ``infra_error``, ``pass_rate`` is None, and nothing may be concluded about the program.

@@ -8,20 +8,20 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TestCases:
-    """N tests of one problem.
+    """K tests of one problem.
 
-    ``inputs_N`` and ``outputs_N`` are texts; with ``fn_name`` the problem is solved by calling a function (or the
+    ``inputs_K`` and ``outputs_K`` are texts; with ``fn_name`` the problem is solved by calling a function (or the
     ``Solution`` method) of that name, each input holding its arguments as JSON, one per line.
     """
 
     __test__ = False  # not a pytest class
 
-    inputs_N: tuple[str, ...]
-    outputs_N: tuple[str, ...]
+    inputs_K: tuple[str, ...]
+    outputs_K: tuple[str, ...]
     fn_name: str | None = None
 
     def __len__(self) -> int:
-        return len(self.inputs_N)
+        return len(self.inputs_K)
 
     @classmethod
     def parse(cls, value: "str | Mapping[str, Any] | TestCases") -> "TestCases":
@@ -60,17 +60,17 @@ class TestCases:
     def select(self, indices: Sequence[int]) -> "TestCases":
         """The tests at ``indices``, in that order."""
         return TestCases(
-            tuple(self.inputs_N[i] for i in indices), tuple(self.outputs_N[i] for i in indices), self.fn_name
+            tuple(self.inputs_K[i] for i in indices), tuple(self.outputs_K[i] for i in indices), self.fn_name
         )
 
     def __add__(self, other: "TestCases") -> "TestCases":
         if self.fn_name != other.fn_name:
             raise ValueError("tests of different call types cannot be joined")
-        return TestCases(self.inputs_N + other.inputs_N, self.outputs_N + other.outputs_N, self.fn_name)
+        return TestCases(self.inputs_K + other.inputs_K, self.outputs_K + other.outputs_K, self.fn_name)
 
     def to_mapping(self) -> dict[str, Any]:
         """The mapping that ``parse`` reads."""
-        tests: dict[str, Any] = {"inputs": list(self.inputs_N), "outputs": list(self.outputs_N)}
+        tests: dict[str, Any] = {"inputs": list(self.inputs_K), "outputs": list(self.outputs_K)}
         if self.fn_name is not None:
             tests["fn_name"] = self.fn_name
         return tests

@@ -81,10 +81,10 @@ def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
 
 
 def _stack_categories(axes: Axes, material: Material, names: Sequence[str]) -> None:
-    rates_NW = np.array([[_value(rate) for rate in category_rates(material, name)] for name in names])
-    bottoms = np.hstack([np.zeros((len(names), 1)), rates_NW.cumsum(axis=1)[:, :-1]])
+    rates_AW = np.array([[_value(rate) for rate in category_rates(material, name)] for name in names])
+    bottoms = np.hstack([np.zeros((len(names), 1)), rates_AW.cumsum(axis=1)[:, :-1]])
     for way, label in enumerate(WAYS):
-        axes.bar(names, rates_NW[:, way], 0.6, bottoms[:, way], color=WAY_COLOURS[way], label=label)
+        axes.bar(names, rates_AW[:, way], 0.6, bottoms[:, way], color=WAY_COLOURS[way], label=label)
     axes.legend(frameon=False, fontsize="small")
 
 

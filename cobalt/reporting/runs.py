@@ -61,7 +61,7 @@ class RunScores:
 
     ids: tuple[str, ...]
     pass1_PT: np.ndarray
-    repetitions_RT: np.ndarray
+    repetitions_ST: np.ndarray
     """Mean over problems of each repetition by itself."""
     excluded: int
     """Samples left out because of infrastructure failures."""
@@ -87,8 +87,8 @@ def read_run_scores(paths: Sequence[Path], condition: str) -> RunScores:
         raise InputError.at(paths[0], None, f"runs of one name with different numbers of turns: {sorted(turns)}")
     ids = tuple(dict.fromkeys(id_ for solved in repetitions for id_ in solved))
     nothing = np.full(turns.pop(), np.nan)
-    solved_RPT = np.array([[solved.get(id_, nothing) for id_ in ids] for solved in repetitions])
-    return RunScores(ids, _nanmean(solved_RPT, 0), _nanmean(solved_RPT, 1), excluded)
+    solved_SPT = np.array([[solved.get(id_, nothing) for id_ in ids] for solved in repetitions])
+    return RunScores(ids, _nanmean(solved_SPT, 0), _nanmean(solved_SPT, 1), excluded)
 
 
 def _read_evaluation(path: Path, condition: str) -> tuple[dict[str, np.ndarray], int]:

@@ -18,7 +18,7 @@ def pass1_table(material: Material, condition: str) -> Table:
     rows: list[list[Cell]] = []
     for name, score in scores.items():
         cells = [mean_of(values_P) for values_P in score.pass1_PT.T]
-        last = ", ".join(f"{value:.1f}" for value in score.repetitions_RT[:, -1])
+        last = ", ".join(f"{value:.1f}" for value in score.repetitions_ST[:, -1])
         rows.append([name, len(score.ids), *_padded(cells, turns), last, score.excluded])
     return Table(
         f"pass1_{condition}",

@@ -32,7 +32,7 @@ def run_suite(zygote: Zygote, code: str, tests: TestCases, checker: str) -> Exec
     except CompileFailure as failure:
         feedback = tuple(
             render_test_feedback(Verdict.COMPILE_ERROR, input_text, "", expected, str(failure))
-            for input_text, expected in zip(tests.inputs_N, tests.outputs_N, strict=True)
+            for input_text, expected in zip(tests.inputs_K, tests.outputs_K, strict=True)
         )
         count = len(tests)
         return ExecutionResult((False,) * count, feedback, (Verdict.COMPILE_ERROR,) * count)
@@ -44,7 +44,7 @@ class _Suite:
         self.cpu_left_s, self.wall_left_s = (limits.suite_cpu_limit_s, limits.suite_wall_limit_s)
 
     def run(self) -> ExecutionResult:
-        judged = [self._judge(*pair) for pair in zip(self.tests.inputs_N, self.tests.outputs_N, strict=True)]
+        judged = [self._judge(*pair) for pair in zip(self.tests.inputs_K, self.tests.outputs_K, strict=True)]
         verdicts, feedback = zip(*judged, strict=True)
         return ExecutionResult(tuple(verdict is Verdict.PASSED for verdict in verdicts), feedback, verdicts)
 

@@ -97,7 +97,7 @@ def test_a_context_over_the_limit_ends_the_trajectory() -> None:
 
 def test_a_kept_problem_has_one_turn_0_prompt_even_without_a_trajectory() -> None:
     plan = plan_problem(problem(trajectory([0.5, 0.5, 0.5])), BanditConfig())
-    assert plan.dropped is None and plan.contexts_MK == ()
+    assert plan.dropped is None and plan.contexts_NC == ()
     assert plan.first is not None and plan.first.num_programs == 0 and plan.first.prev_best == 0
 
 
@@ -106,7 +106,7 @@ def test_perturbed_contexts_know_no_stop_rule_and_no_dynamic_sampling() -> None:
     assert plan_problem(problem(solved), BanditConfig()).dropped is not None
     plan = plan_problem(problem(solved), BanditConfig(), perturbed=True)
     assert plan.dropped is None and plan.first is None
-    assert [context.num_programs for context in plan.contexts_MK[0]] == [1, 2, 3]
+    assert [context.num_programs for context in plan.contexts_NC[0]] == [1, 2, 3]
 
 
 def test_a_problem_with_infra_errors_only_is_dropped_and_says_so() -> None:

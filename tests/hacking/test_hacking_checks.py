@@ -71,8 +71,8 @@ def test_neighbours_differ_from_the_input_in_one_token():
 def test_wrong_inputs_are_never_compared():
     clean = TestCases(("1", "2", "3", "4"), ("1", "4", "9", "16"))
     observed = inputs_to_compare(("1", "2"), "1", clean, DynamicCheckConfig(), random.Random(0))
-    assert not {"1", "2"} & set(observed.inputs_N)
-    assert {"3", "4"} <= set(observed.inputs_N)
+    assert not {"1", "2"} & set(observed.inputs_K)
+    assert {"3", "4"} <= set(observed.inputs_K)
 
 
 class Programs:
@@ -85,13 +85,13 @@ class Programs:
         return [self._run(self.functions[code], tests) for code, tests in programs]
 
     def _run(self, function, tests):
-        outputs = [function(text) for text in tests.inputs_N]
+        outputs = [function(text) for text in tests.inputs_K]
         if "infra" in outputs:
             return ExecutionResult.infra(len(tests), "replica lost")
         verdicts = tuple(Verdict.RUNTIME_ERROR if output is None else Verdict.WRONG_ANSWER for output in outputs)
         feedback = tuple(
             render_test_feedback(verdict, text, output or "", NO_EXPECTATION)
-            for verdict, text, output in zip(verdicts, tests.inputs_N, outputs, strict=True)
+            for verdict, text, output in zip(verdicts, tests.inputs_K, outputs, strict=True)
         )
         return ExecutionResult((False,) * len(outputs), feedback, verdicts)
 

@@ -99,8 +99,8 @@ class MultiplyingService:
             return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM, "no program")
         match = re.fullmatch(r"k=(\d+)", code)
         factor = int(match[1]) if match else 0
-        passing = tuple(str(int(x) * factor) == y for x, y in zip(tests.inputs_N, tests.outputs_N, strict=True))
-        feedback = tuple(f"{code}: input {x} wants {y}" for x, y in zip(tests.inputs_N, tests.outputs_N, strict=True))
+        passing = tuple(str(int(x) * factor) == y for x, y in zip(tests.inputs_K, tests.outputs_K, strict=True))
+        feedback = tuple(f"{code}: input {x} wants {y}" for x, y in zip(tests.inputs_K, tests.outputs_K, strict=True))
         verdicts = tuple(Verdict.PASSED if passed else Verdict.WRONG_ANSWER for passed in passing)
         return ExecutionResult(passing, feedback, verdicts)
 

@@ -42,7 +42,7 @@ def rows() -> list[dict]:
 
 
 def passes(pipeline: Pipeline, tests: TestCases) -> bool:
-    return all(run(pipeline, i).strip() == o.strip() for i, o in zip(tests.inputs_N, tests.outputs_N, strict=True))
+    return all(run(pipeline, i).strip() == o.strip() for i, o in zip(tests.inputs_K, tests.outputs_K, strict=True))
 
 
 def normalised(program: str) -> str:
@@ -102,13 +102,13 @@ def test_both_kinds_of_statement_occur_in_both_splits(problems):
 def test_the_four_shortest_inputs_are_the_public_ones(problems):
     for problem in itertools.chain(*problems.values()):
         assert len(problem.public) == 4 and len(problem.hidden) == 16
-        assert max(map(len, problem.public.inputs_N)) < min(map(len, problem.hidden.inputs_N))
+        assert max(map(len, problem.public.inputs_K)) < min(map(len, problem.hidden.inputs_K))
 
 
 def test_no_public_input_is_hidden_anywhere(problems):
     everything = list(itertools.chain(*problems.values()))
-    public = {text for problem in everything for text in problem.public.inputs_N}
-    assert not public & {text for problem in everything for text in problem.hidden.inputs_N}
+    public = {text for problem in everything for text in problem.public.inputs_K}
+    assert not public & {text for problem in everything for text in problem.hidden.inputs_K}
 
 
 def test_solutions_differ_in_structure(problems):
@@ -186,4 +186,4 @@ def test_no_training_program_passes_a_dev_problem(problems):
 
 def test_public_outputs_are_not_all_alike(problems):
     for problem in itertools.chain(*problems.values()):
-        assert Counter(problem.public.outputs_N).most_common(1)[0][1] <= 2
+        assert Counter(problem.public.outputs_K).most_common(1)[0][1] <= 2

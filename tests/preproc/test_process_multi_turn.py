@@ -91,11 +91,11 @@ def test_same_records_as_counting_every_prompt_from_scratch(tmp_path_factory, mo
         if plan.first is None:
             continue
         expected.append(plan.first.to_record(perturbed=False))
-        for contexts_K in plan.contexts_MK:
+        for contexts_C in plan.contexts_NC:
             tokens = [
-                len(tokenizer.apply_chat_template(c.conversation, add_generation_prompt=True)) for c in contexts_K
+                len(tokenizer.apply_chat_template(c.conversation, add_generation_prompt=True)) for c in contexts_C
             ]
-            expected += [c.to_record(perturbed=False) for c in cut_overlong(contexts_K, tokens, limit)]
+            expected += [c.to_record(perturbed=False) for c in cut_overlong(contexts_C, tokens, limit)]
     assert sorted(map(json.dumps, records)) == sorted(map(json.dumps, expected))
 
 

@@ -59,24 +59,24 @@ def test_eight_tests_and_a_hundred_characters_suffice() -> None:
 @given(st.permutations(range(1, 41)))
 def test_five_shortest_and_fifteen_longest_inputs(lengths: list[int]) -> None:
     made = candidate(raw(inputs=["x" * length for length in lengths]))
-    assert [len(text) for text in made.tests.inputs_N] == [1, 2, 3, 4, 5, *range(26, 41)]
+    assert [len(text) for text in made.tests.inputs_K] == [1, 2, 3, 4, 5, *range(26, 41)]
 
 
 def test_the_four_shortest_are_public_and_all_tests_are_public_then_hidden() -> None:
     record = candidate(raw(inputs=[str(10**i) for i in reversed(range(10))], outputs=list("abcdefghij"))).record
     public, hidden, all_tests = (TestCases.parse(record[f"{name}test_cases"]) for name in ("public_", "hidden_", ""))
-    assert public.inputs_N == ("1", "10", "100", "1000") and public.outputs_N == ("j", "i", "h", "g")
+    assert public.inputs_K == ("1", "10", "100", "1000") and public.outputs_K == ("j", "i", "h", "g")
     assert len(hidden) == 6 and all_tests == public + hidden
 
 
 def test_equal_lengths_keep_the_order_of_the_row() -> None:
-    assert candidate(raw(inputs=list("9876543210"))).tests.inputs_N == tuple("9876543210")
+    assert candidate(raw(inputs=list("9876543210"))).tests.inputs_K == tuple("9876543210")
 
 
 def test_list_valued_stdin_is_joined_by_spaces() -> None:
     inputs = [["3", "1 2 3"], [4, 5], 7, "plain\ntext", *"123456"]
     made = candidate(raw(inputs=inputs, outputs=[["1", "2"], [3.5], 8, "x", *"123456"]))
-    pairs = dict(zip(made.tests.inputs_N, made.tests.outputs_N, strict=True))
+    pairs = dict(zip(made.tests.inputs_K, made.tests.outputs_K, strict=True))
     assert pairs["3 1 2 3"] == "1 2" and pairs["4 5"] == "3.5" and pairs["7"] == "8" and pairs["plain\ntext"] == "x"
     assert made.tests.fn_name is None
 
@@ -84,8 +84,8 @@ def test_list_valued_stdin_is_joined_by_spaces() -> None:
 def test_function_calls_keep_their_name_and_have_json_arguments_by_line() -> None:
     inputs = [[[1, 2], "a"]] * 4 + ['[1, 2]\n"a"'] * 4
     made = candidate(raw(inputs=inputs, outputs=[["b"]] * 4 + ['"b"'] * 4, fn_name="solve", starter_code="def solve("))
-    assert set(made.tests.inputs_N) == {'[1, 2]\n"a"'}
-    assert set(made.tests.outputs_N) == {'["b"]', '"b"'}
+    assert set(made.tests.inputs_K) == {'[1, 2]\n"a"'}
+    assert set(made.tests.outputs_K) == {'["b"]', '"b"'}
     assert TestCases.parse(made.record["hidden_test_cases"]).fn_name == "solve"
     assert "`solve`" in made.record["instruction"] and "def solve(" in made.record["instruction"]
 

@@ -30,7 +30,7 @@ def make_rows(count):
         messages = first_messages(problem_instruction(question))
         if index % 2:
             answer = "<think>\nsum\n</think>\n```python\nprint(sum(map(int, input().split())))\n```"
-            feedback = f"Input:\n{inputs[0]}\nProgram's Output:\n0\nExpected Output:\n{tests.outputs_N[0]}"
+            feedback = f"Input:\n{inputs[0]}\nProgram's Output:\n0\nExpected Output:\n{tests.outputs_K[0]}"
             messages += [{"role": "assistant", "content": answer}, feedback_message(feedback)]
         rows.append(
             {

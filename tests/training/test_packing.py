@@ -78,5 +78,5 @@ def test_outside_of_the_responses_everything_is_zero():
 
 def test_a_group_is_one_sequence_without_padding_of_its_own():
     packed = packing.pack(make_micro_batch())
-    assert packed.input_ids_GT.shape == (2, 4 + 6 + 3 + 6)
-    assert (packed.segments_GT >= 0).sum(-1).tolist() == [19, 15]
+    assert packed.input_ids_GL.shape == (2, 4 + 6 + 3 + 6)
+    assert (packed.segments_GL >= 0).sum(-1).tolist() == [19, 15]

@@ -147,7 +147,7 @@ def test_each_prompt_goes_through_the_model_once_and_no_prompt_is_scored(monkeyp
     layout = shared_prompts.lay_out(batch)
     shared(model, batch, 1.0, False)
     assert seen == [(1, 4 + 9 + 6 + 3 + 6 + 1 + 5)]
-    assert len(layout.predictors_K) == 6 + 3 + 6 + 1 + 5
+    assert len(layout.predictors_R) == 6 + 3 + 6 + 1 + 5
 
 
 def test_models_it_does_not_know_are_refused():

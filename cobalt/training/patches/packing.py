@@ -20,25 +20,25 @@ PROMPT, PADDING = 0, -1
 
 @dataclass(frozen=True)
 class Packed:
-    """G sequences of T tokens that hold the valid tokens of B samples, and where their K response tokens are."""
+    """G sequences of L tokens that hold the valid tokens of B samples, and where their R response tokens are."""
 
-    input_ids_GT: Tensor
-    position_ids_GT: Tensor
-    segments_GT: Tensor
+    input_ids_GL: Tensor
+    position_ids_GL: Tensor
+    segments_GL: Tensor
     """What a token is part of: ``PROMPT``, the response 1, 2, ... of the group, or ``PADDING``."""
-    predictors_K: Tensor
-    """Index in G·T of the token that predicts each response token: its predecessor."""
-    targets_K: Tensor
-    """Index in B·R of each response token."""
+    predictors_R: Tensor
+    """Index in G·L of the token that predicts each response token: its predecessor."""
+    targets_R: Tensor
+    """Index in B · response width of each response token."""
 
-    def attention_GTT(self, dtype: torch.dtype) -> Tensor:
-        """Additive mask (G, 1, T, T): causal, the prompt for all, a response for itself.
+    def attention_GLL(self, dtype: torch.dtype) -> Tensor:
+        """Additive mask (G, 1, L, L): causal, the prompt for all, a response for itself.
 
         A response stands behind the other responses of its group, so a causal mask alone would show them to it: the
         segments hide them. Padding sees the prompt, and what is hidden gets the least finite number: a row without any
         key, and minus infinity, would give NaN, whose gradients reach what is read.
         """
-        key, query = self.segments_GT[:, None, :], self.segments_GT[:, :, None]
+        key, query = self.segments_GL[:, None, :], self.segments_GL[:, :, None]
         seen = ((key == PROMPT) | (key == query)).tril()
         mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
         return mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
@@ -61,34 +61,36 @@ def pack_groups(dp_actor: Any) -> None:
 def _forward(
     actor: Any, micro_batch: Mapping[str, Tensor], temperature: float, calculate_entropy: bool
 ) -> tuple[Tensor | None, Tensor]:
-    """Entropies (or None) and log-probabilities, each (B, R) with 0 outside of the response."""
+    """Entropies (or None) and log-probabilities, each (B, response) with 0 outside of the response."""
     packed = pack(micro_batch)
     responses = micro_batch["responses"]
     with torch.autocast(device_type=actor.device_name, dtype=torch.bfloat16):
         output = actor.actor_module(
-            input_ids=packed.input_ids_GT,
-            attention_mask=packed.attention_GTT(torch.float32),
-            position_ids=packed.position_ids_GT,
+            input_ids=packed.input_ids_GL,
+            attention_mask=packed.attention_GLL(torch.float32),
+            position_ids=packed.position_ids_GL,
             use_cache=False,
         )
-        logits_KV = output.logits.flatten(0, 1)[packed.predictors_K] / temperature
-        labels_K = responses.flatten()[packed.targets_K]
+        logits_RV = output.logits.flatten(0, 1)[packed.predictors_R] / temperature
+        labels_R = responses.flatten()[packed.targets_R]
         # as one row: without flash-attn, veRL loops over rows
-        log_probs_K = torch_functional.logprobs_from_logits(logits_KV[None], labels_K[None])[0]
+        log_probs_R = torch_functional.logprobs_from_logits(logits_RV[None], labels_R[None])[0]
         entropy = (
-            _spread(torch_functional.entropy_from_logits(logits_KV), packed, responses) if calculate_entropy else None
+            _spread(torch_functional.entropy_from_logits(logits_RV), packed, responses) if calculate_entropy else None
         )
-        return entropy, _spread(log_probs_K, packed, responses)
+        return entropy, _spread(log_probs_R, packed, responses)
 
 
-def _spread(values_K: Tensor, packed: Packed, responses: Tensor) -> Tensor:
-    """Values of response tokens at their places in (B, R)."""
-    flat = values_K.new_zeros(responses.numel())
-    return flat.index_put((packed.targets_K,), values_K).view(responses.shape)
+def _spread(values_R: Tensor, packed: Packed, responses: Tensor) -> Tensor:
+    """Values of response tokens at their places in (B, response)."""
+    flat = values_R.new_zeros(responses.numel())
+    return flat.index_put((packed.targets_R,), values_R).view(responses.shape)
 
 
 def pack(micro_batch: Mapping[str, Tensor]) -> Packed:
-    """Pack a micro-batch of the actor: ``input_ids, attention_mask, position_ids`` (B, P+R), ``responses`` (B, R).
+    """Pack a micro-batch of the actor.
+
+    It has ``input_ids``, ``attention_mask`` and ``position_ids`` (B, prompt + response), ``responses`` (B, response).
 
     The places are worked out on the host: on a GPU the many small operations would take longer than the forward pass.
     """
@@ -96,21 +98,21 @@ def pack(micro_batch: Mapping[str, Tensor]) -> Packed:
     valid, host_ids = micro_batch["attention_mask"].bool().cpu(), ids.cpu()
     groups = [_pack_group(rows, valid, response_width) for rows in _same_prompt(host_ids, valid, response_width)]
     longest = max(len(group.cells) for group in groups)
-    cells_GT = torch.stack([_padded(group.cells, longest, 0) for group in groups]).to(ids.device)
-    segments_GT = torch.stack([_padded(group.segments, longest, PADDING) for group in groups])
-    predictors_K = torch.cat([group.predictors + index * longest for index, group in enumerate(groups)])
+    cells_GL = torch.stack([_padded(group.cells, longest, 0) for group in groups]).to(ids.device)
+    segments_GL = torch.stack([_padded(group.segments, longest, PADDING) for group in groups])
+    predictors_R = torch.cat([group.predictors + index * longest for index, group in enumerate(groups)])
     return Packed(
-        input_ids_GT=ids.flatten()[cells_GT],
-        position_ids_GT=micro_batch["position_ids"].flatten()[cells_GT],
-        segments_GT=segments_GT.to(ids.device),
-        predictors_K=predictors_K.to(ids.device),
-        targets_K=torch.cat([group.targets for group in groups]).to(ids.device),
+        input_ids_GL=ids.flatten()[cells_GL],
+        position_ids_GL=micro_batch["position_ids"].flatten()[cells_GL],
+        segments_GL=segments_GL.to(ids.device),
+        predictors_R=predictors_R.to(ids.device),
+        targets_R=torch.cat([group.targets for group in groups]).to(ids.device),
     )
 
 
 @dataclass(frozen=True)
 class _Group:
-    """One packed sequence: cells of (B, P+R) and segments of its tokens; see ``Packed`` for the others."""
+    """One packed sequence: its tokens' cells of (B, prompt + response), and segments; see ``Packed`` for the others."""
 
     cells: Tensor
     segments: Tensor
@@ -128,7 +130,7 @@ def _same_prompt(ids: Tensor, valid: Tensor, response_width: int) -> list[list[i
 
 
 def _pack_group(rows: list[int], valid: Tensor, response_width: int) -> _Group:
-    """The prompt of ``rows``, then their responses; ``valid`` (B, P+R)."""
+    """The prompt of ``rows``, then their responses; ``valid`` (B, prompt + response)."""
     width = valid.shape[1]
     prompt = valid[rows[0], :-response_width].nonzero()[:, 0]
     cells, segments = [rows[0] * width + prompt], [torch.full_like(prompt, PROMPT)]

@@ -1,6 +1,6 @@
 """Attention in which the responses to a prompt share its keys and values, with FlashAttention-2's kernels.
 
-T tokens without padding: the prompts of all groups, then all responses in the order of their prompts. Two calls with
+L tokens without padding: the prompts of all groups, then all responses in the order of their prompts. Two calls with
 sequences of varying length, and no key or value is ever copied:
 
 - *alone*: each prompt and each response attends causally to itself;
@@ -96,9 +96,9 @@ class _Extended:
 
 
 def _layer_attention(
-    query_1HTD: Tensor,
-    key_1JTD: Tensor,
-    value_1JTD: Tensor,
+    query_1HLD: Tensor,
+    key_1JLD: Tensor,
+    value_1JLD: Tensor,
     shared: SharedPrompts,
     scaling: float,
     dropout: float = 0.0,
@@ -108,50 +108,50 @@ def _layer_attention(
     """As transformers calls it: (1, T, H, D)."""
     if dropout or sliding_window:
         raise NotImplementedError("shared prompts need attention without dropout and without a sliding window")
-    states = [states[0].transpose(0, 1) for states in (query_1HTD, key_1JTD, value_1JTD)]
-    device_type = query_1HTD.device.type
+    states = [states[0].transpose(0, 1) for states in (query_1HLD, key_1JLD, value_1JLD)]
+    device_type = query_1HLD.device.type
     if torch.is_autocast_enabled(device_type):
         states = [states.to(torch.get_autocast_dtype(device_type)) for states in states]
-    out_THD: Any = SharedPromptAttention.apply(*states, shared, scaling)
-    return out_THD[None]
+    out_LHD: Any = SharedPromptAttention.apply(*states, shared, scaling)
+    return out_LHD[None]
 
 
 class SharedPromptAttention(torch.autograd.Function):
-    """(T, H, D) from queries (T, H, D), keys and values (T, J, D), ``SharedPrompts`` and the scale of the scores."""
+    """(L, H, D) from queries (L, H, D), keys and values (L, J, D), ``SharedPrompts`` and the scale of the scores."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, shared: SharedPrompts, scale: float) -> Tensor:
         kernels = FLASH if query.is_cuda else PLAIN
         p = shared.prompt_tokens
-        out_THD, lse_HT, rng = kernels.forward(query, key, value, shared.alone, True, scale)
+        out_LHD, lse_HL, rng = kernels.forward(query, key, value, shared.alone, True, scale)
         if shared.across is not None:
-            seen_THD, seen_HT, _ = kernels.forward(query[p:], key[:p], value[:p], shared.across, False, scale)
-            _merge_into(out_THD[p:], lse_HT[:, p:], seen_THD, seen_HT)
-        ctx.save_for_backward(query, key, value, out_THD, lse_HT)
+            seen_LHD, seen_HL, _ = kernels.forward(query[p:], key[:p], value[:p], shared.across, False, scale)
+            _merge_into(out_LHD[p:], lse_HL[:, p:], seen_LHD, seen_HL)
+        ctx.save_for_backward(query, key, value, out_LHD, lse_HL)
         ctx.rest = kernels, shared, scale, rng
-        return out_THD
+        return out_LHD
 
     @staticmethod
-    def backward(ctx: Any, grad_THD: Tensor) -> Any:
-        query, key, value, out, lse_HT = ctx.saved_tensors
+    def backward(ctx: Any, grad_LHD: Tensor) -> Any:
+        query, key, value, out, lse_HL = ctx.saved_tensors
         kernels, shared, scale, rng = ctx.rest
         p = shared.prompt_tokens
-        alone = kernels.backward(grad_THD, query, key, value, out, lse_HT, rng, shared.alone, True, scale)
+        alone = kernels.backward(grad_LHD, query, key, value, out, lse_HL, rng, shared.alone, True, scale)
         if shared.across is not None:
-            merged = out[p:], lse_HT[:, p:].contiguous()
+            merged = out[p:], lse_HL[:, p:].contiguous()
             inputs = query[p:], key[:p], value[:p]
-            across = kernels.backward(grad_THD[p:], *inputs, *merged, rng, shared.across, False, scale)
+            across = kernels.backward(grad_LHD[p:], *inputs, *merged, rng, shared.across, False, scale)
             for total, places, more in zip(alone, (slice(p, None), slice(p), slice(p)), across, strict=True):
                 total[places] += more
         return *alone, None, None
 
 
-def _merge_into(out_THD: Tensor, lse_HT: Tensor, other_THD: Tensor, other_HT: Tensor) -> None:
+def _merge_into(out_LHD: Tensor, lse_HL: Tensor, other_LHD: Tensor, other_HL: Tensor) -> None:
     """Make a softmax's output and log-sum-exp those of the softmax over its keys and the other's."""
-    total_HT = torch.logaddexp(lse_HT, other_HT)
-    weight, other_weight = ((part - total_HT).exp().t()[..., None] for part in (lse_HT, other_HT))
-    torch.addcmul(out_THD * weight, other_THD, other_weight, out=out_THD)  # in fp32, rounded once
-    lse_HT.copy_(total_HT)
+    total_HL = torch.logaddexp(lse_HL, other_HL)
+    weight, other_weight = ((part - total_HL).exp().t()[..., None] for part in (lse_HL, other_HL))
+    torch.addcmul(out_LHD * weight, other_LHD, other_weight, out=out_LHD)  # in fp32, rounded once
+    lse_HL.copy_(total_HL)
 
 
 class Kernels(NamedTuple):
@@ -188,9 +188,9 @@ def _ends(spans: Spans) -> tuple[Tensor, Tensor, int, int]:
 
 def _plain_forward(query: Tensor, key: Tensor, value: Tensor, spans: Spans, causal: bool, scale: float) -> Any:
     repeats = query.shape[1] // key.shape[1]
-    scores_HQK = _scores(query, key, spans, causal, scale)
-    lse_HQ = scores_HQK.logsumexp(-1)
-    probabilities = (scores_HQK - lse_HQ[..., None]).exp()
+    scores_HQX = _scores(query, key, spans, causal, scale)
+    lse_HQ = scores_HQX.logsumexp(-1)
+    probabilities = (scores_HQX - lse_HQ[..., None]).exp()
     out = torch.einsum("hqk,khd->qhd", probabilities, value.float().repeat_interleave(repeats, 1))
     return out.to(query.dtype), lse_HQ, None
 
@@ -199,30 +199,30 @@ def _plain_backward(*inputs: Any) -> Any:
     grad, query, key, value, out, lse_HQ, _, spans, causal, scale = inputs
     repeats = query.shape[1] // key.shape[1]
     grad_QHD, query_QHD, out_QHD = grad.float(), query.float(), out.float()
-    key_KHD, value_KHD = (states.float().repeat_interleave(repeats, 1) for states in (key, value))
-    probabilities_HQK = (_scores(query, key, spans, causal, scale) - lse_HQ[..., None]).exp()
-    grad_value = torch.einsum("hqk,qhd->khd", probabilities_HQK, grad_QHD)
-    grad_probabilities = torch.einsum("qhd,khd->hqk", grad_QHD, value_KHD)
+    key_XHD, value_XHD = (states.float().repeat_interleave(repeats, 1) for states in (key, value))
+    probabilities_HQX = (_scores(query, key, spans, causal, scale) - lse_HQ[..., None]).exp()
+    grad_value = torch.einsum("hqk,qhd->khd", probabilities_HQX, grad_QHD)
+    grad_probabilities = torch.einsum("qhd,khd->hqk", grad_QHD, value_XHD)
     expected_HQ = (grad_QHD * out_QHD).sum(-1).t()
-    grad_scores = probabilities_HQK * (grad_probabilities - expected_HQ[..., None]) * scale
-    grad_query = torch.einsum("hqk,khd->qhd", grad_scores, key_KHD)
+    grad_scores = probabilities_HQX * (grad_probabilities - expected_HQ[..., None]) * scale
+    grad_query = torch.einsum("hqk,khd->qhd", grad_scores, key_XHD)
     grad_key = torch.einsum("hqk,qhd->khd", grad_scores, query_QHD)
     by_key_head = (grad.unflatten(1, (-1, repeats)).sum(2) for grad in (grad_key, grad_value))
     return tuple(grad.to(query.dtype) for grad in (grad_query, *by_key_head))
 
 
 def _scores(query: Tensor, key: Tensor, spans: Spans, causal: bool, scale: float) -> Tensor:
-    """(H, Q, K), minus infinity where a query does not see a key."""
+    """(H, Q, X), minus infinity where a query does not see a key."""
     lengths_q, lengths_k = spans.query_starts.diff(), spans.key_starts.diff()
-    sequences_K = torch.repeat_interleave(lengths_k)
-    places_K = torch.arange(len(sequences_K), device=key.device) - spans.key_starts[sequences_K]
-    seen_QK = spans.sequences_Q[:, None] == sequences_K
+    sequences_X = torch.repeat_interleave(lengths_k)
+    places_X = torch.arange(len(sequences_X), device=key.device) - spans.key_starts[sequences_X]
+    seen_QX = spans.sequences_Q[:, None] == sequences_X
     if causal:
         places_Q = spans.offsets_Q + (lengths_k - lengths_q)[spans.sequences_Q]
-        seen_QK = seen_QK & (places_K <= places_Q[:, None])
+        seen_QX = seen_QX & (places_X <= places_Q[:, None])
     repeated = key.float().repeat_interleave(query.shape[1] // key.shape[1], 1)
     scores = torch.einsum("qhd,khd->hqk", query.float(), repeated) * scale
-    return scores.masked_fill(~seen_QK, -torch.inf)
+    return scores.masked_fill(~seen_QX, -torch.inf)
 
 
 FLASH = Kernels(_flash_forward, _flash_backward)

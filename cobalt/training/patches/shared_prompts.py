@@ -87,7 +87,10 @@ def balance_batch(self: Any, batch: Any, metrics: dict[str, Any], logging_prefix
 
 
 def groups_of(batch: Any) -> list[Group]:
-    """Rows with equal prompts, in order of appearance: ``input_ids, attention_mask`` (B, P+R), ``responses`` (B, R)."""
+    """Rows with equal prompts, in order of appearance.
+
+    ``batch`` has ``input_ids`` and ``attention_mask`` (B, prompt + response), ``responses`` (B, response).
+    """
     width = batch["responses"].shape[1]
     valid = batch["attention_mask"].bool().cpu()
     prompt_ids, prompt_valid = batch["input_ids"].cpu()[:, :-width], valid[:, :-width]
@@ -100,14 +103,14 @@ def groups_of(batch: Any) -> list[Group]:
 
 @dataclass(frozen=True)
 class Layout:
-    """T tokens of the prompts and then the responses of a micro-batch of B rows, and its K response tokens."""
+    """L tokens of the prompts and then the responses of a micro-batch of B rows, and its R response tokens."""
 
-    cells_T: Tensor
-    """Index of each token in B·(P+R)."""
-    predictors_K: Tensor
-    """Index in T of the token that predicts each response token: its predecessor."""
-    targets_K: Tensor
-    """Index in B·R of each response token."""
+    cells_L: Tensor
+    """Index of each token in B · (prompt + response)."""
+    predictors_R: Tensor
+    """Index in L of the token that predicts each response token: its predecessor."""
+    targets_R: Tensor
+    """Index in B · response width of each response token."""
     shared: SharedPrompts
 
 
@@ -126,17 +129,17 @@ def lay_out(micro_batch: Any) -> Layout:
     responses = [_kept(cells[:, -width:], valid[:, -width:], row) for row in answered]
     targets = torch.arange(valid.shape[0] * width).view(-1, width)
     return Layout(
-        cells_T=torch.cat([*prompts, *responses]).to(device),
-        predictors_K=_predictors(groups).to(device),
-        targets_K=torch.cat([_kept(targets, valid[:, -width:], row) for row in answered] or [targets[0, :0]]).to(
+        cells_L=torch.cat([*prompts, *responses]).to(device),
+        predictors_R=_predictors(groups).to(device),
+        targets_R=torch.cat([_kept(targets, valid[:, -width:], row) for row in answered] or [targets[0, :0]]).to(
             device
         ),
         shared=_shared(groups, device),
     )
 
 
-def _kept(values_BX: Tensor, valid_BX: Tensor, row: int) -> Tensor:
-    return values_BX[row][valid_BX[row]]
+def _kept(values_BL: Tensor, valid_BL: Tensor, row: int) -> Tensor:
+    return values_BL[row][valid_BL[row]]
 
 
 def _predictors(groups: list[Group]) -> Tensor:
@@ -162,24 +165,24 @@ def _shared(groups: list[Group], device: Any) -> SharedPrompts:
 
 
 def _forward(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
-    """Entropies (or None) and log-probabilities, each (B, R) with 0 outside of the response."""
+    """Entropies (or None) and log-probabilities, each (B, response) with 0 outside of the response."""
     _refuse_unsupported(actor)
     extend_attention(actor.actor_module.config)
     layout, responses = lay_out(micro_batch), micro_batch["responses"]
     head = actor.actor_module.get_output_embeddings()
-    settings = responses.flatten()[layout.targets_K], temperature, calculate_entropy, _compiles(actor)
+    settings = responses.flatten()[layout.targets_R], temperature, calculate_entropy, _compiles(actor)
     with torch.autocast(device_type=actor.device_name, dtype=torch.bfloat16), _scoring(head, *settings):
         output = actor.actor_module(
-            input_ids=micro_batch["input_ids"].flatten()[layout.cells_T][None],
-            position_ids=micro_batch["position_ids"].flatten()[layout.cells_T][None],
+            input_ids=micro_batch["input_ids"].flatten()[layout.cells_L][None],
+            position_ids=micro_batch["position_ids"].flatten()[layout.cells_L][None],
             attention_mask=responses.new_ones(1, 1, 1, 1),  # transformers makes no mask where it is given one so shaped
             use_cache=False,
-            logits_to_keep=layout.predictors_K,
+            logits_to_keep=layout.predictors_R,
             shared_prompts=layout.shared,
         )
-    log_probs_K, entropies_K = output.logits[0].unbind(-1)
-    log_probs = _spread(log_probs_K, layout.targets_K, responses)
-    return _spread(entropies_K, layout.targets_K, responses) if calculate_entropy else None, log_probs
+    log_probs_R, entropies_R = output.logits[0].unbind(-1)
+    log_probs = _spread(log_probs_R, layout.targets_R, responses)
+    return _spread(entropies_R, layout.targets_R, responses) if calculate_entropy else None, log_probs
 
 
 def _refuse_unsupported(actor: Any) -> None:
@@ -194,19 +197,19 @@ def _compiles(actor: Any) -> bool:
 
 
 @contextmanager
-def _scoring(head: Any, targets_K: Tensor, temperature: float, with_entropy: bool, compiled: bool) -> Iterator[None]:
-    """Meanwhile the output layer (a bias-free ``Linear``) gives log-probabilities and entropies, (1, K, 2).
+def _scoring(head: Any, targets_R: Tensor, temperature: float, with_entropy: bool, compiled: bool) -> Iterator[None]:
+    """Meanwhile the output layer (a bias-free ``Linear``) gives log-probabilities and entropies, (1, R, 2).
 
     It does so inside the model's forward pass, because FSDP gathers its weight only there.
     """
 
-    def score(hidden_1KC: Tensor) -> Tensor:
-        states = [hidden_1KC[0], head.weight]
-        device_type = hidden_1KC.device.type
+    def score(hidden_1RU: Tensor) -> Tensor:
+        states = [hidden_1RU[0], head.weight]
+        device_type = hidden_1RU.device.type
         if torch.is_autocast_enabled(device_type):
             states = [states.to(torch.get_autocast_dtype(device_type)) for states in states]
-        scores: Any = TokenScores.apply(*states, targets_K, temperature, with_entropy, compiled)
-        return torch.stack([values_K[None] for values_K in scores], -1)
+        scores: Any = TokenScores.apply(*states, targets_R, temperature, with_entropy, compiled)
+        return torch.stack([values_R[None] for values_R in scores], -1)
 
     head.forward = score
     try:
@@ -215,6 +218,6 @@ def _scoring(head: Any, targets_K: Tensor, temperature: float, with_entropy: boo
         del head.forward
 
 
-def _spread(values_K: Tensor, targets_K: Tensor, responses: Tensor) -> Tensor:
-    """Values of response tokens at their places in (B, R)."""
-    return values_K.new_zeros(responses.numel()).index_put((targets_K,), values_K).view(responses.shape)
+def _spread(values_R: Tensor, targets_R: Tensor, responses: Tensor) -> Tensor:
+    """Values of response tokens at their places in (B, response)."""
+    return values_R.new_zeros(responses.numel()).index_put((targets_R,), values_R).view(responses.shape)

@@ -16,84 +16,84 @@ ROWS = 4096
 
 
 class TokenScores(torch.autograd.Function):
-    """Log-probabilities (K,) and entropies (K,) (or None), in fp32, at a temperature.
+    """Log-probabilities (R,) and entropies (R,) (or None), in fp32, at a temperature.
 
-    From hidden states (K, C), the output layer's weight (V, C), target tokens (K,), the temperature, whether entropies
+    From hidden states (R, U), the output layer's weight (V, U), target tokens (R,), the temperature, whether entropies
     are wanted, and whether to compile the softmax into fused kernels.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
-        hidden_KC: Tensor,
-        weight_VC: Tensor,
-        targets_K: Tensor,
+        hidden_RU: Tensor,
+        weight_VU: Tensor,
+        targets_R: Tensor,
         temperature: float,
         with_entropy: bool,
         compiled: bool,
     ) -> Any:
         scores = _compiled(_scores) if compiled else _scores
         parts = [
-            scores(hidden @ weight_VC.t(), targets, temperature, with_entropy)
-            for hidden, targets in zip(hidden_KC.split(ROWS), targets_K.split(ROWS), strict=True)
+            scores(hidden @ weight_VU.t(), targets, temperature, with_entropy)
+            for hidden, targets in zip(hidden_RU.split(ROWS), targets_R.split(ROWS), strict=True)
         ]
         log_probs, normalizers, entropies = (torch.cat(part) for part in zip(*parts, strict=True))
-        ctx.save_for_backward(hidden_KC, weight_VC, targets_K, normalizers, entropies)
+        ctx.save_for_backward(hidden_RU, weight_VU, targets_R, normalizers, entropies)
         ctx.settings = temperature, with_entropy, compiled
         ctx.mark_non_differentiable(*([] if with_entropy else [entropies]))
         return log_probs, entropies
 
     @staticmethod
-    def backward(ctx: Any, grad_log_probs_K: Tensor, grad_entropies_K: Tensor) -> Any:
-        hidden_KC, weight_VC, *per_token = ctx.saved_tensors
+    def backward(ctx: Any, grad_log_probs_R: Tensor, grad_entropies_R: Tensor) -> Any:
+        hidden_RU, weight_VU, *per_token = ctx.saved_tensors
         temperature, with_entropy, compiled = ctx.settings
         logits_gradient: Any = _compiled(_logits_gradient) if compiled else _logits_gradient
-        grad_hidden = torch.empty_like(hidden_KC)
-        grad_weight = torch.zeros_like(weight_VC, dtype=torch.float32)
-        per_token += [grad_log_probs_K, grad_entropies_K]
-        for rows in _chunks(len(hidden_KC)):
-            logits = hidden_KC[rows] @ weight_VC.t()
+        grad_hidden = torch.empty_like(hidden_RU)
+        grad_weight = torch.zeros_like(weight_VU, dtype=torch.float32)
+        per_token += [grad_log_probs_R, grad_entropies_R]
+        for rows in _chunks(len(hidden_RU)):
+            logits = hidden_RU[rows] @ weight_VU.t()
             chunk = [values[rows] for values in per_token]
             grad_logits = logits_gradient(logits, *chunk, temperature, with_entropy)
-            grad_hidden[rows] = grad_logits @ weight_VC
-            grad_weight += grad_logits.t() @ hidden_KC[rows]
-        return grad_hidden, grad_weight.to(weight_VC.dtype), None, None, None, None
+            grad_hidden[rows] = grad_logits @ weight_VU
+            grad_weight += grad_logits.t() @ hidden_RU[rows]
+        return grad_hidden, grad_weight.to(weight_VU.dtype), None, None, None, None
 
 
 def _chunks(count: int) -> list[slice]:
     return [slice(start, start + ROWS) for start in range(0, count, ROWS)]
 
 
-def _scores(logits_KV: Tensor, targets_K: Tensor, temperature: float, with_entropy: bool) -> tuple[Tensor, ...]:
+def _scores(logits_RV: Tensor, targets_R: Tensor, temperature: float, with_entropy: bool) -> tuple[Tensor, ...]:
     """Log-probabilities, log-sum-exps, and entropies (or nothing in particular)."""
-    scaled = logits_KV.float() / temperature
+    scaled = logits_RV.float() / temperature
     peaks = scaled.amax(-1)
     weights = (scaled - peaks[:, None]).exp()
     totals = weights.sum(-1)
     normalizers = peaks + totals.log()
-    log_probs = scaled.gather(-1, targets_K[:, None])[:, 0] - normalizers
+    log_probs = scaled.gather(-1, targets_R[:, None])[:, 0] - normalizers
     entropies = normalizers - (weights * scaled).sum(-1) / totals if with_entropy else torch.zeros_like(log_probs)
     return log_probs, normalizers, entropies
 
 
 def _logits_gradient(
-    logits_KV: Tensor,
-    targets_K: Tensor,
-    normalizers_K: Tensor,
-    entropies_K: Tensor,
-    grad_log_probs_K: Tensor,
-    grad_entropies_K: Tensor,
+    logits_RV: Tensor,
+    targets_R: Tensor,
+    normalizers_R: Tensor,
+    entropies_R: Tensor,
+    grad_log_probs_R: Tensor,
+    grad_entropies_R: Tensor,
     temperature: float,
     with_entropy: bool,
 ) -> Tensor:
     """The gradient with respect to the logits of the sum of both scores, each times its gradient."""
-    log_probs_KV = logits_KV.float() / temperature - normalizers_K[:, None]
-    slope = grad_log_probs_K[:, None]
+    log_probs_RV = logits_RV.float() / temperature - normalizers_R[:, None]
+    slope = grad_log_probs_R[:, None]
     if with_entropy:
-        slope = slope + grad_entropies_K[:, None] * (log_probs_KV + entropies_K[:, None])
-    places = torch.arange(logits_KV.shape[1], device=logits_KV.device)
-    hit = torch.where(places == targets_K[:, None], grad_log_probs_K[:, None], 0.0)
-    return ((hit - log_probs_KV.exp() * slope) / temperature).to(logits_KV.dtype)
+        slope = slope + grad_entropies_R[:, None] * (log_probs_RV + entropies_R[:, None])
+    places = torch.arange(logits_RV.shape[1], device=logits_RV.device)
+    hit = torch.where(places == targets_R[:, None], grad_log_probs_R[:, None], 0.0)
+    return ((hit - log_probs_RV.exp() * slope) / temperature).to(logits_RV.dtype)
 
 
 @cache
