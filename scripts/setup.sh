@@ -13,26 +13,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${PYTHON:=python3}"
 : "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
 CONSTRAINTS=constraints/train-cpu.txt
-
-fail() { echo "setup.sh: error: $*" >&2; exit 3; }
-
-command -v "$PYTHON" > /dev/null || fail "no '$PYTHON' here; install Python 3.10 to 3.12, or set PYTHON"
-"$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
-  || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.10 to 3.12"
+source scripts/lib/environment.sh
+check_python
 
 # Before anything is installed: no sandbox, no Cobalt. The check prints what is missing and how to get it.
 "$PYTHON" -m cobalt sandbox check --quiet || exit 3
 
-# A finished environment is kept: the stamp holds the hash of what it was made from.
-stamp=.venv/.cobalt-setup
-wanted=$(cat "$CONSTRAINTS" pyproject.toml | sha256sum)
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+if is_finished .venv "$CONSTRAINTS" pyproject.toml; then
   exit 0
 fi
 
 echo "setup.sh: installing into .venv (about 3 minutes, 2 GB)"
-"$PYTHON" -m venv .venv || fail "'$PYTHON -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv"
-pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
+make_venv .venv
 torch=$(grep '^torch==' "$CONSTRAINTS")
 # pip's own index first, if what it offers is a CPU build; the default one on PyPI brings gigabytes of CUDA.
 offered=$(pip install --quiet --dry-run --no-deps --ignore-installed --report - "$torch" 2> /dev/null || true)
@@ -41,6 +33,6 @@ if grep -q '"version": *"[^"]*+cpu"' <<< "$offered"; then
 else
   pip install --quiet --no-deps --index-url "$TORCH_INDEX_URL" "$torch"
 fi
-pip install --quiet --constraint "$CONSTRAINTS" --editable '.[train,api,dev]'
+pip install --quiet --constraint "$CONSTRAINTS" --editable '.[train,hf,api,dev]'
 pip check
-echo "$wanted" > "$stamp"
+mark_finished .venv "$CONSTRAINTS" pyproject.toml

@@ -1,0 +1,36 @@
+# shellcheck shell=bash
+# Sourced by the set-up scripts, which set PYTHON: an interpreter that will do, and the virtual environment made with it.
+#
+#   fail TEXT                    this machine lacks something: TEXT in one line, exit code 3
+#   show_help                    the header of the script
+#   check_python                 PYTHON is a version that Cobalt runs on
+#   is_finished VENV FILE...     VENV was finished with these files as they are now
+#   make_venv VENV               an environment, and `pip` for it
+#   mark_finished VENV FILE...
+
+fail() {
+  echo "$(basename "$0"): error: $*" >&2
+  exit 3
+}
+
+show_help() { sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0"; }
+
+check_python() {
+  command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.10 to 3.12, or set PYTHON"
+  "$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
+    || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.10 to 3.12"
+}
+
+is_finished() { # a stamp holds the hash of what the environment was made from
+  local stamp=$1/.cobalt-setup
+  [[ -f $stamp ]] && [[ $(<"$stamp") == "$(cat "${@:2}" | sha256sum)" ]]
+}
+
+make_venv() {
+  venv=$1
+  "$PYTHON" -m venv "$venv" || fail "'$PYTHON -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv"
+}
+
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+
+mark_finished() { cat "${@:2}" | sha256sum >"$1/.cobalt-setup"; }
