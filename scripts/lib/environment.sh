@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the set-up scripts, which set PYTHON: an interpreter that will do, and the virtual environment made with it.
+# Sourced by the set-up scripts, which set PYTHON: an interpreter that will do, and a virtual environment made with it.
 #
 #   fail TEXT                    this machine lacks something: TEXT in one line, exit code 3
 #   show_help                    the header of the script
