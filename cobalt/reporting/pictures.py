@@ -1,5 +1,6 @@
 """The figures of a report, as PNG bytes. A run has the same colour in all of them."""
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from cobalt.reporting.training_log import REWARD_PARTS
 from cobalt.statistics import Estimate
 
 WAY_COLOURS = ("#B2182B", "#EF8A62", "#67A9CF", "#2166AC", "#999999")
+PANELS_PER_ROW = 3
 LABEL_WIDTH = 14
 """Characters per line of a run's name under a bar."""
 
@@ -90,8 +92,9 @@ def _stack_categories(axes: Axes, material: Material, names: Sequence[str]) -> N
 
 def reward_picture(material: Material, colours: Mapping[str, str]) -> Picture:
     """Reward parts over steps: one panel per part, thin lines for repetitions, a thick one for their mean."""
-    figure = Figure(figsize=(3.2 * 3, 2.6 * 2), layout="constrained")
-    panels = figure.subplots(2, 3).flat
+    rows = math.ceil((len(REWARD_PARTS) + 1) / PANELS_PER_ROW)  # the last panel is the legend's
+    figure = Figure(figsize=(3.2 * PANELS_PER_ROW, 2.6 * rows), layout="constrained")
+    panels = figure.subplots(rows, PANELS_PER_ROW).flat
     for part, axes in zip(REWARD_PARTS, panels, strict=False):
         for name, logs in material.logs.items():
             _plot_repetitions(axes, [dict(log.series(part)) for log in logs], name, colours[name])

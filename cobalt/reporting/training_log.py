@@ -9,17 +9,18 @@ some steps again: the last record of a step counts.
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from cobalt.errors import InputError
 from cobalt.records.training_run import read_metrics, training_manifest
+from cobalt.rewards import RewardParts
 
 STEP_TIME = "timing_s/step"
 """Seconds of one step as veRL measures it, with the validation and the checkpoint that some steps hold."""
 BESIDE_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
 """What of it is neither rollout nor reward nor update."""
-REWARD_PARTS = ("reward/correct", "reward/improve", "reward/format", "reward/total", "reward/pass_rate")
+REWARD_PARTS = (*(f"reward/{part.name}" for part in fields(RewardParts)), "reward/pass_rate")
 
 _STEP = re.compile(r"\bstep:(\d+) - (.*)")
 _NUMBER = re.compile(r"(?:np\.\w+\()?([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))\)?", re.IGNORECASE)

@@ -6,17 +6,17 @@ the same signature that calls this one (docs/reward.md).
 """
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from cobalt.errors import InfraError, InputError
 from cobalt.extraction import extract_code
 from cobalt.records import ExecutionResult
-from cobalt.rewards import CountTokens, RewardConstants, training_reward, validation_reward
+from cobalt.rewards import CountTokens, RewardConstants, RewardParts, training_reward, validation_reward
 from cobalt.serving.programs import DistinctPrograms
 
 Score = dict[str, float]
-SCORE_NAMES = ("acc", "pass_rate", "reward_correct", "reward_improve", "reward_format", "reward_total")
+SCORE_NAMES = ("acc", "pass_rate", *(f"reward_{part.name}" for part in fields(RewardParts)))
 """The named parts that reach metrics and dumps, beside veRL's own ``score``."""
 INFRA = "infra"
 """1 for a sample that the infrastructure failed to score, else 0."""
@@ -57,10 +57,7 @@ async def score(
         "score": passed if batch.validate else parts.total,
         "acc": passed,
         "pass_rate": pass_rate or 0.0,
-        "reward_correct": parts.correct,
-        "reward_improve": parts.improve,
-        "reward_format": parts.format,
-        "reward_total": parts.total,
+        **{f"reward_{name}": value for name, value in asdict(parts).items()},
     }
 
 
