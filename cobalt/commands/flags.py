@@ -57,7 +57,7 @@ def _bounds(hint: Any) -> Iterator[Bound]:
         return
     for item in hint.__metadata__:
         yield from (
-            part for part in ([*item] if isinstance(item, GroupedMetadata) else [item]) if type(part) in _BOUNDS
+            part for part in ([*item] if isinstance(item, GroupedMetadata) else [item]) if isinstance(part, Bound)
         )
 
 

@@ -78,8 +78,9 @@ def _plan(flags: InferenceConfig) -> Plan:
 
 
 def _engine(flags: InferenceConfig) -> AbstractAsyncContextManager[Engine]:
-    open_engine = litellm_engine if isinstance(flags, LitellmConfig) else _vllm_engine
-    return open_engine(flags, flags.max_in_flight)
+    if isinstance(flags, LitellmConfig):
+        return litellm_engine(flags, flags.max_in_flight)
+    return _vllm_engine(flags, flags.max_in_flight)
 
 
 def _vllm_engine(flags: OpenWeightConfig, max_in_flight: int | None) -> AbstractAsyncContextManager[Engine]:
