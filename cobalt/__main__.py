@@ -53,6 +53,9 @@ COMMANDS = {
     "minicode probe": Command(
         "measure a policy on MiniCode", "cobalt.minicode.probe:main", "cobalt.minicode.probe:ProbeConfig"
     ),
+    "minicode widen": Command(
+        "MiniCoder in the shape of a larger Qwen3", "cobalt.minicode.widen:main", "cobalt.minicode.widen:WidenConfig"
+    ),
 }
 EXIT_UNKNOWN = 2
 

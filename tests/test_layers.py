@@ -53,6 +53,7 @@ LATE = {
     "pyarrow": "in the data environment only",
     "ray": "seconds; commands without a service do without it",
     "rich": "at the end of a command",
+    "safetensors": "comes with transformers",
     "scipy": "seconds",
     "tensordict": "in the training environment only",
     "tiktoken": "downloads when it is used",
