@@ -1,6 +1,6 @@
 """vLLM's asynchronous engine behind one call: a chat request in, a completion out.
 
-Written for the V1 ``AsyncLLM`` of vLLM 0.23 (results: docs/results/vllm-h200.md) and 0.8.5 (signatures checked only).
+Run with the V1 ``AsyncLLM`` of vLLM 0.23 (docs/results/vllm-h200.md) and of 0.8.5 (vllm-rollouts-h200.md there).
 vLLM has an environment of its own (``constraints/serve-vllm.txt``), so type checkers do not find it beside the rest.
 """
 
