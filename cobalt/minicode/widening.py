@@ -23,8 +23,9 @@ whatever MiniCoder's weights are in; the added parts' own projections get one fr
 
 *Padded vocabulary.* The rows of the ids that no tokenizer gives read the constants alone, with huge weights: their
 logits are below -1000 for any input. Training can move the constants, since layers may write to their channels. That
-the stream is 16 times as large makes its gradient so small (16^-2) that AdamW's epsilon, 1e-8, keeps them in place. It
-also makes up for the width, which gives one step of AdamW the more effect on the stream the more channels are read.
+the stream is 16 times as large makes its gradient so small (16^-2) that AdamW's epsilon, 1e-8, slows them: a policy's
+gradients hardly move them, 15 steps of 1e-4 towards noise do (docs/results/minicoder.md). It also makes up for the
+width, which gives one step of AdamW the more effect on the stream the more channels are read.
 """
 
 import math
