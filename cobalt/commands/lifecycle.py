@@ -5,6 +5,8 @@ Nothing is written before all checks have passed, and bad input that is found la
 
 import contextlib
 import dataclasses
+import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,24 @@ def check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> 
         if Path(path).resolve() in taken:
             raise InputError.at(path, None, f"output and {taken[Path(path).resolve()]} are the same file")
         taken[Path(path).resolve()] = "another output"
+
+
+@contextlib.contextmanager
+def whole_folder(output: Path) -> Iterator[Path]:
+    """A folder that appears complete or not at all: write to the path that this gives, beside ``output``.
+
+    What a run that broke off left there is removed. ``output`` must not exist (``refuse_existing``).
+    """
+    partial = output.with_name(output.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    yield partial
+    os.replace(partial, output)
+
+
+def refuse_existing(output: Path) -> None:
+    """Raise ``InputError`` if ``output`` exists."""
+    if output.exists():
+        raise InputError.at(output, None, "exists already; move it away or choose another output")
 
 
 def _content_of(manifest: Manifest) -> bytes | None:

@@ -133,14 +133,15 @@ def summarise(problems: Sequence[ProblemScores]) -> Summary:
     scored = [problem for problem in problems if problem.solved_NT]
     turns = max((problem.turns for problem in scored), default=0)
     samples = max((len(problem.solved_NT) for problem in scored), default=0)
+    pass_at_k = {k: _pass_at_k(scored, turns, k) for k in _ks(samples)}
     return Summary(
         problems=len(problems),
         problems_without_samples=len(problems) - len(scored),
         samples=sum(len(problem.solved_NT) for problem in scored),
         excluded_infra=sum(problem.excluded for problem in problems),
         turns=turns,
-        pass_at_1=_pass_at_1(scored, turns),
-        pass_at_k={k: _pass_at_k(scored, turns, k) for k in _ks(samples)},
+        pass_at_1=_pass_at_1(pass_at_k.get(1, [])),
+        pass_at_k=pass_at_k,
         gain=_gain(scored, turns),
         solved_after_unsolved=[_solved_after_unsolved(scored, turn) for turn in range(1, turns)],
         repeats=[_repeats(scored, turn) for turn in range(1, turns)],
@@ -176,13 +177,13 @@ def _at(problems: Sequence[ProblemScores], turn: int, k: int = 1) -> list[Proble
     return [problem for problem in problems if problem.turns > turn and len(problem.solved_NT) >= k]
 
 
-def _pass_at_1(problems: Sequence[ProblemScores], turns: int) -> list[PassAt1]:
+def _pass_at_1(rates_T: Sequence[TurnRate]) -> list[PassAt1]:
     rows: list[PassAt1] = []
-    for turn in range(turns):
-        there = _at(problems, turn)
-        estimate = mean_estimate([_rate(problem, turn) for problem in there])
-        first = rows[0].estimate.value if rows else estimate.value
-        rows.append(PassAt1(turn, estimate, len(there), estimate.value / first - 1 if first else None))
+    for rate in rates_T:
+        assert rate.estimate is not None, "some problem has every turn"
+        first = rows[0].estimate.value if rows else rate.estimate.value
+        change = rate.estimate.value / first - 1 if first else None
+        rows.append(PassAt1(rate.turn, rate.estimate, rate.problems, change))
     return rows
 
 

@@ -7,7 +7,6 @@ parts: 1.2 GB each at 8B).
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 from cobalt.commands.console import print_summary, progress_bar
 from cobalt.commands.flags import CommandConfig
+from cobalt.commands.lifecycle import check_paths, refuse_existing, whole_folder
 from cobalt.errors import InputError
 from cobalt.minicode.shapes import SHAPES, Shape
 from cobalt.minicode.widening import Widening
@@ -65,24 +65,21 @@ class WidenConfig(CommandConfig):
 
 def main(config: WidenConfig) -> None:
     """Write the checkpoint. Its folder appears complete or not at all."""
-    if config.output.exists():
-        raise InputError.at(config.output, None, "exists already; move it away or choose another output")
+    refuse_existing(config.output)
     narrow, wide = _read_config(config.model), SHAPES[config.shape]
     content = {"shape": asdict(wide), "model": model_identity(str(config.model)), "seed": config.seed}
     weights = config.model / WEIGHTS_FILE
     manifest = Manifest(config.output, "cobalt minicode widen", asdict(config), content, [weights])
     widening = _widening(config, narrow, wide)
     manifest.start()
-    partial = config.output.with_name(config.output.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    parameters = write_weights(widening, partial)
-    settings = wide_settings(narrow, wide, widening.norm_eps)
-    (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    for name in COPIED_FILES:
-        shutil.copy(config.model / name, partial / name)
-    (partial / "README.md").write_text(model_card(config, parameters, widening.real_layers), encoding="utf-8")
-    os.replace(partial, config.output)
+    with whole_folder(config.output) as partial:
+        partial.mkdir(parents=True)
+        parameters = write_weights(widening, partial)
+        settings = wide_settings(narrow, wide, widening.norm_eps)
+        (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+        for name in COPIED_FILES:
+            shutil.copy(config.model / name, partial / name)
+        (partial / "README.md").write_text(model_card(config, parameters, widening.real_layers), encoding="utf-8")
     manifest.counts = {"parameters": parameters, "shards": widening.num_parts}
     manifest.done()
     print_summary(f"{config.shape}: {config.output}", manifest.counts)
@@ -90,9 +87,7 @@ def main(config: WidenConfig) -> None:
 
 def _read_config(model: Path) -> dict[str, Any]:
     path = model / "config.json"
-    for file in (path, model / WEIGHTS_FILE):
-        if not file.is_file():
-            raise InputError.at(file, None, "no such file")
+    check_paths([path, model / WEIGHTS_FILE], [])
     settings = json.loads(path.read_text())
     missing = [name for name in (*KEPT_SETTINGS, *_size_names(), "rms_norm_eps") if name not in settings]
     if settings.get("model_type") != "qwen3" or missing:

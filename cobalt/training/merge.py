@@ -5,8 +5,6 @@ and the metrics file that training left beside its checkpoints.
 """
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.commands.flags import CommandConfig, Positive
+from cobalt.commands.lifecycle import refuse_existing, whole_folder
 from cobalt.errors import InputError, SetupError
 from cobalt.records.training_run import (
     EDGE_STEPS,
@@ -60,19 +59,26 @@ class MergeConfig(CommandConfig):
 
 def merge(config: MergeConfig) -> None:
     """See ``MergeConfig``. The output folder appears complete or not at all."""
-    if config.output_dir.exists():
-        raise InputError.at(config.output_dir, None, "exists already; move it away or choose another output")
+    refuse_existing(config.output_dir)
     step = latest_step(config.checkpoint_dir) if config.step is None else config.step
     actor = config.checkpoint_dir / f"global_step_{step}" / "actor"
     if not actor.is_dir():
         raise InputError.at(actor, None, "no such checkpoint")
-    partial = config.output_dir.with_name(config.output_dir.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    command = ["-m", "verl.model_merger", "merge", "--backend", "fsdp", "--local_dir", actor, "--target_dir", partial]
-    if subprocess.run([sys.executable, *map(str, command)], check=False).returncode != 0:
-        raise SetupError(f"verl.model_merger failed on {actor}; its message is above")
-    (partial / "README.md").write_text(model_card(config.checkpoint_dir, step), encoding="utf-8")
-    os.replace(partial, config.output_dir)
+    with whole_folder(config.output_dir) as partial:
+        command = [
+            "-m",
+            "verl.model_merger",
+            "merge",
+            "--backend",
+            "fsdp",
+            "--local_dir",
+            actor,
+            "--target_dir",
+            partial,
+        ]
+        if subprocess.run([sys.executable, *map(str, command)], check=False).returncode != 0:
+            raise SetupError(f"verl.model_merger failed on {actor}; its message is above")
+        (partial / "README.md").write_text(model_card(config.checkpoint_dir, step), encoding="utf-8")
     print(f"{config.output_dir}: model of step {step}")
 
 

@@ -80,3 +80,10 @@ def test_a_group_is_one_sequence_without_padding_of_its_own():
     packed = packing.pack(make_micro_batch())
     assert packed.input_ids_GL.shape == (2, 4 + 6 + 3 + 6)
     assert (packed.segments_GL >= 0).sum(-1).tolist() == [19, 15]
+
+
+def test_a_prompt_that_begins_with_token_0_is_not_taken_for_a_shorter_one():
+    ids = torch.tensor([[0, 0, 5, 7], [0, 0, 5, 7]])
+    mask = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
+    batch = {"input_ids": ids, "attention_mask": mask, "position_ids": mask.cumsum(-1) - 1, "responses": ids[:, 3:]}
+    assert len(packing.pack(batch).input_ids_GL) == 2

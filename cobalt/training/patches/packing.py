@@ -5,7 +5,7 @@ become one sequence ``prompt, response 1, response 2, ...``: each response sees 
 that it had. Log-probabilities, entropies and gradients are the same up to rounding, at a fraction of the tokens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from verl.utils import torch_functional
+
+from cobalt.training.patches.batch_rows import groups_of, spread
 
 PROMPT, PADDING = 0, -1
 
@@ -75,16 +77,10 @@ def _forward(
         labels_R = responses.flatten()[packed.targets_R]
         # as one row: without flash-attn, veRL loops over rows
         log_probs_R = torch_functional.logprobs_from_logits(logits_RV[None], labels_R[None])[0]
-        entropy = (
-            _spread(torch_functional.entropy_from_logits(logits_RV), packed, responses) if calculate_entropy else None
-        )
-        return entropy, _spread(log_probs_R, packed, responses)
-
-
-def _spread(values_R: Tensor, packed: Packed, responses: Tensor) -> Tensor:
-    """Values of response tokens at their places in (B, response)."""
-    flat = values_R.new_zeros(responses.numel())
-    return flat.index_put((packed.targets_R,), values_R).view(responses.shape)
+        entropy = None
+        if calculate_entropy:
+            entropy = spread(torch_functional.entropy_from_logits(logits_RV), packed.targets_R, responses)
+        return entropy, spread(log_probs_R, packed.targets_R, responses)
 
 
 def pack(micro_batch: Mapping[str, Tensor]) -> Packed:
@@ -95,8 +91,8 @@ def pack(micro_batch: Mapping[str, Tensor]) -> Packed:
     The places are worked out on the host: on a GPU the many small operations would take longer than the forward pass.
     """
     ids, response_width = micro_batch["input_ids"], micro_batch["responses"].shape[1]
-    valid, host_ids = micro_batch["attention_mask"].bool().cpu(), ids.cpu()
-    groups = [_pack_group(rows, valid, response_width) for rows in _same_prompt(host_ids, valid, response_width)]
+    valid = micro_batch["attention_mask"].bool().cpu()
+    groups = [_pack_group(group.rows, valid, response_width) for group in groups_of(micro_batch)]
     longest = max(len(group.cells) for group in groups)
     cells_GL = torch.stack([_padded(group.cells, longest, 0) for group in groups]).to(ids.device)
     segments_GL = torch.stack([_padded(group.segments, longest, PADDING) for group in groups])
@@ -120,16 +116,7 @@ class _Group:
     targets: Tensor
 
 
-def _same_prompt(ids: Tensor, valid: Tensor, response_width: int) -> list[list[int]]:
-    """Rows by prompt, in order of first appearance."""
-    prompts = (ids * valid)[:, :-response_width].tolist()
-    rows: dict[tuple[int, ...], list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        rows.setdefault(tuple(prompt), []).append(row)
-    return list(rows.values())
-
-
-def _pack_group(rows: list[int], valid: Tensor, response_width: int) -> _Group:
+def _pack_group(rows: Sequence[int], valid: Tensor, response_width: int) -> _Group:
     """The prompt of ``rows``, then their responses; ``valid`` (B, prompt + response)."""
     width = valid.shape[1]
     prompt = valid[rows[0], :-response_width].nonzero()[:, 0]

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cobalt.training.patches.batch_rows import groups_of, spread
 from cobalt.training.patches.shared_attention import SharedPrompts, extend_attention, spans
 from cobalt.training.patches.shared_batches import Group, micro_batches, rank_parts
 from cobalt.training.patches.token_scores import TokenScores
@@ -84,21 +85,6 @@ def balance_batch(self: Any, batch: Any, metrics: dict[str, Any], logging_prefix
     by_rank: Any = get_seqlen_balanced_partitions(tokens, k_partitions=ranks, equal_size=True)
     batch.reorder(torch.tensor([row for places in by_rank for i in places for row in parts[i].rows]))
     metrics.update(log_seqlen_unbalance(seqlen_list=tokens, partitions=by_rank, prefix=logging_prefix))
-
-
-def groups_of(batch: Any) -> list[Group]:
-    """Rows with equal prompts, in order of appearance.
-
-    ``batch`` has ``input_ids`` and ``attention_mask`` (B, prompt + response), ``responses`` (B, response).
-    """
-    width = batch["responses"].shape[1]
-    valid = batch["attention_mask"].bool().cpu()
-    prompt_ids, prompt_valid = batch["input_ids"].cpu()[:, :-width], valid[:, :-width]
-    rows: dict[bytes, list[int]] = {}
-    for row, (ids, keep) in enumerate(zip(prompt_ids, prompt_valid, strict=True)):
-        rows.setdefault(ids[keep].numpy().tobytes(), []).append(row)
-    prompts, responses = prompt_valid.sum(1).tolist(), valid[:, -width:].sum(1).tolist()
-    return [Group(tuple(group), prompts[group[0]], tuple(responses[row] for row in group)) for group in rows.values()]
 
 
 @dataclass(frozen=True)
@@ -181,8 +167,8 @@ def _forward(actor: Any, micro_batch: Any, temperature: float, calculate_entropy
             shared_prompts=layout.shared,
         )
     log_probs_R, entropies_R = output.logits[0].unbind(-1)
-    log_probs = _spread(log_probs_R, layout.targets_R, responses)
-    return _spread(entropies_R, layout.targets_R, responses) if calculate_entropy else None, log_probs
+    log_probs = spread(log_probs_R, layout.targets_R, responses)
+    return spread(entropies_R, layout.targets_R, responses) if calculate_entropy else None, log_probs
 
 
 def _refuse_unsupported(actor: Any) -> None:
@@ -216,8 +202,3 @@ def _scoring(head: Any, targets_R: Tensor, temperature: float, with_entropy: boo
         yield
     finally:
         del head.forward
-
-
-def _spread(values_R: Tensor, targets_R: Tensor, responses: Tensor) -> Tensor:
-    """Values of response tokens at their places in (B, response)."""
-    return values_R.new_zeros(responses.numel()).index_put((targets_R,), values_R).view(responses.shape)
