@@ -35,11 +35,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from verl_workers import forward_flops, make_actors, patch_for_cpu, rendezvous
+from verl_workers import PEAK_FLOPS, forward_flops, make_actors, patch_for_cpu, rendezvous
 
 from cobalt.commands.entry import run
 
-PEAK_FLOPS = 989e12
 GB = 1024**3
 TEMPERATURE = 1.0
 PHASES = ("old log-probs", "reference", "update")
@@ -63,6 +62,8 @@ class BenchConfig:
     paths: tuple[PathName, ...] = ("verl", "shared")
     max_tokens: int = 81920
     """Of a micro-batch; not for veRL's own with the release's settings."""
+    liger: bool = False
+    """Liger's kernels for norms, rotary embeddings and MLPs (``model.use_liger``), on every path."""
     rounds: int = 3
     output_file: Path | None = None
     """All figures, as JSON."""
@@ -97,7 +98,7 @@ class Bench:
         self._module, self._own = dp_actor, _replaceable(dp_actor)
         shared_prompts.patch_actor(dp_actor)
         self._shared = _replaceable(dp_actor)
-        sizes = config.shape, config.layers, config.prompts, config.samples, config.max_tokens
+        sizes = config.shape, config.layers, config.prompts, config.samples, config.max_tokens, config.liger
         self.actor, self.reference, self.model_config, self._settings = make_actors(*sizes)
         self.rank, self.ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
 
@@ -239,7 +240,9 @@ def _differences(outputs: Any, paths: tuple[str, ...]) -> dict[str, Any]:
             found[f"{name}, {path}"] = _difference(own, ours)
         own, ours = (outputs[PHASES[1], which][0].float() for which in (paths[0], path))
         found[f"reference, {path}"] = _difference(own, ours)
-    for path in paths:
+    for path in paths:  # both hold the same weights
+        both = (outputs[phase, path][0].float() for phase in PHASES[:2])
+        found[f"policy and reference, {path}"] = _difference(*both)
         found[f"gradient norm, {path}"] = outputs[PHASES[2], path]["actor/grad_norm"][0]
     return found
 

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
 from cobalt.training.patches.cpu import answer_for_a_gpu, work_without_a_gpu
+from cobalt.training.patches.rotary import keep_frequencies
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = {
@@ -24,6 +25,8 @@ SHAPES = {
 LARGE = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960}
 TINY = {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 1024, "max_position_embeddings": 1024}
 UNTIED = ("8b", "tiny")
+PEAK_FLOPS = 989e12
+"""Per second, dense bf16, of an H100 or H200."""
 
 
 def rendezvous() -> None:
@@ -48,15 +51,17 @@ def patch_for_cpu() -> None:
 
 
 def make_actors(
-    shape: str, layers: int | None, prompts: int, samples: int, max_tokens: int
+    shape: str, layers: int | None, prompts: int, samples: int, max_tokens: int, liger: bool
 ) -> tuple[Any, Any, Any, Any]:
     """veRL's actor and reference, their model's configuration, and the settings (``actor_rollout_ref``)."""
-    from verl.workers.fsdp_workers import ActorRolloutRefWorker
+    from verl.workers import fsdp_workers
 
+    keep_frequencies(fsdp_workers)
     with tempfile.TemporaryDirectory() as folder, _random_weights():
         model_config = _write_model(shape, layers, Path(folder))
         settings = _settings(prompts, samples, max_tokens, folder)
-        workers = [ActorRolloutRefWorker(settings, role=role) for role in ("actor", "ref")]
+        settings.model.use_liger = liger
+        workers = [fsdp_workers.ActorRolloutRefWorker(settings, role=role) for role in ("actor", "ref")]
         for worker in workers:
             worker.init_model()
     return workers[0].actor, workers[1].ref_policy, model_config, settings

@@ -10,7 +10,7 @@
 #   LOG_FILE=$OUTPUT_DIR/train.log
 #   N_GPUS=                 GPUs per node; default: the preset's
 #   N_NODES=                nodes; default: the preset's
-#   ROLLOUT=                vllm, sglang, hf; default: the preset's
+#   ROLLOUT=                vllm or hf; default: the preset's
 #   EXECUTOR=serve          serve: the evaluator app, started here unless it is running; local: without Ray Serve
 #   EVALUATOR_ARGS=         e.g. "replicas=2 workers=16 checker=lcb"; a running app must have this checker and limits
 #   LOGGER=console          e.g. console,wandb (WANDB_MODE=offline is honoured)
@@ -39,6 +39,10 @@ override() { # KEY VALUE
 overrides=(--config-dir "$ROOT/verl/config" "+recipe=$RECIPE" "+preset=$PRESET" "trainer.logger=[$LOGGER]")
 case $PRESET in
   cpu | one-gpu | one-gpu-vllm) MODEL=${MODEL:-$ROOT/assets/minicoder} ;;
+esac
+case ${ROLLOUT:-} in
+  "" | vllm | hf) ;;
+  *) echo "error: ROLLOUT=$ROLLOUT: choose vllm or hf" >&2; exit 2 ;;
 esac
 case $PRESET in
   cpu | one-gpu) ;; # their rollouts are Hugging Face's already

@@ -2,7 +2,7 @@
 
 | backend | for |
 |---|---|
-| ``verl`` | vLLM or SGLang rollouts on GPUs |
+| ``verl`` | vLLM rollouts on GPUs |
 | ``hf`` | Hugging Face rollouts on GPUs |
 | ``cpu`` | Hugging Face rollouts on a CPU |
 """
@@ -121,6 +121,14 @@ PATCHES = (
         until="it balances by groups",
         apply="cobalt.training.patches.shared_prompts:patch_trainer",
         sharing=True,
+    ),
+    Patch(
+        module="verl.workers.fsdp_workers",
+        what="rotary frequencies stay in fp32",
+        fault="casts the reference to bf16 with the frequencies of its rotary embedding: at thousands of tokens it is "
+        "another model, and the KL term measures that",
+        until="it casts parameters only",
+        apply="cobalt.training.patches.rotary:keep_frequencies",
     ),
     Patch(
         module="verl.utils.device",

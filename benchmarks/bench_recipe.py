@@ -1,0 +1,180 @@
+"""Whole training steps of the recipe, timed: the release's settings, and ours.
+
+    python benchmarks/bench_recipe.py --model models/wide-8b --train_file runs/quickstart/parquet/train.parquet
+
+Runs ``scripts/train_grpo_multi_turn.sh`` once with each, on the same data: rollouts, scoring, log-probabilities,
+reference and update as users run them. Prompts are lengthened to ``prompt`` tokens with text in front of the task, and
+every response has ``response`` tokens (``rollout.ignore_eos``). Shown are the seconds of each phase in the last step,
+tokens/s and MFU of the update (the FLOPs that it needs, see bench_step.py).
+
+| settings | |
+|---|---|
+| ``release`` | each prompt computed with every response, micro-batches of 2 rows, of 16 for log-probabilities; rollouts without CUDA graphs; optimizer and reference offloaded; scoring before the log-probabilities |
+| ``ours`` | the recipe as it is |
+"""
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from transformers import AutoConfig, AutoTokenizer
+from verl_workers import PEAK_FLOPS, ROOT, forward_flops
+
+from cobalt.commands.entry import run
+from cobalt.errors import SetupError
+from cobalt.records.training_run import METRICS_FILE, read_metrics
+from cobalt.tables import markdown_table
+
+Settings = Literal["release", "ours"]
+PHASES = {
+    "generation": "timing_s/gen",
+    "reward": "timing_s/reward",
+    "old log-probs": "timing_s/old_log_prob",
+    "reference": "timing_s/ref",
+    "update": "timing_s/update_actor",
+    "step": "timing_s/step",
+}
+POLICY = "actor_rollout_ref"
+RELEASE = (
+    "cobalt.share_prompts=false",
+    "reward_model.launch_reward_fn_async=false",
+    f"{POLICY}.rollout.enforce_eager=true",
+    f"{POLICY}.actor.fsdp_config.optimizer_offload=true",
+    f"{POLICY}.ref.fsdp_config.param_offload=true",
+)
+FILLER = "This line is filler number {number} of example {row}, and says nothing about the task.\n"
+
+
+@dataclass(frozen=True)
+class RecipeBenchConfig:
+    """Seconds per phase of a training step, with the release's settings and with ours."""
+
+    model: Path
+    """Policy; ``cobalt minicode widen`` makes one of any size."""
+    train_file: Path
+    """Parquet file of a multi-turn run; its first prompts are taken."""
+    output_dir: Path = Path("runs/bench_recipe")
+    """Training folders, and result.json."""
+    preset: str = "paper-qwen3-h200"
+    gpus: int = 2
+    prompt: int = 4096
+    """Tokens of each prompt, about."""
+    response: int = 6144
+    """Tokens of each response."""
+    prompts: int = 4
+    """Prompts of a step."""
+    samples: int = 16
+    """Responses to each."""
+    mini_batch: int = 2
+    """Prompts of an update."""
+    steps: int = 1
+    settings: tuple[Settings, ...] = ("ours", "release")
+    overrides: tuple[str, ...] = ()
+    """Of hydra, for both."""
+
+
+def main(config: RecipeBenchConfig) -> None:
+    """Train with each of the settings, and print."""
+    config.output_dir.mkdir(parents=True, exist_ok=True)
+    data = config.output_dir / "train.parquet"
+    _long_prompts(config).to_parquet(data)
+    results = []
+    for settings in config.settings:
+        results.append(_figures(config, settings, _train(config, settings, data)))
+        (config.output_dir / "result.json").write_text(json.dumps(results, indent=1))
+    print(_table(results))
+
+
+def _long_prompts(config: RecipeBenchConfig) -> pd.DataFrame:
+    """As many rows as the steps need, each with filler in front of its last message."""
+    tokenizer = AutoTokenizer.from_pretrained(config.model)
+    rows = pd.read_parquet(config.train_file).head(config.prompts * config.steps)
+    prompts = []
+    for number, prompt in enumerate(rows["prompt"]):
+        messages = [dict(message) for message in prompt]
+        length = len(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True))
+        each = len(tokenizer(FILLER.format(number=100, row=number)).input_ids)
+        lines = max(0, config.prompt - length) // each
+        filler = "".join(FILLER.format(number=line, row=number) for line in range(lines))
+        messages[-1]["content"] = filler + messages[-1]["content"]
+        prompts.append(messages)
+    return rows.assign(prompt=prompts)
+
+
+def _train(config: RecipeBenchConfig, settings: Settings, data: Path) -> dict[str, float]:
+    """The metrics of the last step."""
+    folder = config.output_dir / settings
+    overrides = [
+        f"trainer.total_training_steps={config.steps}",
+        f"trainer.total_epochs={config.steps}",
+        "trainer.save_freq=-1",
+        "trainer.test_freq=-1",
+        "trainer.val_before_train=false",
+        f"data.train_batch_size={config.prompts}",
+        f"data.max_prompt_length={config.prompt + config.prompt // 8}",
+        f"data.max_response_length={config.response}",
+        f"{POLICY}.actor.ppo_mini_batch_size={config.mini_batch}",
+        f"{POLICY}.rollout.n={config.samples}",
+        f"{POLICY}.rollout.ignore_eos=true",
+        *config.overrides,
+        *(RELEASE if settings == "release" else ()),
+    ]
+    environment = {
+        **os.environ,
+        "PRESET": config.preset,
+        "MODEL": str(config.model),
+        "N_GPUS": str(config.gpus),
+        "TRAIN_FILE": str(data),
+        "VAL_FILE": str(data),
+        "OUTPUT_DIR": str(folder),
+    }
+    script = ROOT / "scripts/train_grpo_multi_turn.sh"
+    log = config.output_dir / f"{settings}.log"
+    with log.open("w") as output:
+        done = subprocess.run(["bash", script, *overrides], env=environment, stdout=output, stderr=output, check=False)
+    if done.returncode:
+        raise SetupError(f"training with the settings '{settings}' ended with {done.returncode}: see {log}")
+    return [step for step in read_metrics(folder / METRICS_FILE) if PHASES["step"] in step][-1]
+
+
+def _figures(config: RecipeBenchConfig, settings: Settings, step: dict[str, float]) -> dict[str, Any]:
+    model = AutoConfig.from_pretrained(config.model)
+    prompt, response = round(step["prompt_length/mean"]), round(step["response_length/mean"])
+    needed = config.prompts * forward_flops(model, prompt, response, config.samples)
+    seconds = {phase: step[name] for phase, name in PHASES.items()}
+    tokens = config.prompts * config.samples * response
+    return {
+        "settings": settings,
+        "prompt": prompt,
+        "response": response,
+        "seconds": seconds,
+        "generated_tokens_per_s_per_gpu": tokens / seconds["generation"] / config.gpus,
+        "update_mfu": 3 * needed / seconds["update"] / config.gpus / PEAK_FLOPS,
+        "update_mfu_verl": step["perf/mfu/actor"],
+        "peak_memory_gb": step["perf/max_memory_allocated_gb"],
+    }
+
+
+def _table(results: list[dict[str, Any]]) -> str:
+    """A row per phase; the ratio is that of the release's settings to ours."""
+    by_name = {result["settings"]: result for result in results}
+    rows = []
+    for phase in PHASES:
+        seconds = [result["seconds"][phase] for result in results]
+        cells = [f"{value:.1f}" for value in seconds]
+        if len(by_name) > 1:
+            release, ours = (by_name[name]["seconds"][phase] for name in ("release", "ours"))
+            cells.append(f"{release / ours:.2f}")
+        rows.append((phase, *cells))
+    for name in ("generated_tokens_per_s_per_gpu", "update_mfu", "update_mfu_verl", "peak_memory_gb"):
+        rows.append((name, *(f"{result[name]:.3g}" for result in results), *([""] if len(by_name) > 1 else [])))
+    times = ["times faster"] if len(by_name) > 1 else []
+    return markdown_table(("seconds", *by_name, *times), rows)
+
+
+if __name__ == "__main__":
+    run(RecipeBenchConfig, main)
