@@ -36,12 +36,9 @@ class Ending:
     exit_code: int
     cpu_s: float
     wall_s: float
-    peak_kib: int
     output: bytes
     stderr: bytes
     output_full: bool
-    memory_full: bool
-    """The kernel ended it because the machine, not only the program, ran out of memory; it held over half its limit."""
 
 
 class CompileFailure(Exception):
@@ -94,10 +91,11 @@ class Zygote:
 
     def _start(self, mode: Mode) -> None:
         try:
-            self._control.send(marshal.dumps(confinement.zygote_config(mode, self.limits)))
+            config = confinement.zygote_config(mode, self.limits)
+            self._control.send(marshal.dumps(config))
             answer = self._control.recv(_PACKET_BYTES)
             if answer == packets.UNSHARED:
-                self._map_users()
+                self._map_users(config["run_as"])
                 self._control.send(b"1")
                 answer = self._control.recv(_PACKET_BYTES)
         except OSError as error:
@@ -105,12 +103,12 @@ class Zygote:
         if answer != packets.READY:
             raise SetupError(answer.decode(errors="replace").removeprefix("failed: ") or "its process died at start")
 
-    def _map_users(self) -> None:
-        """Root maps itself (to build the root) and nobody (to run programs); anyone else only themselves."""
+    def _map_users(self, run_as: int | None) -> None:
+        """Root maps itself (to build the root) and whom programs run as; anyone else only themselves."""
         user, group = os.getuid(), os.getgid()
         base = f"/proc/{self._process.pid}"
-        if user == 0:
-            both = f"0 0 1\n{confinement.NOBODY} {confinement.NOBODY} 1\n"
+        if run_as is not None:
+            both = f"0 0 1\n{run_as} {run_as} 1\n"
             maps = {"uid_map": both, "gid_map": both}
         else:
             maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1\n", "gid_map": f"{group} {group} 1\n"}
@@ -195,17 +193,17 @@ class OpenProgram:
             packet = _receive(self._channel)
             if not packet:
                 raise InfraError("the program's process died during a test")
-            return self._ending(packet, *descriptors[1:])
+            return self._ending(packet, cpu_limit_s, *descriptors[1:])
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _ending(self, packet: bytes, output_fd: int, stderr_fd: int) -> Ending:
-        killed, status, cpu_s, wall_s, peak_kib = packets.RESULT.unpack(packet)
+    def _ending(self, packet: bytes, cpu_limit_s: float, output_fd: int, stderr_fd: int) -> Ending:
+        killed, status, cpu_s, wall_s = packets.RESULT.unpack(packet)
         signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        from_outside = signal == _SIGKILL and killed == packets.NOT_KILLED  # the filter keeps a test from doing that
-        if from_outside and peak_kib <= self._limits.memory_limit_mb << 9:
-            raise InfraError("a test was killed from outside")
+        if signal == _SIGKILL and killed == packets.NOT_KILLED and cpu_s <= cpu_limit_s:
+            # nothing that a test may do brings a kill about, but using up its CPU time
+            raise InfraError("a test was killed from outside, as when the machine runs out of memory")
         output_size, stderr_size = (os.fstat(output_fd).st_size, os.fstat(stderr_fd).st_size)
         return Ending(
             killed=killed,
@@ -213,9 +211,7 @@ class OpenProgram:
             exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
             cpu_s=cpu_s,
             wall_s=wall_s,
-            peak_kib=peak_kib,
             output=os.pread(output_fd, output_size, 0),
             stderr=os.pread(stderr_fd, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
             output_full=max(output_size, stderr_size) >= self._limits.output_limit_mb << 20,
-            memory_full=from_outside,
         )

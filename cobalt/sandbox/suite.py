@@ -16,7 +16,7 @@ def verdict_of(ending: Ending, cpu_limit_s: float, correct: bool) -> Verdict:
         return Verdict.OUTPUT_LIMIT
     if ending.killed != packets.NOT_KILLED or ending.cpu_s > cpu_limit_s:
         return Verdict.TIME_LIMIT
-    if ending.exit_code == packets.EXIT_MEMORY or ending.memory_full:
+    if ending.exit_code == packets.EXIT_MEMORY:
         return Verdict.MEMORY_LIMIT
     if ending.exit_code != 0 or ending.signal != 0:
         return Verdict.RUNTIME_ERROR

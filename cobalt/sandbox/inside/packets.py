@@ -14,8 +14,8 @@ UNSHARED = b"unshared"
 TEST = struct.Struct("dd")
 """To a program, with the descriptors of input, output and error output: CPU limit, wall limit (seconds)."""
 
-RESULT = struct.Struct("iiddq")
-"""From a program: why it killed the test, wait status, CPU s, wall s, peak resident KiB."""
+RESULT = struct.Struct("iidd")
+"""From a program: why it killed the test, wait status, CPU s, wall s."""
 
 NOT_KILLED, KILLED_CPU, KILLED_WALL = 0, 1, 2
 

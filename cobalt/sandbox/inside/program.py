@@ -81,6 +81,7 @@ class Program:
         self.code = None
         self.prelude = {}
         self.main = None
+        self.pid = os.getpid()
 
     def serve(self, source, fn_name):
         """Compile, report ready or the compile error, then run tests until the worker closes the channel.
@@ -124,7 +125,7 @@ class Program:
         killed, status, usage = _watch(pid, cpu_limit_s, deadline)
         wall_s = time.monotonic() - deadline + wall_limit_s
         cpu_s = usage.ru_utime + usage.ru_stime
-        self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s, usage.ru_maxrss))
+        self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s))
         return True
 
     def _prepare(self, ancillary):
@@ -143,6 +144,7 @@ class Program:
         code = 1
         try:
             os.closerange(3, _MOST_DESCRIPTORS)
+            kernel.die_with_parent(self.pid)
             self.filter.install()
             if self.fn_name is None:
                 code = _guarded(self.source, exec, self.code, self.main.__dict__)
