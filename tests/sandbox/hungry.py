@@ -1,4 +1,4 @@
-"""Eight programs that use memory, in a control group. A script: ``hungry.py --mode MODE --group DIRECTORY SETTINGS``."""
+"""Eight programs that use memory, in a control group. A script: ``hungry.py --mode MODE --group PATH SETTINGS``."""
 
 import argparse
 import asyncio

@@ -1,5 +1,6 @@
 """Nothing outlives what it belongs to, however that ends: the server, a worker, a zygote, a program."""
 
+import json
 import os
 import signal
 import subprocess
@@ -66,3 +67,16 @@ def test_nothing_outlives_a_process_that_is_killed_within(place):
             below = [identity(pid) for pid in (victim, *children(victim))]
             os.kill(victim, signal.SIGKILL)
             assert wait_until(lambda below=below: not left(below)), f"generation {generation}: {left(below)}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_random_kills_cost_no_verdict_and_leave_nothing(place):
+    """500 programs, one in ten of which ignores its limits, and a process killed every second."""
+    process = start_script("kills.py", *place.arguments, "500")
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors[-2000:]
+    found = json.loads(output)
+    assert found["killed"] >= 20
+    assert (found["wrong"], found["left"]) == ([], [])
+    assert len(found["infra"]) <= 5

@@ -50,13 +50,13 @@ def test_default_workers_are_as_many_as_fit(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     assert default_workers(Limits(memory_limit_mb=400, output_limit_mb=50)) == 5
     assert affordable_workers(Limits(memory_limit_mb=2400, output_limit_mb=50)) == 1
-    with pytest.raises(SetupError, match="may use 2502 MiB .* there are 2500 MiB"):
+    with pytest.raises(SetupError, match=r"may use 2502 MiB .* there are 2500 MiB"):
         affordable_workers(Limits(memory_limit_mb=2402, output_limit_mb=50))
 
 
 async def test_workers_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(memory, "memory_mb", lambda: 1000)
-    with pytest.raises(SetupError, match="4 workers do not fit .*, 2 would"):
+    with pytest.raises(SetupError, match=r"4 workers do not fit .*, 2 would"):
         await Executor(workers=4, memory_limit_mb=400).start()
 
 
