@@ -15,6 +15,9 @@ _LIMIT_FILES = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 _MOUNTED = {"": ("", "unified"), "memory": ("memory",)}
 """Both by the controllers that a line of /proc/self/cgroup names: version 2 names none."""
 
+_OUTPUTS = 4
+"""Held in memory beside a program: standard output and error of the test that runs and of the one being compared."""
+
 
 def memory_mb() -> int:
     """MiB of this machine, or of the container or control group that this process is in."""
@@ -40,7 +43,7 @@ def _group_limits() -> Iterator[int]:
 
 def affordable_workers(limits: Limits) -> int:
     """Sandboxes that fit; raises ``SetupError`` if not even one does."""
-    each_mb = limits.memory_limit_mb + 2 * limits.output_limit_mb  # standard output and error are held in memory
+    each_mb = limits.memory_limit_mb + _OUTPUTS * limits.output_limit_mb
     available_mb = memory_mb()
     if available_mb < each_mb:
         raise SetupError(f"a program may use {each_mb} MiB (memory and output), and there are {available_mb} MiB here")

@@ -8,10 +8,12 @@ import marshal
 import os
 import socket
 import subprocess
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, fcntl
+from typing import NamedTuple
 
 from cobalt.errors import InfraError, SetupError
 from cobalt.sandbox import confinement
@@ -132,7 +134,11 @@ class Zygote:
                     os.close(payload)
             self._ends_pending += 1
             self._await_compilation(channel)
-            yield OpenProgram(channel, self.limits)
+            opened = OpenProgram(channel, self.limits)
+            try:
+                yield opened
+            finally:
+                opened.close()
 
     def _await_compilation(self, channel: socket.socket) -> None:
         channel.settimeout(self.limits.wall_limit_s + GRACE_S)
@@ -174,29 +180,59 @@ def _receive(channel: socket.socket) -> bytes:
         raise InfraError(f"the sandbox died: {error}") from None
 
 
+class _StartedTest(NamedTuple):
+    """Its limits and the descriptors of its output."""
+
+    cpu_limit_s: float
+    wall_limit_s: float
+    output: int
+    stderr: int
+
+    def close(self) -> None:
+        os.close(self.output)
+        os.close(self.stderr)
+
+
 class OpenProgram:
     """A compiled program whose tests can be run."""
 
     def __init__(self, channel: socket.socket, limits: Limits):
         self._channel = channel
         self._limits = limits
+        self._started: deque[_StartedTest] = deque()
 
     def run_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> Ending:
         """Run one test on ``input_bytes``; raises ``InfraError`` if the sandbox is lost."""
-        descriptors = [_memory_file("input", input_bytes, read_only=True), _memory_file("out"), _memory_file("err")]
+        self.start_test(input_bytes, cpu_limit_s, wall_limit_s)
+        return self.finish_test()
+
+    def start_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> None:
+        """Hand over one test, to begin when those before it have ended: until then its input is not let in."""
+        output, stderr = _memory_file("out"), _memory_file("err")
+        self._started.append(_StartedTest(cpu_limit_s, wall_limit_s, output, stderr))
+        given = _memory_file("input", input_bytes, read_only=True)
         try:
-            self._channel.settimeout(wall_limit_s + GRACE_S)
-            try:
-                _send_descriptors(self._channel, packets.TEST.pack(cpu_limit_s, wall_limit_s), descriptors)
-            except OSError as error:
-                raise InfraError(f"the program's process is gone: {error}") from None
-            packet = _receive(self._channel)
-            if not packet:
-                raise InfraError("the program's process died during a test")
-            return self._ending(packet, cpu_limit_s, *descriptors[1:])
+            _send_descriptors(self._channel, packets.TEST.pack(cpu_limit_s, wall_limit_s), [given, output, stderr])
+        except OSError as error:
+            raise InfraError(f"the program's process is gone: {error}") from None
         finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            os.close(given)
+
+    def finish_test(self) -> Ending:
+        """Wait for the first of the started tests."""
+        test = self._started[0]
+        self._channel.settimeout(test.wall_limit_s + GRACE_S)
+        packet = _receive(self._channel)
+        if not packet:
+            raise InfraError("the program's process died during a test")
+        ending = self._ending(packet, test.cpu_limit_s, test.output, test.stderr)
+        self._started.popleft().close()
+        return ending
+
+    def close(self) -> None:
+        """Forget the tests that were not waited for."""
+        while self._started:
+            self._started.popleft().close()
 
     def _ending(self, packet: bytes, cpu_limit_s: float, output_fd: int, stderr_fd: int) -> Ending:
         killed, status, cpu_s, wall_s = packets.RESULT.unpack(packet)

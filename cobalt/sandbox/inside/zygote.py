@@ -7,7 +7,6 @@ stays lean: a fork costs what it has mapped.
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
 import _thread
-import array
 import builtins
 import gc
 import marshal
@@ -157,19 +156,19 @@ def _serve(control, config):
     filters = (seccomp.Filter(seccomp.program_filter()), seccomp.Filter(seccomp.test_filter()))
     _warm_up()
     gc.collect()
+    kernel.libc.malloc_trim(0)
     gc.freeze()  # a collection in a fork would otherwise write to, and so copy, every page of this process
     control.send(packets.READY)
     refresh_at = time.monotonic() if not config["namespaces"] else float("inf")
     while True:
-        packet, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(2 * 4))
+        packet, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(packets.PROGRAM.size))
         if not packet:
             return
         if time.monotonic() >= refresh_at:
             access_times.refresh(config["readable"])
             refresh_at = time.monotonic() + access_times.PERIOD_S
-        descriptors = array.array("i")
-        descriptors.frombytes(ancillary[0][2])
-        arguments = (control, *descriptors, config, ruleset, filters)
+        channel_fd, payload_fd = packets.PROGRAM.unpack(ancillary[0][2])
+        arguments = (control, channel_fd, payload_fd, config, ruleset, filters)
         control.send(packets.ENDED.pack(_fork_program(arguments, config["namespaces"])))
 
 
