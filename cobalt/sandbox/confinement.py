@@ -14,7 +14,9 @@ _OWN_USERS = range(1 << 30, 1 << 31)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _EXTRA_TASKS_OF_USER = 2048
 
-ZYGOTE = Path(__file__).parent / "inside" / "zygote.py"
+INSIDE = Path(__file__).parent / "inside"
+_START = "import sys; sys.path[0] = sys.argv.pop(); import zygote; zygote.main()"
+"""By import, so that compiled code can be cached: compiling it leaves holes in memory that every fork would carry."""
 
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # a program that depends on the order of a set gets the same verdict every time
@@ -29,8 +31,8 @@ ENVIRONMENT = {
 
 def zygote_command(descriptor: int) -> list[str]:
     """Command line of a zygote that talks over ``descriptor`` and ends with this process."""
-    options = ["-S", "-s", "-B", "-W", "ignore"]
-    return [readable.interpreter(), *options, str(ZYGOTE), str(descriptor), str(os.getpid())]
+    arguments = [str(descriptor), str(os.getpid()), str(INSIDE)]
+    return [readable.interpreter(), "-S", "-s", "-W", "ignore", "-c", _START, *arguments]
 
 
 def zygote_config(mode: Mode, limits: Limits) -> dict[str, Any]:

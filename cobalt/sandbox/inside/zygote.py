@@ -1,4 +1,4 @@
-"""The process that every test of one worker descends from. Started by path: ``python -S zygote.py DESCRIPTOR PARENT``.
+"""The process that every test of one worker descends from: ``python -S``, with this directory on its path.
 
 It takes a configuration, moves behind the outer wall (mode ``namespaces``), and then forks one process per program. It
 stays lean: a fork costs what it has mapped.
@@ -24,7 +24,6 @@ import packets
 import program
 import seccomp
 
-sys.path.pop(0)  # the directory of this file
 for _module in (access_times, finder, kernel, landlock, namespaces, packets, program, program.tracebacks, seccomp):
     del sys.modules[_module.__name__]  # a name that a program may use for itself
 
@@ -186,6 +185,10 @@ def _enter_namespaces(control, config):
 
 
 def main():
+    """Arguments: the descriptor to talk over, and the process to end with."""
+    sys.path.pop(0)  # the directory of this file
+    del sys.modules["zygote"]
+    sys.dont_write_bytecode = True
     kernel.die_with_parent(int(sys.argv[2]))
     control = _socket.socket(fileno=int(sys.argv[1]))
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
@@ -205,6 +208,3 @@ def main():
         _serve(control, config)
     except ConnectionError:  # the worker is gone
         return
-
-
-main()
