@@ -71,8 +71,8 @@ def _program_user() -> int | None:
 
 def _outermost(paths: list[str]) -> list[str]:
     """Paths without those that lie below another one, shortest first."""
-    kept: list[str] = []
+    kept: dict[str, None] = {}
     for path in sorted(set(paths), key=lambda path: (len(path), path)):
-        if not any(path == other or path.startswith(f"{other}/") for other in kept):
-            kept.append(path)
-    return kept
+        if not any(str(parent) in kept for parent in Path(path).parents):
+            kept[path] = None
+    return list(kept)

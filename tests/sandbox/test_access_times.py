@@ -1,29 +1,14 @@
 """Times of last access: once refreshed, readers leave no trace in them."""
 
 import os
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-import cobalt.sandbox
+from cobalt.sandbox.access_times import refresh
 
-INSIDE = Path(cobalt.sandbox.__file__).with_name("inside")
 YEAR_S = 365 * 24 * 3600
-
-
-@pytest.fixture
-def refresh():
-    """The function, loaded as the zygote loads it."""
-    sys.path.insert(0, str(INSIDE))
-    try:
-        import access_times
-
-        yield access_times.refresh
-    finally:
-        sys.path.remove(str(INSIDE))
-        sys.modules.pop("access_times", None)
 
 
 def _age(path: Path) -> Path:
@@ -52,7 +37,7 @@ def files(tmp_path):
     return [_age(tmp_path / name) for name in ("package/__init__.py", "package", "module.py")]
 
 
-def test_reading_changes_no_time_of_access_once_they_are_refreshed(files, refresh):
+def test_reading_changes_no_time_of_access_once_they_are_refreshed(files):
     refresh([str(files[1]), str(files[2])])
     assert [_changed_by_reading(path) for path in files] == [False, False, False]
 

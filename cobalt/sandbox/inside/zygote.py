@@ -13,9 +13,7 @@ import marshal
 import os
 import resource
 import sys
-import time
 
-import access_times
 import finder
 import kernel
 import landlock
@@ -24,7 +22,7 @@ import packets
 import program
 import seccomp
 
-for _module in (access_times, finder, kernel, landlock, namespaces, packets, program, program.tracebacks, seccomp):
+for _module in (finder, kernel, landlock, namespaces, packets, program, program.tracebacks, seccomp):
     del sys.modules[_module.__name__]  # a name that a program may use for itself
 
 _CONFIG_BYTES = 1 << 17
@@ -158,14 +156,10 @@ def _serve(control, config):
     kernel.libc.malloc_trim(0)
     gc.freeze()  # a collection in a fork would otherwise write to, and so copy, every page of this process
     control.send(packets.READY)
-    refresh_at = time.monotonic() if not config["namespaces"] else float("inf")
     while True:
         packet, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(packets.PROGRAM.size))
         if not packet:
             return
-        if time.monotonic() >= refresh_at:
-            access_times.refresh(config["readable"])
-            refresh_at = time.monotonic() + access_times.PERIOD_S
         channel_fd, payload_fd = packets.PROGRAM.unpack(ancillary[0][2])
         arguments = (control, channel_fd, payload_fd, config, ruleset, filters)
         control.send(packets.ENDED.pack(_fork_program(arguments, config["namespaces"])))
