@@ -9,7 +9,7 @@ import platform
 import sys
 
 from cobalt.errors import SetupError
-from cobalt.sandbox import confinement
+from cobalt.sandbox import readable
 from cobalt.sandbox.modes import MODES, REMEDIES
 from cobalt.sandbox.selftest import CONTAINED, ModeReport, choose_mode, examine
 
@@ -34,7 +34,7 @@ def _check_quietly(program: str) -> None:
 
 def _print_report() -> None:
     reports = [examine(mode) for mode in MODES]
-    print(f"Linux {platform.release()} {platform.machine()}, user {os.getuid()}, {confinement.interpreter()}")
+    print(f"Linux {platform.release()} {platform.machine()}, user {os.getuid()}, {readable.interpreter()}")
     for report in reports:
         _print_mode(report)
     chosen = next((report.mode for report in reports if report.missing is None), None)

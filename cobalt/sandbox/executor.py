@@ -7,6 +7,7 @@ only when that fails several times does the result carry ``infra_error``. Waitin
 import asyncio
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from cobalt.prompts import NO_PROGRAM
 from cobalt.records import ExecutionResult, TestCases, Verdict
 from cobalt.sandbox.checkers import known_checker
 from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.memory import affordable_workers
 from cobalt.sandbox.modes import resolve_mode
 from cobalt.sandbox.selftest import choose_mode
 from cobalt.sandbox.wire import LENGTH, frame
@@ -32,12 +34,14 @@ RETRY_DELAY_S = 0.5
 """The first retry comes at once, each later one after a pause that is this much longer than the one before. A program
 is given up after five sandboxes: 3 seconds of pauses and the time that sandboxes take to start, about 5 in all."""
 
+_DEFAULTS = Limits()
+
 Tests = str | Mapping[str, Any] | TestCases
 
 
-def default_workers() -> int:
-    """One per core that this process may use."""
-    return len(os.sched_getaffinity(0))
+def default_workers(limits: Limits = _DEFAULTS) -> int:
+    """One per core that this process may use, if so many fit into memory; ``SetupError`` if not even one does."""
+    return min(len(os.sched_getaffinity(0)), affordable_workers(limits))
 
 
 @dataclass
@@ -104,7 +108,7 @@ class _Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", "cobalt.sandbox.worker", str(theirs.fileno())],
+                [sys.executable, "-m", "cobalt.sandbox.worker", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=_environment(),
@@ -124,8 +128,9 @@ class _Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether its process still runs."""
-        return self.process.poll() is None
+        """Whether its process still runs; if not, its number stays taken until ``kill``."""
+        not_reaped = self.process.returncode is None
+        return not_reaped and os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     async def ask(self, message: Any) -> Any:
         """Send a message and wait for the answer; ``ConnectionError`` if the worker dies."""
@@ -138,9 +143,10 @@ class _Worker:
             raise ConnectionError("the worker died") from None
 
     def kill(self) -> None:
-        """End the worker with its sandbox."""
+        """End the worker with its sandbox: first everything in its process group, which nothing in it can leave."""
         self._writer.close()
-        self.process.kill()
+        if self.process.returncode is None:  # else its number may be another group's by now
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
@@ -169,10 +175,10 @@ class Executor:
     ):
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be positive, not {workers}")
-        self.workers = workers or default_workers()
+        self.limits = Limits(**limits)
+        self.workers = workers or default_workers(self.limits)
         self.checker = known_checker(checker)
         self.mode: str = resolve_mode(mode)
-        self.limits = Limits(**limits)
         self._max_queue = max_queue
         self._running: set[_Worker] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -185,8 +191,11 @@ class Executor:
         await self.close()
 
     async def start(self) -> None:
-        """Choose the mode by the self-test and start the workers."""
+        """Choose the mode by the self-test and start the workers. ``SetupError`` if none holds or memory is short."""
         self._queue = FairQueue(self._max_queue)
+        affordable = affordable_workers(self.limits)
+        if self.workers > affordable:
+            raise SetupError(f"{self.workers} workers do not fit into memory with these limits, {affordable} would")
         self.mode = await asyncio.to_thread(choose_mode, self.mode)
         try:
             first = await asyncio.gather(*(self._start_worker() for _ in range(self.workers)))

@@ -8,16 +8,19 @@ import marshal
 import os
 import socket
 import subprocess
+import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, fcntl
+from typing import NamedTuple
 
 from cobalt.errors import InfraError, SetupError
-from cobalt.sandbox import confinement
+from cobalt.sandbox import access_times, confinement
 from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
-from cobalt.sandbox.modes import Mode
+from cobalt.sandbox.modes import LANDLOCK, Mode
 
 START_TIMEOUT_S = 60.0
 GRACE_S = 30.0
@@ -36,12 +39,9 @@ class Ending:
     exit_code: int
     cpu_s: float
     wall_s: float
-    peak_kib: int
     output: bytes
     stderr: bytes
     output_full: bool
-    memory_full: bool
-    """The kernel ended it because the machine, not only the program, ran out of memory; it held over half its limit."""
 
 
 class CompileFailure(Exception):
@@ -77,6 +77,7 @@ class Zygote:
         self._control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(START_TIMEOUT_S)
         self._ends_pending = 0
+        self._refresh_at = 0.0
         with inner:
             self._process = subprocess.Popen(
                 confinement.zygote_command(inner.fileno()),
@@ -94,10 +95,12 @@ class Zygote:
 
     def _start(self, mode: Mode) -> None:
         try:
-            self._control.send(marshal.dumps(confinement.zygote_config(mode, self.limits)))
+            config = confinement.zygote_config(mode, self.limits)
+            self._files_with_times = config["readable"] if mode == LANDLOCK else []
+            self._control.send(marshal.dumps(config))
             answer = self._control.recv(_PACKET_BYTES)
             if answer == packets.UNSHARED:
-                self._map_users()
+                self._map_users(config["run_as"])
                 self._control.send(b"1")
                 answer = self._control.recv(_PACKET_BYTES)
         except OSError as error:
@@ -105,12 +108,12 @@ class Zygote:
         if answer != packets.READY:
             raise SetupError(answer.decode(errors="replace").removeprefix("failed: ") or "its process died at start")
 
-    def _map_users(self) -> None:
-        """Root maps itself (to build the root) and nobody (to run programs); anyone else only themselves."""
+    def _map_users(self, run_as: int | None) -> None:
+        """Root maps itself (to build the root) and whom programs run as; anyone else only themselves."""
         user, group = os.getuid(), os.getgid()
         base = f"/proc/{self._process.pid}"
-        if user == 0:
-            both = f"0 0 1\n{confinement.NOBODY} {confinement.NOBODY} 1\n"
+        if run_as is not None:
+            both = f"0 0 1\n{run_as} {run_as} 1\n"
             maps = {"uid_map": both, "gid_map": both}
         else:
             maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1\n", "gid_map": f"{group} {group} 1\n"}
@@ -122,6 +125,9 @@ class Zygote:
     def program(self, source: str, fn_name: str | None) -> Iterator["OpenProgram"]:
         """Compile ``source``; raises ``CompileFailure``. Tests run inside the ``with`` block."""
         self._finish_previous()
+        if time.monotonic() >= self._refresh_at:
+            access_times.refresh(self._files_with_times)
+            self._refresh_at = time.monotonic() + access_times.PERIOD_S
         channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         payload = _memory_file("program", marshal.dumps((source, fn_name)))
         with channel:
@@ -134,7 +140,11 @@ class Zygote:
                     os.close(payload)
             self._ends_pending += 1
             self._await_compilation(channel)
-            yield OpenProgram(channel, self.limits)
+            opened = OpenProgram(channel, self.limits)
+            try:
+                yield opened
+            finally:
+                opened.close()
 
     def _await_compilation(self, channel: socket.socket) -> None:
         channel.settimeout(self.limits.wall_limit_s + GRACE_S)
@@ -176,36 +186,66 @@ def _receive(channel: socket.socket) -> bytes:
         raise InfraError(f"the sandbox died: {error}") from None
 
 
+class _StartedTest(NamedTuple):
+    """Its limits and the descriptors of its output."""
+
+    cpu_limit_s: float
+    wall_limit_s: float
+    output: int
+    stderr: int
+
+    def close(self) -> None:
+        os.close(self.output)
+        os.close(self.stderr)
+
+
 class OpenProgram:
     """A compiled program whose tests can be run."""
 
     def __init__(self, channel: socket.socket, limits: Limits):
         self._channel = channel
         self._limits = limits
+        self._started: deque[_StartedTest] = deque()
 
     def run_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> Ending:
         """Run one test on ``input_bytes``; raises ``InfraError`` if the sandbox is lost."""
-        descriptors = [_memory_file("input", input_bytes, read_only=True), _memory_file("out"), _memory_file("err")]
-        try:
-            self._channel.settimeout(wall_limit_s + GRACE_S)
-            try:
-                _send_descriptors(self._channel, packets.TEST.pack(cpu_limit_s, wall_limit_s), descriptors)
-            except OSError as error:
-                raise InfraError(f"the program's process is gone: {error}") from None
-            packet = _receive(self._channel)
-            if not packet:
-                raise InfraError("the program's process died during a test")
-            return self._ending(packet, *descriptors[1:])
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+        self.start_test(input_bytes, cpu_limit_s, wall_limit_s)
+        return self.finish_test()
 
-    def _ending(self, packet: bytes, output_fd: int, stderr_fd: int) -> Ending:
-        killed, status, cpu_s, wall_s, peak_kib = packets.RESULT.unpack(packet)
+    def start_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> None:
+        """Hand over one test, to begin when those before it have ended: until then its input is not let in."""
+        output, stderr = _memory_file("out"), _memory_file("err")
+        self._started.append(_StartedTest(cpu_limit_s, wall_limit_s, output, stderr))
+        given = _memory_file("input", input_bytes, read_only=True)
+        try:
+            _send_descriptors(self._channel, packets.TEST.pack(cpu_limit_s, wall_limit_s), [given, output, stderr])
+        except OSError as error:
+            raise InfraError(f"the program's process is gone: {error}") from None
+        finally:
+            os.close(given)
+
+    def finish_test(self) -> Ending:
+        """Wait for the first of the started tests."""
+        test = self._started[0]
+        self._channel.settimeout(test.wall_limit_s + GRACE_S)
+        packet = _receive(self._channel)
+        if not packet:
+            raise InfraError("the program's process died during a test")
+        ending = self._ending(packet, test.cpu_limit_s, test.output, test.stderr)
+        self._started.popleft().close()
+        return ending
+
+    def close(self) -> None:
+        """Forget the tests that were not waited for."""
+        while self._started:
+            self._started.popleft().close()
+
+    def _ending(self, packet: bytes, cpu_limit_s: float, output_fd: int, stderr_fd: int) -> Ending:
+        killed, status, cpu_s, wall_s = packets.RESULT.unpack(packet)
         signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        from_outside = signal == _SIGKILL and killed == packets.NOT_KILLED  # the filter keeps a test from doing that
-        if from_outside and peak_kib <= self._limits.memory_limit_mb << 9:
-            raise InfraError("a test was killed from outside")
+        if signal == _SIGKILL and killed == packets.NOT_KILLED and cpu_s <= cpu_limit_s:
+            # nothing that a test may do brings a kill about, but using up its CPU time
+            raise InfraError("a test was killed from outside, as when the machine runs out of memory")
         output_size, stderr_size = (os.fstat(output_fd).st_size, os.fstat(stderr_fd).st_size)
         return Ending(
             killed=killed,
@@ -213,9 +253,7 @@ class OpenProgram:
             exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
             cpu_s=cpu_s,
             wall_s=wall_s,
-            peak_kib=peak_kib,
             output=os.pread(output_fd, output_size, 0),
             stderr=os.pread(stderr_fd, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
             output_full=max(output_size, stderr_size) >= self._limits.output_limit_mb << 20,
-            memory_full=from_outside,
         )

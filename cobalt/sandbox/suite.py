@@ -1,5 +1,7 @@
 """One program on all its tests: budgets, verdicts and feedback. Runs outside the sandbox, in the worker's process."""
 
+from collections import deque
+
 from cobalt.prompts import render_test_feedback
 from cobalt.records import ExecutionResult, TestCases, Verdict
 from cobalt.sandbox.checkers import CHECKERS, Checker, same_value
@@ -8,6 +10,8 @@ from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.sealed import CompileFailure, Ending, OpenProgram, Zygote
 
 _SHOWN_OF_FULL_OUTPUT = 1 << 16
+_AHEAD = 1
+"""Tests handed over before the one that runs is judged: so the sandbox need not wait for the comparison."""
 
 
 def verdict_of(ending: Ending, cpu_limit_s: float, correct: bool) -> Verdict:
@@ -16,7 +20,7 @@ def verdict_of(ending: Ending, cpu_limit_s: float, correct: bool) -> Verdict:
         return Verdict.OUTPUT_LIMIT
     if ending.killed != packets.NOT_KILLED or ending.cpu_s > cpu_limit_s:
         return Verdict.TIME_LIMIT
-    if ending.exit_code == packets.EXIT_MEMORY or ending.memory_full:
+    if ending.exit_code == packets.EXIT_MEMORY:
         return Verdict.MEMORY_LIMIT
     if ending.exit_code != 0 or ending.signal != 0:
         return Verdict.RUNTIME_ERROR
@@ -44,16 +48,39 @@ class _Suite:
         self.cpu_left_s, self.wall_left_s = (limits.suite_cpu_limit_s, limits.suite_wall_limit_s)
 
     def run(self) -> ExecutionResult:
-        judged = [self._judge(*pair) for pair in zip(self.tests.inputs_K, self.tests.outputs_K, strict=True)]
+        judged: list[tuple[Verdict, str]] = []
+        started: deque[tuple[str, str, bool]] = deque()
+        for input_text, expected in zip(self.tests.inputs_K, self.tests.outputs_K, strict=True):
+            while started and not self._may_start_beside(len(started)):
+                judged.append(self._judge(*started.popleft()))
+            started.append((input_text, expected, self._start(input_text)))
+        judged += [self._judge(*test) for test in started]
         verdicts, feedback = zip(*judged, strict=True)
         return ExecutionResult(tuple(verdict is Verdict.PASSED for verdict in verdicts), feedback, verdicts)
 
-    def _judge(self, input_text: str, expected: str) -> tuple[Verdict, str]:
+    def _may_start_beside(self, count: int) -> bool:
+        """Whether the next test may be handed over before ``count`` others are judged: only if it will be reached."""
+        enough_cpu = self.cpu_left_s >= (count + 1) * self.limits.cpu_limit_s
+        return count <= _AHEAD and enough_cpu and self.wall_left_s >= (count + 1) * self.limits.wall_limit_s
+
+    @property
+    def _reached(self) -> bool:
+        return self.cpu_left_s > 0 and self.wall_left_s > 0
+
+    def _start(self, input_text: str) -> bool:
+        if self._reached:
+            cpu_s = min(self.limits.cpu_limit_s, self.cpu_left_s)
+            wall_s = min(self.limits.wall_limit_s, self.wall_left_s)
+            self.program.start_test(input_text.encode("utf-8", "surrogatepass"), cpu_s, wall_s)
+        return self._reached
+
+    def _judge(self, input_text: str, expected: str, started: bool) -> tuple[Verdict, str]:
         limit_s = self.limits.cpu_limit_s
-        if self.cpu_left_s <= 0 or self.wall_left_s <= 0:
+        reached = self._reached
+        ending = self._finish() if started else None
+        if ending is None or not reached:
             verdict, output, stderr = Verdict.TIME_LIMIT, "", ""
         else:
-            ending = self._run_test(input_text)
             cut = _SHOWN_OF_FULL_OUTPUT if ending.output_full else None
             output = ending.output[:cut].decode("utf-8", "replace")
             stderr = ending.stderr.decode("utf-8", "replace") if ending.exit_code or ending.signal else ""
@@ -61,12 +88,8 @@ class _Suite:
             verdict = verdict_of(ending, limit_s, correct)
         return verdict, render_test_feedback(verdict, input_text, output, expected, stderr, limit_s)
 
-    def _run_test(self, input_text: str) -> Ending:
-        ending = self.program.run_test(
-            input_text.encode("utf-8", "surrogatepass"),
-            min(self.limits.cpu_limit_s, self.cpu_left_s),
-            min(self.limits.wall_limit_s, self.wall_left_s),
-        )
+    def _finish(self) -> Ending:
+        ending = self.program.finish_test()
         self.cpu_left_s -= ending.cpu_s
         self.wall_left_s -= ending.wall_s
         return ending

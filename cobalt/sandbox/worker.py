@@ -1,4 +1,5 @@
-"""A worker: the trusted process between the executor and one sandbox. ``python -m cobalt.sandbox.worker DESCRIPTOR``.
+"""A worker: the trusted process between the executor and one sandbox. ``python -m cobalt.sandbox.worker DESCRIPTOR
+PARENT``.
 
 First it gets the settings, which it answers with None or with what is missing; then one program at a time, which it
 answers with its ``ExecutionResult``. A sandbox that is lost takes its worker with it: the executor starts another one
@@ -15,9 +16,9 @@ from cobalt.sandbox.suite import run_suite
 from cobalt.sandbox.wire import frame, read_message
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, parent: int) -> None:
     """Serve until the executor closes its end, or dies."""
-    die_with_parent()
+    die_with_parent(parent)
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as stream:
         mode, limits, checker = read_message(stream)
         try:
@@ -38,4 +39,4 @@ def main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

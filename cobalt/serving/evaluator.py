@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.sandbox.executor import Executor, Tests, default_workers
+from cobalt.sandbox.limits import Limits
 from cobalt.serving.app_settings import HEALTH, UNPROCESSABLE
 from cobalt.serving.evaluator_config import EvaluatorConfig
 
@@ -120,7 +121,7 @@ class Evaluator:
 
 def build_app(args: EvaluatorConfig) -> serve.Application:
     """The app, from ``serve run remote_reward_server:app replicas=2 workers=16 cpu_limit_s=4``."""
-    workers = args.workers or default_workers()
+    workers = args.workers or default_workers(Limits(**args.limits()))
     deployment = serve.deployment(
         Evaluator,
         name="Evaluator",

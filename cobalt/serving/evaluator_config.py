@@ -18,7 +18,7 @@ class EvaluatorConfig(BaseModel):
     replicas: int = 1
     """Replicas; each is one executor."""
     workers: int | None = None
-    """Sandboxes per replica; default: the cores of the machine that starts the app."""
+    """Sandboxes per replica; default: one per core of the machine that starts the app, if so many fit its memory."""
     num_cpus: float | None = None
     """CPUs that a replica reserves in Ray; default: its workers. 0 shares a small machine with other Ray work."""
     checker: Annotated[str, AfterValidator(known_checker)] = "exact"

@@ -3,6 +3,8 @@
 Limits of the runs: ``LIMITS``. A case's tests are (input, expected output) pairs.
 """
 
+import importlib.util
+import sys
 from dataclasses import dataclass
 
 LIMITS = {"cpu_limit_s": 1.0, "wall_limit_s": 4.0, "suite_cpu_limit_s": 2.5, "memory_limit_mb": 256}
@@ -27,6 +29,18 @@ class Case:
         tests = {"inputs": [pair[0] for pair in pairs], "outputs": [pair[1] for pair in pairs]}
         return tests if self.fn_name is None else {**tests, "fn_name": self.fn_name}
 
+
+_QUIET_MODULES = sys.stdlib_module_names - {
+    "antigravity",
+    "this",
+    "idlelib",
+    "tkinter",
+    "_tkinter",
+    "turtle",
+    "turtledemo",
+}
+_ABSENT_MODULES = {name for name in _QUIET_MODULES if importlib.util.find_spec(name) is None}
+"""Of another platform, or not installed."""
 
 CROSS_TENANT = [
     Case(
@@ -88,6 +102,122 @@ print(input())
 """,
         ["passed"],
         [("abc", "abc")],
+    ),
+]
+
+CHANNELS = [
+    Case(
+        "no locks, leases, notices, seals, owners or sizes of pipes: every other command on a descriptor is refused",
+        """
+import fcntl, os, struct
+needed = {fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_DUPFD_CLOEXEC}
+library, (_, pipe) = os.open(os.__file__, os.O_RDONLY), os.pipe()
+lock = struct.pack("hhqqi", fcntl.F_RDLCK, 0, 0, 0, 0)
+done = []
+for command in {*range(64), *range(1000, 1100)} - needed:
+    for descriptor in (0, 1, library, pipe):
+        for argument in (0, 1 << 20, lock):
+            try:
+                fcntl.fcntl(descriptor, command, argument)
+                done.append(command)
+            except PermissionError:
+                pass
+for attempt in (fcntl.flock, fcntl.lockf):
+    try:
+        attempt(library, fcntl.LOCK_SH)
+        done.append(attempt.__name__)
+    except PermissionError:
+        pass
+print(done or "ok")
+""",
+        ["passed"],
+    ),
+    Case(
+        "the commands on descriptors that Python uses are allowed",
+        """
+import fcntl, os
+r, w = os.pipe()
+fcntl.fcntl(r, fcntl.F_SETFL, fcntl.fcntl(r, fcntl.F_GETFL) | os.O_NONBLOCK)
+fcntl.fcntl(r, fcntl.F_SETFD, fcntl.fcntl(r, fcntl.F_GETFD) & ~fcntl.FD_CLOEXEC)
+os.write(fcntl.fcntl(w, fcntl.F_DUPFD_CLOEXEC, 10), b"ok")
+print(os.read(fcntl.fcntl(r, fcntl.F_DUPFD, 10), 2).decode())
+""",
+        ["passed"],
+    ),
+    Case(
+        "system calls newer than the filter are refused",
+        """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+newest = 472
+codes = [(libc.syscall(number, 0, 0, 0), ctypes.get_errno()) for number in range(newest, 2 * newest)]
+print("ok" if set(codes) == {(-1, errno.EPERM)} else codes)
+""",
+        ["passed"],
+    ),
+    Case(
+        "the call that the kernel lets past every filter does nothing",
+        """
+import ctypes
+uprobe = 336
+print("ok" if ctypes.CDLL(None).syscall(uprobe) == -1 else "done")
+""",
+        ["passed"],
+    ),
+    Case(
+        "packages that are not allowed, by the path where they are",
+        """
+import importlib, sys
+found = []
+for directory in [*sys.path, *(f"{path}/site-packages" for path in sys.path), "/usr/lib/python3/dist-packages"]:
+    sys.path = [directory, "/usr/lib/python3.11"]
+    importlib.invalidate_caches()
+    for name in ("pytest", "_pytest", "pip", "yaml", "setuptools", "sympy", "scipy", "ruff"):
+        try:
+            importlib.import_module(name)
+            found.append(name)
+        except ModuleNotFoundError:
+            pass
+print(found or "ok")
+""",
+        ["passed"],
+    ),
+    Case(
+        "a package that is not allowed is not there",
+        """
+try:
+    import pytest
+except ImportError as error:
+    print(type(error).__name__)
+""",
+        ["passed"],
+        [("", "ModuleNotFoundError")],
+    ),
+    Case(
+        "every module of the standard library that imports outside",
+        """
+import importlib, sys, warnings
+warnings.simplefilter("ignore")
+failed = []
+for name in input().split():
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        failed.append(name)
+print(*failed)
+""",
+        ["passed"],
+        [(" ".join(sorted(_QUIET_MODULES)), " ".join(sorted(_ABSENT_MODULES)))],
+    ),
+    Case(
+        "where the server is installed is not told",
+        """
+import os, sys
+told = [sys.argv, sys.orig_argv, sys.path, sys.executable, sys.modules["__main__"].__file__, os.getcwd()]
+told += [os.environ, list(sys.path_importer_cache), [getattr(m, "__file__", "") for m in sys.modules.values()]]
+print("told" if "zygote" in repr(told) or "sandbox" in repr(told) else "ok")
+""",
+        ["passed"],
     ),
 ]
 
@@ -894,4 +1024,5 @@ CHECKS = [
     for verdict in ("passed" if passes else "wrong_answer",)
 ]
 
-ALL = [*CROSS_TENANT, *FORGING, *EXHAUSTION, *HARMLESS, *CALLS]
+QUICK = [*CROSS_TENANT, *CHANNELS, *FORGING, *HARMLESS, *CALLS]
+ALL = [*QUICK, *EXHAUSTION]

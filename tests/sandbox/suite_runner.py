@@ -1,8 +1,8 @@
-"""Run the hostile cases and the escape probes; print one JSON object. Used as a script for mode ``landlock``.
+"""Run the hostile cases and the escape probes; print one JSON object. As a script: by another user, or confined.
 
-With ``--unprivileged`` the process first becomes an ordinary user (if it is root) and has the kernel refuse it
-namespaces, as a container's default profile does. With ``--without landlock`` it is refused Landlock too. With
-``--crowd`` it runs, in mode ``landlock``, ordinary programs beside one that starts all the threads it can.
+With ``--unprivileged`` the process first becomes an ordinary user (if it is root). With ``--without namespaces`` the
+kernel refuses it those, as in a container with the default profile. With ``--without landlock`` it is refused Landlock
+too. With ``--crowd`` it runs, in mode ``landlock``, ordinary programs beside one that starts all the threads it can.
 """
 
 import argparse
@@ -11,8 +11,10 @@ import ctypes
 import json
 import os
 import struct
+import time
+from itertools import islice
 
-from hostile import ALL, LIMITS
+from hostile import ALL, LIMITS, QUICK
 
 from cobalt.sandbox.executor import Executor
 from cobalt.sandbox.probe_program import PROBES
@@ -73,13 +75,58 @@ async def run_probes(executor):
     return outcomes
 
 
-async def run_everything(mode):
-    """``{"mode", "cases", "probes"}``."""
+READER = """
+import json
+for path in json.loads(input()):
+    try:
+        open(path, "rb").close()
+        print(path)
+    except OSError:
+        pass
+"""
+_READ_OUTSIDE = 3000
+
+
+def readable_outside():
+    """``[needed, not needed]``: files that this process may read; two of Python's, some of the machine's others."""
+    library = os.path.dirname(os.__file__)
+    others = (
+        os.path.join(directory, name)
+        for top in (f"{library}/site-packages", "/usr/lib/python3/dist-packages", "/etc", "/usr/lib")
+        for directory, _, names in os.walk(top)
+        for name in names
+        if ".so" not in name and ("-packages" in directory or not directory.startswith(library))
+    )
+    chosen = (path for path in others if os.path.isfile(path) and os.access(path, os.R_OK))
+    return [[os.__file__, json.__file__], list(islice(chosen, _READ_OUTSIDE))]
+
+
+async def run_reader(executor):
+    """``{"offered", "read"}``: per list of files, how many a program was asked to read, and which it could."""
+    offered = readable_outside()
+    read = []
+    for paths in offered:
+        result = await executor.run(READER, {"inputs": [json.dumps(paths)], "outputs": ["?"]})
+        read.append(result.feedback[0].partition("Program's Output:\n")[2].partition("\nExpected Output:")[0].split())
+    return {"offered": [len(paths) for paths in offered], "read": read}
+
+
+def stale_access_times():
+    """Files of Python's library whose time of access the next reader would change, where times are kept like that."""
+    files = [entry for entry in os.scandir(os.path.dirname(os.__file__)) if entry.name.endswith(".py")]
+    times = [entry.stat() for entry in files]
+    return sum(s.st_atime <= max(s.st_mtime, s.st_ctime) or s.st_atime < time.time() - 24 * 3600 for s in times)
+
+
+async def run_everything(mode, cases):
+    """``{"mode", "cases", "probes", "reading", "stale"}``."""
     async with Executor(workers=1, mode=mode, **LIMITS) as executor:
         return {
             "mode": executor.mode,
-            "cases": await run_cases(executor, ALL),
+            "cases": await run_cases(executor, cases),
             "probes": await run_probes(executor),
+            "reading": await run_reader(executor),
+            "stale": stale_access_times(),
         }
 
 
@@ -112,6 +159,8 @@ async def run_crowd():
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--unprivileged", action="store_true")
+    parser.add_argument("--mode", default="auto")
+    parser.add_argument("--all", action="store_true", help="also the cases that take long")
     parser.add_argument("--crowd", action="store_true")
     parser.add_argument("--without", nargs="*", default=[], choices=[*REFUSALS])
     arguments = parser.parse_args()
@@ -119,4 +168,5 @@ if __name__ == "__main__":
         become_ordinary()
     if arguments.without:
         refuse(arguments.without)
-    print(json.dumps(asyncio.run(run_crowd() if arguments.crowd else run_everything("auto"))))
+    everything = run_everything(arguments.mode, ALL if arguments.all else QUICK)
+    print(json.dumps(asyncio.run(run_crowd() if arguments.crowd else everything)))

@@ -3,19 +3,19 @@
 import os
 
 import pytest
-from conftest import landlock_report
+from conftest import report
 
 MAX_THREADS = 64
 
 
 def test_programs_wait_while_the_servers_user_has_too_many_tasks():
-    report = landlock_report("--unprivileged", "--crowd")
-    assert report["threads"] > MAX_THREADS  # what docs/sandbox.md says
-    assert report["verdicts"] == ["passed"] * 12
+    found = report("--unprivileged", "--crowd")
+    assert found["threads"] > MAX_THREADS  # what docs/sandbox.md says
+    assert found["verdicts"] == ["passed"] * 12
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, whose programs have users of their own")
 def test_a_root_servers_programs_keep_to_their_threads():
-    report = landlock_report("--crowd")
-    assert report["threads"] <= MAX_THREADS + 1
-    assert report["verdicts"] == ["passed"] * 12
+    found = report("--crowd")
+    assert found["threads"] <= MAX_THREADS + 1
+    assert found["verdicts"] == ["passed"] * 12

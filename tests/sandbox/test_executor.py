@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import children
 
 from cobalt.errors import InfraError, SetupError
 from cobalt.records import TestCases, Verdict
@@ -24,17 +25,6 @@ pytestmark = pytest.mark.usefixtures("namespaces")
 def sums(count: int, offset: int = 0) -> dict:
     """``count`` tests of adding two numbers."""
     return {"inputs": [f"{i} {offset}\n" for i in range(count)], "outputs": [str(i + offset) for i in range(count)]}
-
-
-def children(pid: int) -> list[int]:
-    """Processes below ``pid``."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += [int(child) for child in task.read_text().split()]
-        except OSError:
-            continue
-    return found + [below for child in found for below in children(child)]
 
 
 async def test_tests_as_record_mapping_and_json():

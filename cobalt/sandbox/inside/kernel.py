@@ -65,9 +65,14 @@ def unmount(target, flags):
     check(libc.umount2(target, flags), f"umount {os.fsdecode(target)}")
 
 
-def die_with_parent():
-    """Have the kernel kill this process when its parent goes. Call it last: a change of user undoes it."""
+def die_with_parent(parent):
+    """Have the kernel kill this process when its ``parent`` (its pid as seen from here) goes; ends it if it has gone.
+
+    Call it last: a change of user undoes it.
+    """
     prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def exit_on(signal):

@@ -35,8 +35,8 @@ def _add(ruleset, path, rights):
         os.close(fd)
 
 
-def ruleset(readable, listable, writable):
-    """A ruleset's descriptor: ``readable`` files and trees, directories that may be ``listable`` only, devices."""
+def ruleset(readable, writable):
+    """A ruleset's descriptor: ``readable`` files and trees, ``writable`` devices."""
     version = abi()
     rights = max(value for needed, value in _FILE_RIGHTS_BY_ABI.items() if needed <= version)
     network = _ALL_NETWORK if version >= _NETWORK_ABI else 0
@@ -44,8 +44,6 @@ def ruleset(readable, listable, writable):
     fd = call("landlock_create_ruleset", struct.pack("=QQQ", rights, network, scopes), 24, 0)
     for path in readable:
         _add(fd, path, _READ_FILE | _READ_DIR if stat.S_ISDIR(os.stat(path).st_mode) else _READ_FILE)
-    for path in listable:
-        _add(fd, path, _READ_DIR)
     for path in writable:
         _add(fd, path, _READ_FILE | _WRITE_FILE)
     return fd

@@ -11,11 +11,17 @@ READY = b"ready"
 UNSHARED = b"unshared"
 """The zygote has its namespaces and waits for its user map."""
 
+PROGRAM = struct.Struct("2i")
+"""To the zygote: descriptors of a program's channel and of its source."""
+
 TEST = struct.Struct("dd")
 """To a program, with the descriptors of input, output and error output: CPU limit, wall limit (seconds)."""
 
-RESULT = struct.Struct("iiddq")
-"""From a program: why it killed the test, wait status, CPU s, wall s, peak resident KiB."""
+DESCRIPTORS = struct.Struct("3i")
+"""Those that come with a test."""
+
+RESULT = struct.Struct("iidd")
+"""From a program: why it killed the test, wait status, CPU s, wall s."""
 
 NOT_KILLED, KILLED_CPU, KILLED_WALL = 0, 1, 2
 

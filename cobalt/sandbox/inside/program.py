@@ -8,7 +8,6 @@ do other tests' inputs. Tests inherit neither the channel nor any other descript
 import _io
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
-import array
 import atexit
 import gc
 import marshal
@@ -26,7 +25,9 @@ _COMPILE_CPU_S = 10
 _MOST_DESCRIPTORS = 64  # more than this process ever has
 _FORK_PATIENCE_S = 20.0  # below sealed.GRACE_S, or the worker would take a program that waits for a lost one
 _FORK_PAUSE_S = 0.01
-_DESCRIPTORS_SPACE = _socket.CMSG_SPACE(3 * 4)
+_DESCRIPTORS_SPACE = _socket.CMSG_SPACE(packets.DESCRIPTORS.size)
+_FIRST_OF_NAMESPACE = 1
+_CHILD_ENDED = (_signal.SIGCHLD,)
 _CPU_CLOCK_OF_PROCESS = 2
 _SOURCE_NAME = tracebacks.SOURCE_NAME
 _exit = os._exit  # a program may replace the name in the module
@@ -81,6 +82,7 @@ class Program:
         self.code = None
         self.prelude = {}
         self.main = None
+        self.pid = os.getpid()
 
     def serve(self, source, fn_name):
         """Compile, report ready or the compile error, then run tests until the worker closes the channel.
@@ -121,17 +123,14 @@ class Program:
         if pid == 0:
             self._become_test()
         deadline = time.monotonic() + wall_limit_s
-        killed, status, usage = _watch(pid, cpu_limit_s, deadline)
+        killed, status, cpu_s = _watch(pid, cpu_limit_s, deadline)
         wall_s = time.monotonic() - deadline + wall_limit_s
-        cpu_s = usage.ru_utime + usage.ru_stime
-        self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s, usage.ru_maxrss))
+        self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s))
         return True
 
     def _prepare(self, ancillary):
         """Before the fork, where pages need no copying: the test's standard files and its main module."""
-        descriptors = array.array("i")
-        descriptors.frombytes(ancillary[0][2])
-        for target, descriptor in enumerate(descriptors):
+        for target, descriptor in enumerate(packets.DESCRIPTORS.unpack(ancillary[0][2])):
             os.dup2(descriptor, target)
             os.close(descriptor)
         self.main = type(sys)("__main__")
@@ -143,6 +142,8 @@ class Program:
         code = 1
         try:
             os.closerange(3, _MOST_DESCRIPTORS)
+            if self.pid != _FIRST_OF_NAMESPACE:  # whose end is the end of all in it
+                kernel.die_with_parent(self.pid)
             self.filter.install()
             if self.fn_name is None:
                 code = _guarded(self.source, exec, self.code, self.main.__dict__)
@@ -228,11 +229,12 @@ def _finish(code, main):
 
 
 def _watch(pid, cpu_limit_s, deadline):
-    """Wait for the test, killing it at its CPU limit or at the deadline: ``(why killed, wait status, usage)``.
+    """Wait for the test, killing it at its CPU limit or at the deadline: ``(why killed, wait status, CPU s)``.
 
     One thread uses at most a second of CPU time per second. So it cannot reach its limit before as much wall time has
     passed as it has CPU time left: sleep that long (or until it ends), look at its clock, and so on. Several threads
-    can be past the limit by then. That costs time but no verdict, which goes by the CPU time used in the end.
+    can be past the limit by then. That costs time but no verdict, which goes by the CPU time used in the end: the clock
+    of a process that has ended stands still, and can be read until it is waited for.
     """
     clock = (~pid << 3) | _CPU_CLOCK_OF_PROCESS  # how the kernel numbers the CPU clock of another process
     killed, cpu_s = packets.NOT_KILLED, 0.0
@@ -240,16 +242,15 @@ def _watch(pid, cpu_limit_s, deadline):
         wall_left = deadline - time.monotonic()
         # the shortest wait keeps this loop from spinning around a test that is slow to use up its last microseconds
         wait = max(min(cpu_limit_s - cpu_s, wall_left), _SHORTEST_WAIT_S)
-        _signal.sigtimedwait([_signal.SIGCHLD], wait)  # SIGCHLD is blocked, so one from before this call ends it too
-        done, status, usage = os.wait4(pid, os.WNOHANG)
-        if done:
-            return killed, status, usage
+        ended = _signal.sigtimedwait(_CHILD_ENDED, wait)  # SIGCHLD is blocked, so one from before this call ends it too
         cpu_s = time.clock_gettime(clock)
-        if cpu_s >= cpu_limit_s or deadline <= time.monotonic():
+        if ended is not None:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return killed, status, cpu_s
+        if killed == packets.NOT_KILLED and (cpu_s >= cpu_limit_s or deadline <= time.monotonic()):
             killed = packets.KILLED_CPU if cpu_s >= cpu_limit_s else packets.KILLED_WALL
             os.kill(pid, _signal.SIGKILL)
-            _, status, usage = os.wait4(pid, 0)
-            return killed, status, usage
 
 
 def receive_program(payload):

@@ -3,8 +3,8 @@
 Everything that is not listed fails with EPERM, so system calls of future kernels are denied from the start. Beyond
 plain computing, files that exist and threads, a test may do nothing: no processes (``clone`` for threads only), no
 exec, no sockets but a connected pair (asyncio needs one), no signals to anybody, itself included, be it through the
-owner of a descriptor or a limit of CPU time, no shared memory, no change of any file or its metadata, no limits of
-other processes.
+owner of a descriptor or a limit of CPU time, no shared memory, no locks, leases or sizes of pipes that another program
+could notice, no change of any file or its metadata, no limits of other processes.
 
 When a filter is installed, the kernel compiles it and runs it once for every system call number. That takes too long
 to do in every test. So the long list is installed once per program, and each test adds a few instructions that take
@@ -29,7 +29,7 @@ _CLONE_THREAD = 0x00010000
 _COLUMNS = (X86_64, AARCH64)
 _FIONBIO = 0x5421
 _RLIMIT_CPU = 0
-_SIGNAL_COMMANDS = 8, 10, 15  # F_SETOWN, F_SETSIG, F_SETOWN_EX: which signal a descriptor sends, and to whom
+_DESCRIPTOR_COMMANDS = 0, 1, 2, 3, 4, 1030  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 
 # name: (x86-64, aarch64); None where the architecture has no such call
@@ -90,10 +90,10 @@ def _require(value, code=_EPERM):
     return [(_JUMP_EQ, 1, 0, value), *_errno(code)]
 
 
-def _refuse(values):
-    """Refuse the call if one of ``values`` was loaded, else allow it: a match skips the other tests and the answer."""
+def _choose(values, if_found, otherwise):
+    """Answer ``if_found`` if one of ``values`` was loaded: a match skips the other tests and the other answer."""
     tests = [(_JUMP_EQ, len(values) - index, 0, value) for index, value in enumerate(values)]
-    return [*tests, *_return(_RET_ALLOW), *_errno(_EPERM)]
+    return [*tests, *otherwise, *if_found]
 
 
 def _leaf(name):
@@ -103,7 +103,7 @@ def _leaf(name):
     if name == "ioctl":  # only for non-blocking pipes; there are no terminals, and Python can do without the rest
         return [*_load_argument(1), *_require(_FIONBIO, _ENOTTY), *_return(_RET_ALLOW)]
     if name == "fcntl":
-        return [*_load_argument(1), *_refuse(_SIGNAL_COMMANDS)]
+        return [*_load_argument(1), *_choose(_DESCRIPTOR_COMMANDS, _return(_RET_ALLOW), _errno(_EPERM))]
     if name == "prlimit64":  # of oneself, and no new limit of CPU time: at the hard one the kernel sends SIGKILL
         return [
             *_load_argument(0), *_require(0),
@@ -166,7 +166,7 @@ def test_filter(machine=MACHINE):
         (_LOAD, 0, 0, _OFFSET_NUMBER),
         (_JUMP_EQ, 0, len(threads_only), CLONE[column]),
         *threads_only,
-        *_refuse(denied),
+        *_choose(denied, _errno(_EPERM), _return(_RET_ALLOW)),
     ]
 
 

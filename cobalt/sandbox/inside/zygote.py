@@ -1,4 +1,4 @@
-"""The process that every test of one worker descends from. Started by path: ``python -S zygote.py DESCRIPTOR``.
+"""The process that every test of one worker descends from: ``python -S``, with this directory on its path.
 
 It takes a configuration, moves behind the outer wall (mode ``namespaces``), and then forks one process per program. It
 stays lean: a fork costs what it has mapped.
@@ -7,7 +7,6 @@ stays lean: a fork costs what it has mapped.
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
 import _thread
-import array
 import builtins
 import gc
 import marshal
@@ -15,6 +14,7 @@ import os
 import resource
 import sys
 
+import finder
 import kernel
 import landlock
 import namespaces
@@ -22,13 +22,13 @@ import packets
 import program
 import seccomp
 
-sys.path.pop(0)  # the directory of this file
-for _module in ("kernel", "landlock", "namespaces", "packets", "program", "seccomp", "tracebacks"):
-    del sys.modules[_module]  # names that a program may use for itself
+for _module in (finder, kernel, landlock, namespaces, packets, program, program.tracebacks, seccomp):
+    del sys.modules[_module.__name__]  # a name that a program may use for itself
 
-_CONFIG_BYTES = 1 << 16
+_CONFIG_BYTES = 1 << 17
 _THREAD_STACK = 8 << 20
-_CPU_BACKSTOP_S = 20  # of a test, should its program's process fail to kill it
+_CPU_BACKSTOP_S = 20  # of a test, should its program's process fail to kill it: then the kernel does
+_OUTSIDE = 0  # the parent's pid, where the parent is in another pid namespace
 _MAIN_STACK = 120 << 20  # deep recursion is common; the kernel leaves 128 MiB for the stack
 
 
@@ -45,10 +45,18 @@ class Quitter:
         raise SystemExit(code)
 
 
+def _go_first():
+    """When the machine runs out of memory, the kernel ends programs rather than the server or whatever it serves."""
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
 def _prepare_interpreter(config):
     for name in ("exit", "quit"):
         setattr(builtins, name, Quitter(name))
     sys.path.extend(config["package_dirs"])
+    finder.install(config["modules"])
+    sys.orig_argv = sys.argv = [""]  # programs need not know where the server is installed
     _thread.stack_size(_THREAD_STACK)
 
 
@@ -68,12 +76,12 @@ def _set_limits(config):
         (resource.RLIMIT_FSIZE, config["output_bytes"]),
         (resource.RLIMIT_NOFILE, config["max_open_files"]),
         (resource.RLIMIT_NPROC, config["max_tasks"]),
+        (resource.RLIMIT_CPU, int(config["cpu_limit_s"]) + _CPU_BACKSTOP_S),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
     ):
         resource.setrlimit(name, (value, value))
     _, hard = resource.getrlimit(resource.RLIMIT_STACK)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(config["cpu_limit_s"]) + _CPU_BACKSTOP_S, resource.RLIM_INFINITY))
     stack = _MAIN_STACK if hard == resource.RLIM_INFINITY else min(_MAIN_STACK, hard)
     resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
 
@@ -86,10 +94,10 @@ def _become_user(uid):
         os.setresuid(uid, uid, uid)
 
 
-def _run_program(control, channel_fd, payload_fd, config, ruleset, filters):
+def _run_program(parent, control, channel_fd, payload_fd, config, ruleset, filters):
     """In the program's process: drop everything that it does not need, then serve tests."""
     _become_user(config["run_as"])
-    kernel.die_with_parent()
+    kernel.die_with_parent(parent)
     control.close()
     kernel.drop_capabilities()
     kernel.no_new_privileges()
@@ -113,16 +121,18 @@ def _fork_program(arguments, new_namespaces):
     first of the new namespace; when that one ends, the kernel kills whatever is left in it. The first child waits
     outside, and passes the signal on as its own exit code.
     """
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            kernel.die_with_parent()
+            parent = _OUTSIDE if os.getpid() == 1 else parent  # of the first process of a pid namespace
+            kernel.die_with_parent(parent)
             if new_namespaces:
                 kernel.unshare(namespaces.PER_PROGRAM)
                 code = _fork_program(arguments, False)
             else:
-                _run_program(*arguments)
+                _run_program(parent, *arguments)
                 code = 0
         except Exception as error:
             os.write(2, f"cobalt.sandbox: {type(error).__name__}: {error}\n".encode())
@@ -139,19 +149,19 @@ def _fork_program(arguments, new_namespaces):
 def _serve(control, config):
     ruleset = None
     if landlock.abi() > 0:
-        ruleset = landlock.ruleset(config["readable"], config["listable"], config["devices"])
+        ruleset = landlock.ruleset(config["readable"], config["devices"])
     filters = (seccomp.Filter(seccomp.program_filter()), seccomp.Filter(seccomp.test_filter()))
     _warm_up()
     gc.collect()
+    kernel.libc.malloc_trim(0)
     gc.freeze()  # a collection in a fork would otherwise write to, and so copy, every page of this process
     control.send(packets.READY)
     while True:
-        packet, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(2 * 4))
+        packet, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(packets.PROGRAM.size))
         if not packet:
             return
-        descriptors = array.array("i")
-        descriptors.frombytes(ancillary[0][2])
-        arguments = (control, *descriptors, config, ruleset, filters)
+        channel_fd, payload_fd = packets.PROGRAM.unpack(ancillary[0][2])
+        arguments = (control, channel_fd, payload_fd, config, ruleset, filters)
         control.send(packets.ENDED.pack(_fork_program(arguments, config["namespaces"])))
 
 
@@ -165,14 +175,19 @@ def _enter_namespaces(control, config):
     if pid:
         os.waitpid(pid, 0)
         os._exit(0)
-    kernel.die_with_parent()
+    kernel.die_with_parent(_OUTSIDE)
 
 
 def main():
-    kernel.die_with_parent()
+    """Arguments: the descriptor to talk over, and the process to end with."""
+    sys.path.pop(0)  # the directory of this file
+    del sys.modules["zygote"]
+    sys.dont_write_bytecode = True
+    kernel.die_with_parent(int(sys.argv[2]))
     control = _socket.socket(fileno=int(sys.argv[1]))
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     try:
+        _go_first()
         config = marshal.loads(control.recv(_CONFIG_BYTES))
         _prepare_interpreter(config)
         if config["namespaces"]:
@@ -187,6 +202,3 @@ def main():
         _serve(control, config)
     except ConnectionError:  # the worker is gone
         return
-
-
-main()

@@ -1,0 +1,44 @@
+"""Eight programs that use memory, in a control group. A script: ``hungry.py --mode MODE --group PATH SETTINGS``."""
+
+import argparse
+import asyncio
+import json
+import os
+from pathlib import Path
+
+from suite_runner import become_ordinary
+
+from cobalt.sandbox.executor import Executor
+
+MIB = 1 << 20
+HUNGRY = """
+held = bytearray(b"x") * ({use_mb} << 20)
+print(len(held) >> 20)
+"""
+
+
+async def run(mode, limit_file, use_mb, memory_limit_mb, shrink_to_mb=None):
+    """``{"workers", "verdicts"}``."""
+    async with Executor(mode=mode, memory_limit_mb=memory_limit_mb) as executor:
+        if shrink_to_mb is not None:
+            os.write(limit_file, str(shrink_to_mb * MIB).encode())
+        tests = {"inputs": [""], "outputs": [str(use_mb)]}
+        results = await executor.run_many([(HUNGRY.format(use_mb=use_mb), tests)] * (8 if shrink_to_mb is None else 1))
+        verdicts = [verdict.value for result in results for verdict in result.verdicts]
+        return {"workers": executor.workers, "verdicts": verdicts}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--unprivileged", action="store_true")
+    parser.add_argument("--mode", required=True)
+    parser.add_argument("--group", type=Path, required=True)
+    parser.add_argument("settings", type=json.loads)
+    arguments = parser.parse_args()
+    (arguments.group / "cgroup.procs").write_text(str(os.getpid()))
+    file = next(arguments.group / n for n in ("memory.limit_in_bytes", "memory.max") if (arguments.group / n).exists())
+    opened = os.open(file, os.O_WRONLY)  # while this process may
+    if arguments.unprivileged:
+        become_ordinary()
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    print(json.dumps(asyncio.run(run(arguments.mode, opened, **arguments.settings))))

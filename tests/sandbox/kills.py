@@ -1,0 +1,101 @@
+"""Programs while processes of their sandboxes are killed at random. A script: ``kills.py --mode MODE PROGRAMS``.
+
+Prints ``{"wrong", "infra", "killed", "left"}``: programs with a wrong verdict and with an infrastructure error,
+processes killed, and processes that are still there after the executor has closed.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import time
+
+from processes import children, identity, left, wait_until
+from suite_runner import become_ordinary
+
+from cobalt.sandbox.executor import Executor
+
+STUBBORN = """
+import signal
+for number in (signal.SIGXCPU, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+while True:
+    pass
+"""
+LIMITS = {"cpu_limit_s": 0.2, "suite_cpu_limit_s": 0.4}
+KINDS = (
+    ("print(sum(map(int, input().split())))", "passed"),
+    ("print(-1)", "wrong_answer"),
+    ("import time\ntime.sleep(0.2)\nprint(sum(map(int, input().split())))", "passed"),
+    ("1 / 0", "runtime_error"),
+    (STUBBORN, "time_limit"),
+)
+"""Programs and the verdict of each of their tests; the last kind once in ten."""
+TESTS = 4
+KILL_EVERY = 2
+"""Times that the longest program takes undisturbed: so the share of attempts that are hit is that of any machine."""
+IN_FLIGHT = 128
+
+
+def kinds(count):
+    """Which of ``KINDS`` each program is."""
+    return [4 if i % 10 == 9 else i % 4 for i in range(count)]
+
+
+async def kill_at_random(chooser, interval_s, seen, killed):
+    """Every now and then a process below this one, whichever it is."""
+    while True:
+        await asyncio.sleep(chooser.expovariate(1 / interval_s))
+        below = children(os.getpid())
+        seen.update(identity(pid) for pid in below)
+        if below:
+            try:
+                os.kill(chosen := chooser.choice(below), signal.SIGKILL)
+                killed.append(chosen)
+            except ProcessLookupError:
+                continue
+
+
+async def run(mode, count):
+    """The report."""
+    chooser, seen, killed = random.Random(0), set(), []
+    places = asyncio.Semaphore(IN_FLIGHT)
+    tests = {"inputs": [f"{i} 1" for i in range(TESTS)], "outputs": [str(i + 1) for i in range(TESTS)]}
+
+    async def one(executor, kind):
+        async with places:
+            return await executor.run(KINDS[kind][0], tests)
+
+    async with Executor(mode=mode, **LIMITS) as executor:
+        undisturbed = time.monotonic()
+        await executor.run_many([(STUBBORN, tests)] * executor.workers)
+        interval_s = KILL_EVERY * (time.monotonic() - undisturbed)
+        killer = asyncio.ensure_future(kill_at_random(chooser, interval_s, seen, killed))
+        results = await asyncio.gather(*(one(executor, kind) for kind in kinds(count)))
+        killer.cancel()
+        seen.update(identity(pid) for pid in children(os.getpid()))
+    wait_until(lambda: not left(list(seen)), timeout_s=5)
+    wrong = [
+        (kind, [v.value for v in result.verdicts])
+        for kind, result in zip(kinds(count), results, strict=True)
+        if result.infra_error is None and {v.value for v in result.verdicts} != {KINDS[kind][1]}
+    ]
+    return {
+        "wrong": wrong,
+        "infra": [result.infra_error for result in results if result.infra_error is not None],
+        "killed": len(killed),
+        "left": left(list(seen)),
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--unprivileged", action="store_true")
+    parser.add_argument("--mode", required=True)
+    parser.add_argument("programs", type=int)
+    arguments = parser.parse_args()
+    if arguments.unprivileged:
+        become_ordinary()
+    print(json.dumps(asyncio.run(run(arguments.mode, arguments.programs))))

@@ -1,0 +1,59 @@
+"""What the kernel tells of processes, for tests that count them."""
+
+import time
+from pathlib import Path
+
+_IGNORED, _SIGXCPU = "SigIgn:", 24
+_PARENT, _START, _STATE = 1, 19, 0
+
+
+def children(pid: int) -> list[int]:
+    """Processes below ``pid``, parents before children."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in task.read_text().split()]
+        except OSError:
+            continue
+    return found + [below for child in found for below in children(child)]
+
+
+def _fields(pid: int) -> list[str]:
+    """Of /proc/PID/stat, from the state on; none if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def identity(pid: int) -> tuple[int, str]:
+    """A process, told apart from a later one of the same number."""
+    return pid, (_fields(pid) or [""] * 20)[_START]
+
+
+def depth(pid: int, top: int) -> int:
+    """Generations from ``top`` down to ``pid``."""
+    fields = _fields(pid)
+    return 0 if pid == top or not fields else 1 + depth(int(fields[_PARENT]), top)
+
+
+def ignores_its_limit(pid: int) -> bool:
+    """Whether the stubborn program has come to where it ignores SIGXCPU."""
+    try:
+        words = Path(f"/proc/{pid}/status").read_text().split()
+    except OSError:
+        return False
+    return bool(int(words[words.index(_IGNORED) + 1], 16) >> (_SIGXCPU - 1) & 1)
+
+
+def left(identities: list[tuple[int, str]]) -> list[int]:
+    """Which of these processes still run."""
+    return [pid for pid, start in identities if (f := _fields(pid)) and f[_START] == start and f[_STATE] not in "ZX"]
+
+
+def wait_until(condition, timeout_s: float = 20.0) -> bool:
+    """Whether ``condition()`` came to hold in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()

@@ -1,0 +1,82 @@
+"""Nothing outlives what it belongs to, however that ends: the server, a worker, a zygote, a program."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from conftest import Place, start_script
+from processes import children, depth, identity, ignores_its_limit, left, wait_until
+
+DEPTHS = {"namespaces": 6, "landlock": 4}
+"""Generations from the server to a test: worker, zygote (two, as one waits outside), program (two likewise), test."""
+
+
+@contextmanager
+def serving(place: Place) -> Iterator["subprocess.Popen[str]"]:
+    """A server with a test that ignores every signal it can."""
+    server = start_script("lifetimes.py", *place.arguments)
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        if server.stdout.readline() != "started\n":
+            pytest.skip(f"mode {place.mode} does not hold here")
+        assert wait_until(lambda: _stubborn(server.pid, place))
+        yield server
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def _stubborn(top: int, place: Place) -> list[int]:
+    """The tests that run, all the way down."""
+    return [pid for pid in children(top) if depth(pid, top) == DEPTHS[place.mode] and ignores_its_limit(pid)]
+
+
+def _close(server: "subprocess.Popen[str]") -> None:
+    assert server.stdin is not None and server.stdout is not None
+    server.stdin.write("\n")
+    server.stdin.flush()
+    assert server.stdout.readline() == "closed\n"
+
+
+ENDS = {
+    "close": _close,
+    "SIGTERM": lambda server: os.kill(server.pid, signal.SIGTERM),
+    "SIGKILL": lambda server: os.kill(server.pid, signal.SIGKILL),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_outlives_the_server(place, end):
+    with serving(place) as server:
+        below = [identity(pid) for pid in children(server.pid)]
+        assert len(below) >= DEPTHS[place.mode]
+        ENDS[end](server)
+        assert wait_until(lambda: not left(below)), left(below)
+
+
+def test_nothing_outlives_a_process_that_is_killed_within(place):
+    with serving(place) as server:
+        for generation in range(1, DEPTHS[place.mode]):
+            assert wait_until(lambda: _stubborn(server.pid, place))
+            (test,) = _stubborn(server.pid, place)
+            victim = next(p for p in children(server.pid) if depth(p, server.pid) == generation and test in children(p))
+            below = [identity(pid) for pid in (victim, *children(victim))]
+            os.kill(victim, signal.SIGKILL)
+            assert wait_until(lambda below=below: not left(below)), f"generation {generation}: {left(below)}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_random_kills_cost_no_verdict_and_leave_nothing(place):
+    """500 programs, one in ten of which ignores its limits, and every now and then a process killed."""
+    process = start_script("kills.py", *place.arguments, "500")
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors[-2000:]
+    found = json.loads(output)
+    assert found["killed"] >= 10
+    assert (found["wrong"], found["left"]) == ([], [])
+    assert len(found["infra"]) <= 5

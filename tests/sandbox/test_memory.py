@@ -1,0 +1,106 @@
+"""Memory is accounted per program: what fits runs, what does not is refused at the start, a shortage is no verdict."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import PLACES, Place, start_script
+
+from cobalt.errors import SetupError
+from cobalt.sandbox import memory
+from cobalt.sandbox.executor import Executor, default_workers
+from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.memory import affordable_workers, memory_mb
+
+MIB = 1 << 20
+
+
+def _lay_out(monkeypatch: pytest.MonkeyPatch, root: Path, groups: str, limits: dict[str, str], total_mb: int) -> None:
+    """A machine of ``total_mb`` with these lines of /proc/self/cgroup and these limit files."""
+    monkeypatch.setattr(memory, "_GROUPS", root)
+    for path, text in limits.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    texts = {"/proc/self/cgroup": groups, "/proc/meminfo": f"MemTotal:  {total_mb << 10} kB\nMemFree:  1 kB\n"}
+    read = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path: texts.get(str(path)) or read(path))
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected_mb"),
+    [
+        ("0::/\n", {}, 8000),
+        ("0::/\n", {"memory.max": "max\n"}, 8000),
+        ("0::/\n", {"memory.max": f"{1000 * MIB}\n"}, 1000),
+        ("0::/a/b\n", {"a/memory.max": f"{1000 * MIB}\n", "a/b/memory.max": f"{2000 * MIB}\n"}, 1000),
+        ("0::/a\n", {"a/memory.max": f"{9000 * MIB}\n"}, 8000),
+        ("4:memory:/a\n0::/\n", {"memory/a/memory.limit_in_bytes": f"{1000 * MIB}\n"}, 1000),
+        ("4:memory:/docker/x\n", {"memory/memory.limit_in_bytes": f"{1000 * MIB}\n"}, 1000),
+    ],
+)
+def test_the_smallest_limit_around_counts(groups, limits, expected_mb, monkeypatch, tmp_path):
+    _lay_out(monkeypatch, tmp_path, groups, limits, 8000)
+    assert memory_mb() == expected_mb
+
+
+def test_default_workers_are_as_many_as_fit(monkeypatch):
+    monkeypatch.setattr(memory, "memory_mb", lambda: 2500)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert default_workers(Limits(memory_limit_mb=400, output_limit_mb=25)) == 5
+    assert affordable_workers(Limits(memory_limit_mb=2400, output_limit_mb=25)) == 1
+    with pytest.raises(SetupError, match=r"may use 2502 MiB .* there are 2500 MiB"):
+        affordable_workers(Limits(memory_limit_mb=2402, output_limit_mb=25))
+
+
+async def test_workers_that_do_not_fit_are_refused(monkeypatch):
+    monkeypatch.setattr(memory, "memory_mb", lambda: 1000)
+    with pytest.raises(SetupError, match=r"4 workers do not fit .*, 2 would"):
+        await Executor(workers=4, memory_limit_mb=400).start()
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group of its own, whose memory can be limited."""
+    path = Path(f"/sys/fs/cgroup/memory/cobalt-test-{os.getpid()}")
+    if not path.parent.is_dir():
+        path = Path(f"/sys/fs/cgroup/{path.name}")
+    try:
+        path.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control groups to be made here: {error}")
+    try:
+        yield path
+    finally:
+        path.rmdir()
+
+
+def _limit(group: Path, limit_mb: int) -> None:
+    file = next((group / name for name in ("memory.limit_in_bytes", "memory.max") if (group / name).exists()), None)
+    if file is None:
+        pytest.skip("no memory controller here")
+    file.write_text(str(limit_mb * MIB))
+
+
+def _eight_programs(place: Place, group: Path, **settings: object) -> dict:
+    process = start_script("hungry.py", *place.arguments, "--group", str(group), json.dumps(settings))
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors[-2000:]
+    return json.loads(output)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place.mode}-{place.server}", indirect=True)
+def test_programs_within_their_limit_never_share_too_little_memory(place, group):
+    """Eight programs of 600 MB that may use 700, in 1000 MB: one at a time, however many cores there are."""
+    _limit(group, 1000)
+    found = _eight_programs(place, group, use_mb=600, memory_limit_mb=700)
+    assert found == {"workers": 1, "verdicts": ["passed"] * 8}
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place.mode}-{place.server}", indirect=True)
+def test_a_shortage_of_the_machine_is_no_verdict(place, group):
+    """The group shrinks after the start: the program that no longer fits is ended from outside, five times."""
+    _limit(group, 1000)
+    found = _eight_programs(place, group, use_mb=300, memory_limit_mb=400, shrink_to_mb=200)
+    assert set(found["verdicts"]) == {"infra_error"}
