@@ -20,6 +20,11 @@ class TestCases:
     outputs_K: tuple[str, ...]
     fn_name: str | None = None
 
+    def __post_init__(self) -> None:
+        for name, texts_K in (("inputs", self.inputs_K), ("outputs", self.outputs_K)):
+            if not all(type(text) is str for text in texts_K):  # a class derived from it may mean anything
+                raise ValueError(f"tests need texts in '{name}'")
+
     def __len__(self) -> int:
         return len(self.inputs_K)
 
@@ -43,8 +48,6 @@ class TestCases:
         for name, texts in (("inputs", inputs), ("outputs", outputs)):
             if not isinstance(texts, Sequence) or isinstance(texts, str):
                 raise ValueError(f"tests need a list '{name}'")
-            if not all(isinstance(text, str) for text in texts):
-                raise ValueError(f"tests need texts in '{name}'")
         assert inputs is not None and outputs is not None
         if len(inputs) != len(outputs):
             raise ValueError(f"tests have {len(inputs)} inputs but {len(outputs)} outputs")

@@ -8,6 +8,7 @@ import marshal
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,11 +18,18 @@ from cobalt.errors import InfraError, SetupError
 from cobalt.sandbox import confinement
 from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.load import waited_s
 from cobalt.sandbox.modes import Mode
 
 START_TIMEOUT_S = 60.0
 GRACE_S = 30.0
 """How much longer than its wall limit a test may take to answer before its sandbox counts as lost."""
+
+SAMPLING_S = 0.1
+"""How often a running test is asked how long it has waited for a core."""
+
+SHORTEST_GRANT_S = 0.01
+"""A test that has waited less than this since it was last given more time is killed at its wall limit."""
 
 _PACKET_BYTES = 1 << 16
 _SIGKILL = 9
@@ -36,6 +44,7 @@ class Ending:
     exit_code: int
     cpu_s: float
     wall_s: float
+    """Without what the test waited for a core, and without ``SAMPLING_S``, to which that is known."""
     peak_kib: int
     output: bytes
     stderr: bytes
@@ -134,7 +143,7 @@ class Zygote:
                     os.close(payload)
             self._ends_pending += 1
             self._await_compilation(channel)
-            yield OpenProgram(channel, self.limits)
+            yield OpenProgram(channel, self.limits, self._process.pid)
 
     def _await_compilation(self, channel: socket.socket) -> None:
         channel.settimeout(self.limits.wall_limit_s + GRACE_S)
@@ -179,28 +188,53 @@ def _receive(channel: socket.socket) -> bytes:
 class OpenProgram:
     """A compiled program whose tests can be run."""
 
-    def __init__(self, channel: socket.socket, limits: Limits):
+    def __init__(self, channel: socket.socket, limits: Limits, zygote_pid: int):
         self._channel = channel
         self._limits = limits
+        self._zygote_pid = zygote_pid
 
     def run_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> Ending:
         """Run one test on ``input_bytes``; raises ``InfraError`` if the sandbox is lost."""
         descriptors = [_memory_file("input", input_bytes, read_only=True), _memory_file("out"), _memory_file("err")]
         try:
-            self._channel.settimeout(wall_limit_s + GRACE_S)
-            try:
-                _send_descriptors(self._channel, packets.TEST.pack(cpu_limit_s, wall_limit_s), descriptors)
-            except OSError as error:
-                raise InfraError(f"the program's process is gone: {error}") from None
-            packet = _receive(self._channel)
-            if not packet:
-                raise InfraError("the program's process died during a test")
-            return self._ending(packet, *descriptors[1:])
+            self._channel.settimeout(SAMPLING_S)
+            self._send(packets.TEST.pack(cpu_limit_s, wall_limit_s), descriptors)
+            packet, waited = self._await_result(wall_limit_s)
+            return self._ending(packet, waited, *descriptors[1:])
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _ending(self, packet: bytes, output_fd: int, stderr_fd: int) -> Ending:
+    def _send(self, packet: bytes, descriptors: list[int]) -> None:
+        try:
+            _send_descriptors(self._channel, packet, descriptors)
+        except OSError as error:
+            raise InfraError(f"the program's process is gone: {error}") from None
+
+    def _await_result(self, wall_limit_s: float) -> tuple[bytes, float]:
+        """The result, and how many seconds the test has waited for a core; as much longer it may take."""
+        lost_at = time.monotonic() + wall_limit_s + GRACE_S
+        waited = granted = 0.0
+        while time.monotonic() < lost_at + granted:
+            try:
+                packet = self._channel.recv(_PACKET_BYTES)
+            except TimeoutError:
+                waited = max(waited, waited_s(self._zygote_pid))
+                continue
+            except OSError as error:
+                raise InfraError(f"the sandbox died: {error}") from None
+            if packet == packets.OVERDUE:
+                waited = max(waited, waited_s(self._zygote_pid))
+                more_s = waited - granted if waited - granted >= SHORTEST_GRANT_S else 0.0
+                granted += more_s
+                self._send(packets.MORE_TIME.pack(more_s), [])
+            elif packet:
+                return packet, waited
+            else:
+                raise InfraError("the program's process died during a test")
+        raise InfraError("the sandbox did not answer in time")
+
+    def _ending(self, packet: bytes, waited: float, output_fd: int, stderr_fd: int) -> Ending:
         killed, status, cpu_s, wall_s, peak_kib = packets.RESULT.unpack(packet)
         signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         from_outside = signal == _SIGKILL and killed == packets.NOT_KILLED  # the filter keeps a test from doing that
@@ -212,7 +246,7 @@ class OpenProgram:
             signal=signal,
             exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
             cpu_s=cpu_s,
-            wall_s=wall_s,
+            wall_s=max(wall_s - waited - SAMPLING_S, cpu_s),
             peak_kib=peak_kib,
             output=os.pread(output_fd, output_size, 0),
             stderr=os.pread(stderr_fd, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),

@@ -1,5 +1,7 @@
 """One program on all its tests: budgets, verdicts and feedback. Runs outside the sandbox, in the worker's process."""
 
+from dataclasses import dataclass
+
 from cobalt.prompts import render_test_feedback
 from cobalt.records import ExecutionResult, TestCases, Verdict
 from cobalt.sandbox.checkers import CHECKERS, Checker, same_value
@@ -23,12 +25,28 @@ def verdict_of(ending: Ending, cpu_limit_s: float, correct: bool) -> Verdict:
     return Verdict.PASSED if correct else Verdict.WRONG_ANSWER
 
 
-def run_suite(zygote: Zygote, code: str, tests: TestCases, checker: str) -> ExecutionResult:
-    """Verdicts and feedback for every test; raises ``InfraError`` if the sandbox is lost on the way."""
+@dataclass(frozen=True)
+class Progress:
+    """A program that has used up its turn: the outcomes of its first tests, and what is left of its suite limits."""
+
+    outcomes: tuple[tuple[Verdict, str], ...]
+    cpu_left_s: float
+    wall_left_s: float
+
+
+def run_suite(
+    zygote: Zygote, code: str, tests: TestCases, checker: str, progress: Progress | None, turn_s: float
+) -> ExecutionResult | Progress:
+    """Verdicts and feedback for every test; raises ``InfraError`` if the sandbox is lost on the way.
+
+    Continues from ``progress``. A program whose tests need more than ``turn_s`` seconds gives its new progress instead;
+    the test that was cut short is then not part of it.
+    """
     compare = same_value if tests.fn_name is not None else CHECKERS[checker]
     try:
         with zygote.program(code, tests.fn_name) as program:
-            return _Suite(program, tests, zygote.limits, compare).run()
+            suite = _Suite(program, tests, zygote.limits, compare, progress or start_of_suite(zygote.limits), turn_s)
+            return suite.run()
     except CompileFailure as failure:
         feedback = tuple(
             render_test_feedback(Verdict.COMPILE_ERROR, input_text, "", expected, str(failure))
@@ -38,35 +56,63 @@ def run_suite(zygote: Zygote, code: str, tests: TestCases, checker: str) -> Exec
         return ExecutionResult((False,) * count, feedback, (Verdict.COMPILE_ERROR,) * count)
 
 
-class _Suite:
-    def __init__(self, program: OpenProgram, tests: TestCases, limits: Limits, compare: Checker):
-        self.program, self.tests, self.limits, self.compare = (program, tests, limits, compare)
-        self.cpu_left_s, self.wall_left_s = (limits.suite_cpu_limit_s, limits.suite_wall_limit_s)
+def start_of_suite(limits: Limits) -> Progress:
+    """Before the first test."""
+    return Progress((), limits.suite_cpu_limit_s, limits.suite_wall_limit_s)
 
-    def run(self) -> ExecutionResult:
-        judged = [self._judge(*pair) for pair in zip(self.tests.inputs_K, self.tests.outputs_K, strict=True)]
-        verdicts, feedback = zip(*judged, strict=True)
+
+class _Suite:
+    def __init__(
+        self,
+        program: OpenProgram,
+        tests: TestCases,
+        limits: Limits,
+        compare: Checker,
+        progress: Progress,
+        turn_s: float,
+    ):
+        self.program, self.tests, self.limits, self.compare = (program, tests, limits, compare)
+        self.outcomes = list(progress.outcomes)
+        self.cpu_left_s, self.wall_left_s, self.turn_left_s = progress.cpu_left_s, progress.wall_left_s, turn_s
+
+    def run(self) -> ExecutionResult | Progress:
+        pairs = list(zip(self.tests.inputs_K, self.tests.outputs_K, strict=True))
+        for input_text, expected in pairs[len(self.outcomes) :]:
+            outcome = self._judge(input_text, expected)
+            if outcome is None:
+                return Progress(tuple(self.outcomes), self.cpu_left_s, self.wall_left_s)
+            self.outcomes.append(outcome)
+        verdicts, feedback = zip(*self.outcomes, strict=True)
         return ExecutionResult(tuple(verdict is Verdict.PASSED for verdict in verdicts), feedback, verdicts)
 
-    def _judge(self, input_text: str, expected: str) -> tuple[Verdict, str]:
+    def _judge(self, input_text: str, expected: str) -> tuple[Verdict, str] | None:
+        """Verdict and feedback of a test; None if the turn is over before the test is."""
         limit_s = self.limits.cpu_limit_s
         if self.cpu_left_s <= 0 or self.wall_left_s <= 0:
-            verdict, output, stderr = Verdict.TIME_LIMIT, "", ""
-        else:
-            ending = self._run_test(input_text)
-            cut = _SHOWN_OF_FULL_OUTPUT if ending.output_full else None
-            output = ending.output[:cut].decode("utf-8", "replace")
-            stderr = ending.stderr.decode("utf-8", "replace") if ending.exit_code or ending.signal else ""
-            correct = not ending.output_full and self.compare(output, expected)
-            verdict = verdict_of(ending, limit_s, correct)
+            return Verdict.TIME_LIMIT, render_test_feedback(Verdict.TIME_LIMIT, input_text, "", expected, "", limit_s)
+        ending = self._run_test(input_text)
+        if ending is None:
+            return None
+        cut = _SHOWN_OF_FULL_OUTPUT if ending.output_full else None
+        output = ending.output[:cut].decode("utf-8", "replace")
+        stderr = ending.stderr.decode("utf-8", "replace") if ending.exit_code or ending.signal else ""
+        correct = not ending.output_full and self.compare(output, expected)
+        verdict = verdict_of(ending, limit_s, correct)
         return verdict, render_test_feedback(verdict, input_text, output, expected, stderr, limit_s)
 
-    def _run_test(self, input_text: str) -> Ending:
+    def _run_test(self, input_text: str) -> Ending | None:
+        """How a test ended; None, and nothing is charged, if that was because of the turn."""
+        if self.turn_left_s <= 0:
+            return None
+        wall_limit_s = min(self.limits.wall_limit_s, self.wall_left_s)
         ending = self.program.run_test(
             input_text.encode("utf-8", "surrogatepass"),
             min(self.limits.cpu_limit_s, self.cpu_left_s),
-            min(self.limits.wall_limit_s, self.wall_left_s),
+            min(wall_limit_s, self.turn_left_s),
         )
+        if ending.killed == packets.KILLED_WALL and self.turn_left_s < wall_limit_s:
+            return None
         self.cpu_left_s -= ending.cpu_s
         self.wall_left_s -= ending.wall_s
+        self.turn_left_s -= ending.wall_s
         return ending

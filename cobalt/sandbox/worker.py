@@ -1,10 +1,11 @@
 """A worker: the trusted process between the executor and one sandbox. ``python -m cobalt.sandbox.worker DESCRIPTOR``.
 
 First it gets the settings, which it answers with None or with what is missing; then one program at a time, which it
-answers with its ``ExecutionResult``. A sandbox that is lost takes its worker with it: the executor starts another one
-and tries the program again.
+answers with its ``ExecutionResult``, or at the end of its turn with its ``Progress``. A sandbox that is lost takes its
+worker with it: the executor starts another one and tries the program again.
 """
 
+import os
 import socket
 import sys
 
@@ -19,7 +20,8 @@ def main(descriptor: int) -> None:
     """Serve until the executor closes its end, or dies."""
     die_with_parent()
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as stream:
-        mode, limits, checker = read_message(stream)
+        mode, limits, checker, niceness = read_message(stream)
+        os.nice(niceness)
         try:
             zygote = Zygote(mode, limits)
         except SetupError as error:
@@ -28,8 +30,8 @@ def main(descriptor: int) -> None:
         connection.sendall(frame(None))
         try:
             while True:
-                code, tests = read_message(stream)
-                connection.sendall(frame(run_suite(zygote, code, tests, checker)))
+                code, tests, progress, turn_s = read_message(stream)
+                connection.sendall(frame(run_suite(zygote, code, tests, checker, progress, turn_s)))
         except (EOFError, InfraError, ConnectionError) as error:
             if isinstance(error, InfraError):
                 print(f"cobalt.sandbox.worker: {error}", file=sys.stderr)

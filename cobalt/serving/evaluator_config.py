@@ -26,8 +26,7 @@ class EvaluatorConfig(BaseModel):
     """``auto`` (the first that holds), ``namespaces`` or ``landlock``; ``A`` and ``B`` are aliases of these two."""
     cpu_limit_s: float = Limits.cpu_limit_s
     suite_cpu_limit_s: float = Limits.suite_cpu_limit_s
-    wall_limit_s: float = Limits.wall_limit_s
-    suite_wall_limit_s: float = Limits.suite_wall_limit_s
+    wall_factor: float = Limits.wall_factor
     memory_limit_mb: int = Limits.memory_limit_mb
     output_limit_mb: int = Limits.output_limit_mb
     max_threads: int = Limits.max_threads

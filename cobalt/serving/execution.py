@@ -14,7 +14,7 @@ from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_atte
 from cobalt.commands.flags import ExecutorName
 from cobalt.errors import SetupError
 from cobalt.records import ExecutionResult, TestCases
-from cobalt.sandbox.executor import Executor, Tests
+from cobalt.sandbox.executor import Executor, Tests, parse_program
 from cobalt.serving.handles import app_handle
 from cobalt.serving.shared_calls import SharedCalls, Submission
 
@@ -36,7 +36,8 @@ _Parsed = tuple[str | None, TestCases]
 
 
 class ExecutionService(Protocol):
-    """What ``open_execution_service`` gives. ``ValueError`` for malformed tests, never an exception for infra."""
+    """What ``open_execution_service`` gives. ``TypeError`` for code that is no text, ``ValueError`` for
+    malformed tests, never an exception for infra."""
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
         """One program on its tests; ``code`` None: no program could be extracted."""
@@ -76,11 +77,11 @@ class ServedEvaluator:
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
         """See ``ExecutionService``."""
-        return await self._calls.submit((code, TestCases.parse(tests)))
+        return await self._calls.submit(parse_program(code, tests))
 
     async def run_many(self, programs: Sequence[Program]) -> list[ExecutionResult]:
         """See ``ExecutionService``."""
-        parsed = [(code, TestCases.parse(tests)) for code, tests in programs]
+        parsed = [parse_program(code, tests) for code, tests in programs]
         return await asyncio.gather(*(self._calls.submit(program) for program in parsed))
 
     async def describe(self) -> dict[str, Any]:

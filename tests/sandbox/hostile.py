@@ -5,7 +5,7 @@ Limits of the runs: ``LIMITS``. A case's tests are (input, expected output) pair
 
 from dataclasses import dataclass
 
-LIMITS = {"cpu_limit_s": 1.0, "wall_limit_s": 4.0, "suite_cpu_limit_s": 2.5, "memory_limit_mb": 256}
+LIMITS = {"cpu_limit_s": 1.0, "wall_factor": 4.0, "suite_cpu_limit_s": 2.5, "memory_limit_mb": 256}
 
 MIB = 1 << 20
 

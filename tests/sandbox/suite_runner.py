@@ -2,15 +2,18 @@
 
 With ``--unprivileged`` the process first becomes an ordinary user (if it is root) and has the kernel refuse it
 namespaces, as a container's default profile does. With ``--without landlock`` it is refused Landlock too. With
-``--crowd`` it runs, in mode ``landlock``, ordinary programs beside one that starts all the threads it can.
+``--crowd`` it runs, in mode ``landlock``, ordinary programs beside one that starts all the threads it can, with
+``--lanes`` ordinary programs beside some that sleep or loop.
 """
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import json
 import os
 import struct
+from pathlib import Path
 
 from hostile import ALL, LIMITS
 
@@ -109,14 +112,72 @@ async def run_crowd():
     return {"threads": int(threads), "verdicts": [verdict.value for result in results for verdict in result.verdicts]}
 
 
+LIFE = "import time\nwhile True: {}"
+LONG = [LIFE.format("time.sleep(1)"), LIFE.format("pass")]
+
+
+async def run_lanes(mode):
+    """What became of good programs among sleepers and loops, of a cancelled program, and of one in several turns."""
+    echo = ("print(input())", {"inputs": ["a", "b"], "outputs": ["a", "b"]})
+    async with Executor(workers=2, mode=mode, cpu_limit_s=20) as executor:
+        long = [asyncio.ensure_future(executor.run(code, echo[1])) for code in LONG * 3]
+        good = await executor.run_many([echo] * 20)
+        still_running = sum(not task.done() for task in long)
+        others = set(processes_below(os.getpid()))
+        for task in long:
+            task.cancel()
+        after = [await executor.run(*echo), *await executor.run_many([(LIFE.format("break"), echo[1])] * 3)]
+        await until(lambda: not executor._long._lanes and len(executor._running) <= 2 + 2)
+        return {
+            "good": [verdict.value for result in good for verdict in result.verdicts],
+            "still_running": still_running,
+            "after": [verdict.value for result in after for verdict in result.verdicts],
+            "busy": await busy_processes(others),
+        }
+
+
+async def until(condition):
+    """Wait for a condition, 20 seconds at most."""
+    for _ in range(200):
+        if condition():
+            return
+        await asyncio.sleep(0.1)
+
+
+def processes_below(pid):
+    """Processes below ``pid``."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in task.read_text().split()]
+    return found + [below for child in found for below in processes_below(child)]
+
+
+async def busy_processes(pids):
+    """How many of these processes use CPU time while nothing is asked of them."""
+
+    def ticks():
+        used = {}
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                used[pid] = sum(map(int, Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+        return used
+
+    before = ticks()
+    await asyncio.sleep(1)
+    return sum(used > before.get(pid, used) + 10 for pid, used in ticks().items())
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--unprivileged", action="store_true")
     parser.add_argument("--crowd", action="store_true")
+    parser.add_argument("--lanes", action="store_true")
     parser.add_argument("--without", nargs="*", default=[], choices=[*REFUSALS])
     arguments = parser.parse_args()
     if arguments.unprivileged:
         become_ordinary()
     if arguments.without:
         refuse(arguments.without)
-    print(json.dumps(asyncio.run(run_crowd() if arguments.crowd else run_everything("auto"))))
+    scenario = run_crowd() if arguments.crowd else run_lanes("auto") if arguments.lanes else run_everything("auto")
+    print(json.dumps(asyncio.run(scenario)))

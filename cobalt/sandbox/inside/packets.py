@@ -14,6 +14,12 @@ UNSHARED = b"unshared"
 TEST = struct.Struct("dd")
 """To a program, with the descriptors of input, output and error output: CPU limit, wall limit (seconds)."""
 
+OVERDUE = b"overdue"
+"""From a program: a test has reached its wall limit. The answer says how much longer it may run."""
+
+MORE_TIME = struct.Struct("d")
+"""To a program: seconds; 0 if the test is to be killed."""
+
 RESULT = struct.Struct("iiddq")
 """From a program: why it killed the test, wait status, CPU s, wall s, peak resident KiB."""
 

@@ -120,12 +120,18 @@ class Program:
         pid = _fork()
         if pid == 0:
             self._become_test()
-        deadline = time.monotonic() + wall_limit_s
-        killed, status, usage = _watch(pid, cpu_limit_s, deadline)
-        wall_s = time.monotonic() - deadline + wall_limit_s
+        started = time.monotonic()
+        killed, status, usage = _watch(pid, cpu_limit_s, started + wall_limit_s, self._more_time)
+        wall_s = time.monotonic() - started
         cpu_s = usage.ru_utime + usage.ru_stime
         self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s, usage.ru_maxrss))
         return True
+
+    def _more_time(self):
+        """Seconds that an overdue test may still run: the worker knows how long it has waited for a core."""
+        self.channel.send(packets.OVERDUE)
+        answer = self.channel.recv(packets.MORE_TIME.size)
+        return packets.MORE_TIME.unpack(answer)[0] if answer else 0.0
 
     def _prepare(self, ancillary):
         """Before the fork, where pages need no copying: the test's standard files and its main module."""
@@ -227,8 +233,10 @@ def _finish(code, main):
     return code
 
 
-def _watch(pid, cpu_limit_s, deadline):
+def _watch(pid, cpu_limit_s, deadline, more_time):
     """Wait for the test, killing it at its CPU limit or at the deadline: ``(why killed, wait status, usage)``.
+
+    ``more_time()`` gives the seconds by which the deadline is put off when it is reached; 0: the test is killed.
 
     One thread uses at most a second of CPU time per second. So it cannot reach its limit before as much wall time has
     passed as it has CPU time left: sleep that long (or until it ends), look at its clock, and so on. Several threads
@@ -245,7 +253,10 @@ def _watch(pid, cpu_limit_s, deadline):
         if done:
             return killed, status, usage
         cpu_s = time.clock_gettime(clock)
-        if cpu_s >= cpu_limit_s or deadline <= time.monotonic():
+        overdue = cpu_s < cpu_limit_s and deadline <= time.monotonic()
+        more_s = more_time() if overdue else 0.0
+        deadline += more_s
+        if cpu_s >= cpu_limit_s or (overdue and more_s == 0):
             killed = packets.KILLED_CPU if cpu_s >= cpu_limit_s else packets.KILLED_WALL
             os.kill(pid, _signal.SIGKILL)
             _, status, usage = os.wait4(pid, 0)
