@@ -25,7 +25,7 @@ from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_af
 from cobalt.errors import InfraError, SetupError
 from cobalt.prompts import NO_PROGRAM
 from cobalt.records import ExecutionResult, TestCases, Verdict
-from cobalt.sandbox.checkers import known_checker
+from cobalt.sandbox.checkers import known_checker, require_usable
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.modes import resolve_mode
 from cobalt.sandbox.selftest import choose_mode
@@ -50,7 +50,9 @@ def parse_program(code: str | None, tests: Tests) -> tuple[str | None, TestCases
     """A program as it goes to a worker. Raises ``TypeError`` for code that is no text, ``ValueError`` for bad tests."""
     if code is not None and type(code) is not str:
         raise TypeError(f"code must be a str, or None for no program, not {type(code).__name__}")
-    return code, TestCases.parse(tests)
+    parsed = TestCases.parse(tests)
+    require_usable(parsed)
+    return code, parsed
 
 
 def default_workers() -> int:

@@ -1,19 +1,22 @@
 """One program on all its tests: budgets, verdicts and feedback. Runs outside the sandbox, in the worker's process."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cobalt.prompts import render_test_feedback
 from cobalt.records import ExecutionResult, TestCases, Verdict
-from cobalt.sandbox.checkers import CHECKERS, Checker, same_value
+from cobalt.sandbox.checkers import checker_of, same_value
 from cobalt.sandbox.inside import packets
+from cobalt.sandbox.judge import CheckerFault, Judge, JudgeSandbox
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.sealed import CompileFailure, Ending, OpenProgram, Zygote
 
 _SHOWN_OF_FULL_OUTPUT = 1 << 16
 
 
-def verdict_of(ending: Ending, cpu_limit_s: float, correct: bool) -> Verdict:
-    """The verdict rule; ``correct`` counts only if the program ended by itself, within its limits, with code 0."""
+def verdict_of(ending: Ending, cpu_limit_s: float) -> Verdict:
+    """The verdict rule up to the output, which counts only if the test ended by itself, within its limits, with 0."""
     if ending.output_full:
         return Verdict.OUTPUT_LIMIT
     if ending.killed != packets.NOT_KILLED or ending.cpu_s > cpu_limit_s:
@@ -22,7 +25,7 @@ def verdict_of(ending: Ending, cpu_limit_s: float, correct: bool) -> Verdict:
         return Verdict.MEMORY_LIMIT
     if ending.exit_code != 0 or ending.signal != 0:
         return Verdict.RUNTIME_ERROR
-    return Verdict.PASSED if correct else Verdict.WRONG_ANSWER
+    return Verdict.PASSED
 
 
 @dataclass(frozen=True)
@@ -34,19 +37,39 @@ class Progress:
     wall_left_s: float
 
 
+@dataclass(frozen=True)
+class Sandboxes:
+    """What a worker runs programs and their checkers in; ``checker``: for problems that name none."""
+
+    zygote: Zygote
+    judges: JudgeSandbox
+    checker: str
+
+    @contextmanager
+    def judge(self, tests: TestCases) -> Iterator[Judge]:
+        """How the outputs of these tests are judged. ``CheckerFault`` if that takes a program that does not compile."""
+        if tests.checker_program is not None:
+            with self.judges.judge(tests.checker_program) as judge:
+                yield judge
+        else:
+            same = same_value if tests.fn_name is not None else checker_of(tests.checker or self.checker)
+            yield lambda _, output, expected: same(output, expected)
+
+
 def run_suite(
-    zygote: Zygote, code: str, tests: TestCases, checker: str, progress: Progress | None, turn_s: float
+    sandboxes: Sandboxes, code: str, tests: TestCases, progress: Progress | None, turn_s: float
 ) -> ExecutionResult | Progress:
     """Verdicts and feedback for every test; raises ``InfraError`` if the sandbox is lost on the way.
 
     Continues from ``progress``. A program whose tests need more than ``turn_s`` seconds gives its new progress instead;
     the test that was cut short is then not part of it.
     """
-    compare = same_value if tests.fn_name is not None else CHECKERS[checker]
+    limits = sandboxes.zygote.limits
     try:
-        with zygote.program(code, tests.fn_name) as program:
-            suite = _Suite(program, tests, zygote.limits, compare, progress or start_of_suite(zygote.limits), turn_s)
-            return suite.run()
+        with sandboxes.zygote.program(code, tests.fn_name) as program, sandboxes.judge(tests) as judge:
+            return _Suite(program, tests, limits, judge, progress or start_of_suite(limits), turn_s).run()
+    except CheckerFault as fault:
+        return ExecutionResult.infra(len(tests), f"the problem's checker program gave no verdict: {fault}")
     except CompileFailure as failure:
         feedback = tuple(
             render_test_feedback(Verdict.COMPILE_ERROR, input_text, "", expected, str(failure))
@@ -67,11 +90,11 @@ class _Suite:
         program: OpenProgram,
         tests: TestCases,
         limits: Limits,
-        compare: Checker,
+        judge: Judge,
         progress: Progress,
         turn_s: float,
     ):
-        self.program, self.tests, self.limits, self.compare = (program, tests, limits, compare)
+        self.program, self.tests, self.limits, self.judge = (program, tests, limits, judge)
         self.outcomes = list(progress.outcomes)
         self.cpu_left_s, self.wall_left_s, self.turn_left_s = progress.cpu_left_s, progress.wall_left_s, turn_s
 
@@ -96,8 +119,9 @@ class _Suite:
         cut = _SHOWN_OF_FULL_OUTPUT if ending.output_full else None
         output = ending.output[:cut].decode("utf-8", "replace")
         stderr = ending.stderr.decode("utf-8", "replace") if ending.exit_code or ending.signal else ""
-        correct = not ending.output_full and self.compare(output, expected)
-        verdict = verdict_of(ending, limit_s, correct)
+        verdict = verdict_of(ending, limit_s)
+        if verdict is Verdict.PASSED and not self.judge(input_text, output, expected):
+            verdict = Verdict.WRONG_ANSWER
         return verdict, render_test_feedback(verdict, input_text, output, expected, stderr, limit_s)
 
     def _run_test(self, input_text: str) -> Ending | None:

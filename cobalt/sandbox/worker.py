@@ -11,8 +11,9 @@ import sys
 
 from cobalt.errors import InfraError, SetupError
 from cobalt.sandbox.inside.kernel import die_with_parent
+from cobalt.sandbox.judge import JudgeSandbox
 from cobalt.sandbox.sealed import Zygote
-from cobalt.sandbox.suite import run_suite
+from cobalt.sandbox.suite import Sandboxes, run_suite
 from cobalt.sandbox.wire import frame, read_message
 
 
@@ -28,15 +29,18 @@ def main(descriptor: int) -> None:
             connection.sendall(frame(str(error)))
             return
         connection.sendall(frame(None))
+        judges = JudgeSandbox(mode, limits)
+        sandboxes = Sandboxes(zygote, judges, checker)
         try:
             while True:
                 code, tests, progress, turn_s = read_message(stream)
-                connection.sendall(frame(run_suite(zygote, code, tests, checker, progress, turn_s)))
+                connection.sendall(frame(run_suite(sandboxes, code, tests, progress, turn_s)))
         except (EOFError, InfraError, ConnectionError) as error:
             if isinstance(error, InfraError):
                 print(f"cobalt.sandbox.worker: {error}", file=sys.stderr)
         finally:
             zygote.close()
+            judges.close()
 
 
 if __name__ == "__main__":

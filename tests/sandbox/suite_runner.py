@@ -3,7 +3,7 @@
 With ``--unprivileged`` the process first becomes an ordinary user (if it is root) and has the kernel refuse it
 namespaces, as a container's default profile does. With ``--without landlock`` it is refused Landlock too. With
 ``--crowd`` it runs, in mode ``landlock``, ordinary programs beside one that starts all the threads it can, with
-``--lanes`` ordinary programs beside some that sleep or loop.
+``--lanes`` ordinary programs beside some that sleep or loop, with ``--idioms`` what ordinary programs are made of.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import struct
 from pathlib import Path
 
 from hostile import ALL, LIMITS
+from idioms import run_idioms
 
 from cobalt.sandbox.executor import Executor
 from cobalt.sandbox.probe_program import PROBES
@@ -173,11 +174,18 @@ if __name__ == "__main__":
     parser.add_argument("--unprivileged", action="store_true")
     parser.add_argument("--crowd", action="store_true")
     parser.add_argument("--lanes", action="store_true")
+    parser.add_argument("--idioms", action="store_true")
     parser.add_argument("--without", nargs="*", default=[], choices=[*REFUSALS])
     arguments = parser.parse_args()
     if arguments.unprivileged:
         become_ordinary()
     if arguments.without:
         refuse(arguments.without)
-    scenario = run_crowd() if arguments.crowd else run_lanes("auto") if arguments.lanes else run_everything("auto")
+    scenario = run_everything("auto")
+    if arguments.crowd:
+        scenario = run_crowd()
+    if arguments.lanes:
+        scenario = run_lanes("auto")
+    if arguments.idioms:
+        scenario = run_idioms("auto")
     print(json.dumps(asyncio.run(scenario)))

@@ -131,6 +131,21 @@ async def test_feedback_texts():
     assert "SyntaxError: invalid syntax" in malformed
 
 
+async def test_every_test_has_random_numbers_of_its_own():
+    code = "import numpy as np, random\nprint(np.random.randint(1 << 30), random.getrandbits(30))"
+    async with Executor(workers=1) as executor:
+        result = await executor.run(code, {"inputs": [""] * 6, "outputs": ["x"] * 6})
+    printed = [text.split("Program's Output:\n")[1].split("\n")[0].split() for text in result.feedback]
+    assert [len(set(column)) for column in zip(*printed, strict=True)] == [6, 6]
+
+
+async def test_a_module_that_prints_at_import_prints_into_no_later_answer():
+    code = "if input():\n    pass\n    import numpy.f2py.__main__\nprint('ok')"
+    async with Executor(workers=1) as executor:
+        result = await executor.run(code, {"inputs": ["\n", "\n"], "outputs": ["ok", "ok"]})
+    assert result.solved
+
+
 async def test_traceback_in_a_library_does_not_show_where_it_is_installed():
     async with Executor(workers=1) as executor:
         result = await executor.run("import json\njson.loads('x')", sums(1))

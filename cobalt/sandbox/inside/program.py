@@ -5,11 +5,9 @@ descriptors of input, output and error output; the answer is how the test ended.
 do other tests' inputs. Tests inherit neither the channel nor any other descriptor.
 """
 
-import _io
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
 import array
-import atexit
 import gc
 import marshal
 import os
@@ -18,9 +16,9 @@ import time
 
 import kernel
 import packets
+import plain
 import tracebacks
 
-_EXIT_FLUSH_FAILED = 120
 _SHORTEST_WAIT_S = 0.005
 _COMPILE_CPU_S = 10
 _MOST_DESCRIPTORS = 64  # more than this process ever has
@@ -49,8 +47,9 @@ def hoist(source):
         if len(words) < 2 or words[0] not in ("import", "from"):
             continue
         for word in words[1:2] if words[0] == "from" else words[1:]:
-            if word.partition(".")[0] in IMPORTED_ONCE:
-                _import_quietly(word)
+            package = word.partition(".")[0]  # a module of it may print, or do anything else
+            if package in IMPORTED_ONCE:
+                _import_quietly(package)
 
 
 def _import_quietly(name):
@@ -87,8 +86,9 @@ class Program:
 
         An exception or a signal that ends the process before it is ready is the source's doing.
         """
+        source = source.removeprefix("\ufeff")  # as of a file
         self.source, self.fn_name = source, fn_name
-        self.opens_files = "open" in source
+        self.uses_random, self.ends_late = "random" in source, plain.may_end_late(source)
         sys.argv = [_SOURCE_NAME]
         self.channel.send(packets.STARTED)
         kernel.exit_on(_signal.SIGPROF)  # no Python handler: it would wait until the compiler is done
@@ -103,8 +103,12 @@ class Program:
             import json  # noqa: F401 - once for all tests, and only here: other programs' forks need not carry it
 
             self.prelude = call_prelude()
+        if "/dev/" in source:
+            plain.provide_standard_files()
+        plain.hide_frames(3)  # and those of _serve_test, _become_test and _guarded
         _signal.setitimer(_signal.ITIMER_PROF, 0)
         _signal.signal(_signal.SIGPROF, _signal.SIG_DFL)
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         _signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGCHLD])
         gc.freeze()  # a collection in a test would otherwise copy the pages of everything that this process holds
         self.channel.send(packets.READY)
@@ -140,9 +144,9 @@ class Program:
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
             os.close(descriptor)
-        self.main = type(sys)("__main__")
-        self.main.__file__ = _SOURCE_NAME
-        sys.modules["__main__"] = self.main
+        name = "__main__" if self.fn_name is None else plain.FUNCTION_MODULE
+        self.main = plain.new_module(name, _SOURCE_NAME)
+        sys.modules["__main__"] = sys.modules[name] = self.main
 
     def _become_test(self):
         """In the fork: drop the channel, seal the process, run the program; never returns."""
@@ -150,11 +154,14 @@ class Program:
         try:
             os.closerange(3, _MOST_DESCRIPTORS)
             self.filter.install()
+            if self.uses_random:
+                plain.new_random_numbers()
             if self.fn_name is None:
                 code = _guarded(self.source, exec, self.code, self.main.__dict__)
             else:
                 code = _guarded(self.source, _call, self)
-            code = _finish(code, self.main if self.opens_files else None)
+            self.main = None
+            code = plain.finish(code, lambda function: _guarded("", function), self.ends_late)
         finally:
             _exit(code)
 
@@ -184,7 +191,7 @@ def _call(program):
     answer = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the program prints is not the answer
     namespace = program.main.__dict__
-    namespace.update(program.prelude, __name__="__main__")
+    namespace.update(program.prelude)
     exec(program.code, namespace)
     if "Solution" in namespace and isinstance(namespace["Solution"], type):
         function = getattr(namespace["Solution"](), program.fn_name)
@@ -213,24 +220,6 @@ def _guarded(source, function, *arguments):
         tracebacks.write_error(tracebacks.traceback_text(error, source))
         return 1
     return 0
-
-
-def _finish(code, main):
-    """What the interpreter does at exit: wait for threads, run exit handlers, flush files (those ``main`` holds)."""
-    if "threading" in sys.modules:
-        _guarded("", sys.modules["threading"]._shutdown)
-    atexit._run_exitfuncs()
-    files = [sys.stdout, sys.__stdout__]
-    if main is not None:
-        owners = [getattr(value, "__self__", value) for value in list(vars(main).values())]
-        files = [owner for owner in owners if isinstance(owner, _io._IOBase)] + files
-    for file in files:
-        try:
-            if file is not None and not file.closed:
-                file.flush()
-        except Exception:
-            code = code or _EXIT_FLUSH_FAILED
-    return code
 
 
 def _watch(pid, cpu_limit_s, deadline, more_time):

@@ -23,7 +23,7 @@ import program
 import seccomp
 
 sys.path.pop(0)  # the directory of this file
-for _module in ("kernel", "landlock", "namespaces", "packets", "program", "seccomp", "tracebacks"):
+for _module in ("kernel", "landlock", "namespaces", "packets", "plain", "program", "seccomp", "tracebacks"):
     del sys.modules[_module]  # names that a program may use for itself
 
 _CONFIG_BYTES = 1 << 16
