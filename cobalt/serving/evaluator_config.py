@@ -3,14 +3,15 @@
 from dataclasses import fields
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, ConfigDict
 
 from cobalt.sandbox.checkers import known_checker
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.modes import resolve_mode
+from cobalt.serving.app_settings import HttpConfig
 
 
-class EvaluatorConfig(BaseModel):
+class EvaluatorConfig(HttpConfig):
     """Arguments of the app; the limits as in ``cobalt.sandbox.Limits``."""
 
     model_config = ConfigDict(extra="forbid")

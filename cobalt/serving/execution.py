@@ -95,7 +95,18 @@ class ServedEvaluator:
             raise SetupError(f"the execution service does not answer ({_first_line(error)}); {START_HINT}") from None
 
     async def _call(self, submissions: list[Submission[_Parsed, ExecutionResult]]) -> None:
-        """Send programs until each has its result; those that a replica could not judge may go to another one."""
+        """Send programs until each has its result; those that a replica could not judge may go to another one.
+
+        Programs that nobody waits for any more are stopped, if all of the call are such.
+        """
+        call = asyncio.current_task()
+
+        def stop_if_nobody_waits(answer: "asyncio.Future[ExecutionResult]") -> None:
+            if answer.cancelled() and call is not None and all(s.answer.done() for s in submissions):
+                call.cancel()
+
+        for submission in submissions:
+            submission.answer.add_done_callback(stop_if_nobody_waits)
         retrying = AsyncRetrying(
             retry=retry_if_result(bool), stop=stop_after_attempt(MAX_ATTEMPTS), wait=wait_exponential(FIRST_DELAY_S)
         )
@@ -126,8 +137,12 @@ class ServedEvaluator:
         from ray.exceptions import RayError
         from ray.serve.exceptions import RayServeException
 
+        response = self._handle.run_many.remote(programs)
         try:
-            return await self._handle.run_many.remote(programs)
+            return await response
+        except asyncio.CancelledError:
+            response.cancel()  # in the replica too
+            raise
         except (RayError, RayServeException, ConnectionError) as error:
             reason = f"execution service failed ({_first_line(error)})"
             return [ExecutionResult.infra(len(tests), reason) for _, tests in programs]
