@@ -146,10 +146,10 @@ class Zygote:
             yield OpenProgram(channel, self.limits, self._process.pid)
 
     def _await_compilation(self, channel: socket.socket) -> None:
-        channel.settimeout(self.limits.wall_limit_s + GRACE_S)
-        if _receive(channel) != packets.STARTED:
+        channel.settimeout(SAMPLING_S)
+        if self._receive_patiently(channel) != packets.STARTED:
             raise InfraError("the program's process could not be set up")
-        answer = _receive(channel)
+        answer = self._receive_patiently(channel)
         if answer == packets.READY:
             return
         if answer:
@@ -157,6 +157,18 @@ class Zygote:
         if self._finish_previous() == _SIGKILL:  # which no source brings about
             raise InfraError("the program's process was killed before it could start")
         raise CompileFailure("the program is too deep or too large to compile")
+
+    def _receive_patiently(self, channel: socket.socket) -> bytes:
+        """A packet of a process that starts or compiles; what it waits for a core is added to the time that it has."""
+        started, waited = time.monotonic(), 0.0
+        while time.monotonic() < started + START_TIMEOUT_S + waited:
+            try:
+                return channel.recv(_PACKET_BYTES)
+            except TimeoutError:
+                waited = waited_s(self._process.pid)
+            except OSError as error:
+                raise InfraError(f"the sandbox died: {error}") from None
+        raise InfraError("the sandbox did not answer in time")
 
     def _finish_previous(self) -> int:
         """Wait until the last program's processes are gone; the signal that ended it, or 0."""
