@@ -17,17 +17,21 @@ def perturb(tests: TestCases, seed: int, problem_id: Any) -> tuple[TestCases, Te
     """Swap the outputs of two public tests whose outputs differ.
 
     Returns (the two swapped tests, the two followed by the other public tests), or None if no two outputs differ. The
-    choice depends on (seed, id) alone. Outputs count as different only if no output checker takes one for the other.
+    choice depends on (seed, id) alone. Outputs count as different only if no output checker takes one for the other;
+    with a tolerance or a checker program that cannot be said, so none do.
     """
+    if tests.checker_program is not None or (tests.checker or "").startswith("float"):
+        return None
     numbers = range(len(tests))
-    normal_K = [_normal(output) for output in tests.outputs_K]
+    arranged = sorted if tests.checker == "unordered" else list
+    normal_K = [arranged(_normal(output)) for output in tests.outputs_K]
     pairs = [(i, j) for i, j in itertools.permutations(numbers, 2) if normal_K[i] != normal_K[j]]
     if not pairs:
         return None
     digest = hashlib.sha256(f"{seed}:{problem_id!r}".encode()).digest()
     i, j = random.Random(digest).choice(pairs)
     inputs, outputs = tests.inputs_K, tests.outputs_K
-    modified = TestCases((inputs[i], inputs[j]), (outputs[j], outputs[i]), tests.fn_name)
+    modified = tests.with_pairs((inputs[i], inputs[j]), (outputs[j], outputs[i]))
     others = [k for k in numbers if k not in (i, j)]
     return modified, modified + tests.select(others) if others else modified
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.evaluation.summary import Comparison, Summary, TurnRate, to_json
+from cobalt.evaluation.verdict_rule import verdict_rule
 from cobalt.figures import Curve, pass1_png
 from cobalt.statistics import Estimate
 from cobalt.tables import PERCENT, in_percent, markdown_table, show
@@ -19,7 +20,7 @@ class TurnReport:
     file: str
     """Name of the evaluated file."""
     execution: dict[str, Any]
-    """What decided the verdicts; ``checker`` is shown."""
+    """What decided the verdicts; checker and CPU limits are shown."""
     summary: Summary
     comparison: Comparison | None = None
 
@@ -51,7 +52,7 @@ def render_markdown(report: TurnReport) -> str:
         f"# {report.file}\n",
         f"{summary.problems} problems, {summary.samples} samples, {summary.turns} turns; "
         f"{summary.excluded_infra} samples excluded after infrastructure failures. "
-        f"Checker `{report.execution['checker']}`. "
+        f"{verdict_rule(report.execution)} "
         "Turn t = number of feedbacks seen; 95 % bootstrap intervals over problems.\n",
         _turn_table(summary),
     ]

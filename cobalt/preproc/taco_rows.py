@@ -1,8 +1,8 @@
 """TACO's raw rows to problems (docs/method.md, "Problems"). Pure: no execution, no files.
 
 A raw row has ``id, question, difficulty, starter_code, input_output`` (JSON of ``inputs``, ``outputs`` and, for
-problems solved by a function call, ``fn_name``) and ``solutions`` (JSON list, or a list). A row that is a prepared
-problem already (the released sets) passes through unchanged.
+problems solved by a function call, ``fn_name``; ``checker`` and ``checker_program`` as in tests) and ``solutions``
+(JSON list, or a list). A row that is a prepared problem already (the released sets) passes through unchanged.
 """
 
 import hashlib
@@ -15,6 +15,8 @@ from typing import Any
 
 from cobalt.prompts import problem_instruction
 from cobalt.records import TestCases
+from cobalt.records.tests import OPTIONS
+from cobalt.sandbox.checkers import require_usable
 
 Record = dict[str, Any]
 
@@ -161,11 +163,23 @@ def _well_formed_tests(value: Any) -> TestCases | None:
     inputs, outputs = value.get("inputs"), value.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         return None
-    fn_name = value.get("fn_name") or None
-    pairs = list(_call_pairs(inputs, outputs) if fn_name else _stdin_pairs(inputs, outputs))
+    options = {name: value.get(name) or None for name in OPTIONS}
+    pairs = list(_call_pairs(inputs, _unwrapped(outputs)) if options["fn_name"] else _stdin_pairs(inputs, outputs))
     if not pairs:
         return None
-    return TestCases(tuple(input_ for input_, _ in pairs), tuple(output for _, output in pairs), fn_name)
+    tests = TestCases(tuple(input_ for input_, _ in pairs), tuple(output for _, output in pairs), **options)
+    try:
+        require_usable(tests)
+    except ValueError:
+        return None
+    return tests
+
+
+def _unwrapped(outputs: list[Any]) -> list[Any]:
+    """Results of function calls: rows that hold each in a list of its own hold all of them so."""
+    if all(isinstance(output, list) and len(output) == 1 for output in outputs):
+        return [output[0] for output in outputs]
+    return outputs
 
 
 def _stdin_pairs(inputs: list[Any], outputs: list[Any]) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.evaluation.scores import ProblemScores, read_scores
 from cobalt.evaluation.summary import Comparison, Gain, Summary, compare, summarise
+from cobalt.evaluation.verdict_rule import recorded_rule
 from cobalt.figures import Curve, colours_of, pass1_png
 from cobalt.records import read_jsonl
 from cobalt.statistics import Estimate, mean_estimate
@@ -56,7 +57,7 @@ def main(config: LoopConfig) -> None:
     base, trained = _policy(config.base, config.base_control), _policy(config.trained, config.trained_control)
     differences = compare(trained.scores, base.scores, other="base")
     tables = [
-        turn_table(base, trained, differences),
+        turn_table(base, trained, differences, recorded_rule([config.base, config.trained])),
         skill_table(base, trained, first_turn_row(config.base_first_turn)),
     ]
     markdown = "\n\n".join(table.to_markdown_section() for table in tables) + "\n"
@@ -97,13 +98,13 @@ def _curves(policies: dict[str, Policy]) -> list[Curve]:
     return curves
 
 
-def turn_table(base: Policy, trained: Policy, differences: Comparison) -> Table:
-    """Pass@1 per turn, side by side."""
+def turn_table(base: Policy, trained: Policy, differences: Comparison, rule: str) -> Table:
+    """Pass@1 per turn, side by side; ``rule``: what decided the verdicts."""
     columns = zip(base.own.pass_at_1, trained.own.pass_at_1, differences.pass_at_1, strict=False)
     rows: list[list[Cell]] = [[cells[0].turn, *(in_percent(cell.estimate) for cell in cells)] for cells in columns]
     note = (
         f"Hidden tests, {differences.problems} problems, {base.own.samples} and "
-        f"{trained.own.samples} samples. Turn t = number of feedbacks seen."
+        f"{trained.own.samples} samples. Turn t = number of feedbacks seen. {rule}"
     )
     return Table("pass1", "Pass@1 per turn (%)", note, ("turn", "base", "trained", "trained - base"), rows)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cobalt.errors import InputError
+from cobalt.evaluation.verdict_rule import recorded_rule
 from cobalt.reporting.runs import NamedRun, RunScores, read_hacking, read_judged, read_logs, read_run_scores
 from cobalt.reporting.training_log import TrainingLog
 from cobalt.statistics import Estimate, mean_estimate
@@ -22,6 +23,8 @@ class Material:
     baseline: str
     scores: dict[str, dict[str, RunScores]] = field(default_factory=lambda: {name: {} for name in CONDITIONS})
     """``scores[condition][run]``."""
+    rules: dict[str, str] = field(default_factory=dict)
+    """What decided the verdicts, by condition."""
     hacking: dict[str, list[list[dict[str, Any]]]] = field(default_factory=dict)
     """Problem records of each repetition."""
     judged: dict[str, list[list[dict[str, Any]]]] = field(default_factory=dict)
@@ -34,6 +37,8 @@ def read_material(runs: Sequence[NamedRun], baseline: str) -> Material:
     if baseline not in {run.name for run in runs}:
         raise InputError(f"--baseline {baseline}: no run has this name")
     material = Material(baseline)
+    for condition in CONDITIONS:
+        material.rules[condition] = recorded_rule([path for run in runs for path in run.of(condition)])
     for run in runs:
         for condition in CONDITIONS:
             if run.of(condition):

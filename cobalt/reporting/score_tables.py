@@ -25,7 +25,7 @@ def pass1_table(material: Material, condition: str) -> Table:
         f"Pass@1 by turn, feedback from {CONDITIONS[condition]} (%)",
         "Share of programs that pass all hidden tests, with 95 % intervals over problems. Turn t has seen t feedbacks; "
         "turn 0 is the first program. Repetitions (training seeds) are averaged; their last turns stand apart. "
-        "Samples with an infrastructure failure are excluded.",
+        f"Samples with an infrastructure failure are excluded. {material.rules[condition]}",
         ("run", "problems", *_turn_names(turns), "last turn of each repetition", "excluded"),
         rows,
     )

@@ -1,10 +1,13 @@
 """The asynchronous front of the sandbox: a pool of workers behind a bounded, fair queue.
 
-A program runs on one worker, its tests one after the other. A worker that dies is replaced and its program retried;
-only when that fails several times does the result carry ``infra_error``. Waiting in the queue costs a program nothing.
+A program runs on one worker, its tests one after the other. There are two lanes, each with workers of its own. Every
+program first gets a turn of ``TURN_S`` seconds in the quick lane; what is not done by then goes on in the long one,
+where it is in no other program's way. A worker that dies is replaced and its program retried; only when that fails
+several times does the result carry ``infra_error``. Waiting costs a program nothing.
 """
 
 import asyncio
+import math
 import os
 import pickle
 import signal
@@ -22,11 +25,12 @@ from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_af
 from cobalt.errors import InfraError, SetupError
 from cobalt.prompts import NO_PROGRAM
 from cobalt.records import ExecutionResult, TestCases, Verdict
-from cobalt.sandbox.checkers import known_checker
+from cobalt.sandbox.checkers import known_checker, require_usable
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.memory import affordable_workers
 from cobalt.sandbox.modes import resolve_mode
 from cobalt.sandbox.selftest import choose_mode
+from cobalt.sandbox.suite import Progress
 from cobalt.sandbox.wire import LENGTH, frame
 
 MAX_ATTEMPTS = 5
@@ -36,7 +40,22 @@ is given up after five sandboxes: 3 seconds of pauses and the time that sandboxe
 
 _DEFAULTS = Limits()
 
+TURN_S = 0.5
+"""Of a program in the quick lane: seconds that its tests compute or sleep, as ``Ending.wall_s`` counts them."""
+
+LONG_NICENESS = 5
+"""Of the long lane's workers: a core that both lanes want is shared three to one."""
+
 Tests = str | Mapping[str, Any] | TestCases
+
+
+def parse_program(code: str | None, tests: Tests) -> tuple[str | None, TestCases]:
+    """A program as it goes to a worker. Raises ``TypeError`` for code that is no text, ``ValueError`` for bad tests."""
+    if code is not None and type(code) is not str:
+        raise TypeError(f"code must be a str, or None for no program, not {type(code).__name__}")
+    parsed = TestCases.parse(tests)
+    require_usable(parsed)
+    return code, parsed
 
 
 def default_workers(limits: Limits = _DEFAULTS) -> int:
@@ -46,14 +65,21 @@ def default_workers(limits: Limits = _DEFAULTS) -> int:
 
 @dataclass
 class _Job:
+    caller: object
     code: str
     tests: TestCases
     done: "asyncio.Future[ExecutionResult]"
+    progress: Progress | None = None
 
     def finish(self, result: ExecutionResult) -> None:
         """Hand over the result, unless the caller has gone."""
         if not self.done.done():
             self.done.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        """Hand over an error, unless the caller has gone."""
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 class FairQueue:
@@ -103,7 +129,7 @@ class _Worker:
         self.process, self._reader, self._writer = process, reader, writer
 
     @classmethod
-    async def start(cls, settings: tuple[str, Limits, str]) -> "_Worker":
+    async def start(cls, settings: tuple[str, Limits, str, int]) -> "_Worker":
         """Raises ``SetupError`` if its sandbox cannot be made, ``ConnectionError`` if it dies."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -159,7 +185,8 @@ def _environment() -> dict[str, str]:
 class Executor:
     """Runs untrusted programs. Use as ``async with Executor() as executor``.
 
-    ``workers``: sandboxes in parallel (default: one per core); ``checker``: ``exact`` or ``lcb``; ``mode``: ``auto``,
+    ``workers``: sandboxes in parallel in each lane (default: one per core; those of the long lane start when they are
+    needed); ``checker``: ``exact`` or ``lcb``; ``mode``: ``auto``,
     ``namespaces`` or ``landlock``; ``max_queue``: programs that may wait before callers do; the rest are fields of
     ``Limits``. Entering raises ``SetupError`` where no sandbox holds.
     """
@@ -192,24 +219,26 @@ class Executor:
 
     async def start(self) -> None:
         """Choose the mode by the self-test and start the workers. ``SetupError`` if none holds or memory is short."""
-        self._queue = FairQueue(self._max_queue)
+        self._quick, self._long = FairQueue(self._max_queue), FairQueue(self._max_queue)
         affordable = affordable_workers(self.limits)
         if self.workers > affordable:
             raise SetupError(f"{self.workers} workers do not fit into memory with these limits, {affordable} would")
         self.mode = await asyncio.to_thread(choose_mode, self.mode)
         try:
-            first = await asyncio.gather(*(self._start_worker() for _ in range(self.workers)))
+            first = await asyncio.gather(*(self._start_worker(0) for _ in range(self.workers)))
         except BaseException:
             await self.close()
             raise
-        self._tasks = [asyncio.create_task(self._work(worker)) for worker in first]
+        self._tasks = [asyncio.create_task(self._work(self._quick, worker)) for worker in first]
+        self._tasks += [asyncio.create_task(self._work(self._long, None)) for _ in first]
 
     async def close(self) -> None:
         """Stop the workers. Programs that still run or wait are cancelled, later ones get a ``RuntimeError``."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._queue.close()
+        for queue in (self._quick, self._long):
+            queue.close()
         for worker in list(self._running):
             self._discard(worker)
 
@@ -225,27 +254,27 @@ class Executor:
     @property
     def queue_depth(self) -> int:
         """Programs that wait for a worker."""
-        return len(self._queue)
+        return len(self._quick) + len(self._long)
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
-        """Run one program on its tests. ``code`` None: no program. Raises ``ValueError`` for malformed tests."""
-        return await self._submit(object(), code, TestCases.parse(tests))
+        """Run one program on its tests. ``code`` None: no program. Raises what ``parse_program`` does."""
+        return await self._submit(object(), *parse_program(code, tests))
 
     async def run_many(self, programs: Sequence[tuple[str | None, Tests]]) -> list[ExecutionResult]:
         """Results in the order of ``programs``. Other callers' programs take turns with these."""
-        parsed = [(code, TestCases.parse(tests)) for code, tests in programs]
+        parsed = [parse_program(code, tests) for code, tests in programs]
         lane = object()
         return await asyncio.gather(*(self._submit(lane, code, tests) for code, tests in parsed))
 
-    async def _submit(self, lane: object, code: str | None, tests: TestCases) -> ExecutionResult:
+    async def _submit(self, caller: object, code: str | None, tests: TestCases) -> ExecutionResult:
         if code is None:
             return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM, NO_PROGRAM)
-        job = _Job(code, tests, asyncio.get_running_loop().create_future())
-        await self._queue.put(lane, job)
+        job = _Job(caller, code, tests, asyncio.get_running_loop().create_future())
+        await self._quick.put(caller, job)
         return await job.done
 
-    async def _start_worker(self) -> _Worker:
-        worker = await _Worker.start((self.mode, self.limits, self.checker))
+    async def _start_worker(self, niceness: int) -> _Worker:
+        worker = await _Worker.start((self.mode, self.limits, self.checker, niceness))
         self._running.add(worker)
         return worker
 
@@ -253,33 +282,60 @@ class Executor:
         self._running.discard(worker)
         worker.kill()
 
-    async def _work(self, worker: _Worker | None) -> None:
-        """Feed one worker, replacing it whenever it dies."""
+    async def _work(self, queue: FairQueue, worker: _Worker | None) -> None:
+        """Feed one worker from its lane, replacing it whenever it dies."""
         while True:
-            job = await self._queue.get()
+            job = await queue.get()
             try:
-                worker = await self._judge(job, worker)
+                worker = await self._judge(job, worker, queue is self._long)
+                if not job.done.done():  # its turn is over
+                    await self._long.put(job.caller, job)
             except RetryError as error:
                 worker = None
                 lost = f"lost {MAX_ATTEMPTS} sandboxes: {error.last_attempt.exception()}"
                 job.finish(ExecutionResult.infra(len(job.tests), lost))
-            finally:
+            except _CallerGone:
+                worker = None
+            except asyncio.CancelledError:
                 job.done.cancel()
+                raise
+            except Exception as error:  # a fault of ours: this job's caller gets it, the others are served on
+                worker = None
+                job.fail(error)
 
-    async def _judge(self, job: _Job, worker: _Worker | None) -> _Worker | None:
-        """Finish a job on this worker or its successors; returns the last one. ``RetryError``: all were lost."""
+    async def _judge(self, job: _Job, worker: _Worker | None, is_long: bool) -> _Worker | None:
+        """Finish a job, or its turn, on this worker or its successors; returns the last. ``RetryError``: all lost."""
         async for attempt in _attempts():
             if job.done.done():  # its caller has gone
                 break
             with attempt:
-                worker = worker or await self._start_worker()
+                worker = worker or await self._start_worker(LONG_NICENESS if is_long else 0)
                 try:
-                    job.finish(await worker.ask((job.code, job.tests)))
-                except OSError:
+                    await self._ask(job, worker, math.inf if is_long else TURN_S)
+                except BaseException:  # lost, or stopped in the middle of a program
                     self._discard(worker)
                     worker = None
                     raise
         return worker
+
+    async def _ask(self, job: _Job, worker: _Worker, turn_s: float) -> None:
+        """Have the worker run a job, and note what comes of it. ``_CallerGone`` if nobody waits for that any more."""
+        answer = asyncio.ensure_future(worker.ask((job.code, job.tests, job.progress, turn_s)))
+        try:
+            await asyncio.wait((answer, job.done), return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise _CallerGone
+            outcome = answer.result()
+        finally:
+            answer.cancel()
+        if isinstance(outcome, Progress):
+            job.progress = outcome
+        else:
+            job.finish(outcome)
+
+
+class _CallerGone(Exception):
+    """The caller of a program has been cancelled while it ran."""
 
 
 def _attempts() -> AsyncRetrying:

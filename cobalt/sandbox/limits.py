@@ -13,12 +13,9 @@ class Limits:
     suite_cpu_limit_s: float = 27.0
     """CPU seconds of one program over all its tests; tests not reached are ``time_limit``, passed ones stay passed."""
 
-    wall_limit_s: float = 40.0
-    """Backstop for a test that sleeps: wall seconds, ten times the CPU limit. A test that computes reaches it only on
-    a machine that gives it less than a tenth of a core."""
-
-    suite_wall_limit_s: float = 160.0
-    """The same backstop over all tests of one program."""
+    wall_factor: float = 3.0
+    """Wall seconds per CPU second of the two limits above, for programs that sleep. Time that a test is ready to run
+    and has no core to run on does not count, so a loaded machine makes no test late."""
 
     memory_limit_mb: int = 1024
     """Address space of a test's process, MiB. A program cannot start processes, so this bounds its whole tree."""
@@ -36,3 +33,13 @@ class Limits:
         for name, value in vars(self).items():
             if value <= 0:
                 raise ValueError(f"{name} must be positive, not {value}")
+
+    @property
+    def wall_limit_s(self) -> float:
+        """Wall seconds per test, beside those that it waits for a core."""
+        return self.wall_factor * self.cpu_limit_s
+
+    @property
+    def suite_wall_limit_s(self) -> float:
+        """The same over all tests of one program."""
+        return self.wall_factor * self.suite_cpu_limit_s

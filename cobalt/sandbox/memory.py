@@ -15,8 +15,11 @@ _LIMIT_FILES = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 _MOUNTED = {"": ("", "unified"), "memory": ("memory",)}
 """Both by the controllers that a line of /proc/self/cgroup names: version 2 names none."""
 
-_OUTPUTS = 4
-"""Held in memory beside a program: standard output and error of the test that runs and of the one being compared."""
+_OUTPUTS = 2
+"""Held in memory beside a program: standard output and error."""
+
+LANES = 2
+"""Sandboxes of a worker: a quick one, and one that goes on with long programs."""
 
 
 def memory_mb() -> int:
@@ -42,9 +45,10 @@ def _group_limits() -> Iterator[int]:
 
 
 def affordable_workers(limits: Limits) -> int:
-    """Sandboxes that fit; raises ``SetupError`` if not even one does."""
-    each_mb = limits.memory_limit_mb + _OUTPUTS * limits.output_limit_mb
+    """Workers whose sandboxes fit; raises ``SetupError`` if not even one's do."""
+    each_mb = LANES * (limits.memory_limit_mb + _OUTPUTS * limits.output_limit_mb)
     available_mb = memory_mb()
     if available_mb < each_mb:
-        raise SetupError(f"a program may use {each_mb} MiB (memory and output), and there are {available_mb} MiB here")
+        reason = f"{LANES} programs may use {each_mb} MiB (memory and output)"
+        raise SetupError(f"a worker's {reason}, and there are {available_mb} MiB here")
     return available_mb // each_mb

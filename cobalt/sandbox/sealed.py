@@ -9,22 +9,27 @@ import os
 import socket
 import subprocess
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, fcntl
-from typing import NamedTuple
 
 from cobalt.errors import InfraError, SetupError
 from cobalt.sandbox import access_times, confinement
 from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.load import waited_s
 from cobalt.sandbox.modes import LANDLOCK, Mode
 
 START_TIMEOUT_S = 60.0
 GRACE_S = 30.0
 """How much longer than its wall limit a test may take to answer before its sandbox counts as lost."""
+
+SAMPLING_S = 0.1
+"""How often a running test is asked how long it has waited for a core."""
+
+SHORTEST_GRANT_S = 0.01
+"""A test that has waited less than this since it was last given more time is killed at its wall limit."""
 
 _PACKET_BYTES = 1 << 16
 _SIGKILL = 9
@@ -39,6 +44,7 @@ class Ending:
     exit_code: int
     cpu_s: float
     wall_s: float
+    """Without what the test waited for a core, and without ``SAMPLING_S``, to which that is known."""
     output: bytes
     stderr: bytes
     output_full: bool
@@ -140,17 +146,13 @@ class Zygote:
                     os.close(payload)
             self._ends_pending += 1
             self._await_compilation(channel)
-            opened = OpenProgram(channel, self.limits)
-            try:
-                yield opened
-            finally:
-                opened.close()
+            yield OpenProgram(channel, self.limits, self._process.pid)
 
     def _await_compilation(self, channel: socket.socket) -> None:
-        channel.settimeout(self.limits.wall_limit_s + GRACE_S)
-        if _receive(channel) != packets.STARTED:
+        channel.settimeout(SAMPLING_S)
+        if self._receive_patiently(channel) != packets.STARTED:
             raise InfraError("the program's process could not be set up")
-        answer = _receive(channel)
+        answer = self._receive_patiently(channel)
         if answer == packets.READY:
             return
         if answer:
@@ -158,6 +160,18 @@ class Zygote:
         if self._finish_previous() == _SIGKILL:  # which no source brings about
             raise InfraError("the program's process was killed before it could start")
         raise CompileFailure("the program is too deep or too large to compile")
+
+    def _receive_patiently(self, channel: socket.socket) -> bytes:
+        """A packet of a process that starts or compiles; what it waits for a core is added to the time that it has."""
+        started, waited = time.monotonic(), 0.0
+        while time.monotonic() < started + START_TIMEOUT_S + waited:
+            try:
+                return channel.recv(_PACKET_BYTES)
+            except TimeoutError:
+                waited = waited_s(self._process.pid)
+            except OSError as error:
+                raise InfraError(f"the sandbox died: {error}") from None
+        raise InfraError("the sandbox did not answer in time")
 
     def _finish_previous(self) -> int:
         """Wait until the last program's processes are gone; the signal that ended it, or 0."""
@@ -186,61 +200,56 @@ def _receive(channel: socket.socket) -> bytes:
         raise InfraError(f"the sandbox died: {error}") from None
 
 
-class _StartedTest(NamedTuple):
-    """Its limits and the descriptors of its output."""
-
-    cpu_limit_s: float
-    wall_limit_s: float
-    output: int
-    stderr: int
-
-    def close(self) -> None:
-        os.close(self.output)
-        os.close(self.stderr)
-
-
 class OpenProgram:
     """A compiled program whose tests can be run."""
 
-    def __init__(self, channel: socket.socket, limits: Limits):
+    def __init__(self, channel: socket.socket, limits: Limits, zygote_pid: int):
         self._channel = channel
         self._limits = limits
-        self._started: deque[_StartedTest] = deque()
+        self._zygote_pid = zygote_pid
 
     def run_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> Ending:
         """Run one test on ``input_bytes``; raises ``InfraError`` if the sandbox is lost."""
-        self.start_test(input_bytes, cpu_limit_s, wall_limit_s)
-        return self.finish_test()
-
-    def start_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> None:
-        """Hand over one test, to begin when those before it have ended: until then its input is not let in."""
-        output, stderr = _memory_file("out"), _memory_file("err")
-        self._started.append(_StartedTest(cpu_limit_s, wall_limit_s, output, stderr))
-        given = _memory_file("input", input_bytes, read_only=True)
+        descriptors = [_memory_file("input", input_bytes, read_only=True), _memory_file("out"), _memory_file("err")]
         try:
-            _send_descriptors(self._channel, packets.TEST.pack(cpu_limit_s, wall_limit_s), [given, output, stderr])
+            self._channel.settimeout(SAMPLING_S)
+            self._send(packets.TEST.pack(cpu_limit_s, wall_limit_s), descriptors)
+            packet, waited = self._await_result(wall_limit_s)
+            return self._ending(packet, waited, cpu_limit_s, *descriptors[1:])
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _send(self, packet: bytes, descriptors: list[int]) -> None:
+        try:
+            _send_descriptors(self._channel, packet, descriptors)
         except OSError as error:
             raise InfraError(f"the program's process is gone: {error}") from None
-        finally:
-            os.close(given)
 
-    def finish_test(self) -> Ending:
-        """Wait for the first of the started tests."""
-        test = self._started[0]
-        self._channel.settimeout(test.wall_limit_s + GRACE_S)
-        packet = _receive(self._channel)
-        if not packet:
-            raise InfraError("the program's process died during a test")
-        ending = self._ending(packet, test.cpu_limit_s, test.output, test.stderr)
-        self._started.popleft().close()
-        return ending
+    def _await_result(self, wall_limit_s: float) -> tuple[bytes, float]:
+        """The result, and how many seconds the test has waited for a core; as much longer it may take."""
+        lost_at = time.monotonic() + wall_limit_s + GRACE_S
+        waited = granted = 0.0
+        while time.monotonic() < lost_at + granted:
+            try:
+                packet = self._channel.recv(_PACKET_BYTES)
+            except TimeoutError:
+                waited = max(waited, waited_s(self._zygote_pid))
+                continue
+            except OSError as error:
+                raise InfraError(f"the sandbox died: {error}") from None
+            if packet == packets.OVERDUE:
+                waited = max(waited, waited_s(self._zygote_pid))
+                more_s = waited - granted if waited - granted >= SHORTEST_GRANT_S else 0.0
+                granted += more_s
+                self._send(packets.MORE_TIME.pack(more_s), [])
+            elif packet:
+                return packet, waited
+            else:
+                raise InfraError("the program's process died during a test")
+        raise InfraError("the sandbox did not answer in time")
 
-    def close(self) -> None:
-        """Forget the tests that were not waited for."""
-        while self._started:
-            self._started.popleft().close()
-
-    def _ending(self, packet: bytes, cpu_limit_s: float, output_fd: int, stderr_fd: int) -> Ending:
+    def _ending(self, packet: bytes, waited: float, cpu_limit_s: float, output_fd: int, stderr_fd: int) -> Ending:
         killed, status, cpu_s, wall_s = packets.RESULT.unpack(packet)
         signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         if signal == _SIGKILL and killed == packets.NOT_KILLED and cpu_s <= cpu_limit_s:
@@ -252,7 +261,7 @@ class OpenProgram:
             signal=signal,
             exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
             cpu_s=cpu_s,
-            wall_s=wall_s,
+            wall_s=max(wall_s - waited - SAMPLING_S, cpu_s),
             output=os.pread(output_fd, output_size, 0),
             stderr=os.pread(stderr_fd, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
             output_full=max(output_size, stderr_size) >= self._limits.output_limit_mb << 20,

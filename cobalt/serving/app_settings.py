@@ -1,9 +1,23 @@
-"""What the two apps have in common: how Serve watches their replicas, and the answer to a bad request."""
+"""What the two apps have in common: how Serve watches their replicas, and arguments. Needs no Ray."""
 
+import ctypes
 from typing import Any
+
+from pydantic import BaseModel, Field
 
 HEALTH: dict[str, Any] = {"health_check_period_s": 10, "health_check_timeout_s": 60}
 """Options of a deployment: how often Serve asks a replica whether it is well, and how long it waits for the answer."""
 
-UNPROCESSABLE = 422
-"""HTTP status of a body that cannot be used."""
+
+class HttpConfig(BaseModel):
+    """Arguments that the apps share."""
+
+    max_body_mb: int = Field(64, ge=1)
+    """Largest body of a request, MiB."""
+    body_timeout_s: float = Field(10.0, gt=0)
+    """Seconds within which a body must have come."""
+
+
+def return_memory() -> None:
+    """Give what large requests have used back to the system, now and then: the C library would keep it."""
+    ctypes.CDLL(None).malloc_trim(0)

@@ -3,6 +3,7 @@
 By handle: ``run(code, tests)`` and ``run_many([(code, tests)])`` give ``ExecutionResult``s. By HTTP: POST
 ``{"code", "test_cases"}`` (object or JSON string) gives a result's record, ``{"programs": [...]}`` gives
 ``{"results": [...]}``; a bad payload gets 422 with what is wrong. GET tells the mode, what decides verdicts, the queue.
+Who may ask, and how: ``http_guard.py``.
 """
 
 import json
@@ -15,10 +16,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cobalt.records import ExecutionResult, TestCases
-from cobalt.sandbox.executor import Executor, Tests, default_workers
+from cobalt.sandbox.executor import Executor, Tests, default_workers, parse_program
 from cobalt.sandbox.limits import Limits
-from cobalt.serving.app_settings import HEALTH, UNPROCESSABLE
+from cobalt.serving.app_settings import HEALTH, return_memory
 from cobalt.serving.evaluator_config import EvaluatorConfig
+from cobalt.serving.http_guard import UNPROCESSABLE, HttpGuard, Refusal, json_response, token_of_environment
 
 MAX_CALLS = 1024
 """Calls that a replica takes in at once: more than a few clients send. The executor's queue is fair, while Serve has
@@ -40,15 +42,10 @@ def parse_payload(body: bytes) -> tuple[list[tuple[str | None, TestCases]], bool
 def _parse_program(program: Any) -> tuple[str | None, TestCases]:
     if not isinstance(program, Mapping) or not {"code", "test_cases"} <= program.keys():
         raise ValueError("a program is an object with 'code' and 'test_cases'")
-    code = program["code"]
-    if code is not None and not isinstance(code, str):
-        raise ValueError("'code' must be a text, or null for no program")
-    return code, TestCases.parse(program["test_cases"])
-
-
-def _json(content: Any, status_code: int = 200) -> Response:
-    """ASCII, so that texts of programs and tests that are no Unicode (lone surrogates) come through."""
-    return Response(json.dumps(content), status_code, media_type="application/json")
+    try:
+        return parse_program(program["code"], program["test_cases"])
+    except TypeError:
+        raise ValueError("'code' must be a text, or null for no program") from None
 
 
 class _Meters:
@@ -71,9 +68,10 @@ class _Meters:
 class Evaluator:
     """One replica: an executor and its metrics."""
 
-    async def __init__(self, workers: int, checker: str, mode: str, limits: dict[str, Any]):
+    async def __init__(self, workers: int, checker: str, mode: str, limits: dict[str, Any], guard: HttpGuard):
         self._executor = Executor(workers, checker=checker, mode=mode, **limits)
         self._meters = _Meters()
+        self._guard = guard
         await self._executor.start()
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
@@ -89,14 +87,21 @@ class Evaluator:
 
     async def __call__(self, request: Request) -> Response:
         """HTTP."""
-        if request.method == "GET":
-            return _json(await self._status())
         try:
-            programs, many = parse_payload(await request.body())
+            self._guard.admit(request)
+            if request.method == "GET":
+                return json_response(await self._status())
+            return json_response(await self._answer(await self._guard.body(request)))
+        except Refusal as refusal:
+            return refusal.response
+
+    async def _answer(self, body: bytes) -> Any:
+        try:
+            programs, many = parse_payload(body)
         except (ValueError, RecursionError) as error:
-            return _json({"detail": str(error)}, UNPROCESSABLE)
+            raise Refusal(UNPROCESSABLE, str(error)) from None
         records = [result.to_record() for result in await self.run_many(programs)]
-        return _json({"results": records} if many else records[0])
+        return {"results": records} if many else records[0]
 
     async def describe(self) -> dict[str, Any]:
         """What decides verdicts: the checker and the limits."""
@@ -113,6 +118,7 @@ class Evaluator:
     async def check_health(self) -> None:
         """Called by Serve every few seconds, as often as Ray exports metrics; an exception has the replica replaced."""
         self._meters.queue.set(self._executor.queue_depth)
+        return_memory()
         self._executor.check_health()
 
     async def __del__(self) -> None:
@@ -131,4 +137,5 @@ def build_app(args: EvaluatorConfig) -> serve.Application:
         logging_config={"enable_access_log": False},
         ray_actor_options={"num_cpus": workers if args.num_cpus is None else args.num_cpus},
     )
-    return deployment.bind(workers, args.checker, args.mode, args.limits())
+    guard = HttpGuard(token_of_environment(), args.max_body_mb, args.body_timeout_s)
+    return deployment.bind(workers, args.checker, args.mode, args.limits(), guard)

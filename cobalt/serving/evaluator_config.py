@@ -3,14 +3,15 @@
 from dataclasses import fields
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, ConfigDict
 
 from cobalt.sandbox.checkers import known_checker
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.modes import resolve_mode
+from cobalt.serving.app_settings import HttpConfig
 
 
-class EvaluatorConfig(BaseModel):
+class EvaluatorConfig(HttpConfig):
     """Arguments of the app; the limits as in ``cobalt.sandbox.Limits``."""
 
     model_config = ConfigDict(extra="forbid")
@@ -26,8 +27,7 @@ class EvaluatorConfig(BaseModel):
     """``auto`` (the first that holds), ``namespaces`` or ``landlock``; ``A`` and ``B`` are aliases of these two."""
     cpu_limit_s: float = Limits.cpu_limit_s
     suite_cpu_limit_s: float = Limits.suite_cpu_limit_s
-    wall_limit_s: float = Limits.wall_limit_s
-    suite_wall_limit_s: float = Limits.suite_wall_limit_s
+    wall_factor: float = Limits.wall_factor
     memory_limit_mb: int = Limits.memory_limit_mb
     output_limit_mb: int = Limits.output_limit_mb
     max_threads: int = Limits.max_threads

@@ -14,7 +14,7 @@ from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_atte
 from cobalt.commands.flags import ExecutorName
 from cobalt.errors import SetupError
 from cobalt.records import ExecutionResult, TestCases
-from cobalt.sandbox.executor import Executor, Tests
+from cobalt.sandbox.executor import Executor, Tests, parse_program
 from cobalt.serving.handles import app_handle
 from cobalt.serving.shared_calls import SharedCalls, Submission
 
@@ -36,7 +36,8 @@ _Parsed = tuple[str | None, TestCases]
 
 
 class ExecutionService(Protocol):
-    """What ``open_execution_service`` gives. ``ValueError`` for malformed tests, never an exception for infra."""
+    """What ``open_execution_service`` gives. ``TypeError`` for code that is no text, ``ValueError`` for
+    malformed tests, never an exception for infra."""
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
         """One program on its tests; ``code`` None: no program could be extracted."""
@@ -76,11 +77,11 @@ class ServedEvaluator:
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
         """See ``ExecutionService``."""
-        return await self._calls.submit((code, TestCases.parse(tests)))
+        return await self._calls.submit(parse_program(code, tests))
 
     async def run_many(self, programs: Sequence[Program]) -> list[ExecutionResult]:
         """See ``ExecutionService``."""
-        parsed = [(code, TestCases.parse(tests)) for code, tests in programs]
+        parsed = [parse_program(code, tests) for code, tests in programs]
         return await asyncio.gather(*(self._calls.submit(program) for program in parsed))
 
     async def describe(self) -> dict[str, Any]:
@@ -94,7 +95,18 @@ class ServedEvaluator:
             raise SetupError(f"the execution service does not answer ({_first_line(error)}); {START_HINT}") from None
 
     async def _call(self, submissions: list[Submission[_Parsed, ExecutionResult]]) -> None:
-        """Send programs until each has its result; those that a replica could not judge may go to another one."""
+        """Send programs until each has its result; those that a replica could not judge may go to another one.
+
+        Programs that nobody waits for any more are stopped, if all of the call are such.
+        """
+        call = asyncio.current_task()
+
+        def stop_if_nobody_waits(answer: "asyncio.Future[ExecutionResult]") -> None:
+            if answer.cancelled() and call is not None and all(s.answer.done() for s in submissions):
+                call.cancel()
+
+        for submission in submissions:
+            submission.answer.add_done_callback(stop_if_nobody_waits)
         retrying = AsyncRetrying(
             retry=retry_if_result(bool), stop=stop_after_attempt(MAX_ATTEMPTS), wait=wait_exponential(FIRST_DELAY_S)
         )
@@ -125,8 +137,12 @@ class ServedEvaluator:
         from ray.exceptions import RayError
         from ray.serve.exceptions import RayServeException
 
+        response = self._handle.run_many.remote(programs)
         try:
-            return await self._handle.run_many.remote(programs)
+            return await response
+        except asyncio.CancelledError:
+            response.cancel()  # in the replica too
+            raise
         except (RayError, RayServeException, ConnectionError) as error:
             reason = f"execution service failed ({_first_line(error)})"
             return [ExecutionResult.infra(len(tests), reason) for _, tests in programs]

@@ -2,7 +2,8 @@
 
 By handle: ``describe()``, and ``generate_many(requests)``, a stream of answers as they come. By HTTP: POST
 ``{"messages", "temperature", "top_p", "max_tokens", "seed"}`` gives ``{"text", "prompt_tokens", "completion_tokens",
-"finish_reason"}``, a bad body 422; GET describes the app. Requests whose caller goes away are aborted in the engine.
+"finish_reason"}``, a bad body 422; GET describes the app; ``http_guard.py`` says who may ask, and how. Requests whose
+caller goes away are aborted in the engine.
 """
 
 import asyncio
@@ -10,12 +11,19 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 from ray import serve
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
-from cobalt.serving.app_settings import HEALTH, UNPROCESSABLE
+from cobalt.serving.app_settings import HEALTH, HttpConfig, return_memory
+from cobalt.serving.http_guard import (
+    UNPROCESSABLE,
+    HttpGuard,
+    Refusal,
+    json_response,
+    token_of_environment,
+)
 from cobalt.serving.vllm_engine import ChatRequest, VllmEngine
 
 MAX_ONGOING_REQUESTS = 8192
@@ -31,7 +39,7 @@ Answer = tuple[int, dict[str, Any]]
 """A request's place in its call, and its completion."""
 
 
-class VllmConfig(BaseModel):
+class VllmConfig(HttpConfig):
     """Arguments of the app. Any other ``name=value`` is an option of vLLM's ``AsyncEngineArgs``."""
 
     model_config = ConfigDict(extra="allow")
@@ -65,9 +73,12 @@ def _json_or_text(value: Any) -> Any:
 class VllmActor:
     """One replica: an engine."""
 
-    async def __init__(self, options: dict[str, Any], chat_template_kwargs: dict[str, Any], num_replicas: int):
+    async def __init__(
+        self, options: dict[str, Any], chat_template_kwargs: dict[str, Any], num_replicas: int, guard: HttpGuard
+    ):
         self._engine = VllmEngine(options, chat_template_kwargs)
         self._num_replicas = num_replicas
+        self._guard = guard
 
     async def describe(self) -> dict[str, Any]:
         """``model_id``, ``max_in_flight`` of the whole app, vLLM's version, context length in tokens."""
@@ -93,19 +104,23 @@ class VllmActor:
             for task in running:
                 task.cancel()
 
-    async def __call__(self, request: Request) -> JSONResponse:
+    async def __call__(self, request: Request) -> Response:
         """HTTP."""
-        if request.method == "GET":
-            return JSONResponse(await self.describe())
         try:
-            chat = ChatRequest.model_validate_json(await request.body())
+            self._guard.admit(request)
+            if request.method == "GET":
+                return json_response(await self.describe())
+            chat = ChatRequest.model_validate_json(await self._guard.body(request))
+        except Refusal as refusal:
+            return refusal.response
         except ValidationError as error:
-            return JSONResponse({"detail": str(error)}, status_code=UNPROCESSABLE)
-        return JSONResponse(await self._engine.generate(chat))
+            return json_response({"detail": str(error)}, UNPROCESSABLE)
+        return json_response(await self._engine.generate(chat))
 
     async def check_health(self) -> None:
         """Called by Serve; an exception has the replica replaced."""
         self._engine.check_health()
+        return_memory()
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)  # absent if the model could not be loaded
@@ -128,4 +143,5 @@ def build_app(args: VllmConfig) -> serve.Application:
         **HEALTH,
         ray_actor_options={"num_gpus": args.tensor_parallel_size if args.num_gpus is None else args.num_gpus},
     )
-    return deployment.bind(args.engine_options(), json.loads(args.chat_template_kwargs), args.num_replicas)
+    guard = HttpGuard(token_of_environment(), args.max_body_mb, args.body_timeout_s)
+    return deployment.bind(args.engine_options(), json.loads(args.chat_template_kwargs), args.num_replicas, guard)

@@ -32,6 +32,7 @@ start_ray() {
   [[ ${PRESET:-} != cpu ]] || devices=(--num-gpus "$logical_gpus" --num-cpus $((logical_gpus + 2 + $(nproc))))
   export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
   [[ $RAY_AUTH_MODE != token ]] || ray get-auth-token --generate >/dev/null 2>&1 || true # older Ray knows no tokens
+  export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 # on Linux too: Ray's ports listen on the loopback interface alone
   local port
   port=$(free_port)
   ray start --head --block --include-dashboard=false --disable-usage-stats --node-ip-address 127.0.0.1 --port "$port" \

@@ -17,6 +17,7 @@ from cobalt.evaluation.evaluate import EvaluationConfig, main
 from cobalt.evaluation.scores import problem_scores
 from cobalt.evaluation.summary import Difference, compare, summarise, to_json
 from cobalt.evaluation.turn_report import TurnReport, render_markdown
+from cobalt.evaluation.verdict_rule import NOT_RECORDED, recorded_rule, verdict_rule
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases, write_jsonl
 from cobalt.statistics import Estimate
@@ -208,3 +209,20 @@ def test_report_files(trajectories: Path, tmp_path: Path, service: MultiplyingSe
     assert markdown in capsys.readouterr().out
     assert (tmp_path / "out.jsonl.report.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "out.jsonl.report.json").read_text())["compare"]["problems"] == 6
+
+
+EXECUTION = {"checker": "lcb", "cpu_limit_s": 4.0, "suite_cpu_limit_s": 27.0}
+
+
+def test_a_report_says_what_decided_its_pass_rates(tmp_path: Path) -> None:
+    report = TurnReport("f", EXECUTION, summarise([problem_scores(record("a", [[1]], [[0.5]]))]))
+    assert "Checker `lcb`; `cpu_limit_s` 4 CPU seconds" in render_markdown(report)
+    assert "`suite_cpu_limit_s` 27 for all tests" in render_markdown(report)
+
+
+def test_the_rule_of_evaluated_files_is_read_from_their_manifests(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    assert recorded_rule([output]) == NOT_RECORDED
+    Path(f"{output}.manifest.json").write_text(json.dumps({"content": {"execution": EXECUTION}}))
+    assert recorded_rule([output, output]) == verdict_rule(EXECUTION)
+    assert "suite_cpu_limit_s" in recorded_rule([tmp_path / "other.jsonl", output])

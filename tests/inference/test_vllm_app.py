@@ -16,6 +16,7 @@ from transformers import AutoTokenizer
 from cobalt.completion import FINISH_CONTEXT, Sampling
 from cobalt.errors import InputError, SetupError
 from cobalt.inference.vllm_serve import APP_NAME, VllmServeEngine, is_model, open_vllm_engine
+from cobalt.serving.http_guard import HttpGuard
 from cobalt.serving.vllm_app import VllmActor, VllmConfig, build_app
 
 FAKE_VLLM = Path(__file__).with_name("fake_vllm")
@@ -44,7 +45,8 @@ async def generate(replica: VllmActor, request: dict[str, Any]) -> dict[str, Any
 
 async def actor(args: VllmConfig) -> VllmActor:
     replica = VllmActor.__new__(VllmActor)
-    await replica.__init__(args.engine_options(), json.loads(args.chat_template_kwargs), args.num_replicas)
+    guard = HttpGuard(None, args.max_body_mb, args.body_timeout_s)
+    await replica.__init__(args.engine_options(), json.loads(args.chat_template_kwargs), args.num_replicas, guard)
     return replica
 
 

@@ -130,3 +130,20 @@ def test_splits(split: str | None, name: str | None) -> None:
 def test_unusable_rows_name_the_field(row: dict, field: str) -> None:
     with pytest.raises(ValueError, match=f"'{field}'"):
         usable_row(row)
+
+
+def test_results_that_are_all_wrapped_are_unwrapped() -> None:
+    wrapped = candidate(raw(inputs=[[1]] * 10, outputs=[[i] for i in range(10)], fn_name="solve"))
+    assert set(wrapped.tests.outputs_K) == set(map(str, range(10)))
+    lists = candidate(raw(inputs=[[1]] * 10, outputs=[[i, i] for i in range(10)], fn_name="solve"))
+    assert "[3, 3]" in lists.tests.outputs_K
+
+
+def test_checkers_are_carried_and_unknown_ones_drop_the_row() -> None:
+    def with_checker(name: str) -> dict:
+        row = raw()
+        return {**row, "input_output": json.dumps({**json.loads(row["input_output"]), "checker": name})}
+
+    made = candidate(with_checker("float 1e-6"))
+    assert TestCases.parse(made.record["hidden_test_cases"]).checker == "float 1e-6"
+    assert not isinstance(prepare(with_checker("fuzzy"), RULES), Candidate)

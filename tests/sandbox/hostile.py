@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from dataclasses import dataclass
 
-LIMITS = {"cpu_limit_s": 1.0, "wall_limit_s": 4.0, "suite_cpu_limit_s": 2.5, "memory_limit_mb": 256}
+LIMITS = {"cpu_limit_s": 1.0, "wall_factor": 4.0, "suite_cpu_limit_s": 2.5, "memory_limit_mb": 256}
 
 MIB = 1 << 20
 
@@ -916,12 +916,12 @@ class Solution:
         "total",
     ),
     Case(
-        "a wrapped expected output",
+        "a wrapped expected output is another value",
         """
 def two():
     return [1, 2]
 """,
-        ["passed", "passed"],
+        ["wrong_answer", "passed"],
         [("", "[[1, 2]]"), ("", "[1, 2]")],
         "two",
     ),
@@ -1006,6 +1006,43 @@ def f(a):
 """,
         ["time_limit"],
         [("1", "1")],
+        "f",
+    ),
+    Case(
+        "code under the main guard",
+        """
+def f(a):
+    return __name__ == "__main__" or a
+if __name__ == "__main__":
+    print(1 / 0)
+""",
+        ["passed"],
+        [("3", "3")],
+        "f",
+    ),
+    Case(
+        "a pickled class of its own",
+        """
+from dataclasses import dataclass
+import pickle
+@dataclass
+class P:
+    x: "int"
+def f(a):
+    return pickle.loads(pickle.dumps(P(a))).x
+""",
+        ["passed"],
+        [("3", "3")],
+        "f",
+    ),
+    Case(
+        "true is not 1",
+        """
+def f(a):
+    return a == 3
+""",
+        ["wrong_answer", "passed"],
+        [("3", "1"), ("3", "true")],
         "f",
     ),
 ]

@@ -2,19 +2,23 @@
 
 With ``--unprivileged`` the process first becomes an ordinary user (if it is root). With ``--without namespaces`` the
 kernel refuses it those, as in a container with the default profile. With ``--without landlock`` it is refused Landlock
-too. With ``--crowd`` it runs, in mode ``landlock``, ordinary programs beside one that starts all the threads it can.
+too. With ``--crowd`` it runs, in mode ``landlock``, ordinary programs beside one that starts all the threads it can,
+with ``--lanes`` ordinary programs beside some that sleep or loop, with ``--idioms`` what ordinary programs are made of.
 """
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import json
 import os
 import struct
 import time
 from itertools import islice
+from pathlib import Path
 
 from hostile import ALL, LIMITS, QUICK
+from idioms import run_idioms
 
 from cobalt.sandbox.executor import Executor
 from cobalt.sandbox.probe_program import PROBES
@@ -156,17 +160,81 @@ async def run_crowd():
     return {"threads": int(threads), "verdicts": [verdict.value for result in results for verdict in result.verdicts]}
 
 
+LIFE = "import time\nwhile True: {}"
+LONG = [LIFE.format("time.sleep(1)"), LIFE.format("pass")]
+
+
+async def run_lanes(mode):
+    """What became of good programs among sleepers and loops, of a cancelled program, and of one in several turns."""
+    echo = ("print(input())", {"inputs": ["a", "b"], "outputs": ["a", "b"]})
+    async with Executor(workers=2, mode=mode, cpu_limit_s=20) as executor:
+        long = [asyncio.ensure_future(executor.run(code, echo[1])) for code in LONG * 3]
+        good = await executor.run_many([echo] * 20)
+        still_running = sum(not task.done() for task in long)
+        others = set(processes_below(os.getpid()))
+        for task in long:
+            task.cancel()
+        after = [await executor.run(*echo), *await executor.run_many([(LIFE.format("break"), echo[1])] * 3)]
+        await until(lambda: not executor._long._lanes and len(executor._running) <= 2 + 2)
+        return {
+            "good": [verdict.value for result in good for verdict in result.verdicts],
+            "still_running": still_running,
+            "after": [verdict.value for result in after for verdict in result.verdicts],
+            "busy": await busy_processes(others),
+        }
+
+
+async def until(condition):
+    """Wait for a condition, 20 seconds at most."""
+    for _ in range(200):
+        if condition():
+            return
+        await asyncio.sleep(0.1)
+
+
+def processes_below(pid):
+    """Processes below ``pid``."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in task.read_text().split()]
+    return found + [below for child in found for below in processes_below(child)]
+
+
+async def busy_processes(pids):
+    """How many of these processes use CPU time while nothing is asked of them."""
+
+    def ticks():
+        used = {}
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                used[pid] = sum(map(int, Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+        return used
+
+    before = ticks()
+    await asyncio.sleep(1)
+    return sum(used > before.get(pid, used) + 10 for pid, used in ticks().items())
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--unprivileged", action="store_true")
     parser.add_argument("--mode", default="auto")
     parser.add_argument("--all", action="store_true", help="also the cases that take long")
     parser.add_argument("--crowd", action="store_true")
+    parser.add_argument("--lanes", action="store_true")
+    parser.add_argument("--idioms", action="store_true")
     parser.add_argument("--without", nargs="*", default=[], choices=[*REFUSALS])
     arguments = parser.parse_args()
     if arguments.unprivileged:
         become_ordinary()
     if arguments.without:
         refuse(arguments.without)
-    everything = run_everything(arguments.mode, ALL if arguments.all else QUICK)
-    print(json.dumps(asyncio.run(run_crowd() if arguments.crowd else everything)))
+    scenario = run_everything(arguments.mode, ALL if arguments.all else QUICK)
+    if arguments.crowd:
+        scenario = run_crowd()
+    if arguments.lanes:
+        scenario = run_lanes("auto")
+    if arguments.idioms:
+        scenario = run_idioms("auto")
+    print(json.dumps(asyncio.run(scenario)))

@@ -1,8 +1,8 @@
-"""The two output checkers, case by case, and the comparison of function results."""
+"""The output checkers, case by case, and the comparison of function results."""
 
 import pytest
 
-from cobalt.sandbox.checkers import exact, lcb, same_value
+from cobalt.sandbox.checkers import checker_of, exact, lcb, same_value, unordered
 
 TABLE = [  # output, expected, exact, lcb
     ("1 2\n", "1 2", True, True),
@@ -35,11 +35,57 @@ def test_checker_table(output, expected, is_exact, is_lcb):
     assert (exact(output, expected), lcb(output, expected)) == (is_exact, is_lcb)
 
 
+UNORDERED = [
+    ("b\na", "a\nb", True),
+    ("a \nb\r\n", "b\na", True),
+    ("a\na\nb", "a\nb\nb", False),
+    ("a", "a\na", False),
+    ("1 2", "2 1", False),
+    ("x\n" * 1000000, "x", False),
+]
+
+
+@pytest.mark.parametrize(("output", "expected", "same"), UNORDERED, ids=range(len(UNORDERED)))
+def test_unordered_lines(output, expected, same):
+    assert unordered(output, expected) is same
+
+
+FLOATS = [  # output, expected, equal within a millionth, within a tenth
+    ("0.333333", "0.3333333333", True, True),
+    ("0.33", "0.3333333333", False, True),
+    ("1000000.5", "1000000", True, True),
+    ("1e-9", "0", True, True),
+    ("-0.0", "0", True, True),
+    ("YES 1.0", "YES 1", True, True),
+    ("YES 1.0", "NO 1", False, False),
+    ("1 2\n3", "1 2 3", True, True),
+    ("1 2", "1 2 3", False, False),
+    ("1_0", "10", False, False),
+    ("nan", "nan", True, True),
+    ("nan", "1", False, False),
+    ("inf", "1e400", False, False),
+    ("1e400", "1e400", True, True),
+    ("9" * 1000000, "9", False, False),
+    ("1 " * 1000000, "1", False, False),
+]
+
+
+@pytest.mark.parametrize(("output", "expected", "millionth", "tenth"), FLOATS, ids=range(len(FLOATS)))
+def test_float_tolerance(output, expected, millionth, tenth):
+    assert (checker_of("float")(output, expected), checker_of("float 0.1")(output, expected)) == (millionth, tenth)
+
+
+@pytest.mark.parametrize("name", ["fuzzy", "float x", "float -1", "float 2", "float inf", "exact 1", ""])
+def test_a_checker_that_does_not_exist_is_refused(name):
+    with pytest.raises(ValueError, match="checker must be one of exact, lcb, unordered, float"):
+        checker_of(name)
+
+
 VALUES = [
     ("3", "3", True),
-    ("3", "[3]", True),
+    ("3", "[3]", False),
     ("[3]", "3", False),
-    ("[1, 2]", "[[1,2]]", True),
+    ("[1, 2]", "[[1,2]]", False),
     ("[1, 2]", "[2, 1]", False),
     ('"a"', "a", True),
     ("", "0", False),
@@ -49,6 +95,18 @@ VALUES = [
     ("9" * 5000, "9", False),
     ("1.0", "1", True),
     ("null", "null", True),
+    ("true", "1", False),
+    ("[true]", "[1]", False),
+    ('{"a": false}', '{"a": 0}', False),
+    ("true", "true", True),
+    ("NaN", "NaN", True),
+    ("[NaN, [NaN]]", "[NaN, [NaN]]", True),
+    ("NaN", "1", False),
+    ("[1, 2]", "[1]", False),
+    ('{"a": 1, "b": [2]}', '{"b": [2.0], "a": 1}', True),
+    ('{"a": 1}', '{"b": 1}', False),
+    ("[]", "{}", False),
+    ("[" * 900 + "1" + "]" * 900, "[" * 900 + "1" + "]" * 900, True),
 ]
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy
 import pytest
 from processes import children
 
@@ -47,6 +48,45 @@ async def test_malformed_tests_are_the_callers_fault():
             await executor.run(ADD, {"inputs": [], "outputs": []})
 
 
+class Text(str):
+    """A text that no other process can read."""
+
+    def __reduce__(self):
+        raise TypeError("no")
+
+
+@pytest.mark.parametrize("code", [b"print(1)", 7, ["x"], numpy.str_("print(1)"), Text("print(1)")])
+async def test_code_that_is_no_text_is_refused_at_once(code):
+    async with Executor(workers=1) as executor:
+        workers = list(executor._running)
+        with pytest.raises(TypeError, match=f"not {type(code).__name__}"):
+            await executor.run(code, sums(1))
+        with pytest.raises(TypeError, match="code must be a str"):
+            await executor.run_many([(ADD, sums(1)), (code, sums(1))])
+        assert (executor.queue_depth, list(executor._running)) == (0, workers)
+        assert (await executor.run(ADD, sums(1))).solved
+
+
+@pytest.mark.parametrize("text", [b"1 2", 3, None, numpy.str_("1 2"), Text("1 2")])
+def test_tests_that_are_no_texts_are_refused(text):
+    with pytest.raises(ValueError, match="texts in 'inputs'"):
+        TestCases((text,), ("3",))
+    with pytest.raises(ValueError, match="texts in 'outputs'"):
+        TestCases.parse({"inputs": ["3"], "outputs": [text]})
+
+
+async def test_a_fault_of_ours_reaches_its_caller_alone(monkeypatch):
+    async def fail(self, message):
+        raise LookupError("a fault")
+
+    async with Executor(workers=1) as executor:
+        with monkeypatch.context() as patch:
+            patch.setattr(executor_module._Worker, "ask", fail)
+            with pytest.raises(LookupError):
+                await executor.run(ADD, sums(1))
+        assert (await executor.run(ADD, sums(1))).solved
+
+
 def test_unknown_settings_are_refused():
     with pytest.raises(TypeError):
         Executor(cpu_limit=4)
@@ -79,6 +119,21 @@ async def test_feedback_texts():
     assert crash.endswith('File "<solution>", line 1, in <module>\n    1 / 0\nZeroDivisionError: division by zero')
     assert late == "Input:\na\nTimeoutError: Program timed out after 0.2 seconds."
     assert "SyntaxError: invalid syntax" in malformed
+
+
+async def test_every_test_has_random_numbers_of_its_own():
+    code = "import numpy as np, random\nprint(np.random.randint(1 << 30), random.getrandbits(30))"
+    async with Executor(workers=1) as executor:
+        result = await executor.run(code, {"inputs": [""] * 6, "outputs": ["x"] * 6})
+    printed = [text.split("Program's Output:\n")[1].split("\n")[0].split() for text in result.feedback]
+    assert [len(set(column)) for column in zip(*printed, strict=True)] == [6, 6]
+
+
+async def test_a_module_that_prints_at_import_prints_into_no_later_answer():
+    code = "if input():\n    pass\n    import numpy.f2py.__main__\nprint('ok')"
+    async with Executor(workers=1) as executor:
+        result = await executor.run(code, {"inputs": ["\n", "\n"], "outputs": ["ok", "ok"]})
+    assert result.solved
 
 
 async def test_traceback_in_a_library_does_not_show_where_it_is_installed():
@@ -192,7 +247,7 @@ OWNER = """
 import asyncio, os
 from cobalt.sandbox.executor import Executor
 async def main():
-    async with Executor(workers=1, cpu_limit_s=60, wall_limit_s=60) as executor:
+    async with Executor(workers=1, cpu_limit_s=60) as executor:
         running = asyncio.ensure_future(executor.run("while True: pass", {"inputs": [""], "outputs": [""]}))
         await asyncio.sleep(1)
         print("running", flush=True)
@@ -238,7 +293,7 @@ async def test_a_program_that_always_loses_its_sandbox_is_an_infra_error(monkeyp
 async def test_a_program_is_given_up_after_five_sandboxes_or_when_its_caller_has_gone(monkeypatch):
     starts = []
 
-    async def fail():
+    async def fail(niceness):
         starts.append(len(starts))
         if len(starts) == 1:
             given_up.cancel()

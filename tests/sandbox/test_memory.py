@@ -48,16 +48,16 @@ def test_the_smallest_limit_around_counts(groups, limits, expected_mb, monkeypat
 def test_default_workers_are_as_many_as_fit(monkeypatch):
     monkeypatch.setattr(memory, "memory_mb", lambda: 2500)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    assert default_workers(Limits(memory_limit_mb=400, output_limit_mb=25)) == 5
-    assert affordable_workers(Limits(memory_limit_mb=2400, output_limit_mb=25)) == 1
+    assert default_workers(Limits(memory_limit_mb=200, output_limit_mb=25)) == 5
+    assert affordable_workers(Limits(memory_limit_mb=1200, output_limit_mb=25)) == 1
     with pytest.raises(SetupError, match=r"may use 2502 MiB .* there are 2500 MiB"):
-        affordable_workers(Limits(memory_limit_mb=2402, output_limit_mb=25))
+        affordable_workers(Limits(memory_limit_mb=1201, output_limit_mb=25))
 
 
 async def test_workers_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(memory, "memory_mb", lambda: 1000)
     with pytest.raises(SetupError, match=r"4 workers do not fit .*, 2 would"):
-        await Executor(workers=4, memory_limit_mb=400).start()
+        await Executor(workers=4, memory_limit_mb=200).start()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from cobalt.sandbox.selftest import examine
 from cobalt.serving import execution
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.execution import open_execution_service
+from cobalt.serving.http_guard import HttpGuard
 
 ADD = "print(sum(map(int, input().split())))"
 TESTS = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
@@ -61,7 +62,7 @@ def app_url():
         _metrics_export_port=METRICS_PORT,
     )
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    args = EvaluatorConfig(workers=2, num_cpus=0, cpu_limit_s=1, checker="lcb")
+    args = EvaluatorConfig(workers=2, num_cpus=0, cpu_limit_s=1, checker="lcb", max_body_mb=24, body_timeout_s=2)
     serve.run(build_app(args), name=execution.APP_NAME, route_prefix="/evaluator")
     yield f"http://127.0.0.1:{port}/evaluator"
     serve.shutdown()
@@ -123,6 +124,99 @@ def test_bad_payload_is_422_and_says_why(app_url, body):
     status, answer = post(app_url, body)
     assert status == 422
     assert answer["detail"]
+
+
+def connect(url: str) -> socket.socket:
+    """A connection to the app's proxy."""
+    host, port = url.removeprefix("http://").partition("/")[0].split(":")
+    return socket.create_connection((host, int(port)), 30)
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_other_methods_are_refused(app_url, method):
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(app_url, data=b"{}", method=method))
+    assert (refused.value.code, refused.value.headers["Allow"]) == (405, "GET, POST")
+
+
+def test_a_body_that_is_too_large_is_413(app_url):
+    with connect(app_url) as connection:
+        connection.sendall(b"POST /evaluator HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (25 << 20))
+        assert b" 413 " in connection.recv(1 << 16).partition(b"\r\n")[0]
+
+
+def test_a_body_that_grows_too_large_is_413(app_url):
+    with connect(app_url) as connection:
+        connection.sendall(b"POST /evaluator HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
+        with contextlib.suppress(OSError):
+            for _ in range(32):
+                connection.sendall(chunk)
+        assert b" 413 " in connection.recv(1 << 16).partition(b"\r\n")[0]
+
+
+HALF = b"POST /evaluator HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf"
+
+
+def test_half_sent_bodies_are_given_up_and_block_nobody(app_url):
+    with contextlib.ExitStack() as stack:
+        halves = [stack.enter_context(connect(app_url)) for _ in range(300)]
+        for half in halves:
+            half.sendall(HALF)
+        assert post(app_url, json.dumps({"code": ADD, "test_cases": TESTS}).encode())[0] == 200
+        answers = [half.recv(1 << 16).partition(b"\r\n")[0] for half in halves]
+    assert all(b" 408 " in answer for answer in answers), set(answers)
+
+
+def test_the_memory_of_large_bodies_returns(app_url):
+    text = "7" * (20 << 20)
+    body = json.dumps({"code": "print(len(input()))", "test_cases": {"inputs": [text], "outputs": ["x"]}}).encode()
+
+    def resident_mb() -> float:
+        return sum(replica.memory_info().rss for replica in evaluator_replicas()) / (1 << 20)
+
+    before = resident_mb()
+    for _ in range(4):
+        assert post(app_url, body)[0] == 200
+    deadline = time.monotonic() + 60  # it returns with the next health checks
+    while resident_mb() - before > 10 and time.monotonic() < deadline:
+        time.sleep(1)
+    assert resident_mb() - before <= 10
+
+
+async def test_a_client_that_has_gone_frees_the_sandbox(app_url):
+    program = {
+        "code": "import time\nwhile True: time.sleep(0.01)",
+        "test_cases": {"inputs": [""] * 9, "outputs": [""] * 9},
+    }
+    body = json.dumps({"programs": [program] * 12}).encode()
+    with connect(app_url) as connection:
+        connection.sendall(b"POST /evaluator HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        while not status_of(app_url)["queue_depth"]:
+            await asyncio.sleep(0.1)
+    deadline = time.monotonic() + 20  # the programs would take over a minute
+    while status_of(app_url)["queue_depth"] and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    assert status_of(app_url)["queue_depth"] == 0
+
+
+async def test_a_caller_by_handle_that_has_gone_frees_the_sandbox(app_url):
+    tests = {"inputs": [""] * 9, "outputs": [""] * 9}
+    async with open_execution_service("serve") as service:
+        running = asyncio.ensure_future(service.run_many([("import time\nwhile True: time.sleep(0.01)", tests)] * 12))
+        while not status_of(app_url)["queue_depth"]:
+            await asyncio.sleep(0.1)
+        running.cancel()
+        deadline = time.monotonic() + 20
+        while status_of(app_url)["queue_depth"] and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+    assert status_of(app_url)["queue_depth"] == 0
+
+
+def status_of(url: str) -> dict:
+    """What GET tells."""
+    with urllib.request.urlopen(url) as answer:
+        return json.load(answer)
 
 
 def test_lone_surrogates_by_http(app_url):
@@ -208,7 +302,7 @@ async def test_the_queue_gauge_counts_what_waits(monkeypatch):
 
     monkeypatch.setattr(evaluator, "_Meters", MagicMock())
     replica = object.__new__(evaluator.Evaluator)
-    await replica.__init__(1, "exact", "auto", {})
+    await replica.__init__(1, "exact", "auto", {}, HttpGuard(None, 1, 1.0))
     running = asyncio.ensure_future(replica.run_many([("import time; time.sleep(1)", TESTS)] * 4))
     await asyncio.sleep(0.3)
     await replica.check_health()

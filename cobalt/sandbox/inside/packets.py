@@ -20,6 +20,12 @@ TEST = struct.Struct("dd")
 DESCRIPTORS = struct.Struct("3i")
 """Those that come with a test."""
 
+OVERDUE = b"overdue"
+"""From a program: a test has reached its wall limit. The answer says how much longer it may run."""
+
+MORE_TIME = struct.Struct("d")
+"""To a program: seconds; 0 if the test is to be killed."""
+
 RESULT = struct.Struct("iidd")
 """From a program: why it killed the test, wait status, CPU s, wall s."""
 

@@ -5,10 +5,8 @@ descriptors of input, output and error output; the answer is how the test ended.
 do other tests' inputs. Tests inherit neither the channel nor any other descriptor.
 """
 
-import _io
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
-import atexit
 import gc
 import marshal
 import os
@@ -17,9 +15,9 @@ import time
 
 import kernel
 import packets
+import plain
 import tracebacks
 
-_EXIT_FLUSH_FAILED = 120
 _SHORTEST_WAIT_S = 0.005
 _COMPILE_CPU_S = 10
 _MOST_DESCRIPTORS = 64  # more than this process ever has
@@ -50,8 +48,9 @@ def hoist(source):
         if len(words) < 2 or words[0] not in ("import", "from"):
             continue
         for word in words[1:2] if words[0] == "from" else words[1:]:
-            if word.partition(".")[0] in IMPORTED_ONCE:
-                _import_quietly(word)
+            package = word.partition(".")[0]  # a module of it may print, or do anything else
+            if package in IMPORTED_ONCE:
+                _import_quietly(package)
 
 
 def _import_quietly(name):
@@ -89,8 +88,9 @@ class Program:
 
         An exception or a signal that ends the process before it is ready is the source's doing.
         """
+        source = source.removeprefix("\ufeff")  # as of a file
         self.source, self.fn_name = source, fn_name
-        self.opens_files = "open" in source
+        self.uses_random, self.ends_late = "random" in source, plain.may_end_late(source)
         sys.argv = [_SOURCE_NAME]
         self.channel.send(packets.STARTED)
         kernel.exit_on(_signal.SIGPROF)  # no Python handler: it would wait until the compiler is done
@@ -105,8 +105,12 @@ class Program:
             import json  # noqa: F401 - once for all tests, and only here: other programs' forks need not carry it
 
             self.prelude = call_prelude()
+        if "/dev/" in source:
+            plain.provide_standard_files()
+        plain.hide_frames(3)  # and those of _serve_test, _become_test and _guarded
         _signal.setitimer(_signal.ITIMER_PROF, 0)
         _signal.signal(_signal.SIGPROF, _signal.SIG_DFL)
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         _signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGCHLD])
         gc.freeze()  # a collection in a test would otherwise copy the pages of everything that this process holds
         self.channel.send(packets.READY)
@@ -122,20 +126,26 @@ class Program:
         pid = _fork()
         if pid == 0:
             self._become_test()
-        deadline = time.monotonic() + wall_limit_s
-        killed, status, cpu_s = _watch(pid, cpu_limit_s, deadline)
-        wall_s = time.monotonic() - deadline + wall_limit_s
+        started = time.monotonic()
+        killed, status, cpu_s = _watch(pid, cpu_limit_s, started + wall_limit_s, self._more_time)
+        wall_s = time.monotonic() - started
         self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s))
         return True
+
+    def _more_time(self):
+        """Seconds that an overdue test may still run: the worker knows how long it has waited for a core."""
+        self.channel.send(packets.OVERDUE)
+        answer = self.channel.recv(packets.MORE_TIME.size)
+        return packets.MORE_TIME.unpack(answer)[0] if answer else 0.0
 
     def _prepare(self, ancillary):
         """Before the fork, where pages need no copying: the test's standard files and its main module."""
         for target, descriptor in enumerate(packets.DESCRIPTORS.unpack(ancillary[0][2])):
             os.dup2(descriptor, target)
             os.close(descriptor)
-        self.main = type(sys)("__main__")
-        self.main.__file__ = _SOURCE_NAME
-        sys.modules["__main__"] = self.main
+        name = "__main__" if self.fn_name is None else plain.FUNCTION_MODULE
+        self.main = plain.new_module(name, _SOURCE_NAME)
+        sys.modules["__main__"] = sys.modules[name] = self.main
 
     def _become_test(self):
         """In the fork: drop the channel, seal the process, run the program; never returns."""
@@ -145,11 +155,14 @@ class Program:
             if self.pid != _FIRST_OF_NAMESPACE:  # whose end is the end of all in it
                 kernel.die_with_parent(self.pid)
             self.filter.install()
+            if self.uses_random:
+                plain.new_random_numbers()
             if self.fn_name is None:
                 code = _guarded(self.source, exec, self.code, self.main.__dict__)
             else:
                 code = _guarded(self.source, _call, self)
-            code = _finish(code, self.main if self.opens_files else None)
+            self.main = None
+            code = plain.finish(code, lambda function: _guarded("", function), self.ends_late)
         finally:
             _exit(code)
 
@@ -179,7 +192,7 @@ def _call(program):
     answer = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the program prints is not the answer
     namespace = program.main.__dict__
-    namespace.update(program.prelude, __name__="__main__")
+    namespace.update(program.prelude)
     exec(program.code, namespace)
     if "Solution" in namespace and isinstance(namespace["Solution"], type):
         function = getattr(namespace["Solution"](), program.fn_name)
@@ -210,26 +223,10 @@ def _guarded(source, function, *arguments):
     return 0
 
 
-def _finish(code, main):
-    """What the interpreter does at exit: wait for threads, run exit handlers, flush files (those ``main`` holds)."""
-    if "threading" in sys.modules:
-        _guarded("", sys.modules["threading"]._shutdown)
-    atexit._run_exitfuncs()
-    files = [sys.stdout, sys.__stdout__]
-    if main is not None:
-        owners = [getattr(value, "__self__", value) for value in list(vars(main).values())]
-        files = [owner for owner in owners if isinstance(owner, _io._IOBase)] + files
-    for file in files:
-        try:
-            if file is not None and not file.closed:
-                file.flush()
-        except Exception:
-            code = code or _EXIT_FLUSH_FAILED
-    return code
-
-
-def _watch(pid, cpu_limit_s, deadline):
+def _watch(pid, cpu_limit_s, deadline, more_time):
     """Wait for the test, killing it at its CPU limit or at the deadline: ``(why killed, wait status, CPU s)``.
+
+    ``more_time()`` gives the seconds by which the deadline is put off when it is reached; 0: the test is killed.
 
     One thread uses at most a second of CPU time per second. So it cannot reach its limit before as much wall time has
     passed as it has CPU time left: sleep that long (or until it ends), look at its clock, and so on. Several threads
@@ -248,7 +245,10 @@ def _watch(pid, cpu_limit_s, deadline):
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 return killed, status, cpu_s
-        if killed == packets.NOT_KILLED and (cpu_s >= cpu_limit_s or deadline <= time.monotonic()):
+        overdue = cpu_s < cpu_limit_s and deadline <= time.monotonic()
+        more_s = more_time() if overdue and killed == packets.NOT_KILLED else 0.0
+        deadline += more_s
+        if killed == packets.NOT_KILLED and (cpu_s >= cpu_limit_s or (overdue and more_s == 0)):
             killed = packets.KILLED_CPU if cpu_s >= cpu_limit_s else packets.KILLED_WALL
             os.kill(pid, _signal.SIGKILL)
 

@@ -7,6 +7,8 @@ import contextlib
 import os
 import sys
 
+import plain
+
 SOURCE_NAME = "<solution>"
 _MOST_FRAMES = 20
 _SHOWN_OF_COMPILE_ERROR = 4096  # of its beginning and of its end: it goes out in one packet
@@ -39,7 +41,7 @@ def _last_line(error):
         text = "<exception str() failed>"
     name = type(error).__qualname__
     module = type(error).__module__
-    if module not in ("builtins", "__main__"):
+    if module not in ("builtins", "__main__", plain.FUNCTION_MODULE):
         name = f"{module}.{name}"
     return f"{name}: {text}" if text else name
 

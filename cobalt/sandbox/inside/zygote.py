@@ -22,7 +22,7 @@ import packets
 import program
 import seccomp
 
-for _module in (finder, kernel, landlock, namespaces, packets, program, program.tracebacks, seccomp):
+for _module in (finder, kernel, landlock, namespaces, packets, program, program.plain, program.tracebacks, seccomp):
     del sys.modules[_module.__name__]  # a name that a program may use for itself
 
 _CONFIG_BYTES = 1 << 17

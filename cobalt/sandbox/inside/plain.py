@@ -1,0 +1,127 @@
+"""What plain Python does around a script, and this harness must do too: programs should see no difference."""
+
+import _io
+import _thread
+import atexit
+import builtins
+import gc
+import io
+import os
+import sys
+
+FUNCTION_MODULE = "solution"
+"""Name of a module whose function is called: what stands under ``if __name__ == "__main__"`` is not run there."""
+
+_EXIT_FLUSH_FAILED = 120
+_HIGHEST_LIMIT = (1 << 31) - 1
+_LATE = ("open", "FileIO", "Writer", "writer", "Wrapper", "yield", "async", "__del__", "weakref")
+_STANDARD_FILES = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2, "/dev/fd/0": 0, "/dev/fd/1": 1, "/dev/fd/2": 2}
+
+
+def new_module(name, file):
+    """The module that a program is run in, as the interpreter makes it."""
+    module = type(sys)(name)
+    module.__dict__.update(__file__=file, __cached__=None, __builtins__=builtins, __annotations__={})
+    return module
+
+
+def hide_frames(more):
+    """Add the frames from the caller's down, and as many ``more``, to the depth that ``exec``'s code may recurse to."""
+    depth, frame = more + _EXEC_DEPTH, sys._getframe(1)
+    while frame is not None:
+        depth, frame = depth + 1, frame.f_back
+    shown, put = sys.getrecursionlimit(), sys.setrecursionlimit
+
+    def getrecursionlimit():
+        return shown
+
+    def setrecursionlimit(limit):
+        nonlocal shown
+        put(min(limit + depth, _HIGHEST_LIMIT) if limit <= _HIGHEST_LIMIT else limit)
+        shown = limit
+
+    setrecursionlimit(shown)
+    sys.getrecursionlimit, sys.setrecursionlimit = getrecursionlimit, setrecursionlimit
+
+
+def _depth_of_exec():
+    """What ``exec`` itself takes of the depth, beside the frame of its code: versions of Python differ in that."""
+
+    def left():
+        try:
+            return 1 + left()
+        except RecursionError:
+            return 0
+
+    found = {}
+    exec("within = left()", {"left": left}, found)
+    return left() - found["within"] - 1
+
+
+_EXEC_DEPTH = _depth_of_exec()
+
+
+def provide_standard_files():
+    """Have ``open`` know /dev/stdin and its like, which need a /proc; both share the position of the file itself."""
+
+    def opened(plain_open):
+        def open(file, *arguments, **named):
+            descriptor = _STANDARD_FILES.get(file) if isinstance(file, str) else None
+            return plain_open(file if descriptor is None else os.dup(descriptor), *arguments, **named)
+
+        return open
+
+    builtins.open = _io.open = io.open = opened(_io.open)
+
+
+def new_random_numbers():
+    """Another state for numpy's generator, which all tests of a program inherit; the standard one sees to itself."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def may_end_late(source):
+    """Whether objects of a program may have something to do when they go: most have not, and going takes its time."""
+    return any(word in source for word in _LATE)
+
+
+def finish(code, run, ends_late):
+    """What the interpreter does at exit, in its order: the exit code. ``run`` calls a function and reports its errors.
+
+    Threads end, exit handlers run, standard output is flushed. Then the program's objects go, if it ``ends_late``, and
+    with them generators, ``__del__`` and files that were never closed.
+    """
+    if "threading" in sys.modules:
+        run(sys.modules["threading"]._shutdown)
+    atexit._run_exitfuncs()
+    if not _flushed(sys.stdout):
+        code = _EXIT_FLUSH_FAILED
+    if ends_late:
+        _forget_program()
+    _flushed(sys.__stdout__)
+    return code
+
+
+def _forget_program():
+    """Drop the program's module; threads that still run would find their names gone, so with those only flush files."""
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+    if _thread._count() == 0:
+        if gc.isenabled():
+            gc.collect()  # which also brings files into the order of their use: their layers are then closed from above
+        for name in ("__main__", FUNCTION_MODULE):
+            sys.modules.pop(name, None)
+        gc.collect()
+    buffered = (_io.TextIOWrapper, _io.BufferedWriter, _io.BufferedRandom)
+    for file in [thing for thing in gc.get_objects() if issubclass(type(thing), buffered)]:
+        _flushed(file)
+
+
+def _flushed(file):
+    """Flush a file, or what the program has put in its place, unless it is closed; whether that went well."""
+    try:
+        if file is not None and not getattr(file, "closed", False):
+            file.flush()
+    except Exception:
+        return False
+    return True

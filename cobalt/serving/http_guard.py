@@ -1,0 +1,100 @@
+"""What the apps ask of an HTTP request before they use it: a method they know, the token, a body of bounded size, soon.
+
+The token is in the environment of whoever starts the app (``COBALT_HTTP_TOKEN``), and in the ``Authorization: Bearer``
+header of every request. Without one, only requests that come from this machine, to its loopback address, are served.
+Calls by handle go through Ray, which has a token of its own (``RAY_AUTH_MODE=token``).
+"""
+
+import asyncio
+import hmac
+import json
+import os
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+TOKEN_VARIABLE = "COBALT_HTTP_TOKEN"
+METHODS = ("GET", "POST")
+
+UNAUTHORIZED, FORBIDDEN, NOT_ALLOWED, TIMED_OUT, TOO_LARGE, UNPROCESSABLE = 401, 403, 405, 408, 413, 422
+"""HTTP statuses of refusals; the last one is for a body that cannot be used."""
+
+
+def json_response(content: Any, status_code: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """ASCII, so that texts of programs and tests that are no Unicode (lone surrogates) come through."""
+    return Response(json.dumps(content), status_code, headers, media_type="application/json")
+
+
+class Refusal(Exception):
+    """A request that is not served; ``response`` says why."""
+
+    def __init__(self, status_code: int, detail: str, headers: dict[str, str] | None = None):
+        super().__init__(detail)
+        self.response = json_response({"detail": detail}, status_code, headers)
+
+
+def token_of_environment() -> str | None:
+    """The token that requests must bring, or None."""
+    return os.environ.get(TOKEN_VARIABLE) or None
+
+
+@dataclass(frozen=True)
+class HttpGuard:
+    """The checks of one app."""
+
+    token: str | None
+    max_body_mb: int
+    body_timeout_s: float
+
+    def admit(self, request: Request) -> None:
+        """Raises ``Refusal`` for a method that the apps do not know, or a caller who may not ask."""
+        if request.method not in METHODS:
+            raise Refusal(NOT_ALLOWED, f"use {' or '.join(METHODS)}", {"Allow": ", ".join(METHODS)})
+        if self.token is None:
+            if not _is_local(request):
+                raise Refusal(FORBIDDEN, f"start the app with {TOKEN_VARIABLE} to serve other machines")
+        elif not hmac.compare_digest(_bearer(request), self.token.encode()):
+            raise Refusal(UNAUTHORIZED, "the bearer token is missing or wrong", {"WWW-Authenticate": "Bearer"})
+
+    async def body(self, request: Request) -> bytes:
+        """The body. Raises ``Refusal`` if it is too large, or has not come in time."""
+        announced = request.headers.get("content-length", "0")
+        if announced.isdecimal() and int(announced) > self.max_body_mb << 20:
+            raise self._too_large()
+        try:
+            return await asyncio.wait_for(self._read(request), self.body_timeout_s)
+        except (TimeoutError, asyncio.TimeoutError, ClientDisconnect):  # two classes in Python 3.10
+            raise Refusal(TIMED_OUT, f"the body has not come within {self.body_timeout_s:g} s") from None
+
+    async def _read(self, request: Request) -> bytes:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > self.max_body_mb << 20:
+                raise self._too_large()
+        return bytes(body)
+
+    def _too_large(self) -> Refusal:
+        return Refusal(TOO_LARGE, f"the body is larger than {self.max_body_mb} MiB (max_body_mb)")
+
+
+def _bearer(request: Request) -> bytes:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip().encode() if scheme.lower() == "bearer" else b""
+
+
+def _is_local(request: Request) -> bool:
+    """Whether both ends of the connection are on this machine's loopback interface."""
+    ends = (request.scope.get("client"), request.scope.get("server"))
+    return all(end is not None and _is_loopback(end[0]) for end in ends)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback

@@ -1,0 +1,136 @@
+"""Checkers that problems name in their tests, end to end: names, tolerances, and programs that run sandboxed."""
+
+import json
+
+import pytest
+
+from cobalt.perturbation import perturb
+from cobalt.records import TestCases, Verdict
+from cobalt.sandbox.executor import Executor
+
+PAIR = """
+import json, sys
+asked = json.load(sys.stdin)
+total = int(asked["input"])
+try:
+    a, b = map(int, asked["output"].split())
+except ValueError:
+    a, b = 0, -1
+print("accepted" if a + b == total and a > 0 < b else "rejected")
+"""
+SECRET = "a text that only the checker may see"
+
+
+def given_tests(*pairs, **options):
+    """Tests of (input, expected output) pairs."""
+    return {"inputs": [pair[0] for pair in pairs], "outputs": [pair[1] for pair in pairs], **options}
+
+
+@pytest.fixture
+async def executor(namespaces):
+    """One worker."""
+    async with Executor(workers=1) as running:
+        yield running
+
+
+async def verdicts(executor, code, given):
+    """Verdicts of one program."""
+    return [verdict.value for verdict in (await executor.run(code, given)).verdicts]
+
+
+async def test_each_problem_has_its_own_checker(executor):
+    code = "print('2.0000001\\n1')"
+    given = [("", "2\n1"), ("", "1\n2.0000001"), ("", "2.0000001\n1")]
+    assert await verdicts(executor, code, given_tests(*given)) == ["wrong_answer", "wrong_answer", "passed"]
+    assert await verdicts(executor, code, given_tests(*given, checker="float")) == ["passed", "wrong_answer", "passed"]
+    assert await verdicts(executor, code, given_tests(*given, checker="float 1e-9")) == ["wrong_answer"] * 2 + [
+        "passed"
+    ]
+    assert await verdicts(executor, code, given_tests(*given, checker="unordered")) == [
+        "wrong_answer",
+        "passed",
+        "passed",
+    ]
+
+
+async def test_a_checker_program_judges(executor):
+    given = given_tests(("5", "1 4"), ("9", "4 5"), checker_program=PAIR)
+    assert await verdicts(executor, "print(2, int(input()) - 2)", given) == ["passed"] * 2
+    assert await verdicts(executor, "print(4, 5)", given) == ["wrong_answer", "passed"]
+    assert await verdicts(executor, "print('no pair')", given) == ["wrong_answer"] * 2
+    assert await verdicts(executor, "print(1, 4)\n1 / 0", given) == ["runtime_error"] * 2
+    assert await verdicts(executor, "print(2, int(input()) - 2)", given_tests(("5", "2 3"))) == ["passed"]
+
+
+async def test_a_checker_program_judges_the_result_of_a_function(executor):
+    given = given_tests(("5", "[1, 4]"), fn_name="split", checker_program=PAIR.replace(".split()", "[1:-1].split(',')"))
+    assert await verdicts(executor, "def split(n): return [2, n - 2]", given) == ["passed"]
+
+
+@pytest.mark.parametrize(
+    "checker", ["print('maybe')", "1 / 0", "while True: pass", "def f(:", "print('accepted'); raise SystemExit(1)"]
+)
+async def test_a_checker_program_that_fails_is_no_verdict_on_the_program(checker, namespaces):
+    async with Executor(workers=1, cpu_limit_s=0.3) as executor:
+        result = await executor.run("print(1)", given_tests(("", "1"), checker_program=checker))
+        assert result.verdicts == (Verdict.INFRA_ERROR,)
+        assert "checker program" in (result.infra_error or "")
+        assert await verdicts(executor, "print(1)", given_tests(("", "1"))) == ["passed"]
+
+
+async def test_a_checker_program_is_sealed_in(executor):
+    escaping = "import os\ntry:\n    os.fork()\nexcept OSError:\n    print('accepted')"
+    assert await verdicts(executor, "print(1)", given_tests(("", "1"), checker_program=escaping)) == ["passed"]
+
+
+async def test_programs_never_meet_their_checker(executor):
+    looking = """
+import gc
+gc.unfreeze()
+texts = [thing for thing in gc.get_referents(*gc.get_objects()) if isinstance(thing, str)]
+needle = "".join(reversed("yam rekcehc eht ylno"))
+print(any(needle in text for text in texts), len(texts) > 1000)
+"""
+    checker = (
+        f"# {SECRET}\nimport json\nprint('accepted' if 'False True' in json.loads(input())['output'] else 'rejected')"
+    )
+    given = given_tests(("", SECRET), ("", SECRET), checker_program=checker)
+    assert await verdicts(executor, looking, given) == ["passed"] * 2
+
+
+BAD = [
+    ({"checker": "fuzzy"}, "checker must be one of"),
+    ({"checker": 3}, "'checker' must be a text"),
+    ({"checker_program": ["x"]}, "'checker_program' must be a text"),
+    ({"checker": "float", "fn_name": "f"}, "what programs print"),
+    ({"checker": "float", "checker_program": "x"}, "not beside 'checker_program'"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD, ids=range(len(BAD)))
+async def test_bad_checkers_are_refused(options, message, executor):
+    with pytest.raises(ValueError, match=message):
+        await executor.run("print(1)", given_tests(("1", "1"), **options))
+
+
+@pytest.mark.parametrize("options", [{"checker": "float 0.1"}, {"checker_program": PAIR}, {}])
+def test_checkers_are_kept_in_files_and_selections(options):
+    parsed = TestCases.parse(json.dumps(given_tests(("1", "1"), ("2", "2"), **options)))
+    again = TestCases.parse(parsed.to_json())
+    assert again == parsed
+    assert again.select([1]) + again.select([0]) == TestCases.parse(given_tests(("2", "2"), ("1", "1"), **options))
+    assert parsed.to_mapping().keys() == {"inputs", "outputs", *options}
+
+
+def test_tests_of_different_checkers_are_not_joined():
+    with pytest.raises(ValueError, match="joined"):
+        TestCases.parse(given_tests(("1", "1"))) + TestCases.parse(given_tests(("1", "1"), checker="float"))
+
+
+def test_outputs_that_a_checker_may_not_tell_apart_are_not_swapped():
+    swapped = [("1", "1\n2"), ("2", "2\n1")]
+    assert perturb(TestCases.parse(given_tests(*swapped)), 0, "p") is not None
+    for options in ({"checker": "unordered"}, {"checker": "float"}, {"checker_program": PAIR}):
+        assert perturb(TestCases.parse(given_tests(*swapped, **options)), 0, "p") is None
+    other = perturb(TestCases.parse(given_tests(("1", "1"), ("2", "2"), checker="unordered")), 0, "p")
+    assert other is not None and other[0].checker == "unordered"
