@@ -92,9 +92,9 @@ def _eight_programs(place: Place, group: Path, **settings: object) -> dict:
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place.mode}-{place.server}", indirect=True)
 def test_programs_within_their_limit_never_share_too_little_memory(place, group):
-    """Eight programs of 600 MB that may use 700, in 1000 MB: one at a time, however many cores there are."""
+    """Eight programs of 350 MB that may use 450, in 1000 MB: one worker, however many cores there are."""
     _limit(group, 1000)
-    found = _eight_programs(place, group, use_mb=600, memory_limit_mb=700)
+    found = _eight_programs(place, group, use_mb=350, memory_limit_mb=450)
     assert found == {"workers": 1, "verdicts": ["passed"] * 8}
 
 
