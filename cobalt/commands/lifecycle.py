@@ -17,9 +17,11 @@ from cobalt.records import Manifest
 
 @dataclasses.dataclass
 class Run:
-    """A run that has begun. ``counts`` is what its manifests will say: fill it before the block ends."""
+    """A run that has begun. What its manifests will say: fill it before the block ends."""
 
     counts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    origin: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """``model`` and ``prompts`` that the output's conversations come from, for later stages."""
 
 
 @contextlib.contextmanager
@@ -48,7 +50,7 @@ def recorded_run(
                 _put_back(manifest, old)
         raise
     for manifest in manifests:
-        manifest.counts = dict(run.counts)
+        manifest.counts, manifest.origin = dict(run.counts), dict(run.origin)
         manifest.done()
 
 

@@ -20,6 +20,7 @@ from cobalt.evaluation.summary import compare, summarise
 from cobalt.evaluation.turn_report import TurnReport, write_report
 from cobalt.records import RecordFile, read_jsonl, row_hash
 from cobalt.records.jsonl import Record
+from cobalt.records.manifest import origin_of
 from cobalt.serving.execution import open_execution_service
 from cobalt.serving.programs import ExecutionCounter
 
@@ -66,7 +67,7 @@ async def _evaluate(config: EvaluationConfig) -> tuple[dict[str, Any], dict[str,
                 counts = await _evaluate_all(config, output, ExecutionCounter(service), len(ids))
                 written = output.finish(ids)
             read = {"read": len(ids) + invalid.count, "written": written, "skipped_invalid": invalid.count}
-            run.counts = {**read, **counts}
+            run.counts, run.origin = {**read, **counts}, origin_of(config.input_file)
     return run.counts, execution
 
 

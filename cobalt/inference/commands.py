@@ -74,6 +74,8 @@ def _plan(flags: InferenceConfig) -> Plan:
         skip_invalid=flags.skip_invalid,
         engine_content={"reasoning_effort": flags.reasoning_effort} if litellm else {},
         flags=asdict(flags),
+        prompts=flags.prompt_set([flags.input_file]),
+        prompts_required=flags.prompts is not None,
     )
 
 

@@ -17,12 +17,13 @@ from cobalt.commands.flags import (
     Temperature,
     TopP,
 )
+from cobalt.commands.prompt_flags import PromptsConfig
 
 ReasoningEffort = Annotated[str, tyro.conf.arg(aliases=["-r"])]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceRunConfig(ExecutionConfig, ReadConfig):
+class InferenceRunConfig(ExecutionConfig, PromptsConfig, ReadConfig):
     """Flags of every inference command."""
 
     input_file: InputFile

@@ -10,12 +10,13 @@ from typing import Any
 from cobalt.commands.console import print_summary
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
+from cobalt.commands.prompt_flags import InstructionCheck
 from cobalt.inference.driver import Driver, MethodConfig
 from cobalt.inference.engine import Engine
 from cobalt.inference.feedback import FeedbackSource, OtherProblemFeedback, OwnFeedback
 from cobalt.inference.progress import show_progress
 from cobalt.inference.trajectories import ProblemRow, read_problem
-from cobalt.prompts import PROMPT_VERSION
+from cobalt.prompts import COBALT, PromptSet, described, prompt_content
 from cobalt.records import RecordFile, read_jsonl
 from cobalt.records.manifest import content_hash, file_sha256, journal_path
 from cobalt.serving.execution import ExecutionService
@@ -38,6 +39,9 @@ class Plan:
     """Engine settings that change the output's content, besides the model and the sampling."""
     flags: dict[str, Any]
     """All flags, for the manifest."""
+    prompts: PromptSet = COBALT
+    prompts_required: bool = False
+    """The set was asked for, so that the instructions must be of it."""
 
     def content(self, model_id: str, execution: dict[str, Any]) -> dict[str, Any]:
         """What a resumed run must have in common with the run that began the output.
@@ -48,7 +52,7 @@ class Plan:
             **asdict(self.method),
             "tests": self.tests_field,
             "first_turn_from_file": self.first_turn_from_file,
-            "prompt_version": PROMPT_VERSION,
+            **prompt_content(self.prompts),
             "model_id": model_id,
             "execution": execution,
             **self.engine_content,
@@ -66,15 +70,18 @@ class Input:
         invalid = InvalidLines(plan.skip_invalid)
         self.ids: list[Any] = []
         self.conversations = 0
-        for problem in self._read(invalid):
+        check = InstructionCheck(plan.prompts, plan.prompts_required)
+        for problem in self._read(invalid, check):
             self.ids.append(problem.id)
             self.conversations += len(problem.first_responses_N or ()) or plan.method.num_completions
         self.skipped = invalid.count
+        check.tell(plan.input_file)
 
     def __iter__(self) -> Iterator[ProblemRow]:
-        return self._read(InvalidLines(self._plan.skip_invalid, quiet=True))
+        check = InstructionCheck(self._plan.prompts, self._plan.prompts_required)
+        return self._read(InvalidLines(self._plan.skip_invalid, quiet=True), check)
 
-    def _read(self, invalid: InvalidLines) -> Iterator[ProblemRow]:
+    def _read(self, invalid: InvalidLines, check: InstructionCheck) -> Iterator[ProblemRow]:
         plan = self._plan
         fields = ["id", "instruction", plan.tests_field, *(["responses"] if plan.first_turn_from_file else [])]
         parse = partial(
@@ -82,6 +89,7 @@ class Input:
             tests_field=plan.tests_field,
             fixed_first_turn=plan.first_turn_from_file,
             num_completions=plan.method.num_completions,
+            check=check.see,
         )
         return read_jsonl(plan.input_file, fields, parse=parse, on_invalid=invalid.handler)
 
@@ -102,12 +110,15 @@ async def run_inference(
             with RecordFile(plan.output_file) as output:
                 output.refuse_loss(problems.ids)
                 with RecordFile(journal_path(plan.output_file)) as journal:
-                    driver = Driver(engine, execution, feedback, plan.method, output, journal, content_hash(content))
+                    driver = Driver(
+                        engine, execution, feedback, plan.method, output, journal, plan.prompts, content_hash(content)
+                    )
                     turns = problems.conversations * (plan.method.num_turns + 1)
                     async with show_progress(driver, len(problems.ids), turns):
                         await driver.run(problems)
                     written = output.finish(problems.ids)
                     journal.path.unlink()
+            run.origin = {"model": plan.flags.get("model") or engine.model_id, "prompts": described(plan.prompts)}
             run.counts = {
                 "read": len(problems.ids) + problems.skipped,
                 "written": written,
@@ -121,5 +132,5 @@ async def run_inference(
 
 def _feedback(plan: Plan, problems: Input, execution: ExecutionCounter) -> FeedbackSource:
     if plan.method.feedback_from == "own":
-        return OwnFeedback()
-    return OtherProblemFeedback(list(problems), plan.method.seed, execution)
+        return OwnFeedback(plan.prompts)
+    return OtherProblemFeedback(list(problems), plan.method.seed, execution, plan.prompts)

@@ -3,7 +3,7 @@
 Shapes: N samples of one problem, T turns, the first included; ``turns_NT[s][t]`` is sample s at turn t.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,16 @@ class ProblemRow:
         return self.row["id"]
 
 
-def read_problem(row: Record, tests_field: str, fixed_first_turn: bool, num_completions: int) -> ProblemRow:
-    """Read a row; at most ``num_completions`` first responses are kept. Raises ``ValueError`` saying what is wrong."""
+def read_problem(
+    row: Record, tests_field: str, fixed_first_turn: bool, num_completions: int, check: Callable[[str], None]
+) -> ProblemRow:
+    """Read a row; at most ``num_completions`` first responses are kept. Raises ``ValueError`` saying what is wrong.
+
+    ``check`` raises it about the instruction.
+    """
     if not isinstance(row["instruction"], str):
         raise ValueError("field 'instruction' must be a text")
+    check(row["instruction"])
     try:
         tests = TestCases.parse(row[tests_field])
     except ValueError as error:

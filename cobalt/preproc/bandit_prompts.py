@@ -7,30 +7,33 @@ records to disk; memory holds one batch, whatever the size of the file. The outp
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from cobalt.bandit import EVALUATED_FIELDS, BanditConfig, Context, ProblemPlan, StopRule, cut_overlong, plan_problem
-from cobalt.bandit.evaluated import OPENING_MESSAGES, Conversation, parse_problem
+from cobalt.bandit.evaluated import OPENING_MESSAGES, Conversation, EvaluatedProblem, parse_problem
 from cobalt.bandit.mixing import output_order
 from cobalt.commands.console import print_summary, with_progress
 from cobalt.commands.flags import InputFile, OutputFile, Positive, ReadConfig, Share, UploadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run
+from cobalt.commands.prompt_flags import PromptsConfig
 from cobalt.commands.tasks import batched
 from cobalt.errors import InputError
 from cobalt.preproc.bandit_stats import SetStats
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.preproc.prompt_lengths import PromptCounter, load_tokenizer
 from cobalt.preproc.spool import Spool
+from cobalt.prompts import Wording
 from cobalt.records import read_jsonl, write_lines
+from cobalt.records.jsonl import Record
+from cobalt.records.manifest import origin_of
 
 BATCH_PROBLEMS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class BanditPromptsConfig(UploadConfig, ReadConfig):
+class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig):
     """Build bandit prompts from multi-turn trajectories that carry hidden-test pass rates."""
 
     input_file: InputFile
@@ -80,23 +83,23 @@ def main(config: BanditPromptsConfig) -> None:
     counter = PromptCounter(load_tokenizer(config.model_name))
     content = {**dataclasses.asdict(config.settings), "seed": config.seed, "perturbed_ratio": config.perturbed_ratio}
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
-    stats = SetStats()
+    stats, wording = SetStats(), Wording(config.prompts_or_none(config.inputs))
     with recorded_run("process_multi_turn_taco", dataclasses.asdict(config), config.inputs, contents) as run:
-        _build(config, counter, stats)
-        run.counts = stats.counts()
+        _build(config, counter, wording, stats)
+        run.counts, run.origin = stats.counts(), origin_of(config.input_file)
     print_summary(f"Bandit prompts: {config.output_file}", stats.table() if config.stats else stats.summary())
     if config.stats:
         stats.plot(f"{config.output_file}.stats.png")
     publish(_card(config, stats), [config.output_file], config.inputs, config.push_to_hub)
 
 
-def _build(config: BanditPromptsConfig, counter: PromptCounter, stats: SetStats) -> None:
+def _build(config: BanditPromptsConfig, counter: PromptCounter, wording: Wording, stats: SetStats) -> None:
     """Spool the records of all files, then write the chosen ones in the order of the seed."""
     with Spool(config.output_file) as spool:
-        num_clean = _spool_file(spool, config.input_file, False, config, counter, stats)
+        num_clean = _spool_file(spool, config.input_file, False, config, counter, wording, stats)
         num_perturbed = 0
         if config.perturbed_file is not None:
-            num_perturbed = _spool_file(spool, config.perturbed_file, True, config, counter, stats)
+            num_perturbed = _spool_file(spool, config.perturbed_file, True, config, counter, wording, stats)
         order = output_order(num_clean, num_perturbed, config.perturbed_ratio or 0.0, config.seed)
         stats.records_written = write_lines(config.output_file, spool.lines(order))
 
@@ -107,11 +110,17 @@ def _check_flags(config: BanditPromptsConfig) -> None:
 
 
 def _spool_file(
-    spool: Spool, path: Path, perturbed: bool, config: BanditPromptsConfig, counter: PromptCounter, stats: SetStats
+    spool: Spool,
+    path: Path,
+    perturbed: bool,
+    config: BanditPromptsConfig,
+    counter: PromptCounter,
+    wording: Wording,
+    stats: SetStats,
 ) -> int:
     """Add the records of one evaluation file to the spool; returns their number."""
     before = len(spool)
-    for plans in batched(_plans(path, perturbed, config, stats), BATCH_PROBLEMS):
+    for plans in batched(_plans(path, perturbed, config, wording, stats), BATCH_PROBLEMS):
         for plan, tokens_NC in zip(plans, _count_tokens(counter, plans), strict=True):
             for context, tokens in _kept_contexts(plan, tokens_NC, config.max_prompt_tokens):
                 spool.append(context.to_record(perturbed))
@@ -119,12 +128,19 @@ def _spool_file(
     return len(spool) - before
 
 
-def _plans(path: Path, perturbed: bool, config: BanditPromptsConfig, stats: SetStats) -> Iterator[ProblemPlan]:
+def _plans(
+    path: Path, perturbed: bool, config: BanditPromptsConfig, wording: Wording, stats: SetStats
+) -> Iterator[ProblemPlan]:
     """The plans of the problems that contribute something."""
     invalid = InvalidLines(config.skip_invalid)
-    rows = read_jsonl(
-        path, EVALUATED_FIELDS, parse=partial(parse_problem, perturbed=perturbed), on_invalid=invalid.handler
-    )
+
+    def parse(row: Record) -> EvaluatedProblem:
+        problem = parse_problem(row, perturbed=perturbed)
+        for trajectory in problem.trajectories:
+            wording.see(trajectory.conversation)
+        return problem
+
+    rows = read_jsonl(path, EVALUATED_FIELDS, parse=parse, on_invalid=invalid.handler)
     for problem in with_progress(rows, path):
         plan = plan_problem(problem, config.settings, perturbed)
         stats.add_problem(problem, plan, perturbed)

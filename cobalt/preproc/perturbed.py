@@ -12,6 +12,7 @@ from cobalt.perturbation import perturbed_fields
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.records import TestCases, read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
+from cobalt.records.manifest import origin_of
 
 FIELDS = ("id", "test_cases", "public_test_cases")
 
@@ -42,7 +43,7 @@ def main(config: PerturbationConfig) -> None:
     contents = {config.output_file: {"seed": config.seed}}
     with recorded_run("run_perturbation", asdict(config), inputs, contents) as run:
         write_jsonl(config.output_file, _perturbed(config, counts))
-        run.counts = dict(counts)
+        run.counts, run.origin = dict(counts), origin_of(config.input_file)
     print_summary(f"Perturbed problems: {config.output_file}", counts)
     rules = [
         f"two public tests with different outputs swap them and come first (seed {config.seed})",

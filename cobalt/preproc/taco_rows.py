@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cobalt.prompts import problem_instruction
+from cobalt.prompts import COBALT, PromptSet, problem_instruction
 from cobalt.records import TestCases
 
 Record = dict[str, Any]
@@ -92,7 +92,7 @@ def split_of(row: Mapping[str, Any]) -> str | None:
     return _SPLITS[split]
 
 
-def prepare(row: Mapping[str, Any], rules: TacoRules) -> Candidate | str:
+def prepare(row: Mapping[str, Any], rules: TacoRules, prompts: PromptSet = COBALT) -> Candidate | str:
     """The problem made from a raw row, or the name of the filter that drops it."""
     if _IMAGE.search(row["question"]):
         return "image in the statement"
@@ -104,8 +104,10 @@ def prepare(row: Mapping[str, Any], rules: TacoRules) -> Candidate | str:
     solutions = _solutions(row["solutions"])
     if not solutions:
         return "no reference solution"
+    if tests.fn_name is not None and prompts.call_instruction is None:
+        return "function call, for which the prompt set has no 'call_instruction'"
     tests = _select(tests, rules)
-    return Candidate(_record(row, tests, rules), tests, solutions)
+    return Candidate(_record(row, tests, rules, prompts), tests, solutions)
 
 
 def solution_order(solutions: Sequence[str], seed: int, problem_id: Any, rules: TacoRules) -> list[str]:
@@ -119,11 +121,11 @@ def dev_rank(seed: int, problem_id: Any) -> str:
     return hashlib.sha256(f"dev:{seed}:{problem_id!r}".encode()).hexdigest()
 
 
-def _record(row: Mapping[str, Any], tests: TestCases, rules: TacoRules) -> Record:
+def _record(row: Mapping[str, Any], tests: TestCases, rules: TacoRules, prompts: PromptSet) -> Record:
     carried = {name: value for name, value in row.items() if name not in ("input_output", "solutions")}
     public = tests.select(range(rules.public_tests))
     hidden = tests.select(range(rules.public_tests, len(tests)))
-    instruction = problem_instruction(row["question"], tests.fn_name, row.get("starter_code") or "")
+    instruction = problem_instruction(row["question"], tests.fn_name, row.get("starter_code") or "", prompts)
     return {
         **carried,
         "instruction": instruction,

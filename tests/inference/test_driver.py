@@ -1,6 +1,7 @@
 """The driver: records, turns, seeds, concurrency."""
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from scripted import (
 from cobalt.completion import Completion, request_seed
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
-from cobalt.prompts import ALL_PASSED, feedback_of_message
+from cobalt.prompts import ALL_PASSED, COBALT, FEEDBACK_MARKER, feedback_of_message
 from cobalt.records import TestCases, write_jsonl
 
 
@@ -199,3 +200,28 @@ async def test_perturbed_feedback(tmp_path: Path) -> None:
         assert record["feedback_tests"] == "perturbed"
         assert all(len(result["passing"]) == 2 for turn in record["public_exec_results"] for result in turn)
     assert len(read_rows(tmp_path / "out.jsonl")) == 2
+
+
+async def test_conversations_are_written_with_the_prompt_set(tmp_path: Path) -> None:
+    other = replace(COBALT, system="Other.", feedback=f"Fix it.\n{FEEDBACK_MARKER}\n{{feedback}}", no_program="None!")
+    source = write_problems(tmp_path / "in.jsonl", 2)
+    plan = make_plan(source, tmp_path / "out.jsonl", prompts=other)
+    engine, service = ScriptedEngine(), MultiplyingService()
+    for record in await run_plan(plan, engine, service):
+        for messages in record["conversations"]:
+            assert messages[0]["content"] == "Other."
+            assert all(m["content"].startswith(f"Fix it.\n{FEEDBACK_MARKER}\n") for m in messages[3::2])
+    manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
+    assert manifest["origin"] == {"model": "scripted", "prompts": asdict(other)}
+    with pytest.raises(InputError, match="was made with other settings"):
+        await run_plan(make_plan(source, tmp_path / "out.jsonl"), engine, service)
+
+
+async def test_foreign_instructions_run_and_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "in.jsonl"
+    write_jsonl(source, [{**row, "instruction": "Other words."} for row in problem_rows(2)])
+    assert len(await run_plan(make_plan(source, tmp_path / "out.jsonl"), ScriptedEngine(), MultiplyingService())) == 2
+    assert "in.jsonl are not of the prompt set" in capsys.readouterr().err
+    plan = make_plan(source, tmp_path / "asked.jsonl", prompts_required=True)
+    with pytest.raises(InputError, match="line 1: field 'instruction' is not of the prompt set"):
+        await run_plan(plan, ScriptedEngine(), MultiplyingService())
