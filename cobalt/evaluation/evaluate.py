@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cobalt.commands.adoption import AdoptConfig, adopt_records
 from cobalt.commands.console import print_summary, progress_bar
 from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
 from cobalt.commands.tasks import for_each
-from cobalt.evaluation.hidden import evaluate_record, is_retryable, usable_trajectory
+from cobalt.evaluation.hidden import evaluate_record, is_retryable, refuse_other_evaluation, usable_trajectory
 from cobalt.evaluation.scores import read_scores
 from cobalt.evaluation.summary import compare, summarise
 from cobalt.evaluation.turn_report import TurnReport, write_report
@@ -25,11 +26,11 @@ from cobalt.serving.execution import open_execution_service
 from cobalt.serving.programs import ExecutionCounter
 
 OPEN_PROBLEMS = 16
-FIELDS = ("id", "conversations", "raw_responses", "public_pass_rates", "hidden_test_cases")
+FIELDS = ("id", "conversations", "public_pass_rates", "hidden_test_cases")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationConfig(ExecutionConfig, ReadConfig):
+class EvaluationConfig(ExecutionConfig, AdoptConfig, ReadConfig):
     """Run the hidden tests on every turn of a multi-turn file and report Pass@1 per turn."""
 
     input_file: InputFile
@@ -61,12 +62,15 @@ async def _evaluate(config: EvaluationConfig) -> tuple[dict[str, Any], dict[str,
     async with open_execution_service(config.executor) as service:
         execution = await service.describe()
         contents = {config.output_file: {"tests": "hidden_test_cases", "execution": execution}}
-        with recorded_run("eval_multi_turn", asdict(config), [config.input_file], contents) as run:
+        with recorded_run("eval_multi_turn", asdict(config), [config.input_file], contents, config.adopt) as run:
             with RecordFile(config.output_file) as output:
                 output.refuse_loss(ids)
+                rows = _records(config, InvalidLines(config.skip_invalid, quiet=True)) if config.adopt else []
+                adopted = adopt_records(output, ((row, row_hash(row)) for row in rows), refuse_other_evaluation)
                 counts = await _evaluate_all(config, output, ExecutionCounter(service), len(ids))
                 written = output.finish(ids)
             read = {"read": len(ids) + invalid.count, "written": written, "skipped_invalid": invalid.count}
+            read |= {"adopted": adopted} if adopted else {}
             run.counts, run.origin = {**read, **counts}, origin_of(config.input_file)
     return run.counts, execution
 

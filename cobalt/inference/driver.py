@@ -167,10 +167,10 @@ class Driver:
         first = 0 if problem.first_responses_N is None else 1  # a given turn 0 counts where it was generated
         answers = [turn.usage for turns in turns_NT for turn in turns[first:] if turn.usage is not None]
         counts.requests += len(answers)
-        counts.prompt_tokens += sum(usage["prompt_tokens"] for usage in answers)
-        counts.completion_tokens += sum(usage["completion_tokens"] for usage in answers)
-        counts.cost_usd += sum(usage["cost"] or 0.0 for usage in answers)
-        counts.over_context += sum(usage["finish_reason"] == FINISH_CONTEXT for usage in answers)
+        counts.prompt_tokens += sum(usage.get("prompt_tokens", 0) for usage in answers)
+        counts.completion_tokens += sum(usage.get("completion_tokens", 0) for usage in answers)
+        counts.cost_usd += sum(usage.get("cost") or 0.0 for usage in answers)
+        counts.over_context += sum(usage.get("finish_reason") == FINISH_CONTEXT for usage in answers)
 
 
 @dataclass

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from cobalt.commands.adoption import AdoptConfig
 from cobalt.commands.flags import (
     CommandConfig,
     ExecutionConfig,
@@ -23,7 +24,7 @@ ReasoningEffort = Annotated[str, tyro.conf.arg(aliases=["-r"])]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceRunConfig(ExecutionConfig, PromptsConfig, ReadConfig):
+class InferenceRunConfig(ExecutionConfig, PromptsConfig, AdoptConfig, ReadConfig):
     """Flags of every inference command."""
 
     input_file: InputFile
@@ -45,7 +46,7 @@ class MultiTurnConfig(CommandConfig):
     num_turns: NotNegative = 8
     """Turns after the first program: 8 to evaluate, 2 to collect training trajectories."""
     enable_thinking: bool = False
-    """Keep only what follows the last `</think>` in the history, at most 6000 characters per response."""
+    """Keep only what follows the last `</think>` in the history, stripped, at most 6000 characters per response."""
     from_scratch: bool = False
     """Generate turn 0 as well, instead of taking it from a single-turn file."""
     feedback_tests: Literal["public", "perturbed"] = "public"

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cobalt.commands.adoption import refuse_other_fields
 from cobalt.completion import Message
 from cobalt.inference.conversation import Response, Turn, turn_of
 from cobalt.records import TestCases, row_hash
 from cobalt.records.jsonl import Record
+from cobalt.records.responses import raw_responses
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,32 @@ def multi_turn_record(
     }
 
 
+REWRITTEN = frozenset({"responses", "exec_results", "usage", "input_hash"})
+"""Fields of an input row that a record may hold otherwise: cut to the samples used, or replaced."""
+
+
+def refuse_other_record(record: Record, row: Record, samples: int, turns: int, multi_turn: bool) -> None:
+    """Raise ``ValueError`` if ``record`` is no output for ``row``, of so many samples and turns."""
+    refuse_other_fields(record, row, REWRITTEN)
+    turns_NT = turns_of_record(record, multi_turn)
+    if [len(turns_T) for turns_T in turns_NT] != [turns] * samples:
+        raise ValueError(f"it does not hold {samples} samples of {turns} turns")
+    if multi_turn and "responses" in row:
+        firsts = [turns_T[0].text for turns_T in turns_NT]
+        if firsts != row["responses"][:samples]:
+            raise ValueError("its first turn is not that of the single-turn file")
+    if multi_turn and len(record["conversations"]) != samples:
+        raise ValueError(f"field 'conversations' does not hold {samples} conversations")
+
+
 def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:
-    """``turns_NT`` of an output record."""
+    """``turns_NT`` of an output record; an adopted one may be without ``usage`` and ``raw_responses``."""
     if multi_turn:
-        columns = (record["raw_responses"], record["usage"], record["public_exec_results"])
+        responses_TN, results_TN, usage_TN = raw_responses(record), record["public_exec_results"], record.get("usage")
     else:
-        columns = ([record["responses"]], [record["usage"]], [record["exec_results"]])
+        responses_TN, results_TN = [record["responses"]], [record["exec_results"]]
+        usage_TN = [record["usage"]] if "usage" in record else None
+    columns = (responses_TN, usage_TN or [[{}] * len(texts) for texts in responses_TN], results_TN)
     turns_TN = [
         [turn_of(text, usage, result) for text, usage, result in zip(*row, strict=True)]
         for row in zip(*columns, strict=True)

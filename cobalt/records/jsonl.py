@@ -150,6 +150,7 @@ class RecordFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._offsets: dict[str, int] = {}
         self._hashes: dict[str, str | None] = {}
+        self._adopted: set[str] = set()
         self._file = open(self.path, "a+b")  # noqa: SIM115 - held open for the run
         try:
             if _in_use(self._file, self.path):
@@ -187,12 +188,24 @@ class RecordFile:
         key = id_key(id_)
         if self._hashes.get(key) != input_hash or key not in self._offsets:
             return None
-        return self._read(self._offsets[key])
+        return self._read(key)
 
-    def _read(self, offset: int) -> Record:
+    def _read(self, key: str) -> Record:
         with open(self.path, "rb") as file:
-            file.seek(offset)
-            return json.loads(file.readline())
+            file.seek(self._offsets[key])
+            record = json.loads(file.readline())
+        return {**record, "input_hash": self._hashes[key]} if key in self._adopted else record
+
+    def unhashed(self, id_: Any) -> Record | None:
+        """The stored record of this id if it does not say which input row it was made from, else None."""
+        key = id_key(id_)
+        return self._read(key) if key in self._offsets and self._hashes[key] is None else None
+
+    def adopt(self, id_: Any, input_hash: str) -> None:
+        """Take the stored record of this id for one of the input row with this hash; ``finish`` writes it down."""
+        key = id_key(id_)
+        self._hashes[key] = input_hash
+        self._adopted.add(key)
 
     def append(self, row: Record) -> None:
         """Add one record (needs an id); it survives kill -9 of this process from here on."""
@@ -200,6 +213,7 @@ class RecordFile:
         self._file.write(dump_line(row))
         self._file.flush()
         self._remember(row, offset)
+        self._adopted.discard(id_key(row[self._id_field]))
 
     def refuse_loss(self, input_ids: Iterable[Any]) -> None:
         """Raise ``InputError`` if there are records of ids that the input lacks: ``finish`` would drop them."""
@@ -215,7 +229,7 @@ class RecordFile:
     def finish(self, ids: Iterable[Any]) -> int:
         """Rewrite the file atomically: the records of ``ids``, in that order, each once. Returns their number."""
         keys = [id_key(id_) for id_ in ids]
-        count = write_jsonl(self.path, (self._read(self._offsets[key]) for key in keys if key in self._offsets))
+        count = write_jsonl(self.path, (self._read(key) for key in keys if key in self._offsets))
         self.close()  # and with it the lock, which is the old file's
         return count
 

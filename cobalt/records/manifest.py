@@ -130,13 +130,22 @@ class Manifest:
             "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
         }
 
-    def refuse_other_content(self) -> None:
-        """Raise ``InputError`` if the output was made or begun with other settings, or by something else."""
+    def refuse_other_content(self, adopt: bool = False) -> None:
+        """Raise ``InputError`` if the output was made or begun with other settings, or by something else.
+
+        ``adopt``: an output without a manifest may be taken over.
+        """
         begun = (self.output, journal_path(self.output))
         if not any(path.exists() and path.stat().st_size for path in begun):
             return
         if not self.path.exists():
-            raise InputError.at(self.output, None, "exists but has no manifest; move it away or choose another output")
+            if adopt:
+                return
+            raise InputError.at(
+                self.output,
+                None,
+                "exists but has no manifest; move it away, choose another output, or try --adopt",
+            )
         old = json.loads(self.path.read_text())
         if old.get("content_hash") != self._fields["content_hash"]:
             changed = _differences(old.get("content", {}), self._fields["content"])

@@ -18,6 +18,7 @@ from scripted import (
 from cobalt.completion import Completion, request_seed
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
+from cobalt.inference.conversation import history_text
 from cobalt.prompts import ALL_PASSED, COBALT, FEEDBACK_MARKER, feedback_of_message
 from cobalt.records import TestCases, write_jsonl
 
@@ -81,6 +82,12 @@ async def test_history_without_thinking(problems: Path, tmp_path: Path) -> None:
     assert {code for code, _ in service.runs} == {"k=9"}, "public tests run on the raw response"
     manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
     assert manifest["counts"]["history_changes_program"] == 45
+
+
+def test_history_is_stripped_before_it_is_cut() -> None:
+    assert history_text("<think>a</think>\n\n Answer \n", enable_thinking=True) == "Answer"
+    assert history_text("</think>" + " " * 100 + "x" * 7000, enable_thinking=True) == "x" * 6000
+    assert history_text("<think>a</think>\n\nAnswer\n", enable_thinking=False) == "<think>a</think>\n\nAnswer\n"
 
 
 async def test_first_turn_from_a_file(problems: Path, tmp_path: Path) -> None:
