@@ -107,7 +107,7 @@ def test_runs_of_apis_are_evaluated(files: Path) -> None:
 
 def test_adopted_evaluations_are_not_run_again(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = MultiplyingService()
-    monkeypatch.setattr(evaluate, "open_execution_service", lambda executor: opened(service))
+    monkeypatch.setattr(evaluate, "open_execution_service", lambda executor, checker: opened(service))
     paths = {"input_file": files / "multi.jsonl", "output_file": files / "out.jsonl"}
     evaluate.main(evaluate.EvaluationConfig(**paths))
     records = read_rows(files / "out.jsonl")

@@ -14,7 +14,6 @@ from cobalt.records import TestCases
 
 EVALUATED_FIELDS = (
     "id",
-    "difficulty",
     "test_cases",
     "public_test_cases",
     "conversations",
@@ -110,7 +109,7 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False) -> EvaluatedP
         raise ValueError(f"problem {row['id']!r}: {error}") from None
     return EvaluatedProblem(
         id=row["id"],
-        difficulty=row["difficulty"],
+        difficulty=row.get("difficulty"),
         test_cases=row["test_cases"],
         source=row.get("source"),
         trajectories=tuple(trajectories),

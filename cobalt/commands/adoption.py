@@ -14,8 +14,7 @@ class AdoptConfig(CommandConfig):
     """For commands that resume their output."""
 
     adopt: bool = False
-    """Take over an output without a manifest (a released file): each record is checked against its input row. How it
-    was made is then your word."""
+    """Take over an output without a manifest (a released file), each record checked against its input row."""
 
 
 def adopt_records(

@@ -16,7 +16,7 @@ from typing import Any
 
 from cobalt.commands.adoption import AdoptConfig, adopt_records, refuse_other_fields
 from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import InputFile, NumCompletions, OutputFile, Positive, ReadConfig, Share
+from cobalt.commands.flags import InputFile, ModelName, NumCompletions, OutputFile, Positive, ReadConfig, Share
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
 from cobalt.completion import Sampling
@@ -41,7 +41,7 @@ class JudgeConfig(LitellmConfig, AdoptConfig, ReadConfig):
     """Cases from extract_turn_level_errors.py."""
     output_file: OutputFile
     """Judged cases (JSONL); an unfinished or partly failed file is resumed."""
-    model_name: str = "gpt-5-2025-08-07"
+    model_name: ModelName = "gpt-5-2025-08-07"
     """Model as LiteLLM names it: OpenAI, `bedrock/...`, or `openai/NAME` with --api_base for any compatible server."""
     reasoning_effort: ReasoningEffort = "low"
     """Passed to models that take one."""

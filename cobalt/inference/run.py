@@ -17,7 +17,7 @@ from cobalt.inference.driver import Driver, MethodConfig
 from cobalt.inference.engine import Engine
 from cobalt.inference.feedback import FeedbackSource, OtherProblemFeedback, OwnFeedback
 from cobalt.inference.progress import show_progress
-from cobalt.inference.trajectories import ProblemRow, read_problem, refuse_other_record
+from cobalt.inference.trajectories import TESTS_OF_ALL_STAGES, ProblemRow, read_problem, refuse_other_record
 from cobalt.prompts import COBALT, PromptSet, described, prompt_content
 from cobalt.records import RecordFile, read_jsonl
 from cobalt.records.jsonl import Record
@@ -90,7 +90,8 @@ class Input:
 
     def _read(self, invalid: InvalidLines, check: InstructionCheck) -> Iterator[ProblemRow]:
         plan = self._plan
-        fields = ["id", "instruction", plan.tests_field, *(["responses"] if plan.first_turn_from_file else [])]
+        first_turn = ["responses"] if plan.first_turn_from_file else []
+        fields = list(dict.fromkeys(["id", "instruction", *TESTS_OF_ALL_STAGES, plan.tests_field, *first_turn]))
         parse = partial(
             read_problem,
             tests_field=plan.tests_field,

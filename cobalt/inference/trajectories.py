@@ -14,6 +14,9 @@ from cobalt.records import TestCases, row_hash
 from cobalt.records.jsonl import Record
 from cobalt.records.responses import raw_responses
 
+TESTS_OF_ALL_STAGES = ("test_cases", "public_test_cases", "hidden_test_cases")
+"""Tests that this or a later stage needs: a row without them is refused before anything is generated for it."""
+
 
 @dataclass(frozen=True)
 class ProblemRow:
@@ -41,12 +44,18 @@ def read_problem(
     if not isinstance(row["instruction"], str):
         raise ValueError("field 'instruction' must be a text")
     check(row["instruction"])
-    try:
-        tests = TestCases.parse(row[tests_field])
-    except ValueError as error:
-        raise ValueError(f"field '{tests_field}': {error}") from None
+    parsed = {field: _tests(row, field) for field in {*TESTS_OF_ALL_STAGES, tests_field}}
+    if len(parsed["public_test_cases"]) >= len(parsed["test_cases"]):
+        raise ValueError("field 'public_test_cases' has as many tests as 'test_cases': none is hidden")
     first = _first_responses(row)[:num_completions] if fixed_first_turn else None
-    return ProblemRow(row, row_hash(row), tests, first)
+    return ProblemRow(row, row_hash(row), parsed[tests_field], first)
+
+
+def _tests(row: Record, field: str) -> TestCases:
+    try:
+        return TestCases.parse(row[field])
+    except ValueError as error:
+        raise ValueError(f"field '{field}': {error}") from None
 
 
 def _first_responses(row: Record) -> tuple[Response | None, ...]:

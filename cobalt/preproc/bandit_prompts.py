@@ -14,7 +14,7 @@ from cobalt.bandit import EVALUATED_FIELDS, BanditConfig, Context, ProblemPlan, 
 from cobalt.bandit.evaluated import OPENING_MESSAGES, Conversation, EvaluatedProblem, parse_problem
 from cobalt.bandit.mixing import output_order
 from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OutputFile, Positive, ReadConfig, Share, UploadConfig
+from cobalt.commands.flags import InputFile, OptionalModelName, OutputFile, Positive, ReadConfig, Share, UploadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.commands.prompt_flags import PromptsConfig
@@ -40,8 +40,8 @@ class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig):
     """Evaluated multi-turn trajectories (JSONL)."""
     output_file: OutputFile
     """Bandit prompts (JSONL)."""
-    model_name: str
-    """Model name or directory whose tokenizer measures prompts."""
+    model_name: OptionalModelName = None
+    """Model name or directory whose tokenizer measures prompts; default: the model in the manifest of the input."""
     is_test: bool = False
     """Build a validation set: per problem one trajectory, the one with the smallest improvement."""
     num_turns: Positive = 3
@@ -80,7 +80,8 @@ def main(config: BanditPromptsConfig) -> None:
     """Build the set described by ``config``; see the command's flags."""
     _check_flags(config)
     refuse_livecodebench(config.inputs, config.push_to_hub)
-    counter = PromptCounter(load_tokenizer(config.model_name))
+    model_name = _model_name(config)
+    counter = PromptCounter(load_tokenizer(model_name))
     content = {**dataclasses.asdict(config.settings), "seed": config.seed, "perturbed_ratio": config.perturbed_ratio}
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
     stats, wording = SetStats(), Wording(config.prompts_or_none(config.inputs))
@@ -90,7 +91,7 @@ def main(config: BanditPromptsConfig) -> None:
     print_summary(f"Bandit prompts: {config.output_file}", stats.table() if config.stats else stats.summary())
     if config.stats:
         stats.plot(f"{config.output_file}.stats.png")
-    publish(_card(config, stats), [config.output_file], config.inputs, config.push_to_hub)
+    publish(_card(config, model_name, stats), [config.output_file], config.inputs, config.push_to_hub)
 
 
 def _build(config: BanditPromptsConfig, counter: PromptCounter, wording: Wording, stats: SetStats) -> None:
@@ -102,6 +103,13 @@ def _build(config: BanditPromptsConfig, counter: PromptCounter, wording: Wording
             num_perturbed = _spool_file(spool, config.perturbed_file, True, config, counter, wording, stats)
         order = output_order(num_clean, num_perturbed, config.perturbed_ratio or 0.0, config.seed)
         stats.records_written = write_lines(config.output_file, spool.lines(order))
+
+
+def _model_name(config: BanditPromptsConfig) -> str:
+    name = config.model_name or origin_of(config.input_file).get("model")
+    if name is None:
+        raise InputError(f"--model_name is needed: no manifest of {config.input_file} names the model that wrote it")
+    return name
 
 
 def _check_flags(config: BanditPromptsConfig) -> None:
@@ -171,7 +179,7 @@ def _kept_contexts(plan: ProblemPlan, tokens_NC: Sequence[Sequence[int]], limit:
         yield from zip(cut_overlong(contexts_C, tokens_C, limit), tokens_C, strict=False)
 
 
-def _card(config: BanditPromptsConfig, stats: SetStats) -> CardInfo:
+def _card(config: BanditPromptsConfig, model_name: str, stats: SetStats) -> CardInfo:
     rules = [
         "problems that every first program solves are left out",
         "one prompt per kept problem without any program",
@@ -179,7 +187,7 @@ def _card(config: BanditPromptsConfig, stats: SetStats) -> CardInfo:
         if config.is_test
         else f"max-variance down-sampling to {config.max_trajectories} solved and improved trajectories per problem",
         f"contexts of up to {config.num_turns} programs and {config.max_prompt_tokens} prompt tokens "
-        f"of {Path(config.model_name).name}, stop rule `{config.stop_rule}`",
+        f"of {Path(model_name).name}, stop rule `{config.stop_rule}`",
     ]
     if config.perturbed_file is not None:
         rules.append(f"a share of {config.perturbed_ratio} collected under perturbed feedback")

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from cobalt.commands.console import print_summary, progress_bar
 from cobalt.commands.flags import (
@@ -47,6 +49,7 @@ from cobalt.preproc.taco_rows import (
 from cobalt.preproc.verification import INFRA, UNSOLVED, VERIFIED, Pending, VerificationLog, verify
 from cobalt.prompts import described, prompt_content
 from cobalt.records import read_jsonl, row_hash, write_lines
+from cobalt.sandbox.checkers import checker_identity
 from cobalt.serving.execution import open_execution_service
 
 PREPARED = "kept: prepared already"
@@ -66,8 +69,10 @@ class TacoConfig(ExecutionConfig, UploadConfig, PromptsConfig, ReadConfig):
     """Problems held out for validation, of the rows that name no split themselves."""
     seed: int = 42
     """Chooses the dev problems and the order in which reference solutions are tried."""
-    concurrency: Positive = 64
+    concurrency: Annotated[Positive, tyro.conf.arg(name="max_in_flight", aliases=["--concurrency"])] = 64
     """Problems under verification at a time."""
+    min_alphanumeric: NotNegative = TacoRules.min_alphanumeric
+    """Fewest letters and digits in a statement; with fewer the problem is dropped."""
     hub_dataset: str = "likaixin/TACO-verified"
     """Hub dataset read when there is no --input_file."""
     hub_split: str = "train"
@@ -97,7 +102,7 @@ class TacoConfig(ExecutionConfig, UploadConfig, PromptsConfig, ReadConfig):
 
 def main(config: TacoConfig, rules: TacoRules | None = None) -> None:
     """Prepare the problems that ``config`` names; see the command's flags."""
-    rules = rules or TacoRules()
+    rules = rules or TacoRules(min_alphanumeric=config.min_alphanumeric)
     refuse_livecodebench(config.inputs, config.push_to_hub)
     outputs = list(config.outputs.values())
     with recorded_run("preproc_taco", dataclasses.asdict(config), config.inputs, _contents(config, rules)) as run:
@@ -113,6 +118,8 @@ def main(config: TacoConfig, rules: TacoRules | None = None) -> None:
 def _contents(config: TacoConfig, rules: TacoRules) -> dict[Path, dict[str, Any]]:
     """What shapes each output; outcomes of verification stay valid when only the split or the prompts change."""
     verifying = {"seed": config.seed, "rules": dataclasses.asdict(rules)}
+    if config.checker is not None:
+        verifying["checker"] = checker_identity(config.checker)
     writing = {**verifying, "dev_size": config.dev_size, **prompt_content(config.prompt_set())}
     if config.input_file is None:
         writing["hub"] = f"{config.hub_dataset}/{config.hub_split}"
@@ -163,7 +170,7 @@ def _verify_pending(config: TacoConfig, rules: TacoRules, log: VerificationLog) 
 
 async def _verify(config: TacoConfig, rules: TacoRules, log: VerificationLog, number: int) -> None:
     kept = 0
-    async with open_execution_service(config.executor) as service:
+    async with open_execution_service(config.executor, config.checker) as service:
         with progress_bar(total=number, desc="verifying", unit=" problems") as bar:
 
             async def verify_one(problem: Pending) -> None:

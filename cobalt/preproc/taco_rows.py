@@ -15,6 +15,7 @@ from typing import Any
 
 from cobalt.prompts import COBALT, PromptSet, problem_instruction
 from cobalt.records import TestCases
+from cobalt.records.jsonl import missing_fields
 
 Record = dict[str, Any]
 
@@ -67,9 +68,9 @@ def is_prepared(row: Mapping[str, Any]) -> bool:
 
 def usable_row(row: Record) -> Record:
     """The row itself; ``ValueError`` naming the field if it can be neither prepared nor passed through."""
-    for field in PREPARED_FIELDS if is_prepared(row) else RAW_FIELDS:
-        if field not in row:
-            raise ValueError(f"missing field '{field}'")
+    complaint = missing_fields(row, PREPARED_FIELDS if is_prepared(row) else RAW_FIELDS)
+    if complaint is not None:
+        raise ValueError(complaint)
     if not isinstance(row["question"], str):
         raise ValueError("field 'question' must be a text")
     if is_prepared(row):

@@ -44,6 +44,30 @@ class ParquetConfig(UploadConfig, PromptsConfig, ReadConfig):
     """Validation records (JSONL)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SingleTurnParquetConfig(ParquetConfig):
+    """Write problems as `train.parquet` and `test.parquet` for veRL. The defaults are what preproc_taco.py writes."""
+
+    local_dir: Path = Path("data/verl_single_turn")
+    """Directory of the two parquet files."""
+    train_data_file: Path = Path("data/taco_verified_filtered_train.jsonl")
+    """Training problems (JSONL)."""
+    val_data_file: Path = Path("data/taco_verified_filtered_dev.jsonl")
+    """Validation problems (JSONL)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiTurnParquetConfig(ParquetConfig):
+    """Write bandit prompts as `train.parquet` and `test.parquet` for veRL."""
+
+    local_dir: Path = Path("data/verl_multi_turn")
+    """Directory of the two parquet files."""
+    train_data_file: Path = Path("data/bandit_train.jsonl")
+    """Training prompts (JSONL), from process_multi_turn_taco.py."""
+    val_data_file: Path = Path("data/bandit_dev.jsonl")
+    """Validation prompts (JSONL), from process_multi_turn_taco.py --is_test."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """What a row is made of; ``extra_info`` is the part that depends on the kind of record."""

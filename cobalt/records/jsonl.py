@@ -25,11 +25,40 @@ def row_hash(row: Record) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+PROBLEM_STAGE = "preproc_taco.py or preproc_lcb_test6.py"
+MADE_BY = {
+    "instruction": PROBLEM_STAGE,
+    "public_test_cases": PROBLEM_STAGE,
+    "hidden_test_cases": PROBLEM_STAGE,
+    "modified_test_cases": "run_perturbation.py",
+    "perturbed_public_test_cases": "run_perturbation.py",
+    "responses": "run_single_turn_vllm.py or run_single_turn_litellm.py",
+    "conversations": "run_multi_turn_vllm.py or run_multi_turn_litellm.py",
+    "public_pass_rates": "run_multi_turn_vllm.py or run_multi_turn_litellm.py",
+    "public_exec_results": "run_multi_turn_vllm.py or run_multi_turn_litellm.py",
+    "all_pass_rates": "eval_multi_turn.py",
+    "conversation": "process_multi_turn_taco.py",
+    "previous_code": "extract_turn_level_errors.py",
+}
+"""The stage that writes a field: what to run, where an input is of another stage."""
+
+
+def missing_fields(row: Record, fields: Sequence[str]) -> str | None:
+    """What a complaint says of those of ``fields`` that the row lacks, all at once; None if it has all."""
+    missing = [field for field in fields if field not in row]
+    if not missing:
+        return None
+    first, *others = map(repr, missing)
+    also = f", also {', '.join(others)}" if others else ""
+    made = next((f" ({name!r} is written by {MADE_BY[name]})" for name in missing if name in MADE_BY), "")
+    return f"missing field {first}{also}{made}"
+
+
 def require_fields(path: object, line: int, row: Record, fields: Sequence[str]) -> None:
-    """Raise ``InputError`` for the first of ``fields`` that the row lacks."""
-    for field in fields:
-        if field not in row:
-            raise InputError.at(path, line, f"missing field '{field}'")
+    """Raise ``InputError`` naming those of ``fields`` that the row lacks."""
+    complaint = missing_fields(row, fields)
+    if complaint is not None:
+        raise InputError.at(path, line, complaint)
 
 
 def count_lines(path: str | Path) -> int:

@@ -12,6 +12,9 @@ from decimal import Decimal, InvalidOperation
 from itertools import zip_longest
 from typing import Any
 
+from cobalt.commands.own_files import identity_of, is_own, with_absolute_path
+from cobalt.sandbox.own_checker import own_checker
+
 Checker = Callable[[str, str], bool]
 
 _TOKEN = re.compile(r"\S+")
@@ -80,8 +83,21 @@ def expected_value(expected: str) -> Any:
 CHECKERS: dict[str, Checker] = {"exact": exact, "lcb": lcb}
 
 
-def known_checker(name: str) -> str:
-    """``name`` itself; ``ValueError`` if there is no checker of that name."""
+def checker_of(name: str) -> Checker:
+    """The checker of that name, or the user's own (``FILE.py:NAME``). ``ValueError`` if there is none."""
+    if is_own(name):
+        return own_checker(name)
     if name not in CHECKERS:
-        raise ValueError(f"checker must be one of {', '.join(CHECKERS)}, not {name!r}")
-    return name
+        raise ValueError(f"checker must be one of {', '.join(CHECKERS)} or FILE.py:NAME, not {name!r}")
+    return CHECKERS[name]
+
+
+def known_checker(name: str) -> str:
+    """``name`` as other processes understand it; ``ValueError`` or ``InputError`` if there is no such checker."""
+    checker_of(name)
+    return with_absolute_path(name) if is_own(name) else name
+
+
+def checker_identity(name: str) -> str:
+    """What outputs record: the name, for a user's own checker with the hash of its file."""
+    return identity_of(name) if is_own(name) else name

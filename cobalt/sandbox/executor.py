@@ -21,7 +21,7 @@ from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_af
 from cobalt.errors import InfraError, SetupError
 from cobalt.prompts import NO_PROGRAM
 from cobalt.records import ExecutionResult, TestCases, Verdict
-from cobalt.sandbox.checkers import known_checker
+from cobalt.sandbox.checkers import checker_identity, known_checker
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.modes import resolve_mode
 from cobalt.sandbox.selftest import choose_mode
@@ -153,7 +153,8 @@ def _environment() -> dict[str, str]:
 class Executor:
     """Runs untrusted programs. Use as ``async with Executor() as executor``.
 
-    ``workers``: sandboxes in parallel (default: one per core); ``checker``: ``exact`` or ``lcb``; ``mode``: ``auto``,
+    ``workers``: sandboxes in parallel (default: one per core); ``checker``: ``exact``, ``lcb`` or
+    ``FILE.py:NAME``; ``mode``: ``auto``,
     ``namespaces`` or ``landlock``; ``max_queue``: programs that may wait before callers do; the rest are fields of
     ``Limits``. Entering raises ``SetupError`` where no sandbox holds.
     """
@@ -211,7 +212,7 @@ class Executor:
 
     async def describe(self) -> dict[str, Any]:
         """What decides verdicts: the checker and the limits."""
-        return {"checker": self.checker, **asdict(self.limits)}
+        return {"checker": checker_identity(self.checker), **asdict(self.limits)}
 
     @property
     def queue_depth(self) -> int:

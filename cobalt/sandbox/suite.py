@@ -2,7 +2,7 @@
 
 from cobalt.prompts import render_test_feedback
 from cobalt.records import ExecutionResult, TestCases, Verdict
-from cobalt.sandbox.checkers import CHECKERS, Checker, same_value
+from cobalt.sandbox.checkers import Checker, checker_of, same_value
 from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.sealed import CompileFailure, Ending, OpenProgram, Zygote
@@ -25,7 +25,7 @@ def verdict_of(ending: Ending, cpu_limit_s: float, correct: bool) -> Verdict:
 
 def run_suite(zygote: Zygote, code: str, tests: TestCases, checker: str) -> ExecutionResult:
     """Verdicts and feedback for every test; raises ``InfraError`` if the sandbox is lost on the way."""
-    compare = same_value if tests.fn_name is not None else CHECKERS[checker]
+    compare = same_value if tests.fn_name is not None else checker_of(checker)
     try:
         with zygote.program(code, tests.fn_name) as program:
             return _Suite(program, tests, zygote.limits, compare).run()

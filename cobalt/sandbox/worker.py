@@ -9,7 +9,9 @@ import socket
 import sys
 
 from cobalt.errors import InfraError, SetupError
+from cobalt.records import ExecutionResult
 from cobalt.sandbox.inside.kernel import die_with_parent
+from cobalt.sandbox.own_checker import CheckerFailed
 from cobalt.sandbox.sealed import Zygote
 from cobalt.sandbox.suite import run_suite
 from cobalt.sandbox.wire import frame, read_message
@@ -29,7 +31,11 @@ def main(descriptor: int) -> None:
         try:
             while True:
                 code, tests = read_message(stream)
-                connection.sendall(frame(run_suite(zygote, code, tests, checker)))
+                try:
+                    result = run_suite(zygote, code, tests, checker)
+                except CheckerFailed as error:
+                    result = ExecutionResult.infra(len(tests), str(error))
+                connection.sendall(frame(result))
         except (EOFError, InfraError, ConnectionError) as error:
             if isinstance(error, InfraError):
                 print(f"cobalt.sandbox.worker: {error}", file=sys.stderr)

@@ -1,9 +1,23 @@
 """What the two apps have in common: how Serve watches their replicas, and the answer to a bad request."""
 
+import sys
 from typing import Any
+
+from pydantic import BaseModel
 
 HEALTH: dict[str, Any] = {"health_check_period_s": 10, "health_check_timeout_s": 60}
 """Options of a deployment: how often Serve asks a replica whether it is well, and how long it waits for the answer."""
 
 UNPROCESSABLE = 422
 """HTTP status of a body that cannot be used."""
+
+
+def show_help(how: str | None, arguments: type[BaseModel]) -> None:
+    """What ``python APP.py --help`` prints; anything else is told to use ``serve run``, exit code 2."""
+    asked = sys.argv[1:] in (["--help"], ["-h"])
+    out = sys.stdout if asked else sys.stderr
+    print(f"{(how or '').strip()}\n\n{arguments.__doc__}\n", file=out)
+    for name, field in arguments.model_fields.items():
+        about = " ".join((field.description or "").split())
+        print(f"  {name}={field.default}" + (f"    {about}" if about else ""), file=out)
+    sys.exit(0 if asked else 2)

@@ -232,3 +232,25 @@ async def test_foreign_instructions_run_and_are_told(tmp_path: Path, capsys: pyt
     plan = make_plan(source, tmp_path / "asked.jsonl", prompts_required=True)
     with pytest.raises(InputError, match="line 1: field 'instruction' is not of the prompt set"):
         await run_plan(plan, ScriptedEngine(), MultiplyingService())
+
+
+@pytest.mark.parametrize("field", ["public_test_cases", "hidden_test_cases", "test_cases"])
+@pytest.mark.parametrize("tests", [None, '{"inputs": [], "outputs": []}'])
+async def test_tests_that_a_later_stage_needs_are_asked_for_first(
+    tmp_path: Path, field: str, tests: str | None
+) -> None:
+    rows = problem_rows(2)
+    rows[1] = {**rows[1], field: tests} if tests else {name: v for name, v in rows[1].items() if name != field}
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    engine = ScriptedEngine()
+    plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", multi_turn=False, num_turns=0)
+    with pytest.raises(InputError, match=f"line 2: .*'{field}'"):
+        await run_plan(plan, engine, MultiplyingService())
+    assert not engine.requests
+
+
+async def test_problems_without_hidden_tests_are_refused(tmp_path: Path) -> None:
+    rows = [{**row, "test_cases": row["public_test_cases"]} for row in problem_rows(1)]
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    with pytest.raises(InputError, match="none is hidden"):
+        await run_plan(make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl"), ScriptedEngine(), MultiplyingService())
