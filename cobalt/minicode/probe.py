@@ -104,6 +104,7 @@ def _row(index: int, problem: Problem) -> Record:
     return {
         "id": index,
         "instruction": problem_instruction(problem.statement),
+        "test_cases": (problem.public + problem.hidden).to_json(),
         "public_test_cases": problem.public.to_json(),
         "hidden_test_cases": problem.hidden.to_json(),
         "difficulty": FULLY_SPECIFIED if problem.fully_specified else HIDDEN_RULE,
