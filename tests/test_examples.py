@@ -15,10 +15,16 @@ import pytest
 
 from cobalt.commands.own_files import identity_of, load_own
 from cobalt.errors import InputError
+from cobalt.inference.commands import _own_engine
 from cobalt.records import ExecutionResult, TestCases, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "examples" / "README.md").read_text()
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +81,12 @@ def test_the_perturbation_depends_on_the_seed_alone() -> None:
     outputs = [str(number) for number in range(9)]
     assert off_by_one([], outputs, random.Random(1)) == off_by_one([], outputs, random.Random(1)) != outputs
     assert off_by_one([], ["a", "1.5"], random.Random(1)) is None
+
+
+async def test_an_own_engine_may_complain_about_its_model() -> None:
+    with pytest.raises(InputError, match="--model must name the file"):
+        async with _own_engine("examples/engine.py:Recorded", None, None):
+            pass
 
 
 @pytest.mark.parametrize(("program", "bonus"), [("# sum\nprint(1)", 0.01), ("print(1)", 0.0)])

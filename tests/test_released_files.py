@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from cobalt.hacking.judge_prompt import judge_messages
 from cobalt.hacking.judging import JudgeConfig, judge_cases, read_cases
 from cobalt.preproc.perturbed import PerturbationConfig
 from cobalt.preproc.perturbed import main as perturb
+from cobalt.prompts import COBALT
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
 from cobalt.serving.programs import ExecutionCounter
@@ -94,6 +96,12 @@ def test_a_record_that_is_not_of_the_input_cannot_be_adopted(files: Path, change
     with pytest.raises(InputError, match=f"id 1 cannot be adopted: {complaint}"):
         asyncio.run(_run(files, adopt=True))
     assert (files / "multi.jsonl").read_bytes() == before and not manifest_path(files / "multi.jsonl").exists()
+
+
+def test_conversations_of_another_prompt_set_cannot_be_adopted(files: Path) -> None:
+    prompts = replace(COBALT, system="Other.")
+    with pytest.raises(InputError, match="id 0 cannot be adopted: mixed prompt sets"):
+        asyncio.run(_run(files, adopt=True, prompts=prompts))
 
 
 def test_runs_of_apis_are_evaluated(files: Path) -> None:

@@ -110,7 +110,10 @@ def _vllm_engine(flags: OpenWeightConfig, max_in_flight: int | None) -> Abstract
 @asynccontextmanager
 async def _own_engine(name: str, model: str | None, max_in_flight: int | None) -> AsyncIterator[Engine]:
     """The engine that the user's function or class makes of ``--model``; an asynchronous context manager is entered."""
-    made = load_own(name)(model)
+    try:
+        made = load_own(name)(model)
+    except ValueError as error:
+        raise InputError(f"--engine {name}: {error}") from error
     async with made if hasattr(made, "__aenter__") else nullcontext(made) as engine:
         missing = [part for part in ("model_id", "max_in_flight", "generate") if not hasattr(engine, part)]
         if missing:

@@ -145,7 +145,7 @@ def _adopt(plan: Plan, problems: Input, output: RecordFile) -> int:
 
     def check(record: Record, row: Record) -> None:
         samples = len(row["responses"][:asked]) if plan.first_turn_from_file else asked
-        refuse_other_record(record, row, samples, turns, plan.method.multi_turn)
+        refuse_other_record(record, row, samples, turns, plan.prompts if plan.method.multi_turn else None)
 
     return adopt_records(output, ((problem.row, problem.input_hash) for problem in problems), check)
 

@@ -10,6 +10,7 @@ from typing import Any
 from cobalt.commands.adoption import refuse_other_fields
 from cobalt.completion import Message
 from cobalt.inference.conversation import Response, Turn, turn_of
+from cobalt.prompts import PromptSet, Wording
 from cobalt.records import TestCases, row_hash
 from cobalt.records.jsonl import Record
 from cobalt.records.responses import raw_responses
@@ -107,8 +108,12 @@ REWRITTEN = frozenset({"responses", "exec_results", "usage", "input_hash"})
 """Fields of an input row that a record may hold otherwise: cut to the samples used, or replaced."""
 
 
-def refuse_other_record(record: Record, row: Record, samples: int, turns: int, multi_turn: bool) -> None:
-    """Raise ``ValueError`` if ``record`` is no output for ``row``, of so many samples and turns."""
+def refuse_other_record(record: Record, row: Record, samples: int, turns: int, prompts: PromptSet | None) -> None:
+    """Raise ``ValueError`` if ``record`` is no output for ``row``, of so many samples and turns.
+
+    ``prompts``: the set that conversations must be of; None: the record is a single-turn one.
+    """
+    multi_turn = prompts is not None
     refuse_other_fields(record, row, REWRITTEN)
     turns_NT = turns_of_record(record, multi_turn)
     if [len(turns_T) for turns_T in turns_NT] != [turns] * samples:
@@ -119,6 +124,8 @@ def refuse_other_record(record: Record, row: Record, samples: int, turns: int, m
             raise ValueError("its first turn is not that of the single-turn file")
     if multi_turn and len(record["conversations"]) != samples:
         raise ValueError(f"field 'conversations' does not hold {samples} conversations")
+    for messages in record["conversations"] if multi_turn else []:
+        Wording(prompts).see(messages)
 
 
 def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:
