@@ -36,6 +36,11 @@ COMMANDS = {
         "cobalt.training.merge:merge",
         "cobalt.training.merge:MergeConfig",
     ),
+    "prompts-from": Command(
+        "the prompt set of a file's conversations",
+        "cobalt.preproc.prompts_from:main",
+        "cobalt.preproc.prompts_from:PromptsFromConfig",
+    ),
     "report": Command(
         "result files of named runs to tables and figures",
         "cobalt.reporting.make_report:make_report",

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Message = dict[str, str]
@@ -32,19 +33,23 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Completion:
-    """One response. ``cost`` is in US dollars, None where the engine has no price."""
+    """One response. ``cost`` is in US dollars, None where the engine has no price.
+
+    ``reported``: what else the provider says about usage, such as ``reasoning_tokens``.
+    """
 
     text: str
     prompt_tokens: int
     completion_tokens: int
     finish_reason: str
     cost: float | None = None
+    reported: Mapping[str, Any] = field(default_factory=dict)
 
     def usage(self) -> dict[str, Any]:
         """Everything but the text: the entry of a record's ``usage``."""
         usage = asdict(self)
         del usage["text"]
-        return usage
+        return {**usage.pop("reported"), **usage}
 
 
 def request_seed(seed: int, id_: Any, sample: int, turn: int) -> int:

@@ -6,7 +6,7 @@ No correct program can pass either of the two. The clean tests of a problem are 
 import hashlib
 import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -36,9 +36,34 @@ def perturb(tests: TestCases, seed: int, problem_id: Any) -> tuple[TestCases, Te
     return modified, modified + tests.select(others) if others else modified
 
 
-def perturbed_fields(row: Mapping[str, Any], seed: int) -> dict[str, str] | None:
+Perturbation = Callable[[TestCases, int, Any], tuple[TestCases, TestCases] | None]
+"""As ``perturb``."""
+OwnPerturbation = Callable[[list[str], list[str], random.Random], Sequence[str] | None]
+"""Inputs and expected outputs of the public tests, and random numbers, to the outputs to be shown; None: drop it."""
+
+
+def own_perturbation(outputs_of: OwnPerturbation) -> Perturbation:
+    """A perturbation from a user's function. The tests whose outputs it changed come first.
+
+    What this gives raises ``ValueError`` if the function gives something else than one text per test.
+    """
+
+    def change(tests: TestCases, seed: int, problem_id: Any) -> tuple[TestCases, TestCases] | None:
+        digest = hashlib.sha256(f"{seed}:{problem_id!r}".encode()).digest()
+        outputs = outputs_of(list(tests.inputs_K), list(tests.outputs_K), random.Random(digest))
+        if outputs is None or list(outputs) == list(tests.outputs_K):
+            return None
+        shown = TestCases.parse({**tests.to_mapping(), "outputs": list(outputs)})
+        changed = [k for k in range(len(tests)) if shown.outputs_K[k] != tests.outputs_K[k]]
+        others = [k for k in range(len(tests)) if k not in changed]
+        return shown.select(changed), shown.select(changed + others)
+
+    return change
+
+
+def perturbed_fields(row: Mapping[str, Any], seed: int, perturbation: Perturbation = perturb) -> dict[str, str] | None:
     """The two fields that perturbation adds to a problem, or None. ``ValueError`` for unusable public tests."""
-    swapped = perturb(TestCases.parse(row["public_test_cases"]), seed, row["id"])
+    swapped = perturbation(TestCases.parse(row["public_test_cases"]), seed, row["id"])
     if swapped is None:
         return None
     modified, public = swapped

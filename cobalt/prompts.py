@@ -1,10 +1,19 @@
 """Every text that a policy is shown: system, problem and feedback prompts, and the feedback itself.
 
 The line ``FEEDBACK_MARKER``, the line ``PROBLEM_MARKER``, the start of ``ALL_PASSED``, the labels of a test's feedback
-and its truncation are facts of the released data's format. All other wording is this project's. Change any of it and
-raise ``PROMPT_VERSION``: outputs made with another version are not resumed.
+and its truncation are facts of the released data's format. All other wording is a ``PromptSet``: this project's own,
+``COBALT``, or a user's file. Change any wording of ``COBALT`` and raise ``PROMPT_VERSION``: outputs made with another
+version are not resumed.
 """
 
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from cobalt.errors import InputError
 from cobalt.records import ExecutionResult, Verdict
 
 PROMPT_VERSION = "1"
@@ -24,46 +33,150 @@ ALL_PASSED_START = "The code has passed all public test cases"
 ALL_PASSED = f"{ALL_PASSED_START}. Look for inputs that they do not cover."
 NO_PROGRAM = "No program could be extracted from the response: it must hold one complete ```python block."
 
-_INSTRUCTION = """\
+_INSTRUCTION = f"""\
 Think about the problem first, then write one complete Python program in a single ```python block.
-{marker}
-{question}"""
+{PROBLEM_MARKER}
+{{question}}"""
 
-_CALL_INSTRUCTION = """\
+_CALL_INSTRUCTION = f"""\
 Think about the problem first, then write the complete Python code in a single ```python block.
-{marker}
-Here that means: implement `{fn_name}`; it is called with the arguments of each test.
-{question}
+{PROBLEM_MARKER}
+Here that means: implement `{{fn_name}}`; it is called with the arguments of each test.
+{{question}}
 
 Starter code:
-{starter_code}"""
+{{starter_code}}"""
 
-_FEEDBACK = """\
+_FEEDBACK = f"""\
 Compare what the program did with what was expected, then write the complete fixed program in a single ```python block.
-{marker}
-{feedback}"""
+{FEEDBACK_MARKER}
+{{feedback}}"""
 
 FEEDBACK_LIMIT = 400
 FEEDBACK_KEPT = 200
+SHOWN_CHARACTERS = 60
+"""Of a text, in an error message."""
 
 
-def problem_instruction(question: str, fn_name: str | None = None, starter_code: str = "") -> str:
-    """The user prompt of turn 0; with ``fn_name`` for problems that are solved by a function call."""
+_PLACEHOLDER = re.compile(r"\{(question|fn_name|starter_code|feedback)\}")
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """The wording around a problem and around feedback (docs/formats.md, "Prompt sets").
+
+    Raises ``ValueError`` where a placeholder is missing, or a text that is a fact of the format.
+    """
+
+    system: str
+    instruction: str
+    """The first user message; ``{question}`` stands for the statement."""
+    feedback: str
+    """A later one; ``{feedback}`` stands for the feedback. It holds the line ``FEEDBACK_MARKER``."""
+    all_passed: str
+    """The feedback when all tests that are shown pass; it begins with ``ALL_PASSED_START``."""
+    no_program: str
+    """The feedback to a response without a program."""
+    call_instruction: str | None = None
+    """``instruction`` of problems that are solved by a function call; also ``{fn_name}`` and ``{starter_code}``."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, str) and not (name == "call_instruction" and value is None):
+                raise ValueError(f"'{name}' must be a text")
+        for name, wanted in (
+            ("instruction", "{question}"),
+            ("call_instruction", "{question}"),
+            ("feedback", "{feedback}"),
+            ("feedback", FEEDBACK_MARKER),
+        ):
+            if wanted not in (getattr(self, name) or wanted):
+                raise ValueError(f"'{name}' must hold '{wanted}'")
+        if not self.all_passed.startswith(ALL_PASSED_START):
+            raise ValueError(f"'all_passed' must begin with '{ALL_PASSED_START}'")
+
+    def fits(self, instruction: str) -> bool:
+        """Whether a first user message is one of this set's."""
+        templates = (self.instruction, self.call_instruction)
+        return any(_pattern(template).fullmatch(instruction) for template in templates if template is not None)
+
+
+COBALT = PromptSet(SYSTEM_PROMPT, _INSTRUCTION, _FEEDBACK, ALL_PASSED, NO_PROGRAM, _CALL_INSTRUCTION)
+OWN_NAME = "cobalt"
+"""The name of this project's own set."""
+
+
+def _filled(template: str, **values: str) -> str:
+    """Each placeholder replaced once; braces in ``values`` are only text."""
+    return _PLACEHOLDER.sub(lambda place: values.get(place[1], place[0]), template)
+
+
+def _pattern(template: str) -> "re.Pattern[str]":
+    texts = _PLACEHOLDER.split(template)[::2]
+    return re.compile(".*".join(map(re.escape, texts)), re.DOTALL)
+
+
+def load_prompts(name_or_file: str) -> PromptSet:
+    """The own set by its name, or a set from a JSON file. Raises ``InputError`` for a file that holds none."""
+    if name_or_file == OWN_NAME:
+        return COBALT
+    path = Path(name_or_file)
+    if not path.is_file():
+        raise InputError(f"--prompts {name_or_file}: neither '{OWN_NAME}' nor a file")
+    try:
+        return prompts_of(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise InputError.at(path, None, f"not a prompt set: {error}") from None
+
+
+def prompts_of(value: Any) -> PromptSet:
+    """The set that ``described`` wrote, or that a file holds. Raises ``ValueError`` saying what is wrong."""
+    if value == OWN_NAME:
+        return COBALT
+    names = {field.name for field in fields(PromptSet)}
+    if not isinstance(value, Mapping):
+        raise ValueError("it must be an object")
+    missing = names - value.keys() - {"call_instruction"}
+    if missing or value.keys() - names:
+        raise ValueError(f"missing {sorted(missing)}, unknown {sorted(value.keys() - names)}")
+    return PromptSet(**value)
+
+
+def described(prompts: PromptSet) -> str | dict[str, Any]:
+    """For manifests: the name of the own set, the texts of any other."""
+    return OWN_NAME if prompts == COBALT else asdict(prompts)
+
+
+def prompt_content(prompts: PromptSet) -> dict[str, Any]:
+    """What identifies the wording among the settings that change an output's content."""
+    own = {"prompt_version": PROMPT_VERSION}
+    return own if prompts == COBALT else {**own, "prompts": asdict(prompts)}
+
+
+def problem_instruction(
+    question: str, fn_name: str | None = None, starter_code: str = "", prompts: PromptSet = COBALT
+) -> str:
+    """The user prompt of turn 0; with ``fn_name`` for problems that are solved by a function call.
+
+    Raises ``ValueError`` if the set has none for these.
+    """
     if fn_name is None:
-        return _INSTRUCTION.format(marker=PROBLEM_MARKER, question=question.strip())
-    return _CALL_INSTRUCTION.format(
-        marker=PROBLEM_MARKER, question=question.strip(), fn_name=fn_name, starter_code=starter_code.strip()
+        return _filled(prompts.instruction, question=question.strip())
+    if prompts.call_instruction is None:
+        raise ValueError("it is solved by a function call, for which the prompt set has no 'call_instruction'")
+    return _filled(
+        prompts.call_instruction, question=question.strip(), fn_name=fn_name, starter_code=starter_code.strip()
     )
 
 
-def first_messages(instruction: str) -> list[dict[str, str]]:
+def first_messages(instruction: str, prompts: PromptSet = COBALT) -> list[dict[str, str]]:
     """System and user message: the conversation before the first program."""
-    return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": instruction}]
+    return [{"role": "system", "content": prompts.system}, {"role": "user", "content": instruction}]
 
 
-def feedback_message(feedback: str) -> dict[str, str]:
+def feedback_message(feedback: str, prompts: PromptSet = COBALT) -> dict[str, str]:
     """The user message that shows the feedback to the last program and asks for the next one."""
-    return {"role": "user", "content": _FEEDBACK.format(marker=FEEDBACK_MARKER, feedback=feedback)}
+    return {"role": "user", "content": _filled(prompts.feedback, feedback=feedback)}
 
 
 def feedback_of_message(content: str) -> str | None:
@@ -72,12 +185,47 @@ def feedback_of_message(content: str) -> str | None:
     return feedback.strip() if marker else None
 
 
-def feedback_to_policy(result: ExecutionResult) -> str:
-    """The first failing test's feedback, or ``ALL_PASSED``. ``result`` must be free of infra errors."""
+def feedback_to_policy(result: ExecutionResult, prompts: PromptSet = COBALT) -> str:
+    """The first failing test's feedback, or that all passed. ``result`` must be free of infra errors."""
     for passed, feedback in zip(result.passing, result.feedback, strict=True):
         if not passed:
-            return feedback
-    return ALL_PASSED
+            return prompts.no_program if feedback == NO_PROGRAM else feedback
+    return prompts.all_passed
+
+
+class Wording:
+    """The texts around problems and feedback in conversations. One set of data holds one wording."""
+
+    def __init__(self, prompts: PromptSet | None = None):
+        """``prompts``: the set that the conversations must be of; None: that of the first one."""
+        self.texts: dict[str, str] = {}
+        if prompts is not None:
+            self.add("system message", prompts.system)
+            self.add("text before the feedback", prompts.feedback.partition(FEEDBACK_MARKER)[0])
+            self.add("feedback when all tests pass", prompts.all_passed)
+
+    def see(self, messages: Sequence[Any]) -> None:
+        """Raise ``ValueError`` if a conversation has another wording than those before it."""
+        if messages[0]["role"] == "system":
+            self.add("system message", messages[0]["content"])
+        for message in messages[2:]:
+            lead, marker, feedback = message["content"].partition(FEEDBACK_MARKER)
+            if message["role"] == "user" and marker:
+                self.add("text before the feedback", lead)
+                if feedback.strip().startswith(ALL_PASSED_START):
+                    self.add("feedback when all tests pass", feedback.strip())
+
+    def add(self, name: str, text: str) -> None:
+        """Raise ``ValueError`` if the text of this name is another one already."""
+        known = self.texts.setdefault(name, text)
+        if known != text:
+            raise ValueError(
+                f"mixed prompt sets: the {name} is {_short(text)} here and {_short(known)} elsewhere (docs/formats.md)"
+            )
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
 
 
 def truncate(text: str) -> str:

@@ -1,7 +1,7 @@
 """Problems to veRL's `train.parquet` and `test.parquet`."""
 
 from cobalt.commands.entry import run
-from cobalt.preproc.verl_parquet import SINGLE_TURN, ParquetConfig, build
+from cobalt.preproc.verl_parquet import SINGLE_TURN, SingleTurnParquetConfig, build
 
 if __name__ == "__main__":
-    run(ParquetConfig, lambda config: build(config, SINGLE_TURN))
+    run(SingleTurnParquetConfig, lambda config: build(config, SINGLE_TURN))

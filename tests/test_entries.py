@@ -1,6 +1,7 @@
 """Every entry on bad input: exit 2, one line that names file, line and field, nothing overwritten; no service: 3."""
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -154,7 +155,7 @@ ENTRIES = [
     Entry("run_single_turn_litellm.py", _problem, "instruction", API, runs_programs=True),
     Entry("run_multi_turn_litellm.py", _single, "responses", API, runs_programs=True),
     Entry("eval_multi_turn.py", _multi, "conversations", runs_programs=True),
-    Entry("extract_turn_level_errors.py", _perturbed, "raw_responses", files=_hacking),
+    Entry("extract_turn_level_errors.py", _perturbed, "public_exec_results", files=_hacking),
     Entry("run_llm_judge.py", _case, "patch", API, unique=None),
     Entry("make_report.py", _evaluated, "conversations", files=_report, made="{}/report.html"),
     Entry("cobalt report", _evaluated, "conversations", files=_report, made="{}/report.html"),
@@ -317,3 +318,42 @@ def test_the_longest_name_wins(words: str, name: str | None) -> None:
 def test_the_sandbox_can_be_checked_before_anything_is_installed() -> None:
     done = _console("sandbox", "check", "--quiet", python=("-S", "-E"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+SCRIPTS = sorted({entry.script for entry in ENTRIES if entry.script.endswith(".py")})
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_tell_the_version(script: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", [script, "--version"])
+    runpy.run_path(str(ROOT / script), run_name="__main__")
+    assert capsys.readouterr().out == f"{Path(script).name} (cobalt {cobalt.__version__})\n"
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_names_of_one_thing_are_the_same_everywhere(script: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", [script, "--help"])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+    flags = set(re.findall(r"(?<![\w-])--?\w+", capsys.readouterr().out))
+    for short, long in (("-i", "--input_file"), ("-o", "--output_file"), ("--model", "--model_name")):
+        assert (short in flags) == (long in flags)
+    assert "--concurrency" not in flags or "--max_in_flight" in flags
+
+
+@pytest.mark.parametrize("app", ["remote_reward_server.py", "vllm_engine_actor.py"])
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), ([], 2)])
+def test_the_apps_tell_their_arguments(app: str, words: list[str], code: int) -> None:
+    done = subprocess.run([sys.executable, app, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    told = done.stdout if code == 0 else done.stderr
+    assert done.returncode == code and "serve run" in told and "replicas=1 " in told
+
+
+def test_parquet_is_made_of_what_the_stages_before_write_by_default(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / f"data/taco_verified_filtered_{split}.jsonl").write_text(json.dumps(_problem("a")) + "\n")
+    monkeypatch.setattr(sys, "argv", ["verl_preproc_single_turn.py"])
+    runpy.run_path(str(ROOT / "preproc/verl_preproc_single_turn.py"), run_name="__main__")
+    assert (tmp_path / "data/verl_single_turn/train.parquet").exists()

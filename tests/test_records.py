@@ -219,6 +219,14 @@ def test_an_infra_error_has_no_pass_rate_and_is_never_solved() -> None:
     assert ExecutionResult.from_record(json.loads(json.dumps(result.to_record()))) == result
 
 
+def test_all_missing_fields_are_told_at_once_and_the_stage_that_makes_them(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"id": 1, "instruction": "x"}\n')
+    complaint = _complaint(path, fields=("id", "question", "conversations", "all_pass_rates"))
+    assert "line 1: missing field 'question', also 'conversations', 'all_pass_rates'" in complaint
+    assert "('conversations' is written by run_multi_turn_vllm.py or run_multi_turn_litellm.py)" in complaint
+
+
 def test_released_results_without_verdicts_are_read() -> None:
     result = ExecutionResult.from_record({"passing": [True, False], "feedback": ["", "x"]})
     assert result.verdicts == (Verdict.PASSED, Verdict.WRONG_ANSWER)

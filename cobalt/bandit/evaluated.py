@@ -14,7 +14,6 @@ from cobalt.records import TestCases
 
 EVALUATED_FIELDS = (
     "id",
-    "difficulty",
     "test_cases",
     "public_test_cases",
     "conversations",
@@ -38,6 +37,13 @@ class Trajectory:
     index: int
     conversation: Conversation
     pass_rates_T: tuple[float, ...]
+    first_solved: bool | None = None
+    """Whether the single-turn run saw the first program pass all tests; None: the row does not say."""
+
+    @property
+    def solved_at_once(self) -> bool:
+        """By the single-turn run, which judged the whole response: the history may have cut its program off."""
+        return self.pass_rates_T[0] == 1 if self.first_solved is None else self.first_solved
 
     @property
     def spread(self) -> float:
@@ -98,17 +104,29 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False) -> EvaluatedP
             complete = len(rates_T) == num_turns
             _check_conversation(i, conversation, num_turns, complete)
             if complete:
-                trajectories.append(Trajectory(i, conversation, rates_T))
+                trajectories.append(Trajectory(i, conversation, rates_T, _first_solved(row, i)))
     except ValueError as error:
         raise ValueError(f"problem {row['id']!r}: {error}") from None
     return EvaluatedProblem(
         id=row["id"],
-        difficulty=row["difficulty"],
+        difficulty=row.get("difficulty"),
         test_cases=row["test_cases"],
         source=row.get("source"),
         trajectories=tuple(trajectories),
         infra_dropped=num_trajectories - len(trajectories),
     )
+
+
+def _first_solved(row: Mapping[str, Any], index: int) -> bool | None:
+    """By the row's ``exec_results``, if it has them and the infrastructure did not fail there."""
+    results = row.get("exec_results")
+    if results is None:
+        return None
+    if not isinstance(results, list) or index >= len(results) or not isinstance(results[index].get("passing"), list):
+        raise ValueError(f"field 'exec_results' holds no result of conversation {index}")
+    if results[index].get("infra_error") is not None:
+        return None
+    return bool(results[index]["passing"]) and all(results[index]["passing"])
 
 
 def _test_counts(row: Mapping[str, Any]) -> tuple[int, int]:

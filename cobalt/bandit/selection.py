@@ -13,7 +13,7 @@ from cobalt.bandit.evaluated import EvaluatedProblem, Trajectory
 
 def solved_at_once(problem: EvaluatedProblem) -> bool:
     """Offline dynamic sampling drops a problem iff every first-turn program passes all tests."""
-    return all(trajectory.pass_rates_T[0] == 1 for trajectory in problem.trajectories)
+    return all(trajectory.solved_at_once for trajectory in problem.trajectories)
 
 
 def max_variance_subset(spreads_N: Sequence[float], size: int) -> list[int]:

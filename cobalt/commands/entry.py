@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
+import cobalt
 from cobalt.errors import CobaltError
 
 Config = TypeVar("Config")
@@ -15,10 +16,15 @@ def run(config_type: type[Config], main: Callable[[Config], None]) -> None:
     """Parse ``config_type`` from the command line, call ``main`` with it and exit.
 
     ``config_type`` is a dataclass: its docstring is the command's help, a docstring under a field the flag's help.
+    ``--version`` prints the version.
+
     Exit codes: 0 done, 2 bad input or flags, 3 environment or too many infra failures, 130 Ctrl-C.
     """
     import tyro
 
+    if "--version" in sys.argv[1:]:
+        print(f"{_program()} (cobalt {cobalt.__version__})")
+        return
     try:
         main(tyro.cli(config_type, use_underscores=True))
     except CobaltError as error:

@@ -24,7 +24,12 @@ TopP = Annotated[float, Interval(gt=0, le=1)]
 InputFile = Annotated[Path, tyro.conf.arg(aliases=["-i"])]
 OptionalInputFile = Annotated[Path | None, tyro.conf.arg(aliases=["-i"])]
 OutputFile = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+OptionalOutputFile = Annotated[Path | None, tyro.conf.arg(aliases=["-o"])]
 NumCompletions = Annotated[int, Ge(1), tyro.conf.arg(aliases=["-n"])]
+
+ModelName = Annotated[str, tyro.conf.arg(name="model", aliases=["--model_name"])]
+OptionalModelName = Annotated[str | None, tyro.conf.arg(name="model", aliases=["--model_name"])]
+ModelFolder = Annotated[Path, tyro.conf.arg(aliases=["--model_name"])]
 
 ExecutorName = Literal["serve", "local"]
 
@@ -79,6 +84,9 @@ class ExecutionConfig(CommandConfig):
 
     executor: ExecutorName = "serve"
     """Where programs run: the Ray Serve app `evaluator`, or sandboxes of this process."""
+    checker: str | None = None
+    """How outputs are compared: `exact` (the default), `lcb`, or a function of your own, FILE.py:NAME. An evaluator app
+    must have been started with it."""
     max_infra_rate: Share = 0.01
     """Exit with 3 if a larger share of the work met an infrastructure failure."""
 

@@ -17,25 +17,35 @@ from cobalt.records import Manifest
 
 @dataclasses.dataclass
 class Run:
-    """A run that has begun. ``counts`` is what its manifests will say: fill it before the block ends."""
+    """A run that has begun. What its manifests will say: fill it before the block ends."""
 
     counts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    origin: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """``model`` and ``prompts`` that the output's conversations come from, for later stages."""
 
 
 @contextlib.contextmanager
 def recorded_run(
-    command: str, config: Mapping[str, Any], inputs: Sequence[str | Path], contents: Mapping[Path, Mapping[str, Any]]
+    command: str,
+    config: Mapping[str, Any],
+    inputs: Sequence[str | Path],
+    contents: Mapping[Path, Mapping[str, Any]],
+    adopt: bool = False,
 ) -> Iterator[Run]:
     """One manifest per output, from ``status: running`` to ``done``.
 
-    ``config``: all flags; ``contents``: per output the settings that shape it. Raises ``InputError``
+    ``config``: all flags; ``contents``: per output the settings that shape it; ``adopt``: an output without a manifest
+    may be taken over. Raises ``InputError``
     for a missing input, an output that is an input or another output, and an output that was made with other settings.
     """
     check_paths(inputs, list(contents))
     manifests = [Manifest(path, command, config, content, inputs) for path, content in contents.items()]
     for manifest in manifests:
-        manifest.refuse_other_content()
+        manifest.refuse_other_content(adopt)
     before = [_content_of(manifest) for manifest in manifests]
+    foreign = [
+        content is None and manifest.output.exists() for content, manifest in zip(before, manifests, strict=True)
+    ]
     for manifest in manifests:
         manifest.start()
     begun = [_content_of(manifest) for manifest in manifests]
@@ -43,12 +53,12 @@ def recorded_run(
     try:
         yield run
     except InputError:
-        for manifest, old, ours in zip(manifests, before, begun, strict=True):
+        for manifest, old, ours, was_foreign in zip(manifests, before, begun, foreign, strict=True):
             if _content_of(manifest) == ours:  # else a run beside this one has written it by now
-                _put_back(manifest, old)
+                _put_back(manifest, old, was_foreign)
         raise
     for manifest in manifests:
-        manifest.counts = dict(run.counts)
+        manifest.counts, manifest.origin = dict(run.counts), dict(run.origin)
         manifest.done()
 
 
@@ -86,10 +96,12 @@ def _content_of(manifest: Manifest) -> bytes | None:
     return manifest.path.read_bytes() if manifest.path.exists() else None
 
 
-def _put_back(manifest: Manifest, old: bytes | None) -> None:
-    """The manifest that was there before; none if there was none and the output holds nothing."""
+def _put_back(manifest: Manifest, old: bytes | None, foreign: bool) -> None:
+    """The manifest that was there before; none if there was none and the output holds nothing, or is not ours."""
     if old is not None:
         manifest.path.write_bytes(old)
+    elif foreign and manifest.output.stat().st_size > 0:
+        manifest.path.unlink()
     elif not manifest.output.exists() or manifest.output.stat().st_size == 0:
         manifest.path.unlink()
         manifest.output.unlink(missing_ok=True)

@@ -4,31 +4,34 @@ Writes the records with ``all_pass_rates`` to the output, and ``<output>.report.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cobalt.commands.adoption import AdoptConfig, adopt_records
 from cobalt.commands.console import print_summary, progress_bar
 from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
 from cobalt.commands.tasks import for_each
-from cobalt.evaluation.hidden import evaluate_record, is_retryable, usable_trajectory
-from cobalt.evaluation.scores import read_scores
+from cobalt.errors import InputError
+from cobalt.evaluation.hidden import evaluate_record, is_retryable, refuse_other_evaluation, usable_trajectory
+from cobalt.evaluation.scores import ProblemScores, read_scores
 from cobalt.evaluation.summary import compare, summarise
 from cobalt.evaluation.turn_report import TurnReport, write_report
-from cobalt.records import RecordFile, read_jsonl, row_hash
+from cobalt.records import RecordFile, id_key, read_jsonl, row_hash
 from cobalt.records.jsonl import Record
+from cobalt.records.manifest import origin_of
 from cobalt.serving.execution import open_execution_service
 from cobalt.serving.programs import ExecutionCounter
 
 OPEN_PROBLEMS = 16
-FIELDS = ("id", "conversations", "raw_responses", "public_pass_rates", "hidden_test_cases")
+FIELDS = ("id", "conversations", "public_pass_rates", "hidden_test_cases")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationConfig(ExecutionConfig, ReadConfig):
+class EvaluationConfig(ExecutionConfig, AdoptConfig, ReadConfig):
     """Run the hidden tests on every turn of a multi-turn file and report Pass@1 per turn."""
 
     input_file: InputFile
@@ -42,7 +45,7 @@ class EvaluationConfig(ExecutionConfig, ReadConfig):
 def main(config: EvaluationConfig) -> None:
     """Evaluate, write the report, print it."""
     others = read_scores(config.compare) if config.compare else []
-    counts, execution = asyncio.run(_evaluate(config))
+    counts, execution = asyncio.run(_evaluate(config, others))
     problems = read_scores(config.output_file)
     comparison = compare(problems, others, config.compare.name) if config.compare else None
     report = TurnReport(config.output_file.name, execution, summarise(problems), comparison)
@@ -51,22 +54,27 @@ def main(config: EvaluationConfig) -> None:
     refuse_infra_rate(counts["infra_errors"], counts["samples"], "samples", config.max_infra_rate)
 
 
-async def _evaluate(config: EvaluationConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+async def _evaluate(config: EvaluationConfig, others: Sequence[ProblemScores]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write the records; returns the counts and what decided the verdicts."""
     inputs = [config.input_file, *([config.compare] if config.compare else [])]
     check_paths(inputs, [config.output_file])
     invalid = InvalidLines(config.skip_invalid)
     ids = [record["id"] for record in _records(config, invalid)]
-    async with open_execution_service(config.executor) as service:
+    if config.compare and not {id_key(id_) for id_ in ids} & {id_key(other.id) for other in others}:
+        raise InputError.at(config.compare, None, f"--compare: it has no problem of {config.input_file}")
+    async with open_execution_service(config.executor, config.checker) as service:
         execution = await service.describe()
         contents = {config.output_file: {"tests": "hidden_test_cases", "execution": execution}}
-        with recorded_run("eval_multi_turn", asdict(config), [config.input_file], contents) as run:
+        with recorded_run("eval_multi_turn", asdict(config), [config.input_file], contents, config.adopt) as run:
             with RecordFile(config.output_file) as output:
                 output.refuse_loss(ids)
+                rows = _records(config, InvalidLines(config.skip_invalid, quiet=True)) if config.adopt else []
+                adopted = adopt_records(output, ((row, row_hash(row)) for row in rows), refuse_other_evaluation)
                 counts = await _evaluate_all(config, output, ExecutionCounter(service), len(ids))
                 written = output.finish(ids)
             read = {"read": len(ids) + invalid.count, "written": written, "skipped_invalid": invalid.count}
-            run.counts = {**read, **counts}
+            read |= {"adopted": adopted} if adopted else {}
+            run.counts, run.origin = {**read, **counts}, origin_of(config.input_file)
     return run.counts, execution
 
 

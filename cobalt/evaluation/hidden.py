@@ -7,10 +7,12 @@ run once. For perturbed runs the clean public tests run as well, on the raw resp
 import asyncio
 from collections.abc import Mapping
 
+from cobalt.commands.adoption import refuse_other_fields
 from cobalt.evaluation.scores import conversation_programs
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases
 from cobalt.records.jsonl import Record
+from cobalt.records.responses import raw_responses
 from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
 
 Rates = list[list[float | None]]
@@ -32,6 +34,19 @@ def usable_trajectory(record: Record) -> Record:
     if is_perturbed(record):
         TestCases.parse(record["public_test_cases"])
     return record
+
+
+def refuse_other_evaluation(result: Record, record: Record) -> None:
+    """Raise ``ValueError`` if ``result`` is no evaluation of this multi-turn record."""
+    refuse_other_fields(result, record, frozenset({"input_hash"}))
+    tables = [("all_pass_rates", len(record["conversations"]), len(record["public_pass_rates"]))]
+    if is_perturbed(record):
+        tables.append(("clean_public_pass_rates", tables[0][2], tables[0][1]))
+    for name, rows, columns in tables:
+        if [len(rates) for rates in result[name]] != [columns] * rows:
+            raise ValueError(f"field '{name}' is not {rows} x {columns}")
+        if not all(rate is None or 0 <= rate <= 1 for rates in result[name] for rate in rates):
+            raise ValueError(f"field '{name}' needs numbers in [0, 1] or null")
 
 
 def is_perturbed(record: Record) -> bool:
@@ -69,9 +84,7 @@ def _raw_programs(record: Record) -> Programs:
     """Of the raw responses, by (turn, sample), for the turns that were taken."""
     return {
         (turn, sample): extract_code(response)
-        for turn, (responses, rates) in enumerate(
-            zip(record["raw_responses"], record["public_pass_rates"], strict=True)
-        )
+        for turn, (responses, rates) in enumerate(zip(raw_responses(record), record["public_pass_rates"], strict=True))
         for sample, (response, rate) in enumerate(zip(responses, rates, strict=True))
         if rate is not None
     }

@@ -21,10 +21,11 @@ from typing import Any
 from cobalt.extraction import extract_code
 from cobalt.hacking.released import read_result
 from cobalt.records import ExecutionResult, TestCases, Verdict
+from cobalt.records.responses import raw_responses
 
 RULE_VERSION = "1"
 DATA_FIELDS = ("id", "question", "test_cases", "modified_test_cases", "perturbed_public_test_cases")
-RESULT_FIELDS = ("id", "raw_responses", "public_pass_rates", "public_exec_results", "all_pass_rates")
+RESULT_FIELDS = ("id", "public_pass_rates", "public_exec_results", "all_pass_rates")
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,10 @@ def find_cases(data: Mapping[str, Any], result: Mapping[str, Any]) -> ProblemCas
     if TestCases.parse(result.get("perturbed_public_test_cases", shown)) != shown:
         raise ValueError(f"the run of id {result['id']!r} was shown other 'perturbed_public_test_cases' than these")
     found = ProblemCases(trajectories=samples)
+    responses_TN = raw_responses(result)
     for sample in range(samples):
         executed_T = [read_result(result["public_exec_results"][turn][sample], shown) for turn in range(turns)]
-        codes_T = [extract_code(result["raw_responses"][turn][sample]) for turn in range(turns)]
+        codes_T = [extract_code(responses_TN[turn][sample]) for turn in range(turns)]
         for turn in range(1, turns):
             _examine(found, result, sample, turn, executed_T, codes_T, perturbed)
     return found
@@ -172,8 +174,9 @@ def _shape(result: Mapping[str, Any]) -> tuple[int, int]:
     """(turns, samples); raises ``ValueError`` if the row's arrays do not agree."""
     rates_TN = result["public_pass_rates"]
     turns, samples = len(rates_TN), len(rates_TN[0]) if rates_TN else 0
-    for name in ("public_pass_rates", "public_exec_results", "raw_responses"):
-        if len(result[name]) != turns or any(len(row_N) != samples for row_N in result[name]):
+    tables = {name: result[name] for name in ("public_pass_rates", "public_exec_results")}
+    for name, table_TN in {**tables, "raw_responses": raw_responses(result)}.items():
+        if len(table_TN) != turns or any(len(row_N) != samples for row_N in table_TN):
             raise ValueError(f"'{name}' of id {result['id']!r} is not {turns} turns x {samples} samples")
     hidden_NT = result["all_pass_rates"]
     if len(hidden_NT) != samples or any(len(row_T) != turns for row_T in hidden_NT):

@@ -157,7 +157,7 @@ async def _extract_problems(
     async with AsyncExitStack() as stack:
         service = None
         if config.dynamic:
-            service = await stack.enter_async_context(open_execution_service(config.executor))
+            service = await stack.enter_async_context(open_execution_service(config.executor, config.checker))
         bar = stack.enter_context(progress_bar(total=count_lines(config.input_file), unit="problem"))
         for problems in batched(_read_problems(config, data, invalid), CHUNK):
             counted = [problem for problem in problems if problem.counts]

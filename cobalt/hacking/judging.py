@@ -10,11 +10,13 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cobalt.commands.adoption import AdoptConfig, adopt_records, refuse_other_fields
 from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import InputFile, NumCompletions, OutputFile, Positive, ReadConfig, Share
+from cobalt.commands.flags import InputFile, ModelName, NumCompletions, OutputFile, Positive, ReadConfig, Share
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
 from cobalt.completion import Sampling
@@ -26,20 +28,20 @@ from cobalt.inference.commands import litellm_engine
 from cobalt.inference.engine import Engine
 from cobalt.inference.flags import LitellmConfig, ReasoningEffort
 from cobalt.inference.slots import PrioritySlots
-from cobalt.records import RecordFile, read_jsonl, row_hash
+from cobalt.records import RecordFile, id_key, read_jsonl, row_hash
 
-CASE_FIELDS = ("id", "trajectory", "turn", "question", "previous_code", "feedback", "current_code", "patch")
+CASE_FIELDS = ("id", "question", "previous_code", "feedback", "current_code", "patch")
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeConfig(LitellmConfig, ReadConfig):
+class JudgeConfig(LitellmConfig, AdoptConfig, ReadConfig):
     """Sort hacking cases into four categories by a model's votes, or compare the model with people (--human)."""
 
     input_file: InputFile
     """Cases from extract_turn_level_errors.py."""
     output_file: OutputFile
     """Judged cases (JSONL); an unfinished or partly failed file is resumed."""
-    model_name: str = "gpt-5-2025-08-07"
+    model_name: ModelName = "gpt-5-2025-08-07"
     """Model as LiteLLM names it: OpenAI, `bedrock/...`, or `openai/NAME` with --api_base for any compatible server."""
     reasoning_effort: ReasoningEffort = "low"
     """Passed to models that take one."""
@@ -72,7 +74,7 @@ async def _judge_with_engine(config: JudgeConfig, cases: Sequence[dict[str, Any]
     """Open the engine, judge, keep the manifest; returns the counts."""
     async with litellm_engine(config, config.max_in_flight) as engine:
         contents = {config.output_file: _content(config, engine)}
-        with recorded_run("run_llm_judge", asdict(config), [config.input_file], contents) as run:
+        with recorded_run("run_llm_judge", asdict(config), [config.input_file], contents, config.adopt) as run:
             counts = summarise_votes(await judge_cases(config, engine, cases))
             counts["invalid_lines_skipped"] = skipped
             run.counts = counts
@@ -86,11 +88,17 @@ def _content(config: JudgeConfig, engine: Engine) -> dict[str, Any]:
 
 
 def read_cases(path: Path, invalid: InvalidLines) -> list[dict[str, Any]]:
-    """Hacking cases with their ``judge_seq_id``: ``<id>-<trajectory>-<turn>``. Refuses two of the same."""
-    cases = [
-        {**row, "judge_seq_id": f"{row['id']}-{row['trajectory']}-{row['turn']}"}
-        for row in read_jsonl(path, CASE_FIELDS, unique=None, on_invalid=invalid.handler)
-    ]
+    """Hacking cases with their ``judge_seq_id``. Refuses two of the same.
+
+    It is ``<id>-<trajectory>-<turn>``; in released files, which lack these two, ``<id>-<number>``: the case's place
+    among those of its problem, from 0.
+    """
+    seen: Counter[str] = Counter()
+    cases = []
+    for row in read_jsonl(path, CASE_FIELDS, unique=None, on_invalid=invalid.handler):
+        place = [row[name] for name in ("trajectory", "turn") if name in row] or [seen[id_key(row["id"])]]
+        seen[id_key(row["id"])] += 1
+        cases.append({**row, "judge_seq_id": "-".join(map(str, (row["id"], *place)))})
     repeated = [name for name, count in Counter(case["judge_seq_id"] for case in cases).items() if count > 1]
     if repeated:
         raise InputError.at(path, None, f"two cases with id-trajectory-turn {repeated[0]}")
@@ -105,6 +113,9 @@ async def judge_cases(config: JudgeConfig, engine: Engine, cases: Sequence[dict[
     names = [case["judge_seq_id"] for case in cases]
     with RecordFile(config.output_file, id_field="judge_seq_id") as stored:
         stored.refuse_loss(names)
+        if config.adopt:
+            rows = ((case, row_hash(case)) for case in cases)
+            adopt_records(stored, rows, partial(_refuse_other_votes, config), "judge_seq_id")
         with progress_bar(total=len(cases), unit="case") as bar:
             await asyncio.gather(*(_judge_case(config, asked, slots, stored, case, bar) for case in cases))
         stored.finish(names)
@@ -125,10 +136,18 @@ async def _judge_case(
 
     for number, vote in zip(missing, await asyncio.gather(*map(ask, missing)), strict=True):
         votes[number] = vote
-    if missing:
+    if missing or old is None or "majority" not in old:
         complete = [vote for vote in votes if vote is not None]
         stored.append({**judged_record(case, complete), "input_hash": input_hash})
     bar.update(1)
+
+
+def _refuse_other_votes(config: JudgeConfig, record: dict[str, Any], case: dict[str, Any]) -> None:
+    """Raise ``ValueError`` if ``record`` holds not the votes on this case that are asked for."""
+    refuse_other_fields(record, case)
+    for name in ("responses", "classification", "usage"):
+        if len(record[name]) != config.num_completions:
+            raise ValueError(f"field '{name}' holds {len(record[name])} entries, not -n {config.num_completions}")
 
 
 def summarise_votes(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

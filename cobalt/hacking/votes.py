@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from cobalt.completion import Completion, Message, Sampling, request_seed
@@ -19,12 +19,15 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = None
+    reported: list[dict[str, Any]] = field(default_factory=list)
+    """What else the provider said about each attempt."""
 
     def add(self, completion: Completion) -> None:
         """Count one more answer."""
         self.attempts += 1
         self.prompt_tokens += completion.prompt_tokens
         self.completion_tokens += completion.completion_tokens
+        self.reported.append(dict(completion.reported))
         if completion.cost is not None:
             self.cost = (self.cost or 0.0) + completion.cost
 
@@ -99,4 +102,13 @@ def judged_record(case: Mapping[str, Any], votes_N: Sequence[Vote]) -> dict[str,
 def stored_votes(record: Mapping[str, Any]) -> list[Vote | None]:
     """The votes of a judged record; None where the engine failed, so that only those are asked for again."""
     columns = zip(record["responses"], record["classification"], record["usage"], strict=True)
-    return [None if response is None else Vote(response, label, Usage(**usage)) for response, label, usage in columns]
+    return [None if response is None else Vote(response, label, _usage(usage)) for response, label, usage in columns]
+
+
+def _usage(entry: Mapping[str, Any]) -> Usage:
+    """As stored by this command; in an adopted record as the provider told it."""
+    names = {field.name for field in fields(Usage)}
+    if names >= entry.keys():
+        return Usage(**entry)
+    known = {name: entry[name] for name in ("prompt_tokens", "completion_tokens") if name in entry}
+    return Usage(attempts=1, **known, reported=[dict(entry)])

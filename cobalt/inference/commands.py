@@ -1,10 +1,12 @@
 """The four inference commands: their flags made into a plan and an engine."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pkgutil import resolve_name
 
+from cobalt.commands.own_files import identity_of, is_own, load_own
 from cobalt.completion import Sampling
 from cobalt.errors import InputError
 from cobalt.inference.driver import MethodConfig
@@ -45,7 +47,8 @@ InferenceConfig = SingleTurnVllmConfig | MultiTurnVllmConfig | SingleTurnLitellm
 
 def main(flags: InferenceConfig) -> None:
     """Run one of the four commands."""
-    asyncio.run(run_inference(_plan(flags), open_execution_service(flags.executor), _engine(flags)))
+    service = open_execution_service(flags.executor, flags.checker)
+    asyncio.run(run_inference(_plan(flags), service, _engine(flags)))
 
 
 def _plan(flags: InferenceConfig) -> Plan:
@@ -72,9 +75,18 @@ def _plan(flags: InferenceConfig) -> Plan:
         first_turn_from_file=multi is not None and not multi.from_scratch,
         max_infra_rate=flags.max_infra_rate,
         skip_invalid=flags.skip_invalid,
-        engine_content={"reasoning_effort": flags.reasoning_effort} if litellm else {},
+        engine_content=_engine_content(flags),
         flags=asdict(flags),
+        prompts=flags.prompt_set([flags.input_file]),
+        prompts_required=flags.prompts is not None,
+        adopt=flags.adopt,
     )
+
+
+def _engine_content(flags: InferenceConfig) -> dict[str, str]:
+    if isinstance(flags, LitellmConfig):
+        return {"reasoning_effort": flags.reasoning_effort}
+    return {"engine": identity_of(flags.engine)} if is_own(flags.engine) else {}
 
 
 def _engine(flags: InferenceConfig) -> AbstractAsyncContextManager[Engine]:
@@ -86,9 +98,29 @@ def _engine(flags: InferenceConfig) -> AbstractAsyncContextManager[Engine]:
 def _vllm_engine(flags: OpenWeightConfig, max_in_flight: int | None) -> AbstractAsyncContextManager[Engine]:
     if flags.engine == "vllm":
         return open_vllm_engine(max_in_flight, flags.model)
+    if is_own(flags.engine):
+        return _own_engine(flags.engine, flags.model, max_in_flight)
+    if flags.engine != "hf":
+        raise InputError(f"--engine must be vllm, hf or FILE.py:NAME, not {flags.engine}")
     if flags.model is None:
         raise InputError("--engine hf needs --model")
     return resolve_name(HUGGINGFACE)(flags.model, flags.batch_size, max_in_flight)
+
+
+@asynccontextmanager
+async def _own_engine(name: str, model: str | None, max_in_flight: int | None) -> AsyncIterator[Engine]:
+    """The engine that the user's function or class makes of ``--model``; an asynchronous context manager is entered."""
+    try:
+        made = load_own(name)(model)
+    except ValueError as error:
+        raise InputError(f"--engine {name}: {error}") from error
+    async with made if hasattr(made, "__aenter__") else nullcontext(made) as engine:
+        missing = [part for part in ("model_id", "max_in_flight", "generate") if not hasattr(engine, part)]
+        if missing:
+            raise InputError(f"--engine {name}: what it makes has no {', '.join(missing)}")
+        if max_in_flight is not None:
+            engine.max_in_flight = max_in_flight
+        yield engine
 
 
 def litellm_engine(flags: LitellmConfig, max_in_flight: int | None) -> AbstractAsyncContextManager[Engine]:

@@ -1,8 +1,9 @@
 """One conversation: programs, their feedback, and the messages in between.
 
 Turn t = number of feedbacks seen; turn 0 is the first program. Public tests run on the raw response. With
-``enable_thinking`` the history holds what follows the last ``</think>``, cut to ``HISTORY_CHARACTERS``; hidden tests
-later run on that text. An infrastructure failure ends the conversation: the turns after it are not taken.
+``enable_thinking`` the history holds what follows the last ``</think>``, stripped and cut to
+``HISTORY_CHARACTERS``; hidden tests later run on that text. An infrastructure failure ends the conversation: the turns
+after it are not taken.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from cobalt.extraction import THINK_END, extract_code
 from cobalt.records import ExecutionResult
 
 HISTORY_CHARACTERS = 6000
+HISTORY_RULE = "stripped"
+"""Part of what identifies an output: versions before this rule kept the white space after ``</think>``."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def history_text(response: str, enable_thinking: bool) -> str:
     """The part of a response that later turns see."""
     if not enable_thinking:
         return response
-    return response.rpartition(THINK_END)[2][:HISTORY_CHARACTERS]
+    return response.rpartition(THINK_END)[2].strip()[:HISTORY_CHARACTERS]
 
 
 def history_changes_program(response: str, enable_thinking: bool) -> bool:

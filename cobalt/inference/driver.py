@@ -29,7 +29,7 @@ from cobalt.inference.engine import Engine
 from cobalt.inference.feedback import FeedbackSource
 from cobalt.inference.slots import PrioritySlots
 from cobalt.inference.trajectories import ProblemRow, multi_turn_record, single_turn_record, turns_of_record
-from cobalt.prompts import feedback_message, first_messages
+from cobalt.prompts import PromptSet, feedback_message, first_messages
 from cobalt.records import ExecutionResult, RecordFile
 from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
 
@@ -83,6 +83,7 @@ class Driver:
     method: MethodConfig
     output: RecordFile
     journal: RecordFile
+    prompts: PromptSet
     journal_version: str
     """Turns in the journal count only if they were taken under the same settings: their content hash."""
     counts: Counts = field(default_factory=Counts)
@@ -166,10 +167,10 @@ class Driver:
         first = 0 if problem.first_responses_N is None else 1  # a given turn 0 counts where it was generated
         answers = [turn.usage for turns in turns_NT for turn in turns[first:] if turn.usage is not None]
         counts.requests += len(answers)
-        counts.prompt_tokens += sum(usage["prompt_tokens"] for usage in answers)
-        counts.completion_tokens += sum(usage["completion_tokens"] for usage in answers)
-        counts.cost_usd += sum(usage["cost"] or 0.0 for usage in answers)
-        counts.over_context += sum(usage["finish_reason"] == FINISH_CONTEXT for usage in answers)
+        counts.prompt_tokens += sum(usage.get("prompt_tokens", 0) for usage in answers)
+        counts.completion_tokens += sum(usage.get("completion_tokens", 0) for usage in answers)
+        counts.cost_usd += sum(usage.get("cost") or 0.0 for usage in answers)
+        counts.over_context += sum(usage.get("finish_reason") == FINISH_CONTEXT for usage in answers)
 
 
 @dataclass
@@ -183,7 +184,7 @@ class _Conversation:
     recorded: list[Turn]
 
     def __post_init__(self) -> None:
-        self.messages = first_messages(self.problem.row["instruction"])
+        self.messages = first_messages(self.problem.row["instruction"], self.driver.prompts)
         self.turns: list[Turn] = []
 
     async def run(self) -> tuple[list[Turn], list[Message]]:
@@ -246,7 +247,7 @@ class _Conversation:
             raise _InfraEnd(self._failed(turn.response, str(error))) from None
         text = history_text(turn.text, self.driver.method.enable_thinking)
         self.messages.append({"role": "assistant", "content": text})
-        self.messages.append(feedback_message(feedback))
+        self.messages.append(feedback_message(feedback, self.driver.prompts))
 
     def _failed(self, response: Response | None, why: str) -> Turn:
         return Turn(response, ExecutionResult.infra(len(self.problem.tests), why))

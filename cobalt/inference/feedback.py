@@ -13,7 +13,7 @@ from cobalt.errors import InfraError, InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import Turn
 from cobalt.inference.trajectories import ProblemRow
-from cobalt.prompts import feedback_to_policy
+from cobalt.prompts import PromptSet, feedback_to_policy
 from cobalt.records import id_key
 from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
 
@@ -27,8 +27,11 @@ class FeedbackSource(Protocol):
 class OwnFeedback:
     """The feedback to the conversation's own program."""
 
+    def __init__(self, prompts: PromptSet):
+        self._prompts = prompts
+
     async def feedback(self, problem: ProblemRow, sample: int, number: int, turn: Turn) -> str:
-        return feedback_to_policy(turn.result)
+        return feedback_to_policy(turn.result, self._prompts)
 
 
 def derangement(ids: Sequence[Any], seed: int) -> list[tuple[Any, Any]]:
@@ -46,7 +49,8 @@ def derangement(ids: Sequence[Any], seed: int) -> list[tuple[Any, Any]]:
 class OtherProblemFeedback:
     """The control. Holds every problem of the input in memory."""
 
-    def __init__(self, problems: Sequence[ProblemRow], seed: int, execution: ExecutionCounter):
+    def __init__(self, problems: Sequence[ProblemRow], seed: int, execution: ExecutionCounter, prompts: PromptSet):
+        self._prompts = prompts
         by_id = {id_key(problem.id): problem for problem in problems}
         pairs = derangement([problem.id for problem in problems], seed)
         self._donors = {id_key(id_): by_id[id_key(donor)] for id_, donor in pairs}
@@ -59,4 +63,4 @@ class OtherProblemFeedback:
         result = await self._programs.run(extract_code(response.text) if response else None, donor.tests)
         if result.infra_error is not None:
             raise InfraError(f"feedback of problem {donor.id!r}: {result.infra_error}")
-        return feedback_to_policy(result)
+        return feedback_to_policy(result, self._prompts)

@@ -5,24 +5,28 @@ from typing import Annotated, Literal
 
 import tyro
 
+from cobalt.commands.adoption import AdoptConfig
 from cobalt.commands.flags import (
     CommandConfig,
     ExecutionConfig,
     InputFile,
+    ModelName,
     NotNegative,
     NumCompletions,
+    OptionalModelName,
     OutputFile,
     Positive,
     ReadConfig,
     Temperature,
     TopP,
 )
+from cobalt.commands.prompt_flags import PromptsConfig
 
 ReasoningEffort = Annotated[str, tyro.conf.arg(aliases=["-r"])]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceRunConfig(ExecutionConfig, ReadConfig):
+class InferenceRunConfig(ExecutionConfig, PromptsConfig, AdoptConfig, ReadConfig):
     """Flags of every inference command."""
 
     input_file: InputFile
@@ -44,7 +48,7 @@ class MultiTurnConfig(CommandConfig):
     num_turns: NotNegative = 8
     """Turns after the first program: 8 to evaluate, 2 to collect training trajectories."""
     enable_thinking: bool = False
-    """Keep only what follows the last `</think>` in the history, at most 6000 characters per response."""
+    """Keep only what follows the last `</think>` in the history, stripped, at most 6000 characters per response."""
     from_scratch: bool = False
     """Generate turn 0 as well, instead of taking it from a single-turn file."""
     feedback_tests: Literal["public", "perturbed"] = "public"
@@ -57,12 +61,14 @@ class MultiTurnConfig(CommandConfig):
 class OpenWeightConfig(CommandConfig):
     """Which open-weight engine answers, and how it samples."""
 
-    engine: Literal["vllm", "hf"] = "vllm"
-    """`vllm`: the Ray Serve app `vllm_actor`; `hf`: the model at --model, in this process."""
-    model: str | None = None
+    engine: str = "vllm"
+    """`vllm`: the Ray Serve app `vllm_actor`; `hf`: the model at --model, in this process; FILE.py:NAME: your own."""
+    model: OptionalModelName = None
     """Directory or hub name of the model, for --engine hf; with `vllm` the app must serve this one."""
     temperature: Temperature = 0.6
+    """Of sampling; 0 takes the likeliest token."""
     top_p: TopP = 0.95
+    """Sample from the likeliest tokens that have this probability together."""
     max_tokens: Positive = 8192
     """Most tokens in one response."""
     batch_size: Positive = 128
@@ -73,19 +79,25 @@ class OpenWeightConfig(CommandConfig):
 class LitellmConfig(CommandConfig):
     """Which API answers, and how it samples. Keys are better given as environment variables."""
 
-    model_name: str = "gpt-5-mini-2025-08-07"
+    model_name: ModelName = "gpt-5-mini-2025-08-07"
     """Model as LiteLLM names it: OpenAI, `bedrock/...`, or `openai/NAME` with --api_base for any compatible server."""
     api_base: str | None = None
     """Address of an OpenAI-compatible server."""
     reasoning_effort: ReasoningEffort = "medium"
     """Passed to models that take one."""
     temperature: Temperature = 1.0
+    """Of sampling, for models that take one."""
     top_p: TopP = 1.0
+    """Sample from the likeliest tokens that have this probability together, for models that take one."""
     max_tokens: Positive = 32000
     """Most tokens in one response, reasoning included."""
     request_timeout_s: float = 1800
     """A request without an answer after this many seconds is sent again."""
     openai_api_key: str | None = None
+    """Key of OpenAI or of the server at --api_base; better in the environment: OPENAI_API_KEY."""
     aws_access_key_id: str | None = None
+    """For Bedrock; better in the environment: AWS_ACCESS_KEY_ID."""
     aws_secret_access_key: str | None = None
+    """For Bedrock; better in the environment: AWS_SECRET_ACCESS_KEY."""
     aws_region_name: str | None = None
+    """For Bedrock, such as us-west-2; or AWS_REGION_NAME in the environment."""

@@ -158,7 +158,15 @@ def _completion(response: Any) -> Completion:
         completion_tokens=response.usage.completion_tokens,
         finish_reason=choice.finish_reason or FINISH_STOP,
         cost=response._hidden_params.get("response_cost"),
+        reported=_reported(response.usage),
     )
+
+
+def _reported(usage: Any) -> dict[str, Any]:
+    """All that the provider said about usage; ``reasoning_tokens`` beside the other counts."""
+    said = usage.model_dump(mode="json", exclude_none=True)
+    reasoning = (said.get("completion_tokens_details") or {}).get("reasoning_tokens")
+    return said if reasoning is None else {**said, "reasoning_tokens": reasoning}
 
 
 def _native_reason(choice: Any) -> str:

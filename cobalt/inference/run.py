@@ -7,16 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cobalt.commands.adoption import adopt_records
 from cobalt.commands.console import print_summary
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
+from cobalt.commands.prompt_flags import InstructionCheck
+from cobalt.inference.conversation import HISTORY_RULE
 from cobalt.inference.driver import Driver, MethodConfig
 from cobalt.inference.engine import Engine
 from cobalt.inference.feedback import FeedbackSource, OtherProblemFeedback, OwnFeedback
 from cobalt.inference.progress import show_progress
-from cobalt.inference.trajectories import ProblemRow, read_problem
-from cobalt.prompts import PROMPT_VERSION
+from cobalt.inference.trajectories import TESTS_OF_ALL_STAGES, ProblemRow, read_problem, refuse_other_record
+from cobalt.prompts import COBALT, PromptSet, described, prompt_content
 from cobalt.records import RecordFile, read_jsonl
+from cobalt.records.jsonl import Record
 from cobalt.records.manifest import content_hash, file_sha256, journal_path
 from cobalt.serving.execution import ExecutionService
 from cobalt.serving.programs import ExecutionCounter
@@ -38,6 +42,11 @@ class Plan:
     """Engine settings that change the output's content, besides the model and the sampling."""
     flags: dict[str, Any]
     """All flags, for the manifest."""
+    prompts: PromptSet = COBALT
+    prompts_required: bool = False
+    """The set was asked for, so that the instructions must be of it."""
+    adopt: bool = False
+    """An output without a manifest may be taken over."""
 
     def content(self, model_id: str, execution: dict[str, Any]) -> dict[str, Any]:
         """What a resumed run must have in common with the run that began the output.
@@ -48,11 +57,13 @@ class Plan:
             **asdict(self.method),
             "tests": self.tests_field,
             "first_turn_from_file": self.first_turn_from_file,
-            "prompt_version": PROMPT_VERSION,
+            **prompt_content(self.prompts),
             "model_id": model_id,
             "execution": execution,
             **self.engine_content,
         }
+        if self.method.enable_thinking:
+            content["history"] = HISTORY_RULE
         if self.method.feedback_from != "own":  # then every record depends on the other rows too
             content["input_sha256"] = file_sha256(self.input_file)
         return content
@@ -66,22 +77,27 @@ class Input:
         invalid = InvalidLines(plan.skip_invalid)
         self.ids: list[Any] = []
         self.conversations = 0
-        for problem in self._read(invalid):
+        check = InstructionCheck(plan.prompts, plan.prompts_required)
+        for problem in self._read(invalid, check):
             self.ids.append(problem.id)
             self.conversations += len(problem.first_responses_N or ()) or plan.method.num_completions
         self.skipped = invalid.count
+        check.tell(plan.input_file)
 
     def __iter__(self) -> Iterator[ProblemRow]:
-        return self._read(InvalidLines(self._plan.skip_invalid, quiet=True))
+        check = InstructionCheck(self._plan.prompts, self._plan.prompts_required)
+        return self._read(InvalidLines(self._plan.skip_invalid, quiet=True), check)
 
-    def _read(self, invalid: InvalidLines) -> Iterator[ProblemRow]:
+    def _read(self, invalid: InvalidLines, check: InstructionCheck) -> Iterator[ProblemRow]:
         plan = self._plan
-        fields = ["id", "instruction", plan.tests_field, *(["responses"] if plan.first_turn_from_file else [])]
+        first_turn = ["responses"] if plan.first_turn_from_file else []
+        fields = list(dict.fromkeys(["id", "instruction", *TESTS_OF_ALL_STAGES, plan.tests_field, *first_turn]))
         parse = partial(
             read_problem,
             tests_field=plan.tests_field,
             fixed_first_turn=plan.first_turn_from_file,
             num_completions=plan.method.num_completions,
+            check=check.see,
         )
         return read_jsonl(plan.input_file, fields, parse=parse, on_invalid=invalid.handler)
 
@@ -98,20 +114,25 @@ async def run_inference(
         content = plan.content(engine.model_id, await service.describe())
         execution = ExecutionCounter(service)
         feedback = _feedback(plan, problems, execution)
-        with recorded_run(plan.command, plan.flags, [plan.input_file], {plan.output_file: content}) as run:
+        with recorded_run(plan.command, plan.flags, [plan.input_file], {plan.output_file: content}, plan.adopt) as run:
             with RecordFile(plan.output_file) as output:
                 output.refuse_loss(problems.ids)
+                adopted = _adopt(plan, problems, output) if plan.adopt else 0
                 with RecordFile(journal_path(plan.output_file)) as journal:
-                    driver = Driver(engine, execution, feedback, plan.method, output, journal, content_hash(content))
+                    driver = Driver(
+                        engine, execution, feedback, plan.method, output, journal, plan.prompts, content_hash(content)
+                    )
                     turns = problems.conversations * (plan.method.num_turns + 1)
                     async with show_progress(driver, len(problems.ids), turns):
                         await driver.run(problems)
                     written = output.finish(problems.ids)
                     journal.path.unlink()
+            run.origin = {"model": plan.flags.get("model") or engine.model_id, "prompts": described(plan.prompts)}
             run.counts = {
                 "read": len(problems.ids) + problems.skipped,
                 "written": written,
                 "skipped_invalid": problems.skipped,
+                **({"adopted": adopted} if adopted else {}),
                 **asdict(driver.counts),
                 "tests_run": execution.tests_done,
             }
@@ -119,7 +140,17 @@ async def run_inference(
     refuse_infra_rate(driver.counts.infra_errors, problems.conversations, "conversations", plan.max_infra_rate)
 
 
+def _adopt(plan: Plan, problems: Input, output: RecordFile) -> int:
+    asked, turns = plan.method.num_completions, plan.method.num_turns + 1
+
+    def check(record: Record, row: Record) -> None:
+        samples = len(row["responses"][:asked]) if plan.first_turn_from_file else asked
+        refuse_other_record(record, row, samples, turns, plan.prompts if plan.method.multi_turn else None)
+
+    return adopt_records(output, ((problem.row, problem.input_hash) for problem in problems), check)
+
+
 def _feedback(plan: Plan, problems: Input, execution: ExecutionCounter) -> FeedbackSource:
     if plan.method.feedback_from == "own":
-        return OwnFeedback()
-    return OtherProblemFeedback(list(problems), plan.method.seed, execution)
+        return OwnFeedback(plan.prompts)
+    return OtherProblemFeedback(list(problems), plan.method.seed, execution, plan.prompts)

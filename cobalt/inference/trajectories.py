@@ -3,14 +3,20 @@
 Shapes: N samples of one problem, T turns, the first included; ``turns_NT[s][t]`` is sample s at turn t.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cobalt.commands.adoption import refuse_other_fields
 from cobalt.completion import Message
 from cobalt.inference.conversation import Response, Turn, turn_of
+from cobalt.prompts import PromptSet, Wording
 from cobalt.records import TestCases, row_hash
 from cobalt.records.jsonl import Record
+from cobalt.records.responses import raw_responses
+
+TESTS_OF_ALL_STAGES = ("test_cases", "public_test_cases", "hidden_test_cases")
+"""Tests that this or a later stage needs: a row without them is refused before anything is generated for it."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +35,28 @@ class ProblemRow:
         return self.row["id"]
 
 
-def read_problem(row: Record, tests_field: str, fixed_first_turn: bool, num_completions: int) -> ProblemRow:
-    """Read a row; at most ``num_completions`` first responses are kept. Raises ``ValueError`` saying what is wrong."""
+def read_problem(
+    row: Record, tests_field: str, fixed_first_turn: bool, num_completions: int, check: Callable[[str], None]
+) -> ProblemRow:
+    """Read a row; at most ``num_completions`` first responses are kept. Raises ``ValueError`` saying what is wrong.
+
+    ``check`` raises it about the instruction.
+    """
     if not isinstance(row["instruction"], str):
         raise ValueError("field 'instruction' must be a text")
-    try:
-        tests = TestCases.parse(row[tests_field])
-    except ValueError as error:
-        raise ValueError(f"field '{tests_field}': {error}") from None
+    check(row["instruction"])
+    parsed = {field: _tests(row, field) for field in {*TESTS_OF_ALL_STAGES, tests_field}}
+    if len(parsed["public_test_cases"]) >= len(parsed["test_cases"]):
+        raise ValueError("field 'public_test_cases' has as many tests as 'test_cases': none is hidden")
     first = _first_responses(row)[:num_completions] if fixed_first_turn else None
-    return ProblemRow(row, row_hash(row), tests, first)
+    return ProblemRow(row, row_hash(row), parsed[tests_field], first)
+
+
+def _tests(row: Record, field: str) -> TestCases:
+    try:
+        return TestCases.parse(row[field])
+    except ValueError as error:
+        raise ValueError(f"field '{field}': {error}") from None
 
 
 def _first_responses(row: Record) -> tuple[Response | None, ...]:
@@ -86,12 +104,38 @@ def multi_turn_record(
     }
 
 
+REWRITTEN = frozenset({"responses", "exec_results", "usage", "input_hash"})
+"""Fields of an input row that a record may hold otherwise: cut to the samples used, or replaced."""
+
+
+def refuse_other_record(record: Record, row: Record, samples: int, turns: int, prompts: PromptSet | None) -> None:
+    """Raise ``ValueError`` if ``record`` is no output for ``row``, of so many samples and turns.
+
+    ``prompts``: the set that conversations must be of; None: the record is a single-turn one.
+    """
+    multi_turn = prompts is not None
+    refuse_other_fields(record, row, REWRITTEN)
+    turns_NT = turns_of_record(record, multi_turn)
+    if [len(turns_T) for turns_T in turns_NT] != [turns] * samples:
+        raise ValueError(f"it does not hold {samples} samples of {turns} turns")
+    if multi_turn and "responses" in row:
+        firsts = [turns_T[0].text for turns_T in turns_NT]
+        if firsts != row["responses"][:samples]:
+            raise ValueError("its first turn is not that of the single-turn file")
+    if multi_turn and len(record["conversations"]) != samples:
+        raise ValueError(f"field 'conversations' does not hold {samples} conversations")
+    for messages in record["conversations"] if multi_turn else []:
+        Wording(prompts).see(messages)
+
+
 def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:
-    """``turns_NT`` of an output record."""
+    """``turns_NT`` of an output record; an adopted one may be without ``usage`` and ``raw_responses``."""
     if multi_turn:
-        columns = (record["raw_responses"], record["usage"], record["public_exec_results"])
+        responses_TN, results_TN, usage_TN = raw_responses(record), record["public_exec_results"], record.get("usage")
     else:
-        columns = ([record["responses"]], [record["usage"]], [record["exec_results"]])
+        responses_TN, results_TN = [record["responses"]], [record["exec_results"]]
+        usage_TN = [record["usage"]] if "usage" in record else None
+    columns = (responses_TN, usage_TN or [[{}] * len(texts) for texts in responses_TN], results_TN)
     turns_TN = [
         [turn_of(text, usage, result) for text, usage, result in zip(*row, strict=True)]
         for row in zip(*columns, strict=True)

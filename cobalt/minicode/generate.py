@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import CommandConfig, NotNegative
+from cobalt.commands.flags import CommandConfig, NotNegative, OutputFile
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.minicode.problems import Problem, sample_problem
@@ -27,12 +27,14 @@ HIDDEN_RULE_DIFFICULTY = "HARD"
 class GenerateConfig(CommandConfig):
     """Generate MiniCode problems: train and dev rows in one JSONL file."""
 
-    output_file: Path = Path("data/minicode.jsonl")
+    output_file: OutputFile = Path("data/minicode.jsonl")
+    """Raw rows (JSONL), for preproc_taco.py."""
     num_problems: NotNegative = 1000
     """Training problems."""
     dev_size: NotNegative = 200
     """Dev problems, of compositions that no training problem has."""
     seed: int = 0
+    """Chooses the problems."""
 
 
 def to_row(problem: Problem, split: str, index: int) -> dict[str, Any]:

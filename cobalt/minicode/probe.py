@@ -19,7 +19,15 @@ from statistics import fmean, stdev
 from typing import Any
 
 from cobalt.commands.console import print_summary
-from cobalt.commands.flags import CommandConfig, NotNegative, Positive, Temperature, TopP
+from cobalt.commands.flags import (
+    CommandConfig,
+    ModelFolder,
+    NotNegative,
+    OptionalOutputFile,
+    Positive,
+    Temperature,
+    TopP,
+)
 from cobalt.completion import Sampling, request_seed
 from cobalt.evaluation.evaluate import EvaluationConfig
 from cobalt.evaluation.evaluate import main as evaluate
@@ -48,8 +56,9 @@ FULLY_SPECIFIED, HIDDEN_RULE = "fully_specified", "hidden_rule"
 class ProbeConfig(CommandConfig):
     """Roll a policy out on fresh MiniCode problems and report its skill."""
 
-    model: Path = Path("assets/minicoder")
-    output_file: Path | None = None
+    model: ModelFolder = Path("assets/minicoder")
+    """Folder of the policy."""
+    output_file: OptionalOutputFile = None
     """JSON with all figures."""
     num_problems: Positive = 200
     """Dev problems."""
@@ -95,6 +104,7 @@ def _row(index: int, problem: Problem) -> Record:
     return {
         "id": index,
         "instruction": problem_instruction(problem.statement),
+        "test_cases": (problem.public + problem.hidden).to_json(),
         "public_test_cases": problem.public.to_json(),
         "hidden_test_cases": problem.hidden.to_json(),
         "difficulty": FULLY_SPECIFIED if problem.fully_specified else HIDDEN_RULE,

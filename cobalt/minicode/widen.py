@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import CommandConfig
+from cobalt.commands.flags import CommandConfig, ModelFolder
 from cobalt.commands.lifecycle import check_paths, refuse_existing, whole_folder
 from cobalt.errors import InputError
 from cobalt.minicode.shapes import SHAPES, Shape
@@ -57,7 +57,7 @@ class WidenConfig(CommandConfig):
     shape: ShapeName
     output: Path
     """The checkpoint's folder; must not exist yet."""
-    model: Path = Path("assets/minicoder")
+    model: ModelFolder = Path("assets/minicoder")
     """MiniCoder, or a model that was trained from it."""
     seed: int = 0
     """Seed of the weights that do not take part yet."""

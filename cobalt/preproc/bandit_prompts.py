@@ -7,38 +7,41 @@ records to disk; memory holds one batch, whatever the size of the file. The outp
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from cobalt.bandit import EVALUATED_FIELDS, BanditConfig, Context, ProblemPlan, StopRule, cut_overlong, plan_problem
-from cobalt.bandit.evaluated import OPENING_MESSAGES, Conversation, parse_problem
+from cobalt.bandit.evaluated import OPENING_MESSAGES, Conversation, EvaluatedProblem, parse_problem
 from cobalt.bandit.mixing import output_order
 from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OutputFile, Positive, ReadConfig, Share, UploadConfig
+from cobalt.commands.flags import InputFile, OptionalModelName, OutputFile, Positive, ReadConfig, Share, UploadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run
+from cobalt.commands.prompt_flags import PromptsConfig
 from cobalt.commands.tasks import batched
 from cobalt.errors import InputError
 from cobalt.preproc.bandit_stats import SetStats
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.preproc.prompt_lengths import PromptCounter, load_tokenizer
 from cobalt.preproc.spool import Spool
+from cobalt.prompts import Wording
 from cobalt.records import read_jsonl, write_lines
+from cobalt.records.jsonl import Record
+from cobalt.records.manifest import origin_of
 
 BATCH_PROBLEMS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class BanditPromptsConfig(UploadConfig, ReadConfig):
+class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig):
     """Build bandit prompts from multi-turn trajectories that carry hidden-test pass rates."""
 
     input_file: InputFile
     """Evaluated multi-turn trajectories (JSONL)."""
     output_file: OutputFile
     """Bandit prompts (JSONL)."""
-    model_name: str
-    """Model name or directory whose tokenizer measures prompts."""
+    model_name: OptionalModelName = None
+    """Model name or directory whose tokenizer measures prompts; default: the model in the manifest of the input."""
     is_test: bool = False
     """Build a validation set: per problem one trajectory, the one with the smallest improvement."""
     num_turns: Positive = 3
@@ -77,28 +80,36 @@ def main(config: BanditPromptsConfig) -> None:
     """Build the set described by ``config``; see the command's flags."""
     _check_flags(config)
     refuse_livecodebench(config.inputs, config.push_to_hub)
-    counter = PromptCounter(load_tokenizer(config.model_name))
+    model_name = _model_name(config)
+    counter = PromptCounter(load_tokenizer(model_name))
     content = {**dataclasses.asdict(config.settings), "seed": config.seed, "perturbed_ratio": config.perturbed_ratio}
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
-    stats = SetStats()
+    stats, wording = SetStats(), Wording(config.prompts_or_none(config.inputs))
     with recorded_run("process_multi_turn_taco", dataclasses.asdict(config), config.inputs, contents) as run:
-        _build(config, counter, stats)
-        run.counts = stats.counts()
+        _build(config, counter, wording, stats)
+        run.counts, run.origin = stats.counts(), origin_of(config.input_file)
     print_summary(f"Bandit prompts: {config.output_file}", stats.table() if config.stats else stats.summary())
     if config.stats:
         stats.plot(f"{config.output_file}.stats.png")
-    publish(_card(config, stats), [config.output_file], config.inputs, config.push_to_hub)
+    publish(_card(config, model_name, stats), [config.output_file], config.inputs, config.push_to_hub)
 
 
-def _build(config: BanditPromptsConfig, counter: PromptCounter, stats: SetStats) -> None:
+def _build(config: BanditPromptsConfig, counter: PromptCounter, wording: Wording, stats: SetStats) -> None:
     """Spool the records of all files, then write the chosen ones in the order of the seed."""
     with Spool(config.output_file) as spool:
-        num_clean = _spool_file(spool, config.input_file, False, config, counter, stats)
+        num_clean = _spool_file(spool, config.input_file, False, config, counter, wording, stats)
         num_perturbed = 0
         if config.perturbed_file is not None:
-            num_perturbed = _spool_file(spool, config.perturbed_file, True, config, counter, stats)
+            num_perturbed = _spool_file(spool, config.perturbed_file, True, config, counter, wording, stats)
         order = output_order(num_clean, num_perturbed, config.perturbed_ratio or 0.0, config.seed)
         stats.records_written = write_lines(config.output_file, spool.lines(order))
+
+
+def _model_name(config: BanditPromptsConfig) -> str:
+    name = config.model_name or origin_of(config.input_file).get("model")
+    if name is None:
+        raise InputError(f"--model_name is needed: no manifest of {config.input_file} names the model that wrote it")
+    return name
 
 
 def _check_flags(config: BanditPromptsConfig) -> None:
@@ -107,11 +118,17 @@ def _check_flags(config: BanditPromptsConfig) -> None:
 
 
 def _spool_file(
-    spool: Spool, path: Path, perturbed: bool, config: BanditPromptsConfig, counter: PromptCounter, stats: SetStats
+    spool: Spool,
+    path: Path,
+    perturbed: bool,
+    config: BanditPromptsConfig,
+    counter: PromptCounter,
+    wording: Wording,
+    stats: SetStats,
 ) -> int:
     """Add the records of one evaluation file to the spool; returns their number."""
     before = len(spool)
-    for plans in batched(_plans(path, perturbed, config, stats), BATCH_PROBLEMS):
+    for plans in batched(_plans(path, perturbed, config, wording, stats), BATCH_PROBLEMS):
         for plan, tokens_NC in zip(plans, _count_tokens(counter, plans), strict=True):
             for context, tokens in _kept_contexts(plan, tokens_NC, config.max_prompt_tokens):
                 spool.append(context.to_record(perturbed))
@@ -119,12 +136,19 @@ def _spool_file(
     return len(spool) - before
 
 
-def _plans(path: Path, perturbed: bool, config: BanditPromptsConfig, stats: SetStats) -> Iterator[ProblemPlan]:
+def _plans(
+    path: Path, perturbed: bool, config: BanditPromptsConfig, wording: Wording, stats: SetStats
+) -> Iterator[ProblemPlan]:
     """The plans of the problems that contribute something."""
     invalid = InvalidLines(config.skip_invalid)
-    rows = read_jsonl(
-        path, EVALUATED_FIELDS, parse=partial(parse_problem, perturbed=perturbed), on_invalid=invalid.handler
-    )
+
+    def parse(row: Record) -> EvaluatedProblem:
+        problem = parse_problem(row, perturbed=perturbed)
+        for trajectory in problem.trajectories:
+            wording.see(trajectory.conversation)
+        return problem
+
+    rows = read_jsonl(path, EVALUATED_FIELDS, parse=parse, on_invalid=invalid.handler)
     for problem in with_progress(rows, path):
         plan = plan_problem(problem, config.settings, perturbed)
         stats.add_problem(problem, plan, perturbed)
@@ -155,7 +179,7 @@ def _kept_contexts(plan: ProblemPlan, tokens_NC: Sequence[Sequence[int]], limit:
         yield from zip(cut_overlong(contexts_C, tokens_C, limit), tokens_C, strict=False)
 
 
-def _card(config: BanditPromptsConfig, stats: SetStats) -> CardInfo:
+def _card(config: BanditPromptsConfig, model_name: str, stats: SetStats) -> CardInfo:
     rules = [
         "problems that every first program solves are left out",
         "one prompt per kept problem without any program",
@@ -163,7 +187,7 @@ def _card(config: BanditPromptsConfig, stats: SetStats) -> CardInfo:
         if config.is_test
         else f"max-variance down-sampling to {config.max_trajectories} solved and improved trajectories per problem",
         f"contexts of up to {config.num_turns} programs and {config.max_prompt_tokens} prompt tokens "
-        f"of {Path(config.model_name).name}, stop rule `{config.stop_rule}`",
+        f"of {Path(model_name).name}, stop rule `{config.stop_rule}`",
     ]
     if config.perturbed_file is not None:
         rules.append(f"a share of {config.perturbed_ratio} collected under perturbed feedback")

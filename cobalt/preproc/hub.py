@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterator
 
 from cobalt.errors import InputError, SetupError
-from cobalt.preproc.taco_rows import Record, usable_row
+from cobalt.preproc.taco_rows import Record
 
 
-def hub_rows(name: str, split: str, on_invalid: Callable[[InputError], None] | None) -> Iterator[Record]:
+def hub_rows(
+    name: str, split: str, parse: Callable[[Record], Record], on_invalid: Callable[[InputError], None] | None
+) -> Iterator[Record]:
     """Yield the rows of ``name``; ``HF_HOME`` and ``HF_HUB_OFFLINE`` are honoured.
+
+    ``parse`` raises ``ValueError`` about a row that cannot be used.
 
     Raises ``SetupError`` if it cannot be reached, ``InputError`` for an unknown split, an invalid row or a repeated id.
     """
@@ -15,6 +19,7 @@ def hub_rows(name: str, split: str, on_invalid: Callable[[InputError], None] | N
     for index, row in enumerate(_load(name, split)):
         try:
             _check(row, seen)
+            parse(row)
         except ValueError as error:
             complaint = InputError.at(f"{name} ({split})", index, str(error))
             if on_invalid is None:
@@ -50,7 +55,6 @@ def _load(name: str, split: str) -> Iterator[Record]:
 def _check(row: Record, seen: set[str]) -> None:
     if "id" not in row:
         raise ValueError("missing field 'id'")
-    usable_row(row)
     if repr(row["id"]) in seen:
         raise ValueError(f"duplicate id {row['id']!r}")
     seen.add(repr(row["id"]))

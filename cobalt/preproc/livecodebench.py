@@ -11,10 +11,11 @@ from cobalt.commands.console import print_summary, with_progress
 from cobalt.commands.flags import InputFile, OutputFile, ReadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run
+from cobalt.commands.prompt_flags import PromptsConfig
 from cobalt.errors import InputError
 from cobalt.preproc.cards import NOT_REDISTRIBUTABLE, CardInfo, publish
 from cobalt.preproc.livecodebench_rows import FIELDS, Functional, contest_day, is_functional, prepare
-from cobalt.prompts import PROMPT_VERSION
+from cobalt.prompts import PromptSet, described, prompt_content
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
 
@@ -22,7 +23,7 @@ SOURCE_LINK = "[LiveCodeBench](https://huggingface.co/datasets/livecodebench/cod
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveCodeBenchConfig(ReadConfig):
+class LiveCodeBenchConfig(PromptsConfig, ReadConfig):
     """Prepare LiveCodeBench problems for evaluation."""
 
     input_file: InputFile = Path("test6.jsonl")
@@ -53,24 +54,25 @@ def main(config: LiveCodeBenchConfig) -> None:
         raise InputError(f"--push_to_hub {config.push_to_hub}: {NOT_REDISTRIBUTABLE}")
     if config.start_date and config.end_date and config.start_date > config.end_date:
         raise InputError(f"--start_date {config.start_date} lies after --end_date {config.end_date}")
-    contents = {config.output_file: {**config.method, "prompt_version": PROMPT_VERSION}}
+    prompts = config.prompt_set()
+    contents = {config.output_file: {**config.method, **prompt_content(prompts)}}
     counts: Counter[str] = Counter(read=0)
     with recorded_run("preproc_lcb_test6", asdict(config), [config.input_file], contents) as run:
-        counts["written"] = write_jsonl(config.output_file, _problems(config, counts))
-        run.counts = dict(counts)
+        counts["written"] = write_jsonl(config.output_file, _problems(config, prompts, counts))
+        run.counts, run.origin = dict(counts), {"prompts": described(prompts)}
     print_summary(f"LiveCodeBench problems: {config.output_file}", counts)
     rules = [f"{name}: {value}" for name, value in config.method.items()]
     info = CardInfo("LiveCodeBench problems: do not redistribute", rules, counts, source=SOURCE_LINK)
     publish(info, [config.output_file], [config.input_file], repo_id=None)
 
 
-def _problems(config: LiveCodeBenchConfig, counts: Counter[str]) -> Iterator[Record]:
+def _problems(config: LiveCodeBenchConfig, prompts: PromptSet, counts: Counter[str]) -> Iterator[Record]:
     invalid = InvalidLines(config.skip_invalid)
     rows = read_jsonl(
         config.input_file,
         FIELDS,
         unique="question_id",
-        parse=partial(_prepare, config=config),
+        parse=partial(_prepare, config=config, prompts=prompts),
         on_invalid=invalid.handler,
     )
     for record in with_progress(rows, config.input_file):
@@ -84,12 +86,12 @@ def _problems(config: LiveCodeBenchConfig, counts: Counter[str]) -> Iterator[Rec
     counts["invalid lines skipped"] = invalid.count
 
 
-def _prepare(row: Record, config: LiveCodeBenchConfig) -> Record | None:
+def _prepare(row: Record, config: LiveCodeBenchConfig, prompts: PromptSet) -> Record | None:
     """The problem, or None if its contest lies outside the dates. Complaints carry the problem's id."""
     try:
         day = contest_day(row)
         if (config.start_date and day < config.start_date) or (config.end_date and day > config.end_date):
             return None
-        return prepare(row, config.functional, config.keep_examples)
+        return prepare(row, config.functional, config.keep_examples, prompts)
     except ValueError as error:
         raise ValueError(f"problem {row['question_id']!r}: {error}") from None

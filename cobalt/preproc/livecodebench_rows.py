@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any, Literal
 
-from cobalt.prompts import problem_instruction
+from cobalt.prompts import COBALT, PromptSet, problem_instruction
 from cobalt.records import TestCases
 
 Record = dict[str, Any]
@@ -56,7 +56,7 @@ def contest_day(row: Mapping[str, Any]) -> date:
         raise ValueError(f"field 'contest_date' is not a date: {row['contest_date']!r}") from None
 
 
-def prepare(row: Mapping[str, Any], functional: Functional, keep_examples: bool) -> Record:
+def prepare(row: Mapping[str, Any], functional: Functional, keep_examples: bool, prompts: PromptSet = COBALT) -> Record:
     """The problem made from a row. ``ValueError`` naming the field that cannot be read."""
     public = _tests(row, "public_test_cases")
     private = _tests(row, "private_test_cases")
@@ -67,7 +67,7 @@ def prepare(row: Mapping[str, Any], functional: Functional, keep_examples: bool)
         "id": row["question_id"],
         "difficulty": row["difficulty"],
         "question": question,
-        "instruction": problem_instruction(question, fn_name, row["starter_code"] or ""),
+        "instruction": problem_instruction(question, fn_name, row["starter_code"] or "", prompts),
         "test_cases": (public_tests + hidden_tests).to_json(),
         "public_test_cases": public_tests.to_json(),
         "hidden_test_cases": hidden_tests.to_json(),

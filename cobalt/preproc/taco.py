@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from cobalt.commands.console import print_summary, progress_bar
 from cobalt.commands.flags import (
@@ -26,6 +28,7 @@ from cobalt.commands.flags import (
 )
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
+from cobalt.commands.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.commands.tasks import for_each
 from cobalt.errors import InputError
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
@@ -44,16 +47,18 @@ from cobalt.preproc.taco_rows import (
     usable_row,
 )
 from cobalt.preproc.verification import INFRA, UNSOLVED, VERIFIED, Pending, VerificationLog, verify
-from cobalt.prompts import PROMPT_VERSION
+from cobalt.prompts import described, prompt_content
 from cobalt.records import read_jsonl, row_hash, write_lines
+from cobalt.sandbox.checkers import checker_identity
 from cobalt.serving.execution import open_execution_service
 
 PREPARED = "kept: prepared already"
+FOREIGN = "kept: with instructions of another prompt set"
 TIME_LIMITED = "unsolved problems with a solution stopped by the time limit"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TacoConfig(ExecutionConfig, UploadConfig, ReadConfig):
+class TacoConfig(ExecutionConfig, UploadConfig, PromptsConfig, ReadConfig):
     """Prepare TACO problems: filter, select tests, verify by execution, split."""
 
     input_file: OptionalInputFile = None
@@ -64,8 +69,10 @@ class TacoConfig(ExecutionConfig, UploadConfig, ReadConfig):
     """Problems held out for validation, of the rows that name no split themselves."""
     seed: int = 42
     """Chooses the dev problems and the order in which reference solutions are tried."""
-    concurrency: Positive = 64
+    concurrency: Annotated[Positive, tyro.conf.arg(name="max_in_flight", aliases=["--concurrency"])] = 64
     """Problems under verification at a time."""
+    min_alphanumeric: NotNegative = TacoRules.min_alphanumeric
+    """Fewest letters and digits in a statement; with fewer the problem is dropped."""
     hub_dataset: str = "likaixin/TACO-verified"
     """Hub dataset read when there is no --input_file."""
     hub_split: str = "train"
@@ -95,7 +102,7 @@ class TacoConfig(ExecutionConfig, UploadConfig, ReadConfig):
 
 def main(config: TacoConfig, rules: TacoRules | None = None) -> None:
     """Prepare the problems that ``config`` names; see the command's flags."""
-    rules = rules or TacoRules()
+    rules = rules or TacoRules(min_alphanumeric=config.min_alphanumeric)
     refuse_livecodebench(config.inputs, config.push_to_hub)
     outputs = list(config.outputs.values())
     with recorded_run("preproc_taco", dataclasses.asdict(config), config.inputs, _contents(config, rules)) as run:
@@ -103,6 +110,7 @@ def main(config: TacoConfig, rules: TacoRules | None = None) -> None:
             _verify_pending(config, rules, log)
             counts = _write(config, rules, log)
         run.counts = counts
+        run.origin = {} if FOREIGN in counts else {"prompts": described(config.prompt_set())}
     print_summary(f"Prepared problems: {', '.join(map(str, outputs))}", counts)
     publish(_card(config, rules, counts), outputs, config.inputs, config.push_to_hub)
 
@@ -110,7 +118,9 @@ def main(config: TacoConfig, rules: TacoRules | None = None) -> None:
 def _contents(config: TacoConfig, rules: TacoRules) -> dict[Path, dict[str, Any]]:
     """What shapes each output; outcomes of verification stay valid when only the split or the prompts change."""
     verifying = {"seed": config.seed, "rules": dataclasses.asdict(rules)}
-    writing = {**verifying, "dev_size": config.dev_size, "prompt_version": PROMPT_VERSION}
+    if config.checker is not None:
+        verifying["checker"] = checker_identity(config.checker)
+    writing = {**verifying, "dev_size": config.dev_size, **prompt_content(config.prompt_set())}
     if config.input_file is None:
         writing["hub"] = f"{config.hub_dataset}/{config.hub_split}"
     return {**dict.fromkeys(config.outputs.values(), writing), config.verification_file: verifying}
@@ -119,20 +129,31 @@ def _contents(config: TacoConfig, rules: TacoRules) -> dict[Path, dict[str, Any]
 def _rows(config: TacoConfig, counts: Counter[str], quiet: bool = False) -> Iterator[Record]:
     """All rows, checked; invalid ones are counted when they may be skipped."""
     invalid = InvalidLines(config.skip_invalid, quiet)
+    prompts = config.prompt_set()
+    check = InstructionCheck(prompts, required=config.prompts is not None)
+
+    def parse(row: Record) -> Record:
+        usable_row(row)
+        check.see(row["instruction"] if is_prepared(row) else prompts.instruction)
+        return row
+
     if config.input_file is not None:
-        yield from read_jsonl(config.input_file, fields=("id",), parse=usable_row, on_invalid=invalid.handler)
+        yield from read_jsonl(config.input_file, fields=("id",), parse=parse, on_invalid=invalid.handler)
     else:
-        yield from hub_rows(config.hub_dataset, config.hub_split, invalid.handler)
+        yield from hub_rows(config.hub_dataset, config.hub_split, parse, invalid.handler)
     counts["invalid rows skipped"] = invalid.count
+    if check.foreign:
+        counts[FOREIGN] = counts[PREPARED]
 
 
 def _usable(config: TacoConfig, rules: TacoRules, log: VerificationLog) -> Iterator[tuple[str | None, Pending | None]]:
     """The split that each usable row names, and what has to be verified (nothing if it is prepared or settled)."""
+    prompts = config.prompt_set()
     for row in _rows(config, Counter(), quiet=True):
         input_hash = row_hash(row)
         if is_prepared(row) or log.is_settled(row["id"], input_hash):
             yield split_of(row), None
-        elif isinstance(candidate := prepare(row, rules), Candidate):
+        elif isinstance(candidate := prepare(row, rules, prompts), Candidate):
             yield split_of(row), Pending(row["id"], input_hash, candidate)
 
 
@@ -149,7 +170,7 @@ def _verify_pending(config: TacoConfig, rules: TacoRules, log: VerificationLog) 
 
 async def _verify(config: TacoConfig, rules: TacoRules, log: VerificationLog, number: int) -> None:
     kept = 0
-    async with open_execution_service(config.executor) as service:
+    async with open_execution_service(config.executor, config.checker) as service:
         with progress_bar(total=number, desc="verifying", unit=" problems") as bar:
 
             async def verify_one(problem: Pending) -> None:
@@ -186,6 +207,7 @@ def _kept(
     config: TacoConfig, rules: TacoRules, log: VerificationLog, counts: Counter[str], ids: list[Any]
 ) -> Iterator[Record]:
     """The problems that stay, with a count of every reason; the ids of all go to ``ids``."""
+    prompts = config.prompt_set()
     for row in _rows(config, counts):
         counts["read"] += 1
         ids.append(row["id"])
@@ -193,7 +215,7 @@ def _kept(
             counts[PREPARED] += 1
             yield row
             continue
-        candidate = prepare(row, rules)
+        candidate = prepare(row, rules, prompts)
         if not isinstance(candidate, Candidate):
             counts[f"dropped: {candidate}"] += 1
             continue

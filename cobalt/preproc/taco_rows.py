@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cobalt.prompts import problem_instruction
+from cobalt.prompts import COBALT, PromptSet, problem_instruction
 from cobalt.records import TestCases
+from cobalt.records.jsonl import missing_fields
 from cobalt.records.tests import OPTIONS
 from cobalt.sandbox.checkers import require_usable
 
@@ -69,9 +70,9 @@ def is_prepared(row: Mapping[str, Any]) -> bool:
 
 def usable_row(row: Record) -> Record:
     """The row itself; ``ValueError`` naming the field if it can be neither prepared nor passed through."""
-    for field in PREPARED_FIELDS if is_prepared(row) else RAW_FIELDS:
-        if field not in row:
-            raise ValueError(f"missing field '{field}'")
+    complaint = missing_fields(row, PREPARED_FIELDS if is_prepared(row) else RAW_FIELDS)
+    if complaint is not None:
+        raise ValueError(complaint)
     if not isinstance(row["question"], str):
         raise ValueError("field 'question' must be a text")
     if is_prepared(row):
@@ -94,7 +95,7 @@ def split_of(row: Mapping[str, Any]) -> str | None:
     return _SPLITS[split]
 
 
-def prepare(row: Mapping[str, Any], rules: TacoRules) -> Candidate | str:
+def prepare(row: Mapping[str, Any], rules: TacoRules, prompts: PromptSet = COBALT) -> Candidate | str:
     """The problem made from a raw row, or the name of the filter that drops it."""
     if _IMAGE.search(row["question"]):
         return "image in the statement"
@@ -106,8 +107,10 @@ def prepare(row: Mapping[str, Any], rules: TacoRules) -> Candidate | str:
     solutions = _solutions(row["solutions"])
     if not solutions:
         return "no reference solution"
+    if tests.fn_name is not None and prompts.call_instruction is None:
+        return "function call, for which the prompt set has no 'call_instruction'"
     tests = _select(tests, rules)
-    return Candidate(_record(row, tests, rules), tests, solutions)
+    return Candidate(_record(row, tests, rules, prompts), tests, solutions)
 
 
 def solution_order(solutions: Sequence[str], seed: int, problem_id: Any, rules: TacoRules) -> list[str]:
@@ -121,11 +124,11 @@ def dev_rank(seed: int, problem_id: Any) -> str:
     return hashlib.sha256(f"dev:{seed}:{problem_id!r}".encode()).hexdigest()
 
 
-def _record(row: Mapping[str, Any], tests: TestCases, rules: TacoRules) -> Record:
+def _record(row: Mapping[str, Any], tests: TestCases, rules: TacoRules, prompts: PromptSet) -> Record:
     carried = {name: value for name, value in row.items() if name not in ("input_output", "solutions")}
     public = tests.select(range(rules.public_tests))
     hidden = tests.select(range(rules.public_tests, len(tests)))
-    instruction = problem_instruction(row["question"], tests.fn_name, row.get("starter_code") or "")
+    instruction = problem_instruction(row["question"], tests.fn_name, row.get("starter_code") or "", prompts)
     return {
         **carried,
         "instruction": instruction,

@@ -18,9 +18,10 @@ from cobalt.commands.console import print_summary, with_progress
 from cobalt.commands.flags import ReadConfig, UploadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run
+from cobalt.commands.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.errors import InputError
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
-from cobalt.prompts import first_messages
+from cobalt.prompts import COBALT, PromptSet, Wording, first_messages
 from cobalt.records import TestCases, read_jsonl
 from cobalt.records.jsonl import Record
 
@@ -32,7 +33,7 @@ VerlRow = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetConfig(UploadConfig, ReadConfig):
+class ParquetConfig(UploadConfig, PromptsConfig, ReadConfig):
     """Write `train.parquet` and `test.parquet` for veRL."""
 
     local_dir: Path
@@ -43,10 +44,36 @@ class ParquetConfig(UploadConfig, ReadConfig):
     """Validation records (JSONL)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SingleTurnParquetConfig(ParquetConfig):
+    """Write problems as `train.parquet` and `test.parquet` for veRL. The defaults are what preproc_taco.py writes."""
+
+    local_dir: Path = Path("data/verl_single_turn")
+    """Directory of the two parquet files."""
+    train_data_file: Path = Path("data/taco_verified_filtered_train.jsonl")
+    """Training problems (JSONL)."""
+    val_data_file: Path = Path("data/taco_verified_filtered_dev.jsonl")
+    """Validation problems (JSONL)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiTurnParquetConfig(ParquetConfig):
+    """Write bandit prompts as `train.parquet` and `test.parquet` for veRL."""
+
+    local_dir: Path = Path("data/verl_multi_turn")
+    """Directory of the two parquet files."""
+    train_data_file: Path = Path("data/bandit_train.jsonl")
+    """Training prompts (JSONL), from process_multi_turn_taco.py."""
+    val_data_file: Path = Path("data/bandit_dev.jsonl")
+    """Validation prompts (JSONL), from process_multi_turn_taco.py --is_test."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     """What a row is made of; ``extra_info`` is the part that depends on the kind of record."""
 
+    id: str
+    """The problem's."""
     messages: list[dict[str, str]]
     test_cases: str
     extra_info: dict[str, Any]
@@ -59,8 +86,9 @@ class Layout:
     command: str
     fields: Sequence[str]
     unique: str | None
-    parse: Callable[[Record], Prompt]
-    """Raises ``ValueError`` naming the field that is wrong."""
+    reader: Callable[[PromptSet | None, bool], Callable[[Record], Prompt]]
+    """From the prompt set (None: not known) and whether it was asked for: what makes a prompt of a row of either file,
+    and raises ``ValueError`` naming the field that is wrong."""
 
 
 def build(config: ParquetConfig, layout: Layout) -> None:
@@ -70,10 +98,12 @@ def build(config: ParquetConfig, layout: Layout) -> None:
     refuse_livecodebench(inputs.values(), config.push_to_hub)
     contents = {path: {"data_source": DATA_SOURCE} for path in outputs.values()}
     counts: Counter[str] = Counter()
+    prompts = config.prompts_or_none(list(inputs.values()))
+    parse = layout.reader(prompts, config.prompts is not None)
     with recorded_run(layout.command, asdict(config), list(inputs.values()), contents) as run:
         with _replaced_together(outputs.values()) as temporaries:
             for (split, path), temporary in zip(inputs.items(), temporaries, strict=True):
-                _write_parquet(temporary, _rows(path, split, layout, config, counts), _schema(layout))
+                _write_parquet(temporary, _rows(path, split, layout, parse, config, counts), _schema(layout))
         run.counts = dict(counts)
     print_summary(f"veRL data: {config.local_dir}", counts)
     rules = ["rows for veRL 0.5.0's RLHFDataset", "validation prompts are unique"]
@@ -81,11 +111,18 @@ def build(config: ParquetConfig, layout: Layout) -> None:
     publish(info, list(outputs.values()), list(inputs.values()), config.push_to_hub)
 
 
-def _rows(path: Path, split: str, layout: Layout, config: ParquetConfig, counts: Counter[str]) -> Iterator[VerlRow]:
+def _rows(
+    path: Path,
+    split: str,
+    layout: Layout,
+    parse: Callable[[Record], Prompt],
+    config: ParquetConfig,
+    counts: Counter[str],
+) -> Iterator[VerlRow]:
     invalid = InvalidLines(config.skip_invalid)
     seen: set[bytes] = set()
     index = 0
-    rows = read_jsonl(path, layout.fields, layout.unique, parse=layout.parse, on_invalid=invalid.handler)
+    rows = read_jsonl(path, layout.fields, layout.unique, parse=parse, on_invalid=invalid.handler)
     for prompt in with_progress(rows, path):
         key = hashlib.sha256(json.dumps(prompt.messages, sort_keys=True).encode()).digest()
         if split == "test" and key in seen:
@@ -97,7 +134,8 @@ def _rows(path: Path, split: str, layout: Layout, config: ParquetConfig, counts:
             "prompt": prompt.messages,
             "ability": ABILITY,
             "reward_model": {"style": "rule", "ground_truth": prompt.test_cases},
-            "extra_info": {"split": split, "index": index, **prompt.extra_info},
+            "extra_info": {"split": split, "index": index, "id": prompt.id, **prompt.extra_info},
+            "id": prompt.id,
         }
         index += 1
     if index == 0:
@@ -116,11 +154,35 @@ def _test_cases(row: Record) -> str:
     return row["test_cases"]
 
 
-def _parse_problem(row: Record) -> Prompt:
-    tests, instruction = _test_cases(row), row["instruction"]
-    if not isinstance(instruction, str):
-        raise ValueError("field 'instruction' must be a text")
-    return Prompt(first_messages(instruction), tests, {"instruction": instruction, "prev_best_pass_rate": 0.0})
+def _id_text(value: Any) -> str:
+    """An id as a column of texts holds it: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _problem_reader(prompts: PromptSet | None, required: bool) -> Callable[[Record], Prompt]:
+    prompts = prompts or COBALT
+    check = InstructionCheck(prompts, required)
+
+    def parse(row: Record) -> Prompt:
+        tests, instruction = _test_cases(row), row["instruction"]
+        if not isinstance(instruction, str):
+            raise ValueError("field 'instruction' must be a text")
+        check.see(instruction)
+        messages = first_messages(instruction, prompts)
+        return Prompt(_id_text(row["id"]), messages, tests, {"instruction": instruction, "prev_best_pass_rate": 0.0})
+
+    return parse
+
+
+def _bandit_prompt_reader(prompts: PromptSet | None, required: bool) -> Callable[[Record], Prompt]:
+    wording = Wording(prompts)
+
+    def parse(row: Record) -> Prompt:
+        prompt = _parse_bandit_prompt(row)
+        wording.see(prompt.messages)
+        return prompt
+
+    return parse
 
 
 def _parse_bandit_prompt(row: Record) -> Prompt:
@@ -131,7 +193,8 @@ def _parse_bandit_prompt(row: Record) -> Prompt:
         raise ValueError("field 'conversation' must end with a user message")
     if not (prev_best is None or (isinstance(prev_best, int | float) and 0 <= prev_best <= 1)):
         raise ValueError("field 'prev_best_pass_rate' must be a number in [0, 1] or null")
-    return Prompt(messages, tests, {"conversation": messages, "prev_best_pass_rate": float(prev_best or 0)})
+    extra_info = {"conversation": messages, "prev_best_pass_rate": float(prev_best or 0)}
+    return Prompt(_id_text(row["example_id"]), messages, tests, extra_info)
 
 
 def _is_message(value: Any) -> bool:
@@ -142,13 +205,13 @@ SINGLE_TURN = Layout(
     command="verl_preproc_single_turn",
     fields=("id", "instruction", "test_cases"),
     unique="id",
-    parse=_parse_problem,
+    reader=_problem_reader,
 )
 MULTI_TURN = Layout(
     command="verl_preproc_multi_turn",
     fields=("example_id", "conversation", "test_cases", "prev_best_pass_rate"),
     unique=None,
-    parse=_parse_bandit_prompt,
+    reader=_bandit_prompt_reader,
 )
 
 
@@ -158,7 +221,13 @@ def _schema(layout: Layout) -> Any:
 
     messages = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
     context = ("instruction", pa.string()) if layout is SINGLE_TURN else ("conversation", messages)
-    extra = [("split", pa.string()), ("index", pa.int64()), context, ("prev_best_pass_rate", pa.float64())]
+    extra = [
+        ("split", pa.string()),
+        ("index", pa.int64()),
+        ("id", pa.string()),
+        context,
+        ("prev_best_pass_rate", pa.float64()),
+    ]
     return pa.schema(
         [
             ("data_source", pa.string()),
@@ -166,6 +235,7 @@ def _schema(layout: Layout) -> Any:
             ("ability", pa.string()),
             ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
             ("extra_info", pa.struct(extra)),
+            ("id", pa.string()),
         ]
     )
 

@@ -25,11 +25,40 @@ def row_hash(row: Record) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+PROBLEM_STAGE = "preproc_taco.py or preproc_lcb_test6.py"
+MADE_BY = {
+    "instruction": PROBLEM_STAGE,
+    "public_test_cases": PROBLEM_STAGE,
+    "hidden_test_cases": PROBLEM_STAGE,
+    "modified_test_cases": "run_perturbation.py",
+    "perturbed_public_test_cases": "run_perturbation.py",
+    "responses": "run_single_turn_vllm.py or run_single_turn_litellm.py",
+    "conversations": "run_multi_turn_vllm.py or run_multi_turn_litellm.py",
+    "public_pass_rates": "run_multi_turn_vllm.py or run_multi_turn_litellm.py",
+    "public_exec_results": "run_multi_turn_vllm.py or run_multi_turn_litellm.py",
+    "all_pass_rates": "eval_multi_turn.py",
+    "conversation": "process_multi_turn_taco.py",
+    "previous_code": "extract_turn_level_errors.py",
+}
+"""The stage that writes a field: what to run, where an input is of another stage."""
+
+
+def missing_fields(row: Record, fields: Sequence[str]) -> str | None:
+    """What a complaint says of those of ``fields`` that the row lacks, all at once; None if it has all."""
+    missing = [field for field in fields if field not in row]
+    if not missing:
+        return None
+    first, *others = map(repr, missing)
+    also = f", also {', '.join(others)}" if others else ""
+    made = next((f" ({name!r} is written by {MADE_BY[name]})" for name in missing if name in MADE_BY), "")
+    return f"missing field {first}{also}{made}"
+
+
 def require_fields(path: object, line: int, row: Record, fields: Sequence[str]) -> None:
-    """Raise ``InputError`` for the first of ``fields`` that the row lacks."""
-    for field in fields:
-        if field not in row:
-            raise InputError.at(path, line, f"missing field '{field}'")
+    """Raise ``InputError`` naming those of ``fields`` that the row lacks."""
+    complaint = missing_fields(row, fields)
+    if complaint is not None:
+        raise InputError.at(path, line, complaint)
 
 
 def count_lines(path: str | Path) -> int:
@@ -150,6 +179,7 @@ class RecordFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._offsets: dict[str, int] = {}
         self._hashes: dict[str, str | None] = {}
+        self._adopted: set[str] = set()
         self._file = open(self.path, "a+b")  # noqa: SIM115 - held open for the run
         try:
             if _in_use(self._file, self.path):
@@ -187,12 +217,24 @@ class RecordFile:
         key = id_key(id_)
         if self._hashes.get(key) != input_hash or key not in self._offsets:
             return None
-        return self._read(self._offsets[key])
+        return self._read(key)
 
-    def _read(self, offset: int) -> Record:
+    def _read(self, key: str) -> Record:
         with open(self.path, "rb") as file:
-            file.seek(offset)
-            return json.loads(file.readline())
+            file.seek(self._offsets[key])
+            record = json.loads(file.readline())
+        return {**record, "input_hash": self._hashes[key]} if key in self._adopted else record
+
+    def unhashed(self, id_: Any) -> Record | None:
+        """The stored record of this id if it does not say which input row it was made from, else None."""
+        key = id_key(id_)
+        return self._read(key) if key in self._offsets and self._hashes[key] is None else None
+
+    def adopt(self, id_: Any, input_hash: str) -> None:
+        """Take the stored record of this id for one of the input row with this hash; ``finish`` writes it down."""
+        key = id_key(id_)
+        self._hashes[key] = input_hash
+        self._adopted.add(key)
 
     def append(self, row: Record) -> None:
         """Add one record (needs an id); it survives kill -9 of this process from here on."""
@@ -200,6 +242,7 @@ class RecordFile:
         self._file.write(dump_line(row))
         self._file.flush()
         self._remember(row, offset)
+        self._adopted.discard(id_key(row[self._id_field]))
 
     def refuse_loss(self, input_ids: Iterable[Any]) -> None:
         """Raise ``InputError`` if there are records of ids that the input lacks: ``finish`` would drop them."""
@@ -215,7 +258,7 @@ class RecordFile:
     def finish(self, ids: Iterable[Any]) -> int:
         """Rewrite the file atomically: the records of ``ids``, in that order, each once. Returns their number."""
         keys = [id_key(id_) for id_ in ids]
-        count = write_jsonl(self.path, (self._read(self._offsets[key]) for key in keys if key in self._offsets))
+        count = write_jsonl(self.path, (self._read(key) for key in keys if key in self._offsets))
         self.close()  # and with it the lock, which is the old file's
         return count
 

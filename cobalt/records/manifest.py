@@ -32,6 +32,12 @@ def manifest_path(output: str | Path) -> Path:
     return output.with_name(output.name + ".manifest.json")
 
 
+def origin_of(output: str | Path) -> dict[str, Any]:
+    """``model`` and ``prompts`` that a file's conversations come from, as its manifest says; {} without a manifest."""
+    path = manifest_path(output)
+    return json.loads(path.read_text()).get("origin", {}) if path.exists() else {}
+
+
 def journal_path(output: str | Path) -> Path:
     """Where a run may keep work that is not in ``output`` yet."""
     output = Path(output)
@@ -96,7 +102,7 @@ def _git_commit() -> str | None:
 
 
 class Manifest:
-    """One output's manifest. Use ``start`` once, fill ``counts``, then ``done``."""
+    """One output's manifest. ``start``, fill ``counts`` and ``origin`` (what later stages ask about), then ``done``."""
 
     def __init__(
         self,
@@ -110,6 +116,7 @@ class Manifest:
         self.output = Path(output)
         self.path = manifest_path(output)
         self.counts: dict[str, Any] = {}
+        self.origin: dict[str, Any] = {}
         self._started = time.time()
         self._fields: dict[str, Any] = {
             "command": command,
@@ -123,13 +130,22 @@ class Manifest:
             "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
         }
 
-    def refuse_other_content(self) -> None:
-        """Raise ``InputError`` if the output was made or begun with other settings, or by something else."""
+    def refuse_other_content(self, adopt: bool = False) -> None:
+        """Raise ``InputError`` if the output was made or begun with other settings, or by something else.
+
+        ``adopt``: an output without a manifest may be taken over.
+        """
         begun = (self.output, journal_path(self.output))
         if not any(path.exists() and path.stat().st_size for path in begun):
             return
         if not self.path.exists():
-            raise InputError.at(self.output, None, "exists but has no manifest; move it away or choose another output")
+            if adopt:
+                return
+            raise InputError.at(
+                self.output,
+                None,
+                "exists but has no manifest; move it away, choose another output, or try --adopt",
+            )
         old = json.loads(self.path.read_text())
         if old.get("content_hash") != self._fields["content_hash"]:
             changed = _differences(old.get("content", {}), self._fields["content"])
@@ -148,7 +164,8 @@ class Manifest:
     def _write(self, status: str) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         wall = round(time.time() - self._started, 3) if status == "done" else None
-        fields = {"status": status, **self._fields, "counts": self.counts, "wall_time_s": wall}
+        found = {"origin": self.origin, "counts": self.counts, "wall_time_s": wall}
+        fields = {"status": status, **self._fields, **found}
         temporary = self.path.with_name(self.path.name + ".tmp")
         temporary.write_text(json.dumps(fields, indent=2, default=str) + "\n")
         os.replace(temporary, self.path)

@@ -24,15 +24,16 @@ class Published:
     value: float
 
 
+# Names of models and settings as the public summary has them; which model is whose follows from the order of its lists.
 FIGURES = (
-    Published("pass1", "R1-Distill 8B + Cobalt, LiveCodeBench, best", 31.7),
-    Published("gain", "R1-Distill 8B + Cobalt, LiveCodeBench, up to", 9.0),
-    Published("pass1", "Qwen3 8B + Cobalt, LiveCodeBench, best", 38.5),
-    Published("gain", "Qwen3 8B + Cobalt, LiveCodeBench, up to", 6.2),
-    Published("pass1", "R1-Distill 8B FT + Cobalt + perturbation, TACO-dev", 46.4),
-    Published("pass1", "Qwen3 8B FT + Cobalt + perturbation, TACO-dev", 56.9),
-    Published("seconds_per_example", "Cobalt, 8B model, 4 GPUs", 16.9),
-    Published("seconds_per_example", "multi-turn VeRPO, 8B model, 8 GPUs", 26.7),
+    Published("pass1", "R1-Distill 8B: 8B-COBALT, LiveCodeBench", 31.7),
+    Published("gain", "R1-Distill 8B: 8B-COBALT over the base model, LiveCodeBench, up to", 9.0),
+    Published("pass1", "Qwen3 8B: 8B-FT-COBALT, LiveCodeBench", 38.5),
+    Published("gain", "Qwen3 8B: 8B-FT-COBALT over the base model, LiveCodeBench, up to", 6.2),
+    Published("pass1", "R1-Distill 8B: COBALT-FT, perturbation-augmented, TACO-Dev", 46.4),
+    Published("pass1", "Qwen3 8B: COBALT-FT, perturbation-augmented, TACO-Dev", 56.9),
+    Published("seconds_per_example", "COBALT, 4 GPUs, about", 16.9),
+    Published("seconds_per_example", "VeRPO-MT, 8 GPUs, about", 26.7),
 )
 
 
@@ -52,7 +53,7 @@ def published_table(material: Material) -> Table:
         "published",
         "The paper's published figures beside ours",
         f"{MARK} Published: {SOURCE}; not measured here. Other models, data and hardware than ours: compare directions "
-        "and sizes of differences, not levels. The public summary does not say under which feedback its TACO-dev "
+        "and sizes of differences, not levels. The public summary does not say under which feedback its TACO-Dev "
         "figures were measured.",
         ("quantity", f"published setting {MARK}", f"published {MARK}", *(f"ours: {name}" for name in runs)),
         rows,

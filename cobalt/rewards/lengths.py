@@ -3,6 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from cobalt.errors import SetupError
+
+SHOWN_CHARACTERS = 200
+"""Of the cause, in an error message."""
+
 CountTokens = Callable[[str], int]
 
 
@@ -16,10 +21,20 @@ def tokenizer_counter(tokenizer: Any) -> CountTokens:
 
 
 def o200k_counter() -> CountTokens:
-    """Count with tiktoken's ``o200k_base``, which is downloaded on first use: so only when asked for."""
+    """Count with tiktoken's ``o200k_base``, which is downloaded on first use: so only when asked for.
+
+    Raises ``SetupError`` where it can be neither downloaded nor found in ``TIKTOKEN_CACHE_DIR``.
+    """
     import tiktoken
 
-    encoding = tiktoken.get_encoding("o200k_base")
+    try:
+        encoding = tiktoken.get_encoding("o200k_base")
+    except (OSError, ValueError) as error:  # of requests, or of a file that is not the encoding
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:SHOWN_CHARACTERS]
+        raise SetupError(
+            "reward_model.reward_kwargs.lengths=o200k_base (the presets paper-*) needs tiktoken's encoding, and it "
+            f"cannot be downloaded ({reason}): set TIKTOKEN_CACHE_DIR to a folder that holds it, or lengths=policy"
+        ) from None
 
     def count(text: str) -> int:
         return len(encoding.encode(text, disallowed_special=()))

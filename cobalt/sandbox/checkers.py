@@ -15,7 +15,9 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
+from cobalt.commands.own_files import identity_of, is_own, with_absolute_path
 from cobalt.records import TestCases
+from cobalt.sandbox.own_checker import own_checker
 
 Checker = Callable[[str, str], bool]
 
@@ -145,25 +147,34 @@ CHECKERS: dict[str, Checker] = {
 
 
 def checker_of(name: str) -> Checker:
-    """The checker of that name; ``ValueError`` if there is none."""
+    """The checker of that name, or the user's own (``FILE.py:NAME``). ``ValueError`` if there is none."""
+    if is_own(name):
+        return own_checker(name)
     kind, _, tolerance = name.partition(" ")
     if kind == "float" and _NUMBER.fullmatch(tolerance) and 0 <= float(tolerance) < 1:
         return partial(within, float(tolerance))
     if name not in CHECKERS:
-        raise ValueError(f"checker must be one of {', '.join(CHECKERS)} or 'float TOLERANCE', not {name!r}")
+        raise ValueError(f"checker must be one of {', '.join(CHECKERS)} 'float TOLERANCE' or FILE.py:NAME, not {name!r}")
     return CHECKERS[name]
 
 
 def known_checker(name: str) -> str:
-    """``name`` itself; ``ValueError`` if there is no checker of that name."""
+    """``name`` as other processes understand it; ``ValueError`` or ``InputError`` if there is no such checker."""
     checker_of(name)
-    return name
+    return with_absolute_path(name) if is_own(name) else name
+
+
+def checker_identity(name: str) -> str:
+    """What outputs record: the name, for a user's own checker with the hash of its file."""
+    return identity_of(name) if is_own(name) else name
 
 
 def require_usable(tests: TestCases) -> None:
     """Raises ``ValueError`` if ``tests`` name a checker that does not exist, or more than one."""
     if tests.checker is None:
         return
+    if is_own(tests.checker):
+        raise ValueError("'checker' of a problem must be one of ours: FILE.py:NAME is an argument of the executor")
     checker_of(tests.checker)
     if tests.fn_name is not None or tests.checker_program is not None:
         raise ValueError("'checker' is for what programs print, and not beside 'checker_program'")

@@ -25,7 +25,7 @@ from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_af
 from cobalt.errors import InfraError, SetupError
 from cobalt.prompts import NO_PROGRAM
 from cobalt.records import ExecutionResult, TestCases, Verdict
-from cobalt.sandbox.checkers import known_checker, require_usable
+from cobalt.sandbox.checkers import checker_identity, known_checker, require_usable
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.memory import affordable_workers
 from cobalt.sandbox.modes import resolve_mode
@@ -186,7 +186,7 @@ class Executor:
     """Runs untrusted programs. Use as ``async with Executor() as executor``.
 
     ``workers``: sandboxes in parallel in each lane (default: one per core; those of the long lane start when they are
-    needed); ``checker``: ``exact`` or ``lcb``; ``mode``: ``auto``,
+    needed); ``checker``: a name in ``CHECKERS`` or ``FILE.py:NAME``; ``mode``: ``auto``,
     ``namespaces`` or ``landlock``; ``max_queue``: programs that may wait before callers do; the rest are fields of
     ``Limits``. Entering raises ``SetupError`` where no sandbox holds.
     """
@@ -249,7 +249,7 @@ class Executor:
 
     async def describe(self) -> dict[str, Any]:
         """What decides verdicts: the checker and the limits."""
-        return {"checker": self.checker, **asdict(self.limits)}
+        return {"checker": checker_identity(self.checker), **asdict(self.limits)}
 
     @property
     def queue_depth(self) -> int:

@@ -11,8 +11,10 @@ import socket
 import sys
 
 from cobalt.errors import InfraError, SetupError
+from cobalt.records import ExecutionResult
 from cobalt.sandbox.inside.kernel import die_with_parent
 from cobalt.sandbox.judge import JudgeSandbox
+from cobalt.sandbox.own_checker import CheckerFailed
 from cobalt.sandbox.sealed import Zygote
 from cobalt.sandbox.suite import Sandboxes, run_suite
 from cobalt.sandbox.wire import frame, read_message
@@ -35,7 +37,11 @@ def main(descriptor: int, parent: int) -> None:
         try:
             while True:
                 code, tests, progress, turn_s = read_message(stream)
-                connection.sendall(frame(run_suite(sandboxes, code, tests, progress, turn_s)))
+                try:
+                    result = run_suite(sandboxes, code, tests, progress, turn_s)
+                except CheckerFailed as error:
+                    result = ExecutionResult.infra(len(tests), str(error))
+                connection.sendall(frame(result))
         except (EOFError, InfraError, ConnectionError) as error:
             if isinstance(error, InfraError):
                 print(f"cobalt.sandbox.worker: {error}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """What the two apps have in common: how Serve watches their replicas, and arguments. Needs no Ray."""
 
 import ctypes
+import sys
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -21,3 +22,14 @@ class HttpConfig(BaseModel):
 def return_memory() -> None:
     """Give what large requests have used back to the system, now and then: the C library would keep it."""
     ctypes.CDLL(None).malloc_trim(0)
+
+
+def show_help(how: str | None, arguments: type[BaseModel]) -> None:
+    """What ``python APP.py --help`` prints; anything else is told to use ``serve run``, exit code 2."""
+    asked = sys.argv[1:] in (["--help"], ["-h"])
+    out = sys.stdout if asked else sys.stderr
+    print(f"{(how or '').strip()}\n\n{arguments.__doc__}\n", file=out)
+    for name, field in arguments.model_fields.items():
+        about = " ".join((field.description or "").split())
+        print(f"  {name}={field.default}" + (f"    {about}" if about else ""), file=out)
+    sys.exit(0 if asked else 2)

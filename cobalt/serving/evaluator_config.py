@@ -14,7 +14,7 @@ from cobalt.serving.app_settings import HttpConfig
 class EvaluatorConfig(HttpConfig):
     """Arguments of the app; the limits as in ``cobalt.sandbox.Limits``."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     replicas: int = 1
     """Replicas; each is one executor."""
@@ -23,6 +23,7 @@ class EvaluatorConfig(HttpConfig):
     num_cpus: float | None = None
     """CPUs that a replica reserves in Ray; default: its workers. 0 shares a small machine with other Ray work."""
     checker: Annotated[str, AfterValidator(known_checker)] = "exact"
+    """How outputs are compared: ``exact``, ``lcb``, or a function of your own: ``FILE.py:NAME``."""
     mode: Annotated[str, AfterValidator(resolve_mode)] = "auto"
     """``auto`` (the first that holds), ``namespaces`` or ``landlock``; ``A`` and ``B`` are aliases of these two."""
     cpu_limit_s: float = Limits.cpu_limit_s

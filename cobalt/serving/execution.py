@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt, wait_exponential
 
 from cobalt.commands.flags import ExecutorName
-from cobalt.errors import SetupError
+from cobalt.errors import InputError, SetupError
 from cobalt.records import ExecutionResult, TestCases
+from cobalt.sandbox.checkers import checker_identity, known_checker
 from cobalt.sandbox.executor import Executor, Tests, parse_program
 from cobalt.serving.handles import app_handle
 from cobalt.serving.shared_calls import SharedCalls, Submission
@@ -53,19 +54,38 @@ class ExecutionService(Protocol):
 
 
 @asynccontextmanager
-async def open_execution_service(executor: ExecutorName, **limits: Any) -> AsyncIterator[ExecutionService]:
-    """Connect to the ``evaluator`` app, or start an ``Executor(**limits)`` here.
+async def open_execution_service(
+    executor: ExecutorName, checker: str | None = None, **limits: Any
+) -> AsyncIterator[ExecutionService]:
+    """Connect to the ``evaluator`` app, or start an ``Executor(checker=checker, **limits)`` here.
 
-    The app has its own limits, so ``limits`` are for ``local`` only. Raises ``SetupError`` if there is no service, or
-    no sandbox.
+    The app has its own checker and limits: ``limits`` are for ``local`` only, and an app with another ``checker`` is an
+    ``InputError`` (None: any). Raises ``SetupError`` if there is no service, or no sandbox.
     """
+    wanted = None if checker is None else _known_checker(checker)
     if executor == "serve":
         if limits:
             raise ValueError("limits are set when the evaluator app is started, not by its clients")
-        yield ServedEvaluator(await asyncio.to_thread(app_handle, APP_NAME, "execution service", START_HINT))
+        app = ServedEvaluator(await asyncio.to_thread(app_handle, APP_NAME, "execution service", START_HINT))
+        if wanted is not None:
+            _refuse_other_checker(wanted, (await app.describe())["checker"])
+        yield app
     else:
-        async with Executor(**limits) as local:
+        chosen: dict[str, Any] = limits if wanted is None else {**limits, "checker": wanted}
+        async with Executor(**chosen) as local:
             yield local
+
+
+def _known_checker(name: str) -> str:
+    try:
+        return known_checker(name)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def _refuse_other_checker(wanted: str, running: str) -> None:
+    if checker_identity(wanted) != running:
+        raise InputError(f"the evaluator app compares with checker {running}: start it with checker={wanted}")
 
 
 class ServedEvaluator:

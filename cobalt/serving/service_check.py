@@ -8,6 +8,7 @@ from typing import Any
 from cobalt.commands.flags import CommandConfig, ExecutorName
 from cobalt.errors import InputError, SetupError
 from cobalt.records import TestCases
+from cobalt.sandbox.checkers import checker_identity
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.execution import open_execution_service
 
@@ -46,7 +47,8 @@ def parse_evaluator_args(text: str) -> dict[str, Any]:
         args = EvaluatorConfig.model_validate(dict(argument.split("=", 1) for argument in text.split()))
     except ValueError as error:
         raise InputError(f"EVALUATOR_ARGS={text}: {' '.join(str(error).split())}") from None
-    return args.model_dump(exclude_unset=True)
+    given = args.model_dump(exclude_unset=True)
+    return {**given, "checker": checker_identity(args.checker)} if "checker" in given else given
 
 
 def refuse_other_verdicts(running: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

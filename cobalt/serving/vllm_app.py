@@ -35,6 +35,8 @@ IN_FLIGHT_PER_SLOT = 1.25
 BUNCH_S = 0.02
 """Answers that come within it travel together: a message of Serve costs about a millisecond at both its ends."""
 
+START = "serve run vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor model=Qwen/Qwen3-8B"
+
 Answer = tuple[int, dict[str, Any]]
 """A request's place in its call, and its completion."""
 
@@ -42,10 +44,10 @@ Answer = tuple[int, dict[str, Any]]
 class VllmConfig(HttpConfig):
     """Arguments of the app. Any other ``name=value`` is an option of vLLM's ``AsyncEngineArgs``."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
-    model: str
-    """Directory or hub name."""
+    model: str | None = None
+    """Directory or hub name; it must be given."""
     num_replicas: int = 1
     """Engines; each serves requests of its own."""
     tensor_parallel_size: int = 1
@@ -135,6 +137,8 @@ def _outcome(ended: "asyncio.Task[dict[str, Any]]") -> dict[str, Any]:
 
 def build_app(args: VllmConfig) -> serve.Application:
     """The app, from ``serve run vllm_engine_actor:app model=Qwen/Qwen3-8B num_replicas=2 max_model_len=16384``."""
+    if args.model is None:
+        raise SystemExit(f"vllm_engine_actor: error: model= is missing; {START}")
     deployment = serve.deployment(
         VllmActor,
         name="VllmActor",

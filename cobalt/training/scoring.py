@@ -5,6 +5,7 @@ functions, and one parameter more: ``batch``, which the reward manager fills. To
 the same signature that calls this one (docs/reward.md).
 """
 
+import multiprocessing
 from collections.abc import Awaitable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -22,6 +23,10 @@ INFRA = "infra"
 """1 for a sample that the infrastructure failed to score, else 0."""
 BATCH = "batch"
 """The parameter of a reward function by which the reward manager gives it the ``Batch``."""
+NO_BATCH = (
+    "the reward function got no batch: set reward_model.reward_manager=cobalt (veRL's managers, naive and prime, "
+    f"cannot run it), and where another function calls it, give that one a parameter '{BATCH}' to pass on"
+)
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,9 @@ def compute_score(
 ) -> Awaitable[Score]:
     """For veRL, to be awaited. ``constants``: any of ``RewardConstants`` (``custom_reward_function.reward_kwargs``).
 
-    Raises ``InputError`` without ``batch``, when it is called: veRL's own managers never await what they are given.
+    Without ``batch`` it ends training with one line: veRL's own managers never await what they are given. That is an
+    ``InputError``, and ``SystemExit`` in a process of veRL's manager ``prime``, which would score any error 0.
     """
     if batch is None:
-        raise InputError(
-            "the reward function got no batch: set reward_model.reward_manager=cobalt, and where another function "
-            f"calls it, give that one a parameter '{BATCH}' to pass on"
-        )
+        raise SystemExit(NO_BATCH) if multiprocessing.parent_process() is not None else InputError(NO_BATCH)
     return score(solution_str, ground_truth, extra_info or {}, batch, RewardConstants(**constants))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "inference"))
 from scripted import MultiplyingService, ScriptedEngine, make_plan, run_plan, write_problems
 
-from cobalt.bandit import combined_pass_rate, parse_problem
+from cobalt.bandit import combined_pass_rate, parse_problem, solved_at_once
 from cobalt.bandit.mixing import mixed_counts, output_order
 from cobalt.errors import InputError
 from cobalt.evaluation.hidden import evaluate_record
@@ -140,3 +140,21 @@ def test_without_perturbed_records_all_clean_ones_are_written() -> None:
 def test_an_empty_set_is_refused(clean: int, perturbed: int, ratio: float) -> None:
     with pytest.raises(InputError, match="give no context"):
         output_order(clean, perturbed, ratio, seed=1)
+
+
+@pytest.mark.parametrize(("passing", "solved"), [([True, True], True), ([True, False], False), ([], False)])
+@pytest.mark.parametrize("rate", [1.0, 0.0])
+def test_single_turn_results_decide_dynamic_sampling(passing: list[bool], solved: bool, rate: float) -> None:
+    made = row(1, 1, all_pass_rates=[[rate]], public_pass_rates=[[1.0]], exec_results=[{"passing": passing}])
+    assert solved_at_once(parse_problem(made)) is solved
+
+
+def test_a_failed_single_turn_result_leaves_it_to_the_rates() -> None:
+    failed = {"passing": [False], "infra_error": "lost"}
+    made = row(1, 1, all_pass_rates=[[1.0]], public_pass_rates=[[1.0]], exec_results=[failed])
+    assert solved_at_once(parse_problem(made))
+
+
+def test_single_turn_results_of_fewer_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="'exec_results' holds no result of conversation 1"):
+        parse_problem(row(2, exec_results=[{"passing": [True]}]))

@@ -45,7 +45,7 @@ def values(estimates: Iterable[Estimate | None]) -> list[float | None]:
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> MultiplyingService:
     service = MultiplyingService()
-    monkeypatch.setattr("cobalt.evaluation.evaluate.open_execution_service", lambda executor: opened(service))
+    monkeypatch.setattr("cobalt.evaluation.evaluate.open_execution_service", lambda executor, checker: opened(service))
     return service
 
 
@@ -196,6 +196,16 @@ def test_comparison_pairs_by_id() -> None:
     compared = compare(better, base, other="base")
     assert (compared.problems, compared.unpaired) == (35, 15)
     assert compared.pass_at_1 == [Difference(0, Estimate(0.25, 0.25, 0.25))]
+
+
+def test_a_file_without_common_problems_is_not_compared_with(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService
+) -> None:
+    records = evaluate(trajectories, tmp_path / "base.jsonl")
+    write_jsonl(tmp_path / "other.jsonl", [{**record, "id": f"other {record['id']}"} for record in records])
+    with pytest.raises(InputError, match=r"other\.jsonl: --compare: it has no problem of"):
+        evaluate(trajectories, tmp_path / "out.jsonl", compare=tmp_path / "other.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_report_files(trajectories: Path, tmp_path: Path, service: MultiplyingService, capsys: Any) -> None:

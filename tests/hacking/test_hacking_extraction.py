@@ -159,7 +159,7 @@ def test_an_infra_failure_is_no_signal_and_is_checked_again(config, monkeypatch)
             return [ExecutionResult.infra(len(tests), "no replica") for _, tests in programs]
 
     @asynccontextmanager
-    async def broken(_executor):
+    async def broken(_executor, _checker):
         yield Broken()
 
     config = replace(config, dynamic=True)

@@ -63,13 +63,20 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer_ok(self, body: dict[str, Any], text: str = "hello", **choice: Any) -> None:
         message = {"role": "assistant", "content": text}
+        details = {"reasoning_tokens": 5, "accepted_prediction_tokens": None}
         answer = {
             "id": "x",
             "object": "chat.completion",
             "created": 0,
             "model": body["model"],
             "choices": [{"index": 0, "message": message, "finish_reason": "stop", **choice}],
-            "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
+            "usage": {
+                "prompt_tokens": 11,
+                "completion_tokens": 7,
+                "total_tokens": 18,
+                "completion_tokens_details": details,
+                "own_of_the_provider": 3,
+            },
         }
         self._send(200, json.dumps(answer).encode())
 

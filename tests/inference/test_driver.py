@@ -1,6 +1,7 @@
 """The driver: records, turns, seeds, concurrency."""
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from scripted import (
 from cobalt.completion import Completion, request_seed
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
-from cobalt.prompts import ALL_PASSED, feedback_of_message
+from cobalt.inference.conversation import history_text
+from cobalt.prompts import ALL_PASSED, COBALT, FEEDBACK_MARKER, feedback_of_message
 from cobalt.records import TestCases, write_jsonl
 
 
@@ -80,6 +82,12 @@ async def test_history_without_thinking(problems: Path, tmp_path: Path) -> None:
     assert {code for code, _ in service.runs} == {"k=9"}, "public tests run on the raw response"
     manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
     assert manifest["counts"]["history_changes_program"] == 45
+
+
+def test_history_is_stripped_before_it_is_cut() -> None:
+    assert history_text("<think>a</think>\n\n Answer \n", enable_thinking=True) == "Answer"
+    assert history_text("</think>" + " " * 100 + "x" * 7000, enable_thinking=True) == "x" * 6000
+    assert history_text("<think>a</think>\n\nAnswer\n", enable_thinking=False) == "<think>a</think>\n\nAnswer\n"
 
 
 async def test_first_turn_from_a_file(problems: Path, tmp_path: Path) -> None:
@@ -199,3 +207,50 @@ async def test_perturbed_feedback(tmp_path: Path) -> None:
         assert record["feedback_tests"] == "perturbed"
         assert all(len(result["passing"]) == 2 for turn in record["public_exec_results"] for result in turn)
     assert len(read_rows(tmp_path / "out.jsonl")) == 2
+
+
+async def test_conversations_are_written_with_the_prompt_set(tmp_path: Path) -> None:
+    other = replace(COBALT, system="Other.", feedback=f"Fix it.\n{FEEDBACK_MARKER}\n{{feedback}}", no_program="None!")
+    source = write_problems(tmp_path / "in.jsonl", 2)
+    plan = make_plan(source, tmp_path / "out.jsonl", prompts=other)
+    engine, service = ScriptedEngine(), MultiplyingService()
+    for record in await run_plan(plan, engine, service):
+        for messages in record["conversations"]:
+            assert messages[0]["content"] == "Other."
+            assert all(m["content"].startswith(f"Fix it.\n{FEEDBACK_MARKER}\n") for m in messages[3::2])
+    manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
+    assert manifest["origin"] == {"model": "scripted", "prompts": asdict(other)}
+    with pytest.raises(InputError, match="was made with other settings"):
+        await run_plan(make_plan(source, tmp_path / "out.jsonl"), engine, service)
+
+
+async def test_foreign_instructions_run_and_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "in.jsonl"
+    write_jsonl(source, [{**row, "instruction": "Other words."} for row in problem_rows(2)])
+    assert len(await run_plan(make_plan(source, tmp_path / "out.jsonl"), ScriptedEngine(), MultiplyingService())) == 2
+    assert "in.jsonl are not of the prompt set" in capsys.readouterr().err
+    plan = make_plan(source, tmp_path / "asked.jsonl", prompts_required=True)
+    with pytest.raises(InputError, match="line 1: field 'instruction' is not of the prompt set"):
+        await run_plan(plan, ScriptedEngine(), MultiplyingService())
+
+
+@pytest.mark.parametrize("field", ["public_test_cases", "hidden_test_cases", "test_cases"])
+@pytest.mark.parametrize("tests", [None, '{"inputs": [], "outputs": []}'])
+async def test_tests_that_a_later_stage_needs_are_asked_for_first(
+    tmp_path: Path, field: str, tests: str | None
+) -> None:
+    rows = problem_rows(2)
+    rows[1] = {**rows[1], field: tests} if tests else {name: v for name, v in rows[1].items() if name != field}
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    engine = ScriptedEngine()
+    plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", multi_turn=False, num_turns=0)
+    with pytest.raises(InputError, match=f"line 2: .*'{field}'"):
+        await run_plan(plan, engine, MultiplyingService())
+    assert not engine.requests
+
+
+async def test_problems_without_hidden_tests_are_refused(tmp_path: Path) -> None:
+    rows = [{**row, "test_cases": row["public_test_cases"]} for row in problem_rows(1)]
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    with pytest.raises(InputError, match="none is hidden"):
+        await run_plan(make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl"), ScriptedEngine(), MultiplyingService())

@@ -58,6 +58,14 @@ async def test_request_and_answer() -> None:
     assert body.get("max_tokens", body.get("max_completion_tokens")) == 50
 
 
+async def test_usage_holds_all_that_the_provider_reports() -> None:
+    with api_server(lambda body, attempt: ("ok", {})) as server:
+        usage = (await ask(server)).usage()
+    assert usage.items() >= {"prompt_tokens": 11, "completion_tokens": 7, "finish_reason": "stop"}.items()
+    assert (usage["reasoning_tokens"], usage["total_tokens"], usage["own_of_the_provider"]) == (5, 18, 3)
+    assert json.dumps(usage), "it goes into a record"
+
+
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: f"{trouble[0]}-{next(iter(trouble[1].values()), '')}")
 async def test_trouble_is_tried_again(trouble: Answer) -> None:
     with api_server(lambda body, attempt: trouble if attempt == 0 else ("ok", {})) as server:

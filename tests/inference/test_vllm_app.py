@@ -50,6 +50,11 @@ async def actor(args: VllmConfig) -> VllmActor:
     return replica
 
 
+def test_an_app_without_a_model_ends_with_one_line() -> None:
+    with pytest.raises(SystemExit, match="model= is missing; serve run vllm_engine_actor:app"):
+        build_app(VllmConfig.model_validate({}))
+
+
 def test_arguments_are_read_as_values() -> None:
     args = VllmConfig.model_validate(
         {

@@ -43,7 +43,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
     fake = FakeService()
 
     @contextlib.asynccontextmanager
-    async def opened(executor: str) -> AsyncIterator[FakeService]:
+    async def opened(executor: str, checker: str | None) -> AsyncIterator[FakeService]:
         assert executor == "local"
         yield fake
 
@@ -251,7 +251,7 @@ def test_bad_lines(tmp_path: Path, service: FakeService, capsys, line: str, comp
 
 def test_without_a_service_the_exit_code_is_3(tmp_path: Path, capsys, monkeypatch) -> None:
     @contextlib.asynccontextmanager
-    async def closed(executor: str) -> AsyncIterator[FakeService]:
+    async def closed(executor: str, checker: str | None) -> AsyncIterator[FakeService]:
         raise SetupError("no execution service")
         yield
 
@@ -275,7 +275,7 @@ class Slow:
         return ExecutionResult((True,) * n, ("",) * n, (Verdict.PASSED,) * n)
 
 @contextlib.asynccontextmanager
-async def opened(executor):
+async def opened(executor, checker):
     yield Slow()
 
 taco.open_execution_service = opened

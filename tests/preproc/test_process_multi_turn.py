@@ -176,7 +176,7 @@ def torn(path: Path) -> None:
             lambda rows, path: write_rows(path, [{**rows[0], "conversations": rows[0]["conversations"][:3]}]),
             "problem 0",
         ),
-        (lambda rows, path: write_rows(path, [{"id": 5}]), "line 1: missing field 'difficulty'"),
+        (lambda rows, path: write_rows(path, [{"id": 5}]), "line 1: missing field 'test_cases'"),
         (lambda rows, path: path.unlink(), "no such file"),
     ],
 )
@@ -228,3 +228,12 @@ def test_released_files_without_our_own_fields_are_read(tmp_path: Path, model: P
     for field in ("hidden_test_cases", "instruction", "question"):
         del row[field]
     assert len(build([row], tmp_path, model)) == 7
+
+
+def test_the_model_is_by_default_that_of_the_manifest(tmp_path: Path, model: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", IMPROVING)])
+    flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl")
+    assert run_command(COMMAND, *flags) == 2
+    assert "--model_name is needed" in one_complaint(capsys)
+    Path(f"{source}.manifest.json").write_text(json.dumps({"origin": {"model": str(model)}}))
+    assert run_command(COMMAND, *flags) == 0

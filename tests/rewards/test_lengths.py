@@ -3,9 +3,11 @@
 import sys
 from types import SimpleNamespace
 
+import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from cobalt.errors import SetupError
 from cobalt.rewards import o200k_counter, tokenizer_counter
 
 
@@ -21,6 +23,15 @@ def test_policy_tokens_without_bos_and_eos():
 
 def test_special_tokens_in_the_text_are_counted_not_refused():
     assert tokenizer_counter(make_tokenizer())("a <s> </s>") == 3
+
+
+def test_an_encoding_that_cannot_be_downloaded_is_told_with_the_setting(monkeypatch):
+    def get_encoding(name):
+        raise ConnectionError("no route")
+
+    monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=get_encoding))
+    with pytest.raises(SetupError, match=r"reward_kwargs.lengths=o200k_base .*no route.*TIKTOKEN_CACHE_DIR"):
+        o200k_counter()
 
 
 def test_o200k_takes_special_token_strings(monkeypatch):

@@ -329,3 +329,9 @@ def test_all_programs_are_in_flight_at_once(tokenizer, monkeypatch):
     responses = [respond(index) for index in range(64)]
     make_manager(tokenizer)(make_batch(tokenizer, responses))
     assert fake.most_running == 64
+
+
+def test_verls_manager_that_scores_errors_zero_is_ended_with_the_same_line(tokenizer):
+    manager = get_reward_manager_cls("prime")(tokenizer, 0, compute_score)
+    with pytest.raises(SystemExit, match=r"reward_model\.reward_manager=cobalt"):
+        manager(make_batch(tokenizer, [respond(1)]))

@@ -83,6 +83,12 @@ def test_the_papers_hyper_parameters(recipe, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
+def test_the_papers_presets_count_lengths_as_the_paper_does(preset):
+    wanted = "o200k_base" if preset in MODELS else "policy"
+    assert compose_recipe("multi_turn", preset).reward_model.reward_kwargs.lengths == wanted
+
+
+@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("recipe", sorted(BY_RECIPE))
 def test_every_preset_uses_the_manager_with_known_settings(recipe, preset):
     config = compose_recipe(recipe, preset)

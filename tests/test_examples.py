@@ -1,0 +1,156 @@
+"""The files of examples/: each does what it is there for, in the commands that take it."""
+
+import asyncio
+import json
+import os
+import random
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cobalt.commands.own_files import identity_of, load_own
+from cobalt.errors import InputError
+from cobalt.inference.commands import _own_engine
+from cobalt.records import ExecutionResult, TestCases, Verdict
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "examples" / "README.md").read_text()
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the commands of examples/README.md write."""
+    folder = tmp_path_factory.mktemp("examples")
+    for name in ("examples", "preproc", "cobalt", *(path.name for path in ROOT.glob("*.py"))):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "runs").mkdir()
+    block = README.partition("```bash\n")[2].partition("```")[0].replace("python ", f"{sys.executable} ")
+    done = subprocess.run(
+        ["bash", "-ec", block], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder / "runs"
+
+
+def rows(path: Path) -> dict[str, dict[str, Any]]:
+    return {row["id"]: row for row in map(json.loads, path.read_text().splitlines())}
+
+
+def content(path: Path) -> dict[str, Any]:
+    return json.loads(Path(f"{path}.manifest.json").read_text())["content"]
+
+
+def test_own_problems_are_verified_with_the_own_checker(runs: Path) -> None:
+    assert set(rows(runs / "own.jsonl")) == {"mean", "half", "span"}, "exact would not take 1.5 for 1.5000"
+
+
+def test_the_own_engine_and_checker_decide_and_are_recorded_by_hash(runs: Path) -> None:
+    evaluated = rows(runs / "own.eval.jsonl")
+    rates = {id_: [rate == 1 for rate in row["all_pass_rates"][0]] for id_, row in evaluated.items()}
+    assert rates == {"mean": [False, True], "half": [True, True], "span": [False, True]}
+    assert content(runs / "own.turns.jsonl")["engine"] == identity_of("examples/engine.py:Recorded")
+    for name in ("own.turns.jsonl", "own.eval.jsonl"):
+        assert content(runs / name)["execution"]["checker"] == identity_of("examples/checker.py:close")
+
+
+def test_the_own_perturbation_shows_one_wrong_output(runs: Path) -> None:
+    assert set(rows(runs / "own.ptb.jsonl")) == {"span"}, "the others have no whole numbers"
+    row = rows(runs / "own.ptb.jsonl")["span"]
+    clean, shown, modified = (
+        TestCases.parse(row[f"{name}_test_cases"]) for name in ("public", "perturbed_public", "modified")
+    )
+    right = dict(zip(clean.inputs_K, clean.outputs_K, strict=True))
+    assert len(modified) == 1 and int(modified.outputs_K[0]) == int(right[modified.inputs_K[0]]) + 1
+    assert shown.select([0]) == modified and sorted(shown.inputs_K) == sorted(clean.inputs_K)
+    identity = identity_of("examples/perturbation.py:off_by_one")
+    assert content(runs / "own.ptb.jsonl")["perturbation"] == identity
+
+
+def test_the_perturbation_depends_on_the_seed_alone() -> None:
+    off_by_one = load_own("examples/perturbation.py:off_by_one")
+    outputs = [str(number) for number in range(9)]
+    assert off_by_one([], outputs, random.Random(1)) == off_by_one([], outputs, random.Random(1)) != outputs
+    assert off_by_one([], ["a", "1.5"], random.Random(1)) is None
+
+
+async def test_an_own_engine_may_complain_about_its_model() -> None:
+    with pytest.raises(InputError, match="--model must name the file"):
+        async with _own_engine("examples/engine.py:Recorded", None, None):
+            pass
+
+
+@pytest.mark.parametrize(("program", "bonus"), [("# sum\nprint(1)", 0.01), ("print(1)", 0.0)])
+def test_the_own_reward_adds_its_bonus(program: str, bonus: float) -> None:
+    pytest.importorskip("ray")
+    reward = load_own("examples/reward.py:compute_score")
+
+    async def execute(code: str, tests: str) -> ExecutionResult:
+        return ExecutionResult((True,), ("",), (Verdict.PASSED,))
+
+    batch = SimpleNamespace(execute=execute, count_tokens=len, validate=False)
+    response = f"<think>x</think>\n```python\n{program}\n```"
+    scores = asyncio.run(reward("source", response, "{}", {}, batch))
+    assert scores["reward_comment"] == bonus
+    assert scores["score"] == pytest.approx(scores["reward_total"] + bonus)
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("absent.py:f", "no such file absent.py"),
+        ("own.py:missing", "defines no function or class 'missing'"),
+        ("own.py:VALUE", "defines no function or class 'VALUE'"),
+        ("broken.py:f", "cannot be run: ZeroDivisionError"),
+    ],
+)
+def test_files_that_do_not_have_what_is_asked_for(tmp_path: Path, monkeypatch, name: str, complaint: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text("VALUE = 1\n")
+    Path("broken.py").write_text("1 / 0\n")
+    with pytest.raises(InputError, match=complaint):
+        load_own(name)
+
+
+def test_the_identity_follows_the_text_and_not_the_folder(tmp_path: Path) -> None:
+    for folder, text in (("a", "x = 1\n"), ("b", "x = 1\n"), ("c", "x = 2\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.py").write_text(text)
+    same, also, other = (identity_of(f"{tmp_path / folder}/own.py:f") for folder in "abc")
+    assert same == also != other and same.startswith("own.py:f@")
+
+
+def test_a_checker_that_fails_is_no_verdict(tmp_path: Path) -> None:
+    from cobalt.sandbox import Executor
+
+    (tmp_path / "bad.py").write_text("def check(output, expected):\n    raise KeyError(output)\n")
+
+    async def run() -> ExecutionResult:
+        async with Executor(1, checker=f"{tmp_path}/bad.py:check") as executor:
+            return await executor.run("print(1)", TestCases(("1",), ("1",)))
+
+    result = asyncio.run(run())
+    assert result.infra_error is not None and "bad.py:check: KeyError" in result.infra_error
+
+
+@pytest.mark.parametrize("checker", ["close", "absent.py:f"])
+def test_an_unknown_checker_is_refused(tmp_path: Path, checker: str, monkeypatch, capsys) -> None:
+    source = tmp_path / "in.jsonl"
+    tests = {"test_cases": '{"inputs": ["1", "2"], "outputs": ["1", "2"]}'}
+    tests |= dict.fromkeys(("public_test_cases", "hidden_test_cases"), '{"inputs": ["1"], "outputs": ["1"]}')
+    turns = {"conversations": [[]], "public_pass_rates": [], **tests}
+    source.write_text(json.dumps({"id": 0, **turns}) + "\n")
+    flags = ["-i", str(source), "-o", str(tmp_path / "out.jsonl"), "--executor", "local", "--checker", checker]
+    monkeypatch.setattr(sys, "argv", ["eval_multi_turn.py", *flags])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(ROOT / "eval_multi_turn.py"), run_name="__main__")
+    assert stop.value.code == 2 and "eval_multi_turn.py: error: " in capsys.readouterr().err
