@@ -44,6 +44,8 @@ OWN_TEXT = {PACKAGE / "sandbox" / "probe_program.py", *INSIDE.glob("*.py")}
 HEAVY = ("ray", "torch", "transformers", "datasets", "vllm", "verl", "litellm")
 LATE = {
     "datasets": "seconds; not in every environment",
+    "grpc": "comes with ray",
+    "httpx": "comes with litellm",
     "huggingface_hub": "seconds",
     "litellm": "seconds; its settings must be made before",
     "matplotlib": "a second; commands without figures do without it",

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,10 +96,14 @@ def _put_back(manifest: Manifest, old: bytes | None) -> None:
         manifest.output.unlink(missing_ok=True)
 
 
-def refuse_infra_rate(failed: int, total: int, units: str, limit: float) -> None:
-    """Raise ``SetupError`` if more than the share ``limit`` (--max_infra_rate) of all ``units`` failed."""
+def refuse_infra_rate(failed: int, total: int, units: str, limit: float, causes: Counter[str] | None = None) -> None:
+    """Raise ``SetupError`` if more than the share ``limit`` (--max_infra_rate) of all ``units`` failed.
+
+    ``causes``: texts of the failures, of which the commonest is told.
+    """
     if failed > limit * total:
+        told = "".join(f"; {count} x {cause}" for cause, count in (causes or Counter()).most_common(1))
         raise SetupError(
             f"{failed} of {total} {units} met an infrastructure failure (--max_infra_rate {limit:g}); "
-            "run the same command again to retry them"
+            f"run the same command again to retry them{told}"
         )

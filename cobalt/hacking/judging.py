@@ -63,20 +63,21 @@ def judge(config: JudgeConfig) -> None:
     cases = read_cases(config.input_file, invalid)
     if config.human is not None:
         return _human(config, config.human, cases)
-    counts = asyncio.run(_judge_with_engine(config, cases, invalid.count))
+    counts, causes = asyncio.run(_judge_with_engine(config, cases, invalid.count))
     print_summary("Judge", _shown(counts))
-    refuse_infra_rate(counts["infra_errors"], counts["votes"], "votes", config.max_infra_rate)
+    refuse_infra_rate(counts["infra_errors"], counts["votes"], "votes", config.max_infra_rate, causes)
 
 
-async def _judge_with_engine(config: JudgeConfig, cases: Sequence[dict[str, Any]], skipped: int) -> dict[str, Any]:
-    """Open the engine, judge, keep the manifest; returns the counts."""
+async def _judge_with_engine(
+    config: JudgeConfig, cases: Sequence[dict[str, Any]], skipped: int
+) -> tuple[dict[str, Any], Counter[str]]:
+    """Open the engine, judge, keep the manifest; returns the counts, and the causes of failures."""
     async with litellm_engine(config, config.max_in_flight) as engine:
         contents = {config.output_file: _content(config, engine)}
         with recorded_run("run_llm_judge", asdict(config), [config.input_file], contents) as run:
-            counts = summarise_votes(await judge_cases(config, engine, cases))
-            counts["invalid_lines_skipped"] = skipped
-            run.counts = counts
-    return counts
+            records = await judge_cases(config, engine, cases)
+            run.counts = {**summarise_votes(records), "invalid_lines_skipped": skipped}
+    return run.counts, Counter(record["infra_error"] for record in records if record["infra_error"] is not None)
 
 
 def _content(config: JudgeConfig, engine: Engine) -> dict[str, Any]:

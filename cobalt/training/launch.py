@@ -10,6 +10,7 @@ from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
 from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME
+from cobalt.serving.handles import cluster_address
 from cobalt.training.patches.install import HOOK, install, usable_patches
 from cobalt.training.patches.table import BACKEND_VARIABLE, SEED_VARIABLE, SHARE_VARIABLE
 
@@ -118,7 +119,7 @@ def _connect(config: Any, settings: TrainingConfig) -> None:
 
     runtime_env = _patching_environment(config, settings)
     if os.environ.get("RAY_ADDRESS"):
-        ray.init(runtime_env=runtime_env)
+        ray.init(address=cluster_address(), runtime_env=runtime_env)
         return
     cpus, gpus = config.ray_init.num_cpus, None
     if settings.backend == "cpu":
