@@ -65,6 +65,15 @@ def check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> 
         taken[Path(path).resolve()] = "another output"
 
 
+def refuse_unwritable(folder: str | Path) -> None:
+    """Raise ``InputError`` if files cannot be made in ``folder``, which need not exist yet."""
+    there = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise InputError.at(there, None, "is a file, not a folder")
+    if not os.access(there, os.W_OK):
+        raise InputError.at(there, None, "no permission to write in this folder")
+
+
 @contextlib.contextmanager
 def whole_folder(output: Path) -> Iterator[Path]:
     """A folder that appears complete or not at all: write to the path that this gives, beside ``output``.
