@@ -66,6 +66,7 @@ LATE = {
     "tyro": "a library user needs no flags",
     "verl": "in the training environment only",
     "vllm": "in an environment of its own",
+    "wandb": "seconds",
 }
 """Packages that may be imported inside a function, and why."""
 

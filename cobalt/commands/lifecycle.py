@@ -54,7 +54,7 @@ def recorded_run(
 
 
 def check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> None:
-    """Raise ``InputError`` for a missing input, and for an output that is an input or another output."""
+    """Raise ``InputError`` for a missing input, an output that is an input or another one, or cannot be written."""
     for path in inputs:
         if not Path(path).is_file():
             raise InputError.at(path, None, "no such file")
@@ -63,6 +63,7 @@ def check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> 
         if Path(path).resolve() in taken:
             raise InputError.at(path, None, f"output and {taken[Path(path).resolve()]} are the same file")
         taken[Path(path).resolve()] = "another output"
+        refuse_unwritable(Path(path).parent)
 
 
 def refuse_unwritable(folder: str | Path) -> None:

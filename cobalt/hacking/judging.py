@@ -90,7 +90,7 @@ def read_cases(path: Path, invalid: InvalidLines) -> list[dict[str, Any]]:
     """Hacking cases with their ``judge_seq_id``: ``<id>-<trajectory>-<turn>``. Refuses two of the same."""
     cases = [
         {**row, "judge_seq_id": f"{row['id']}-{row['trajectory']}-{row['turn']}"}
-        for row in read_jsonl(path, CASE_FIELDS, unique=None, on_invalid=invalid.handler)
+        for row in read_jsonl(path, CASE_FIELDS, unique=None, on_invalid=invalid.handler, may_be_empty=True)
     ]
     repeated = [name for name, count in Counter(case["judge_seq_id"] for case in cases).items() if count > 1]
     if repeated:
@@ -109,7 +109,7 @@ async def judge_cases(config: JudgeConfig, engine: Engine, cases: Sequence[dict[
         with progress_bar(total=len(cases), unit="case") as bar:
             await asyncio.gather(*(_judge_case(config, asked, slots, stored, case, bar) for case in cases))
         stored.finish(names)
-    return list(read_jsonl(config.output_file, unique="judge_seq_id"))
+    return list(read_jsonl(config.output_file, unique="judge_seq_id", may_be_empty=True))
 
 
 async def _judge_case(
@@ -160,7 +160,9 @@ def _human(config: JudgeConfig, sheet: Path, cases: Sequence[dict[str, Any]]) ->
     if not sheet.exists():
         print_summary("Sheet for people", {"written": sheet, "cases": write_sheet(sheet, cases)})
         return
-    judged = list(read_jsonl(config.output_file, ("judge_seq_id", "majority"), unique="judge_seq_id"))
+    judged = list(
+        read_jsonl(config.output_file, ("judge_seq_id", "majority"), unique="judge_seq_id", may_be_empty=True)
+    )
     found = agreement(read_labels(sheet), judged)
     path = Path(f"{config.output_file}.human.json")
     path.write_text(json.dumps(asdict(found), indent=2) + "\n")

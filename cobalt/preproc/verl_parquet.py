@@ -18,7 +18,6 @@ from cobalt.commands.console import print_summary, with_progress
 from cobalt.commands.flags import ReadConfig, UploadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run
-from cobalt.errors import InputError
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.prompts import first_messages
 from cobalt.records import TestCases, read_jsonl
@@ -100,8 +99,6 @@ def _rows(path: Path, split: str, layout: Layout, config: ParquetConfig, counts:
             "extra_info": {"split": split, "index": index, **prompt.extra_info},
         }
         index += 1
-    if index == 0:
-        raise InputError.at(path, None, "holds no records")
     counts[f"{split} rows written"] = index
     counts[f"{split} invalid lines skipped"] = invalid.count
 
