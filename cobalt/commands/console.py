@@ -14,10 +14,10 @@ LOG_INTERVAL_S = 10.0
 
 
 def progress_bar(**options: Any) -> Any:
-    """A ``tqdm`` bar on stderr; in a log file (no terminal) a line every ten seconds instead of ten every second."""
+    """A ``tqdm`` bar on stderr (``file``); where that is no terminal a line every ten seconds, not ten every second."""
     from tqdm import tqdm
 
-    interval_s = TERMINAL_INTERVAL_S if sys.stderr.isatty() else LOG_INTERVAL_S
+    interval_s = TERMINAL_INTERVAL_S if options.get("file", sys.stderr).isatty() else LOG_INTERVAL_S
     return tqdm(mininterval=interval_s, maxinterval=interval_s, dynamic_ncols=True, **options)
 
 

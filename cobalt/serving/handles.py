@@ -24,6 +24,7 @@ def app_handle(app_name: str, what: str, hint: str) -> Any:
     try:
         if not ray.is_initialized():
             ray.init(address=cluster_address(), log_to_driver=False, logging_level=logging.ERROR)
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it tells of its objects' addresses
         return serve.get_app_handle(app_name)
     except (OSError, SetupError, RayError, RayServeException, RuntimeError) as error:
         reason = str(error).partition("\n")[0]

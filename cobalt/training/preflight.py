@@ -33,6 +33,16 @@ def refuse_unusable(config: Any, backend: str) -> None:
         _refuse_missing_gpus(config.trainer, backend)
 
 
+def total_steps(config: Any) -> int | None:
+    """Steps of the whole run; None if the training files live on remote file systems. Raises ``InputError``."""
+    if config.trainer.total_training_steps is not None:
+        return config.trainer.total_training_steps
+    if any("://" in path for path in as_list(config.data.train_files)):
+        return None
+    rows = sum(_rows(path, config) for path in as_list(config.data.train_files))
+    return rows // config.data.train_batch_size * config.trainer.total_epochs
+
+
 def as_list(value: Any) -> list[str]:
     """The paths of ``data.train_files`` or ``data.val_files``."""
     return [value] if isinstance(value, str) else list(value)

@@ -82,10 +82,10 @@ source "$ROOT/scripts/lib/services.sh"
 
 mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"
 trap stop_services EXIT
+echo "starting Ray and what runs the programs; logs in $OUTPUT_DIR"
 if [[ $EXECUTOR == serve ]]; then
   start_services "$OUTPUT_DIR"
 elif [[ -z ${RAY_ADDRESS:-} ]]; then
   start_ray "$OUTPUT_DIR"
 fi
-echo "training: recipe $RECIPE, preset $PRESET; log: $LOG_FILE"
-"$PYTHON" -m cobalt train "${overrides[@]}" 2>&1 | tee -a "$LOG_FILE"
+"$PYTHON" -m cobalt train --log "$LOG_FILE" "${overrides[@]}"
