@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # A training run's checkpoint as a Hugging Face model with a model card.
 #
-#   scripts/merge_checkpoint.sh RUN_DIR MODEL_DIR [--step N]
+#   scripts/merge_checkpoint.sh RUN_DIR MODEL_DIR [--step N] [--push_to_hub NAME]
 #
-# RUN_DIR is the OUTPUT_DIR of a training recipe; the latest checkpoint is taken unless --step names another.
+# RUN_DIR is the OUTPUT_DIR of a training recipe; the latest checkpoint is taken unless --step names another. Further
+# arguments are those of cobalt merge.
 # PYTHON=python
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/arguments.sh"

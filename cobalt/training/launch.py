@@ -17,6 +17,8 @@ from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
 
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
 """Those of ``reward_model.reward_kwargs`` that say how programs are run, not what they score."""
+LOGGER_VARIABLES = ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_DIR")
+"""Where the task runner's loggers write, and whether they need a network; no secrets, which Ray would show."""
 OWN_CPUS = 2
 """CPUs that veRL asks Ray for beside one per worker: its task runner's, and an asynchronous reward's."""
 
@@ -145,6 +147,7 @@ def _patching_environment(config: Any, settings: TrainingConfig) -> dict[str, An
 
     runtime_env: dict[str, Any] = {**get_ppo_ray_runtime_env(), "worker_process_setup_hook": HOOK}
     runtime_env["env_vars"].update(backend)
+    runtime_env["env_vars"].update({name: os.environ[name] for name in LOGGER_VARIABLES if name in os.environ})
     if settings.backend == CPU_BACKEND:
         threads = max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node)
         runtime_env["env_vars"].update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")

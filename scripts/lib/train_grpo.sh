@@ -13,7 +13,8 @@
 #   ROLLOUT=                vllm, sglang, hf; default: the preset's
 #   EXECUTOR=serve          serve: the evaluator app, started here unless it is running; local: without Ray Serve
 #   EVALUATOR_ARGS=         e.g. "replicas=2 workers=16 checker=lcb"; a running app must have this checker and limits
-#   LOGGER=console          e.g. console,wandb (WANDB_MODE=offline is honoured)
+#   LOGGER=console          e.g. console,wandb,tensorboard; WANDB_MODE=offline asks for no key
+#   WANDB_DIR=$OUTPUT_DIR, TENSORBOARD_DIR=$OUTPUT_DIR/tensorboard    where these two write
 #   RAY_ADDRESS=            a running cluster; default: one is started here and stopped at the end
 #   PYTHON=python           interpreter with the train extra
 # Exit codes: 0 done, 1 a crash, 2 overrides that hydra refuses, files that are missing or unusable, settings that
@@ -81,6 +82,9 @@ done
 source "$ROOT/scripts/lib/services.sh"
 
 mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"
+WANDB_DIR=$(realpath -m "${WANDB_DIR:-$OUTPUT_DIR}")
+TENSORBOARD_DIR=$(realpath -m "${TENSORBOARD_DIR:-$OUTPUT_DIR/tensorboard}")
+export WANDB_DIR TENSORBOARD_DIR
 trap stop_services EXIT
 echo "starting Ray and what runs the programs; logs in $OUTPUT_DIR"
 if [[ $EXECUTOR == serve ]]; then

@@ -267,7 +267,7 @@ def test_costs_and_rewards_come_from_the_metrics_file_too(tmp_path):
         ("a:guess=x.jsonl", "KIND one of"),
         ("a:clean=missing.jsonl", "missing.jsonl: no such file"),
         ("a:log={empty}", "not a console log of veRL"),
-        ("a:clean={empty}", "no evaluated problems"),
+        ("a:clean={empty}", "holds no records"),
     ],
 )
 def test_bad_input_is_refused(tmp_path, spec, message):
