@@ -122,7 +122,7 @@ def resolve_light(extra: str, lock: Path) -> None:
     command = [sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "--constraint", str(VERIFIED)]
     command += [] if extra == CORE else ["--extra", extra]
     command += ["--universal", "--python-version", "3.11", "--quiet", "--no-annotate", "--no-header"]
-    command += ["--no-strip-extras", "--output-file", str(lock)]
+    command += ["--output-file", str(lock)]  # without extras, which pip refuses in constraints
     subprocess.run(command, cwd=ROOT, check=True)
     line = "pip install --constraint constraints/{}.txt -e '{}'".format(extra, "." if extra == CORE else f".[{extra}]")
     lock.write_text(
