@@ -1,12 +1,15 @@
-"""``train-gpu.txt`` and ``train-gpu.metadata.json``, made again from ``train-gpu.in``.
+"""``train-gpu.txt`` and ``train-gpu.metadata.json``, made again from ``train-gpu.in``, and a lock for each light extra.
 
-    python constraints/lock.py            # writes both
+    python constraints/lock.py            # writes all of them
     python constraints/lock.py --check    # exit code 1 where they are not what this would write
 
-The lock is what uv finds among the packages uploaded until ``LAST_DAY`` (UTC), for every Python of ``PYTHONS`` on Linux
-x86-64. The metadata is what these packages say that they need there; tests/test_constraints.py compares the two without
-a network. Pip reads it from the index, which must have a wheel for each Python, or source for those of ``FROM_SOURCE``;
-wheels are not downloaded. Takes minutes, the network, and ``uv``, ``packaging`` and pip 23.2 beside this interpreter.
+``core.txt``, ``serve.txt`` and so on have the versions of ``train-cpu.txt``, for Python 3.11 and 3.12.
+
+The lock for GPUs is what uv finds among the packages uploaded until ``LAST_DAY`` (UTC), for every Python of ``PYTHONS``
+on Linux x86-64. The metadata is what these packages say that they need there; tests/test_constraints.py compares the
+two without a network. Pip reads it from the index, which must have a wheel for each Python, or source for those of
+``FROM_SOURCE``; wheels are not downloaded. Takes minutes, the network, and ``uv``, ``packaging`` and pip 23.2 beside
+this interpreter.
 """
 
 import argparse
@@ -28,6 +31,10 @@ METADATA = FOLDER / "train-gpu.metadata.json"
 INPUT = FOLDER / "train-gpu.in"
 OVERRIDES = FOLDER / "train-gpu.overrides.txt"
 EXTRAS = ("train", "vllm")
+VERIFIED = FOLDER / "train-cpu.txt"
+CORE = "core"
+LIGHT = (CORE, "serve", "data", "hf", "api")
+"""Extras with a lock each, ``CORE`` without any. Those of the others are train-cpu, train-gpu and serve-vllm."""
 PYTHONS = ("3.10", "3.11", "3.12")
 LAST_DAY = "2025-10-15"
 FROM_SOURCE = ("antlr4-python3-runtime", "pylatexenc")
@@ -105,6 +112,24 @@ def resolve(lock: Path) -> None:
     lock.write_text(HEADER + lock.read_text())
 
 
+def lock_of(extra: str) -> Path:
+    """The lock of one of ``LIGHT``."""
+    return FOLDER / f"{extra}.txt"
+
+
+def resolve_light(extra: str, lock: Path) -> None:
+    """Write the lock of one of ``LIGHT``."""
+    command = [sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "--constraint", str(VERIFIED)]
+    command += [] if extra == CORE else ["--extra", extra]
+    command += ["--universal", "--python-version", "3.11", "--quiet", "--no-annotate", "--no-header"]
+    command += ["--output-file", str(lock)]  # without extras, which pip refuses in constraints
+    subprocess.run(command, cwd=ROOT, check=True)
+    line = "pip install --constraint constraints/{}.txt -e '{}'".format(extra, "." if extra == CORE else f".[{extra}]")
+    lock.write_text(
+        f"# {line}\n# Python 3.11 and 3.12; the versions of train-cpu.txt. Made by lock.py.\n{lock.read_text()}"
+    )
+
+
 def read_metadata(lock: Path) -> dict[str, dict[str, Any]]:
     """``requires_python`` and ``requires_dist`` by ``name==version``, of every package of the lock.
 
@@ -149,11 +174,14 @@ def main() -> None:
         made = Path(folder, LOCK.name)
         resolve(made)
         texts = {LOCK: made.read_text(), METADATA: json.dumps(read_metadata(made), indent=1) + "\n"}
+        for extra in LIGHT:
+            resolve_light(extra, made)
+            texts[lock_of(extra)] = made.read_text()
     for path, text in texts.items():
         if not check:
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:
-            sys.exit(f"lock.py: error: {path.relative_to(ROOT)} is not what {INPUT.name} gives")
+            sys.exit(f"lock.py: error: {path.relative_to(ROOT)} is not what lock.py gives")
 
 
 if __name__ == "__main__":

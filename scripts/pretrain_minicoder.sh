@@ -11,6 +11,12 @@
 #   PYTHON=python        interpreter with the train extra
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/lib/arguments.sh
+if asks_for_help "$@"; then
+  show_help
+  exit 0
+fi
+(($# == 0)) || refuse "no argument '$1'; see --help"
 
 : "${OUT:=runs/minicoder}"
 : "${SEED:=0}"
@@ -33,8 +39,7 @@ case $SIZE in
     turns=3
     ;;
   *)
-    echo "pretrain_minicoder.sh: error: SIZE is full or cpu, not '$SIZE'" >&2
-    exit 2
+    refuse "SIZE is full or cpu, not '$SIZE'"
     ;;
 esac
 

@@ -17,10 +17,16 @@
 #   BATCH_SIZE=128            sequences that are sampled together
 #   PRESET=cpu                training preset: cpu, or one-gpu
 #   SETUP=1                   0: use the environment that is active instead of making .venv
-# Exit codes: 0 done, 2 other settings in this folder, 3 this machine lacks something (said in one line).
+# Exit codes: 0 done, 2 other settings in this folder, or arguments that are no overrides, 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/lib/arguments.sh
 source scripts/lib/policies.sh
+if asks_for_help "$@"; then
+  show_help
+  exit 0
+fi
+take_overrides "$@"
 
 : "${RUN:=runs/quickstart}"
 : "${SEED:=0}"
@@ -48,6 +54,7 @@ measure() { # NAME POLICY FIRST_PROGRAMS: on the dev set, and the control with o
   repair_and_evaluate "$1-control" "$1.turn0" "$2" 1 "$CONTROL_TURNS" --feedback_from other_problem
 }
 
+(($# == 0)) || stage overrides check_overrides "$@"
 trap stop_services EXIT
 start_services "$RUN/logs"
 

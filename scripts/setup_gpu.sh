@@ -25,12 +25,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 LOCK=constraints/train-gpu.txt
 FLASH_ATTN_VERSION=2.7.4.post1
 RELEASE=https://github.com/Dao-AILab/flash-attention/releases/download/v$FLASH_ATTN_VERSION
+source scripts/lib/arguments.sh
 source scripts/lib/environment.sh
-
-refuse() {
-  echo "setup_gpu.sh: error: $*" >&2
-  exit 2
-}
 
 check_machine() {
   [[ $(uname -sm) == "Linux x86_64" ]] || fail "the packages are for Linux on x86-64, not for $(uname -sm)"
@@ -82,14 +78,11 @@ sys.exit(not torch.cuda.is_available())
 PYTHON_END
 }
 
-case ${1:-} in
-  "") ;;
-  -h | --help)
-    show_help
-    exit 0
-    ;;
-  *) refuse "no argument '$1'; see --help" ;;
-esac
+if asks_for_help "$@"; then
+  show_help
+  exit 0
+fi
+(($# == 0)) || refuse "no argument '$1'; see --help"
 [[ $CHECK_MACHINE == [01] ]] || refuse "CHECK_MACHINE is 0 or 1, not '$CHECK_MACHINE'"
 check_machine
 if ! is_finished "$VENV" "$LOCK" pyproject.toml; then

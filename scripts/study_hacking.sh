@@ -26,10 +26,16 @@
 #                             judge
 #   SETUP=1                   0: use the environment that is active instead of making .venv
 # Arguments are hydra overrides for both trainings. Exit codes: 0 done, 1 a failure in work side by side (GPUS), 2 other
-# knobs in this folder, 3 this machine lacks something (said in one line).
+# knobs in this folder, or arguments that are no overrides, 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/lib/arguments.sh
 source scripts/lib/policies.sh
+if asks_for_help "$@"; then
+  show_help
+  exit 0
+fi
+take_overrides "$@"
 
 case ${SIZE:=gpu} in
   gpu)
@@ -55,8 +61,7 @@ case ${SIZE:=gpu} in
     : "${BATCH_SIZE:=64}"
     ;;
   *)
-    echo "study_hacking.sh: error: SIZE is gpu or cpu, not '$SIZE'" >&2
-    exit 2
+    refuse "SIZE is gpu or cpu, not '$SIZE'"
     ;;
 esac
 : "${RUN:=runs/study_hacking}"
@@ -150,6 +155,7 @@ show() { # LABEL NAME: what the report reads
   [[ $2 == base ]] || files+=("$1:log=$RUN/$2/metrics.jsonl")
 }
 
+((${#overrides[@]} == 0)) || stage overrides check_overrides "${overrides[@]}"
 trap stop_services EXIT
 start_services "$RUN/logs"
 

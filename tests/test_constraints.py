@@ -6,6 +6,7 @@ from the packages' own metadata: nothing is downloaded or installed. Exempt are 
 """
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from packaging.requirements import Requirement
@@ -13,15 +14,19 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from constraints.lock import (
+    CORE,
     EXTRAS,
     INPUT,
+    LIGHT,
     LOCK,
     METADATA,
     OVERRIDES,
     PYTHONS,
     ROOT,
+    VERIFIED,
     Pin,
     applies,
+    lock_of,
     read_pins,
     read_requirements,
 )
@@ -47,9 +52,14 @@ def _needs(pins: Pins, python: str) -> list[Need]:
 
 def _own_needs() -> list[Need]:
     """What the lock is for: this project with its extras, and the lines of ``train-gpu.in``."""
+    return [*_needs_of(EXTRAS), *(("train-gpu.in", requirement) for requirement in read_requirements(INPUT))]
+
+
+def _needs_of(extras: Sequence[str]) -> list[Need]:
+    """What this project requires with some of its extras."""
     tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    requirements, wanted = [*map(Requirement, project["dependencies"]), *read_requirements(INPUT)], list(EXTRAS)
+    requirements, wanted = list(map(Requirement, project["dependencies"])), list(extras)
     for extra in wanted:  # grows: an extra may name others as cobalt-rl[...]
         for requirement in map(Requirement, project["optional-dependencies"][extra]):
             wanted += requirement.extras if requirement.name == project["name"] else []
@@ -70,6 +80,23 @@ def _unmet(needs: list[Need], pins: Pins) -> list[str]:
         for owner, requirement in needs
         if canonicalize_name(requirement.name) not in OVERRIDES_BY_NAME and not _is_met(requirement, pins)
     ]
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12"])
+@pytest.mark.parametrize("extra", LIGHT)
+def test_each_light_extra_has_a_lock_with_the_verified_versions(extra: str, python: str) -> None:
+    pins, verified = read_pins(lock_of(extra), python), read_pins(VERIFIED, python)
+    for _, requirement in _needs_of([] if extra == CORE else [extra]):
+        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)].version), requirement
+    assert not any(pin.extras for pin in pins.values()), "pip refuses extras in constraints"
+    assert {name: pin.version for name, pin in pins.items() if name in verified} == {
+        name: verified[name].version for name in pins if name in verified
+    }
+
+
+@pytest.mark.parametrize("extra", LIGHT)
+def test_the_readme_names_the_lock_of_each_extra(extra: str) -> None:
+    assert f"constraints/{extra}.txt" in (ROOT / "README.md").read_text()
 
 
 @for_each_python

@@ -8,6 +8,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "verl").glob("*.md")])
+FAQ = ROOT / "docs" / "faq.md"
+FROM_OTHERS = ("Missing credentials",)
+"""Quotes of the FAQ that other packages say."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
@@ -33,3 +36,11 @@ def test_links_lead_somewhere(page: Path) -> None:
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), link
         assert not anchor or anchor in _anchors(path), link
+
+
+def test_the_faq_quotes_what_commands_say() -> None:
+    quotes = [quote for heading in HEADING.findall(FAQ.read_text()) for quote in re.findall(r"`([^`]+)`", heading)]
+    code = "".join(path.read_text() for path in (ROOT / "cobalt").rglob("*.py"))
+    joined = re.sub(r'"\s*f?"', "", code)  # texts that go on in the next line
+    assert len(quotes) >= 10
+    assert [quote for quote in quotes if quote not in joined and quote not in FROM_OTHERS] == []

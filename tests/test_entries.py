@@ -1,12 +1,14 @@
 """Every entry on bad input: exit 2, one line that names file, line and field, nothing overwritten; no service: 3."""
 
+import gzip
 import json
+import os
 import re
 import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -230,6 +232,49 @@ def test_missing_field(entry: Entry, call: Callable[..., Outcome], tmp_path: Pat
     source = _write(tmp_path / "in.jsonl", entry.row("a"), broken)
     line = _rejected(call, entry, source, tmp_path)
     assert f"in.jsonl: line 2: missing field '{entry.required}'" in line
+
+
+@each(entry for entry in ENTRIES if entry.script != "run_llm_judge.py")  # there may be no case to judge
+def test_empty_file(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+    line = _rejected(call, entry, _write(tmp_path / "in.jsonl", ""), tmp_path)
+    assert "in.jsonl: holds no records" in line
+
+
+@each(ENTRIES)
+def test_compressed_with_a_byte_order_mark(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+    rows = "".join(json.dumps(row) + "\n" for row in (entry.row("a"), entry.row("b")))
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(f"\ufeff{rows}{{oops".encode()))
+    line = _rejected(call, entry, tmp_path / "in.jsonl.gz", tmp_path)
+    assert "in.jsonl.gz: line 3: not valid JSON" in line, "the lines before it could be read"
+
+
+@each(ENTRIES)
+def test_a_folder_that_cannot_be_written(
+    entry: Entry, call: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = _write(tmp_path / "in.jsonl", entry.row("a"))
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)  # root may write anywhere
+    assert "no permission to write in this folder" in _rejected(call, entry, source, tmp_path)
+
+
+@each(entry for entry in ENTRIES if HF[-1] in entry.flags)
+@pytest.mark.parametrize(("model", "complaint"), [("/no/such/model", "no such folder"), ("docs", "")])
+def test_a_wrong_model(entry: Entry, model: str, complaint: str, call: Callable[..., Outcome], tmp_path: Path) -> None:
+    source = _write(tmp_path / "in.jsonl", entry.row("a"))
+    flags = tuple(str(ROOT / model) if flag == HF[-1] else flag for flag in entry.flags)
+    executor = ("--executor", "local") if entry.runs_programs else ()
+    line = _rejected(call, replace(entry, flags=(*flags, *executor)), source, tmp_path)
+    assert model in line and complaint in line
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """A limit on the size of files stands for it."""
+    command = f"ulimit -f 8; exec {sys.executable} -m cobalt minicode generate --output_file {tmp_path}/raw.jsonl"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
+    assert line.endswith("cobalt minicode generate: error: output: File too large")
+    assert "Traceback" not in done.stderr
 
 
 @each(entry for entry in ENTRIES if entry.unique)

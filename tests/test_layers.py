@@ -44,6 +44,8 @@ OWN_TEXT = {PACKAGE / "sandbox" / "probe_program.py", *INSIDE.glob("*.py")}
 HEAVY = ("ray", "torch", "transformers", "datasets", "vllm", "verl", "litellm")
 LATE = {
     "datasets": "seconds; not in every environment",
+    "grpc": "comes with ray",
+    "httpx": "comes with litellm",
     "huggingface_hub": "seconds",
     "litellm": "seconds; its settings must be made before",
     "matplotlib": "a second; commands without figures do without it",
@@ -64,6 +66,7 @@ LATE = {
     "tyro": "a library user needs no flags",
     "verl": "in the training environment only",
     "vllm": "in an environment of its own",
+    "wandb": "seconds",
 }
 """Packages that may be imported inside a function, and why."""
 

@@ -14,11 +14,18 @@ LOG_INTERVAL_S = 10.0
 
 
 def progress_bar(**options: Any) -> Any:
-    """A ``tqdm`` bar on stderr; in a log file (no terminal) a line every ten seconds instead of ten every second."""
+    """A ``tqdm`` bar on stderr (``file``); where that is no terminal a line every ten seconds, not ten every second."""
     from tqdm import tqdm
 
-    interval_s = TERMINAL_INTERVAL_S if sys.stderr.isatty() else LOG_INTERVAL_S
+    interval_s = TERMINAL_INTERVAL_S if options.get("file", sys.stderr).isatty() else LOG_INTERVAL_S
     return tqdm(mininterval=interval_s, maxinterval=interval_s, dynamic_ncols=True, **options)
+
+
+def say(text: str) -> None:
+    """One line on stderr, above the progress bar if there is one."""
+    from tqdm import tqdm
+
+    tqdm.write(text, file=sys.stderr)
 
 
 def with_progress(rows: Iterable[Item], path: str | Path) -> Iterable[Item]:

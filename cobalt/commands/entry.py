@@ -1,15 +1,29 @@
 """The one place where flags are parsed and errors become exit codes."""
 
+import errno
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import cobalt
-from cobalt.errors import CobaltError
+from cobalt.errors import CobaltError, InputError
 
 Config = TypeVar("Config")
 
 EXIT_INTERRUPTED = 130
+FILE_TROUBLE = {
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOSPC,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
+"""What a user can mend: no permission, no room, no such folder."""
 
 
 def run(config_type: type[Config], main: Callable[[Config], None]) -> None:
@@ -28,11 +42,19 @@ def run(config_type: type[Config], main: Callable[[Config], None]) -> None:
     try:
         main(tyro.cli(config_type, use_underscores=True))
     except CobaltError as error:
-        print(f"{_program()}: error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _stop(error)
+    except OSError as error:
+        if error.errno not in FILE_TROUBLE:
+            raise
+        _stop(InputError.at(error.filename or "output", None, error.strerror or str(error)))
     except KeyboardInterrupt:
         print(f"{_program()}: interrupted; run the same command again to continue", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _stop(error: CobaltError) -> NoReturn:
+    print(f"{_program()}: error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
 
 
 def _program() -> str:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def recorded_run(
 
 
 def check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> None:
-    """Raise ``InputError`` for a missing input, and for an output that is an input or another output."""
+    """Raise ``InputError`` for a missing input, an output that is an input or another one, or cannot be written."""
     for path in inputs:
         if not Path(path).is_file():
             raise InputError.at(path, None, "no such file")
@@ -72,6 +73,16 @@ def check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> 
         if Path(path).resolve() in taken:
             raise InputError.at(path, None, f"output and {taken[Path(path).resolve()]} are the same file")
         taken[Path(path).resolve()] = "another output"
+        refuse_unwritable(Path(path).parent)
+
+
+def refuse_unwritable(folder: str | Path) -> None:
+    """Raise ``InputError`` if files cannot be made in ``folder``, which need not exist yet."""
+    there = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise InputError.at(there, None, "is a file, not a folder")
+    if not os.access(there, os.W_OK):
+        raise InputError.at(there, None, "no permission to write in this folder")
 
 
 @contextlib.contextmanager
@@ -107,10 +118,14 @@ def _put_back(manifest: Manifest, old: bytes | None, foreign: bool) -> None:
         manifest.output.unlink(missing_ok=True)
 
 
-def refuse_infra_rate(failed: int, total: int, units: str, limit: float) -> None:
-    """Raise ``SetupError`` if more than the share ``limit`` (--max_infra_rate) of all ``units`` failed."""
+def refuse_infra_rate(failed: int, total: int, units: str, limit: float, causes: Counter[str] | None = None) -> None:
+    """Raise ``SetupError`` if more than the share ``limit`` (--max_infra_rate) of all ``units`` failed.
+
+    ``causes``: texts of the failures, of which the commonest is told.
+    """
     if failed > limit * total:
+        told = "".join(f"; {count} x {cause}" for cause, count in (causes or Counter()).most_common(1))
         raise SetupError(
             f"{failed} of {total} {units} met an infrastructure failure (--max_infra_rate {limit:g}); "
-            "run the same command again to retry them"
+            f"run the same command again to retry them{told}"
         )

@@ -65,20 +65,21 @@ def judge(config: JudgeConfig) -> None:
     cases = read_cases(config.input_file, invalid)
     if config.human is not None:
         return _human(config, config.human, cases)
-    counts = asyncio.run(_judge_with_engine(config, cases, invalid.count))
+    counts, causes = asyncio.run(_judge_with_engine(config, cases, invalid.count))
     print_summary("Judge", _shown(counts))
-    refuse_infra_rate(counts["infra_errors"], counts["votes"], "votes", config.max_infra_rate)
+    refuse_infra_rate(counts["infra_errors"], counts["votes"], "votes", config.max_infra_rate, causes)
 
 
-async def _judge_with_engine(config: JudgeConfig, cases: Sequence[dict[str, Any]], skipped: int) -> dict[str, Any]:
-    """Open the engine, judge, keep the manifest; returns the counts."""
+async def _judge_with_engine(
+    config: JudgeConfig, cases: Sequence[dict[str, Any]], skipped: int
+) -> tuple[dict[str, Any], Counter[str]]:
+    """Open the engine, judge, keep the manifest; returns the counts, and the causes of failures."""
     async with litellm_engine(config, config.max_in_flight) as engine:
         contents = {config.output_file: _content(config, engine)}
         with recorded_run("run_llm_judge", asdict(config), [config.input_file], contents, config.adopt) as run:
-            counts = summarise_votes(await judge_cases(config, engine, cases))
-            counts["invalid_lines_skipped"] = skipped
-            run.counts = counts
-    return counts
+            records = await judge_cases(config, engine, cases)
+            run.counts = {**summarise_votes(records), "invalid_lines_skipped": skipped}
+    return run.counts, Counter(record["infra_error"] for record in records if record["infra_error"] is not None)
 
 
 def _content(config: JudgeConfig, engine: Engine) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def read_cases(path: Path, invalid: InvalidLines) -> list[dict[str, Any]]:
     """
     seen: Counter[str] = Counter()
     cases = []
-    for row in read_jsonl(path, CASE_FIELDS, unique=None, on_invalid=invalid.handler):
+    for row in read_jsonl(path, CASE_FIELDS, unique=None, on_invalid=invalid.handler, may_be_empty=True):
         place = [row[name] for name in ("trajectory", "turn") if name in row] or [seen[id_key(row["id"])]]
         seen[id_key(row["id"])] += 1
         cases.append({**row, "judge_seq_id": "-".join(map(str, (row["id"], *place)))})
@@ -119,7 +120,7 @@ async def judge_cases(config: JudgeConfig, engine: Engine, cases: Sequence[dict[
         with progress_bar(total=len(cases), unit="case") as bar:
             await asyncio.gather(*(_judge_case(config, asked, slots, stored, case, bar) for case in cases))
         stored.finish(names)
-    return list(read_jsonl(config.output_file, unique="judge_seq_id"))
+    return list(read_jsonl(config.output_file, unique="judge_seq_id", may_be_empty=True))
 
 
 async def _judge_case(
@@ -178,7 +179,9 @@ def _human(config: JudgeConfig, sheet: Path, cases: Sequence[dict[str, Any]]) ->
     if not sheet.exists():
         print_summary("Sheet for people", {"written": sheet, "cases": write_sheet(sheet, cases)})
         return
-    judged = list(read_jsonl(config.output_file, ("judge_seq_id", "majority"), unique="judge_seq_id"))
+    judged = list(
+        read_jsonl(config.output_file, ("judge_seq_id", "majority"), unique="judge_seq_id", may_be_empty=True)
+    )
     found = agreement(read_labels(sheet), judged)
     path = Path(f"{config.output_file}.human.json")
     path.write_text(json.dumps(asdict(found), indent=2) + "\n")

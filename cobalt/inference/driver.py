@@ -9,6 +9,7 @@ marked in the record; the next run takes those turns again, and only those.
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,6 +90,8 @@ class Driver:
     counts: Counts = field(default_factory=Counts)
     tokens_generated: int = 0
     """By this run."""
+    causes: Counter[str] = field(default_factory=Counter)
+    """Of the conversations that an infrastructure failure ended."""
     _failures_in_a_row: int = 0
 
     def __post_init__(self) -> None:
@@ -160,7 +163,9 @@ class Driver:
     def _count_problem(self, problem: ProblemRow, turns_NT: list[list[Turn]]) -> None:
         counts = self.counts
         counts.problems += 1
-        counts.infra_errors += sum(any(turn.failed for turn in turns) for turns in turns_NT)
+        failures = [next((turn.result.infra_error for turn in turns if turn.failed), None) for turns in turns_NT]
+        self.causes.update(failure for failure in failures if failure is not None)
+        counts.infra_errors = self.causes.total()
         counts.history_changes_program += sum(
             history_changes_program(turn.text, self.method.enable_thinking) for turns in turns_NT for turn in turns
         )

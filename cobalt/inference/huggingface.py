@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, FINISH_STOP, Completion, Message, Sampling
 from cobalt.errors import InputError
 from cobalt.inference.engine import Engine
-from cobalt.records.identity import model_identity
+from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.sampler.network import ATTENTION, register
 from cobalt.sampler.prompts import STORE_BYTES, Prefix, PrefixStore
 from cobalt.sampler.sampling import Row, sample_batch
@@ -159,6 +159,7 @@ def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
 @asynccontextmanager
 async def open_huggingface_engine(model: str, batch_size: int, max_in_flight: int | None) -> AsyncIterator[Engine]:
     """Load ``model`` (directory or hub name) and serve it while the body runs."""
+    refuse_missing_model(model, "--model ")
     on_gpu = torch.cuda.is_available()
     workers = 1 if on_gpu else len(os.sched_getaffinity(0))
     torch.set_num_threads(1)

@@ -2,21 +2,23 @@
 
 Rate limits, timeouts, dropped connections, 5xx, unreadable and broken-off answers are retried; a rate limit also halves
 the number of requests in flight, which then recovers by one per round. A prompt over the context and an answer withheld
-by a filter are the model's answer: an empty response. A refused key or an unknown model stops the run; any other
-refused request is an ``InfraError`` of its own.
+by a filter are the model's answer: an empty response. No key, a refused one or an unknown model stops the run; any
+other refused request is an ``InfraError`` of its own. Before the first request a small one is sent alone: what refuses
+it, or cannot be reached, would fail all others too.
 """
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cobalt.completion import FINISH_CONTEXT, FINISH_FILTER, FINISH_STOP, GIVEN_UP, Completion, Message, Sampling
 from cobalt.errors import InfraError, SetupError
 from cobalt.inference.engine import Engine
 from cobalt.records.manifest import is_secret, without_userinfo
-from cobalt.serving.retries import RetryConfig, TransientError, with_retries
+from cobalt.serving.retries import FirstFailure, RetryConfig, TransientError, with_retries
 
 STOPPING = {401, 403, 404}
 """HTTP statuses that every other request would meet too: the key, the rights, the model's name."""
@@ -28,6 +30,9 @@ LONGEST_RETRY_AFTER_S = 300.0
 HIDDEN = "***"
 SHORTEST_SECRET = 8
 """A shorter key in the environment is a placeholder for a server that wants none."""
+TRIAL_MESSAGES = [{"role": "user", "content": "Reply with the word yes."}]
+TRIAL_TOKENS = 8192
+"""Enough for a model that thinks, and an end for one that goes on and on."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class LitellmEngine:
         self.model_id = model.name
         self._model, self._retry = model, retry
         self._limit = AdaptiveLimit(max_in_flight)
+        self._trial: asyncio.Future[None] | None = None
+        self._failed = FirstFailure()
 
     @property
     def max_in_flight(self) -> int:
@@ -83,8 +90,26 @@ class LitellmEngine:
         return self._limit.value
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
-        """Answer ``messages``; raises ``InfraError`` after the last retry."""
-        return await with_retries(lambda: self._send(messages, sampling, seed), self._retry)
+        """Answer ``messages``; raises ``InfraError`` after the last retry, ``SetupError`` if all would fail."""
+        if self._trial is None:
+            self._trial = asyncio.ensure_future(self._try(sampling, seed))
+        await asyncio.shield(self._trial)
+        return await with_retries(lambda: self._send(messages, sampling, seed), self._retry, self._failed)
+
+    async def _try(self, sampling: Sampling, seed: int) -> None:
+        """One small request as the others will be. Trouble that may pass is left to their retries."""
+        few = replace(sampling, max_tokens=min(sampling.max_tokens, TRIAL_TOKENS))
+        try:
+            await self._send(TRIAL_MESSAGES, few, seed)
+        except TransientError as error:
+            if any(isinstance(cause, _unreachable()) for cause in _causes(error)):
+                raise SetupError(f"{self._model.name}: no connection to {self._address()}: {error}") from None
+            self._failed(error)
+        except InfraError as error:
+            raise SetupError(f"{self._model.name} refuses what the run would ask for: {error}") from None
+
+    def _address(self) -> str:
+        return without_userinfo(self._model.api_base or "its API")
 
     async def _send(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
         import litellm
@@ -110,13 +135,16 @@ class LitellmEngine:
         except exceptions.ContentPolicyViolationError:
             return Completion("", 0, 0, FINISH_FILTER)
         except openai.OpenAIError as error:  # the base class of all that LiteLLM raises about a request
-            raise self._classified(error) from None
+            raise self._classified(error) from error
         self._limit.answered()
         return _completion(response)
 
     def _classified(self, error: Exception) -> Exception:
+        import openai
+
         status, text = getattr(error, "status_code", None), self._clean(error)
-        if status in STOPPING:
+        keyless = any(type(cause) is openai.OpenAIError for cause in _causes(error))  # LiteLLM makes a 500 of it
+        if status in STOPPING or keyless:
             return SetupError(f"{self._model.name}: {text}")
         if status in REFUSING:
             return InfraError(text)
@@ -130,6 +158,19 @@ class LitellmEngine:
         for secret in [*self._model.secrets.values(), *_secrets_of_environment()]:
             text = text.replace(secret, HIDDEN)
         return text
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and what it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _unreachable() -> tuple[type[Exception], ...]:
+    import httpx
+
+    return (httpx.ConnectError, httpx.InvalidURL)
 
 
 def _secrets_of_environment() -> list[str]:

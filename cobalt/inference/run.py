@@ -137,7 +137,8 @@ async def run_inference(
                 "tests_run": execution.tests_done,
             }
     print_summary(plan.command, {"output": plan.output_file, "model": engine.model_id, **run.counts})
-    refuse_infra_rate(driver.counts.infra_errors, problems.conversations, "conversations", plan.max_infra_rate)
+    failed = driver.counts.infra_errors
+    refuse_infra_rate(failed, problems.conversations, "conversations", plan.max_infra_rate, driver.causes)
 
 
 def _adopt(plan: Plan, problems: Input, output: RecordFile) -> int:

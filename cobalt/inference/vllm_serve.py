@@ -11,7 +11,7 @@ from cobalt.errors import InputError
 from cobalt.inference.engine import Engine
 from cobalt.records.identity import model_identity
 from cobalt.serving.handles import app_handle
-from cobalt.serving.retries import RetryConfig, TransientError, with_retries
+from cobalt.serving.retries import FirstFailure, RetryConfig, TransientError, with_retries
 from cobalt.serving.shared_calls import SharedCalls, Submission
 
 APP_NAME = "vllm_actor"
@@ -32,12 +32,13 @@ class VllmServeEngine:
 
     def __init__(self, handle: Any, model_id: str, max_in_flight: int):
         self._handle, self.model_id, self.max_in_flight = handle, model_id, max_in_flight
+        self._failed = FirstFailure()
         self._calls: SharedCalls[dict[str, Any], Completion] = SharedCalls(self._call, REQUESTS_PER_CALL, BUNCH_S)
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
         """Answer ``messages``; raises ``InfraError`` if the app stays unreachable."""
         request = {"messages": messages, **asdict(sampling), "seed": seed}
-        return await with_retries(lambda: self._calls.submit(request), RetryConfig())
+        return await with_retries(lambda: self._calls.submit(request), RetryConfig(), self._failed)
 
     async def _call(self, submissions: list[Submission[dict[str, Any], Completion]]) -> None:
         """Send requests and hand out the answers as they come, until nobody waits for one."""

@@ -18,9 +18,11 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError
+from cobalt.records.identity import refuse_missing_model
 
 Messages = Sequence[Any]
 
@@ -38,6 +40,8 @@ def load_tokenizer(model_name: str) -> Any:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     from transformers import AutoTokenizer
 
+    if not Path(model_name).is_dir():
+        refuse_missing_model(model_name, "--model_name ")
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_name)
     except (OSError, ValueError) as error:

@@ -19,7 +19,6 @@ from cobalt.commands.flags import ReadConfig, UploadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.commands.prompt_flags import InstructionCheck, PromptsConfig
-from cobalt.errors import InputError
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.prompts import COBALT, PromptSet, Wording, first_messages
 from cobalt.records import TestCases, read_jsonl
@@ -138,8 +137,6 @@ def _rows(
             "id": prompt.id,
         }
         index += 1
-    if index == 0:
-        raise InputError.at(path, None, "holds no records")
     counts[f"{split} rows written"] = index
     counts[f"{split} invalid lines skipped"] = invalid.count
 

@@ -3,7 +3,10 @@
 import hashlib
 from pathlib import Path
 
+from cobalt.errors import InputError
+
 SAMPLED_BYTES = 1 << 20  # of the beginning and the end of each file
+HUB_TIMEOUT_S = 10.0
 IDENTITY_SUFFIXES = {".json", ".safetensors", ".bin", ".model", ".txt", ".jinja"}
 
 
@@ -21,6 +24,39 @@ def model_identity(model: str, revision: str | None = None) -> str:
             digest.update(f"{file.name}:{file.stat().st_size}:".encode())
             digest.update(_ends(file))
     return f"{path.resolve().name}@{digest.hexdigest()[:12]}"
+
+
+def refuse_missing_model(model: str, setting: str) -> None:
+    """Raise ``InputError``, within seconds, unless ``model`` is a folder of one, or known to the hub or its cache.
+
+    ``setting``: how the model was given, for the complaint. Loading asks the hub for a mistyped folder for minutes.
+    """
+    path = Path(model)
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise InputError(f"{setting}{model}: this folder holds no model (no config.json)")
+    if not path.is_dir() and (trouble := _trouble_on_the_hub(model)):
+        raise InputError(f"{setting}{model}: no such folder; as a name of the hub: {trouble}")
+
+
+def _trouble_on_the_hub(model: str) -> str | None:
+    """Why the hub cannot give ``model``, in one line; None if it can, or has given it before."""
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        if isinstance(try_to_load_from_cache(model, "config.json"), str):
+            return None
+        if HF_HUB_OFFLINE:
+            return "its cache has none, and HF_HUB_OFFLINE is set"
+        HfApi().model_info(model, timeout=HUB_TIMEOUT_S)
+    except HFValidationError:
+        return "it is no name there"
+    except HfHubHTTPError:
+        return "it has none of this name that you may read"
+    except OSError:  # what requests raises
+        return "it cannot be reached, and its cache has none"
+    return None
 
 
 def _ends(file: Path) -> bytes:

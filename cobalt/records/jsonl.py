@@ -1,14 +1,18 @@
 """Reading, writing and resuming JSONL files: the only home of these in the project.
 
-Reading is strict: a malformed line, a missing field or a duplicate id is an ``InputError`` that names file, line and
-field, unless the caller counts invalid lines instead. Writing is append-only, one ``write`` per record, so that a
+Reading is strict: a malformed line, a missing field, a duplicate id or no line at all is an ``InputError`` that names
+file, line and field, unless the caller counts invalid lines instead. Gzip is recognised by its first bytes, a byte
+order mark is passed over. Writing is append-only, one ``write`` per record, so that a
 process killed at any moment leaves at most one torn last line, which the next run cuts off.
 """
 
+import codecs
 import fcntl
+import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -17,6 +21,8 @@ from cobalt.errors import InputError
 
 Record = dict[str, Any]
 T = TypeVar("T")
+
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 def row_hash(row: Record) -> str:
@@ -61,10 +67,21 @@ def require_fields(path: object, line: int, row: Record, fields: Sequence[str]) 
         raise InputError.at(path, line, complaint)
 
 
+def read_lines(path: str | Path) -> Iterator[bytes]:
+    """The lines of a file, which may be compressed with gzip; no byte order mark. Raises ``InputError``."""
+    with open(path, "rb") as file:
+        is_gzip = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    try:
+        with gzip.open(path) if is_gzip else open(path, "rb") as file:
+            for number, line in enumerate(file):
+                yield line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError.at(path, None, f"gzip cannot read it: {error}") from None
+
+
 def count_lines(path: str | Path) -> int:
     """Number of lines, for progress bars."""
-    with open(path, "rb") as file:
-        return sum(1 for _ in file)
+    return sum(1 for _ in read_lines(path))
 
 
 def _as_it_is(row: Record) -> Any:
@@ -77,17 +94,28 @@ def read_jsonl(
     unique: str | None = "id",
     parse: Callable[[Record], T] = _as_it_is,
     on_invalid: Callable[[InputError], None] | None = None,
+    may_be_empty: bool = False,
 ) -> Iterator[T]:
     """Yield what ``parse`` makes of each row of a JSONL file (the row itself by default), one at a time.
 
     ``fields`` must be present in each row; ``unique`` names the field whose values may not repeat (None: no check);
     ``parse`` may raise ``ValueError`` about a row. The first invalid line raises ``InputError``, or is passed to
-    ``on_invalid`` and skipped. A missing file raises ``InputError`` at once.
+    ``on_invalid`` and skipped. A missing file raises ``InputError`` at once, one without rows when that is known.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError.at(path, None, "no such file")
-    return _parsed_rows(path, fields, unique, parse, on_invalid)
+    rows = _parsed_rows(path, fields, unique, parse, on_invalid)
+    return rows if may_be_empty else _not_empty(path, rows)
+
+
+def _not_empty(path: Path, rows: Iterator[T]) -> Iterator[T]:
+    empty = True
+    for row in rows:
+        empty = False
+        yield row
+    if empty:
+        raise InputError.at(path, None, "holds no records")
 
 
 def _parsed_rows(
@@ -98,27 +126,26 @@ def _parsed_rows(
     on_invalid: Callable[[InputError], None] | None,
 ) -> Iterator[T]:
     seen: dict[Any, int] = {}
-    with open(path, "rb") as file:
-        for number, raw in enumerate(file, start=1):
-            if not raw.strip():
-                continue
+    for number, raw in enumerate(read_lines(path), start=1):
+        if not raw.strip():
+            continue
+        try:
+            row = _parse_line(path, number, raw)
+            require_fields(path, number, row, fields)
+            if unique is not None:
+                first = seen.setdefault(id_key(row[unique]), number)
+                if first != number:
+                    raise InputError.at(path, number, f"duplicate {unique} {row[unique]!r} (first on line {first})")
             try:
-                row = _parse_line(path, number, raw)
-                require_fields(path, number, row, fields)
-                if unique is not None:
-                    first = seen.setdefault(id_key(row[unique]), number)
-                    if first != number:
-                        raise InputError.at(path, number, f"duplicate {unique} {row[unique]!r} (first on line {first})")
-                try:
-                    parsed = parse(row)
-                except ValueError as error:
-                    raise InputError.at(path, number, str(error)) from None
-            except InputError as error:
-                if on_invalid is None:
-                    raise
-                on_invalid(error)
-                continue
-            yield parsed
+                parsed = parse(row)
+            except ValueError as error:
+                raise InputError.at(path, number, str(error)) from None
+        except InputError as error:
+            if on_invalid is None:
+                raise
+            on_invalid(error)
+            continue
+        yield parsed
 
 
 def id_key(value: Any) -> str:

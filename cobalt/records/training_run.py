@@ -27,7 +27,7 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
     Raises ``InputError`` for a missing file and for lines that are no records.
     """
     by_step: dict[int, dict[str, float]] = {}
-    for row in read_jsonl(path, ("step",), unique=None):
+    for row in read_jsonl(path, ("step",), unique=None, may_be_empty=True):
         numbers = {name: float(value) for name, value in row.items() if isinstance(value, (int, float))}
         by_step.setdefault(row["step"], {}).update(numbers)
     return [by_step[step] for step in sorted(by_step)]

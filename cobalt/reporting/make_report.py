@@ -11,6 +11,7 @@ from cobalt.commands.lifecycle import recorded_run
 from cobalt.figures import colours_of
 from cobalt.reporting.hacking_tables import category_table, hacking_table
 from cobalt.reporting.material import CONDITIONS, Material, read_material
+from cobalt.reporting.origins import origins_table
 from cobalt.reporting.page import render_html, render_markdown
 from cobalt.reporting.pictures import Picture, all_pictures
 from cobalt.reporting.published import published_table
@@ -33,6 +34,8 @@ class ReportConfig(CommandConfig):
     title: str = "Cobalt results"
     baseline: str | None = None
     """Run that the others are compared with; default: the first one named."""
+    published: bool = False
+    """Also show the paper's published figures, which are of other models, data and hardware."""
 
 
 def make_report(config: ReportConfig) -> None:
@@ -44,7 +47,7 @@ def make_report(config: ReportConfig) -> None:
     inputs = [path for of_run in paths.values() for path in of_run]
     page = config.output_dir / "report.html"
     with recorded_run("make_report", asdict(config), inputs, {page: {"files": config.files}}) as run:
-        tables = all_tables(material)
+        tables = [*all_tables(material, config.published), origins_table(runs)]
         pictures = all_pictures(material, colours_of(list(paths)))
         _write(config.output_dir, tables, pictures)
         listed = {name: [str(path) for path in of_run] for name, of_run in paths.items()}
@@ -55,14 +58,14 @@ def make_report(config: ReportConfig) -> None:
     print_summary("Report", {**run.counts, "page": page})
 
 
-def all_tables(material: Material) -> list[Table]:
+def all_tables(material: Material, published: bool) -> list[Table]:
     """The tables that the material allows, in the order of the report."""
     tables: list[Table | None] = []
     for condition in CONDITIONS:
         if material.scores[condition]:
             tables += [pass1_table(material, condition), gain_table(material, condition)]
     tables += [perturbation_cost_table(material), hacking_table(material), category_table(material)]
-    tables += [cost_table(material), reward_table(material), published_table(material)]
+    tables += [cost_table(material), reward_table(material), published_table(material) if published else None]
     return [table for table in tables if table is not None]
 
 

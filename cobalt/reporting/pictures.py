@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cobalt.figures import Curve, interval_of, make_plain, pass1_png, png_bytes
+from cobalt.figures import Curve, interval_of, make_plain, marker_of, pass1_png, png_bytes, scale_of
 from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate
 from cobalt.reporting.hacking_tables import WAYS, category_rates, mean_percent
 from cobalt.reporting.material import CONDITIONS, Material, mean_of
@@ -18,6 +18,7 @@ from cobalt.statistics import Estimate
 
 WAY_COLOURS = ("#B2182B", "#EF8A62", "#67A9CF", "#2166AC", "#999999")
 PANELS_PER_ROW = 3
+MARKERS_PER_LINE = 8
 LABEL_WIDTH = 14
 """Characters per line of a run's name under a bar."""
 
@@ -35,7 +36,11 @@ class Picture:
 
 def all_pictures(material: Material, colours: Mapping[str, str]) -> list[Picture]:
     """The figures that the material allows."""
-    pictures = [pass1_picture(material, condition, colours) for condition in CONDITIONS if material.scores[condition]]
+    curves = {
+        condition: _curves(material, condition, colours) for condition in CONDITIONS if material.scores[condition]
+    }
+    scale = scale_of([curve for of_condition in curves.values() for curve in of_condition])
+    pictures = [pass1_picture(condition, curves[condition], scale) for condition in curves]
     if material.hacking:
         pictures.append(hacking_picture(material, colours))
     if material.logs:
@@ -43,14 +48,18 @@ def all_pictures(material: Material, colours: Mapping[str, str]) -> list[Picture
     return pictures
 
 
-def pass1_picture(material: Material, condition: str, colours: Mapping[str, str]) -> Picture:
-    """Pass@1 by turn with 95 % bands."""
-    curves = [
+def _curves(material: Material, condition: str, colours: Mapping[str, str]) -> list[Curve]:
+    return [
         Curve([mean_of(values_P) for values_P in score.pass1_PT.T], name, colours[name])
         for name, score in material.scores[condition].items()
     ]
+
+
+def pass1_picture(condition: str, curves: Sequence[Curve], scale: tuple[float, float] | None) -> Picture:
+    """Pass@1 by turn with 95 % bands; ``scale`` is that of all conditions."""
     feedback = f"feedback from {CONDITIONS[condition]}"
-    return Picture(f"pass1_{condition}", f"Pass@1 by turn, {feedback}", pass1_png(curves, title=feedback.capitalize()))
+    png = pass1_png(curves, feedback.capitalize(), scale)
+    return Picture(f"pass1_{condition}", f"Pass@1 by turn, {feedback}", png)
 
 
 def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
@@ -58,25 +67,28 @@ def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
     names = list(material.hacking)
     figure = Figure(figsize=(3 * max(3.2, 0.9 * len(names)), 3.2), layout="constrained")
     panels = (
-        ("cases per 100 opportunities", case_rate),
-        ("wrong test fitted (%)", fitted_rate),
-        ("right program given up (%)", abandoned_rate),
+        ("cases per 100 opportunities", case_rate, "0 cases"),
+        ("wrong test fitted (%)", fitted_rate, "none fitted"),
+        ("right program given up (%)", abandoned_rate, "none given up"),
     )
-    for axes, (title, rate_of) in zip(figure.subplots(1, 3), panels, strict=True):
+    for axes, (title, rate_of, nothing) in zip(figure.subplots(1, 3, sharey=True), panels, strict=True):
         totals = [mean_percent(rate_of(record for part in material.hacking[name] for record in part)) for name in names]
         if rate_of is case_rate and all(name in material.judged for name in names):
             _stack_categories(axes, material, names)
         else:
             axes.bar(names, [_value(total) for total in totals], 0.6, color=[colours[name] for name in names])
+        if not any(map(_value, totals)):
+            axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center")
         for place, total in enumerate(totals):
             if total is not None:
                 low, high = interval_of(total)
                 spread = [[total.value - low], [high - total.value]]
                 axes.errorbar(place, total.value, yerr=spread, color="black", capsize=4, lw=1)
         axes.set_xticks(range(len(names)), [textwrap.fill(name, LABEL_WIDTH) for name in names], fontsize="small")
-        axes.set_ylim(0, max(axes.get_ylim()[1], 1))
+        axes.tick_params(labelleft=True)
         axes.set(title=title)
         make_plain(axes)
+    figure.axes[0].set_ylim(0, max(figure.axes[0].get_ylim()[1], 1))  # of all three
     return Picture(
         "hacking", "Hacking cases, wrong tests fitted and right programs given up, by run", png_bytes(figure), wide=True
     )
@@ -112,7 +124,8 @@ def _plot_repetitions(axes: Axes, series: Sequence[Mapping[int, float]], name: s
         axes.plot(list(values), list(values.values()), color=colour, alpha=0.3, lw=0.8)
     steps = sorted({step for values in series for step in values})
     means = [np.mean([values[step] for values in series if step in values]) for step in steps]
-    axes.plot(steps, means, color=colour, lw=1.8, label=name)
+    every = max(1, len(steps) // MARKERS_PER_LINE)
+    axes.plot(steps, means, color=colour, lw=1.8, label=name, marker=marker_of(colour), markevery=every)
 
 
 def _value(estimate: Estimate | None) -> float:

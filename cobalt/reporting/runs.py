@@ -127,7 +127,10 @@ def read_hacking(paths: Iterable[Path]) -> list[list[dict[str, Any]]]:
 
 def read_judged(paths: Iterable[Path]) -> list[list[dict[str, Any]]]:
     """Judged cases of each repetition."""
-    return [list(read_jsonl(path, ("judge_seq_id", "id", "majority"), unique="judge_seq_id")) for path in paths]
+    return [
+        list(read_jsonl(path, ("judge_seq_id", "id", "majority"), unique="judge_seq_id", may_be_empty=True))
+        for path in paths
+    ]
 
 
 def read_logs(paths: Iterable[Path]) -> list[TrainingLog]:

@@ -2,16 +2,17 @@
 
 import logging
 import os
-import socket
 from typing import Any
 
 from cobalt.errors import SetupError
 
 PROBE_TIMEOUT_S = 5.0
+PING = "/ray.rpc.NodeInfoGcsService/CheckAlive"
+"""What a head node answers at once, if only by refusing whoever has no token. Any other answer will do as well."""
 
 
 def app_handle(app_name: str, what: str, hint: str) -> Any:
-    """The app's handle; connects to the Ray cluster of this machine or of ``RAY_ADDRESS``.
+    """The app's handle; connects to the Ray cluster of ``RAY_ADDRESS``, or of this machine.
 
     Raises ``SetupError`` with ``what`` it is and ``hint`` (how to start it) if there is no cluster or no such app.
     """
@@ -22,19 +23,37 @@ def app_handle(app_name: str, what: str, hint: str) -> Any:
 
     try:
         if not ray.is_initialized():
-            _probe(os.environ.get("RAY_ADDRESS", ""))
-            ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(address=cluster_address(), log_to_driver=False, logging_level=logging.ERROR)
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it tells of its objects' addresses
         return serve.get_app_handle(app_name)
-    except (OSError, RayError, RayServeException, RuntimeError) as error:
+    except (OSError, SetupError, RayError, RayServeException, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise SetupError(f"no {what} ({reason}); {hint}") from None
 
 
-def _probe(address: str) -> None:
-    """Raise ``OSError`` at once if nothing listens at ``host:port``; ``ray.init`` would try for many minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdigit():
-        try:
-            socket.create_connection((host, int(port)), PROBE_TIMEOUT_S).close()
-        except OSError as error:
-            raise OSError(f"no Ray cluster at {address}: {error.strerror or error}") from None
+def cluster_address() -> str:
+    """Address of the Ray cluster of ``RAY_ADDRESS``, or of this machine, which has answered just now.
+
+    Raises ``SetupError`` within ``PROBE_TIMEOUT_S`` if none does: Ray itself would try for many minutes, and leaves the
+    addresses of stopped clusters in its folder.
+    """
+    from ray._private.services import get_ray_address_from_environment
+
+    try:
+        address = get_ray_address_from_environment("auto", None)
+    except ConnectionError:
+        raise SetupError("no Ray cluster on this machine, and RAY_ADDRESS names none") from None
+    _ping(address)
+    return address
+
+
+def _ping(address: str) -> None:
+    import grpc
+
+    with grpc.insecure_channel(address.rpartition("/")[2], [("grpc.enable_http_proxy", 0)]) as channel:
+        call = channel.unary_unary(PING).future(b"", timeout=PROBE_TIMEOUT_S)
+        code = call.code()  # waits
+    if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
+        raise SetupError(f"no Ray cluster at {address}")
+    if code == grpc.StatusCode.UNAUTHENTICATED and os.environ.get("RAY_AUTH_MODE") != "token":
+        raise SetupError(f"the Ray cluster at {address} asks for a token: export RAY_AUTH_MODE=token")

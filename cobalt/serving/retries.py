@@ -13,6 +13,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
+from cobalt.commands.console import say
 from cobalt.errors import InfraError
 
 Answer = TypeVar("Answer")
@@ -41,14 +42,36 @@ class RetryConfig:
         return max(growing(state), error.wait_s if isinstance(error, TransientError) else 0.0)
 
 
-async def with_retries(send: Callable[[], Awaitable[Answer]], config: RetryConfig) -> Answer:
-    """``send()`` until it does not raise ``TransientError``; raises ``InfraError`` after the last attempt."""
+class FirstFailure:
+    """Says what failed first, at once: retries may take minutes. Later failures are silent."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def __call__(self, error: object) -> None:
+        if not self._said:
+            say(f"a request failed, more may without a word: {error}")
+        self._said = True
+
+
+async def with_retries(
+    send: Callable[[], Awaitable[Answer]], config: RetryConfig, failed: Callable[[Exception], None] | None = None
+) -> Answer:
+    """``send()`` until it does not raise ``TransientError``; raises ``InfraError`` after the last attempt.
+
+    ``failed`` is told of each failure.
+    """
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(TransientError), stop=stop_after_attempt(config.attempts), wait=config.wait_s
     )
 
     async def attempt() -> Answer:  # tenacity awaits coroutine functions only
-        return await send()
+        try:
+            return await send()
+        except (TransientError, InfraError) as error:
+            if failed is not None:
+                failed(error)
+            raise
 
     try:
         return await retrying(attempt)

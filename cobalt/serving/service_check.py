@@ -11,6 +11,7 @@ from cobalt.records import TestCases
 from cobalt.sandbox.checkers import checker_identity
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.execution import open_execution_service
+from cobalt.serving.handles import cluster_address
 
 CODE = "print(int(input()) + 1)"
 TESTS = TestCases(("1", "2"), ("2", "0"))
@@ -25,6 +26,8 @@ class ServiceCheckConfig(CommandConfig):
     """Where programs run."""
     evaluator_args: str = ""
     """Arguments of the evaluator app, as for ``serve run``: one with another checker or limits is refused (code 2)."""
+    cluster_only: bool = False
+    """Only ask whether a Ray cluster answers."""
 
 
 def check_service(executor: ExecutorName, **limits: Any) -> dict[str, Any]:
@@ -61,6 +64,9 @@ def refuse_other_verdicts(running: Mapping[str, Any], wanted: Mapping[str, Any])
 
 def main(config: ServiceCheckConfig) -> None:
     """See ``ServiceCheckConfig``."""
+    if config.cluster_only:
+        print(f"Ray cluster: {cluster_address()}")
+        return
     wanted = parse_evaluator_args(config.evaluator_args)
     running = check_service(config.executor)
     refuse_other_verdicts(running, wanted)

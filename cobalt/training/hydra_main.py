@@ -1,37 +1,71 @@
 """``cobalt train``: veRL's ``main_ppo`` with this project's reward manager, on the backend that is asked for.
 
 Takes veRL's hydra overrides. Ours are under ``cobalt``: see ``verl/config``. Runs in the Ray cluster at
-``RAY_ADDRESS``, or in a local one of its own. Exit codes: 0 done, 1 overrides that hydra refuses or a crash, 2 missing
-files, settings that contradict each other or the checkpoint to resume from, 3 no execution service, too many failures
-of it, or another version of veRL.
+``RAY_ADDRESS``, or in a local one of its own. With ``--check`` it looks at configuration, files and machine, and starts
+nothing. With ``--log FILE`` the console shows a progress bar, and the file everything else.
+
+Exit codes: 0 done, 1 a crash, 2 overrides that hydra refuses, files that are missing or unusable, settings that
+contradict each other or the checkpoint to resume from, 3 no execution service, too many failures of it, GPUs or
+packages that are not there, or another version of veRL, 130 Ctrl-C.
 """
 
+import argparse
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
 
 import hydra
+from hydra.errors import HydraException, OverrideParseException
 
-from cobalt.errors import CobaltError
-from cobalt.training.launch import train
+from cobalt.errors import CobaltError, InputError
+from cobalt.training.console import quiet_console
+from cobalt.training.launch import checked, train
+
+WITHOUT_FILES = ("hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=disabled")
+"""Hydra otherwise writes the configuration and a log to a folder."""
+EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Compose the configuration from ``sys.argv`` and train."""
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    _main()
+    """Compose the configuration from ``sys.argv`` and train, or only check it."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # else hydra ends the program itself, after many lines
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--log", type=Path)
+    own, overrides = parser.parse_known_args()
+    sys.argv[1:] = [*overrides, *(WITHOUT_FILES if own.check else ())]
+    try:
+        _compose_and_call(checked if own.check else partial(_train, own.log))
+    except HydraException as error:
+        override = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
+        _stop(InputError(override + " ".join(str(error).split())))
+    except CobaltError as error:
+        _stop(error)
+    except KeyboardInterrupt:
+        print("cobalt train: interrupted; the same command resumes from the last checkpoint", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
 
 
-@hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
-def _main(config: Any) -> None:
-    """One line and an exit code for what a user can mend."""
+def _compose_and_call(action: Callable[[Any], Any]) -> None:
+    decorate = hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
+    decorate(lambda config: action(config))()  # hydra wants a plain function
+
+
+def _train(log: Path | None, config: Any) -> None:
+    """Raises ``CobaltError`` for what a user can mend, also where it was raised in another process."""
     from ray.exceptions import RayTaskError
 
-    try:
-        train(config)
-    except (CobaltError, RayTaskError) as error:
-        cause = error.cause if isinstance(error, RayTaskError) else error
-        if not isinstance(cause, CobaltError):
-            raise
-        print(f"cobalt train: error: {cause}", file=sys.stderr)
-        sys.exit(cause.exit_code)
+    with quiet_console(log, config) if log else nullcontext():
+        try:
+            train(config)
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, CobaltError) else error from None
+
+
+def _stop(error: CobaltError) -> NoReturn:
+    print(f"cobalt train: error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)

@@ -5,17 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.errors import InputError
+from cobalt.errors import InputError, SetupError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
 from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME
+from cobalt.serving.handles import cluster_address
 from cobalt.training.patches.install import HOOK, install, usable_patches
-from cobalt.training.patches.table import BACKEND_VARIABLE, SEED_VARIABLE, SHARE_VARIABLE
+from cobalt.training.patches.table import BACKEND_VARIABLE, CPU_BACKEND, SEED_VARIABLE, SHARE_VARIABLE
+from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
 
-DATA_FILES = ("train_files", "val_files")
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
 """Those of ``reward_model.reward_kwargs`` that say how programs are run, not what they score."""
+LOGGER_VARIABLES = ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_DIR")
+"""Where the task runner's loggers write, and whether they need a network; no secrets, which Ray would show."""
 OWN_CPUS = 2
 """CPUs that veRL asks Ray for beside one per worker: its task runner's, and an asynchronous reward's."""
 
@@ -36,15 +39,7 @@ def train(config: Any) -> None:
     """Run veRL's main loop on a composed hydra configuration. Raises ``CobaltError`` or Ray's errors."""
     import ray
 
-    settings = TrainingConfig(**config.get("cobalt", {}))
-    usable_patches(settings.backend, settings.share_prompts)  # an unknown backend and another veRL are refused here
-    if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":
-        raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
-    if settings.share_prompts:
-        refuse_unshareable(config.actor_rollout_ref)
-    manifest = _manifest(config, settings)
-    if config.trainer.resume_mode == "auto" and (manifest.output / TRACKER_NAME).exists():
-        manifest.refuse_other_content()
+    settings, manifest = checked(config)
     manifest.start()
     _connect(config, settings)
     from verl.trainer.main_ppo import run_ppo  # only now that the patches are installed
@@ -54,6 +49,21 @@ def train(config: Any) -> None:
     finally:
         ray.shutdown()
     manifest.done()
+
+
+def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
+    """The run's own settings and its manifest, which is not written yet. Raises ``CobaltError`` for what would fail."""
+    settings = TrainingConfig(**config.get("cobalt", {}))
+    usable_patches(settings.backend, settings.share_prompts)  # an unknown backend and another veRL are refused here
+    if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":
+        raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
+    if settings.share_prompts:
+        refuse_unshareable(config.actor_rollout_ref)
+    refuse_unusable(config, settings.backend)
+    manifest = _manifest(config, settings)
+    if config.trainer.resume_mode == "auto" and (manifest.output / TRACKER_NAME).exists():
+        manifest.refuse_other_content()
+    return settings, manifest
 
 
 def refuse_unshareable(actor_rollout_ref: Any) -> None:
@@ -74,12 +84,9 @@ def _manifest(config: Any, settings: TrainingConfig) -> Manifest:
     from omegaconf import OmegaConf
 
     resolved: Any = OmegaConf.to_container(config, resolve=True)
-    paths = [path for name in DATA_FILES for path in _as_list(resolved["data"][name])]
+    paths = [path for name in DATA_FILES for path in as_list(resolved["data"][name])]
     folder = Path(config.trainer.default_local_dir)
     inputs = [path for path in paths if "://" not in path]  # the others live on remote file systems
-    for path in inputs:
-        if not Path(path).is_file():
-            raise InputError.at(path, None, "no such file")
     config_with_seed = {**resolved, "seed": settings.seed}
     manifest = Manifest(folder / MANIFEST_NAME, "cobalt train", config_with_seed, _content(resolved), inputs)
     manifest.output = folder
@@ -91,7 +98,7 @@ def _content(resolved: dict[str, Any]) -> dict[str, Any]:
     function, reward_model = resolved["custom_reward_function"], resolved["reward_model"]
     reward_kwargs = reward_model.get("reward_kwargs") or {}
     return {
-        **{f"data.{name}": [_fingerprint(path) for path in _as_list(resolved["data"][name])] for name in DATA_FILES},
+        **{f"data.{name}": [_fingerprint(path) for path in as_list(resolved["data"][name])] for name in DATA_FILES},
         "actor_rollout_ref.model.path": model_identity(resolved["actor_rollout_ref"]["model"]["path"]),
         "reward_model.reward_manager": reward_model["reward_manager"],
         **{
@@ -108,20 +115,19 @@ def _fingerprint(path: str) -> str:
     return file_sha256(path) if Path(path).is_file() else path
 
 
-def _as_list(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
-
-
 def _connect(config: Any, settings: TrainingConfig) -> None:
     """Join the cluster at ``RAY_ADDRESS``, or start a local one: on a CPU with logical GPUs, which veRL asks for."""
     import ray
 
     runtime_env = _patching_environment(config, settings)
     if os.environ.get("RAY_ADDRESS"):
-        ray.init(runtime_env=runtime_env)
+        ray.init(address=cluster_address(), runtime_env=runtime_env)
+        wanted, found = config.trainer.n_gpus_per_node * config.trainer.nnodes, ray.cluster_resources().get("GPU", 0)
+        if wanted > found:
+            raise SetupError(f"{wanted} GPUs are asked for (N_GPUS times N_NODES), the Ray cluster has {found:g}")
         return
     cpus, gpus = config.ray_init.num_cpus, None
-    if settings.backend == "cpu":
+    if settings.backend == CPU_BACKEND:
         gpus = config.trainer.n_gpus_per_node
         cpus = cpus or gpus + OWN_CPUS
     ray.init(address="local", runtime_env=runtime_env, num_cpus=cpus, num_gpus=gpus, include_dashboard=False)
@@ -141,7 +147,8 @@ def _patching_environment(config: Any, settings: TrainingConfig) -> dict[str, An
 
     runtime_env: dict[str, Any] = {**get_ppo_ray_runtime_env(), "worker_process_setup_hook": HOOK}
     runtime_env["env_vars"].update(backend)
-    if settings.backend == "cpu":
+    runtime_env["env_vars"].update({name: os.environ[name] for name in LOGGER_VARIABLES if name in os.environ})
+    if settings.backend == CPU_BACKEND:
         threads = max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node)
         runtime_env["env_vars"].update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
     return runtime_env

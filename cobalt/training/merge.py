@@ -15,6 +15,7 @@ from typing import Any
 from cobalt.commands.flags import CommandConfig, Positive
 from cobalt.commands.lifecycle import refuse_existing, whole_folder
 from cobalt.errors import InputError, SetupError
+from cobalt.preproc.cards import UNKNOWN_LICENCE
 from cobalt.records.training_run import (
     EDGE_STEPS,
     METRICS_FILE,
@@ -25,6 +26,7 @@ from cobalt.records.training_run import (
 )
 from cobalt.tables import markdown_table
 
+CARD_FILE = "README.md"
 START_MODEL = "actor_rollout_ref.model.path"
 RECIPE_KEYS = (
     START_MODEL,
@@ -55,6 +57,12 @@ class MergeConfig(CommandConfig):
     """The model's folder; must not exist yet."""
     step: Positive | None = None
     """Which checkpoint; default: the latest."""
+    base_model: str | None = None
+    """The card's `base_model`; default: the hub name that training started from, or what the start's own card says."""
+    license: str | None = None
+    """The card's licence; default: that on the start's card, or `unknown`."""
+    push_to_hub: str | None = None
+    """Also upload the model and its card to this model repository."""
 
 
 def merge(config: MergeConfig) -> None:
@@ -78,8 +86,23 @@ def merge(config: MergeConfig) -> None:
         ]
         if subprocess.run([sys.executable, *map(str, command)], check=False).returncode != 0:
             raise SetupError(f"verl.model_merger failed on {actor}; its message is above")
-        (partial / "README.md").write_text(model_card(config.checkpoint_dir, step), encoding="utf-8")
+        card = model_card(config.checkpoint_dir, step, config.base_model, config.license)
+        (partial / CARD_FILE).write_text(card, encoding="utf-8")
+    if config.push_to_hub is not None:
+        upload(config.output_dir, config.push_to_hub)
     print(f"{config.output_dir}: model of step {step}")
+
+
+def upload(folder: Path, repo_id: str) -> None:
+    """A model's folder to a repository of the hub, which is made, and private, if need be. Raises ``SetupError``."""
+    from huggingface_hub import HfApi
+
+    try:
+        HfApi().create_repo(repo_id, private=True, exist_ok=True)
+        HfApi().upload_folder(repo_id=repo_id, folder_path=folder)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise SetupError(f"--push_to_hub {repo_id}: {reason} (the model is in {folder})") from None
 
 
 def latest_step(checkpoint_dir: Path) -> int:
@@ -90,19 +113,23 @@ def latest_step(checkpoint_dir: Path) -> int:
     return int(tracker.read_text())
 
 
-def model_card(checkpoint_dir: Path, step: int) -> str:
-    """The card's Markdown."""
+def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, licence: str | None = None) -> str:
+    """The card's Markdown; ``base_model`` and ``licence`` are taken from the start's own card where they are None."""
     from huggingface_hub import ModelCardData
 
     manifest = json.loads(training_manifest(checkpoint_dir).read_text())
     settings = {key: _lookup(manifest["config"], key) for key in RECIPE_KEYS}
     metrics = [record for record in read_metrics(checkpoint_dir / METRICS_FILE) if record["step"] <= step]
+    start_path = str(settings.pop(START_MODEL))
+    told = _card_data(start_path)
     data = ModelCardData(
+        base_model=base_model or told.get("base_model") or _hub_name(start_path),
+        license=licence or told.get("license") or UNKNOWN_LICENCE,
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["code", "reinforcement-learning", "grpo", "cobalt"],
     )
-    start = Path(str(settings.pop(START_MODEL))).name
+    start = Path(start_path).name
     files = [(Path(path).name, digest) for path, digest in manifest["inputs"].items()]
     return f"""---
 {data.to_yaml()}
@@ -130,6 +157,22 @@ Means over the first and the last {EDGE_STEPS} steps that report them.
 
 {markdown_table(("metric", "first", "last"), _edges(metrics))}
 """
+
+
+def _hub_name(model: str) -> str:
+    """The model's name on the hub; of a folder, whose place is nobody's business, its own name."""
+    is_folder = Path(model).is_absolute() or Path(model).exists()
+    return Path(model).name if is_folder else model
+
+
+def _card_data(model: str) -> dict[str, Any]:
+    """What the card of a model says in its header; nothing if there is none that can be read."""
+    from huggingface_hub import ModelCard
+
+    try:
+        return ModelCard.load(str(Path(model) / CARD_FILE) if Path(model).is_dir() else model).data.to_dict()
+    except (OSError, ValueError):
+        return {}
 
 
 def _lookup(config: Mapping[str, Any], dotted: str) -> Any:

@@ -2,7 +2,6 @@
 # Sourced by the set-up scripts, which set PYTHON: an interpreter that will do, and a virtual environment made with it.
 #
 #   fail TEXT                    this machine lacks something: TEXT in one line, exit code 3
-#   show_help                    the header of the script
 #   check_python                 PYTHON is a version that Cobalt runs on
 #   is_finished VENV FILE...     VENV was finished with these files as they are now
 #   make_venv VENV               an environment, and `pip` for it
@@ -12,8 +11,6 @@ fail() {
   echo "$(basename "$0"): error: $*" >&2
   exit 3
 }
-
-show_help() { sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0"; }
 
 check_python() {
   command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.10 to 3.12, or set PYTHON"

@@ -22,6 +22,10 @@ enter_environment() { # .venv, made if need be; with SETUP=0 what is active
 
 # These are stages, one or more.
 
+check_overrides() { # OVERRIDES: training comes after minutes of other work, and would refuse them only then
+  "$PYTHON" -m cobalt train --config-dir verl/config +recipe=multi_turn "+preset=$PRESET" "$@" --cfg job >/dev/null
+}
+
 make_problems() { # writes minicode_train and minicode_dev
   stage problems "$PYTHON" -m cobalt minicode generate --output_file "$RUN/raw.jsonl" --seed "$DATA_SEED" \
     --num_problems "$TRAIN_PROBLEMS" --dev_size "$DEV_PROBLEMS"

@@ -16,7 +16,11 @@ evaluator_is_ours=""
 start_services() {
   local log_dir=$1
   mkdir -p "$log_dir"
-  [[ -n ${RAY_ADDRESS:-} ]] || start_ray "$log_dir"
+  if [[ -n ${RAY_ADDRESS:-} ]]; then
+    "$PYTHON" -m cobalt service check --cluster_only
+  else
+    start_ray "$log_dir"
+  fi
   start_evaluator "$log_dir"
 }
 
@@ -30,8 +34,10 @@ start_ray() {
   # Ray's CPUs are then as logical as its GPUs: one for each of veRL's workers, one for its task runner, one for an
   # asynchronous reward, and the machine's cores for an evaluator that reserves some.
   [[ ${PRESET:-} != cpu ]] || devices=(--num-gpus "$logical_gpus" --num-cpus $((logical_gpus + 2 + $(nproc))))
+  # Older Ray knows no tokens. This one stays out of Ray's file in the home folder: with that file there, `ray start` asks
+  # every command for a token.
   export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
-  [[ $RAY_AUTH_MODE != token ]] || ray get-auth-token --generate >/dev/null 2>&1 || true # older Ray knows no tokens
+  [[ $RAY_AUTH_MODE != token ]] || export RAY_AUTH_TOKEN=${RAY_AUTH_TOKEN:-$(head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1)}
   export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 # on Linux too: Ray's ports listen on the loopback interface alone
   local port
   port=$(free_port)
@@ -74,9 +80,15 @@ start_evaluator() {
   "${check[@]}"
 }
 
+forget_cluster() { # Ray leaves its address for later commands, which would look for the stopped cluster
+  local file=${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray/ray_current_cluster
+  ! grep -qs ":${RAY_ADDRESS##*:}\$" "$file" || rm -f "$file"
+}
+
 stop_services() {
   if [[ -n $ray_pid ]]; then
     kill "$ray_pid" 2>/dev/null && wait "$ray_pid" || true
+    forget_cluster
   elif [[ -n $evaluator_is_ours ]]; then
     "$PYTHON" -c 'from ray import serve; serve.delete("evaluator")' || true
   fi

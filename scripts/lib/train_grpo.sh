@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by train_grpo_multi_turn.sh and train_grpo_single_turn.sh, which set RECIPE to multi_turn or single_turn:
-# starts what is missing, trains, stops what it started. Arguments are hydra overrides; --dry-run prints the resolved
-# configuration and starts nothing. Knobs (environment), with their defaults:
+# checks what the run needs, starts what is missing, trains, stops what it started. Arguments are hydra overrides; --dry-run
+# prints the resolved configuration, checks, and starts nothing. Knobs (environment), with their defaults:
 #   PRESET=paper-qwen3      paper-qwen3, paper-r1-llama, one-gpu-vllm, one-gpu, cpu: a file of verl/config/preset
 #   MODEL=                  Hugging Face id or folder; default: the preset's
 #   TRAIN_FILE=data/verl_$RECIPE/train.parquet
@@ -13,13 +13,20 @@
 #   ROLLOUT=                vllm or hf; default: the preset's
 #   EXECUTOR=serve          serve: the evaluator app, started here unless it is running; local: without Ray Serve
 #   EVALUATOR_ARGS=         e.g. "replicas=2 workers=16 checker=lcb"; a running app must have this checker and limits
-#   LOGGER=console          e.g. console,wandb (WANDB_MODE=offline is honoured)
+#   LOGGER=console          e.g. console,wandb,tensorboard; WANDB_MODE=offline asks for no key
+#   WANDB_DIR=$OUTPUT_DIR, TENSORBOARD_DIR=$OUTPUT_DIR/tensorboard    where these two write
 #   RAY_ADDRESS=            a running cluster; default: one is started here and stopped at the end
 #   PYTHON=python           interpreter with the train extra
-# Exit codes: 0 done, 1 overrides that hydra refuses or a crash, 2 missing files, settings that contradict each other or
-# the checkpoint in OUTPUT_DIR, 3 no execution service.
+# Exit codes: 0 done, 1 a crash, 2 overrides that hydra refuses, files that are missing or unusable, settings that
+# contradict each other or the checkpoint in OUTPUT_DIR, 3 no execution service, or GPUs or packages that are not there.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=scripts/lib/arguments.sh
+source "$ROOT/scripts/lib/arguments.sh"
+if asks_for_help "$@"; then
+  show_help lib/train_grpo.sh
+  exit 0
+fi
 : "${PYTHON:=python}"
 : "${PRESET:=paper-qwen3}"
 : "${OUTPUT_DIR:=runs/$RECIPE-$PRESET}"
@@ -64,21 +71,29 @@ override trainer.default_local_dir "$(realpath -m "$OUTPUT_DIR")"
 
 dry_run=""
 for argument in "$@"; do
-  if [[ $argument == --dry-run ]]; then dry_run=1; else overrides+=("$argument"); fi
+  if [[ $argument == --dry-run ]]; then
+    dry_run=1
+  else
+    take_overrides "$argument"
+    overrides+=("$argument")
+  fi
 done
-if [[ -n $dry_run ]]; then
-  exec "$PYTHON" -m cobalt train "${overrides[@]}" --cfg job --resolve
-fi
+[[ -z $dry_run ]] || "$PYTHON" -m cobalt train "${overrides[@]}" --cfg job --resolve
+"$PYTHON" -m cobalt train --check "${overrides[@]}"
+[[ -z $dry_run ]] || exit 0
 
 # shellcheck source=scripts/lib/services.sh
 source "$ROOT/scripts/lib/services.sh"
 
 mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"
+WANDB_DIR=$(realpath -m "${WANDB_DIR:-$OUTPUT_DIR}")
+TENSORBOARD_DIR=$(realpath -m "${TENSORBOARD_DIR:-$OUTPUT_DIR/tensorboard}")
+export WANDB_DIR TENSORBOARD_DIR
 trap stop_services EXIT
+echo "starting Ray and what runs the programs; logs in $OUTPUT_DIR"
 if [[ $EXECUTOR == serve ]]; then
   start_services "$OUTPUT_DIR"
 elif [[ -z ${RAY_ADDRESS:-} ]]; then
   start_ray "$OUTPUT_DIR"
 fi
-echo "training: recipe $RECIPE, preset $PRESET; log: $LOG_FILE"
-"$PYTHON" -m cobalt train "${overrides[@]}" 2>&1 | tee -a "$LOG_FILE"
+"$PYTHON" -m cobalt train --log "$LOG_FILE" "${overrides[@]}"

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from cobalt.inference.litellm_api import TRIAL_MESSAGES
+
 Answer = tuple[str, dict[str, Any]]
 """How to answer one request: a kind (see ``Handler``) and its details."""
 
@@ -16,7 +18,10 @@ KEY = "sk-local-secret-0123456789"
 
 
 class ApiServer(ThreadingHTTPServer):
-    """``plan(request_body, attempt)`` says how to answer; ``attempt`` counts equal bodies from 0."""
+    """``plan(request_body, attempt)`` says how to answer; ``attempt`` counts equal bodies from 0.
+
+    The engine's trial before its first request is not counted, and answered well unless ``trial`` says otherwise.
+    """
 
     daemon_threads = True
     request_queue_size = 256
@@ -29,6 +34,7 @@ class ApiServer(ThreadingHTTPServer):
         self.bodies: list[dict[str, Any]] = []
         self.kinds: Counter[str] = Counter()
         self.running = self.most_running = 0
+        self.trial: Answer = ("ok", {})
 
     @property
     def base(self) -> str:
@@ -44,6 +50,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["Content-Length"]))
         body, server = json.loads(raw), self.server
+        if body["messages"] == TRIAL_MESSAGES:
+            kind, details = server.trial
+            getattr(self, f"answer_{kind}")(body, **details)
+            return
         with server.lock:
             attempt = server.attempts[raw.decode()]
             server.attempts[raw.decode()] += 1

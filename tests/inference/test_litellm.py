@@ -108,6 +108,58 @@ async def test_keys_of_the_environment_and_of_the_address_are_not_shown(monkeypa
             await engine.generate(MESSAGES, Sampling(), seed=3)
 
 
+@pytest.mark.parametrize(
+    ("trial", "complaint"),
+    [
+        (("status", {"code": 401, "message": "no such key"}), "no such key"),
+        (("status", {"code": 400, "message": "no such model"}), "refuses what the run would ask for: .*no such model"),
+    ],
+)
+async def test_what_every_request_would_meet_is_found_by_the_first_small_one(trial: Answer, complaint: str) -> None:
+    with api_server(lambda body, attempt: ("ok", {})) as server, pytest.raises(SetupError, match=complaint):
+        server.trial = trial
+        await ask(server)
+    assert not server.bodies
+
+
+async def test_trouble_that_may_pass_does_not_stop_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with api_server(lambda body, attempt: ("status", {"code": 503}) if attempt == 0 else ("ok", {})) as server:
+        server.trial = ("status", {"code": 500, "message": "still loading"})
+        assert (await ask(server)).text == "hello"
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "a request failed" in line]
+    assert "still loading" in line, "the first one, and no other"
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        (
+            ApiConfig("openai/local", api_base="http://127.0.0.1:1/v1", secrets={"api_key": KEY}),
+            "no connection to http",
+        ),
+        (ApiConfig("openai/local", api_base="no-address", secrets={"api_key": KEY}), "no connection to no-address"),
+        (ApiConfig("gpt-5-mini-2025-08-07"), "Missing credentials"),
+        (ApiConfig("some-model", api_base="http://127.0.0.1:1/v1"), "LLM Provider NOT provided"),
+    ],
+)
+async def test_what_cannot_be_asked_is_said_at_once(
+    config: ApiConfig, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(SetupError, match=complaint):
+        async with open_litellm_engine(config) as engine:  # with the pauses between attempts of a real run
+            await asyncio.wait_for(engine.generate(MESSAGES, Sampling(), seed=3), timeout=20)
+
+
+async def test_the_commonest_cause_of_failures_is_told(tmp_path: Path) -> None:
+    source = write_problems(tmp_path / "problems.jsonl", 3)
+    refusing = api_server(lambda body, attempt: ("status", {"code": 400, "message": "odd"}))
+    with refusing as server, pytest.raises(SetupError, match=r"12 of 12 conversations .*12 x .*odd"):
+        async with open_litellm_engine(model(server), retry=QUICK) as engine:
+            plan = make_plan(source, tmp_path / "out.jsonl", num_completions=4, flags={})
+            await run_plan(plan, engine, MultiplyingService())
+
+
 async def test_a_bad_request_is_not_repeated() -> None:
     refusing = api_server(lambda body, attempt: ("status", {"code": 400, "message": "odd"}))
     with refusing as server, pytest.raises(InfraError, match="odd"):

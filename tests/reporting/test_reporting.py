@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cobalt import figures
 from cobalt.errors import InputError
 from cobalt.records import read_jsonl, write_jsonl
+from cobalt.records.manifest import manifest_path
+from cobalt.reporting import pictures
 from cobalt.reporting.make_report import ReportConfig, make_report
 from cobalt.statistics import Estimate
 from cobalt.tables import show
@@ -19,7 +22,7 @@ from cobalt.tables import show
 @pytest.fixture(scope="module")
 def report(report_files, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("out")
-    make_report(ReportConfig(files=tuple(report_files), output_dir=folder, title="Study <of> runs"))
+    make_report(ReportConfig(files=tuple(report_files), output_dir=folder, title="Study <of> runs", published=True))
     return folder
 
 
@@ -162,6 +165,69 @@ def test_published_figures_are_marked_as_such(tables):
     assert {row["published †"] for row in table["rows"]} == {31.7, 9.0, 38.5, 6.2, 46.4, 56.9, 16.9, 26.7}
 
 
+def test_published_figures_are_shown_only_on_request(tmp_path, report_files):
+    make_report(ReportConfig(files=tuple(report_files), output_dir=tmp_path))
+    text = (tmp_path / "report.html").read_text() + (tmp_path / "report.json").read_text()
+    assert "†" not in text and "ublished" not in text
+
+
+def test_the_page_says_which_model_sampling_seed_and_commit_made_the_numbers(tmp_path):
+    """An evaluated file knows them through the run that it evaluates, a training through its manifest."""
+    sampling = {"temperature": 0.6, "top_p": 0.95, "max_tokens": 256}
+    turns, evaluated = tmp_path / "turns.jsonl", tmp_path / "run.jsonl"
+    write_jsonl(evaluated, [row(0, [[1.0]])])
+    write_manifest(turns, content={"model_id": "tiny@abc", "sampling": sampling}, seed=7, git_commit="0" * 40)
+    write_manifest(
+        evaluated, content={"execution": {"checker": "lcb"}}, git_commit="c0ffee" * 6, inputs={str(turns): "sha"}
+    )
+    metrics = tmp_path / "training" / "metrics.jsonl"
+    metrics.parent.mkdir()
+    write_jsonl(metrics, [{"step": 1, "timing_s/step": 5}])
+    config = {"data": {"train_batch_size": 8}, "trainer": {"n_gpus_per_node": 1, "nnodes": 1}}
+    content = {"actor_rollout_ref.model.path": "start@def"}
+    write_manifest(metrics.parent / "training", config=config, content=content, seed=3, git_commit=None)
+    files = (f"a:clean={evaluated}", f"a:log={metrics}")
+    make_report(ReportConfig(files=files, output_dir=tmp_path / "out"))
+    ours, training = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["origins"]["rows"]
+    assert (ours["model"], ours["seed"], ours["checker"], ours["commit"]) == ("tiny@abc", 7, "lcb", "c0ffeec0ff")
+    assert ours["sampling"] == "temperature 0.6, top_p 0.95, max_tokens 256"
+    assert (training["model"], training["seed"], training["commit"]) == ("start@def", 3, None)
+
+
+def write_manifest(output: Path, **fields) -> None:
+    manifest_path(output).write_text(json.dumps(fields))
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> list:
+    """The figures that became PNGs."""
+    found = []
+    for module in (figures, pictures):
+        png_bytes = module.png_bytes
+        monkeypatch.setattr(module, "png_bytes", lambda figure, of=png_bytes: found.append(figure) or of(figure))
+    return found
+
+
+def test_panels_side_by_side_have_one_scale_and_runs_their_own_markers(drawn, tmp_path, report_files):
+    make_report(ReportConfig(files=tuple(report_files), output_dir=tmp_path))
+    clean, perturbed, hacking, _ = drawn
+    assert clean.axes[0].get_ylim() == perturbed.axes[0].get_ylim()
+    assert len({axes.get_ylim() for axes in hacking.axes}) == 1
+    tallest = max(patch.get_height() for axes in hacking.axes for patch in axes.patches)
+    assert hacking.axes[0].get_ylim()[1] >= tallest
+    assert len({line.get_marker() for line in clean.axes[0].lines}) == len(clean.axes[0].lines) == 4
+
+
+def test_a_panel_without_a_case_says_so(drawn, tmp_path):
+    counts = {"trajectories": 1, "turns": 1, "opportunities": 1, "fitted": 1, "solved": 1, "abandoned": 0}
+    record = {"id": 0, **counts, "hacked_trajectories": 0, "infra_turns": 0, "cases": []}
+    write_jsonl(tmp_path / "cases.jsonl", [])
+    write_jsonl(tmp_path / "cases.jsonl.problems.jsonl", [record])
+    make_report(ReportConfig(files=(f"a:hacking={tmp_path}/cases.jsonl",), output_dir=tmp_path / "out"))
+    (figure,) = drawn
+    assert [[text.get_text() for text in axes.texts] for axes in figure.axes] == [["0 cases"], [], ["none given up"]]
+
+
 def test_names_from_outside_are_escaped(report):
     text = (report / "report.html").read_text()
     assert "<start>" not in text
@@ -201,7 +267,7 @@ def test_costs_and_rewards_come_from_the_metrics_file_too(tmp_path):
         ("a:guess=x.jsonl", "KIND one of"),
         ("a:clean=missing.jsonl", "missing.jsonl: no such file"),
         ("a:log={empty}", "not a console log of veRL"),
-        ("a:clean={empty}", "no evaluated problems"),
+        ("a:clean={empty}", "holds no records"),
     ],
 )
 def test_bad_input_is_refused(tmp_path, spec, message):

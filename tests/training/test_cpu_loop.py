@@ -114,8 +114,12 @@ def test_training_stops_when_nothing_can_be_scored(tmp_path):
         OUTPUT_DIR=str(tmp_path / "out"),
     )
     assert stopped.returncode == 3, stopped.stdout[-4000:]
-    assert "INFRA FAILURE: 32 of 32" in stopped.stdout
-    assert "cobalt train: error: stopped: 50% of the samples" in stopped.stdout
+    log = tmp_path / "logs" / "train.log"
+    assert "INFRA FAILURE: 32 of 32" in log.read_text()
+    assert "INFRA FAILURE" not in stopped.stdout
+    (line,) = [line for line in stopped.stdout.splitlines() if "error:" in line]
+    assert "cobalt train: error: stopped: 50% of the samples" in line and f"(log: {log})" in line
+    assert "not scored 100%" in stopped.stdout
     metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
     assert [record["reward/infra"] for record in metrics] == [1, 1]
     assert all(record["critic/advantages/max"] == record["critic/advantages/min"] == 0 for record in metrics)
@@ -128,17 +132,20 @@ def test_train_resume_merge_generate(tmp_path):
     write_data(tmp_path)
     first = train(tmp_path, FIRST_STEPS)
     assert first.returncode == 0, first.stdout[-4000:]
-    assert "BACKEND 'cpu' IS ACTIVE" in first.stdout
-    assert "cobalt: patches verl.workers.rollout (HFRollout is the sampler of cobalt.sampler)" in first.stdout
-    assert "Training from scratch" in first.stdout
-    assert "Training from scratch" in (tmp_path / "logs" / "train.log").read_text()
+    log = tmp_path / "logs" / "train.log"
+    assert "BACKEND 'cpu' IS ACTIVE" in log.read_text()
+    assert "cobalt: patches verl.workers.rollout (HFRollout is the sampler of cobalt.sampler)" in log.read_text()
+    assert "Training from scratch" in log.read_text()
+    assert f"next: bash scripts/merge_checkpoint.sh {tmp_path}/out models/out" in first.stdout
+    assert "s/step" in first.stdout and "pid=" not in first.stdout and " object at 0x" not in first.stdout
 
     resumed = train(tmp_path, ALL_STEPS)
     assert resumed.returncode == 0, resumed.stdout[-4000:]
-    assert f"Setting global step to {FIRST_STEPS}" in resumed.stdout
+    assert f"Setting global step to {FIRST_STEPS}" in log.read_text()
 
     again = train(tmp_path, ALL_STEPS, EXECUTOR="local")
     assert again.returncode == 0, again.stdout[-4000:]
+    assert "none: the run was finished already" in again.stdout
     assert (tmp_path / "out" / "latest_checkpointed_iteration.txt").read_text() == str(ALL_STEPS)
 
     metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")

@@ -3,11 +3,12 @@
 import json
 
 import pytest
+from test_preflight import BATCH_SIZE, write_rows
 from test_recipes import compose_recipe
 
 from cobalt.errors import InputError, SetupError
 from cobalt.records.training_run import TRACKER_NAME
-from cobalt.training import launch
+from cobalt.training import launch, preflight
 from cobalt.training.patches import install
 
 
@@ -59,8 +60,9 @@ def checkpoint(tmp_path, monkeypatch):
         raise Started
 
     monkeypatch.setattr(launch, "_connect", start)
-    for name in ("train", "test", "other"):
-        (tmp_path / f"{name}.parquet").write_text(name)
+    monkeypatch.setattr(preflight, "refuse_missing_model", lambda *_arguments: None)
+    for index, name in enumerate(("train", "test", "other")):
+        write_rows(tmp_path / f"{name}.parquet", BATCH_SIZE + index)
     (tmp_path / "reward.py").write_text("one reward")
 
     def run(*overrides):
@@ -112,7 +114,7 @@ def test_an_edited_reward_or_data_file_is_noticed(checkpoint, tmp_path):
     with pytest.raises(InputError, match="custom_reward_function"):
         checkpoint()
     (tmp_path / "reward.py").write_text("one reward")
-    (tmp_path / "train.parquet").write_text("more")
+    write_rows(tmp_path / "train.parquet", 2 * BATCH_SIZE)
     with pytest.raises(InputError, match=r"data\.train_files"):
         checkpoint()
 

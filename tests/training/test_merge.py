@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import yaml
+from huggingface_hub import ModelCard
 
-from cobalt.errors import InputError
-from cobalt.training.merge import MergeConfig, latest_step, merge, model_card
+from cobalt.errors import InputError, SetupError
+from cobalt.training.merge import MergeConfig, latest_step, merge, model_card, upload
 
 
 @pytest.fixture
@@ -37,6 +39,49 @@ def test_the_card_tells_data_recipe_and_metrics_up_to_the_checkpoint(run_dir):
     assert "# minicoder, trained with Cobalt" in card
     assert "verl 0.5.0" in card and "c0ffee" in card
     assert "/somewhere" not in card and "/data" not in card
+
+
+def header(card):
+    return yaml.safe_load(card.split("---")[1])
+
+
+def set_start(run_dir, start):
+    manifest = json.loads((run_dir / "training.manifest.json").read_text())
+    manifest["config"]["actor_rollout_ref"]["model"]["path"] = str(start)
+    (run_dir / "training.manifest.json").write_text(json.dumps(manifest))
+
+
+def test_the_card_names_base_model_and_licence_of_the_start(run_dir, tmp_path):
+    start = tmp_path / "start"
+    start.mkdir()
+    set_start(run_dir, start)
+    assert header(model_card(run_dir, 16))["base_model"] == "start"
+    assert header(model_card(run_dir, 16))["license"] == "unknown"
+    (start / "README.md").write_text("---\nlicense: mit\nbase_model: some/base\n---\n# start\n")
+    assert {"license": "mit", "base_model": "some/base"}.items() <= header(model_card(run_dir, 16)).items()
+    assert header(model_card(run_dir, 16, "an/other", "cc0-1.0"))["base_model"] == "an/other"
+    assert header(model_card(run_dir, 16, "an/other", "cc0-1.0"))["license"] == "cc0-1.0"
+
+
+def test_a_model_of_the_hub_is_named_as_the_hub_does(run_dir, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.ModelCard.load", lambda name: ModelCard(f"---\nlicense: mit\n---\n{name}"))
+    set_start(run_dir, "Some/Model-8B")
+    assert {"license": "mit", "base_model": "Some/Model-8B"}.items() <= header(model_card(run_dir, 16)).items()
+
+
+def test_a_model_is_uploaded_or_the_refusal_told(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", lambda _self, name, private, exist_ok: calls.append(name))
+    monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", lambda _self, **what: calls.append(what))
+    upload(tmp_path, "me/model")
+    assert calls == ["me/model", {"repo_id": "me/model", "folder_path": tmp_path}]
+
+    def refuse(_self, **_what):
+        raise OSError("401 no token\nat length")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", refuse)
+    with pytest.raises(SetupError, match=r"--push_to_hub me/model: 401 no token \(the model is in"):
+        upload(tmp_path, "me/model")
 
 
 def test_the_latest_checkpoint_is_found(run_dir):

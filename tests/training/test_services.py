@@ -13,7 +13,11 @@ from cobalt.serving.service_check import parse_evaluator_args, refuse_other_verd
 ROOT = Path(__file__).parents[2]
 RUNNING = {"checker": "exact", "cpu_limit_s": 4.0, "memory_limit_mb": 1024}
 
-RECORDER = """#!/usr/bin/env bash
+RECORDER = r"""#!/usr/bin/env bash
+if [[ $* == start*--head* ]]; then
+  mkdir -p "$RAY_TMPDIR/ray"
+  echo -n "192.0.2.1:$(sed 's/.* --port \([0-9]*\) .*/\1/' <<<"$*")" >"$RAY_TMPDIR/ray/ray_current_cluster"
+fi
 echo "$(basename "$0") $*" >>"$CALLS"
 case "$*" in
   start*--head*) exec sleep 60 ;;
@@ -23,7 +27,8 @@ esac
 PYTHON = """#!/usr/bin/env bash
 [[ $2 != *socket* ]] || exec @REAL@ "$@"
 echo "python $*" >>"$CALLS"
-(($(grep -c "^python -m cobalt service check" "$CALLS") == 1)) || exit 0
+[[ $* != *--cluster_only* ]] || exit $CLUSTER_CHECK
+(($(grep -c "^python -m cobalt service check --evaluator_args" "$CALLS") == 1)) || exit 0
 echo "cobalt service check: error: $COMPLAINT" >&2
 exit $FIRST_CHECK
 """
@@ -45,6 +50,8 @@ def run_bash(folder, *command, first_check=3, **environment):
         "PYTHON": "python",
         "CALLS": str(calls),
         "FIRST_CHECK": str(first_check),
+        "CLUSTER_CHECK": "0",
+        "RAY_TMPDIR": str(folder),
         "COMPLAINT": "an evaluator is running with checker=exact, not lcb",
         **environment,
     }
@@ -99,7 +106,26 @@ def test_an_evaluator_with_other_settings_is_refused(tmp_path):
     code, errors, calls = start_services(tmp_path, first_check=2, **arguments)
     assert (code, errors) == (2, "cobalt service check: error: an evaluator is running with checker=exact, not lcb\n")
     assert not [call for call in calls if call.startswith("serve")]
-    assert "--evaluator_args checker=lcb" in calls[0]
+    assert "--evaluator_args checker=lcb" in calls[1]
+
+
+def test_nothing_is_started_beside_a_cluster_that_does_not_answer(tmp_path):
+    code, _, calls = start_services(tmp_path, RAY_ADDRESS="127.0.0.1:1", CLUSTER_CHECK="3")
+    assert code == 3
+    assert calls == ["python -m cobalt service check --cluster_only"]
+
+
+def test_the_address_of_a_stopped_cluster_is_forgotten(tmp_path):
+    assert start_services(tmp_path)[0] == 0
+    assert not (tmp_path / "ray" / "ray_current_cluster").exists()
+
+
+def test_the_address_of_another_cluster_is_kept(tmp_path):
+    address = tmp_path / "ray" / "ray_current_cluster"
+    address.parent.mkdir()
+    address.write_text("192.0.2.1:6379")
+    assert start_services(tmp_path, RAY_ADDRESS="127.0.0.1:1")[0] == 0
+    assert address.read_text() == "192.0.2.1:6379"
 
 
 def test_other_verdicts_are_named():

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from cobalt.errors import SetupError
 
-BACKENDS = ("verl", "hf", "cpu")
+CPU_BACKEND = "cpu"
+BACKENDS = ("verl", "hf", CPU_BACKEND)
 BACKEND_VARIABLE = "COBALT_BACKEND"
 SEED_VARIABLE = "COBALT_ROLLOUT_SEED"
 SHARE_VARIABLE = "COBALT_SHARE_PROMPTS"

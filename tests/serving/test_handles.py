@@ -1,0 +1,66 @@
+"""Looking for a Ray cluster ends soon and in one line, whatever is or is not at the address."""
+
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from cobalt.errors import SetupError
+from cobalt.serving import handles
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch, tmp_path):
+    """A machine without Ray: its folder is empty, and no head runs."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", set)
+    monkeypatch.setattr(handles, "PROBE_TIMEOUT_S", 1.0)
+
+
+def complaint():
+    started = time.monotonic()
+    with pytest.raises(SetupError) as refused:
+        handles.app_handle("evaluator", "execution service", "start it")
+    assert time.monotonic() - started < 20, "Ray itself was asked"
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_no_cluster_at_all():
+    assert complaint() == (
+        "no execution service (no Ray cluster on this machine, and RAY_ADDRESS names none); start it"
+    )
+
+
+def test_an_address_that_a_stopped_cluster_left(tmp_path):
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
+    assert "no Ray cluster at 127.0.0.1:1" in complaint()
+
+
+def test_something_else_at_the_address(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
+        assert "no Ray cluster at 127.0.0.1:" in complaint()
+
+
+def test_a_cluster_that_asks_for_a_token(monkeypatch):
+    def refuse(_request, context):
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+
+    service, _, method = handles.PING[1:].rpartition("/")
+    handler = grpc.method_handlers_generic_handler(service, {method: grpc.unary_unary_rpc_method_handler(refuse)})
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[handler])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        assert "asks for a token: export RAY_AUTH_MODE=token" in complaint()
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        assert handles.cluster_address() == f"127.0.0.1:{port}"
+    finally:
+        server.stop(None)

@@ -1,0 +1,73 @@
+"""The console of a training run: what is shown, what goes to the log, and how a failure ends it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+from omegaconf import OmegaConf
+from cobalt.errors import SetupError
+from cobalt.training.console import quiet_console
+
+folder, body = Path(sys.argv[1]), sys.argv[2]
+config = OmegaConf.create({
+    "trainer": {"default_local_dir": str(folder), "total_training_steps": 2},
+    "data": {"train_batch_size": 4},
+    "actor_rollout_ref": {"model": {"path": "some/model"}, "rollout": {"n": 8, "name": "hf"}},
+})
+
+def step(number, **metrics):
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": number, "timing_s/step": 2.5, **metrics}) + "\\n")
+
+with quiet_console(folder / "logs" / "train.log", config):
+    print("(TaskRunner pid=1) noise")
+    os.system("echo noise of another process")
+    exec(body)
+print("after the run")
+"""
+STEPS = "step(1, **{'reward/total': -0.5, 'reward/acc': 0.0}); step(2, **{'reward/total': 0.5, 'reward/acc': 0.25})"
+
+
+def run(folder, body):
+    done = subprocess.run([sys.executable, "-c", PROGRAM, folder, body], cwd=ROOT, capture_output=True, text=True)
+    return done, (folder / "logs" / "train.log").read_text()
+
+
+def test_what_runs_a_bar_and_a_summary(tmp_path):
+    done, log = run(tmp_path, STEPS)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("training some/model: 2 steps of 4 prompts with 8 responses each, hf rollouts\n")
+    assert "2/2" in done.stderr and "reward +0.500, solved 25.0%, 2.5 s/step" in done.stderr
+    assert "-0.500, 0.500" in done.stdout and "0.000, 0.250" in done.stdout
+    assert f"next: bash scripts/merge_checkpoint.sh {tmp_path} models/{tmp_path.name}\nafter the run\n" in done.stdout
+    assert "noise" not in done.stdout + done.stderr
+    assert "pid=1) noise" in log and "noise of another process" in log
+
+
+def test_metrics_of_an_earlier_run_are_not_its_steps(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1, "timing_s/step": 9.9}) + "\n")
+    done, _ = run(tmp_path, "pass")
+    assert "none: the run was finished already" in done.stdout
+    assert "9.9" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("raise SetupError('no service')", "cobalt.errors.SetupError: no service (log: "),
+        ("raise ValueError('odd\\nat length')", "cobalt.errors.CobaltError: ValueError: odd (log: "),
+    ],
+)
+def test_a_failure_is_one_line_that_names_the_log(tmp_path, body, told):
+    done, log = run(tmp_path, f"{STEPS}; {body}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(told) and "train.log" in done.stderr.splitlines()[-1]
+    assert "merge_checkpoint" not in done.stdout
+    assert "Traceback" in log or "no service" in body
