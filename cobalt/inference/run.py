@@ -113,7 +113,7 @@ async def run_inference(
                 "written": written,
                 "skipped_invalid": problems.skipped,
                 **asdict(driver.counts),
-                "tests_run": execution.tests_done,
+                **execution.work_done(),
             }
     print_summary(plan.command, {"output": plan.output_file, "model": engine.model_id, **run.counts})
     refuse_infra_rate(driver.counts.infra_errors, problems.conversations, "conversations", plan.max_infra_rate)

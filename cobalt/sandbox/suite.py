@@ -42,11 +42,13 @@ class _Suite:
     def __init__(self, program: OpenProgram, tests: TestCases, limits: Limits, compare: Checker):
         self.program, self.tests, self.limits, self.compare = (program, tests, limits, compare)
         self.cpu_left_s, self.wall_left_s = (limits.suite_cpu_limit_s, limits.suite_wall_limit_s)
+        self.cpu_s = 0.0
 
     def run(self) -> ExecutionResult:
         judged = [self._judge(*pair) for pair in zip(self.tests.inputs_K, self.tests.outputs_K, strict=True)]
         verdicts, feedback = zip(*judged, strict=True)
-        return ExecutionResult(tuple(verdict is Verdict.PASSED for verdict in verdicts), feedback, verdicts)
+        passing = tuple(verdict is Verdict.PASSED for verdict in verdicts)
+        return ExecutionResult(passing, feedback, verdicts, cpu_s=self.cpu_s)
 
     def _judge(self, input_text: str, expected: str) -> tuple[Verdict, str]:
         limit_s = self.limits.cpu_limit_s
@@ -67,6 +69,7 @@ class _Suite:
             min(self.limits.cpu_limit_s, self.cpu_left_s),
             min(self.limits.wall_limit_s, self.wall_left_s),
         )
+        self.cpu_s += ending.cpu_s
         self.cpu_left_s -= ending.cpu_s
         self.wall_left_s -= ending.wall_s
         return ending

@@ -10,8 +10,9 @@ from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
 from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME
+from cobalt.training.online.settings import OnlineSettings, online_settings, prepare
 from cobalt.training.patches.install import HOOK, install, usable_patches
-from cobalt.training.patches.table import BACKEND_VARIABLE, SEED_VARIABLE, SHARE_VARIABLE
+from cobalt.training.patches.table import BACKEND_VARIABLE, ONLINE_VARIABLE, SEED_VARIABLE, SHARE_VARIABLE
 
 DATA_FILES = ("train_files", "val_files")
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
@@ -28,6 +29,8 @@ class TrainingConfig:
     """``verl``, ``hf`` or ``cpu`` (``cobalt.training.patches.table``)."""
     seed: int = 0
     """Seed of Hugging Face rollouts."""
+    online: Any = None
+    """Multi-turn training with trajectories of the policy's own (``cobalt.training.online.settings``); None: none."""
     share_prompts: bool = False
     """Compute each prompt once, not once for each of its responses; needs ``use_remove_padding``."""
 
@@ -37,6 +40,7 @@ def train(config: Any) -> None:
     import ray
 
     settings = TrainingConfig(**config.get("cobalt", {}))
+    online = online_settings(config)
     usable_patches(settings.backend, settings.share_prompts)  # an unknown backend and another veRL are refused here
     if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
@@ -46,7 +50,9 @@ def train(config: Any) -> None:
     if config.trainer.resume_mode == "auto" and (manifest.output / TRACKER_NAME).exists():
         manifest.refuse_other_content()
     manifest.start()
-    _connect(config, settings)
+    if online is not None:
+        prepare(config, online)
+    _connect(config, settings, online)
     from verl.trainer.main_ppo import run_ppo  # only now that the patches are installed
 
     try:
@@ -112,11 +118,11 @@ def _as_list(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _connect(config: Any, settings: TrainingConfig) -> None:
+def _connect(config: Any, settings: TrainingConfig, online: OnlineSettings | None) -> None:
     """Join the cluster at ``RAY_ADDRESS``, or start a local one: on a CPU with logical GPUs, which veRL asks for."""
     import ray
 
-    runtime_env = _patching_environment(config, settings)
+    runtime_env = _patching_environment(config, settings, online)
     if os.environ.get("RAY_ADDRESS"):
         ray.init(runtime_env=runtime_env)
         return
@@ -127,12 +133,13 @@ def _connect(config: Any, settings: TrainingConfig) -> None:
     ray.init(address="local", runtime_env=runtime_env, num_cpus=cpus, num_gpus=gpus, include_dashboard=False)
 
 
-def _patching_environment(config: Any, settings: TrainingConfig) -> dict[str, Any]:
+def _patching_environment(config: Any, settings: TrainingConfig, online: OnlineSettings | None) -> dict[str, Any]:
     """Patch veRL in this process; the runtime environment that patches it in every worker of the job."""
     backend = {
         BACKEND_VARIABLE: settings.backend,
         SEED_VARIABLE: str(settings.seed),
         SHARE_VARIABLE: str(int(settings.share_prompts)),
+        ONLINE_VARIABLE: "" if online is None else online.to_json(),
     }
     os.environ.update(backend)
     print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE: veRL is patched in every worker", flush=True)

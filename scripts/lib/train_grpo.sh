@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by train_grpo_multi_turn.sh and train_grpo_single_turn.sh, which set RECIPE to multi_turn or single_turn:
+# Sourced by the training recipes scripts/train_*.sh, which set RECIPE to a file of verl/config/recipe:
 # starts what is missing, trains, stops what it started. Arguments are hydra overrides; --dry-run prints the resolved
 # configuration and starts nothing. Knobs (environment), with their defaults:
 #   PRESET=paper-qwen3      paper-qwen3, paper-r1-llama, one-gpu-vllm, one-gpu, cpu: a file of verl/config/preset

@@ -44,7 +44,7 @@ def make_rows(count):
     return rows
 
 
-def train(folder, steps, *more, **environment):
+def train(folder, steps, *more, script="scripts/train_grpo_multi_turn.sh", **environment):
     """Run the recipe; its output and exit code."""
     overrides = [
         f"trainer.total_training_steps={steps}",
@@ -70,7 +70,7 @@ def train(folder, steps, *more, **environment):
         "LOG_FILE": str(folder / "logs" / "train.log"),
         **environment,
     }
-    command = ["bash", "scripts/train_grpo_multi_turn.sh", *overrides]
+    command = ["bash", script, *overrides]
     return subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

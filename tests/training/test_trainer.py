@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from cobalt.errors import SetupError
 from cobalt.records.training_run import read_metrics
@@ -115,11 +116,21 @@ def test_verls_metrics_are_kept():
         compute_data_metrics=lambda batch, use_critic: {"critic/score/mean": float(use_critic)}
     )
     log_reward_parts(ray_trainer)
-    batch = SimpleNamespace(non_tensor_batch={"infra": np.array([0.0]), "acc": np.array([1.0])})
+    batch = SimpleNamespace(
+        non_tensor_batch={"infra": np.array([0.0, 0.0]), "acc": np.array([1.0, 1.0]), "cost_tests_run": [1.5, 1.5]},
+        batch={
+            "attention_mask": torch.tensor([[1, 1, 1, 1, 0], [0, 1, 0, 0, 0]]),
+            "response_mask": torch.tensor([[1, 1, 0], [0, 0, 0]]),
+        },
+    )
     assert ray_trainer.compute_data_metrics(batch=batch, use_critic=False) == {
         "critic/score/mean": 0,
         "reward/infra": 0,
         "reward/acc": 1,
+        "cost/tests_run": 3,
+        "cost/responses": 1,
+        "cost/prompt_tokens": 3,
+        "cost/response_tokens": 2,
     }
 
 

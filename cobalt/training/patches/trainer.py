@@ -12,20 +12,20 @@ from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
 from cobalt.training.infra_guard import InfraGuard
 from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.reward_metrics import reward_metrics
+from cobalt.training.reward_metrics import cost_metrics, reward_metrics
 
 LOG_DELAY_S = 3.0
 """Ray brings a worker's last lines to the driver only while the driver lives, and polls the worker's log for them."""
 
 
 def log_reward_parts(ray_trainer: Any) -> None:
-    """``compute_data_metrics``, as the trainer calls it, also gives ``reward_metrics``."""
+    """``compute_data_metrics``, as the trainer calls it, also gives ``reward_metrics`` and ``cost_metrics``."""
     compute_data_metrics = ray_trainer.compute_data_metrics
 
     @wraps(compute_data_metrics)
     def with_reward_parts(batch: Any, use_critic: bool = True) -> dict[str, Any]:
         metrics = compute_data_metrics(batch=batch, use_critic=use_critic)
-        return {**metrics, **reward_metrics(batch.non_tensor_batch)}
+        return {**metrics, **reward_metrics(batch.non_tensor_batch), **cost_metrics(batch)}
 
     ray_trainer.compute_data_metrics = with_reward_parts
 
