@@ -198,9 +198,7 @@ def test_a_failing_cluster_is_never_an_error_of_the_reward_function(tokenizer, m
 
 def test_a_service_that_comes_back_is_waited_for(tokenizer, monkeypatch):
     openings = iter([no_service, no_service, FakeService().opener()])
-    monkeypatch.setattr(
-        execution, "open_execution_service", lambda *args, **limits: next(openings)(*args, **limits)
-    )
+    monkeypatch.setattr(execution, "open_execution_service", lambda *args, **limits: next(openings)(*args, **limits))
     result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4)]), return_dict=True)
     assert totals(result) == [1]
 

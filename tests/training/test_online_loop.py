@@ -1,27 +1,36 @@
-"""The online recipes on CPU: three steps with a checkpoint, resumed from it, on problems that MiniCoder mostly fails."""
+"""The online recipes on CPU: three steps on MiniCode problems, with a checkpoint, resumed from it."""
 
 import json
+import random
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_cpu_loop import make_rows, train
+from test_cpu_loop import train
 
+from cobalt.minicode.problems import sample_problem
+from cobalt.prompts import first_messages, problem_instruction
 from cobalt.records.training_run import read_metrics, training_manifest
 
 TURNS, SAMPLES, PROBLEMS = 3, 4, 4
 FIRST_STEPS, ALL_STEPS = 2, 3
 
 
+def make_row(problem, index):
+    return {
+        "data_source": "code_taco_verified",
+        "prompt": first_messages(problem_instruction(problem.statement)),
+        "ability": "code",
+        "reward_model": {"style": "rule", "ground_truth": (problem.public + problem.hidden).to_json()},
+        "extra_info": {"index": index, "tools_kwargs": {"public_test_cases": problem.public.to_json()}},
+    }
+
+
 def write_data(folder):
-    """Problems without a previous program, each with its first two tests public."""
-    for name, count in (("train", 16), ("test", 4)):
-        rows = make_rows(2 * count)[::2]
-        for row in rows:
-            tests = json.loads(row["reward_model"]["ground_truth"])
-            public = json.dumps({name: values[:2] for name, values in tests.items()})
-            row["extra_info"]["tools_kwargs"] = {"public_test_cases": public}
+    for name, split, count in (("train", "train", 16), ("test", "dev", 4)):
+        random_ = random.Random(0)
+        rows = [make_row(sample_problem(random_, split), index) for index in range(count)]
         pq.write_table(pa.Table.from_pylist(rows), folder / f"{name}.parquet")
 
 
