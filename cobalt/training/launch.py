@@ -10,6 +10,7 @@ from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
 from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME
+from cobalt.training.budget import budget_of
 from cobalt.training.online.settings import OnlineSettings, online_settings, prepare
 from cobalt.training.patches.install import HOOK, install, usable_patches
 from cobalt.training.patches.table import BACKEND_VARIABLE, ONLINE_VARIABLE, SEED_VARIABLE, SHARE_VARIABLE
@@ -29,6 +30,8 @@ class TrainingConfig:
     """``verl``, ``hf`` or ``cpu`` (``cobalt.training.patches.table``)."""
     seed: int = 0
     """Seed of Hugging Face rollouts."""
+    budget: Any = None
+    """What training may cost: ``{responses: N}``, ``{gpu_seconds: X}`` (``cobalt.training.budget``); None: no limit."""
     online: Any = None
     """Multi-turn training with trajectories of the policy's own (``cobalt.training.online.settings``); None: none."""
     share_prompts: bool = False
@@ -40,6 +43,7 @@ def train(config: Any) -> None:
     import ray
 
     settings = TrainingConfig(**config.get("cobalt", {}))
+    budget_of(config)
     online = online_settings(config)
     usable_patches(settings.backend, settings.share_prompts)  # an unknown backend and another veRL are refused here
     if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":

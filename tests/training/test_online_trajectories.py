@@ -23,6 +23,7 @@ from cobalt.training.patches.online_vllm import generate_with_vllm
 PROMPT_WIDTH, RESPONSE_WIDTH = 600, 60
 WRONG, RIGHT, LOST = respond(1), respond(2), respond("fail")
 ALL_PUBLIC = 2
+PUBLIC_TESTS = make_tests(ALL_PUBLIC)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def service(monkeypatch):
     return fake
 
 
-def prompts_of(tokenizer, trajectories, turns, tests=make_tests(ALL_PUBLIC)):
+def prompts_of(tokenizer, trajectories, turns, tests=PUBLIC_TESTS):
     """What veRL hands to a rollout for one problem."""
     messages = first_messages(problem_instruction("Print the sum."))
     ids = tokenizer.encode(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
@@ -54,7 +55,7 @@ def prompts_of(tokenizer, trajectories, turns, tests=make_tests(ALL_PUBLIC)):
     )
 
 
-def roll(tokenizer, answers, prompt_width=PROMPT_WIDTH, tests=make_tests(ALL_PUBLIC), **settings):
+def roll(tokenizer, answers, prompt_width=PROMPT_WIDTH, tests=PUBLIC_TESTS, **settings):
     """Rows and the engine; as many trajectories as the first call has answers."""
     config = SimpleNamespace(prompt_length=prompt_width, response_length=RESPONSE_WIDTH)
     multi_turn = MultiTurn(make_settings(**settings), config)
@@ -210,6 +211,6 @@ def test_vllm_hands_over_each_response_when_it_is_finished():
     ids, engine = count(), FakeVLLM()
     requests = [Request((1, 2), 0), Request((3, 4), 0), Request((1, 2), 0)]
     for _ in range(2):
-        got = []
-        generate_with_vllm(engine, None, ids, requests, lambda place, response: got.append((place, response)))
-        assert got == [(2, [2, 1]), (1, [4, 3]), (0, [2, 1])]
+        got = {}
+        generate_with_vllm(engine, None, ids, requests, got.__setitem__)
+        assert [*got.items()] == [(2, [2, 1]), (1, [4, 3]), (0, [2, 1])]

@@ -112,7 +112,7 @@ def test_without_a_backend_the_manager_is_known_metrics_are_complete_and_nothing
     assert "manager cobalt.training.manager" in printed
     assert "metrics with_reward_parts" in printed
     assert "tracking cobalt.training.patches.tracking" in printed
-    assert "layers 2" in printed  # two patches wrap it, each once
+    assert "layers 3" in printed  # three patches wrap it, each once
     assert sorted(said(printed)) == sorted(line_of(patch) for patch in patches_of("verl", share_prompts=False))
 
 

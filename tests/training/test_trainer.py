@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from cobalt.errors import SetupError
 from cobalt.records.training_run import read_metrics
@@ -21,8 +22,8 @@ TOTAL_STEPS = 4
 class VerlTrainer:
     """Records what veRL would have done."""
 
-    def __init__(self, trainer, reward_fn):
-        self.config = SimpleNamespace(trainer=trainer)
+    def __init__(self, trainer, reward_fn, budget=None):
+        self.config = OmegaConf.create({"trainer": trainer, "cobalt": {"budget": budget}})
         self.total_training_steps = TOTAL_STEPS
         self.train_dataset = SimpleNamespace()
         self.reward_fn = reward_fn
@@ -58,7 +59,7 @@ def run(tmp_path, monkeypatch):
             (tmp_path / f"global_step_{step}").mkdir()
             (tmp_path / "latest_checkpointed_iteration.txt").write_text(str(step))
         defaults = {"resume_mode": "auto", "resume_from_path": None, "val_only": False}
-        config = SimpleNamespace(**{**defaults, "default_local_dir": str(tmp_path), **settings})
+        config = {**defaults, "default_local_dir": str(tmp_path), **settings}
         ray_trainer = SimpleNamespace(RayPPOTrainer=type("Trainer", (VerlTrainer,), {}))
         watch_scoring(ray_trainer)
         leave_finished_runs(ray_trainer)

@@ -66,6 +66,13 @@ PATCHES = (
     ),
     Patch(
         module="verl.trainer.ppo.ray_trainer",
+        what="training ends where its budget is spent",
+        fault="counts steps, which cost more with one method than with another",
+        until="training can be ended by its data set",
+        apply="cobalt.training.patches.trainer:end_at_budget",
+    ),
+    Patch(
+        module="verl.trainer.ppo.ray_trainer",
         what="scoring is checked before training and watched during it",
         fault="starts without asking whether samples can be scored, and trains on however many cannot",
         until="managers can refuse to start, and can end training",
