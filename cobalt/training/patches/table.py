@@ -52,7 +52,7 @@ class Patch:
 PATCHES = (
     Patch(
         module="verl.trainer.ppo.reward",
-        what="registers the reward manager 'cobalt'",
+        what="registers the reward managers 'cobalt' and 'cobalt_online'",
         fault="looks the manager's name up before it loads any file of the user's",
         until="managers, too, are loaded by path",
         apply="cobalt.training.patches.reward_manager:register_manager",
