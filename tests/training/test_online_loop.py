@@ -43,7 +43,7 @@ def train_online(script, folder, steps):
 
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("method", ["grpo", "verpo"])
 def test_a_recipe_trains_resumes_and_counts_its_cost(tmp_path: Path, method):
     write_data(tmp_path)
