@@ -6,5 +6,6 @@
 #   PRESET=paper-qwen3 TRAIN_FILE=data/train.parquet VAL_FILE=data/test.parquet scripts/train_grpo_online.sh
 set -euo pipefail
 RECIPE=grpo_online
+: "${TRAIN_FILE:=data/verl_single_turn/train.parquet}" "${VAL_FILE:=data/verl_single_turn/test.parquet}"
 # shellcheck source=scripts/lib/train_grpo.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib/train_grpo.sh"

@@ -7,7 +7,7 @@ GPU-seconds are those in which GPUs are held, busy or not. Start-up, validation 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,10 +136,10 @@ def bill_table(bills: Mapping[str, Sequence[Bill]]) -> Table:
     """Bills of runs side by side, each the mean over its repetitions."""
     phases = [*dict.fromkeys(phase for of_run in bills.values() for bill in of_run for phase in bill.gpu_seconds)]
 
-    def row(label: str, of_bill) -> list[Cell]:  # type: ignore[no-untyped-def]
+    def row(label: str, of_bill: Callable[[Bill], float]) -> list[Cell]:
         return [label, *(sum(map(of_bill, of_run)) / len(of_run) for of_run in bills.values())]
 
-    rows = [row("training examples", lambda bill: float(bill.examples))]
+    rows = [row("training examples", lambda bill: bill.examples)]
     rows += [row(f"GPU-s: {phase}", lambda bill, phase=phase: bill.gpu_seconds.get(phase, 0.0)) for phase in phases]
     rows += [
         row("GPU-s in all", lambda bill: bill.all_gpu_seconds),

@@ -4,7 +4,7 @@
 # configuration and starts nothing. Knobs (environment), with their defaults:
 #   PRESET=paper-qwen3      paper-qwen3, paper-r1-llama, one-gpu-vllm, one-gpu, cpu: a file of verl/config/preset
 #   MODEL=                  Hugging Face id or folder; default: the preset's
-#   TRAIN_FILE=data/verl_$RECIPE/train.parquet
+#   TRAIN_FILE=data/verl_$RECIPE/train.parquet    of the online recipes: those of single_turn
 #   VAL_FILE=data/verl_$RECIPE/test.parquet
 #   OUTPUT_DIR=runs/$RECIPE-$PRESET    checkpoints, metrics.jsonl, logs; a second run resumes from it
 #   LOG_FILE=$OUTPUT_DIR/train.log

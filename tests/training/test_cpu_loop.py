@@ -144,6 +144,7 @@ def test_train_resume_merge_generate(tmp_path):
     metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
     assert [record["step"] for record in metrics] == [1, 2, 3, 4]
     assert all(record["reward/infra"] == 0 for record in metrics)
+    assert all(record["cost/responses"] == 4 * 8 and record["cost/reward_programs_run"] > 0 for record in metrics)
     assert all(
         {"reward/correct", "reward/improve", "reward/format", "reward/total"} <= record.keys() for record in metrics
     )

@@ -7,6 +7,7 @@ trajectory. From all programs of a group come the advantages, which the trainer 
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from verl import DataProto
 from cobalt.errors import InfraError
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases
+from cobalt.training.execution import SERVICE_ERRORS
 from cobalt.training.manager import (
     CobaltRewardManager,
     groups_of,
@@ -36,7 +38,7 @@ ROLLOUT_FAILURE = InfraError("a program could not be run during the rollout")
 
 @dataclass(frozen=True)
 class Judged:
-    """A program's named scores, and its result on each test."""
+    """A program's named scores, and its result on each test (VeRPO's; else none)."""
 
     score: Score
     passed_K: tuple[bool, ...]
@@ -49,23 +51,35 @@ class OnlineRewardManager(CobaltRewardManager):
         """As the bandit's; with ``advantage`` among the named scores."""
         if data.meta_info.get("validate", False):
             return super().__call__(data, return_dict)
+        settings = OnlineSettings.from_environment()
         ends_B = response_lengths(data)
         items = self._items(data, ends_B)
         trajectories = _rows_by_trajectory(data, ends_B)
 
         async def judge_all(batch: Batch) -> list[list[Judged | Exception]]:
-            return list(await asyncio.gather(*[self._judge([items[i] for i in rows], batch) for rows in trajectories]))
+            return list(await asyncio.gather(*[judge([items[row] for row in rows], batch) for rows in trajectories]))
+
+        async def judge(items: list[dict[str, Any]], batch: Batch) -> list[Judged | Exception]:
+            return await self._judge(items, batch, with_tests=settings.method == "verpo")
 
         judged, work = asyncio.run(self._with_batch(judge_all, len(trajectories), validate=False))
-        outcomes_B = _by_row(data, trajectories, judged)
-        rewards, named = _named(data, trajectories, outcomes_B, OnlineSettings.from_environment())
-        rewards = on_last_tokens(rewards, ends_B, data)
+        outcomes = _by_row(data, trajectories, judged)
+        report_failures([outcome for outcome in outcomes.values() if isinstance(outcome, Exception)], len(outcomes))
+        rewards = on_last_tokens(_rewards(outcomes, groups_of(data)), ends_B, data)
         if not return_dict:
             return rewards
-        return {"reward_tensor": rewards, "reward_extra_info": {**named, **shared_costs("reward", work, len(data))}}
+        advantages = advantages_by_row(_played(trajectories, outcomes, groups_of(data)), settings)
+        rows = range(len(data))
+        named = {
+            **named_scores([_score_of(outcomes.get(row)) for row in rows]),
+            INFRA: [float(isinstance(outcomes.get(row), Exception)) for row in rows],
+            ADVANTAGE: [advantages.get(row, 0.0) for row in rows],
+            **shared_costs("reward", work, len(data)),
+        }
+        return {"reward_tensor": rewards, "reward_extra_info": named}
 
-    async def _judge(self, items: list[dict[str, Any]], batch: Batch) -> list[Judged | Exception]:
-        """The programs of one trajectory, in order."""
+    async def _judge(self, items: list[dict[str, Any]], batch: Batch, with_tests: bool) -> list[Judged | Exception]:
+        """The programs of one trajectory, in order. ``with_tests``: with their results on each test."""
         best: float = items[0]["extra_info"].get("prev_best_pass_rate") or 0.0
         judged: list[Judged | Exception] = []
         for item in items:
@@ -73,17 +87,20 @@ class OnlineRewardManager(CobaltRewardManager):
             outcome = await self._score(item, batch)
             if not isinstance(outcome, Exception):
                 best = max(best, outcome.get("pass_rate", 0.0))
-                outcome = Judged(outcome, await _passed(item, batch))
+                outcome = await _with_tests(outcome, item, batch) if with_tests else Judged(outcome, ())
             judged.append(outcome)
         return judged
 
 
-async def _passed(item: dict[str, Any], batch: Batch) -> tuple[bool, ...]:
-    """Results on the tests; the reward function has had the program run, so this takes nothing more."""
+async def _with_tests(score: Score, item: dict[str, Any], batch: Batch) -> Judged | Exception:
+    """With the results on the tests: of a program that the reward function has had run this takes nothing more."""
     code = extract_code(item["solution_str"]) if item["extra_info"]["finished"] else None
     if code is None:
-        return (False,) * len(TestCases.parse(item["ground_truth"]))
-    return (await batch.execute(code, item["ground_truth"])).passing
+        return Judged(score, (False,) * len(TestCases.parse(item["ground_truth"])))
+    try:
+        return Judged(score, (await batch.execute(code, item["ground_truth"])).passing)
+    except SERVICE_ERRORS as error:
+        return error
 
 
 def _rows_by_trajectory(data: DataProto, ends_B: list[int]) -> list[list[int]]:
@@ -98,7 +115,7 @@ def _rows_by_trajectory(data: DataProto, ends_B: list[int]) -> list[list[int]]:
 def _by_row(
     data: DataProto, trajectories: list[list[int]], judged: list[list[Judged | Exception] | Exception]
 ) -> dict[int, Judged | Exception]:
-    """What became of each row; every row of a trajectory has failed if one has."""
+    """What became of each row with a response; every row of a trajectory has failed if one has."""
     outcomes: dict[int, Judged | Exception] = {}
     for rows, of_rows in zip(trajectories, judged, strict=True):
         failures = [of_rows] if isinstance(of_rows, Exception) else [o for o in of_rows if isinstance(o, Exception)]
@@ -108,30 +125,24 @@ def _by_row(
     return outcomes
 
 
-def _named(
-    data: DataProto, trajectories: list[list[int]], outcomes: dict[int, Judged | Exception], settings: OnlineSettings
-) -> tuple[list[float], dict[str, list[float]]]:
-    """Rewards, and named scores with ``advantage``, of all rows: 0, or means, for those without a response."""
-    count, groups_B = len(data), groups_of(data)
-    failures = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
-    report_failures(failures, len(outcomes))
-    judged = {row: outcome for row, outcome in outcomes.items() if isinstance(outcome, Judged)}
-    scores_B = [judged[row].score if row in judged else None for row in range(count)]
-    live = sorted(outcomes)
-    totals = [judged[row].score["score"] if row in judged else None for row in live]
-    rewards = dict(zip(live, neutralise_groups(totals, [groups_B[row] for row in live]), strict=True))
-    played = [
-        Played(
-            groups_B[rows[0]],
-            tuple(rows),
-            tuple(Program(judged[i].score["score"], judged[i].passed_K) if i in judged else None for i in rows),
-        )
-        for rows in trajectories
+def _score_of(outcome: Judged | Exception | None) -> Score | None:
+    return outcome.score if isinstance(outcome, Judged) else None
+
+
+def _rewards(outcomes: dict[int, Judged | Exception], groups_B: list[Hashable]) -> list[float]:
+    """Of all rows, for dumps and metrics: a failed one gets its group's mean, one without a response 0."""
+    scores = {row: _score_of(outcome) for row, outcome in outcomes.items()}
+    totals = [score["score"] if score else None for score in scores.values()]
+    rewards = dict(zip(scores, neutralise_groups(totals, [groups_B[row] for row in scores]), strict=True))
+    return [rewards.get(row, 0.0) for row in range(len(groups_B))]
+
+
+def _played(
+    trajectories: list[list[int]], outcomes: dict[int, Judged | Exception], groups_B: list[Hashable]
+) -> list[Played]:
+    def program(outcome: Judged | Exception) -> Program | None:
+        return Program(outcome.score["score"], outcome.passed_K) if isinstance(outcome, Judged) else None
+
+    return [
+        Played(groups_B[rows[0]], tuple(rows), tuple(program(outcomes[row]) for row in rows)) for rows in trajectories
     ]
-    advantages = advantages_by_row(played, settings)
-    named = {
-        **named_scores(scores_B),
-        INFRA: [float(isinstance(outcomes.get(row), Exception)) for row in range(count)],
-        ADVANTAGE: [advantages.get(row, 0.0) for row in range(count)],
-    }
-    return [rewards.get(row, 0.0) for row in range(count)], named

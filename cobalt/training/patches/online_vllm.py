@@ -15,7 +15,7 @@ from cobalt.training.online.trajectories import OnFinished, Request
 def play_with_vllm(vllm_rollout: Any) -> None:
     """In ``verl.workers.rollout.vllm_rollout``, from where veRL's workers import ``vLLMRollout`` when they are made."""
 
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RequestOutputKind  # type: ignore[import-not-found]
 
     class OnlineVLLMRollout(vllm_rollout.vLLMRollout):
         """``vLLMRollout`` whose training rollouts are trajectories; seeds are vLLM's own."""
