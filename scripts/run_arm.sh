@@ -24,6 +24,7 @@
 #   DEV_SAMPLES=8 | 2         trajectories per problem to measure on
 #   PRESET=one-gpu | cpu      training preset
 #   TEST_FREQ=10 | 1          steps between validations, which the learning curves are made of
+#   MEASURE=1                 0: stop after training; a later run measures
 #   BATCH_SIZE=512 | 64       sequences that are sampled together
 #   SETUP=1                   0: use the environment that is active instead of making .venv
 # Exit codes: 0 done, 2 other knobs in this folder or a missing one, 3 this machine lacks something (said in one line).
@@ -109,6 +110,7 @@ start_services "$RUN/$ARM/logs"
 stage "$ARM-train" train_arm "$@"
 stage "$ARM-cost" count_cost
 stage "$ARM-merge" merge_policy "$ARM/training" "$RUN/$ARM/model"
+[[ ${MEASURE:-1} == 1 ]] || exit 0
 roll_out "$ARM/measured" minicode_dev "$RUN/$ARM/model" "$DEV_SAMPLES" "$DEV_SAMPLES" "$MEASURED_TURNS"
 repair_and_evaluate "$ARM/control" "$ARM/measured.turn0" "$RUN/$ARM/model" 1 "$CONTROL_TURNS" \
   --feedback_from other_problem
