@@ -97,7 +97,10 @@ def _manifest(config: Any, settings: TrainingConfig) -> Manifest:
 
 
 def _content(resolved: dict[str, Any]) -> dict[str, Any]:
-    """What a run that resumes must have in common with its checkpoint: data, model and reward. The rest may change."""
+    """What a run that resumes must have in common with its checkpoint: data, model, reward, and how it plays online.
+
+    The rest may change.
+    """
     function, reward_model = resolved["custom_reward_function"], resolved["reward_model"]
     reward_kwargs = reward_model.get("reward_kwargs") or {}
     return {
@@ -110,6 +113,7 @@ def _content(resolved: dict[str, Any]) -> dict[str, Any]:
             if name not in OPERATION_SETTINGS
         },
         "custom_reward_function": {**function, "path": function["path"] and _fingerprint(function["path"])},
+        **({"cobalt.online": online} if (online := resolved.get("cobalt", {}).get("online")) else {}),
     }
 
 
