@@ -43,6 +43,9 @@ COLLECTION_COUNTS = {
 }
 """The same in the manifests of the commands that collect."""
 
+DIGITS = 6
+"""Kept of sums over rows' shares, which are whole numbers but for rounding."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CostConfig(CommandConfig):
@@ -102,7 +105,7 @@ def main(config: CostConfig) -> None:
 
 def make_bill(log: TrainingLog, collection: Sequence[Path], collection_gpus: int) -> Bill:
     """The bill of a training whose data were collected as these manifests say."""
-    counts = {name: sum(map(log.total, names)) for name, names in COUNTS.items()}
+    counts = {name: round(sum(map(log.total, names)), DIGITS) for name, names in COUNTS.items()}
     gpu_seconds = training_gpu_seconds(log)
     for path in collection:
         manifest = _done(path)
