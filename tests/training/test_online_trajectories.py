@@ -2,6 +2,7 @@
 
 import threading
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +19,8 @@ from cobalt.prompts import first_messages, problem_instruction
 from cobalt.training import execution
 from cobalt.training.online.rollouts import ROLLOUT_FAILED, MultiTurn
 from cobalt.training.online.trajectories import Request
-from cobalt.training.patches.online_vllm import generate_with_vllm
+from cobalt.training.patches.online_vllm import generate_with_vllm, play_with_vllm
+from cobalt.training.patches.table import ONLINE_VARIABLE
 
 PROMPT_WIDTH, RESPONSE_WIDTH = 600, 60
 WRONG, RIGHT, LOST = respond(1), respond(2), respond("fail")
@@ -214,3 +216,30 @@ def test_vllm_hands_over_each_response_when_it_is_finished():
         got = {}
         generate_with_vllm(engine, None, ids, requests, got.__setitem__)
         assert [*got.items()] == [(2, [2, 1]), (1, [4, 3]), (0, [2, 1])]
+
+
+class VLLMRollout:
+    """The part of veRL's ``vLLMRollout`` that is built upon."""
+
+    def __init__(self, model_path, config, tokenizer, model_hf_config, **kwargs):
+        self.inference_engine = SimpleNamespace(llm_engine=FakeVLLM())
+        self.sampling_params = SimpleNamespace(output_kind=None)
+
+    def generate_sequences(self, prompts, **kwargs):
+        return "a single turn"
+
+
+def test_verls_vllm_rollout_plays_in_training_and_validates_as_before(tokenizer, service, monkeypatch):
+    """The fake engine answers with the prompt backwards: no program, so every trajectory goes on to its last turn."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "inference" / "fake_vllm")
+    monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=2, require_end=False).to_json())
+    service.run = lambda code, tests: FakeService().run("print(0)", tests)
+    module = SimpleNamespace(vLLMRollout=VLLMRollout)
+    play_with_vllm(module)
+    config = SimpleNamespace(prompt_length=PROMPT_WIDTH, response_length=PROMPT_WIDTH)
+    rollout = module.vLLMRollout("model", config, tokenizer, None)
+    assert rollout.sampling_params.output_kind is not None
+    prompts = prompts_of(tokenizer, trajectories=3, turns=2)
+    assert played(rollout.generate_sequences(prompts), turns=2) == [2, 2, 2]
+    prompts.meta_info["validate"] = True
+    assert rollout.generate_sequences(prompts) == "a single turn"
