@@ -57,9 +57,11 @@ def test_a_recipe_trains_resumes_and_counts_its_cost(tmp_path: Path, method):
     for record in metrics:
         assert record["reward/infra"] == 0
         assert record["actor/grad_norm"] >= 0  # NaN is not
-        assert trajectories < record["cost/responses"] < trajectories * TURNS  # some end early, some go on
+        assert trajectories <= record["cost/responses"] <= trajectories * TURNS
         assert record["cost/rollout_programs_run"] > 0 and record["cost/reward_programs_run"] > 0
         assert record["cost/rollout_executor_cpu_s"] > 0 and record["cost/rollout_execution_wait_s"] >= 0
+    responses = sum(record["cost/responses"] for record in metrics)
+    assert ALL_STEPS * trajectories < responses < ALL_STEPS * trajectories * TURNS  # some end early, some go on
     assert any(record["actor/grad_norm"] > 0 for record in metrics)
     assert any(record["critic/advantages/max"] > 0 > record["critic/advantages/min"] for record in metrics)
     assert json.loads(training_manifest(tmp_path / "out").read_text())["config"]["cobalt"]["online"]["method"] == method
