@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from cobalt.errors import InputError
 from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.online.settings import online_settings
+from cobalt.training.online.settings import MANAGER_SETTINGS, online_settings
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(path.stem for path in (ROOT / "verl/config/preset").glob("*.yaml"))
@@ -93,7 +93,7 @@ def test_every_preset_uses_the_manager_with_known_settings(recipe, preset):
     assert config.reward_model.reward_manager == "cobalt"
     parameters = inspect.signature(CobaltRewardManager).parameters.values()
     settings = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    assert set(config.reward_model.reward_kwargs) == settings
+    assert set(config.reward_model.reward_kwargs) == settings == MANAGER_SETTINGS
 
 
 @pytest.mark.parametrize("preset", PRESETS)

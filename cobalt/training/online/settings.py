@@ -4,7 +4,6 @@ They travel in an environment variable of the job, as the backend does: veRL han
 configuration only.
 """
 
-import inspect
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -12,13 +11,14 @@ from typing import Any
 
 from cobalt.errors import InputError
 from cobalt.rewards.online import GAMMA, OUTCOME_WEIGHT, SMOOTHING
-from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.patches.table import ONLINE_VARIABLE
 
 METHODS = ("grpo", "verpo")
 TRAJECTORY_SCORES = ("final", "sum")
 ROLLOUTS = ("hf", "vllm")
 MANAGER_NAME = "cobalt_online"
+MANAGER_SETTINGS = {"executor", "lengths", "require_end", "max_in_flight", "max_infra_rate"}
+"""Those of ``reward_model.reward_kwargs`` that are the reward manager's own; the others go to the executor."""
 NEEDED = {
     "algorithm.adv_estimator": "grpo",
     "algorithm.norm_adv_by_std_in_grpo": True,
@@ -93,7 +93,7 @@ def online_settings(config: Any) -> OnlineSettings | None:
         executor=reward["executor"],
         max_in_flight=reward["max_in_flight"],
         require_end=reward["require_end"],
-        limits={name: value for name, value in reward.items() if name not in _manager_settings()},
+        limits={name: value for name, value in reward.items() if name not in MANAGER_SETTINGS},
     )
 
 
@@ -124,8 +124,3 @@ def _refuse_contradictions(config: Any) -> None:
             raise InputError(f"cobalt.online needs {name}={needed}, not {found}")
     if (rollout := config.actor_rollout_ref.rollout.name) not in ROLLOUTS:
         raise InputError(f"cobalt.online needs actor_rollout_ref.rollout.name in {', '.join(ROLLOUTS)}, not {rollout}")
-
-
-def _manager_settings() -> set[str]:
-    parameters = inspect.signature(CobaltRewardManager).parameters.values()
-    return {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
