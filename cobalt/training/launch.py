@@ -45,7 +45,8 @@ def train(config: Any) -> None:
     settings = TrainingConfig(**config.get("cobalt", {}))
     budget_of(config)
     online = online_settings(config)
-    usable_patches(settings.backend, settings.share_prompts)  # an unknown backend and another veRL are refused here
+    # an unknown backend and another veRL are refused here
+    usable_patches(settings.backend, settings.share_prompts, online is not None)
     if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
     if settings.share_prompts:
