@@ -49,6 +49,9 @@ COMMANDS = {
     "report loop": Command(
         "Pass@1 per turn before and after training", "cobalt.reporting.loop:main", "cobalt.reporting.loop:LoopConfig"
     ),
+    "report cost": Command(
+        "what a training took, in all and per example", "cobalt.reporting.bill:main", "cobalt.reporting.bill:CostConfig"
+    ),
     "minicode generate": Command(
         "write MiniCode problems", "cobalt.minicode.generate:main", "cobalt.minicode.generate:GenerateConfig"
     ),

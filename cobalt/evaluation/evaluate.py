@@ -84,7 +84,7 @@ def _records(config: EvaluationConfig, invalid: InvalidLines) -> Iterator[Record
 
 async def _evaluate_all(
     config: EvaluationConfig, output: RecordFile, execution: ExecutionCounter, problems: int
-) -> dict[str, int]:
+) -> dict[str, float]:
     counts = {"samples": 0, "programs": 0, "infra_errors": 0}
     with progress_bar(total=problems, unit="problem") as bar:
 
@@ -105,4 +105,4 @@ async def _evaluate_all(
             bar.update()
 
         await for_each(_records(config, InvalidLines(config.skip_invalid, quiet=True)), evaluate, lambda: OPEN_PROBLEMS)
-    return {**counts, "tests_run": execution.tests_done}
+    return {**counts, **execution.work_done()}

@@ -134,7 +134,7 @@ async def run_inference(
                 "skipped_invalid": problems.skipped,
                 **({"adopted": adopted} if adopted else {}),
                 **asdict(driver.counts),
-                "tests_run": execution.tests_done,
+                **execution.work_done(),
             }
     print_summary(plan.command, {"output": plan.output_file, "model": engine.model_id, **run.counts})
     failed = driver.counts.infra_errors

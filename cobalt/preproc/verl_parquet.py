@@ -141,14 +141,14 @@ def _rows(
     counts[f"{split} invalid lines skipped"] = invalid.count
 
 
-def _test_cases(row: Record) -> str:
-    if not isinstance(row["test_cases"], str):
-        raise ValueError("field 'test_cases' must be a JSON text")
+def _tests(row: Record, name: str) -> str:
+    if not isinstance(row[name], str):
+        raise ValueError(f"field '{name}' must be a JSON text")
     try:
-        TestCases.parse(row["test_cases"])
+        TestCases.parse(row[name])
     except ValueError as error:
-        raise ValueError(f"field 'test_cases': {error}") from None
-    return row["test_cases"]
+        raise ValueError(f"field '{name}': {error}") from None
+    return row[name]
 
 
 def _id_text(value: Any) -> str:
@@ -161,12 +161,13 @@ def _problem_reader(prompts: PromptSet | None, required: bool) -> Callable[[Reco
     check = InstructionCheck(prompts, required)
 
     def parse(row: Record) -> Prompt:
-        tests, instruction = _test_cases(row), row["instruction"]
+        tests, instruction = _tests(row, "test_cases"), row["instruction"]
         if not isinstance(instruction, str):
             raise ValueError("field 'instruction' must be a text")
         check.see(instruction)
         messages = first_messages(instruction, prompts)
-        return Prompt(_id_text(row["id"]), messages, tests, {"instruction": instruction, "prev_best_pass_rate": 0.0})
+        extra = {"instruction": instruction, "prev_best_pass_rate": 0.0, "tools_kwargs": _for_rollouts(row)}
+        return Prompt(_id_text(row["id"]), messages, tests, extra)
 
     return parse
 
@@ -182,8 +183,14 @@ def _bandit_prompt_reader(prompts: PromptSet | None, required: bool) -> Callable
     return parse
 
 
+def _for_rollouts(row: Record) -> dict[str, Any]:
+    """What reaches veRL's rollouts: the tests whose feedback online training shows, if the record has them."""
+    name = "public_test_cases"
+    return {name: _tests(row, name) if name in row else None}
+
+
 def _parse_bandit_prompt(row: Record) -> Prompt:
-    tests, messages, prev_best = _test_cases(row), row["conversation"], row["prev_best_pass_rate"]
+    tests, messages, prev_best = _tests(row, "test_cases"), row["conversation"], row["prev_best_pass_rate"]
     if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
         raise ValueError("field 'conversation' must be a list of messages with texts 'role' and 'content'")
     if messages[-1]["role"] != "user":
@@ -217,14 +224,17 @@ def _schema(layout: Layout) -> Any:
     import pyarrow as pa
 
     messages = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-    context = ("instruction", pa.string()) if layout is SINGLE_TURN else ("conversation", messages)
     extra = [
         ("split", pa.string()),
         ("index", pa.int64()),
         ("id", pa.string()),
-        context,
         ("prev_best_pass_rate", pa.float64()),
     ]
+    if layout is SINGLE_TURN:
+        for_rollouts = pa.struct([("public_test_cases", pa.string())])
+        extra += [("instruction", pa.string()), ("tools_kwargs", for_rollouts)]
+    else:
+        extra.append(("conversation", messages))
     return pa.schema(
         [
             ("data_source", pa.string()),

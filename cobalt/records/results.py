@@ -1,7 +1,7 @@
 """What running one program on its tests gave: typed verdicts, feedback texts, and infra errors kept apart."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -34,6 +34,8 @@ class ExecutionResult:
     feedback: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
     infra_error: str | None = None
+    cpu_s: float = field(default=0.0, compare=False)
+    """CPU time of the program over all tests, in seconds; a cost, no part of the result, and not in records."""
 
     @property
     def pass_rate(self) -> float | None:

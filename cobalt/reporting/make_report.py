@@ -9,6 +9,7 @@ from cobalt.commands.console import print_summary
 from cobalt.commands.flags import CommandConfig
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.figures import colours_of
+from cobalt.reporting.bill import bill_table
 from cobalt.reporting.hacking_tables import category_table, hacking_table
 from cobalt.reporting.material import CONDITIONS, Material, read_material
 from cobalt.reporting.origins import origins_table
@@ -16,7 +17,7 @@ from cobalt.reporting.page import render_html, render_markdown
 from cobalt.reporting.pictures import Picture, all_pictures
 from cobalt.reporting.published import published_table
 from cobalt.reporting.runs import parse_runs
-from cobalt.reporting.score_tables import gain_table, pass1_table, perturbation_cost_table
+from cobalt.reporting.score_tables import gain_table, pass1_table, perturbation_cost_table, repair_table
 from cobalt.reporting.training_tables import cost_table, reward_table
 from cobalt.tables import Table
 
@@ -27,8 +28,9 @@ class ReportConfig(CommandConfig):
 
     files: tuple[str, ...]
     """NAME:KIND=PATH, any number. KIND: clean, perturbed (eval_multi_turn.py), hacking (extract_turn_level_errors.py),
-    judged (run_llm_judge.py), log (metrics.jsonl of training, or veRL's console log). Several files of one NAME:KIND
-    are repetitions, for example training seeds."""
+    judged (run_llm_judge.py), log (metrics.jsonl of training, or veRL's console log), control (eval_multi_turn.py after
+    run_multi_turn_*.py --feedback_from other_problem), cost (cobalt report cost). Several files of one NAME:KIND are
+    repetitions, for example training seeds."""
     output_dir: Path
     """Folder for report.html, report.md, report.json, and a CSV or PNG for each table or figure."""
     title: str = "Cobalt results"
@@ -64,8 +66,10 @@ def all_tables(material: Material, published: bool) -> list[Table]:
     for condition in CONDITIONS:
         if material.scores[condition]:
             tables += [pass1_table(material, condition), gain_table(material, condition)]
+    tables += [repair_table(material)]
     tables += [perturbation_cost_table(material), hacking_table(material), category_table(material)]
-    tables += [cost_table(material), reward_table(material), published_table(material) if published else None]
+    tables += [bill_table(material.bills) if material.bills else cost_table(material)]
+    tables += [reward_table(material), published_table(material) if published else None]
     return [table for table in tables if table is not None]
 
 

@@ -7,8 +7,19 @@ from typing import Any
 import numpy as np
 
 from cobalt.errors import InputError
+from cobalt.evaluation.scores import read_scores
+from cobalt.evaluation.summary import Summary, summarise
 from cobalt.evaluation.verdict_rule import recorded_rule
-from cobalt.reporting.runs import NamedRun, RunScores, read_hacking, read_judged, read_logs, read_run_scores
+from cobalt.reporting.bill import Bill
+from cobalt.reporting.runs import (
+    NamedRun,
+    RunScores,
+    read_bills,
+    read_hacking,
+    read_judged,
+    read_logs,
+    read_run_scores,
+)
 from cobalt.reporting.training_log import TrainingLog
 from cobalt.statistics import Estimate, mean_estimate
 
@@ -30,6 +41,11 @@ class Material:
     judged: dict[str, list[list[dict[str, Any]]]] = field(default_factory=dict)
     """Judged cases of each repetition."""
     logs: dict[str, list[TrainingLog]] = field(default_factory=dict)
+    controls: dict[str, RunScores] = field(default_factory=dict)
+    """Scores under another problem's feedback."""
+    repeats: dict[str, list[Summary]] = field(default_factory=dict)
+    """Of the clean files, one per repetition: what programs repeat."""
+    bills: dict[str, list[Bill]] = field(default_factory=dict)
 
 
 def read_material(runs: Sequence[NamedRun], baseline: str) -> Material:
@@ -51,6 +67,11 @@ def read_material(runs: Sequence[NamedRun], baseline: str) -> Material:
             material.judged[run.name] = read_judged(run.of("judged"))
         if run.of("log"):
             material.logs[run.name] = read_logs(run.of("log"))
+        if run.of("control"):
+            material.controls[run.name] = read_run_scores(run.of("control"), "clean")
+            material.repeats[run.name] = [summarise(read_scores(path)) for path in run.of("clean")]
+        if run.of("cost"):
+            material.bills[run.name] = read_bills(run.of("cost"))
     return material
 
 

@@ -11,10 +11,12 @@ from matplotlib.figure import Figure
 
 from cobalt.figures import Curve, interval_of, make_plain, marker_of, pass1_png, png_bytes, scale_of
 from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate
+from cobalt.reporting.bill import COLLECTION
 from cobalt.reporting.hacking_tables import WAYS, category_rates, mean_percent
 from cobalt.reporting.material import CONDITIONS, Material, mean_of
 from cobalt.reporting.training_log import REWARD_PARTS
 from cobalt.statistics import Estimate
+from cobalt.tables import PERCENT
 
 WAY_COLOURS = ("#B2182B", "#EF8A62", "#67A9CF", "#2166AC", "#999999")
 PANELS_PER_ROW = 3
@@ -45,6 +47,8 @@ def all_pictures(material: Material, colours: Mapping[str, str]) -> list[Picture
         pictures.append(hacking_picture(material, colours))
     if material.logs:
         pictures.append(reward_picture(material, colours))
+    if any(log.validations() for logs in material.logs.values() for log in logs):
+        pictures.append(learning_picture(material, colours))
     return pictures
 
 
@@ -100,6 +104,24 @@ def _stack_categories(axes: Axes, material: Material, names: Sequence[str]) -> N
     for way, label in enumerate(WAYS):
         axes.bar(names, rates_AW[:, way], 0.6, bottoms[:, way], color=WAY_COLOURS[way], label=label)
     axes.legend(frameon=False, fontsize="small")
+
+
+def learning_picture(material: Material, colours: Mapping[str, str]) -> Picture:
+    """Share of validation problems solved over the GPU-seconds paid so far, collected data included."""
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name, logs in material.logs.items():
+        bills = material.bills.get(name, [None] * len(logs))
+        for number, (log, bill) in enumerate(zip(logs, bills, strict=True)):
+            paid = bill.gpu_seconds.get(COLLECTION, 0.0) if bill is not None else 0.0
+            points = [(paid + seconds * log.gpus, PERCENT * acc) for seconds, acc in log.validations()]
+            label = name if number == 0 else None
+            axes.plot(*zip(*points, strict=True), marker=".", lw=1, color=colours[name], label=label)
+    axes.set(xlabel="GPU-seconds", ylabel="validation problems solved at turn 0 (%)", xlim=(0, None))
+    make_plain(axes)
+    axes.legend(frameon=False)
+    alt = "Share of validation problems solved over GPU-seconds, a line for each training seed"
+    return Picture("learning", alt, png_bytes(figure))
 
 
 def reward_picture(material: Material, colours: Mapping[str, str]) -> Picture:

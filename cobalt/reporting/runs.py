@@ -4,6 +4,7 @@ A run is a policy under one name; several files of one kind are repetitions of i
 T turns. A problem's value is the mean over its samples, then over the repetitions that have it.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from cobalt.errors import InputError
 from cobalt.evaluation.scores import ProblemScores, problem_scores, read_scores
 from cobalt.records import id_key, read_jsonl
+from cobalt.reporting.bill import Bill
 from cobalt.reporting.training_log import TrainingLog, read_training_log
 
 KINDS = {
@@ -22,6 +24,8 @@ KINDS = {
     "hacking": "extract_turn_level_errors.py output",
     "judged": "run_llm_judge.py output",
     "log": "metrics.jsonl of a training folder, or a console log of veRL",
+    "control": "eval_multi_turn.py output of conversations that were shown another problem's feedback",
+    "cost": "output of cobalt report cost",
 }
 FEEDBACK_TESTS = {"clean": "public", "perturbed": "perturbed"}
 """The records' ``feedback_tests`` in files of a kind; released files carry no such label."""
@@ -131,6 +135,11 @@ def read_judged(paths: Iterable[Path]) -> list[list[dict[str, Any]]]:
         list(read_jsonl(path, ("judge_seq_id", "id", "majority"), unique="judge_seq_id", may_be_empty=True))
         for path in paths
     ]
+
+
+def read_bills(paths: Iterable[Path]) -> list[Bill]:
+    """One bill per repetition."""
+    return [Bill.from_record(json.loads(path.read_text())) for path in paths]
 
 
 def read_logs(paths: Iterable[Path]) -> list[TrainingLog]:

@@ -6,9 +6,9 @@ far another training seed could; the repetitions are therefore listed too.
 
 import numpy as np
 
-from cobalt.reporting.material import CONDITIONS, Material, mean_of
+from cobalt.reporting.material import CONDITIONS, Material, mean, mean_of
 from cobalt.reporting.runs import RunScores
-from cobalt.tables import Cell, Table
+from cobalt.tables import PERCENT, Cell, Table
 
 
 def pass1_table(material: Material, condition: str) -> Table:
@@ -68,6 +68,35 @@ def perturbation_cost_table(material: Material) -> Table | None:
         ("run", "problems", "clean", "perturbed", "perturbed − clean"),
         rows,
     )
+
+
+def repair_table(material: Material) -> Table | None:
+    """What is gained by reading feedback, and which failed programs are repeated."""
+    rows: list[list[Cell]] = []
+    for name, control in material.controls.items():
+        own = material.scores["clean"][name]
+        last = control.turns - 1
+        gains_P = [score.pass1_PT[:, last] - score.pass1_PT[:, 0] for score in (own, control)]
+        repeated = [_repeated(material, name, place) for place in (0, -1)]
+        rows.append([name, last, *map(mean_of, gains_P), *repeated])
+    if not rows:
+        return None
+    return Table(
+        "repair",
+        "Gained by reading feedback, and repeated programs",
+        "Gains in points from turn 0 to the turn named: with the own feedback, and with that of another problem, where "
+        "what is gained by reading must vanish. Share of failed programs that the next turn repeats, in per cent: "
+        "after the first feedback, and after the last.",
+        ("run", "to turn", "own feedback", "another problem's", "repeats, first", "repeats, last"),
+        rows,
+    )
+
+
+def _repeated(material: Material, name: str, place: int) -> Cell:
+    """Mean over the repetitions in which a program failed."""
+    shares = [summary.repeats[place].after_failure.estimate for summary in material.repeats[name]]
+    values = [share.value for share in shares if share is not None]
+    return PERCENT * mean(values) if values else None
 
 
 def paired(first: RunScores, second: RunScores) -> tuple[np.ndarray, np.ndarray]:

@@ -22,6 +22,7 @@ BESIDE_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
 """What of it is neither rollout nor reward nor update."""
 REWARD_PARTS = (*(f"reward/{part.name}" for part in fields(RewardParts)), "reward/pass_rate")
 
+_VALIDATION = re.compile(r"val-core/.*/acc/mean@\d+")
 _STEP = re.compile(r"\bstep:(\d+) - (.*)")
 _NUMBER = re.compile(r"(?:np\.\w+\()?([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))\)?", re.IGNORECASE)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -42,11 +43,22 @@ class TrainingLog:
         pairs = ((step, metrics.get(name)) for step, metrics in sorted(self.steps.items()))
         return [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
 
+    def total(self, name: str) -> float:
+        """Sum of one metric over the steps."""
+        return sum(value for _, value in self.series(name))
+
     @property
     def seconds(self) -> float:
         """Time of all logged steps together, in seconds, without validation and checkpoints."""
-        beside = sum(value for name in BESIDE_TRAINING for _, value in self.series(name))
-        return sum(value for _, value in self.series(STEP_TIME)) - beside
+        return self.total(STEP_TIME) - sum(map(self.total, BESIDE_TRAINING))
+
+    def validations(self) -> list[tuple[float, float]]:
+        """(seconds of the steps so far, as in ``seconds``; share of validation responses that pass all tests)."""
+        found, seconds = [], 0.0
+        for _, metrics in sorted(self.steps.items()):
+            seconds += metrics.get(STEP_TIME, 0.0) - sum(metrics.get(name, 0.0) for name in BESIDE_TRAINING)
+            found += [(seconds, value) for name, value in metrics.items() if _VALIDATION.fullmatch(name)]
+        return found
 
     @property
     def timed_steps(self) -> int:

@@ -106,7 +106,8 @@ class _Suite:
                 return Progress(tuple(self.outcomes), self.cpu_left_s, self.wall_left_s)
             self.outcomes.append(outcome)
         verdicts, feedback = zip(*self.outcomes, strict=True)
-        return ExecutionResult(tuple(verdict is Verdict.PASSED for verdict in verdicts), feedback, verdicts)
+        passing, cpu_s = tuple(verdict is Verdict.PASSED for verdict in verdicts), self.limits.suite_cpu_limit_s
+        return ExecutionResult(passing, feedback, verdicts, cpu_s=cpu_s - self.cpu_left_s)
 
     def _judge(self, input_text: str, expected: str) -> tuple[Verdict, str] | None:
         """Verdict and feedback of a test; None if the turn is over before the test is."""

@@ -9,25 +9,43 @@ from cobalt.serving.execution import ExecutionService
 
 
 class ExecutionCounter:
-    """An execution service that counts: programs running now, tests done."""
+    """An execution service that counts: programs running now; programs, tests and CPU-seconds done."""
 
     def __init__(self, service: ExecutionService):
         self._service = service
         self.active = 0
-        self.tests_done = 0
+        self.programs_done = self.tests_done = 0
+        self.cpu_s = 0.0
 
-    async def run(self, code: str | None, tests: TestCases) -> ExecutionResult:
+    async def run(self, code: str | None, tests: str | TestCases) -> ExecutionResult:
         """See ``ExecutionService``."""
-        return (await self.run_many([(code, tests)]))[0]
+        self.active += 1
+        try:
+            result = await self._service.run(code, tests)
+        finally:
+            self.active -= 1
+        self._count(result)
+        return result
 
     async def run_many(self, programs: Sequence[tuple[str | None, TestCases]]) -> list[ExecutionResult]:
         """See ``ExecutionService``."""
         self.active += len(programs)
         try:
-            return await self._service.run_many(programs)
+            results = await self._service.run_many(programs)
         finally:
             self.active -= len(programs)
-            self.tests_done += sum(len(tests) for _, tests in programs)
+        for result in results:
+            self._count(result)
+        return results
+
+    def work_done(self) -> dict[str, float]:
+        """For manifests and metrics."""
+        return {"programs_run": self.programs_done, "tests_run": self.tests_done, "executor_cpu_s": self.cpu_s}
+
+    def _count(self, result: ExecutionResult) -> None:
+        self.programs_done += 1
+        self.tests_done += len(result.passing)
+        self.cpu_s += result.cpu_s
 
 
 class DistinctPrograms:
@@ -50,4 +68,4 @@ class DistinctPrograms:
 
     async def _run(self, code: str | None, tests: str | TestCases) -> ExecutionResult:
         async with self._slots:
-            return await self._service.run(code, tests)  # type: ignore[arg-type]  # a counter is given parsed tests
+            return await self._service.run(code, tests)

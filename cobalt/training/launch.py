@@ -11,8 +11,16 @@ from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
 from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME
 from cobalt.serving.handles import cluster_address
+from cobalt.training.budget import budget_of
+from cobalt.training.online.settings import OnlineSettings, online_settings, prepare
 from cobalt.training.patches.install import HOOK, install, usable_patches
-from cobalt.training.patches.table import BACKEND_VARIABLE, CPU_BACKEND, SEED_VARIABLE, SHARE_VARIABLE
+from cobalt.training.patches.table import (
+    BACKEND_VARIABLE,
+    CPU_BACKEND,
+    ONLINE_VARIABLE,
+    SEED_VARIABLE,
+    SHARE_VARIABLE,
+)
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
 
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
@@ -31,6 +39,10 @@ class TrainingConfig:
     """``verl``, ``hf`` or ``cpu`` (``cobalt.training.patches.table``)."""
     seed: int = 0
     """Seed of Hugging Face rollouts."""
+    budget: Any = None
+    """What training may cost: ``{responses: N}``, ``{gpu_seconds: X}`` (``cobalt.training.budget``); None: no limit."""
+    online: Any = None
+    """Multi-turn training with trajectories of the policy's own (``cobalt.training.online.settings``); None: none."""
     share_prompts: bool = False
     """Compute each prompt once, not once for each of its responses; needs ``use_remove_padding``."""
 
@@ -40,8 +52,11 @@ def train(config: Any) -> None:
     import ray
 
     settings, manifest = checked(config)
+    online = online_settings(config)
     manifest.start()
-    _connect(config, settings)
+    if online is not None:
+        prepare(config, online)
+    _connect(config, settings, online)
     from verl.trainer.main_ppo import run_ppo  # only now that the patches are installed
 
     try:
@@ -54,7 +69,9 @@ def train(config: Any) -> None:
 def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     """The run's own settings and its manifest, which is not written yet. Raises ``CobaltError`` for what would fail."""
     settings = TrainingConfig(**config.get("cobalt", {}))
-    usable_patches(settings.backend, settings.share_prompts)  # an unknown backend and another veRL are refused here
+    budget_of(config)
+    # an unknown backend and another veRL are refused here
+    usable_patches(settings.backend, settings.share_prompts, online_settings(config) is not None)
     if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
     if settings.share_prompts:
@@ -94,7 +111,10 @@ def _manifest(config: Any, settings: TrainingConfig) -> Manifest:
 
 
 def _content(resolved: dict[str, Any]) -> dict[str, Any]:
-    """What a run that resumes must have in common with its checkpoint: data, model and reward. The rest may change."""
+    """What a run that resumes must have in common with its checkpoint: data, model, reward, and how it plays online.
+
+    The rest may change.
+    """
     function, reward_model = resolved["custom_reward_function"], resolved["reward_model"]
     reward_kwargs = reward_model.get("reward_kwargs") or {}
     return {
@@ -107,6 +127,7 @@ def _content(resolved: dict[str, Any]) -> dict[str, Any]:
             if name not in OPERATION_SETTINGS
         },
         "custom_reward_function": {**function, "path": function["path"] and _fingerprint(function["path"])},
+        **({"cobalt.online": online} if (online := resolved.get("cobalt", {}).get("online")) else {}),
     }
 
 
@@ -115,11 +136,11 @@ def _fingerprint(path: str) -> str:
     return file_sha256(path) if Path(path).is_file() else path
 
 
-def _connect(config: Any, settings: TrainingConfig) -> None:
+def _connect(config: Any, settings: TrainingConfig, online: OnlineSettings | None) -> None:
     """Join the cluster at ``RAY_ADDRESS``, or start a local one: on a CPU with logical GPUs, which veRL asks for."""
     import ray
 
-    runtime_env = _patching_environment(config, settings)
+    runtime_env = _patching_environment(config, settings, online)
     if os.environ.get("RAY_ADDRESS"):
         ray.init(address=cluster_address(), runtime_env=runtime_env)
         wanted, found = config.trainer.n_gpus_per_node * config.trainer.nnodes, ray.cluster_resources().get("GPU", 0)
@@ -133,12 +154,13 @@ def _connect(config: Any, settings: TrainingConfig) -> None:
     ray.init(address="local", runtime_env=runtime_env, num_cpus=cpus, num_gpus=gpus, include_dashboard=False)
 
 
-def _patching_environment(config: Any, settings: TrainingConfig) -> dict[str, Any]:
+def _patching_environment(config: Any, settings: TrainingConfig, online: OnlineSettings | None) -> dict[str, Any]:
     """Patch veRL in this process; the runtime environment that patches it in every worker of the job."""
     backend = {
         BACKEND_VARIABLE: settings.backend,
         SEED_VARIABLE: str(settings.seed),
         SHARE_VARIABLE: str(int(settings.share_prompts)),
+        ONLINE_VARIABLE: "" if online is None else online.to_json(),
     }
     os.environ.update(backend)
     print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE: veRL is patched in every worker", flush=True)

@@ -7,26 +7,22 @@ reward function itself is raised: it would otherwise be learned.
 
 import asyncio
 import inspect
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import torch
-from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 from verl import DataProto
 
 from cobalt.commands.flags import ExecutorName
-from cobalt.errors import InfraError, InputError, SetupError
+from cobalt.errors import InputError
 from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
-from cobalt.serving.execution import ExecutionService, open_execution_service
-from cobalt.serving.programs import DistinctPrograms
 from cobalt.serving.service_check import check_service
+from cobalt.training.execution import SERVICE_ERRORS, open_programs
 from cobalt.training.infra_guard import MAX_INFRA_RATE
 from cobalt.training.neutral import fill_with_mean, neutralise_groups
-from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, Batch, Score
+from cobalt.training.reward_metrics import COST_PREFIX
+from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, Batch, Score, is_finished
 
 MANAGER_NAME = "cobalt"
 LENGTHS = ("policy", "o200k_base")
@@ -34,11 +30,7 @@ MAX_IN_FLIGHT = 512
 """Programs at the service at once. More would only wait there."""
 REWARD_LOADER = "verl.trainer.ppo.reward"
 """The module of veRL that loads reward functions by path."""
-SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
-"""How a service fails. None of them leaves the manager: veRL would take it for an error of the reward function."""
-OPEN_ATTEMPTS = 5
-FIRST_OPEN_DELAY_S = 1.0
-"""Doubled after each attempt to reach the execution service: 15 s in all for a batch that starts while it is away."""
+Outcome = TypeVar("Outcome")
 
 
 class CobaltRewardManager:
@@ -88,18 +80,22 @@ class CobaltRewardManager:
     def __call__(self, data: DataProto, return_dict: bool = False) -> Any:
         """Rewards on the last token of each response: tensor (batch, response length), with named scores if asked."""
         validate = bool(data.meta_info.get("validate", False))
-        ends_B = _response_lengths(data)
-        outcomes_B = asyncio.run(self._score_batch(self._items(data, ends_B), validate))
+        ends_B = response_lengths(data)
+        items = self._items(data, ends_B)
+
+        async def score_all(batch: Batch) -> list[Score | Exception]:
+            return list(await asyncio.gather(*[self._score(item, batch) for item in items]))
+
+        outcomes_B, work = asyncio.run(self._with_batch(score_all, len(items), validate))
         scores_B = [None if isinstance(outcome, Exception) else outcome for outcome in outcomes_B]
-        _report_failures([outcome for outcome in outcomes_B if isinstance(outcome, Exception)], len(data))
+        report_failures([outcome for outcome in outcomes_B if isinstance(outcome, Exception)], len(data))
         totals_B = [score["score"] if score else None for score in scores_B]
-        rewards_B = fill_with_mean(totals_B) if validate else neutralise_groups(totals_B, _groups(data))
-        rewards = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
-        for index, (reward, end) in enumerate(zip(rewards_B, ends_B, strict=True)):
-            rewards[index, max(end - 1, 0)] = reward
+        rewards_B = fill_with_mean(totals_B) if validate else neutralise_groups(totals_B, groups_of(data))
+        rewards = on_last_tokens(rewards_B, ends_B, data)
         if not return_dict:
             return rewards
-        return {"reward_tensor": rewards, "reward_extra_info": _named_scores(scores_B)}
+        costs = {} if validate else shared_costs("reward", work, len(items))
+        return {"reward_tensor": rewards, "reward_extra_info": {**named_scores(scores_B), **costs}}
 
     def _items(self, data: DataProto, ends_B: list[int]) -> list[dict[str, Any]]:
         """One set of arguments of ``compute_score`` per response."""
@@ -112,7 +108,7 @@ class CobaltRewardManager:
                 "data_source": source,
                 "solution_str": text,
                 "ground_truth": truth["ground_truth"],
-                "extra_info": {**(extra or {}), "finished": not self.require_end or self._finished(ids, width)},
+                "extra_info": {**(extra or {}), "finished": self._counts_as_finished(ids, width)},
             }
             for source, text, truth, extra, ids in zip(
                 data.non_tensor_batch[self.reward_fn_key],
@@ -124,37 +120,23 @@ class CobaltRewardManager:
             )
         ]
 
-    def _finished(self, ids: list[int], width: int) -> bool:
-        """Whether the policy ended the response itself: it is shorter than it could be, or has an end token."""
-        return len(ids) < width or ids[-1] == self.tokenizer.eos_token_id
+    def _counts_as_finished(self, ids: list[int], width: int) -> bool:
+        return not self.require_end or is_finished(ids, width, self.tokenizer.eos_token_id)
 
     def _counter(self) -> CountTokens:
         return o200k_counter() if self.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
 
-    async def _score_batch(self, items: list[dict[str, Any]], validate: bool) -> list[Score | Exception]:
-        """Per response a score, or the error by which the infrastructure failed."""
-        count = self._counter()
+    async def _with_batch(
+        self, work: Callable[[Batch], Awaitable[list[Outcome]]], count: int, validate: bool
+    ) -> tuple[list[Outcome | Exception], dict[str, float]]:
+        """What ``work`` makes of a batch of ``count`` responses, and what running programs took; or the error by which
+        the infrastructure failed, for each response."""
+        count_tokens = self._counter()
         try:
-            async with AsyncExitStack() as stack:
-                programs = DistinctPrograms(await self._open_service(stack), self.max_in_flight)
-                batch = Batch(programs, count, validate)
-                return list(await asyncio.gather(*[self._score(item, batch) for item in items]))
+            async with open_programs(self.executor, self.max_in_flight, self.limits) as (programs, counter):
+                return list(await work(Batch(programs, count_tokens, validate))), counter.work_done()
         except SERVICE_ERRORS as error:
-            return [error] * len(items)
-
-    async def _open_service(self, stack: AsyncExitStack) -> ExecutionService:
-        """The service, waited for: it may be restarting. Raises one of ``SERVICE_ERRORS`` at the last attempt."""
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(SERVICE_ERRORS),
-            stop=stop_after_attempt(OPEN_ATTEMPTS),
-            wait=wait_exponential(FIRST_OPEN_DELAY_S),
-            reraise=True,
-        )
-
-        async def attempt() -> ExecutionService:
-            return await stack.enter_async_context(open_execution_service(self.executor, **self.limits))
-
-        return await retrying(attempt)
+            return [error] * count, {}
 
     async def _score(self, item: dict[str, Any], batch: Batch) -> Score | Exception:
         surroundings = {BATCH: batch} if self.gives_batch else {}
@@ -175,19 +157,32 @@ def _without_verls_wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
     return function.args[0] if is_wrapped else function
 
 
-def _response_lengths(data: DataProto) -> list[int]:
+def response_lengths(data: DataProto) -> list[int]:
     """Valid tokens of each response."""
     prompt_width = data.batch["prompts"].shape[-1]
     return data.batch["attention_mask"][:, prompt_width:].sum(-1).tolist()
 
 
-def _groups(data: DataProto) -> list[Any]:
+def groups_of(data: DataProto) -> list[Any]:
     """The prompt that each response belongs to; a group of its own where veRL names none."""
     uids = data.non_tensor_batch.get("uid")
     return list(range(len(data))) if uids is None else list(uids)
 
 
-def _named_scores(scores_B: list[Score | None]) -> dict[str, list[float]]:
+def on_last_tokens(rewards_B: list[float], ends_B: list[int], data: DataProto) -> torch.Tensor:
+    """Rewards at the last valid tokens of the responses: (batch, response length), else 0."""
+    rewards = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
+    for index, (reward, end) in enumerate(zip(rewards_B, ends_B, strict=True)):
+        rewards[index, max(end - 1, 0)] = reward
+    return rewards
+
+
+def shared_costs(phase: str, costs: Mapping[str, float], rows: int) -> dict[str, list[float]]:
+    """Costs of a batch as columns whose sums they are: veRL carries numbers from phase to phase by row only."""
+    return {f"{COST_PREFIX}{phase}_{name}": [value / rows] * rows for name, value in costs.items()}
+
+
+def named_scores(scores_B: list[Score | None]) -> dict[str, list[float]]:
     """Equal keys for all samples: the function's own, and ``infra`` (1: not scored; its values are then means)."""
     names = dict.fromkeys(name for score in scores_B if score for name in score) or dict.fromkeys(SCORE_NAMES)
     named = {name: fill_with_mean([score.get(name) if score else None for score in scores_B]) for name in names}
@@ -195,6 +190,6 @@ def _named_scores(scores_B: list[Score | None]) -> dict[str, list[float]]:
     return {**named, INFRA: [float(score is None) for score in scores_B]}
 
 
-def _report_failures(errors: list[Exception], total: int) -> None:
+def report_failures(errors: list[Exception], total: int) -> None:
     if errors:
         print(f"cobalt: INFRA FAILURE: {len(errors)} of {total} samples not scored; the first: {errors[0]}", flush=True)

@@ -1,4 +1,4 @@
-"""A training step's reward in numbers that are logged: means of its parts, and the share that was not scored."""
+"""A training step in numbers that are logged: means of the reward's parts, the share not scored, and costs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +8,8 @@ import numpy as np
 from cobalt.training.scoring import INFRA, SCORE_NAMES
 
 PART_PREFIX = "reward_"
+COST_PREFIX = "cost_"
+"""Of columns that sum up to a cost of the step."""
 
 
 def reward_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:
@@ -26,3 +28,18 @@ def reward_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:
         if is_score and np.issubdtype(values_B.dtype, np.number) and scored_B.any():
             metrics[f"reward/{name.removeprefix(PART_PREFIX)}"] = float(values_B[scored_B].mean())
     return metrics
+
+
+def cost_metrics(batch: Any) -> dict[str, float]:
+    """``cost/<name>``: what a step took beside seconds: sums of the ``cost_`` columns, and tokens.
+
+    ``batch`` is veRL's: ``attention_mask`` (B, prompt + response), ``response_mask`` (B, response).
+    """
+    costs = {name: values for name, values in batch.non_tensor_batch.items() if name.startswith(COST_PREFIX)}
+    mask, width = batch.batch["attention_mask"], batch.batch["response_mask"].shape[1]
+    return {
+        **{f"cost/{name.removeprefix(COST_PREFIX)}": float(np.sum(values)) for name, values in costs.items()},
+        "cost/responses": int((batch.batch["response_mask"].sum(-1) > 0).sum()),
+        "cost/prompt_tokens": int(mask[:, :-width].sum()),
+        "cost/response_tokens": int(mask[:, -width:].sum()),
+    }

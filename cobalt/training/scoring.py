@@ -6,7 +6,7 @@ the same signature that calls this one (docs/reward.md).
 """
 
 import multiprocessing
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -64,6 +64,11 @@ async def score(
         "pass_rate": pass_rate or 0.0,
         **{f"reward_{name}": value for name, value in asdict(parts).items()},
     }
+
+
+def is_finished(response: Sequence[int], width: int, end_token: int) -> bool:
+    """Whether the policy ended a response itself: it is shorter than it could be, or has an end token."""
+    return len(response) < width or response[-1] == end_token
 
 
 def compute_score(

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Sourced by train_grpo_multi_turn.sh and train_grpo_single_turn.sh, which set RECIPE to multi_turn or single_turn:
+# Sourced by the training recipes scripts/train_*.sh, which set RECIPE to a file of verl/config/recipe:
 # checks what the run needs, starts what is missing, trains, stops what it started. Arguments are hydra overrides; --dry-run
 # prints the resolved configuration, checks, and starts nothing. Knobs (environment), with their defaults:
 #   PRESET=paper-qwen3      paper-qwen3, paper-r1-llama, one-gpu-vllm, one-gpu, cpu: a file of verl/config/preset
 #   MODEL=                  Hugging Face id or folder; default: the preset's
-#   TRAIN_FILE=data/verl_$RECIPE/train.parquet
+#   TRAIN_FILE=data/verl_$RECIPE/train.parquet    of the online recipes: those of single_turn
 #   VAL_FILE=data/verl_$RECIPE/test.parquet
 #   OUTPUT_DIR=runs/$RECIPE-$PRESET    checkpoints, metrics.jsonl, logs; a second run resumes from it
 #   LOG_FILE=$OUTPUT_DIR/train.log

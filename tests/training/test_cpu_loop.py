@@ -44,7 +44,7 @@ def make_rows(count):
     return rows
 
 
-def train(folder, steps, *more, **environment):
+def train(folder, steps, *more, script="scripts/train_grpo_multi_turn.sh", **environment):
     """Run the recipe; its output and exit code."""
     overrides = [
         f"trainer.total_training_steps={steps}",
@@ -70,7 +70,7 @@ def train(folder, steps, *more, **environment):
         "LOG_FILE": str(folder / "logs" / "train.log"),
         **environment,
     }
-    command = ["bash", "scripts/train_grpo_multi_turn.sh", *overrides]
+    command = ["bash", script, *overrides]
     return subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -151,6 +151,7 @@ def test_train_resume_merge_generate(tmp_path):
     metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
     assert [record["step"] for record in metrics] == [1, 2, 3, 4]
     assert all(record["reward/infra"] == 0 for record in metrics)
+    assert all(record["cost/responses"] == 4 * 8 and record["cost/reward_programs_run"] > 0 for record in metrics)
     assert all(
         {"reward/correct", "reward/improve", "reward/format", "reward/total"} <= record.keys() for record in metrics
     )

@@ -109,6 +109,27 @@ def test_a_checkpoint_of_other_data_model_or_reward_is_not_resumed(checkpoint, t
     assert (tmp_path / "out" / "training.manifest.json").read_text() == before
 
 
+def test_an_online_run_resumes_with_the_same_method_only(tmp_path, monkeypatch):
+    asked = []
+
+    def start(config, _settings, online):
+        asked.append((config.actor_rollout_ref.rollout.n, config.trainer.balance_batch, online.turns))
+        raise Started
+
+    monkeypatch.setattr(launch, "_connect", start)
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.parquet").write_text(name)
+    files = [f"data.train_files={tmp_path}/train.parquet", f"data.val_files={tmp_path}/test.parquet"]
+    files += [f"trainer.default_local_dir={tmp_path}/out", "actor_rollout_ref.rollout.n=4"]
+    for _ in range(2):
+        with pytest.raises(Started):
+            launch.train(compose_recipe("grpo_online", "cpu", *files))
+        (tmp_path / "out" / TRACKER_NAME).write_text("3")
+    assert asked == [(12, True, 3)] * 2  # a row for each turn
+    with pytest.raises(InputError, match=r"cobalt\.online"):
+        launch.train(compose_recipe("grpo_online", "cpu", *files, "cobalt.online.turns=2"))
+
+
 def test_an_edited_reward_or_data_file_is_noticed(checkpoint, tmp_path):
     (tmp_path / "reward.py").write_text("another reward")
     with pytest.raises(InputError, match="custom_reward_function"):

@@ -17,7 +17,7 @@ from verl.trainer.ppo.reward import compute_reward, get_custom_reward_fn
 from verl.workers.reward_manager import NaiveRewardManager, get_reward_manager_cls
 
 from cobalt.errors import InputError
-from cobalt.training import manager as manager_module
+from cobalt.training import execution
 from cobalt.training.patches.reward_manager import register_manager
 from cobalt.training.scoring import compute_score
 
@@ -38,14 +38,14 @@ def tokenizer():
 @pytest.fixture
 def service(monkeypatch):
     fake = FakeService()
-    monkeypatch.setattr(manager_module, "open_execution_service", fake.opener())
+    monkeypatch.setattr(execution, "open_execution_service", fake.opener())
     return fake
 
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(manager_module, "OPEN_ATTEMPTS", 3)
-    monkeypatch.setattr(manager_module, "FIRST_OPEN_DELAY_S", 0)
+    monkeypatch.setattr(execution, "OPEN_ATTEMPTS", 3)
+    monkeypatch.setattr(execution, "FIRST_OPEN_DELAY_S", 0)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -103,7 +103,8 @@ def test_all_parts_are_plain_floats_of_every_sample(tokenizer, service):
     batch = make_batch(tokenizer, [respond(4), respond(1), "no program"], uids=["a", "a", "a"])
     info = make_manager(tokenizer)(batch, return_dict=True)["reward_extra_info"]
     assert set(info) == {
-        *("acc", "pass_rate", "reward_correct", "reward_improve", "reward_format", "reward_total", "infra")
+        *("acc", "pass_rate", "reward_correct", "reward_improve", "reward_format", "reward_total", "infra"),
+        *("cost_reward_programs_run", "cost_reward_tests_run", "cost_reward_executor_cpu_s"),
     }
     assert all(len(values) == 3 and all(type(value) is float for value in values) for values in info.values())
     assert info["acc"] == [1, 0, 0]
@@ -162,7 +163,7 @@ def test_a_failed_validation_sample_does_not_move_the_mean(tokenizer, service):
 
 
 def test_without_a_service_the_step_ends_neutralised(tokenizer, monkeypatch, capsys):
-    monkeypatch.setattr(manager_module, "open_execution_service", no_service)
+    monkeypatch.setattr(execution, "open_execution_service", no_service)
     result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4), "x"], uids=["a", "a"]), return_dict=True)
     assert totals(result) == [0, 0]
     assert result["reward_extra_info"]["infra"] == [1, 1]
@@ -189,7 +190,7 @@ async def dying_service(executor, **limits):
 
 @pytest.mark.parametrize("service", [no_cluster, dying_service])
 def test_a_failing_cluster_is_never_an_error_of_the_reward_function(tokenizer, monkeypatch, service):
-    monkeypatch.setattr(manager_module, "open_execution_service", service)
+    monkeypatch.setattr(execution, "open_execution_service", service)
     result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4), respond(1)]), return_dict=True)
     assert totals(result) == [0, 0]
     assert result["reward_extra_info"]["infra"] == [1, 1]
@@ -197,15 +198,13 @@ def test_a_failing_cluster_is_never_an_error_of_the_reward_function(tokenizer, m
 
 def test_a_service_that_comes_back_is_waited_for(tokenizer, monkeypatch):
     openings = iter([no_service, no_service, FakeService().opener()])
-    monkeypatch.setattr(
-        manager_module, "open_execution_service", lambda *args, **limits: next(openings)(*args, **limits)
-    )
+    monkeypatch.setattr(execution, "open_execution_service", lambda *args, **limits: next(openings)(*args, **limits))
     result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4)]), return_dict=True)
     assert totals(result) == [1]
 
 
 def test_a_validation_nobody_could_score_is_not_a_zero(tokenizer, monkeypatch):
-    monkeypatch.setattr(manager_module, "open_execution_service", no_service)
+    monkeypatch.setattr(execution, "open_execution_service", no_service)
     result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4)], validate=True), return_dict=True)
     assert math.isnan(result["reward_extra_info"]["acc"][0])
 
@@ -323,7 +322,7 @@ def test_limits_that_nobody_takes_are_refused_before_training(tokenizer, setting
 
 def test_all_programs_are_in_flight_at_once(tokenizer, monkeypatch):
     fake = FakeService(delay_s=0.05)
-    monkeypatch.setattr(manager_module, "open_execution_service", fake.opener())
+    monkeypatch.setattr(execution, "open_execution_service", fake.opener())
     make_manager(tokenizer)(make_batch(tokenizer, [respond(1, f"plan {index}") for index in range(64)]))
     assert fake.most_running == 1  # one program, 64 times
     responses = [respond(index) for index in range(64)]

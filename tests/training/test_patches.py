@@ -55,6 +55,13 @@ def _listed(backends):
     return ", ".join(f"`{backend}`" for backend in backends)
 
 
+def _with(patch):
+    """What a patch is active with, as documents say it."""
+    backends = [] if patch.backends == BACKENDS else [_listed(patch.backends)]
+    settings = ["`share_prompts`"] * patch.sharing + ["`online`"] * patch.online
+    return ", ".join([*settings, *backends]) or "all"
+
+
 def as_table():
     """The table of patches as documents show it."""
     rows = [
@@ -63,7 +70,7 @@ def as_table():
             patch.what,
             patch.fault,
             patch.until,
-            "`share_prompts`" if patch.sharing else "all" if patch.backends == BACKENDS else _listed(patch.backends),
+            _with(patch),
             f"`{(patch.apply or patch.during).removeprefix('cobalt.training.patches.')}`",
         )
         for patch in PATCHES
@@ -112,7 +119,7 @@ def test_without_a_backend_the_manager_is_known_metrics_are_complete_and_nothing
     assert "manager cobalt.training.manager" in printed
     assert "metrics with_reward_parts" in printed
     assert "tracking cobalt.training.patches.tracking" in printed
-    assert "layers 2" in printed  # two patches wrap it, each once
+    assert "layers 3" in printed  # three patches wrap it, each once
     assert sorted(said(printed)) == sorted(line_of(patch) for patch in patches_of("verl", share_prompts=False))
 
 
@@ -160,7 +167,8 @@ def test_cpu_backend_in_a_worker(order):
     assert "pinned False" in printed
     assert "group 1" in printed
     times = 2 if order == "reloaded" else 1
-    of_cpu = [patch for patch in PATCHES if patch.backends != BACKENDS and patch.apply is not None]
+    own = [patch for patch in patches_of("cpu", share_prompts=False) if patch.backends != BACKENDS]
+    of_cpu = [patch for patch in own if patch.apply is not None]
     assert [said(printed).count(line_of(patch)) for patch in of_cpu] == [times] * len(of_cpu)
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ from hydra import compose, initialize_config_module
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
+from cobalt.errors import InputError
 from cobalt.training.manager import CobaltRewardManager
+from cobalt.training.online.settings import MANAGER_SETTINGS, online_settings
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(path.stem for path in (ROOT / "verl/config/preset").glob("*.yaml"))
@@ -71,6 +74,7 @@ BY_RECIPE = {
         "actor_rollout_ref.ref.fsdp_config.param_offload": False,
     },
 }
+ONLINE = ("grpo_online", "verpo_online")
 MODELS = {"paper-qwen3": "Qwen/Qwen3-8B", "paper-r1-llama": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"}
 
 
@@ -95,7 +99,46 @@ def test_every_preset_uses_the_manager_with_known_settings(recipe, preset):
     assert config.reward_model.reward_manager == "cobalt"
     parameters = inspect.signature(CobaltRewardManager).parameters.values()
     settings = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    assert set(config.reward_model.reward_kwargs) == settings
+    assert set(config.reward_model.reward_kwargs) == settings == MANAGER_SETTINGS
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("recipe", ONLINE)
+def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(recipe, preset):
+    online, multi_turn = compose_recipe(recipe, preset), compose_recipe("multi_turn", preset)
+    settings = online_settings(online)
+    assert (settings.method, settings.turns) == (recipe.removesuffix("_online"), 3)
+    assert settings.model == multi_turn.actor_rollout_ref.model.path
+    assert settings.limits == {}
+    for name in {*PAPER, "data.max_prompt_length"} - {"trainer.total_epochs"}:
+        assert OmegaConf.select(online, name) == OmegaConf.select(multi_turn, name), name
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("cobalt.online.method=ppo", "cobalt.online.method=ppo: choose one of grpo, verpo"),
+        ("+cobalt.online.discount=1", "discount"),
+        ("cobalt.online.turns=0", "at least 1"),
+        ("cobalt.online.gamma=2", "from 0 to 1"),
+        ("data.return_raw_chat=false", "cobalt.online needs data.return_raw_chat=True"),
+        ("reward_model.reward_manager=cobalt", "reward_manager=cobalt_online, not cobalt"),
+        ("actor_rollout_ref.rollout.name=sglang", "not sglang"),
+        ("actor_rollout_ref.rollout.tensor_model_parallel_size=2", "tensor_model_parallel_size=1"),
+    ],
+)
+def test_settings_that_contradict_online_training_are_refused(override, problem):
+    with pytest.raises(InputError, match=re.escape(problem)):
+        online_settings(compose_recipe("grpo_online", "paper-qwen3", override))
+
+
+def test_the_bandits_recipes_are_not_online():
+    assert online_settings(compose_recipe("multi_turn", "cpu")) is None
+
+
+def test_limits_of_a_local_executor_reach_online_rollouts():
+    settings = online_settings(compose_recipe("grpo_online", "cpu", "+reward_model.reward_kwargs.cpu_limit_s=2"))
+    assert (settings.limits, settings.require_end) == ({"cpu_limit_s": 2}, True)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from omegaconf import OmegaConf
 
 from cobalt.errors import SetupError
 from cobalt.records.training_run import read_metrics
@@ -20,8 +22,8 @@ TOTAL_STEPS = 4
 class VerlTrainer:
     """Records what veRL would have done."""
 
-    def __init__(self, trainer, reward_fn):
-        self.config = SimpleNamespace(trainer=trainer)
+    def __init__(self, trainer, reward_fn, budget=None):
+        self.config = OmegaConf.create({"trainer": trainer, "cobalt": {"budget": budget}})
         self.total_training_steps = TOTAL_STEPS
         self.train_dataset = SimpleNamespace()
         self.reward_fn = reward_fn
@@ -57,7 +59,7 @@ def run(tmp_path, monkeypatch):
             (tmp_path / f"global_step_{step}").mkdir()
             (tmp_path / "latest_checkpointed_iteration.txt").write_text(str(step))
         defaults = {"resume_mode": "auto", "resume_from_path": None, "val_only": False}
-        config = SimpleNamespace(**{**defaults, "default_local_dir": str(tmp_path), **settings})
+        config = {**defaults, "default_local_dir": str(tmp_path), **settings}
         ray_trainer = SimpleNamespace(RayPPOTrainer=type("Trainer", (VerlTrainer,), {}))
         watch_scoring(ray_trainer)
         leave_finished_runs(ray_trainer)
@@ -115,11 +117,21 @@ def test_verls_metrics_are_kept():
         compute_data_metrics=lambda batch, use_critic: {"critic/score/mean": float(use_critic)}
     )
     log_reward_parts(ray_trainer)
-    batch = SimpleNamespace(non_tensor_batch={"infra": np.array([0.0]), "acc": np.array([1.0])})
+    batch = SimpleNamespace(
+        non_tensor_batch={"infra": np.array([0.0, 0.0]), "acc": np.array([1.0, 1.0]), "cost_tests_run": [1.5, 1.5]},
+        batch={
+            "attention_mask": torch.tensor([[1, 1, 1, 1, 0], [0, 1, 0, 0, 0]]),
+            "response_mask": torch.tensor([[1, 1, 0], [0, 0, 0]]),
+        },
+    )
     assert ray_trainer.compute_data_metrics(batch=batch, use_critic=False) == {
         "critic/score/mean": 0,
         "reward/infra": 0,
         "reward/acc": 1,
+        "cost/tests_run": 3,
+        "cost/responses": 1,
+        "cost/prompt_tokens": 3,
+        "cost/response_tokens": 2,
     }
 
 

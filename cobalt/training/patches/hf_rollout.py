@@ -9,7 +9,7 @@ have ended cost nothing. On a CPU each core samples batches of its own.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -52,7 +52,8 @@ class HFRollout:
         ]
         end_tokens = prompts.meta_info["eos_token_id"]
         self._refresh_copy(ids.device)
-        responses = self._sample(rows, {end_tokens} if isinstance(end_tokens, int) else set(end_tokens))
+        responses: list[list[int]] = [[] for _ in rows]
+        self._sample(rows, as_set(end_tokens), responses.__setitem__)
         return _with_responses(prompts, responses, self._config.response_length)
 
     def _sampling(self, meta: dict[str, Any]) -> tuple[float, float]:
@@ -81,23 +82,26 @@ class HFRollout:
                 targets.pop(name).copy_(value)
         assert not targets, f"parameters that the policy does not have: {sorted(targets)}"
 
-    def _sample(self, rows: list[Row], end_tokens: set[int]) -> list[list[int]]:
-        """Tokens of each response, the end token included."""
-        responses: list[list[int]] = [[] for _ in rows]
+    def _sample(self, rows: list[Row], end_tokens: set[int], on_response: Callable[[int, list[int]], None]) -> None:
+        """Hand over each row's index and response, the end token included, as soon as it is complete."""
         # Rows of similar length together: a batch is as wide as its longest prompt.
         by_length = sorted(range(len(rows)), key=lambda index: len(rows[index].prompt))
         size = self._config.get("micro_batch_size", len(rows))
 
         def sample(indices: list[int]) -> None:
             def finished(place: int, tokens: list[int], end_token: int | None) -> None:
-                responses[indices[place]] = tokens if end_token is None else [*tokens, end_token]
+                on_response(indices[place], tokens if end_token is None else [*tokens, end_token])
 
             sample_batch(self._copy, [rows[index] for index in indices], end_tokens, finished)
 
         batches = [by_length[start : start + size] for start in range(0, len(rows), size)]
         with _one_thread_each(self._copy.device) as count, ThreadPoolExecutor(count) as workers:
             list(workers.map(sample, batches))
-        return responses
+
+
+def as_set(tokens: int | list[int]) -> set[int]:
+    """One token or several, as a set."""
+    return {tokens} if isinstance(tokens, int) else set(tokens)
 
 
 @contextlib.contextmanager

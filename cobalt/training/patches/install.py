@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from cobalt.errors import SetupError
-from cobalt.training.patches.table import BACKEND_VARIABLE, SHARE_VARIABLE, Patch, patches_of
+from cobalt.training.patches.table import BACKEND_VARIABLE, ONLINE_VARIABLE, SHARE_VARIABLE, Patch, patches_of
 
 HOOK = f"{__name__}.install"
 """``install``, by the name that Ray's workers resolve."""
@@ -30,7 +30,8 @@ def install() -> None:
 
     Modules that are imported already are patched at once. Raises ``SetupError`` for another version of veRL.
     """
-    patches = usable_patches(os.environ.get(BACKEND_VARIABLE, "verl"), os.environ.get(SHARE_VARIABLE) == "1")
+    share_prompts, online = os.environ.get(SHARE_VARIABLE) == "1", bool(os.environ.get(ONLINE_VARIABLE))
+    patches = usable_patches(os.environ.get(BACKEND_VARIABLE, "verl"), share_prompts, online)
     others = [finder for finder in sys.meta_path if not isinstance(finder, PatchingFinder)]
     sys.meta_path[:] = [PatchingFinder(patches), *others]
     for patch in patches:
@@ -38,10 +39,10 @@ def install() -> None:
             _apply(patch, sys.modules[patch.module])
 
 
-def usable_patches(backend: str, share_prompts: bool) -> tuple[Patch, ...]:
+def usable_patches(backend: str, share_prompts: bool, online: bool = False) -> tuple[Patch, ...]:
     """The patches of a backend. Raises ``SetupError`` for an unknown one, and if any is not for the installed veRL."""
     installed = version("verl")
-    patches = patches_of(backend, share_prompts)
+    patches = patches_of(backend, share_prompts, online)
     for patch in patches:
         if installed not in patch.versions:
             raise SetupError(

@@ -17,6 +17,8 @@ BACKEND_VARIABLE = "COBALT_BACKEND"
 SEED_VARIABLE = "COBALT_ROLLOUT_SEED"
 SHARE_VARIABLE = "COBALT_SHARE_PROMPTS"
 """``1``: each prompt is computed once."""
+ONLINE_VARIABLE = "COBALT_ONLINE"
+"""Environment variable of a training job: the settings of online training (``cobalt.training.online``), or empty."""
 VERL_VERSION = "0.5.0"
 """The one that all patches were written and tested for."""
 
@@ -43,13 +45,15 @@ class Patch:
     backends: tuple[str, ...] = BACKENDS
     sharing: bool = False
     """Only with ``cobalt.share_prompts``."""
+    online: bool = False
+    """Only with ``cobalt.online``."""
     versions: tuple[str, ...] = (VERL_VERSION,)
 
 
 PATCHES = (
     Patch(
         module="verl.trainer.ppo.reward",
-        what="registers the reward manager 'cobalt'",
+        what="registers the reward managers 'cobalt' and 'cobalt_online'",
         fault="looks the manager's name up before it loads any file of the user's",
         until="managers, too, are loaded by path",
         apply="cobalt.training.patches.reward_manager:register_manager",
@@ -60,6 +64,13 @@ PATCHES = (
         fault="`reward_extra_info` reaches dumps and validation only",
         until="training metrics hold it",
         apply="cobalt.training.patches.trainer:log_reward_parts",
+    ),
+    Patch(
+        module="verl.trainer.ppo.ray_trainer",
+        what="training ends where its budget is spent",
+        fault="counts steps, which cost more with one method than with another",
+        until="training can be ended by its data set",
+        apply="cobalt.training.patches.trainer:end_at_budget",
     ),
     Patch(
         module="verl.trainer.ppo.ray_trainer",
@@ -132,6 +143,40 @@ PATCHES = (
         apply="cobalt.training.patches.rotary:keep_frequencies",
     ),
     Patch(
+        module="verl.trainer.ppo.ray_trainer",
+        what="rows after a trajectory's end are dropped, advantages are the manager's",
+        fault="knows one response to each prompt, and advantages from rewards of single rows",
+        until="rollouts may return any number of rows, and advantages may be given",
+        apply="cobalt.training.patches.online:patch_trainer",
+        online=True,
+    ),
+    Patch(
+        module="verl.workers.actor.dp_actor",
+        what="mini-batches are equal shares of the rows that are left",
+        fault="takes a fixed number of rows for an optimizer step",
+        until="it takes a number of steps",
+        apply="cobalt.training.patches.online:patch_actor",
+        online=True,
+    ),
+    Patch(
+        module="verl.workers.rollout",
+        what="training rollouts are trajectories",
+        fault="its multi-turn rollouts keep all turns in one row, earlier thinking included",
+        until="a rollout may return a row for each turn",
+        apply="cobalt.training.patches.online_hf:play_with_hugging_face",
+        backends=("hf", "cpu"),
+        online=True,
+    ),
+    Patch(
+        module="verl.workers.rollout.vllm_rollout",
+        what="training rollouts are trajectories",
+        fault="its multi-turn rollouts keep all turns in one row, earlier thinking included",
+        until="a rollout may return a row for each turn",
+        apply="cobalt.training.patches.online_vllm:play_with_vllm",
+        backends=("verl",),
+        online=True,
+    ),
+    Patch(
         module="verl.utils.device",
         what="a CPU answers what is asked of GPUs, in fp32",
         fault="no collective backend without an accelerator; queries that torch.cpu lacks; autocast to bfloat16, which "
@@ -151,8 +196,12 @@ PATCHES = (
 )
 
 
-def patches_of(backend: str, share_prompts: bool) -> tuple[Patch, ...]:
+def patches_of(backend: str, share_prompts: bool, online: bool = False) -> tuple[Patch, ...]:
     """The patches of a backend, in the order in which they are applied. Raises ``SetupError`` for an unknown one."""
     if backend not in BACKENDS:
         raise SetupError(f"cobalt.backend={backend}: choose one of {', '.join(BACKENDS)}")
-    return tuple(patch for patch in PATCHES if backend in patch.backends and (share_prompts or not patch.sharing))
+    return tuple(
+        patch
+        for patch in PATCHES
+        if backend in patch.backends and (share_prompts or not patch.sharing) and (online or not patch.online)
+    )

@@ -10,22 +10,23 @@ from typing import Any
 
 from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
+from cobalt.training.budget import budget_of
 from cobalt.training.infra_guard import InfraGuard
 from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.reward_metrics import reward_metrics
+from cobalt.training.reward_metrics import cost_metrics, reward_metrics
 
 LOG_DELAY_S = 3.0
 """Ray brings a worker's last lines to the driver only while the driver lives, and polls the worker's log for them."""
 
 
 def log_reward_parts(ray_trainer: Any) -> None:
-    """``compute_data_metrics``, as the trainer calls it, also gives ``reward_metrics``."""
+    """``compute_data_metrics``, as the trainer calls it, also gives ``reward_metrics`` and ``cost_metrics``."""
     compute_data_metrics = ray_trainer.compute_data_metrics
 
     @wraps(compute_data_metrics)
     def with_reward_parts(batch: Any, use_critic: bool = True) -> dict[str, Any]:
         metrics = compute_data_metrics(batch=batch, use_critic=use_critic)
-        return {**metrics, **reward_metrics(batch.non_tensor_batch)}
+        return {**metrics, **reward_metrics(batch.non_tensor_batch), **cost_metrics(batch)}
 
     ray_trainer.compute_data_metrics = with_reward_parts
 
@@ -50,14 +51,36 @@ def watch_scoring(ray_trainer: Any) -> None:
     trainer.init_workers, trainer.fit = check_and_init_workers, fit_under_guard
 
 
+def end_at_budget(ray_trainer: Any) -> None:
+    """Make the step the last one with which ``cobalt.budget`` is spent."""
+    trainer = ray_trainer.RayPPOTrainer
+    fit = trainer.fit
+
+    @wraps(fit)
+    def fit_within_budget(self: Any) -> None:
+        if (budget := budget_of(self.config)) is not None:
+            after_step = getattr(self.train_dataset, "on_batch_end", lambda batch: None)
+
+            def and_look_at_budget(batch: Any) -> None:
+                after_step(batch)
+                if budget.allows_one:
+                    self.total_training_steps = self.global_steps  # of the step that begins now
+
+            self.train_dataset.on_batch_end = and_look_at_budget
+        fit(self)
+
+    trainer.fit = fit_within_budget
+
+
 def leave_finished_runs(ray_trainer: Any) -> None:
     """Add no step to a run whose checkpoint is that of its last step; ``trainer.val_only`` still validates it."""
     trainer = ray_trainer.RayPPOTrainer
     init_workers, fit = trainer.init_workers, trainer.fit
 
     def finished_at(self: Any) -> int | None:
-        step = resumed_step(self.config.trainer)
-        return step if step >= self.total_training_steps and not self.config.trainer.val_only else None
+        step, budget = resumed_step(self.config.trainer), budget_of(self.config)
+        is_over = step >= self.total_training_steps or (step > 0 and budget is not None and budget.is_spent)
+        return step if is_over and not self.config.trainer.val_only else None
 
     @wraps(init_workers)
     def init_workers_to_train(self: Any) -> None:

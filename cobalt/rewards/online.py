@@ -1,0 +1,103 @@
+"""Advantages of the online multi-turn baselines: GRPO-MT and VeRPO-MT. Pure; formulas and sources: docs/online.md.
+
+Shapes: N trajectories of one problem (a group), T turns, K tests, M programs. Turn t of trajectory n counts where
+``mask_NT[n, t]`` is true; a trajectory without any such turn is left out, as one that the infrastructure failed.
+"""
+
+import numpy as np
+
+EPSILON = 1e-6
+"""Added to standard deviations, as veRL's GRPO does."""
+GAMMA = 0.5
+"""Discount per turn, of VeRPO's returns and of GRPO's summed score."""
+SMOOTHING = 1.0
+"""Failures that each test is credited with, so that no weight vanishes."""
+OUTCOME_WEIGHT = 1.0
+"""Of the trajectory's outcome beside the turn's dense return."""
+
+
+def normalised(values_N: np.ndarray) -> np.ndarray:
+    """Values (N,) less their mean, over their sample standard deviation; zeros where all are equal.
+
+    >>> normalised(np.array([0.0, 1.0, 2.0])).round(3).tolist()
+    [-1.0, 0.0, 1.0]
+    >>> normalised(np.array([0.3, 0.3, 0.3])).tolist()
+    [0.0, 0.0, 0.0]
+    """
+    values_N = np.asarray(values_N, float)
+    if values_N.size == 0 or (values_N == values_N[0]).all():
+        return np.zeros_like(values_N)
+    return (values_N - values_N.mean()) / (values_N.std(ddof=1) + EPSILON)
+
+
+def discounted_sum(rewards_T: np.ndarray, gamma: float = GAMMA) -> float:
+    """Σ γ^t r_t over the turns of one trajectory.
+
+    >>> discounted_sum(np.array([1.0, 1.0, 1.0]), gamma=0.5)
+    1.75
+    """
+    rewards_T = np.asarray(rewards_T, float)
+    return float(rewards_T @ gamma ** np.arange(len(rewards_T)))
+
+
+def grpo_mt_advantages(scores_N: np.ndarray) -> np.ndarray:
+    """One score for each trajectory of a group, normalised: (N,), for every token of all of its turns.
+
+    >>> grpo_mt_advantages(np.array([1.0, -1.0])).round(3).tolist()
+    [0.707, -0.707]
+    """
+    return normalised(scores_N)
+
+
+def test_weights(passed_MK: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
+    """Difficulty weights (K,) of tests, summing to 1: the fewer of the M programs pass a test, the more it weighs.
+
+    >>> test_weights(np.array([[True, False], [True, True]])).round(3).tolist()
+    [0.333, 0.667]
+    """
+    passed_MK = np.asarray(passed_MK, bool)
+    failures_K = (~passed_MK).sum(0) + smoothing
+    return failures_K / failures_K.sum()
+
+
+test_weights.__test__ = False  # type: ignore[attr-defined]  # not a pytest function
+
+
+def verpo_mt_advantages(
+    passed_NTK: np.ndarray,
+    mask_NT: np.ndarray,
+    gamma: float = GAMMA,
+    smoothing: float = SMOOTHING,
+    outcome_weight: float = OUTCOME_WEIGHT,
+) -> np.ndarray:
+    """Advantages (N, T) of turns; 0 where ``mask_NT`` is false.
+
+    A turn's reward is the weight of the tests that its program passes. Its return discounts the rewards from there on
+    and is normalised over the group's programs of that turn; the outcome, whether the trajectory's last program passes
+    all tests, is normalised over the group's trajectories.
+
+    >>> passed_NTK = np.array([[[True, True]], [[True, False]]])
+    >>> verpo_mt_advantages(passed_NTK, np.ones((2, 1), bool)).round(3).tolist()
+    [[1.414], [-1.414]]
+    """
+    mask_NT = np.asarray(mask_NT, bool)
+    passed_NTK = np.asarray(passed_NTK, bool) & mask_NT[:, :, None]
+    returns_NT = _returns(passed_NTK @ test_weights(passed_NTK[mask_NT], smoothing), gamma)
+    advantages_NT = np.zeros(mask_NT.shape)
+    for turn, present_N in enumerate(mask_NT.T):
+        advantages_NT[present_N, turn] = normalised(returns_NT[present_N, turn])
+    played_N = mask_NT.any(1)
+    last_N = mask_NT.shape[1] - 1 - mask_NT[:, ::-1].argmax(1)
+    solved_N = passed_NTK.all(2)[np.arange(len(last_N)), last_N]
+    advantages_NT[played_N] += outcome_weight * normalised(solved_N[played_N])[:, None]
+    return np.where(mask_NT, advantages_NT, 0.0)
+
+
+def _returns(rewards_NT: np.ndarray, gamma: float) -> np.ndarray:
+    """Σ γ^(k−t) r_k over the turns k from t on."""
+    returns_NT = np.zeros_like(rewards_NT)
+    following_N = np.zeros(len(rewards_NT))
+    for turn in reversed(range(rewards_NT.shape[1])):
+        following_N = rewards_NT[:, turn] + gamma * following_N
+        returns_NT[:, turn] = following_N
+    return returns_NT

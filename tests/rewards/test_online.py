@@ -1,0 +1,105 @@
+"""Advantages of the online baselines on groups worked out by hand, and what must not change them."""
+
+import doctest
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cobalt.rewards import online
+from cobalt.rewards.online import grpo_mt_advantages, test_weights, verpo_mt_advantages
+
+ROOT_HALF = 0.5**0.5
+
+
+def test_the_examples():
+    assert doctest.testmod(online).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([1, -1], [ROOT_HALF, -ROOT_HALF]),
+        ([0, 0.5, 1], [-1, 0, 1]),
+        ([1, 1, 1, 0], [0.5, 0.5, 0.5, -1.5]),  # mean .75, sample standard deviation .5
+        ([0.1, 0.1, 0.1], [0, 0, 0]),
+        ([0.7], [0]),
+    ],
+)
+def test_a_trajectorys_score_is_normalised_over_its_group(scores, expected):
+    assert grpo_mt_advantages(np.array(scores)) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("passed", "expected"),
+    [
+        ([[1, 0], [1, 0]], [1 / 4, 3 / 4]),  # 0 and 2 failures, and one more each
+        ([[1, 1], [1, 1]], [1 / 2, 1 / 2]),
+        ([[0, 0, 1]], [2 / 5, 2 / 5, 1 / 5]),
+        (np.zeros((0, 2)), [1 / 2, 1 / 2]),  # no program, no difference
+    ],
+)
+def test_the_fewer_pass_a_test_the_more_it_weighs(passed, expected):
+    assert test_weights(np.array(passed)) == pytest.approx(expected)
+
+
+def test_two_trajectories_of_unequal_length_by_hand():
+    """Trajectory 0 passes test 0, then both; trajectory 1 passes both at once. Two tests, three programs.
+
+    Failures: test 0 none, test 1 one, so weights 1/3 and 2/3 and rewards 1/3, 1 | 1. Returns with gamma 1/2: turn 0
+    1/3 + 1/2 = 5/6 and 1; turn 1: 1, alone in its turn. Both are solved in the end: their outcomes do not differ.
+    """
+    passed = np.array([[[1, 0], [1, 1]], [[1, 1], [0, 0]]])
+    mask = np.array([[1, 1], [1, 0]])
+    advantages = verpo_mt_advantages(passed, mask, gamma=0.5)
+    assert advantages == pytest.approx(np.array([[-ROOT_HALF, 0], [ROOT_HALF, 0]]), abs=1e-4)
+
+
+def test_the_outcome_is_that_of_the_last_program_played():
+    """Equal programs at turn 0, and then one is solved: only the outcome and turn 1 tell them apart."""
+    passed = np.array([[[0], [1]], [[0], [0]]])
+    advantages = verpo_mt_advantages(passed, np.ones((2, 2)), gamma=0)
+    assert advantages == pytest.approx(np.array([[1, 2], [-1, -2]]) * ROOT_HALF, abs=1e-4)
+    without = verpo_mt_advantages(passed, np.ones((2, 2)), gamma=0, outcome_weight=0)
+    assert without == pytest.approx(np.array([[0, 1], [0, -1]]) * ROOT_HALF, abs=1e-4)
+
+
+@pytest.mark.parametrize("passes", [0, 1])
+def test_a_group_without_variance_gives_zeros(passes):
+    mask = np.array([[1, 1, 0], [1, 1, 0]])
+    assert (verpo_mt_advantages(np.full((2, 3, 4), passes), mask) == 0).all()
+
+
+def test_a_trajectory_without_any_turn_is_left_out():
+    passed = np.array([[[1, 0]], [[1, 1]], [[0, 0]]])
+    mask = np.array([[1], [1], [0]])
+    assert verpo_mt_advantages(passed, mask)[:2] == pytest.approx(verpo_mt_advantages(passed[:2], mask[:2]))
+    assert verpo_mt_advantages(passed, mask)[2] == 0
+
+
+@st.composite
+def groups(draw):
+    """Results of up to 4 trajectories of up to 3 turns on up to 4 tests, each trajectory with at least one turn."""
+    samples, turns, tests = draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    mask = np.arange(turns) < random.integers(1, turns + 1, samples)[:, None]
+    return random.random((samples, turns, tests)) < 0.6, mask, random
+
+
+@given(groups())
+def test_masked_rows_change_nothing_and_get_nothing(group):
+    passed, mask, random = group
+    other = np.where(mask[:, :, None], passed, random.random(passed.shape) < 0.5)
+    advantages = verpo_mt_advantages(passed, mask)
+    assert (advantages == verpo_mt_advantages(other, mask)).all()
+    assert (advantages[~mask] == 0).all()
+    assert np.isfinite(advantages).all()
+
+
+@given(groups())
+def test_the_order_of_trajectories_and_tests_changes_nothing(group):
+    passed, mask, random = group
+    rows, tests = random.permutation(len(passed)), random.permutation(passed.shape[2])
+    permuted = verpo_mt_advantages(passed[rows][:, :, tests], mask[rows])
+    assert permuted == pytest.approx(verpo_mt_advantages(passed, mask)[rows], abs=1e-6)
