@@ -7,10 +7,9 @@ reference and update as users run them. Prompts are lengthened to ``prompt`` tok
 every response has ``response`` tokens (``rollout.ignore_eos``). Shown are the seconds of each phase in the last step,
 tokens/s and MFU of the update (the FLOPs that it needs, see bench_step.py).
 
-| settings | |
-|---|---|
-| ``release`` | each prompt computed with every response, micro-batches of 2 rows, of 16 for log-probabilities; rollouts without CUDA graphs; optimizer and reference offloaded; scoring before the log-probabilities |
-| ``ours`` | the recipe as it is |
+``ours`` is the recipe as it is. ``release`` computes each prompt with every response, in micro-batches of 2 rows (16
+for log-probabilities), samples without CUDA graphs, offloads optimizer and reference, and scores before it computes
+log-probabilities.
 """
 
 import json

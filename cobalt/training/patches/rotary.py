@@ -25,6 +25,7 @@ def keep_frequencies(workers: Any) -> None:
 
 def restore_frequencies(model: torch.nn.Module) -> None:
     """Compute each rotary embedding's ``inv_freq`` again, in fp32. Models without one are left as they are."""
+    module: Any
     for module in model.modules():
         inv_freq = getattr(module, "inv_freq", None)
         if isinstance(inv_freq, torch.Tensor) and hasattr(module, "rope_init_fn"):
