@@ -154,7 +154,9 @@ def checker_of(name: str) -> Checker:
     if kind == "float" and _NUMBER.fullmatch(tolerance) and 0 <= float(tolerance) < 1:
         return partial(within, float(tolerance))
     if name not in CHECKERS:
-        raise ValueError(f"checker must be one of {', '.join(CHECKERS)} 'float TOLERANCE' or FILE.py:NAME, not {name!r}")
+        raise ValueError(
+            f"checker must be one of {', '.join(CHECKERS)} 'float TOLERANCE' or FILE.py:NAME, not {name!r}"
+        )
     return CHECKERS[name]
 
 
