@@ -9,6 +9,11 @@
 # Knobs (environment): RUN=runs/arms, BASELINE= (the run that the others are compared with; default: the first), PYTHON.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/lib/arguments.sh
+if asks_for_help "$@"; then
+  show_help
+  exit 0
+fi
 : "${RUN:=runs/arms}" "${PYTHON:=python}"
 
 if (($# == 0)); then

@@ -30,6 +30,11 @@
 # Exit codes: 0 done, 2 other knobs in this folder or a missing one, 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/lib/arguments.sh
+if asks_for_help "$@"; then
+  show_help
+  exit 0
+fi
 source scripts/lib/policies.sh
 
 case ${SIZE:=gpu} in

@@ -284,24 +284,27 @@ class Executor:
 
     async def _work(self, queue: FairQueue, worker: _Worker | None) -> None:
         """Feed one worker from its lane, replacing it whenever it dies."""
-        while True:
-            job = await queue.get()
-            try:
-                worker = await self._judge(job, worker, queue is self._long)
-                if not job.done.done():  # its turn is over
-                    await self._long.put(job.caller, job)
-            except RetryError as error:
-                worker = None
-                lost = f"lost {MAX_ATTEMPTS} sandboxes: {error.last_attempt.exception()}"
-                job.finish(ExecutionResult.infra(len(job.tests), lost))
-            except _CallerGone:
-                worker = None
-            except asyncio.CancelledError:
-                job.done.cancel()
-                raise
-            except Exception as error:  # a fault of ours: this job's caller gets it, the others are served on
-                worker = None
-                job.fail(error)
+        while True:  # and hold no job while waiting for the next
+            worker = await self._serve(await queue.get(), worker, queue is self._long)
+
+    async def _serve(self, job: _Job, worker: _Worker | None, is_long: bool) -> _Worker | None:
+        """Finish a job, or its turn, whatever happens; returns the worker that is left."""
+        try:
+            worker = await self._judge(job, worker, is_long)
+            if not job.done.done():  # its turn is over
+                await self._long.put(job.caller, job)
+            return worker
+        except RetryError as error:
+            lost = f"lost {MAX_ATTEMPTS} sandboxes: {error.last_attempt.exception()}"
+            job.finish(ExecutionResult.infra(len(job.tests), lost))
+        except _CallerGone:
+            pass
+        except asyncio.CancelledError:
+            job.done.cancel()
+            raise
+        except Exception as error:  # a fault of ours: this job's caller gets it, the others are served on
+            job.fail(error)
+        return None
 
     async def _judge(self, job: _Job, worker: _Worker | None, is_long: bool) -> _Worker | None:
         """Finish a job, or its turn, on this worker or its successors; returns the last. ``RetryError``: all lost."""

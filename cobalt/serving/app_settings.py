@@ -1,6 +1,5 @@
 """What the two apps have in common: how Serve watches their replicas, and arguments. Needs no Ray."""
 
-import ctypes
 import sys
 from typing import Any
 
@@ -17,11 +16,6 @@ class HttpConfig(BaseModel):
     """Largest body of a request, MiB."""
     body_timeout_s: float = Field(10.0, gt=0)
     """Seconds within which a body must have come."""
-
-
-def return_memory() -> None:
-    """Give what large requests have used back to the system, now and then: the C library would keep it."""
-    ctypes.CDLL(None).malloc_trim(0)
 
 
 def show_help(how: str | None, arguments: type[BaseModel]) -> None:

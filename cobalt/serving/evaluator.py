@@ -18,7 +18,7 @@ from starlette.responses import Response
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.sandbox.executor import Executor, Tests, default_workers, parse_program
 from cobalt.sandbox.limits import Limits
-from cobalt.serving.app_settings import HEALTH, return_memory
+from cobalt.serving.app_settings import HEALTH
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.http_guard import UNPROCESSABLE, HttpGuard, Refusal, json_response, token_of_environment
 
@@ -118,7 +118,6 @@ class Evaluator:
     async def check_health(self) -> None:
         """Called by Serve every few seconds, as often as Ray exports metrics; an exception has the replica replaced."""
         self._meters.queue.set(self._executor.queue_depth)
-        return_memory()
         self._executor.check_health()
 
     async def __del__(self) -> None:

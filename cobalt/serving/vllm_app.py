@@ -16,7 +16,7 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cobalt.serving.app_settings import HEALTH, HttpConfig, return_memory
+from cobalt.serving.app_settings import HEALTH, HttpConfig
 from cobalt.serving.http_guard import (
     UNPROCESSABLE,
     HttpGuard,
@@ -122,7 +122,6 @@ class VllmActor:
     async def check_health(self) -> None:
         """Called by Serve; an exception has the replica replaced."""
         self._engine.check_health()
-        return_memory()
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)  # absent if the model could not be loaded

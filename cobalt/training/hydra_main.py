@@ -51,8 +51,17 @@ def main() -> None:
 
 
 def _compose_and_call(action: Callable[[Any], Any]) -> None:
-    decorate = hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)
-    decorate(lambda config: action(config))()  # hydra wants a plain function
+    refused: list[CobaltError] = []
+
+    def call(config: Any) -> None:
+        try:
+            action(config)
+        except CobaltError as error:
+            refused.append(error)  # hydra would add a line with all overrides
+
+    hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)(call)()
+    if refused:
+        raise refused[0]
 
 
 def _train(log: Path | None, config: Any) -> None:

@@ -151,10 +151,10 @@ def test_infrastructure_failures_do_not_count_as_wrong():
 
 
 def test_too_many_infrastructure_failures_end_the_probe(monkeypatch):
-    async def lost(executor, programs):
-        return [ExecutionResult.infra(len(tests), "worker lost") for _, tests in programs]
+    async def lost(executor, code, tests):
+        return ExecutionResult.infra(len(tests), "worker lost")
 
-    monkeypatch.setattr("cobalt.sandbox.executor.Executor.run_many", lost)
+    monkeypatch.setattr("cobalt.sandbox.executor.Executor.run", lost)
     problem = sample_problem(random.Random(2), "train")
     with pytest.raises(SetupError, match="infrastructure failure"):
         roll_out(ProbeConfig(model=SHIPPED, num_samples=1, num_turns=0, max_tokens=128), [problem])

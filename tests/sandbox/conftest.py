@@ -13,6 +13,7 @@ import pytest
 from hostile import ALL
 from suite_runner import ORDINARY_USER, run_everything
 
+from cobalt.sandbox.modes import MODES
 from cobalt.sandbox.selftest import examine
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +82,12 @@ def place(request: pytest.FixtureRequest) -> Place:
         pytest.skip("needs root")
     if request.param.mode == "namespaces":
         request.getfixturevalue("namespaces")
+    return request.param
+
+
+@pytest.fixture(scope="session", params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    """Each mode in turn."""
     return request.param
 
 

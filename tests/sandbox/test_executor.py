@@ -207,7 +207,7 @@ async def test_cpu_limit_is_exact_under_load():
     limit_s, beside = 0.5, 4 * default_workers()
     load = {"inputs": [str(0.9 * limit_s)] * 4, "outputs": ["ok"] * 4}
     mixed = {"inputs": [str(share * limit_s) for share in (0.9, 1.1, 0.9, 1.1)], "outputs": ["ok"] * 4}
-    async with Executor(workers=beside + 1, cpu_limit_s=limit_s) as executor:
+    async with Executor(workers=beside + 1, cpu_limit_s=limit_s, memory_limit_mb=256) as executor:
         *others, result = await executor.run_many([*[(SPIN, load)] * beside, (SPIN, mixed)])
     assert [verdict.value for verdict in result.verdicts] == ["passed", "time_limit"] * 2
     assert all(other.solved for other in others)

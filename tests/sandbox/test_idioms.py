@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from conftest import landlock_report
+from conftest import report
 from idioms import IDIOMS, run_idioms
 
 
@@ -11,7 +11,7 @@ from idioms import IDIOMS, run_idioms
 def compared(mode, request) -> dict:
     """Every idiom, run once by plain Python and once in this mode."""
     if mode == "landlock":
-        return landlock_report("--unprivileged", "--without", "namespaces", "--idioms")
+        return report("--unprivileged", "--without", "namespaces", "--idioms")
     request.getfixturevalue("namespaces")
     return asyncio.run(run_idioms(mode))
 

@@ -4,7 +4,7 @@ import asyncio
 import math
 
 import pytest
-from conftest import landlock_report
+from conftest import report
 from suite_runner import run_lanes
 
 from cobalt.records import Verdict
@@ -16,7 +16,7 @@ from cobalt.sandbox.executor import Executor
 def lanes(mode, request) -> dict:
     """The scenario ``run_lanes``, in this mode."""
     if mode == "landlock":
-        return landlock_report("--unprivileged", "--without", "namespaces", "--lanes")
+        return report("--unprivileged", "--without", "namespaces", "--lanes")
     request.getfixturevalue("namespaces")
     return asyncio.run(run_lanes(mode))
 
@@ -87,6 +87,6 @@ print("a")
 async def test_waiting_for_a_core_is_no_time_of_the_test(namespaces):
     """At eight tests to a core each takes more than twice its wall limit."""
     beside = 8 * executor_module.default_workers()
-    async with Executor(workers=beside, cpu_limit_s=0.5) as executor:
+    async with Executor(workers=beside, cpu_limit_s=0.5, memory_limit_mb=256) as executor:
         results = await executor.run_many([(SHARE, {"inputs": [""] * 2, "outputs": ["a"] * 2})] * beside)
     assert {verdict for result in results for verdict in result.verdicts} == {Verdict.PASSED}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,7 +74,15 @@ def group() -> Iterator[Path]:
     try:
         yield path
     finally:
+        _await_empty(path)
         path.rmdir()
+
+
+def _await_empty(group: Path) -> None:
+    """What was killed stays in its group until the kernel has taken it apart."""
+    deadline = time.monotonic() + 20
+    while (group / "cgroup.procs").read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def _limit(group: Path, limit_mb: int) -> None:

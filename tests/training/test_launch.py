@@ -59,6 +59,7 @@ def checkpoint(tmp_path, monkeypatch):
     def start(*_arguments):
         raise Started
 
+    monkeypatch.setenv("WANDB_MODE", "offline")  # no key is asked for
     monkeypatch.setattr(launch, "_connect", start)
     monkeypatch.setattr(preflight, "refuse_missing_model", lambda *_arguments: None)
     for index, name in enumerate(("train", "test", "other")):
@@ -118,7 +119,7 @@ def test_an_online_run_resumes_with_the_same_method_only(tmp_path, monkeypatch):
 
     monkeypatch.setattr(launch, "_connect", start)
     for name in ("train", "test"):
-        (tmp_path / f"{name}.parquet").write_text(name)
+        write_rows(tmp_path / f"{name}.parquet", BATCH_SIZE)
     files = [f"data.train_files={tmp_path}/train.parquet", f"data.val_files={tmp_path}/test.parquet"]
     files += [f"trainer.default_local_dir={tmp_path}/out", "actor_rollout_ref.rollout.n=4"]
     for _ in range(2):

@@ -1,5 +1,7 @@
 """LOGGER: what Weights & Biases and TensorBoard leave on disk without a network, beside our own metrics file."""
 
+from importlib.util import find_spec
+
 import pytest
 import verl.utils.tracking as verl_tracking
 
@@ -35,8 +37,8 @@ def test_weights_and_biases_offline(track, tmp_path):
     assert b"reward/total" in binary.read_bytes()
 
 
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
 def test_tensorboard(track, tmp_path):
-    pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     tracking = track("tensorboard")

@@ -1,5 +1,6 @@
 """How the policy plays: what each turn is asked, when trajectories end, which programs run, and the rows for veRL."""
 
+import sys
 import threading
 from itertools import count
 from pathlib import Path
@@ -229,9 +230,18 @@ class VLLMRollout:
         return "a single turn"
 
 
+@pytest.fixture
+def fake_vllm(monkeypatch):
+    """Importable meanwhile."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "inference" / "fake_vllm")
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("fake_vllm")
 def test_verls_vllm_rollout_plays_in_training_and_validates_as_before(tokenizer, service, monkeypatch):
     """The fake engine answers with the prompt backwards: no program, so every trajectory goes on to its last turn."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "inference" / "fake_vllm")
     monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=2, require_end=False).to_json())
     service.run = lambda code, tests: FakeService().run("print(0)", tests)
     module = SimpleNamespace(vLLMRollout=VLLMRollout)
