@@ -1,5 +1,6 @@
 """LOGGER: what Weights & Biases and TensorBoard leave on disk without a network, beside our own metrics file."""
 
+import time
 from importlib.util import find_spec
 
 import pytest
@@ -34,6 +35,9 @@ def test_weights_and_biases_offline(track, tmp_path):
     tracking.logger["wandb"].finish()
     (run,) = (tmp_path / "wandb").glob("offline-run-*")
     (binary,) = run.glob("*.wandb")
+    deadline = time.monotonic() + 60  # a process of its own writes the file
+    while b"reward/total" not in binary.read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.2)
     assert b"reward/total" in binary.read_bytes()
 
 
