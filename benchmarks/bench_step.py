@@ -60,10 +60,8 @@ class BenchConfig:
     prompts: int = 1
     """Prompts per GPU and step."""
     paths: tuple[PathName, ...] = ("verl", "shared")
-    max_tokens: int = 81920
+    max_tokens: int = 32768
     """Of a micro-batch; not for veRL's own with the release's settings."""
-    liger: bool = False
-    """Liger's kernels for norms, rotary embeddings and MLPs (``model.use_liger``), on every path."""
     rounds: int = 3
     output_file: Path | None = None
     """All figures, as JSON."""
@@ -98,7 +96,7 @@ class Bench:
         self._module, self._own = dp_actor, _replaceable(dp_actor)
         shared_prompts.patch_actor(dp_actor)
         self._shared = _replaceable(dp_actor)
-        sizes = config.shape, config.layers, config.prompts, config.samples, config.max_tokens, config.liger
+        sizes = config.shape, config.layers, config.prompts, config.samples, config.max_tokens
         self.actor, self.reference, self.model_config, self._settings = make_actors(*sizes)
         self.rank, self.ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
 

@@ -51,7 +51,7 @@ def patch_for_cpu() -> None:
 
 
 def make_actors(
-    shape: str, layers: int | None, prompts: int, samples: int, max_tokens: int, liger: bool
+    shape: str, layers: int | None, prompts: int, samples: int, max_tokens: int
 ) -> tuple[Any, Any, Any, Any]:
     """veRL's actor and reference, their model's configuration, and the settings (``actor_rollout_ref``)."""
     from verl.workers import fsdp_workers
@@ -60,7 +60,6 @@ def make_actors(
     with tempfile.TemporaryDirectory() as folder, _random_weights():
         model_config = _write_model(shape, layers, Path(folder))
         settings = _settings(prompts, samples, max_tokens, folder)
-        settings.model.use_liger = liger
         workers = [fsdp_workers.ActorRolloutRefWorker(settings, role=role) for role in ("actor", "ref")]
         for worker in workers:
             worker.init_model()

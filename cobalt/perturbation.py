@@ -28,8 +28,7 @@ def perturb(tests: TestCases, seed: int, problem_id: Any) -> tuple[TestCases, Te
     pairs = [(i, j) for i, j in itertools.permutations(numbers, 2) if normal_K[i] != normal_K[j]]
     if not pairs:
         return None
-    digest = hashlib.sha256(f"{seed}:{problem_id!r}".encode()).digest()
-    i, j = random.Random(digest).choice(pairs)
+    i, j = _random_of(seed, problem_id).choice(pairs)
     inputs, outputs = tests.inputs_K, tests.outputs_K
     modified = tests.with_pairs((inputs[i], inputs[j]), (outputs[j], outputs[i]))
     others = [k for k in numbers if k not in (i, j)]
@@ -49,8 +48,7 @@ def own_perturbation(outputs_of: OwnPerturbation) -> Perturbation:
     """
 
     def change(tests: TestCases, seed: int, problem_id: Any) -> tuple[TestCases, TestCases] | None:
-        digest = hashlib.sha256(f"{seed}:{problem_id!r}".encode()).digest()
-        outputs = outputs_of(list(tests.inputs_K), list(tests.outputs_K), random.Random(digest))
+        outputs = outputs_of(list(tests.inputs_K), list(tests.outputs_K), _random_of(seed, problem_id))
         if outputs is None or list(outputs) == list(tests.outputs_K):
             return None
         shown = TestCases.parse({**tests.to_mapping(), "outputs": list(outputs)})
@@ -68,6 +66,10 @@ def perturbed_fields(row: Mapping[str, Any], seed: int, perturbation: Perturbati
         return None
     modified, public = swapped
     return {"modified_test_cases": modified.to_json(), "perturbed_public_test_cases": public.to_json()}
+
+
+def _random_of(seed: int, problem_id: Any) -> random.Random:
+    return random.Random(hashlib.sha256(f"{seed}:{problem_id!r}".encode()).digest())
 
 
 def _normal(output: str) -> list[list[Any]]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.errors import InputError, SetupError
+from cobalt.commands.hub_upload import hub_upload
+from cobalt.errors import InputError
 from cobalt.preproc.livecodebench_rows import SOURCE as LIVECODEBENCH_SOURCE
 from cobalt.records import read_jsonl
 from cobalt.records.manifest import manifest_path
@@ -92,15 +93,8 @@ def refuse_livecodebench(paths: Iterable[str | Path], repo_id: str | None) -> No
 
 
 def _upload(card: str, outputs: Sequence[str | Path], repo_id: str) -> None:
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
-    api = HfApi()
-    try:
-        api.create_repo(repo_id, repo_type="dataset", private=True, exist_ok=True)
+    with hub_upload(repo_id, repo_type="dataset") as api:
         for output in outputs:
             for path in (Path(output), manifest_path(output)):
                 api.upload_file(path_or_fileobj=str(path), path_in_repo=path.name, repo_id=repo_id, repo_type="dataset")
         api.upload_file(path_or_fileobj=card.encode(), path_in_repo="README.md", repo_id=repo_id, repo_type="dataset")
-    except (HfHubHTTPError, OSError) as error:
-        raise SetupError(f"--push_to_hub {repo_id}: {str(error).splitlines()[0]}") from None

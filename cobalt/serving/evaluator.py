@@ -20,7 +20,7 @@ from cobalt.sandbox.executor import Executor, Tests, default_workers, parse_prog
 from cobalt.sandbox.limits import Limits
 from cobalt.serving.app_settings import HEALTH
 from cobalt.serving.evaluator_config import EvaluatorConfig
-from cobalt.serving.http_guard import UNPROCESSABLE, HttpGuard, Refusal, json_response, token_of_environment
+from cobalt.serving.http_guard import UNPROCESSABLE, HttpGuard, Refusal, guard_of, json_response
 
 MAX_CALLS = 1024
 """Calls that a replica takes in at once: more than a few clients send. The executor's queue is fair, while Serve has
@@ -136,5 +136,4 @@ def build_app(args: EvaluatorConfig) -> serve.Application:
         logging_config={"enable_access_log": False},
         ray_actor_options={"num_cpus": workers if args.num_cpus is None else args.num_cpus},
     )
-    guard = HttpGuard(token_of_environment(), args.max_body_mb, args.body_timeout_s)
-    return deployment.bind(workers, args.checker, args.mode, args.limits(), guard)
+    return deployment.bind(workers, args.checker, args.mode, args.limits(), guard_of(args))

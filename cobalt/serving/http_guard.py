@@ -16,6 +16,8 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from cobalt.serving.app_settings import HttpConfig
+
 TOKEN_VARIABLE = "COBALT_HTTP_TOKEN"
 METHODS = ("GET", "POST")
 
@@ -34,11 +36,6 @@ class Refusal(Exception):
     def __init__(self, status_code: int, detail: str, headers: dict[str, str] | None = None):
         super().__init__(detail)
         self.response = json_response({"detail": detail}, status_code, headers)
-
-
-def token_of_environment() -> str | None:
-    """The token that requests must bring, or None."""
-    return os.environ.get(TOKEN_VARIABLE) or None
 
 
 @dataclass(frozen=True)
@@ -79,6 +76,11 @@ class HttpGuard:
 
     def _too_large(self) -> Refusal:
         return Refusal(TOO_LARGE, f"the body is larger than {self.max_body_mb} MiB (max_body_mb)")
+
+
+def guard_of(args: HttpConfig) -> HttpGuard:
+    """The checks of an app with these arguments, and with the token of this process's environment, if it has one."""
+    return HttpGuard(os.environ.get(TOKEN_VARIABLE) or None, args.max_body_mb, args.body_timeout_s)
 
 
 def _bearer(request: Request) -> bytes:

@@ -21,8 +21,8 @@ from cobalt.serving.http_guard import (
     UNPROCESSABLE,
     HttpGuard,
     Refusal,
+    guard_of,
     json_response,
-    token_of_environment,
 )
 from cobalt.serving.vllm_engine import ChatRequest, VllmEngine
 
@@ -146,5 +146,5 @@ def build_app(args: VllmConfig) -> serve.Application:
         **HEALTH,
         ray_actor_options={"num_gpus": args.tensor_parallel_size if args.num_gpus is None else args.num_gpus},
     )
-    guard = HttpGuard(token_of_environment(), args.max_body_mb, args.body_timeout_s)
-    return deployment.bind(args.engine_options(), json.loads(args.chat_template_kwargs), args.num_replicas, guard)
+    template = json.loads(args.chat_template_kwargs)
+    return deployment.bind(args.engine_options(), template, args.num_replicas, guard_of(args))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.commands.flags import CommandConfig, Positive
+from cobalt.commands.hub_upload import hub_upload
 from cobalt.commands.lifecycle import refuse_existing, whole_folder
 from cobalt.errors import InputError, SetupError
 from cobalt.preproc.cards import UNKNOWN_LICENCE
@@ -94,15 +95,9 @@ def merge(config: MergeConfig) -> None:
 
 
 def upload(folder: Path, repo_id: str) -> None:
-    """A model's folder to a repository of the hub, which is made, and private, if need be. Raises ``SetupError``."""
-    from huggingface_hub import HfApi
-
-    try:
-        HfApi().create_repo(repo_id, private=True, exist_ok=True)
-        HfApi().upload_folder(repo_id=repo_id, folder_path=folder)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise SetupError(f"--push_to_hub {repo_id}: {reason} (the model is in {folder})") from None
+    """A model's folder to a repository of the hub. Raises ``SetupError``."""
+    with hub_upload(repo_id, f" (the model is in {folder})") as api:
+        api.upload_folder(repo_id=repo_id, folder_path=folder)
 
 
 def latest_step(checkpoint_dir: Path) -> int:

@@ -49,7 +49,7 @@ case $PRESET in
 esac
 case ${ROLLOUT:-} in
   "" | vllm | hf) ;;
-  *) echo "error: ROLLOUT=$ROLLOUT: choose vllm or hf" >&2; exit 2 ;;
+  *) refuse "ROLLOUT=$ROLLOUT: choose vllm or hf" ;;
 esac
 case $PRESET in
   cpu | one-gpu) ;; # their rollouts are Hugging Face's already
