@@ -178,7 +178,7 @@ async def _verify(config: TacoConfig, rules: TacoRules, log: VerificationLog, nu
                 outcome = await verify(problem.candidate, service, config.seed, rules)
                 log.put(problem, outcome)
                 kept += outcome.status == VERIFIED
-                bar.set_postfix(verified=kept)
+                bar.set_postfix(verified=kept, refresh=False)
                 bar.update()
 
             pending = (pending for _, pending in _usable(config, rules, log) if pending is not None)
