@@ -72,8 +72,8 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     budget_of(config)
     # an unknown backend and another veRL are refused here
     usable_patches(settings.backend, settings.share_prompts, online_settings(config) is not None)
-    if settings.backend == "verl" and config.actor_rollout_ref.rollout.name == "hf":
-        raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
+    if settings.backend == "verl":
+        refuse_faulty_rollouts(config.actor_rollout_ref.rollout)
     if settings.share_prompts:
         refuse_unshareable(config.actor_rollout_ref)
     refuse_unusable(config, settings.backend)
@@ -81,6 +81,17 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     if config.trainer.resume_mode == "auto" and (manifest.output / TRACKER_NAME).exists():
         manifest.refuse_other_content()
     return settings, manifest
+
+
+def refuse_faulty_rollouts(rollout: Any) -> None:
+    """Raise ``InputError`` for settings of veRL's own rollouts with which it samples from another policy."""
+    if rollout.name == "hf":
+        raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=hf (or cpu): veRL's own is faulty")
+    if not rollout.free_cache_engine:
+        raise InputError(
+            "actor_rollout_ref.rollout.free_cache_engine=False: veRL 0.5.0 then never empties vLLM's prefix cache, and"
+            " prompts are answered with keys and values of older weights"
+        )
 
 
 def refuse_unshareable(actor_rollout_ref: Any) -> None:

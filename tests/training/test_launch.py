@@ -28,6 +28,11 @@ def test_hugging_face_rollouts_need_their_backend():
         launch.train(compose_recipe("multi_turn", "paper-qwen3", "actor_rollout_ref.rollout.name=hf"))
 
 
+def test_rollouts_from_keys_and_values_of_older_weights_are_refused():
+    with pytest.raises(InputError, match="older weights"):
+        launch.train(compose_recipe("multi_turn", "paper-qwen3", "actor_rollout_ref.rollout.free_cache_engine=False"))
+
+
 def test_an_unknown_backend_is_refused():
     with pytest.raises(SetupError, match=r"cobalt\.backend=tpu"):
         launch.train(compose_recipe("multi_turn", "cpu", "cobalt.backend=tpu"))
