@@ -1,0 +1,278 @@
+"""What training will take, before it is started: seconds of a step, GPU-seconds of an example, cores, disk, network.
+
+    python benchmarks/scale_model.py --shape qwen3-8b --gpus 4
+    python benchmarks/scale_model.py --tables    the tables of docs/scale.md
+    python benchmarks/scale_model.py --check     predictions beside the steps that were measured
+
+Arithmetic (FLOPs, bytes) over a few rates that were measured on H200s; docs/scale.md says where from, and how far to
+trust it.
+"""
+
+import json
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from verl_workers import PEAK_FLOPS, ROOT, forward_flops
+
+from cobalt.commands.entry import run
+from cobalt.minicode.shapes import SHAPES, Shape, qwen3
+from cobalt.tables import markdown_table
+
+RESULTS = ROOT / "docs/results"
+GB = 1e9
+
+LLAMA_70B = Shape(
+    hidden_size=8192,
+    intermediate_size=28_672,
+    num_hidden_layers=80,
+    num_attention_heads=64,
+    num_key_value_heads=8,
+    head_dim=128,
+    vocab_size=128_256,
+    tie_word_embeddings=False,
+    max_position_embeddings=131_072,
+)
+Phase = Literal["generation", "old log-probs", "reference", "update"]
+ALL_SHAPES = {
+    **SHAPES,
+    "qwen3-14b": qwen3(5120, 17408, 40, 40, tied=False),
+    "qwen3-32b": qwen3(5120, 25600, 64, 64, tied=False),
+    "llama-70b": LLAMA_70B,
+}
+
+# Shares of the GPU's peak that the phases reach with shared prompts, from docs/results/shared-prompts-h200; and what a
+# pass costs whatever its length, in tokens, from docs/results/recipe-8b-h200.
+PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.442, "reference": 0.386, "update": 0.325}
+FORWARDS = {"old log-probs": 1, "reference": 1, "update": 3}
+TOKENS_OF_A_PASS = 2000
+# Generation. Bytes per second are a cautious 0.8 of the H200's memory. The rest of a token's time (launches, sampling,
+# scheduling) and the weights' way into vLLM: docs/results/recipe-8b-h200, with CUDA graphs.
+MEMORY_RATE = 0.8 * 4.8e12
+PREFILL_MFU = 0.5
+TOKEN_S = 0.005
+SYNC_S_PER_GB = 0.13
+# Memory of a GPU (bytes) for the training state, and for the weights of vLLM.
+STATE_ROOM, VLLM_ROOM = 70 * GB, 50 * GB
+STATE_BYTES = 16  # fp32 weights, gradients and Adam's two moments, per parameter
+HALF, FULL = 2, 4  # bytes of bf16 and fp32
+# docs/capacity.md: a program with 20 tests, and one that ends at its limit; the share of a step that scoring may add
+PROGRAM_CPU_S, ENDLESS_CPU_S, SCORING_SHARE = 0.09, 27.0, 0.1
+BUILDER_CPU_S_PER_GB = 105.0  # docs/data.md
+TEXT_BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleConfig:
+    """Predict the cost of a training step of the recipe on H200s."""
+
+    shape: str = "qwen3-8b"
+    """One of qwen3-0.6b, 1.7b, 4b, 8b, 14b, 32b, llama-70b."""
+    gpus: int = 4
+    prompts: int = 128
+    """Of a step."""
+    samples: int = 16
+    """Responses to each prompt."""
+    updates: int = 2
+    """Of a step, each from its share of the prompts."""
+    prompt: int = 3000
+    """Tokens, mean."""
+    response: int = 3000
+    """Tokens, mean."""
+    longest: int = 6144
+    """Tokens of the longest response: how long generation lasts."""
+    endless: float = 0.02
+    """Share of programs that run into their time limit."""
+    tables: bool = False
+    """Print the tables of docs/scale.md instead."""
+    check: bool = False
+    """Print predictions beside measurements instead."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of one step. ``examples``: prompts with all their samples."""
+
+    seconds: dict[Phase, float]
+    gpus: int
+    examples: int
+    cores: float
+    """For programs, such that scoring lasts as long as the log-probabilities beside it and a tenth of the step."""
+    traffic_gb: float
+    """What each GPU receives from others, if none of them share a node."""
+
+    @property
+    def step(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def per_example(self) -> float:
+        """GPU-seconds."""
+        return self.step * self.gpus / self.examples
+
+
+def parameters(shape: Shape) -> float:
+    """Weights of the network, norms left out."""
+    attention, keys = (n * shape.head_dim for n in (shape.num_attention_heads, shape.num_key_value_heads))
+    layer = shape.hidden_size * (2 * attention + 2 * keys + 3 * shape.intermediate_size)
+    embeddings = shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
+    return shape.num_hidden_layers * layer + embeddings
+
+
+def fewest_gpus(shape: Shape) -> int:
+    """That hold the training state, a power of two."""
+    return _power_of_two(STATE_BYTES * parameters(shape) / STATE_ROOM)
+
+
+def tensor_parallel(shape: Shape) -> int:
+    """GPUs of one engine of vLLM, a power of two."""
+    return _power_of_two(HALF * parameters(shape) / VLLM_ROOM)
+
+
+def predict(config: ScaleConfig) -> Prediction:
+    """Of a step with these lengths; every GPU has its share of the prompts."""
+    shape = ALL_SHAPES[config.shape]
+    seconds: dict[Phase, float] = {"generation": generation_s(config, shape), **training_s(config, shape)}
+    cpu_s = config.prompts * config.samples * (PROGRAM_CPU_S + config.endless * ENDLESS_CPU_S)
+    cores = cpu_s / (seconds["old log-probs"] + seconds["reference"] + SCORING_SHARE * sum(seconds.values()))
+    # each pass gathers the weights, the update twice (gradient checkpointing); then gradients, and weights for vLLM
+    traffic = parameters(shape) * (4 * HALF + FULL + HALF)
+    return Prediction(seconds, config.gpus, config.prompts, cores, traffic / GB)
+
+
+def training_s(config: ScaleConfig, shape: Shape) -> dict[Phase, float]:
+    """Seconds of what follows the rollouts, each prompt computed once."""
+    prompts = config.prompts / config.gpus
+    needed = prompts * forward_flops(shape, config.prompt, config.response, config.samples)
+    tokens = prompts * (config.prompt + config.samples * config.response)
+    passes = {"old log-probs": 1, "reference": 1, "update": config.updates}
+    return {
+        phase: FORWARDS[phase] * needed * (1 + passes[phase] * TOKENS_OF_A_PASS / tokens) / (mfu * PEAK_FLOPS)
+        for phase, mfu in PHASE_MFU.items()
+    }
+
+
+def generation_s(config: ScaleConfig, shape: Shape) -> float:
+    """Seconds of a step's rollouts. An engine waits for its longest response; meanwhile fewer and fewer rows run."""
+    ways = tensor_parallel(shape)
+    rows = config.prompts * config.samples * ways / config.gpus
+    running = rows * config.response / config.longest
+    weights = HALF * parameters(shape)
+    token_bytes = 2 * HALF * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim
+    cache = running * token_bytes * (config.prompt + config.response / 2)
+    compute = 2 * parameters(shape) * running / (PREFILL_MFU * PEAK_FLOPS)
+    per_token = ((weights + cache) / MEMORY_RATE + compute) / ways + TOKEN_S
+    prefill = 2 * parameters(shape) * config.prompt * rows / config.samples / (PREFILL_MFU * PEAK_FLOPS) / ways
+    return config.longest * per_token + prefill + SYNC_S_PER_GB * weights / GB
+
+
+def _power_of_two(least: float) -> int:
+    number = 1
+    while number < least:
+        number *= 2
+    return number
+
+
+def checks() -> Iterator[tuple[str, str, float, float]]:
+    """(Where, phase, predicted, measured seconds) of every step in docs/results that the recipe's path took."""
+    for row in json.loads((RESULTS / "shared-prompts-h200/bench.json").read_text()):
+        shape = replace(ALL_SHAPES["qwen3-8b"], num_hidden_layers=row["layers"])
+        sizes = {"prompt": row["prompt"], "response": row["response"], "samples": row["rows_per_gpu"]}
+        predicted = training_s(ScaleConfig(gpus=1, prompts=1, updates=1, **sizes), shape)
+        for phase in row["phases"]:
+            if phase["path"] == "shared":
+                where = f"8 layers, {row['prompt']} + {row['response']}"
+                yield where, phase["phase"], predicted[phase["phase"]], phase["seconds"]
+    lines = (RESULTS / "recipe-8b-h200/metrics.jsonl").read_text().splitlines()
+    steps = [step for step in map(json.loads, lines) if step["step"] > 1]
+    measured = {key: statistics.median(step[key] for step in steps) for key in steps[0]}
+    lengths = {"prompt": "prompt_length/mean", "response": "response_length/mean", "longest": "response_length/max"}
+    sizes = {name: round(measured[key]) for name, key in lengths.items()}
+    predicted = predict(ScaleConfig(gpus=2, prompts=32, **sizes))
+    keys = {"generation": "gen", "old log-probs": "old_log_prob", "reference": "ref", "update": "update_actor"}
+    for phase, key in keys.items():
+        yield "8B, short", phase, predicted.seconds[phase], measured[f"timing_s/{key}"]
+    yield "8B, short", "step", predicted.step, measured["timing_s/step"]
+
+
+def check_table() -> str:
+    """Predictions beside what was measured."""
+    rows = [
+        (where, phase, f"{predicted:.2f}", f"{measured:.2f}", f"{predicted / measured - 1:+.0%}")
+        for where, phase, predicted, measured in checks()
+    ]
+    return markdown_table(("step", "phase", "predicted, s", "measured, s", "off by"), rows)
+
+
+def step_table(config: ScaleConfig) -> str:
+    """One step, by phase."""
+    found = predict(config)
+    rows = [(phase, f"{seconds:,.0f}") for phase, seconds in found.seconds.items()]
+    rows += [
+        ("step", f"{found.step:,.0f}"),
+        ("GPU-seconds per example", f"{found.per_example:,.1f}"),
+        ("seconds per example", f"{found.step / found.examples:,.1f}"),
+        ("cores for programs", f"{found.cores:,.0f}"),
+        ("GB that a GPU receives per step", f"{found.traffic_gb:,.0f}"),
+    ]
+    return markdown_table((f"{config.shape}, {config.gpus} GPUs", "seconds"), rows)
+
+
+def scale_tables(config: ScaleConfig) -> Iterator[str]:
+    """Shapes by numbers of GPUs, then what a shape needs whatever their number."""
+    columns = ("shape", "GPUs", "generation", "old, reference", "update", "step", "GPU-s per example", "cores")
+    rows = []
+    for name, shape in ALL_SHAPES.items():
+        for gpus in (4, 8, 64, 256, 1024):
+            if name in ("qwen3-1.7b", "qwen3-8b", "qwen3-32b", "llama-70b") and gpus >= fewest_gpus(shape):
+                found = predict(replace(config, shape=name, gpus=gpus, prompts=max(config.prompts, gpus)))
+                passes = found.seconds["old log-probs"] + found.seconds["reference"]
+                numbers = (found.seconds["generation"], passes, found.seconds["update"], found.step)
+                rows.append(
+                    (
+                        name,
+                        str(gpus),
+                        *(f"{n:,.0f}" for n in numbers),
+                        f"{found.per_example:,.1f}",
+                        f"{found.cores:,.0f}",
+                    )
+                )
+    yield markdown_table(columns, rows)
+    columns = (
+        "shape",
+        "parameters",
+        "fewest GPUs",
+        "GPUs per engine",
+        "checkpoint, GB",
+        "with optimizer",
+        "GB received per GPU and step",
+    )
+    rows = []
+    for name, shape in ALL_SHAPES.items():
+        count = parameters(shape)
+        state = (FULL * count / GB, 3 * FULL * count / GB, predict(replace(config, shape=name)).traffic_gb)
+        sizes = (fewest_gpus(shape), tensor_parallel(shape))
+        rows.append((name, f"{count / GB:.2f}e9", *map(str, sizes), *(f"{n:,.0f}" for n in state)))
+    yield markdown_table(columns, rows)
+    columns = ("trajectories of 3 turns", "text", "builder, CPU-hours", "on 64 cores")
+    rows = []
+    for trajectories in (1e5, 1e6, 1e7, 1e8):
+        size = trajectories * 3 * config.response * TEXT_BYTES_PER_TOKEN / GB
+        hours = size * BUILDER_CPU_S_PER_GB / 3600
+        rows.append((f"{trajectories:,.0f}", f"{size:,.1f} GB", f"{hours:,.1f}", f"{hours / 64 * 60:,.1f} min"))
+    yield markdown_table(columns, rows)
+
+
+def main(config: ScaleConfig) -> None:
+    """Print what is asked for."""
+    if config.check:
+        print(check_table())
+    elif config.tables:
+        print("\n\n".join(scale_tables(config)))
+    else:
+        print(step_table(config))
+
+
+if __name__ == "__main__":
+    run(ScaleConfig, main)
