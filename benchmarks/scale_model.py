@@ -17,6 +17,7 @@ from typing import Literal
 from verl_workers import PEAK_FLOPS, ROOT, forward_flops
 
 from cobalt.commands.entry import run
+from cobalt.commands.flags import CommandConfig, Positive, Share
 from cobalt.minicode.shapes import SHAPES, Shape, qwen3
 from cobalt.tables import markdown_table
 
@@ -35,8 +36,12 @@ LLAMA_70B = Shape(
     max_position_embeddings=131_072,
 )
 Phase = Literal["generation", "old log-probs", "reference", "update"]
-ALL_SHAPES = {
-    **SHAPES,
+ShapeName = Literal["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b", "llama-70b"]
+ALL_SHAPES: dict[ShapeName, Shape] = {
+    "qwen3-0.6b": SHAPES["qwen3-0.6b"],
+    "qwen3-1.7b": SHAPES["qwen3-1.7b"],
+    "qwen3-4b": SHAPES["qwen3-4b"],
+    "qwen3-8b": SHAPES["qwen3-8b"],
     "qwen3-14b": qwen3(5120, 17408, 40, 40, tied=False),
     "qwen3-32b": qwen3(5120, 25600, 64, 64, tied=False),
     "llama-70b": LLAMA_70B,
@@ -64,25 +69,24 @@ TEXT_BYTES_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleConfig:
+class ScaleConfig(CommandConfig):
     """Predict the cost of a training step of the recipe on H200s."""
 
-    shape: str = "qwen3-8b"
-    """One of qwen3-0.6b, 1.7b, 4b, 8b, 14b, 32b, llama-70b."""
-    gpus: int = 4
-    prompts: int = 128
+    shape: ShapeName = "qwen3-8b"
+    gpus: Positive = 4
+    prompts: Positive = 128
     """Of a step."""
-    samples: int = 16
+    samples: Positive = 16
     """Responses to each prompt."""
-    updates: int = 2
+    updates: Positive = 2
     """Of a step, each from its share of the prompts."""
-    prompt: int = 3000
+    prompt: Positive = 3000
     """Tokens, mean."""
-    response: int = 3000
+    response: Positive = 3000
     """Tokens, mean."""
-    longest: int = 6144
+    longest: Positive = 6144
     """Tokens of the longest response: how long generation lasts."""
-    endless: float = 0.02
+    endless: Share = 0.02
     """Share of programs that run into their time limit."""
     tables: bool = False
     """Print the tables of docs/scale.md instead."""

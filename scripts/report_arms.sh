@@ -19,6 +19,7 @@ fi
 if (($# == 0)); then
   declare -A arms=()
   for folder in "$RUN"/*/training; do
+    [[ -d $folder ]] || refuse "$RUN holds no arm; scripts/run_arm.sh makes them"
     arm=$(basename "$(dirname "$folder")")
     arms[${arm%-*}]+=${arms[${arm%-*}]:+,}$arm
   done

@@ -40,10 +40,7 @@ source scripts/lib/policies.sh
 case ${SIZE:=gpu} in
   gpu) defaults=(1000 200 8 8 one-gpu 10 512) ;;
   cpu) defaults=(24 12 4 2 cpu 1 64) ;;
-  *)
-    echo "run_arm.sh: error: SIZE is gpu or cpu, not '$SIZE'" >&2
-    exit 2
-    ;;
+  *) refuse "SIZE is gpu or cpu, not '$SIZE'" ;;
 esac
 : "${TRAIN_PROBLEMS:=${defaults[0]}}" "${DEV_PROBLEMS:=${defaults[1]}}" "${TRAIN_SAMPLES:=${defaults[2]}}"
 : "${DEV_SAMPLES:=${defaults[3]}}" "${PRESET:=${defaults[4]}}" "${TEST_FREQ:=${defaults[5]}}"
@@ -58,14 +55,11 @@ case ${METHOD:-} in
   cobalt) recipe=grpo_multi_turn parquet=parquet-contexts ;;
   single_turn) recipe=grpo_single_turn parquet=parquet-problems ;;
   grpo_online | verpo_online) recipe=$METHOD parquet=parquet-problems ;;
-  *)
-    echo "run_arm.sh: error: METHOD is data, cobalt, single_turn, grpo_online or verpo_online, not '${METHOD:-}'" >&2
-    exit 2
-    ;;
+  *) refuse "METHOD is data, cobalt, single_turn, grpo_online or verpo_online, not '${METHOD:-}'" ;;
 esac
-if [[ $METHOD != data && -z ${STEPS:-}${BUDGET:-} ]]; then
-  echo "run_arm.sh: error: set STEPS or BUDGET" >&2
-  exit 2
+if [[ $METHOD != data ]]; then
+  [[ -n ${STEPS:-}${BUDGET:-} ]] || refuse "set STEPS or BUDGET"
+  [[ -f $RUN/done/parquet-contexts ]] || refuse "$RUN has no data yet: run METHOD=data first, with the same knobs"
 fi
 
 make_data() {
