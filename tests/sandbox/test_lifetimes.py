@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from conftest import Place, start_script
+from conftest import Place, skip_without_landlock, start_script
 from processes import children, depth, identity, ignores_its_limit, left, wait_until
 
 DEPTHS = {"namespaces": 6, "landlock": 4}
@@ -22,7 +22,9 @@ def serving(place: Place) -> Iterator["subprocess.Popen[str]"]:
     assert server.stdin is not None and server.stdout is not None
     try:
         if server.stdout.readline() != "started\n":
-            pytest.skip(f"mode {place.mode} does not hold here")
+            _, errors = server.communicate()
+            skip_without_landlock(errors)
+            pytest.fail(errors[-2000:])
         assert wait_until(lambda: _stubborn(server.pid, place))
         yield server
     finally:
