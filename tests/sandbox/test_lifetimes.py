@@ -11,8 +11,8 @@ import pytest
 from conftest import Place, skip_without_landlock, start_script
 from processes import children, depth, identity, ignores_its_limit, left, wait_until
 
-DEPTHS = {"namespaces": 6, "landlock": 4}
-"""Generations from the server to a test: worker, zygote (two, as one waits outside), program (two likewise), test."""
+DEPTHS = {"namespaces": 5, "landlock": 4}
+"""Generations from the server to a test: worker, zygote (two with namespaces, as one waits outside), program, test."""
 
 
 @contextmanager
