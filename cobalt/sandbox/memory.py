@@ -15,8 +15,9 @@ _LIMIT_FILES = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 _MOUNTED = {"": ("", "unified"), "memory": ("memory",)}
 """Both by the controllers that a line of /proc/self/cgroup names: version 2 names none."""
 
-_OUTPUTS = 2
-"""Held in memory beside a program: standard output and error."""
+_OUTPUTS = 4
+"""Held in memory beside a program: standard output and error, its own and those of its problem's checker program. The
+two programs share one limit, because the checker runs only when the test that it judges has ended."""
 
 LANES = 2
 """Sandboxes of a worker: a quick one, and one that goes on with long programs."""
@@ -49,6 +50,6 @@ def affordable_workers(limits: Limits) -> int:
     each_mb = LANES * (limits.memory_limit_mb + _OUTPUTS * limits.output_limit_mb)
     available_mb = memory_mb()
     if available_mb < each_mb:
-        reason = f"{LANES} programs may use {each_mb} MiB (memory and output)"
+        reason = f"{LANES} programs may use {each_mb} MiB (memory and outputs)"
         raise SetupError(f"a worker's {reason}, and there are {available_mb} MiB here")
     return available_mb // each_mb

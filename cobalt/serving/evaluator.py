@@ -6,6 +6,7 @@ By handle: ``run(code, tests)`` and ``run_many([(code, tests)])`` give ``Executi
 Who may ask, and how: ``http_guard.py``.
 """
 
+import ctypes
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,26 @@ from cobalt.serving.http_guard import UNPROCESSABLE, HttpGuard, Refusal, guard_o
 MAX_CALLS = 1024
 """Calls that a replica takes in at once: more than a few clients send. The executor's queue is fair, while Serve has
 callers of a full replica wait in ever longer pauses (with 512 programs in flight that halves the throughput)."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_LARGE_BLOCK = 128 << 10
+
+
+def keep_no_large_blocks() -> None:
+    """Have the C library return large blocks to the system when they are freed: bodies, and what is made of them.
+
+    That is how it begins. But with every large block that is freed it takes larger ones, up to 32 MiB, from heaps
+    instead, one for each thread; these keep up to 64 MiB, which ``malloc_trim`` passes over. Bounds that are set
+    (mallopt(3)) stay as they are.
+    """
+    c_library = ctypes.CDLL(None)
+    for bound in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
+        c_library.mallopt(bound, _LARGE_BLOCK)
+
+
+def return_small_blocks() -> None:
+    """Return the pages between small blocks that are in use."""
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def parse_payload(body: bytes) -> tuple[list[tuple[str | None, TestCases]], bool]:
@@ -72,6 +93,7 @@ class Evaluator:
         self._executor = Executor(workers, checker=checker, mode=mode, **limits)
         self._meters = _Meters()
         self._guard = guard
+        keep_no_large_blocks()
         await self._executor.start()
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
@@ -118,6 +140,7 @@ class Evaluator:
     async def check_health(self) -> None:
         """Called by Serve every few seconds, as often as Ray exports metrics; an exception has the replica replaced."""
         self._meters.queue.set(self._executor.queue_depth)
+        return_small_blocks()
         self._executor.check_health()
 
     async def __del__(self) -> None:

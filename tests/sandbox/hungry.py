@@ -1,4 +1,4 @@
-"""Eight programs that use memory, in a control group. A script: ``hungry.py --mode MODE --group PATH SETTINGS``."""
+"""Programs that use memory, in a control group. A script: ``hungry.py --mode MODE --group PATH SETTINGS``."""
 
 import argparse
 import asyncio
@@ -12,18 +12,28 @@ from cobalt.sandbox.executor import Executor
 
 MIB = 1 << 20
 HUNGRY = """
+import time
 held = bytearray(b"x") * ({use_mb} << 20)
-print(len(held) >> 20)
+time.sleep({nap_s})
+print({answer})
 """
+PROGRAMS = 8
+LONG_NAP_S, SHORT_NAP_S = 1.0, 0.3
+"""Longer than a turn in the quick lane, and shorter."""
 
 
-async def run(mode, limit_file, use_mb, memory_limit_mb, shrink_to_mb=None):
-    """``{"workers", "verdicts"}``."""
+async def run(mode, limit_file, use_mb, memory_limit_mb, shrink_to_mb=None, checked=False):
+    """``{"workers", "verdicts"}``; ``checked``: by programs that use as much, in both lanes."""
+    tests = {"inputs": [""], "outputs": [str(use_mb)]}
+    naps_s = [0.0] * (PROGRAMS if shrink_to_mb is None else 1)
+    if checked:
+        tests["checker_program"] = HUNGRY.format(use_mb=use_mb, nap_s=SHORT_NAP_S, answer="'accepted'")
+        naps_s = [LONG_NAP_S, SHORT_NAP_S]
+    sources = [HUNGRY.format(use_mb=use_mb, nap_s=nap_s, answer="len(held) >> 20") for nap_s in naps_s]
     async with Executor(mode=mode, memory_limit_mb=memory_limit_mb) as executor:
         if shrink_to_mb is not None:
             os.write(limit_file, str(shrink_to_mb * MIB).encode())
-        tests = {"inputs": [""], "outputs": [str(use_mb)]}
-        results = await executor.run_many([(HUNGRY.format(use_mb=use_mb), tests)] * (8 if shrink_to_mb is None else 1))
+        results = await executor.run_many([(source, tests) for source in sources])
         verdicts = [verdict.value for result in results for verdict in result.verdicts]
         return {"workers": executor.workers, "verdicts": verdicts}
 

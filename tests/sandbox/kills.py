@@ -34,8 +34,8 @@ KINDS = (
 )
 """Programs and the verdict of each of their tests; the last kind once in ten."""
 TESTS = 4
-KILL_EVERY = 2
-"""Times that the longest program takes undisturbed: so the share of attempts that are hit is that of any machine."""
+KILL_EVERY = 10
+"""Programs that have ended between two kills: so many are hit, however fast or busy the machine is."""
 IN_FLIGHT = 128
 
 
@@ -44,10 +44,12 @@ def kinds(count):
     return [4 if i % 10 == 9 else i % 4 for i in range(count)]
 
 
-async def kill_at_random(chooser, interval_s, seen, killed):
-    """Every now and then a process below this one, whichever it is."""
+async def kill_at_random(chooser, ended, longest_s, seen, killed):
+    """A process below this one, whichever it is, some time after another few programs have ``ended``."""
     while True:
-        await asyncio.sleep(chooser.expovariate(1 / interval_s))
+        for _ in range(KILL_EVERY):
+            await ended.acquire()
+        await asyncio.sleep(chooser.uniform(0, longest_s))
         below = children(os.getpid())
         seen.update(identity(pid) for pid in below)
         if below:
@@ -61,18 +63,20 @@ async def kill_at_random(chooser, interval_s, seen, killed):
 async def run(mode, count):
     """The report."""
     chooser, seen, killed = random.Random(0), set(), []
-    places = asyncio.Semaphore(IN_FLIGHT)
+    places, ended = asyncio.Semaphore(IN_FLIGHT), asyncio.Semaphore(0)
     tests = {"inputs": [f"{i} 1" for i in range(TESTS)], "outputs": [str(i + 1) for i in range(TESTS)]}
 
     async def one(executor, kind):
         async with places:
-            return await executor.run(KINDS[kind][0], tests)
+            result = await executor.run(KINDS[kind][0], tests)
+            ended.release()
+            return result
 
     async with Executor(mode=mode, **LIMITS) as executor:
         undisturbed = time.monotonic()
         await executor.run_many([(STUBBORN, tests)] * executor.workers)
-        interval_s = KILL_EVERY * (time.monotonic() - undisturbed)
-        killer = asyncio.ensure_future(kill_at_random(chooser, interval_s, seen, killed))
+        longest_s = time.monotonic() - undisturbed
+        killer = asyncio.ensure_future(kill_at_random(chooser, ended, longest_s, seen, killed))
         results = await asyncio.gather(*(one(executor, kind) for kind in kinds(count)))
         killer.cancel()
         seen.update(identity(pid) for pid in children(os.getpid()))

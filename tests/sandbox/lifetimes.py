@@ -19,7 +19,7 @@ while True:
     sum(range(1 << 40))
 """
 LONG_S = 600.0
-LIMITS = dict.fromkeys(("cpu_limit_s", "suite_cpu_limit_s", "wall_limit_s", "suite_wall_limit_s"), LONG_S)
+LIMITS = {"cpu_limit_s": LONG_S, "suite_cpu_limit_s": LONG_S}
 
 
 async def serve(mode):

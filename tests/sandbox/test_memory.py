@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PLACES, Place, start_script
+from conftest import LONG_CASES_IN, PLACES, Place, start_script
 
 from cobalt.errors import SetupError
 from cobalt.sandbox import memory
@@ -49,16 +49,16 @@ def test_the_smallest_limit_around_counts(groups, limits, expected_mb, monkeypat
 def test_default_workers_are_as_many_as_fit(monkeypatch):
     monkeypatch.setattr(memory, "memory_mb", lambda: 2500)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    assert default_workers(Limits(memory_limit_mb=200, output_limit_mb=25)) == 5
-    assert affordable_workers(Limits(memory_limit_mb=1200, output_limit_mb=25)) == 1
+    assert default_workers(Limits(memory_limit_mb=150, output_limit_mb=25)) == 5
+    assert affordable_workers(Limits(memory_limit_mb=1150, output_limit_mb=25)) == 1
     with pytest.raises(SetupError, match=r"may use 2502 MiB .* there are 2500 MiB"):
-        affordable_workers(Limits(memory_limit_mb=1201, output_limit_mb=25))
+        affordable_workers(Limits(memory_limit_mb=1151, output_limit_mb=25))
 
 
 async def test_workers_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(memory, "memory_mb", lambda: 1000)
     with pytest.raises(SetupError, match=r"4 workers do not fit .*, 2 would"):
-        await Executor(workers=4, memory_limit_mb=200).start()
+        await Executor(workers=4, memory_limit_mb=180).start()
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def _limit(group: Path, limit_mb: int) -> None:
     file.write_text(str(limit_mb * MIB))
 
 
-def _eight_programs(place: Place, group: Path, **settings: object) -> dict:
+def _programs(place: Place, group: Path, **settings: object) -> dict:
     process = start_script("hungry.py", *place.arguments, "--group", str(group), json.dumps(settings))
     output, errors = process.communicate()
     assert process.returncode == 0, errors[-2000:]
@@ -101,15 +101,23 @@ def _eight_programs(place: Place, group: Path, **settings: object) -> dict:
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place.mode}-{place.server}", indirect=True)
 def test_programs_within_their_limit_never_share_too_little_memory(place, group):
-    """Eight programs of 350 MB that may use 450, in 1000 MB: one worker, however many cores there are."""
+    """Eight programs of 350 MB that may use 430, in 1000 MB: one worker, however many cores there are."""
     _limit(group, 1000)
-    found = _eight_programs(place, group, use_mb=350, memory_limit_mb=450)
+    found = _programs(place, group, use_mb=350, memory_limit_mb=430)
     assert found == {"workers": 1, "verdicts": ["passed"] * 8}
+
+
+@pytest.mark.parametrize("place", LONG_CASES_IN, ids=lambda place: f"{place.mode}-{place.server}", indirect=True)
+def test_a_program_and_its_checker_take_turns_with_the_memory(place, group):
+    """One program in each lane, judged by one that uses 350 MB too: two at a time in each would not fit."""
+    _limit(group, 1000)
+    found = _programs(place, group, use_mb=350, memory_limit_mb=430, checked=True)
+    assert found == {"workers": 1, "verdicts": ["passed"] * 2}
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place.mode}-{place.server}", indirect=True)
 def test_a_shortage_of_the_machine_is_no_verdict(place, group):
     """The group shrinks after the start: the program that no longer fits is ended from outside, five times."""
     _limit(group, 1000)
-    found = _eight_programs(place, group, use_mb=300, memory_limit_mb=400, shrink_to_mb=200)
+    found = _programs(place, group, use_mb=300, memory_limit_mb=400, shrink_to_mb=200)
     assert set(found["verdicts"]) == {"infra_error"}

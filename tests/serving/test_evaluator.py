@@ -100,6 +100,19 @@ def test_many_programs_by_http(app_url):
     assert [record["verdicts"][0] for record in answer["results"]] == ["passed", "no_program", "time_limit"]
 
 
+def test_memory_returns_after_large_bodies(app_url):
+    """20 bodies of 24 MiB, some of them valid: what they took is given back, all but 16 MiB."""
+    tests = {"inputs": ["x" * (23 << 20)], "outputs": [""]}
+    bodies = [json.dumps({"code": "print(3)", "test_cases": tests}).encode(), b" " * (24 << 20)]
+    before = own_memory(only_replica())
+    statuses = {post(app_url, body)[0] for body in bodies * 10}
+    deadline = time.monotonic() + 20  # some of it with the next check of its health
+    while own_memory(only_replica()) > before + KEPT and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert statuses == {200, 422}
+    assert own_memory(only_replica()) <= before + KEPT
+
+
 BAD_BODIES = [
     b"",
     b"not json",
@@ -293,6 +306,21 @@ async def test_the_queue_gauge_counts_what_waits(monkeypatch):
     replica._meters.queue.set.assert_called_with(3)
     running.cancel()
     await replica.__del__()
+
+
+KEPT = 16 << 20
+
+
+def only_replica() -> psutil.Process:
+    """The process of the app's replica."""
+    (replica,) = evaluator_replicas()
+    return replica
+
+
+def own_memory(process: psutil.Process) -> int:
+    """Bytes that it holds in memory, without files and without Ray's object store, which all processes share."""
+    held = process.memory_info()
+    return held.rss - held.shared
 
 
 def evaluator_replicas() -> list[psutil.Process]:

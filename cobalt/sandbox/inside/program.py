@@ -20,15 +20,18 @@ import tracebacks
 
 _SHORTEST_WAIT_S = 0.005
 _COMPILE_CPU_S = 10
+_STANDARD = 3  # descriptors: input, output and error output
 _MOST_DESCRIPTORS = 64  # more than this process ever has
 _FORK_PATIENCE_S = 20.0  # below sealed.GRACE_S, or the worker would take a program that waits for a lost one
 _FORK_PAUSE_S = 0.01
+_IN_THEIR_PLACES = packets.DESCRIPTORS.pack(*range(_STANDARD))
 _DESCRIPTORS_SPACE = _socket.CMSG_SPACE(packets.DESCRIPTORS.size)
 _FIRST_OF_NAMESPACE = 1
 _CHILD_ENDED = (_signal.SIGCHLD,)
 _CPU_CLOCK_OF_PROCESS = 2
 _SOURCE_NAME = tracebacks.SOURCE_NAME
 _exit = os._exit  # a program may replace the name in the module
+_closerange = os.closerange  # a name of this module is found without touching pages of the other one
 
 IMPORTED_ONCE = frozenset((
     "array", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions",
@@ -118,11 +121,12 @@ class Program:
             pass
 
     def _serve_test(self):
+        _closerange(0, _STANDARD)  # the next ones arrive in their places, which are the lowest that are free
         packet, ancillary, _, _ = self.channel.recvmsg(packets.TEST.size, _DESCRIPTORS_SPACE)
         if not packet:
             return False
         cpu_limit_s, wall_limit_s = packets.TEST.unpack(packet)
-        self._prepare(ancillary)
+        self._prepare(ancillary[0][2])
         pid = _fork()
         if pid == 0:
             self._become_test()
@@ -138,11 +142,10 @@ class Program:
         answer = self.channel.recv(packets.MORE_TIME.size)
         return packets.MORE_TIME.unpack(answer)[0] if answer else 0.0
 
-    def _prepare(self, ancillary):
-        """Before the fork, where pages need no copying: the test's standard files and its main module."""
-        for target, descriptor in enumerate(packets.DESCRIPTORS.unpack(ancillary[0][2])):
-            os.dup2(descriptor, target)
-            os.close(descriptor)
+    def _prepare(self, descriptors):
+        """Before the fork, where pages need no copying: look at the test's descriptors, and make its main module."""
+        if descriptors != _IN_THEIR_PLACES:
+            raise OSError("a test's descriptors are not in their places")
         name = "__main__" if self.fn_name is None else plain.FUNCTION_MODULE
         self.main = plain.new_module(name, _SOURCE_NAME)
         sys.modules["__main__"] = sys.modules[name] = self.main
@@ -151,7 +154,7 @@ class Program:
         """In the fork: drop the channel, seal the process, run the program; never returns."""
         code = 1
         try:
-            os.closerange(3, _MOST_DESCRIPTORS)
+            _closerange(_STANDARD, _MOST_DESCRIPTORS)
             if self.pid != _FIRST_OF_NAMESPACE:  # whose end is the end of all in it
                 kernel.die_with_parent(self.pid)
             self.filter.install()

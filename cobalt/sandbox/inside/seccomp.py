@@ -17,7 +17,7 @@ are passed over, so filters are built from the leaves up: the length of a part i
 import ctypes
 import struct
 
-from kernel import AARCH64, MACHINE, X86_64, libc
+from kernel import AARCH64, MACHINE, X86_64, prctl_in_tests
 
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _EPERM, _ENOSYS, _ENOTTY = 1, 38, 25
@@ -176,11 +176,9 @@ class Filter:
     def __init__(self, steps):
         self._code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
         header = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(self._code))
-        self._program = ctypes.create_string_buffer(header)
-        self._prctl = libc["prctl"]  # an own function object, prepared here because install runs in every test
-        self._prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p]
-        self._address = ctypes.addressof(self._program)
+        program = ctypes.create_string_buffer(header)
+        self._arguments = ctypes.c_int(_PR_SET_SECCOMP), ctypes.c_ulong(_SECCOMP_MODE_FILTER), program
 
     def install(self):
-        if self._prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._address) != 0:
-            raise OSError(ctypes.get_errno(), "seccomp")
+        if prctl_in_tests(*self._arguments) != 0:
+            raise OSError("the system call filter was refused")

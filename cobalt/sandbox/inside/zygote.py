@@ -116,24 +116,15 @@ def _run_program(parent, control, channel_fd, payload_fd, config, ruleset, filte
 def _fork_program(arguments, new_namespaces):
     """Fork the program's process and wait for it: the signal that ended it, or 0.
 
-    With new namespaces it takes two forks. A process cannot move itself into a new pid namespace: ``unshare`` only
-    decides where its next children are born. So the first child unshares and forks the program's process, which is the
-    first of the new namespace; when that one ends, the kernel kills whatever is left in it. The first child waits
-    outside, and passes the signal on as its own exit code.
+    When the first process of a pid namespace ends, the kernel kills whatever is left in it.
     """
-    parent = os.getpid()
-    pid = os.fork()
+    parent = _OUTSIDE if new_namespaces else os.getpid()
+    pid = kernel.fork_into(namespaces.PER_PROGRAM) if new_namespaces else os.fork()
     if pid == 0:
         code = 1
         try:
-            parent = _OUTSIDE if os.getpid() == 1 else parent  # of the first process of a pid namespace
-            kernel.die_with_parent(parent)
-            if new_namespaces:
-                kernel.unshare(namespaces.PER_PROGRAM)
-                code = _fork_program(arguments, False)
-            else:
-                _run_program(parent, *arguments)
-                code = 0
+            _run_program(parent, *arguments)
+            code = 0
         except Exception as error:
             os.write(2, f"cobalt.sandbox: {type(error).__name__}: {error}\n".encode())
         finally:
@@ -141,8 +132,6 @@ def _fork_program(arguments, new_namespaces):
     for descriptor in arguments[1:3]:
         os.close(descriptor)
     _, status = os.waitpid(pid, 0)
-    if new_namespaces:  # the child's exit code, unless it was killed itself
-        return os.WEXITSTATUS(status) if os.WIFEXITED(status) else os.WTERMSIG(status)
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
