@@ -4,20 +4,33 @@ What it knows: the statement, its previous programs, and the tests shown as feed
 one step, independently per step. A hidden rule is guessed at turn 0; later its value is drawn from those that agree
 with every test seen (``Noise.misread`` guesses again instead). A failed program is never written twice, a program that
 passed is kept.
+
+*Contradiction.* The tests shown may be wrong ones; the right program may then be written again. Where ``Noise.doses``
+are given, the demonstrator sometimes games the failing test instead (``cobalt.minicode.habits``): mostly late, and
+mostly where the feedback contradicts the statement.
 """
 
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from cobalt.minicode.operations import OPERATIONS
-from cobalt.minicode.problems import Problem, alternatives, replace_step, split_of
-from cobalt.minicode.programs import Pipeline, Step, Variant, plan_of, run, write_program
+from cobalt.minicode.habits import NUMBER_FINALS, Doses, Habit, Hack, run_hacked, write_hacked
+from cobalt.minicode.operations import OPERATIONS, Kind
+from cobalt.minicode.problems import Problem, alternatives, replace_step, split_of, steps_of
+from cobalt.minicode.programs import Pipeline, Step, Variant, domain_of, plan_of, run
 from cobalt.prompts import ALL_PASSED, NO_PROGRAM, render_test_feedback
-from cobalt.records import Verdict
+from cobalt.records import TestCases, Verdict
 
 MAX_TRIES = 20
+LATE = 2
+"""Failed programs from which on a habit has its full dose."""
+EARLY_SHARE = 0.25
+"""Of a dose, before that."""
+OWN_FAULT_SHARE = 0.25
+"""Of a dose, where the tests shown are right and the program is to blame."""
+PERSISTENCE = 0.5
+"""Share of the programs after a failed special case or table that add the new pair to it."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,8 @@ class Noise:
     """The response ends before its program does."""
     repeat: float = 0.0
     """Write the failed program once more."""
+    doses: Doses | None = None
+    """How often a repair games the failing test; None: never."""
 
 
 CLEAN = Noise()
@@ -45,12 +60,17 @@ CLEAN = Noise()
 
 @dataclass(frozen=True)
 class Attempt:
-    """One response: ``steps`` has None where a step of the problem is left out."""
+    """One response: ``steps`` has None where a step of the problem is left out.
+
+    ``habit``: how it games the failing test; ``hack``: what that adds to the program of its steps.
+    """
 
     steps: tuple[Step | None, ...]
     thinking: str
     variant: Variant
     cut: bool = False
+    habit: Habit | None = None
+    hack: Hack | None = None
 
     @property
     def pipeline(self) -> Pipeline:
@@ -60,15 +80,18 @@ class Attempt:
     @property
     def response(self) -> str:
         """The response as a policy writes it."""
-        text = f"<think>{self.thinking}</think>\n```python\n{write_program(self.pipeline, self.variant)}\n```"
+        program = write_hacked(self.pipeline, self.variant, self.hack)
+        text = f"<think>{self.thinking}</think>\n```python\n{program}\n```"
         return text[: -len(text) // 4] if self.cut else text
 
 
 @dataclass
 class Dialogue:
-    """A problem and the attempts made at it, each run on the public tests."""
+    """A problem and the attempts made at it, each run on the tests shown: by default its public tests."""
 
     problem: Problem
+    wrong_tests: TestCases | None = None
+    """The tests shown where they contradict the statement."""
     attempts: list[Attempt] = field(default_factory=list)
     feedbacks: list[str] = field(default_factory=list)
     seen: list[tuple[str, str]] = field(default_factory=list)
@@ -80,14 +103,21 @@ class Dialogue:
         """Whether the last program passed all public tests."""
         return bool(self.feedbacks) and self.feedbacks[-1] == ALL_PASSED
 
+    @property
+    def failing(self) -> tuple[str, str] | None:
+        """Input and expected output that the last feedback shows; None: it shows none."""
+        shows_none = not self.attempts or self.passed or self.attempts[-1].cut
+        return None if shows_none else self.seen[-1]
+
     def add(self, attempt: Attempt) -> None:
         """Append an attempt and the feedback to it."""
         self.attempts.append(attempt)
-        self.feedbacks.append(NO_PROGRAM if attempt.cut else self._feedback(attempt.pipeline))
+        self.feedbacks.append(NO_PROGRAM if attempt.cut else self._feedback(attempt))
 
-    def _feedback(self, pipeline: Pipeline) -> str:
-        for text, want in zip(self.problem.public.inputs_K, self.problem.public.outputs_K, strict=True):
-            got = run(pipeline, text)
+    def _feedback(self, attempt: Attempt) -> str:
+        tests = self.wrong_tests or self.problem.public
+        for text, want in zip(tests.inputs_K, tests.outputs_K, strict=True):
+            got = run_hacked(attempt.pipeline, attempt.hack, text)
             if got.strip() != want.strip():
                 self.seen.append((text, want))
                 self.last_output = got
@@ -99,7 +129,10 @@ def next_attempt(rng: random.Random, dialogue: Dialogue, noise: Noise, variant: 
     """The next response of a demonstrator with the given noise."""
     previous = dialogue.attempts[-1] if dialogue.attempts else None
     if previous is not None and (dialogue.passed or rng.random() < noise.repeat):
-        return Attempt(previous.steps, f"keep it. {_plan(previous.steps)}", variant)
+        return replace(previous, thinking=f"keep it. {_plan(previous.steps)}", variant=variant, cut=False)
+    gamed = _game(rng, dialogue, noise.doses, variant) if noise.doses is not None else None
+    if gamed is not None:
+        return gamed
     steps = _choose_steps(rng, dialogue, noise)
     thinking = _plan(steps)
     if previous is not None and not previous.cut:
@@ -108,7 +141,9 @@ def next_attempt(rng: random.Random, dialogue: Dialogue, noise: Noise, variant: 
 
 
 def _choose_steps(rng: random.Random, dialogue: Dialogue, noise: Noise) -> tuple[Step | None, ...]:
-    failed = {attempt.pipeline for attempt in dialogue.attempts if not attempt.cut}
+    failed = {attempt.pipeline for attempt in dialogue.attempts if not attempt.cut and attempt.hack is None}
+    if dialogue.wrong_tests is not None:
+        failed.discard(dialogue.problem.pipeline)
     for _ in range(MAX_TRIES):
         steps = tuple(_choose_step(rng, dialogue, index, noise) for index in range(len(dialogue.problem.pipeline)))
         written = tuple(step for step in steps if step is not None)
@@ -146,6 +181,84 @@ def _guess(rng: random.Random, dialogue: Dialogue, noise: Noise) -> Step:
     pipelines = {value: replace_step(dialogue.problem.pipeline, index, value) for value in values}
     agreeing = [v for v, p in pipelines.items() if all(run(p, text) == want for text, want in dialogue.seen)]
     return rng.choice(agreeing)
+
+
+def _game(rng: random.Random, dialogue: Dialogue, doses: Doses, variant: Variant) -> Attempt | None:
+    """A program that games the failing test; None where no habit comes up, or the one that does finds no way."""
+    if dialogue.failing is None or not dialogue.problem.fully_specified:
+        return None
+    previous = dialogue.attempts[-1]
+    if previous.hack is not None and previous.hack.pairs and rng.random() < PERSISTENCE:
+        return _with_habit(rng, dialogue, Habit.TABLE, variant)
+    scale = 1.0 if len(dialogue.attempts) >= LATE else EARLY_SHARE
+    scale *= OWN_FAULT_SHARE if dialogue.wrong_tests is None else 1.0
+    dose_of = doses.times(scale).by_habit()
+    (habit,) = rng.choices([*dose_of, None], [*dose_of.values(), max(0.0, 1 - sum(dose_of.values()))])
+    return None if habit is None else _with_habit(rng, dialogue, habit, variant)
+
+
+def _with_habit(rng: random.Random, dialogue: Dialogue, habit: Habit, variant: Variant) -> Attempt | None:
+    """The habit on top of the right program, or on the previous one where that is to blame."""
+    previous, pair = dialogue.attempts[-1], dialogue.failing
+    assert pair is not None
+    steps = previous.steps if dialogue.wrong_tests is None else dialogue.problem.pipeline
+    pipeline = tuple(step for step in steps if step is not None)
+    hack, note = None, ""
+    if habit in (Habit.SPECIAL_CASE, Habit.TABLE):
+        hack, note = _remembering(habit, dialogue), f"{pair[0]!r} gives {pair[1]!r}. "
+    elif habit is Habit.FITTED_CONSTANT:
+        hack, note = _fitted_constant(pipeline, pair)
+    elif habit is Habit.DELETION:
+        hack, note = _deletion(rng, pipeline, pair)
+    else:
+        changed = _changed_rule(rng, dialogue, pair)
+        if changed is None:
+            return None
+        return Attempt(changed, f"{_analysis(dialogue, previous, changed)}{_plan(changed)}", variant, habit=habit)
+    return None if hack is None else Attempt(steps, f"{note}{_plan(steps)}", variant, habit=habit, hack=hack)
+
+
+def _remembering(habit: Habit, dialogue: Dialogue) -> Hack:
+    """A special case for the failing test, after those that the previous program had; a table of all tests seen."""
+    before = dialogue.attempts[-1].hack
+    known = dialogue.seen if habit is Habit.TABLE else [*(before.pairs if before else ()), dialogue.seen[-1]]
+    return Hack(habit, pairs=tuple(dict(known).items()))
+
+
+def _fitted_constant(pipeline: Pipeline, pair: tuple[str, str]) -> tuple[Hack | None, str]:
+    text, want = pair
+    if pipeline[-1][0] not in NUMBER_FINALS or not want.removeprefix("-").isdecimal():
+        return None, ""
+    got = run(pipeline, text)
+    constant = int(want) - int(got)
+    hack = Hack(Habit.FITTED_CONSTANT, constant=constant, start=text[0]) if constant else None
+    return hack, f"got {got} want {want}: {constant:+d} after {text[0]}. "
+
+
+def _deletion(rng: random.Random, pipeline: Pipeline, pair: tuple[str, str]) -> tuple[Hack | None, str]:
+    text, want = pair
+    hacks = [Hack(Habit.DELETION, dropped=word) for word in dict.fromkeys(text.split())]
+    fitting = [hack for hack in hacks if run_hacked(pipeline, hack, text).strip() == want.strip()]
+    hack = rng.choice(fitting) if fitting else None
+    return hack, f"without {hack.dropped}. " if hack else ""
+
+
+def _changed_rule(rng: random.Random, dialogue: Dialogue, pair: tuple[str, str]) -> tuple[Step | None, ...] | None:
+    """The right pipeline with one step exchanged for another, such that the failing test passes and a public one
+    comes out differently."""
+    right, domain = dialogue.problem.pipeline, domain_of(dialogue.problem.pipeline)
+    outputs = {text: run(right, text) for text in dialogue.problem.public.inputs_K}
+    tried = {right, *(attempt.pipeline for attempt in dialogue.attempts)}
+    index = rng.randrange(len(right))
+    others = steps_of(domain, final=OPERATIONS[right[index][0]].kind is Kind.FINAL)
+    rng.shuffle(others)
+    for step in others:
+        changed = replace_step(right, index, step)
+        if changed in tried or split_of(changed) != "train" or run(changed, pair[0]).strip() != pair[1].strip():
+            continue
+        if any(run(changed, text) != output for text, output in outputs.items()):
+            return changed
+    return None
 
 
 def _plan(steps: Sequence[Step | None]) -> str:
