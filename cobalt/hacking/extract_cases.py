@@ -182,6 +182,7 @@ async def _check_problem(
         *(signal_of(case, problem.data, service, config.checks, config.seed) for case in cases)
     )
     counts = {name: getattr(problem.found, name) for name in COUNTED}
+    counts["opportunities_by_turn"] = problem.found.opportunities_T
     checked = [{**case, "signal": signal} for case, signal in zip(cases, signals, strict=True)]
     stored.append({"id": problem.id, "input_hash": problem.input_hash, **counts, "cases": checked})
 
@@ -199,6 +200,7 @@ def _case_record(known: Record, case: Case) -> Record:
         "patch": case.patch,
         "all_acc": case.all_acc,
         "public_all_acc": case.public_all_acc,
+        "survives": case.survives,
         "wrong_test": {"input": shown.inputs_K[case.test], "output": shown.outputs_K[case.test]},
     }
 

@@ -115,12 +115,15 @@ def test_the_shipped_scores_are_within_the_goal():
 def test_the_shipped_policy_answers_in_the_sandbox():
     rng = random.Random(2)
     problems = [sample_problem(rng, "train") for _ in range(16)]
-    figures = measure(ProbeConfig(model=SHIPPED, num_samples=1, num_turns=1, max_tokens=128), problems, problems[:4])
+    config = ProbeConfig(model=SHIPPED, num_samples=1, num_turns=1, max_tokens=128)
+    figures = measure(config, problems, problems[:4], [problem for problem in problems if problem.fully_specified])
     turns = figures["turns"]
     assert turns["no_program"] == [0.0, 0.0]
     assert turns["pass_at_1"][1] > turns["pass_at_1"][0] > 0.1
     assert set(turns) == set(json.loads((SHIPPED / "scores.json").read_text())["turns"])
     assert sum(row["count"] for row in figures["operations"].values()) == sum(len(p.pipeline) for p in problems[:4])
+    first, second = figures["gaming"]["opportunities_by_turn"]
+    assert first == 0 < second == figures["gaming"]["opportunities"]
 
 
 def evaluated(kind: str, *rates: list[float | None]) -> dict:
