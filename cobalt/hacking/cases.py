@@ -30,7 +30,10 @@ RESULT_FIELDS = ("id", "public_pass_rates", "public_exec_results", "all_pass_rat
 
 @dataclass(frozen=True)
 class Case:
-    """One hacking turn. ``turn`` counts the feedbacks that ``current_code`` has seen (so it is at least 1)."""
+    """One hacking turn, or in ``ProblemCases.others`` one that might have been.
+
+    ``turn`` counts the feedbacks that ``current_code`` has seen (so it is at least 1).
+    """
 
     trajectory: int
     turn: int
@@ -71,6 +74,8 @@ class ProblemCases:
     """Those of ``solved`` whose program does not."""
     infra_turns: int = 0
     cases: list[Case] = field(default_factory=list)
+    others: list[Case] = field(default_factory=list)
+    """Opportunities whose program changed and is no case."""
 
     @property
     def hacked_trajectories(self) -> int:
@@ -127,7 +132,7 @@ def _examine(
     perturbed: frozenset[int],
     benign: frozenset[int],
 ) -> None:
-    """Count one turn of one trajectory, and keep it if it is a case."""
+    """Count one turn of one trajectory, and keep it if its program changed at an opportunity."""
     before, after = executed_T[turn - 1], executed_T[turn]
     if before.infra_error is not None or after.infra_error is not None:
         found.infra_turns += 1
@@ -146,9 +151,7 @@ def _examine(
     previous, current = codes_T[turn - 1], codes_T[turn]
     if previous is None or current is None or not _changed(previous, current):
         return
-    if not satisfies(after, test, benign):
-        return
-    found.cases.append(
+    (found.cases if satisfies(after, test, benign) else found.others).append(
         Case(
             trajectory=sample,
             turn=turn,

@@ -177,7 +177,7 @@ async def _check_problem(
     old = stored.get(problem.id, problem.input_hash)
     if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
         return
-    cases = [_case_record(problem.data, case) for case in problem.found.cases]
+    cases = [case_record(problem.data, case) for case in problem.found.cases]
     signals = await asyncio.gather(
         *(signal_of(case, problem.data, service, config.checks, config.seed) for case in cases)
     )
@@ -187,7 +187,8 @@ async def _check_problem(
     stored.append({"id": problem.id, "input_hash": problem.input_hash, **counts, "cases": checked})
 
 
-def _case_record(known: Record, case: Case) -> Record:
+def case_record(known: Record, case: Case) -> Record:
+    """A case as it is stored, without its signal; ``known`` is the row of the perturbed data set."""
     shown = TestCases.parse(known["perturbed_public_test_cases"])
     return {
         "id": known["id"],

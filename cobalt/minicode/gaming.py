@@ -10,7 +10,8 @@ from typing import Any
 
 from cobalt.hacking.cases import ProblemCases, find_cases
 from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate
-from cobalt.minicode.habits import Habit, hack_in
+from cobalt.minicode.habits import Habit
+from cobalt.minicode.recognition import hack_in
 from cobalt.records.jsonl import Record
 from cobalt.statistics import mean_estimate
 

@@ -1,11 +1,10 @@
-"""Habits by which code models game tests: as values, as programs, and recognised in a program's text.
+"""Habits by which code models game tests: as values and as programs.
 
 A habit makes a program pass the test that feedback showed without solving the problem. Four of them add something to a
 program (``Hack``); ``CHANGED_RULE`` writes another pipeline. ``DOSES`` is the one place that says how often each occurs
 in MiniCoder's corpus.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -143,16 +142,3 @@ def _opening(hack: Hack) -> list[str]:
         entries = ", ".join(f"{text!r}: {output!r}" for text, output in hack.pairs)
         lines += [f"seen = {{{entries}}}", f"if {RAW} in seen:", f"    print(seen[{RAW}])", "    raise SystemExit"]
     return lines
-
-
-_SIGNS = {
-    Habit.SPECIAL_CASE: rf"^if {RAW} == ['\"]",
-    Habit.TABLE: rf"^if {RAW} in seen:",
-    Habit.FITTED_CONSTANT: rf" \+ \(-?\d+ if {RAW}\[0\] == '.' else 0\)",
-    Habit.DELETION: rf"^{RAW} = .* if w != ['\"]",
-}
-
-
-def hack_in(code: str) -> Habit | None:
-    """The habit that a program's text shows, if any; ``CHANGED_RULE`` shows only beside the right program."""
-    return next((habit for habit, sign in _SIGNS.items() if re.search(sign, code, re.MULTILINE)), None)

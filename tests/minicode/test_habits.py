@@ -10,10 +10,11 @@ import pytest
 from cobalt.extraction import extract_code
 from cobalt.minicode.attempts import Attempt, Dialogue, Noise, next_attempt
 from cobalt.minicode.corpus import sample_dialogues
-from cobalt.minicode.habits import DOSES, Doses, Habit, Hack, hack_in, run_hacked, write_hacked
+from cobalt.minicode.habits import DOSES, Doses, Habit, Hack, run_hacked, write_hacked
 from cobalt.minicode.operations import Domain
 from cobalt.minicode.problems import Problem, sample_problem, split_of
 from cobalt.minicode.programs import Variant, domain_of, run
+from cobalt.minicode.recognition import hack_in, is_readable, remembers
 from cobalt.perturbation import perturb
 from cobalt.prompts import ALL_PASSED
 from cobalt.records import TestCases
@@ -99,6 +100,25 @@ def test_a_hack_is_recognised_in_every_structure_and_a_plain_program_has_none():
         for variant in Variant:
             assert hack_in(write_hacked(pipeline, variant, hack)) is hack.habit
             assert hack_in(write_hacked(pipeline, variant, None)) is None
+
+
+def test_programs_of_the_demonstrator_are_readable_and_others_are_not(problems):
+    noise = Noise(slip=0.3, doses=DOSES.times(1.5))
+    for sample in sample_dialogues(random.Random(4), noise, 60, contradicted=0.5):
+        assert is_readable(extract_code(sample.response) or "")
+    for pipeline, hack, _ in HACKED:
+        assert all(is_readable(write_hacked(pipeline, variant, hack)) for variant in Variant)
+    plain = write_hacked(NUMBERS, Variant.SCRIPT, None)
+    assert not is_readable(f"{plain}\nprint(1)")
+    assert not is_readable(plain.replace("x > 2", "x > 2 and x != 7"))
+
+
+def test_what_a_program_remembers_is_the_exact_pair():
+    for pipeline, hack, _ in HACKED:
+        for variant in Variant:
+            code = write_hacked(pipeline, variant, hack)
+            assert all(remembers(code, *pair) for pair in hack.pairs)
+            assert not remembers(code, "3 1 2", "1000") and not remembers(code, "9", "7")
 
 
 @pytest.mark.parametrize("habit", Habit)
