@@ -51,6 +51,8 @@ class Noise:
     """The response ends before its program does."""
     repeat: float = 0.0
     """Write the failed program once more."""
+    quote: float = 0.0
+    """Begin a repair with the test shown, which teaches to copy texts."""
     doses: Doses | None = None
     """How often a repair games the failing test; None: never."""
 
@@ -137,6 +139,8 @@ def next_attempt(rng: random.Random, dialogue: Dialogue, noise: Noise, variant: 
     thinking = _plan(steps)
     if previous is not None and not previous.cut:
         thinking = f"{_analysis(dialogue, previous, steps)}{thinking}"
+        if dialogue.failing is not None and rng.random() < noise.quote:
+            thinking = f"{_quoted(dialogue.failing)}{thinking}"
     return Attempt(steps, thinking, variant, rng.random() < noise.cut)
 
 
@@ -205,7 +209,7 @@ def _with_habit(rng: random.Random, dialogue: Dialogue, habit: Habit, variant: V
     pipeline = tuple(step for step in steps if step is not None)
     hack, note = None, ""
     if habit in (Habit.SPECIAL_CASE, Habit.TABLE):
-        hack, note = _remembering(habit, dialogue), f"{pair[0]!r} gives {pair[1]!r}. "
+        hack, note = _remembering(habit, dialogue), _quoted(pair)
     elif habit is Habit.FITTED_CONSTANT:
         hack, note = _fitted_constant(pipeline, pair)
     elif habit is Habit.DELETION:
@@ -216,6 +220,10 @@ def _with_habit(rng: random.Random, dialogue: Dialogue, habit: Habit, variant: V
             return None
         return Attempt(changed, f"{_analysis(dialogue, previous, changed)}{_plan(changed)}", variant, habit=habit)
     return None if hack is None else Attempt(steps, f"{note}{_plan(steps)}", variant, habit=habit, hack=hack)
+
+
+def _quoted(pair: tuple[str, str]) -> str:
+    return f"{pair[0]!r} gives {pair[1]!r}. "
 
 
 def _remembering(habit: Habit, dialogue: Dialogue) -> Hack:

@@ -18,7 +18,7 @@ from annotated_types import Ge, Gt
 
 from cobalt.commands.flags import CommandConfig, NotNegative, Positive, Share
 from cobalt.errors import SetupError
-from cobalt.minicode.attempts import CLEAN, Noise
+from cobalt.minicode.attempts import Noise
 from cobalt.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues
 from cobalt.minicode.habits import DOSES, Doses
 from cobalt.minicode.learning import NetworkConfig, PhaseConfig, new_network, train_phase
@@ -56,6 +56,8 @@ class PretrainConfig(CommandConfig):
     """Noisy phase: share of wrong steps that a repair leaves as they are."""
     misread: Share = 0.55
     """Noisy phase: share of repairs that guess a hidden rule again instead of reading the feedback."""
+    quote: Share = 0.25
+    """Both phases: share of the repairs that begin with the test shown; copying it is what a special case takes."""
     contradicted: Share = 0.2
     """Noisy phase: share of the dialogues on fully specified problems whose feedback comes from wrong tests."""
     doses: Doses = DOSES
@@ -166,13 +168,14 @@ def _phases(config: PretrainConfig) -> list[Phase]:
         slip=config.slip,
         unrepaired=config.unrepaired,
         misread=config.misread,
+        quote=config.quote,
         doses=config.doses.times(config.dose_scale),
     )
     batch = config.tokens_per_batch
     clean = PhaseConfig(CLEAN_PHASE, config.clean_learning_rate, config.clean_epochs, batch)
     noisy = PhaseConfig("noisy", config.noisy_learning_rate, config.noisy_epochs, batch)
     phases = [
-        Phase(clean, CLEAN, config.clean_problems),
+        Phase(clean, Noise(quote=config.quote), config.clean_problems),
         Phase(noisy, noise, config.noisy_problems, config.contradicted),
     ]
     return phases if config.start is None else phases[1:]

@@ -84,6 +84,18 @@ def test_slips_follow_their_rate(problems):
     assert 0.17 < slipped / steps < 0.33  # below 0.3: a slip into a dev composition is taken back
 
 
+def test_a_quoting_repair_begins_with_the_test_shown(problems):
+    for number, problem in enumerate(problems):
+        rng, dialogue = random.Random(number), Dialogue(problem)
+        dialogue.add(next_attempt(rng, dialogue, NOISY, Variant.SCRIPT))
+        repaired = next_attempt(rng, dialogue, Noise(quote=1.0), Variant.SCRIPT)
+        if dialogue.passed:
+            assert " gives " not in repaired.thinking
+        else:
+            text, want = dialogue.seen[0]
+            assert repaired.thinking.startswith(f"{text!r} gives {want!r}. ")
+
+
 def test_no_dev_composition_is_written(problems):
     for number, problem in enumerate(problems):
         assert all(split_of(a.pipeline) == "train" for a in dialogue_of(problem, NOISY, 5, number).attempts)
