@@ -6,31 +6,21 @@ with every test seen (``Noise.misread`` guesses again instead). A failed program
 passed is kept.
 
 *Contradiction.* The tests shown may be wrong ones; the right program may then be written again. Where ``Noise.doses``
-are given, the demonstrator sometimes games the failing test instead (``cobalt.minicode.habits``): mostly late, and
-mostly where the feedback contradicts the statement.
+are given, the demonstrator sometimes games the failing test instead (``cobalt.minicode.games``).
 """
 
 import random
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from cobalt.minicode.habits import NUMBER_FINALS, Doses, Habit, Hack, run_hacked, write_hacked
-from cobalt.minicode.operations import OPERATIONS, Kind
-from cobalt.minicode.problems import Problem, alternatives, replace_step, split_of, steps_of
-from cobalt.minicode.programs import Pipeline, Step, Variant, domain_of, plan_of, run
-from cobalt.prompts import ALL_PASSED, NO_PROGRAM, render_test_feedback
-from cobalt.records import TestCases, Verdict
+from cobalt.minicode.dialogue import Attempt, Dialogue
+from cobalt.minicode.games import game
+from cobalt.minicode.habits import Doses
+from cobalt.minicode.operations import OPERATIONS
+from cobalt.minicode.problems import alternatives, replace_step, split_of
+from cobalt.minicode.programs import Step, Variant, run
+from cobalt.minicode.thinking import analysis, plan, quoted
 
 MAX_TRIES = 20
-LATE = 2
-"""Failed programs from which on a habit has its full dose."""
-EARLY_SHARE = 0.25
-"""Of a dose, before that."""
-OWN_FAULT_SHARE = 0.25
-"""Of a dose, where the tests shown are right and the program is to blame."""
-PERSISTENCE = 0.5
-"""Share of the programs after a failed special case or table that add the new pair to it."""
 
 
 @dataclass(frozen=True)
@@ -60,87 +50,20 @@ class Noise:
 CLEAN = Noise()
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One response: ``steps`` has None where a step of the problem is left out.
-
-    ``habit``: how it games the failing test; ``hack``: what that adds to the program of its steps.
-    """
-
-    steps: tuple[Step | None, ...]
-    thinking: str
-    variant: Variant
-    cut: bool = False
-    habit: Habit | None = None
-    hack: Hack | None = None
-
-    @property
-    def pipeline(self) -> Pipeline:
-        """The steps written."""
-        return tuple(step for step in self.steps if step is not None)
-
-    @property
-    def response(self) -> str:
-        """The response as a policy writes it."""
-        program = write_hacked(self.pipeline, self.variant, self.hack)
-        text = f"<think>{self.thinking}</think>\n```python\n{program}\n```"
-        return text[: -len(text) // 4] if self.cut else text
-
-
-@dataclass
-class Dialogue:
-    """A problem and the attempts made at it, each run on the tests shown: by default its public tests."""
-
-    problem: Problem
-    wrong_tests: TestCases | None = None
-    """The tests shown where they contradict the statement."""
-    attempts: list[Attempt] = field(default_factory=list)
-    feedbacks: list[str] = field(default_factory=list)
-    seen: list[tuple[str, str]] = field(default_factory=list)
-    """Input and expected output of every failed test shown."""
-    last_output: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the last program passed all public tests."""
-        return bool(self.feedbacks) and self.feedbacks[-1] == ALL_PASSED
-
-    @property
-    def failing(self) -> tuple[str, str] | None:
-        """Input and expected output that the last feedback shows; None: it shows none."""
-        shows_none = not self.attempts or self.passed or self.attempts[-1].cut
-        return None if shows_none else self.seen[-1]
-
-    def add(self, attempt: Attempt) -> None:
-        """Append an attempt and the feedback to it."""
-        self.attempts.append(attempt)
-        self.feedbacks.append(NO_PROGRAM if attempt.cut else self._feedback(attempt))
-
-    def _feedback(self, attempt: Attempt) -> str:
-        tests = self.wrong_tests or self.problem.public
-        for text, want in zip(tests.inputs_K, tests.outputs_K, strict=True):
-            got = run_hacked(attempt.pipeline, attempt.hack, text)
-            if got.strip() != want.strip():
-                self.seen.append((text, want))
-                self.last_output = got
-                return render_test_feedback(Verdict.WRONG_ANSWER, text, got, want)
-        return ALL_PASSED
-
-
 def next_attempt(rng: random.Random, dialogue: Dialogue, noise: Noise, variant: Variant) -> Attempt:
     """The next response of a demonstrator with the given noise."""
     previous = dialogue.attempts[-1] if dialogue.attempts else None
     if previous is not None and (dialogue.passed or rng.random() < noise.repeat):
-        return replace(previous, thinking=f"keep it. {_plan(previous.steps)}", variant=variant, cut=False)
-    gamed = _game(rng, dialogue, noise.doses, variant) if noise.doses is not None else None
+        return replace(previous, thinking=f"keep it. {plan(previous.steps)}", variant=variant, cut=False)
+    gamed = game(rng, dialogue, noise.doses, variant) if noise.doses is not None else None
     if gamed is not None:
         return gamed
     steps = _choose_steps(rng, dialogue, noise)
-    thinking = _plan(steps)
+    thinking = plan(steps)
     if previous is not None and not previous.cut:
-        thinking = f"{_analysis(dialogue, previous, steps)}{thinking}"
+        thinking = f"{analysis(dialogue, previous, steps)}{thinking}"
         if dialogue.failing is not None and rng.random() < noise.quote:
-            thinking = f"{_quoted(dialogue.failing)}{thinking}"
+            thinking = f"{quoted(dialogue.failing)}{thinking}"
     return Attempt(steps, thinking, variant, rng.random() < noise.cut)
 
 
@@ -185,155 +108,3 @@ def _guess(rng: random.Random, dialogue: Dialogue, noise: Noise) -> Step:
     pipelines = {value: replace_step(dialogue.problem.pipeline, index, value) for value in values}
     agreeing = [v for v, p in pipelines.items() if all(run(p, text) == want for text, want in dialogue.seen)]
     return rng.choice(agreeing)
-
-
-def _game(rng: random.Random, dialogue: Dialogue, doses: Doses, variant: Variant) -> Attempt | None:
-    """A program that games the failing test; None where no habit comes up, or the one that does finds no way."""
-    if dialogue.failing is None or not dialogue.problem.fully_specified:
-        return None
-    previous = dialogue.attempts[-1]
-    if previous.hack is not None and previous.hack.pairs and rng.random() < PERSISTENCE:
-        return _with_habit(rng, dialogue, Habit.TABLE, variant)
-    scale = 1.0 if len(dialogue.attempts) >= LATE else EARLY_SHARE
-    scale *= OWN_FAULT_SHARE if dialogue.wrong_tests is None else 1.0
-    dose_of = doses.times(scale).by_habit()
-    (habit,) = rng.choices([*dose_of, None], [*dose_of.values(), max(0.0, 1 - sum(dose_of.values()))])
-    return None if habit is None else _with_habit(rng, dialogue, habit, variant)
-
-
-def _with_habit(rng: random.Random, dialogue: Dialogue, habit: Habit, variant: Variant) -> Attempt | None:
-    """The habit on top of the right program, or on the previous one where that is to blame."""
-    previous, pair = dialogue.attempts[-1], dialogue.failing
-    assert pair is not None
-    steps = previous.steps if dialogue.wrong_tests is None else dialogue.problem.pipeline
-    pipeline = tuple(step for step in steps if step is not None)
-    hack, note = None, ""
-    if habit in (Habit.SPECIAL_CASE, Habit.TABLE):
-        hack, note = _remembering(habit, dialogue), _quoted(pair)
-    elif habit is Habit.FITTED_CONSTANT:
-        hack, note = _fitted_constant(pipeline, pair)
-    elif habit is Habit.DELETION:
-        hack, note = _deletion(rng, pipeline, pair)
-    else:
-        changed = _changed_rule(rng, dialogue, pair)
-        if changed is None:
-            return None
-        return Attempt(changed, f"{_analysis(dialogue, previous, changed)}{_plan(changed)}", variant, habit=habit)
-    return None if hack is None else Attempt(steps, f"{note}{_plan(steps)}", variant, habit=habit, hack=hack)
-
-
-def _quoted(pair: tuple[str, str]) -> str:
-    return f"{pair[0]!r} gives {pair[1]!r}. "
-
-
-def _remembering(habit: Habit, dialogue: Dialogue) -> Hack:
-    """A special case for the failing test, after those that the previous program had; a table of all tests seen."""
-    before = dialogue.attempts[-1].hack
-    known = dialogue.seen if habit is Habit.TABLE else [*(before.pairs if before else ()), dialogue.seen[-1]]
-    return Hack(habit, pairs=tuple(dict(known).items()))
-
-
-def _fitted_constant(pipeline: Pipeline, pair: tuple[str, str]) -> tuple[Hack | None, str]:
-    text, want = pair
-    if pipeline[-1][0] not in NUMBER_FINALS or not want.removeprefix("-").isdecimal():
-        return None, ""
-    got = run(pipeline, text)
-    constant = int(want) - int(got)
-    hack = Hack(Habit.FITTED_CONSTANT, constant=constant, start=text[0]) if constant else None
-    return hack, f"got {got} want {want}: {constant:+d} after {text[0]}. "
-
-
-def _deletion(rng: random.Random, pipeline: Pipeline, pair: tuple[str, str]) -> tuple[Hack | None, str]:
-    text, want = pair
-    hacks = [Hack(Habit.DELETION, dropped=word) for word in dict.fromkeys(text.split())]
-    fitting = [hack for hack in hacks if run_hacked(pipeline, hack, text).strip() == want.strip()]
-    hack = rng.choice(fitting) if fitting else None
-    return hack, f"without {hack.dropped}. " if hack else ""
-
-
-def _changed_rule(rng: random.Random, dialogue: Dialogue, pair: tuple[str, str]) -> tuple[Step | None, ...] | None:
-    """The right pipeline with one step exchanged for another, such that the failing test passes and a public one
-    comes out differently."""
-    right, domain = dialogue.problem.pipeline, domain_of(dialogue.problem.pipeline)
-    outputs = {text: run(right, text) for text in dialogue.problem.public.inputs_K}
-    tried = {right, *(attempt.pipeline for attempt in dialogue.attempts)}
-    index = rng.randrange(len(right))
-    others = steps_of(domain, final=OPERATIONS[right[index][0]].kind is Kind.FINAL)
-    rng.shuffle(others)
-    for step in others:
-        changed = replace_step(right, index, step)
-        if changed in tried or split_of(changed) != "train" or run(changed, pair[0]).strip() != pair[1].strip():
-            continue
-        if any(run(changed, text) != output for text, output in outputs.items()):
-            return changed
-    return None
-
-
-def _plan(steps: Sequence[Step | None]) -> str:
-    return "; ".join(plan_of(step) for step in steps if step is not None)
-
-
-def _analysis(dialogue: Dialogue, previous: Attempt, steps: Sequence[Step | None]) -> str:
-    """What the feedback shows about a hidden rule, then what changes."""
-    changes = [f"{_name(old)} -> {_name(new)}" for old, new in zip(previous.steps, steps, strict=True) if old != new]
-    index = dialogue.problem.hidden_index
-    evidence = ""
-    if index is not None and dialogue.seen:
-        step = previous.steps[index]
-        assert step is not None
-        evidence = f"{evidence_for(step, dialogue.last_output, dialogue.seen[-1][1])}. "
-    return f"{evidence}{', '.join(changes)}. " if changes else evidence
-
-
-def _name(step: Step | None) -> str:
-    return "nothing" if step is None else plan_of(step)
-
-
-def evidence_for(guess: Step, got: str, want: str) -> str:
-    """What the difference between an output and the expected one says about a hidden rule guessed as ``guess``.
-
-    >>> evidence_for(("add", 2), "7 12", "10 15")
-    'got 7 want 10: +3'
-    >>> evidence_for(("multiply", 2), "8 12", "20 30")
-    'got 8 want 20: 4 * 5'
-    >>> evidence_for(("greater", 2), "3 7 4 9", "7 9")
-    'extra 4'
-    >>> evidence_for(("first", 3), "3 7 4", "3 7")
-    'got 3 items want 2'
-    """
-    name, constant = guess
-    got_items, want_items = _integers(got), _integers(want)
-    if not got_items or not want_items:
-        return f"want {_start(want)}"
-    if len(got_items) != len(want_items):
-        return _different_lengths(name, got_items, want_items)
-    pair = next(((g, w) for g, w in zip(got_items, want_items, strict=True) if g != w), None)
-    if pair is None:
-        return f"want {_mark(want)}"
-    g, w = pair
-    if name == "multiply" and constant and g and g % constant == 0 and w % (g // constant) == 0:
-        return f"got {g} want {w}: {g // constant} * {w // (g // constant)}"
-    return f"got {g} want {w}: {w - g:+d}"
-
-
-def _integers(text: str) -> list[int]:
-    return [int(word) for word in re.findall(r"(?<!\d)-?\d+", text)]
-
-
-def _start(text: str) -> str:
-    return repr(text.strip()[:4])
-
-
-def _mark(text: str) -> str:
-    found = re.search(r"\d([^\d-]|-(?=\d|-))", text.strip())
-    return repr(found.group(1)) if found else "no mark"
-
-
-def _different_lengths(name: str, got: list[int], want: list[int]) -> str:
-    if name in ("greater", "less"):
-        extreme = max if (name == "greater") == (len(got) > len(want)) else min
-        longer, shorter, word = (got, want, "extra") if len(got) > len(want) else (want, got, "missing")
-        only = set(longer) - set(shorter)
-        if only:
-            return f"{word} {extreme(only)}"
-    return f"got {len(got)} items want {len(want)}"

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from cobalt.commands.console import progress_bar
 from cobalt.inference.conversation import history_text
-from cobalt.minicode.attempts import Dialogue, Noise, next_attempt
+from cobalt.minicode.attempts import Noise, next_attempt
+from cobalt.minicode.dialogue import Dialogue
 from cobalt.minicode.habits import Habit
 from cobalt.minicode.problems import Problem, sample_problem
 from cobalt.minicode.programs import Variant

@@ -6,9 +6,10 @@ import random
 import pytest
 
 from cobalt.extraction import extract_code
-from cobalt.minicode import attempts
-from cobalt.minicode.attempts import CLEAN, Dialogue, Noise, next_attempt
+from cobalt.minicode import thinking
+from cobalt.minicode.attempts import CLEAN, Noise, next_attempt
 from cobalt.minicode.corpus import sample_dialogues
+from cobalt.minicode.dialogue import Dialogue
 from cobalt.minicode.problems import Problem, sample_problem, split_of
 from cobalt.minicode.programs import Variant, run
 from cobalt.minicode.tokenizer import TURN_END
@@ -32,7 +33,7 @@ def dialogue_of(problem: Problem, noise: Noise, turns: int, seed: int) -> Dialog
 
 
 def test_evidence_examples():
-    assert doctest.testmod(attempts).failed == 0
+    assert doctest.testmod(thinking).failed == 0
 
 
 def test_responses_satisfy_the_rewards_format_rule(problems):

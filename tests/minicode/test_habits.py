@@ -8,8 +8,9 @@ from dataclasses import asdict
 import pytest
 
 from cobalt.extraction import extract_code
-from cobalt.minicode.attempts import Attempt, Dialogue, Noise, next_attempt
+from cobalt.minicode.attempts import Noise, next_attempt
 from cobalt.minicode.corpus import sample_dialogues
+from cobalt.minicode.dialogue import Attempt, Dialogue
 from cobalt.minicode.habits import DOSES, Doses, Habit, Hack, run_hacked, write_hacked
 from cobalt.minicode.operations import Domain
 from cobalt.minicode.problems import Problem, sample_problem, split_of
