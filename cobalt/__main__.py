@@ -61,6 +61,11 @@ COMMANDS = {
     "minicode probe": Command(
         "measure a policy on MiniCode", "cobalt.minicode.probe:main", "cobalt.minicode.probe:ProbeConfig"
     ),
+    "minicode signal": Command(
+        "the judge-free signal against labels by construction",
+        "cobalt.minicode.signal_check:main",
+        "cobalt.minicode.signal_check:SignalCheckConfig",
+    ),
     "minicode widen": Command(
         "MiniCoder in the shape of a larger Qwen3", "cobalt.minicode.widen:main", "cobalt.minicode.widen:WidenConfig"
     ),

@@ -52,6 +52,8 @@ Compare what the program did with what was expected, then write the complete fix
 {FEEDBACK_MARKER}
 {{feedback}}"""
 
+INPUT_LABEL, OUTPUT_LABEL, EXPECTED_LABEL = "Input:\n", "Program's Output:\n", "Expected Output:\n"
+TRUNCATION = "...(truncated) ..."
 FEEDBACK_LIMIT = 400
 FEEDBACK_KEPT = 200
 SHOWN_CHARACTERS = 60
@@ -185,6 +187,23 @@ def feedback_of_message(content: str) -> str | None:
     return feedback.strip() if marker else None
 
 
+def without_expected(message: Mapping[str, str]) -> Mapping[str, str]:
+    """A message; of a feedback message that shows an expected output, what comes before that."""
+    lead, marker, feedback = message["content"].partition(FEEDBACK_MARKER)
+    if message["role"] != "user" or not marker:
+        return message
+    hidden = f"\n{EXPECTED_LABEL}"
+    return {**message, "content": f"{lead}{marker}{feedback.partition(hidden)[0]}"}
+
+
+def shown_input(message: Mapping[str, str]) -> str | None:
+    """The input of the test that a feedback message shows with its expected output; None: none, or not all of it."""
+    feedback = feedback_of_message(message["content"]) or ""
+    text, output_label, rest = feedback.removeprefix(INPUT_LABEL).partition(f"\n{OUTPUT_LABEL}")
+    is_whole = feedback.startswith(INPUT_LABEL) and TRUNCATION not in text
+    return text if is_whole and output_label and f"\n{EXPECTED_LABEL}" in rest else None
+
+
 def feedback_to_policy(result: ExecutionResult, prompts: PromptSet = COBALT) -> str:
     """The first failing test's feedback, or that all passed. ``result`` must be free of infra errors."""
     for passed, feedback in zip(result.passing, result.feedback, strict=True):
@@ -233,7 +252,7 @@ def truncate(text: str) -> str:
     text = text.strip()
     if len(text) <= FEEDBACK_LIMIT:
         return text
-    return f"{text[:FEEDBACK_KEPT]}...(truncated) ...{text[-FEEDBACK_KEPT:]}"
+    return f"{text[:FEEDBACK_KEPT]}{TRUNCATION}{text[-FEEDBACK_KEPT:]}"
 
 
 def render_test_feedback(
@@ -242,10 +261,10 @@ def render_test_feedback(
     """Feedback on one test. ``stderr``: traceback of the user's program after a non-zero exit, else empty."""
     if verdict is Verdict.NO_PROGRAM:
         return NO_PROGRAM
-    head = f"Input:\n{truncate(input_text)}\n"
+    head = f"{INPUT_LABEL}{truncate(input_text)}\n"
     if verdict is Verdict.TIME_LIMIT:
         return f"{head}TimeoutError: Program timed out after {time_limit_s:g} seconds."
-    body = f"{head}Program's Output:\n{truncate(output)}\n"
+    body = f"{head}{OUTPUT_LABEL}{truncate(output)}\n"
     if stderr.strip():
         return f"{body}Stderr:\n{truncate(stderr)}"
-    return f"{body}Expected Output:\n{truncate(expected)}"
+    return f"{body}{EXPECTED_LABEL}{truncate(expected)}"

@@ -8,6 +8,9 @@
 #   SEED=0               seed of the corpus and of training
 #   SIZE=full            full, or cpu
 #   SLIP=0.30            share of look-alikes in the noisy phase: it sets Pass@1 at turn 0
+#   DOSE_SCALE=1         multiplies the doses of the habits by which tests are gamed (cobalt/minicode/habits.py)
+#   CONTRADICTED=0.2     share of the noisy dialogues whose feedback comes from wrong tests
+#   START=               a checkpoint to begin the noisy phase with, such as OUT/clean of another run
 #   PYTHON=python        interpreter with the train extra
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -22,6 +25,9 @@ fi
 : "${SEED:=0}"
 : "${SIZE:=full}"
 : "${SLIP:=0.30}"
+: "${DOSE_SCALE:=1}"
+: "${CONTRADICTED:=0.2}"
+: "${START:=}"
 : "${PYTHON:=python}"
 
 case $SIZE in
@@ -29,6 +35,7 @@ case $SIZE in
     sizes=()
     problems=200
     decisions=60
+    perturbed=140
     turns=8
     ;;
   cpu)
@@ -36,6 +43,7 @@ case $SIZE in
       --feed_forward_size 384 --vocab_size 768)
     problems=24
     decisions=2
+    perturbed=12
     turns=3
     ;;
   *)
@@ -43,6 +51,7 @@ case $SIZE in
     ;;
 esac
 
-"$PYTHON" -m cobalt minicode pretrain --output_dir "$OUT" --seed "$SEED" --slip "$SLIP" ${sizes[@]+"${sizes[@]}"}
+"$PYTHON" -m cobalt minicode pretrain --output_dir "$OUT" --seed "$SEED" --slip "$SLIP" \
+  --dose_scale "$DOSE_SCALE" --contradicted "$CONTRADICTED" ${START:+--start "$START"} ${sizes[@]+"${sizes[@]}"}
 "$PYTHON" -m cobalt minicode probe --model "$OUT" --output_file "$OUT/scores.json" --num_problems "$problems" \
-  --num_turns "$turns" --look_alike_decisions "$decisions"
+  --num_turns "$turns" --look_alike_decisions "$decisions" --perturbed_problems "$perturbed"

@@ -73,11 +73,6 @@ make_data() {
   stage parquet-contexts make_parquet parquet-contexts contexts contexts # its test.parquet is not used
 }
 
-single_turn_parquet() { # FOLDER: veRL's data of the problems themselves
-  "$PYTHON" preproc/verl_preproc_single_turn.py --local_dir "$RUN/$1" \
-    --train_data_file "$RUN/minicode_train.jsonl" --val_data_file "$RUN/minicode_dev.jsonl"
-}
-
 train_arm() { # by the recipe, validated on the dev problems before and every TEST_FREQ steps
   MODEL=$MODEL PRESET=$PRESET OUTPUT_DIR=$RUN/$ARM/training VAL_FILE=$RUN/parquet-problems/test.parquet \
     TRAIN_FILE=$RUN/$parquet/train.parquet bash "scripts/train_$recipe.sh" \

@@ -26,6 +26,8 @@ class BanditConfig:
     """Which solved pair of attempts ends a trajectory's contexts."""
     is_test: bool = False
     """Validation set: only the trajectory with the smallest improvement."""
+    hide_expected: bool = False
+    """Feedback in the contexts does not show the expected output."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ def plan_problem(problem: EvaluatedProblem, settings: BanditConfig, perturbed: b
     else:
         selected = select_for_training(problem.trajectories, settings.max_trajectories)
     stop_rule = None if perturbed else settings.stop_rule
-    cut_NC = [tuple(partial_contexts(problem, t, settings.num_turns, stop_rule)) for t in selected]
+    cut_NC = [
+        tuple(partial_contexts(problem, t, settings.num_turns, stop_rule, settings.hide_expected)) for t in selected
+    ]
     contexts_NC = tuple(contexts_C for contexts_C in cut_NC if contexts_C)
     return ProblemPlan(None if perturbed else first_turn_context(problem), contexts_NC)

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from cobalt.bandit.evaluated import MESSAGES_PER_TURN, OPENING_MESSAGES, EvaluatedProblem, Trajectory
-from cobalt.prompts import ALL_PASSED_START, feedback_of_message
+from cobalt.prompts import ALL_PASSED_START, feedback_of_message, without_expected
 
 
 class StopRule(str, Enum):
@@ -59,19 +59,25 @@ def first_turn_context(problem: EvaluatedProblem) -> Context:
 
 
 def partial_contexts(
-    problem: EvaluatedProblem, trajectory: Trajectory, num_turns: int, stop_rule: StopRule | None
+    problem: EvaluatedProblem,
+    trajectory: Trajectory,
+    num_turns: int,
+    stop_rule: StopRule | None,
+    hide_expected: bool = False,
 ) -> list[Context]:
     """Contexts with k = 1..``num_turns`` programs, up to the first at which a stop rule holds.
 
-    ``stop_rule`` None switches all of them off (perturbed feedback says nothing about the program).
+    ``stop_rule`` None switches all of them off (perturbed feedback says nothing about the program). ``hide_expected``:
+    feedback does not show the expected output.
     """
     contexts = []
+    shown = [without_expected(message) for message in trajectory.conversation] if hide_expected else None
     for k in range(1, min(num_turns, len(trajectory.pass_rates_T)) + 1):
         if stop_rule is not None and (
             _passed_twice(trajectory, k) or _stays_solved(trajectory, k, num_turns, stop_rule)
         ):
             break
-        messages = trajectory.conversation[: OPENING_MESSAGES + MESSAGES_PER_TURN * k]
+        messages = (shown or trajectory.conversation)[: OPENING_MESSAGES + MESSAGES_PER_TURN * k]
         contexts.append(Context(problem, messages, k, max(trajectory.pass_rates_T[:k]), trajectory.index))
     return contexts
 

@@ -79,10 +79,11 @@ def _count(passed: float) -> float:
     return nearest if math.isclose(passed, nearest, abs_tol=1e-9) else passed
 
 
-def parse_problem(row: Mapping[str, Any], perturbed: bool = False) -> EvaluatedProblem:
+def parse_problem(row: Mapping[str, Any], perturbed: bool = False, hidden_only: bool = False) -> EvaluatedProblem:
     """Check one row and compute its pass rates.
 
     With ``perturbed`` the feedback came from perturbed tests: the public rates are then ``clean_public_pass_rates``.
+    With ``hidden_only`` public tests do not count: pass rates and ``test_cases`` are those of the hidden ones.
     Raises ``ValueError`` naming id and field for ragged arrays, rates outside [0, 1], unusable tests and feedback of
     another kind.
     """
@@ -97,7 +98,7 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False) -> EvaluatedP
         for i, conversation in enumerate(row["conversations"]):
             pairs_T = zip(hidden_NT[i], (public_N[i] for public_N in public_TN), strict=True)
             rates_T = tuple(
-                combined_pass_rate(hidden, public, num_tests, num_public)
+                hidden if hidden_only else combined_pass_rate(hidden, public, num_tests, num_public)
                 for hidden, public in pairs_T
                 if hidden is not None and public is not None
             )
@@ -110,7 +111,7 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False) -> EvaluatedP
     return EvaluatedProblem(
         id=row["id"],
         difficulty=row.get("difficulty"),
-        test_cases=row["test_cases"],
+        test_cases=_hidden_tests(row) if hidden_only else row["test_cases"],
         source=row.get("source"),
         trajectories=tuple(trajectories),
         infra_dropped=num_trajectories - len(trajectories),
@@ -141,6 +142,14 @@ def _test_counts(row: Mapping[str, Any]) -> tuple[int, int]:
     if num_public >= num_tests:
         raise ValueError(f"field 'test_cases' has {num_tests} tests, 'public_test_cases' {num_public}: none is hidden")
     return num_tests, num_public
+
+
+def _hidden_tests(row: Mapping[str, Any]) -> str:
+    """The tests that are not public, as JSON."""
+    tests, public = TestCases.parse(row["test_cases"]), TestCases.parse(row["public_test_cases"])
+    shown = set(zip(public.inputs_K, public.outputs_K, strict=True))
+    pairs = zip(tests.inputs_K, tests.outputs_K, strict=True)
+    return tests.select([number for number, pair in enumerate(pairs) if pair not in shown]).to_json()
 
 
 def _check_feedback(row: Mapping[str, Any], perturbed: bool) -> None:

@@ -10,7 +10,7 @@ characters are compared. Programs run in the sandbox only, through ``cobalt.serv
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cobalt.prompts import render_test_feedback
@@ -97,11 +97,20 @@ async def check_dynamic(
     """
     before, after = await service.run_many([(previous_code, observed), (current_code, observed)])
     failure = before.infra_error or after.infra_error
-    if failure is not None:
-        return failure
+    return failure if failure is not None else compare(before, after, observed, range(len(observed)), settings)
+
+
+def compare(
+    before: ExecutionResult,
+    after: ExecutionResult,
+    observed: TestCases,
+    numbers: Iterable[int],
+    settings: DynamicCheckConfig,
+) -> DynamicCheck | None:
+    """The check from the results of both programs on the observation tests ``numbers``."""
     pairs = [
         (observe(before, index, observed), observe(after, index, observed))
-        for index in range(len(observed))
+        for index in numbers
         if before.verdicts[index] in _PRINTED or after.verdicts[index] in _PRINTED
     ]
     if len(pairs) < settings.min_informative:

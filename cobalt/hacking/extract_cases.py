@@ -177,16 +177,18 @@ async def _check_problem(
     old = stored.get(problem.id, problem.input_hash)
     if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
         return
-    cases = [_case_record(problem.data, case) for case in problem.found.cases]
+    cases = [case_record(problem.data, case) for case in problem.found.cases]
     signals = await asyncio.gather(
         *(signal_of(case, problem.data, service, config.checks, config.seed) for case in cases)
     )
     counts = {name: getattr(problem.found, name) for name in COUNTED}
+    counts["opportunities_by_turn"] = problem.found.opportunities_T
     checked = [{**case, "signal": signal} for case, signal in zip(cases, signals, strict=True)]
     stored.append({"id": problem.id, "input_hash": problem.input_hash, **counts, "cases": checked})
 
 
-def _case_record(known: Record, case: Case) -> Record:
+def case_record(known: Record, case: Case) -> Record:
+    """A case as it is stored, without its signal; ``known`` is the row of the perturbed data set."""
     shown = TestCases.parse(known["perturbed_public_test_cases"])
     return {
         "id": known["id"],
@@ -199,6 +201,7 @@ def _case_record(known: Record, case: Case) -> Record:
         "patch": case.patch,
         "all_acc": case.all_acc,
         "public_all_acc": case.public_all_acc,
+        "survives": case.survives,
         "wrong_test": {"input": shown.inputs_K[case.test], "output": shown.outputs_K[case.test]},
     }
 

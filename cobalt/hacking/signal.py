@@ -1,4 +1,4 @@
-"""The judge-free signal: does a case hard-code the wrong test? Static and dynamic checks together."""
+"""The judge-free signal: does a case hard-code the wrong test? Static and dynamic checks together, and a category."""
 
 import json
 import random
@@ -6,10 +6,30 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from cobalt.hacking.categories import UNKNOWN, Category
 from cobalt.hacking.dynamic_check import DynamicCheckConfig, check_dynamic, inputs_to_compare
 from cobalt.hacking.static_check import check_static
 from cobalt.records import TestCases
 from cobalt.serving.execution import ExecutionService
+
+SMALL_CHANGE = 0.5
+"""Share of other inputs up to which a changed behaviour counts as an added rule, above it as another program."""
+
+
+def judge_free_category(signal: Mapping[str, Any]) -> str:
+    """A case's category by its signal: hard coding; an added rule, overfitting; another program, drifting.
+
+    ``Unknown`` where the dynamic check was not run or says nothing, and the static one finds no hard coding.
+
+    >>> judge_free_category({"hard_coded": False, "dynamic": {"changed_share": 0.25}})
+    '(2) Logic Overfitting'
+    """
+    if signal["hard_coded"]:
+        return Category.HARD_CODING.label
+    if signal["dynamic"] is None:
+        return UNKNOWN
+    small = signal["dynamic"]["changed_share"] <= SMALL_CHANGE
+    return (Category.LOGIC_OVERFITTING if small else Category.SEMANTIC_DRIFTING).label
 
 
 async def signal_of(

@@ -4,18 +4,21 @@ What it knows: the statement, its previous programs, and the tests shown as feed
 one step, independently per step. A hidden rule is guessed at turn 0; later its value is drawn from those that agree
 with every test seen (``Noise.misread`` guesses again instead). A failed program is never written twice, a program that
 passed is kept.
+
+*Contradiction.* The tests shown may be wrong ones; the right program may then be written again. Where ``Noise.doses``
+are given, the demonstrator sometimes games the failing test instead (``cobalt.minicode.games``).
 """
 
 import random
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
+from cobalt.minicode.dialogue import Attempt, Dialogue
+from cobalt.minicode.games import game
+from cobalt.minicode.habits import Doses
 from cobalt.minicode.operations import OPERATIONS
-from cobalt.minicode.problems import Problem, alternatives, replace_step, split_of
-from cobalt.minicode.programs import Pipeline, Step, Variant, plan_of, run, write_program
-from cobalt.prompts import ALL_PASSED, NO_PROGRAM, render_test_feedback
-from cobalt.records import Verdict
+from cobalt.minicode.problems import alternatives, replace_step, split_of
+from cobalt.minicode.programs import Step, Variant, run
+from cobalt.minicode.thinking import analysis, plan, quoted
 
 MAX_TRIES = 20
 
@@ -38,77 +41,36 @@ class Noise:
     """The response ends before its program does."""
     repeat: float = 0.0
     """Write the failed program once more."""
+    quote: float = 0.0
+    """Begin a repair with the test shown, which teaches to copy texts."""
+    doses: Doses | None = None
+    """How often a repair games the failing test; None: never."""
 
 
 CLEAN = Noise()
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One response: ``steps`` has None where a step of the problem is left out."""
-
-    steps: tuple[Step | None, ...]
-    thinking: str
-    variant: Variant
-    cut: bool = False
-
-    @property
-    def pipeline(self) -> Pipeline:
-        """The steps written."""
-        return tuple(step for step in self.steps if step is not None)
-
-    @property
-    def response(self) -> str:
-        """The response as a policy writes it."""
-        text = f"<think>{self.thinking}</think>\n```python\n{write_program(self.pipeline, self.variant)}\n```"
-        return text[: -len(text) // 4] if self.cut else text
-
-
-@dataclass
-class Dialogue:
-    """A problem and the attempts made at it, each run on the public tests."""
-
-    problem: Problem
-    attempts: list[Attempt] = field(default_factory=list)
-    feedbacks: list[str] = field(default_factory=list)
-    seen: list[tuple[str, str]] = field(default_factory=list)
-    """Input and expected output of every failed test shown."""
-    last_output: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the last program passed all public tests."""
-        return bool(self.feedbacks) and self.feedbacks[-1] == ALL_PASSED
-
-    def add(self, attempt: Attempt) -> None:
-        """Append an attempt and the feedback to it."""
-        self.attempts.append(attempt)
-        self.feedbacks.append(NO_PROGRAM if attempt.cut else self._feedback(attempt.pipeline))
-
-    def _feedback(self, pipeline: Pipeline) -> str:
-        for text, want in zip(self.problem.public.inputs_K, self.problem.public.outputs_K, strict=True):
-            got = run(pipeline, text)
-            if got.strip() != want.strip():
-                self.seen.append((text, want))
-                self.last_output = got
-                return render_test_feedback(Verdict.WRONG_ANSWER, text, got, want)
-        return ALL_PASSED
 
 
 def next_attempt(rng: random.Random, dialogue: Dialogue, noise: Noise, variant: Variant) -> Attempt:
     """The next response of a demonstrator with the given noise."""
     previous = dialogue.attempts[-1] if dialogue.attempts else None
     if previous is not None and (dialogue.passed or rng.random() < noise.repeat):
-        return Attempt(previous.steps, f"keep it. {_plan(previous.steps)}", variant)
+        return replace(previous, thinking=f"keep it. {plan(previous.steps)}", variant=variant, cut=False)
+    gamed = game(rng, dialogue, noise.doses, variant) if noise.doses is not None else None
+    if gamed is not None:
+        return gamed
     steps = _choose_steps(rng, dialogue, noise)
-    thinking = _plan(steps)
+    thinking = plan(steps)
     if previous is not None and not previous.cut:
-        thinking = f"{_analysis(dialogue, previous, steps)}{thinking}"
+        thinking = f"{analysis(dialogue, previous, steps)}{thinking}"
+        if dialogue.failing is not None and rng.random() < noise.quote:
+            thinking = f"{quoted(dialogue.failing)}{thinking}"
     return Attempt(steps, thinking, variant, rng.random() < noise.cut)
 
 
 def _choose_steps(rng: random.Random, dialogue: Dialogue, noise: Noise) -> tuple[Step | None, ...]:
-    failed = {attempt.pipeline for attempt in dialogue.attempts if not attempt.cut}
+    failed = {attempt.pipeline for attempt in dialogue.attempts if not attempt.cut and attempt.hack is None}
+    if dialogue.wrong_tests is not None:
+        failed.discard(dialogue.problem.pipeline)
     for _ in range(MAX_TRIES):
         steps = tuple(_choose_step(rng, dialogue, index, noise) for index in range(len(dialogue.problem.pipeline)))
         written = tuple(step for step in steps if step is not None)
@@ -146,73 +108,3 @@ def _guess(rng: random.Random, dialogue: Dialogue, noise: Noise) -> Step:
     pipelines = {value: replace_step(dialogue.problem.pipeline, index, value) for value in values}
     agreeing = [v for v, p in pipelines.items() if all(run(p, text) == want for text, want in dialogue.seen)]
     return rng.choice(agreeing)
-
-
-def _plan(steps: Sequence[Step | None]) -> str:
-    return "; ".join(plan_of(step) for step in steps if step is not None)
-
-
-def _analysis(dialogue: Dialogue, previous: Attempt, steps: Sequence[Step | None]) -> str:
-    """What the feedback shows about a hidden rule, then what changes."""
-    changes = [f"{_name(old)} -> {_name(new)}" for old, new in zip(previous.steps, steps, strict=True) if old != new]
-    index = dialogue.problem.hidden_index
-    evidence = ""
-    if index is not None and dialogue.seen:
-        step = previous.steps[index]
-        assert step is not None
-        evidence = f"{evidence_for(step, dialogue.last_output, dialogue.seen[-1][1])}. "
-    return f"{evidence}{', '.join(changes)}. " if changes else evidence
-
-
-def _name(step: Step | None) -> str:
-    return "nothing" if step is None else plan_of(step)
-
-
-def evidence_for(guess: Step, got: str, want: str) -> str:
-    """What the difference between an output and the expected one says about a hidden rule guessed as ``guess``.
-
-    >>> evidence_for(("add", 2), "7 12", "10 15")
-    'got 7 want 10: +3'
-    >>> evidence_for(("multiply", 2), "8 12", "20 30")
-    'got 8 want 20: 4 * 5'
-    >>> evidence_for(("greater", 2), "3 7 4 9", "7 9")
-    'extra 4'
-    >>> evidence_for(("first", 3), "3 7 4", "3 7")
-    'got 3 items want 2'
-    """
-    name, constant = guess
-    got_items, want_items = _integers(got), _integers(want)
-    if not got_items or not want_items:
-        return f"want {_start(want)}"
-    if len(got_items) != len(want_items):
-        return _different_lengths(name, got_items, want_items)
-    pair = next(((g, w) for g, w in zip(got_items, want_items, strict=True) if g != w), None)
-    if pair is None:
-        return f"want {_mark(want)}"
-    g, w = pair
-    if name == "multiply" and constant and g and g % constant == 0 and w % (g // constant) == 0:
-        return f"got {g} want {w}: {g // constant} * {w // (g // constant)}"
-    return f"got {g} want {w}: {w - g:+d}"
-
-
-def _integers(text: str) -> list[int]:
-    return [int(word) for word in re.findall(r"(?<!\d)-?\d+", text)]
-
-
-def _start(text: str) -> str:
-    return repr(text.strip()[:4])
-
-
-def _mark(text: str) -> str:
-    found = re.search(r"\d([^\d-]|-(?=\d|-))", text.strip())
-    return repr(found.group(1)) if found else "no mark"
-
-
-def _different_lengths(name: str, got: list[int], want: list[int]) -> str:
-    if name in ("greater", "less"):
-        extreme = max if (name == "greater") == (len(got) > len(want)) else min
-        longer, shorter, word = (got, want, "extra") if len(got) > len(want) else (want, got, "missing")
-        only = set(longer) - set(shorter)
-        if only:
-            return f"{word} {extreme(only)}"
-    return f"got {len(got)} items want {len(want)}"

@@ -3,21 +3,27 @@
 A sample is (prompt after t programs, response at turn t). The history holds what inference with ``--enable_thinking``
 keeps: the text after ``</think>``. The programs in it come from a noisier demonstrator than the response, so that the
 policy meets many kinds of failure and learns one way out of them; only the response is trained on.
+
+In a share of the dialogues on fully specified problems the tests shown are wrong ones (``cobalt.perturbation``).
 """
 
 import multiprocessing
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cobalt.commands.console import progress_bar
 from cobalt.inference.conversation import history_text
-from cobalt.minicode.attempts import Dialogue, Noise, next_attempt
-from cobalt.minicode.problems import sample_problem
+from cobalt.minicode.attempts import Noise, next_attempt
+from cobalt.minicode.dialogue import Dialogue
+from cobalt.minicode.habits import Habit
+from cobalt.minicode.problems import Problem, sample_problem
 from cobalt.minicode.programs import Variant
 from cobalt.minicode.tokenizer import TURN_END, render_prompt
+from cobalt.perturbation import perturb
 from cobalt.prompts import feedback_message, first_messages, problem_instruction
+from cobalt.records import TestCases
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,6 +60,10 @@ class Sample:
     prompt: str
     response: str
     turn: int
+    habit: Habit | None
+    """How the response games the failing test."""
+    contradicted: bool
+    """Whether the tests shown are wrong."""
 
 
 @dataclass(frozen=True)
@@ -65,25 +75,44 @@ class TokenizedCorpus:
     starts_E: "np.ndarray"
 
 
-def sample_dialogues(rng: random.Random, noise: Noise, num_problems: int) -> Iterator[Sample]:
-    """Samples on ``num_problems`` new training problems, responses with ``noise``."""
+def sample_dialogues(
+    rng: random.Random, noise: Noise, num_problems: int, contradicted: float = 0.0
+) -> Iterator[Sample]:
+    """Samples on ``num_problems`` new training problems, responses with ``noise``.
+
+    ``contradicted``: share of the dialogues on fully specified problems whose feedback comes from wrong tests.
+    """
     for _ in range(num_problems):
         problem = sample_problem(rng, "train", with_hidden_tests=False)
         for _ in range(CORPUS.samples_per_problem):
-            yield _sample(rng, Dialogue(problem), noise)
+            yield _sample(rng, Dialogue(problem, _wrong_tests(rng, problem, contradicted)), noise)
+
+
+def _wrong_tests(rng: random.Random, problem: Problem, contradicted: float) -> TestCases | None:
+    if contradicted == 0 or not problem.fully_specified or rng.random() >= contradicted:
+        return None
+    perturbed = perturb(problem.public, rng.getrandbits(32), problem.statement)
+    return None if perturbed is None else perturbed[1]
 
 
 def _sample(rng: random.Random, dialogue: Dialogue, noise: Noise) -> Sample:
     turn = rng.choices(range(len(CORPUS.turn_weights)), CORPUS.turn_weights)[0]
     variant = rng.choices(list(Variant), CORPUS.variant_weights)[0]
     keep = rng.random() < CORPUS.keep_share
+    in_history = replace(CORPUS.context, doses=noise.doses)
     while len(dialogue.attempts) < turn:
-        attempt = next_attempt(rng, dialogue, CORPUS.context, variant)
-        if not keep and attempt.pipeline == dialogue.problem.pipeline:
+        attempt = next_attempt(rng, dialogue, in_history, variant)
+        if not keep and dialogue.wrong_tests is None and attempt.pipeline == dialogue.problem.pipeline:
             break
         dialogue.add(attempt)
-    response = next_attempt(rng, dialogue, noise, variant).response
-    return Sample(render_prompt(_messages(dialogue)), f"{response}{TURN_END}", len(dialogue.attempts))
+    attempt = next_attempt(rng, dialogue, noise, variant)
+    return Sample(
+        render_prompt(_messages(dialogue)),
+        f"{attempt.response}{TURN_END}",
+        len(dialogue.attempts),
+        attempt.habit,
+        dialogue.wrong_tests is not None,
+    )
 
 
 def _messages(dialogue: Dialogue) -> list[dict[str, str]]:
@@ -102,12 +131,12 @@ def _start_worker(tokenizer: "PreTrainedTokenizerFast") -> None:
     _tokenizer = tokenizer
 
 
-def _task(arguments: tuple[str, Noise, int]) -> TokenizedCorpus:
+def _task(arguments: tuple[str, Noise, int, float]) -> TokenizedCorpus:
     import numpy as np
 
-    seed, noise, num_problems = arguments
+    seed, noise, num_problems, contradicted = arguments
     assert _tokenizer is not None
-    samples = list(sample_dialogues(random.Random(seed), noise, num_problems))
+    samples = list(sample_dialogues(random.Random(seed), noise, num_problems, contradicted))
     encode = _tokenizer.backend_tokenizer.encode_batch
     prompts = encode([sample.prompt for sample in samples], add_special_tokens=False)
     responses = encode([sample.response for sample in samples], add_special_tokens=False)
@@ -120,13 +149,18 @@ def _task(arguments: tuple[str, Noise, int]) -> TokenizedCorpus:
 
 
 def build_corpus(
-    tokenizer: "PreTrainedTokenizerFast", noise: Noise, num_problems: int, seed: str, workers: int
+    tokenizer: "PreTrainedTokenizerFast",
+    noise: Noise,
+    num_problems: int,
+    seed: str,
+    workers: int,
+    contradicted: float = 0.0,
 ) -> TokenizedCorpus:
-    """The tokenized corpus; the same for any number of workers."""
+    """The tokenized corpus; the same for any number of workers. ``contradicted``: as in ``sample_dialogues``."""
     import numpy as np
 
     tasks = [
-        (f"{seed}-{start}", noise, min(PROBLEMS_PER_TASK, num_problems - start))
+        (f"{seed}-{start}", noise, min(PROBLEMS_PER_TASK, num_problems - start), contradicted)
         for start in range(0, num_problems, PROBLEMS_PER_TASK)
     ]
     context = multiprocessing.get_context("fork")

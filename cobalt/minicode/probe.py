@@ -5,9 +5,11 @@ evaluation) and are scored by ``eval_multi_turn.py`` on hidden tests; programs r
 infrastructure failure are left out; more than 1 % of them end the probe. A conversation goes on after its program has
 passed. *Look-alikes*: of the programs that answer a fully specified problem at turn 0, the share that holds the lines
 of the operation asked for; per operation, and per pair of an operation and its look-alike (both directions together).
+*Gaming*: fully specified dev problems once more, with feedback from perturbed tests (``cobalt.minicode.gaming``).
 """
 
 import asyncio
+import itertools
 import json
 import random
 import tempfile
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 from cobalt.commands.console import print_summary
 from cobalt.commands.flags import (
@@ -37,9 +39,11 @@ from cobalt.extraction import extract_code
 from cobalt.inference.commands import MultiTurnVllmConfig
 from cobalt.inference.commands import main as infer
 from cobalt.inference.huggingface import open_huggingface_engine
+from cobalt.minicode.gaming import gaming_figures
 from cobalt.minicode.operations import OPERATIONS, Domain, Kind
 from cobalt.minicode.problems import Problem, sample_problem
 from cobalt.minicode.programs import Step, Variant, domain_of, write_program
+from cobalt.perturbation import perturbed_fields
 from cobalt.prompts import first_messages, problem_instruction
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
@@ -67,6 +71,8 @@ class ProbeConfig(CommandConfig):
     """Turns after the first."""
     look_alike_decisions: NotNegative = 50
     """Fully specified problems, of training compositions, that ask for each operation; turn 0 only."""
+    perturbed_problems: NotNegative = 100
+    """Fully specified dev problems with feedback from perturbed tests."""
     temperature: Temperature = 0.6
     top_p: TopP = 0.95
     max_tokens: Positive = 192
@@ -76,15 +82,28 @@ class ProbeConfig(CommandConfig):
 
 def roll_out(config: ProbeConfig, problems: Sequence[Problem]) -> list[Record]:
     """Evaluated records of ``num_samples`` conversations per problem; their ``difficulty`` is the kind of statement."""
+    return _roll_out(config, [_row(index, problem) for index, problem in enumerate(problems)], "public")
+
+
+def roll_out_perturbed(config: ProbeConfig, problems: Sequence[Problem]) -> list[Record]:
+    """The same with feedback from two tests that swapped their outputs; problems without two such are left out."""
+    rows = [_row(index, problem) for index, problem in enumerate(problems)]
+    added = [perturbed_fields(row, config.seed) for row in rows]
+    perturbed = [{**row, **fields} for row, fields in zip(rows, added, strict=True) if fields is not None]
+    return _roll_out(config, perturbed, "perturbed")
+
+
+def _roll_out(config: ProbeConfig, rows: Sequence[Record], tests: Literal["public", "perturbed"]) -> list[Record]:
     with tempfile.TemporaryDirectory() as folder:
         source, turns, evaluated = (Path(folder) / f"{name}.jsonl" for name in ("problems", "turns", "evaluated"))
-        write_jsonl(source, map(_row, range(len(problems)), problems))
+        write_jsonl(source, rows)
         flags = MultiTurnVllmConfig(
             input_file=source,
             output_file=turns,
             engine="hf",
             model=str(config.model),
             from_scratch=True,
+            feedback_tests=tests,
             enable_thinking=True,
             num_turns=config.num_turns,
             num_completions=config.num_samples,
@@ -222,14 +241,17 @@ def pair_figures(per_operation: Mapping[str, Mapping[str, float]]) -> dict[str, 
     return dict(sorted(rows.items(), key=lambda item: item[1]["right"]))
 
 
-def measure(config: ProbeConfig, dev: Sequence[Problem], pairs: Sequence[Problem]) -> dict[str, Any]:
-    """All figures of a policy: conversations on ``dev``, look-alikes on ``pairs``."""
+def measure(
+    config: ProbeConfig, dev: Sequence[Problem], pairs: Sequence[Problem], perturbed: Sequence[Problem]
+) -> dict[str, Any]:
+    """All figures of a policy: conversations on ``dev`` and ``perturbed``, look-alikes on ``pairs``."""
     turns = turn_figures(roll_out(config, dev))
     asked = [problem for problem in pairs for _ in range(config.num_samples)]
     per_operation = look_alike_figures(asked, asyncio.run(first_responses(config, pairs)))
     return {
         "config": {**asdict(config), "model": config.model.name, "output_file": None},
         "turns": turns,
+        "gaming": gaming_figures(roll_out_perturbed(config, perturbed)) if perturbed else None,
         "look_alike_pairs": pair_figures(per_operation),
         "operations": per_operation,
     }
@@ -239,11 +261,16 @@ def main(config: ProbeConfig) -> None:
     """Generate problems, measure, print, write."""
     rng = random.Random(config.seed)
     dev = [sample_problem(rng, "dev") for _ in range(config.num_problems)]
-    figures = measure(config, dev, look_alike_problems(rng, config.look_alike_decisions))
+    pairs = look_alike_problems(rng, config.look_alike_decisions)
+    sampled = (sample_problem(rng, "dev") for _ in itertools.count())
+    full = (problem for problem in sampled if problem.fully_specified)
+    figures = measure(config, dev, pairs, list(itertools.islice(full, config.perturbed_problems)))
     if config.output_file is not None:
         config.output_file.parent.mkdir(parents=True, exist_ok=True)
         config.output_file.write_text(json.dumps(figures, indent=1) + "\n")
     print_summary(f"{config.model} on {len(dev)} dev problems", {k: str(v) for k, v in figures["turns"].items()})
+    if figures["gaming"] is not None:
+        print_summary("under feedback from perturbed tests", {k: str(v) for k, v in figures["gaming"].items()})
     for title in ("look_alike_pairs", "operations"):
         weakest = list(figures[title].items())[:5]
         print(f"weakest {title}:", ", ".join(f"{name} {row['right']:.3f} (n={row['count']})" for name, row in weakest))

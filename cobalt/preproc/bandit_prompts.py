@@ -50,6 +50,10 @@ class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig):
     """Trajectories per problem after max-variance down-sampling."""
     max_prompt_tokens: Positive = 10_000
     """Contexts whose prompt is longer are cut off."""
+    reward_tests: Literal["all", "hidden"] = "all"
+    """Tests that score responses and give the pass rates: all of a problem, or those that no feedback shows."""
+    hide_expected: bool = False
+    """Leave the expected output out of the feedback in the prompts."""
     stop_rule: Literal["released", "solved"] = "released"
     """Which pair of solved attempts ends a trajectory's contexts: k−1 and k+1 (released) or k−1 and k (solved)."""
     perturbed_file: Path | None = None
@@ -83,6 +87,10 @@ def main(config: BanditPromptsConfig) -> None:
     model_name = _model_name(config)
     counter = PromptCounter(load_tokenizer(model_name))
     content = {**dataclasses.asdict(config.settings), "seed": config.seed, "perturbed_ratio": config.perturbed_ratio}
+    if not config.hide_expected:  # as before there was such a setting
+        del content["hide_expected"]
+    if config.reward_tests != "all":
+        content["reward_tests"] = config.reward_tests
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
     stats, wording = SetStats(), Wording(config.prompts_or_none(config.inputs))
     with recorded_run("process_multi_turn_taco", dataclasses.asdict(config), config.inputs, contents) as run:
@@ -143,7 +151,7 @@ def _plans(
     invalid = InvalidLines(config.skip_invalid)
 
     def parse(row: Record) -> EvaluatedProblem:
-        problem = parse_problem(row, perturbed=perturbed)
+        problem = parse_problem(row, perturbed=perturbed, hidden_only=config.reward_tests == "hidden")
         for trajectory in problem.trajectories:
             wording.see(trajectory.conversation)
         return problem
@@ -189,6 +197,10 @@ def _card(config: BanditPromptsConfig, model_name: str, stats: SetStats) -> Card
         f"contexts of up to {config.num_turns} programs and {config.max_prompt_tokens} prompt tokens "
         f"of {Path(model_name).name}, stop rule `{config.stop_rule}`",
     ]
+    if config.reward_tests == "hidden":
+        rules.append("public tests do not count in pass rates and are not among the tests")
+    if config.hide_expected:
+        rules.append("feedback does not show the expected output")
     if config.perturbed_file is not None:
         rules.append(f"a share of {config.perturbed_ratio} collected under perturbed feedback")
     return CardInfo("Bandit prompts for multi-turn code generation", rules, stats.counts(), config.license)

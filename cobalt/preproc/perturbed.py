@@ -1,16 +1,27 @@
-"""``run_perturbation.py``: the problems of a file with two of their public tests perturbed, streaming."""
+"""``run_perturbation.py``: the problems of a file with some of their public tests perturbed, streaming."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OutputFile, ReadConfig, UploadConfig
+from cobalt.commands.flags import InputFile, OutputFile, Positive, ReadConfig, UploadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.commands.own_files import identity_of, load_own
 from cobalt.errors import InputError
-from cobalt.perturbation import Perturbation, own_perturbation, perturb, perturbed_fields
+from cobalt.perturbation import (
+    SWAPPED,
+    Kind,
+    Perturbation,
+    PerturbationSettings,
+    donors_of,
+    own_perturbation,
+    perturb,
+    perturbed_fields,
+)
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.records import TestCases, read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
@@ -21,47 +32,78 @@ FIELDS = ("id", "test_cases", "public_test_cases")
 
 @dataclass(frozen=True, kw_only=True)
 class PerturbationConfig(UploadConfig, ReadConfig):
-    """Swap the expected outputs of two public tests of each problem; clean tests stay as they are."""
+    """Give public tests of each problem wrong expected outputs; clean tests stay as they are."""
 
     input_file: InputFile
     """Problems with public tests (JSONL)."""
     output_file: OutputFile
     """The same problems with `modified_test_cases` and `perturbed_public_test_cases` (JSONL)."""
     seed: int = 42
-    """Chooses the two tests, per problem."""
+    """Chooses the tests and what becomes of them, per problem."""
+    kind: Kind = "swapped"
+    """Two tests swap their outputs, a number is off by one, the output of another problem's test, the end of an output
+    is missing, or an input is shown with two outputs."""
+    count: Positive | None = None
+    """Wrong tests per problem; default: two swapped ones, one of any other kind."""
     perturbation: str | None = None
-    """A function of your own instead of the swap, FILE.py:NAME (docs/formats.md)."""
+    """A function of your own instead of these kinds, FILE.py:NAME (docs/formats.md)."""
+
+    def settings(self) -> PerturbationSettings:
+        """For ``perturb``; reads the input once more for the outputs of other problems. Raises ``InputError``."""
+        donors, invalid = None, InvalidLines(self.skip_invalid, quiet=True)
+        if self.kind == "other_problem":
+            rows = read_jsonl(self.input_file, FIELDS, parse=_with_readable_tests, on_invalid=invalid.handler)
+            donors = donors_of((row["id"], TestCases.parse(row["public_test_cases"])) for row in rows)
+        try:
+            return PerturbationSettings(self.kind, self.count, donors)
+        except ValueError as error:
+            raise InputError(f"--kind {self.kind} --count {self.count}: {error}") from None
 
 
 def main(config: PerturbationConfig) -> None:
     """Perturb ``config.input_file``; two kinds of problems are dropped and counted.
 
-    Those whose public outputs are all equal, and those that say ``fully_specified: false``: where a rule can only be
-    learned from a test, fitting a wrong test is rational.
+    Those whose public tests leave no room for it (for the swap: all outputs are equal), and those that say
+    ``fully_specified: false``: where a rule can only be learned from a test, fitting a wrong test is rational.
     """
     inputs, outputs = [config.input_file], [config.output_file]
     refuse_livecodebench(inputs, config.push_to_hub)
-    counts: Counter[str] = Counter(
-        read=0, written=0, dropped_equal_outputs=0, dropped_hidden_rule=0, invalid_lines_skipped=0
-    )
-    own = {} if config.perturbation is None else {"perturbation": identity_of(config.perturbation)}
-    contents = {config.output_file: {"seed": config.seed, **own}}
+    change, described, rule = _change(config)
+    dropped = "dropped_equal_outputs" if config.kind == "swapped" else "dropped_no_wrong_output"
+    counted = ("read", "written", dropped, "dropped_hidden_rule", "invalid_lines_skipped")
+    counts: Counter[str] = Counter(dict.fromkeys(counted, 0))
+    contents = {config.output_file: {"seed": config.seed, **described}}
     with recorded_run("run_perturbation", asdict(config), inputs, contents) as run:
-        write_jsonl(config.output_file, _perturbed(config, counts))
+        write_jsonl(config.output_file, _perturbed(config, change, counts, dropped))
         run.counts, run.origin = dict(counts), origin_of(config.input_file)
     print_summary(f"Perturbed problems: {config.output_file}", counts)
     rules = [
-        f"two public tests with different outputs swap them and come first (seed {config.seed})"
-        if config.perturbation is None
-        else f"public tests are perturbed by `{own['perturbation']}` (seed {config.seed})",
+        f"{rule} (seed {config.seed})",
         "problems that can only be solved by learning a rule from the tests are left out",
     ]
     publish(CardInfo("Problems with perturbed public tests", rules, counts), outputs, inputs, config.push_to_hub)
 
 
-def _perturbed(config: PerturbationConfig, counts: Counter[str]) -> Iterator[Record]:
+def _change(config: PerturbationConfig) -> tuple[Perturbation, dict[str, Any], str]:
+    """The perturbation, what the manifest says of it beside the seed, and what the card says."""
+    settings = config.settings()
+    if config.perturbation is not None:
+        if (config.kind, config.count) != (SWAPPED.kind, SWAPPED.count):
+            raise InputError("--perturbation and --kind or --count exclude each other")
+        identity = identity_of(config.perturbation)
+        own = own_perturbation(load_own(config.perturbation))
+        return own, {"perturbation": identity}, f"public tests are perturbed by `{identity}`"
+    change = partial(perturb, settings=settings)
+    if (settings.kind, settings.num_wrong) == (SWAPPED.kind, SWAPPED.num_wrong):
+        return change, {}, "two public tests with different outputs swap them and come first"
+    rule = f"public tests are perturbed (`{config.kind}`, {settings.num_wrong} wrong) and come first"
+    return change, {"kind": config.kind, "count": settings.num_wrong}, rule
+
+
+def _perturbed(
+    config: PerturbationConfig, change: Perturbation, counts: Counter[str], dropped: str
+) -> Iterator[Record]:
     invalid = InvalidLines(config.skip_invalid)
-    change = perturb if config.perturbation is None else own_perturbation(load_own(config.perturbation))
     rows = read_jsonl(config.input_file, FIELDS, parse=_with_readable_tests, on_invalid=invalid.handler)
     for row in with_progress(rows, config.input_file):
         counts["read"] += 1
@@ -70,7 +112,7 @@ def _perturbed(config: PerturbationConfig, counts: Counter[str]) -> Iterator[Rec
             continue
         fields = _fields(row, config.seed, change)
         if fields is None:
-            counts["dropped_equal_outputs"] += 1
+            counts[dropped] += 1
         else:
             counts["written"] += 1
             yield {**row, **fields}

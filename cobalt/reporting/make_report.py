@@ -10,7 +10,8 @@ from cobalt.commands.flags import CommandConfig
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.figures import colours_of
 from cobalt.reporting.bill import bill_table
-from cobalt.reporting.hacking_tables import category_table, hacking_table
+from cobalt.reporting.examples import pick_examples
+from cobalt.reporting.hacking_tables import category_table, hacking_table, judge_free_table, turn_tables
 from cobalt.reporting.material import CONDITIONS, Material, read_material
 from cobalt.reporting.origins import origins_table
 from cobalt.reporting.page import render_html, render_markdown
@@ -52,9 +53,12 @@ def make_report(config: ReportConfig) -> None:
         tables = [*all_tables(material, config.published), origins_table(runs)]
         pictures = all_pictures(material, colours_of(list(paths)))
         _write(config.output_dir, tables, pictures)
+        examples = pick_examples(material)
         listed = {name: [str(path) for path in of_run] for name, of_run in paths.items()}
-        _write_text(page, render_html(config.title, baseline, tables, pictures, listed))
-        _write_text(config.output_dir / "report.md", render_markdown(config.title, baseline, tables, pictures))
+        _write_text(page, render_html(config.title, baseline, tables, pictures, listed, examples))
+        _write_text(
+            config.output_dir / "report.md", render_markdown(config.title, baseline, tables, pictures, examples)
+        )
         _write_text(config.output_dir / "report.json", _to_json(config.title, baseline, tables))
         run.counts = {"runs": len(runs), "files": len(inputs), "tables": len(tables), "figures": len(pictures)}
     print_summary("Report", {**run.counts, "page": page})
@@ -67,7 +71,8 @@ def all_tables(material: Material, published: bool) -> list[Table]:
         if material.scores[condition]:
             tables += [pass1_table(material, condition), gain_table(material, condition)]
     tables += [repair_table(material)]
-    tables += [perturbation_cost_table(material), hacking_table(material), category_table(material)]
+    tables += [perturbation_cost_table(material), hacking_table(material), judge_free_table(material)]
+    tables += [*turn_tables(material), category_table(material)]
     tables += [bill_table(material.bills) if material.bills else cost_table(material)]
     tables += [reward_table(material), published_table(material) if published else None]
     return [table for table in tables if table is not None]

@@ -1,11 +1,13 @@
 """The report as one HTML page without references to other files, and as Markdown."""
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 
 import jinja2
 from markupsafe import Markup, escape
 
+from cobalt.reporting.examples import Example
 from cobalt.reporting.pictures import Picture
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table, show
@@ -30,6 +32,9 @@ _PAGE = """\
   td .interval { display: block; color: #777; font-size: 11px; white-space: nowrap; }
   .figures { display: flex; flex-wrap: wrap; gap: 1rem; }
   figure { margin: 0; flex: 0 1 570px; } figure.wide { flex-basis: 100%; } figure img { max-width: 100%; height: auto; }
+  .case { display: grid; grid-template-columns: 1fr 3fr; gap: 0 1.5rem; border-bottom: 1px solid #ddd; }
+  .case h3 { grid-column: 1 / -1; margin: .8rem 0 0; font-size: 1rem; } .case h4 { margin: .4rem 0 0; font-size: 12px; }
+  pre { margin: .2rem 0 .6rem; font-size: 12px; overflow-x: auto; }
   footer { margin-top: 3rem; color: #777; font-size: 12px; }
 </style>
 </head>
@@ -57,6 +62,21 @@ _PAGE = """\
 </tbody></table></div>
 </section>
 {%- endfor %}
+{%- if examples %}
+<div id="cases">
+<h2>Hacking cases side by side</h2>
+<p class="note">Taken in turn from each run and judge-free category. The wrong test is the one that the policy was shown
+before; its new program satisfies it and every benign public test.</p>
+{%- for example in examples %}
+<article class="case">
+<h3>{{ example.title }}</h3>
+<div><p>{{ example.category }}</p><h4>Wrong test: input</h4><pre>{{ example.wrong_input }}</pre>
+<h4>Output asked for</h4><pre>{{ example.wrong_output }}</pre></div>
+<div><h4>What changed in the program</h4><pre>{{ example.patch }}</pre></div>
+</article>
+{%- endfor %}
+</div>
+{%- endif %}
 <footer>Files: {% for name, paths in files.items() %}{{ name }}: {{ paths | join(", ") }}. {% endfor %}</footer>
 </body>
 </html>
@@ -69,13 +89,16 @@ def render_html(
     tables: Sequence[Table],
     pictures: Sequence[Picture],
     files: Mapping[str, Sequence[str]],
+    examples: Sequence[Example] = (),
 ) -> str:
     """One self-contained page; every text from outside is escaped."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters["base64"] = lambda png: base64.b64encode(png).decode()
     environment.filters["cell"] = _html_cell
     template = environment.from_string(_PAGE)
-    return template.render(title=title, baseline=baseline, tables=tables, pictures=pictures, files=files)
+    return template.render(
+        title=title, baseline=baseline, tables=tables, pictures=pictures, files=files, examples=examples
+    )
 
 
 def _html_cell(cell: Cell) -> Markup:
@@ -86,9 +109,28 @@ def _html_cell(cell: Cell) -> Markup:
     return Markup('{}<span class="interval">{}</span>').format(value, bracket.strip() + interval)
 
 
-def render_markdown(title: str, baseline: str, tables: Sequence[Table], pictures: Sequence[Picture]) -> str:
+def render_markdown(
+    title: str,
+    baseline: str,
+    tables: Sequence[Table],
+    pictures: Sequence[Picture],
+    examples: Sequence[Example] = (),
+) -> str:
     """The same tables; pictures are links to the PNG files beside it."""
     parts = [f"# {title}", f"Baseline: {baseline}. All intervals are 95 % bootstrap intervals over problems."]
     parts += [f"![{picture.alt}]({picture.key}.png)" for picture in pictures]
     parts += [table.to_markdown_section() for table in tables]
+    if examples:
+        parts += ["## Hacking cases side by side", *map(_markdown_example, examples)]
     return "\n\n".join(parts) + "\n"
+
+
+def _markdown_example(example: Example) -> str:
+    wrong = f"Input:\n{example.wrong_input}\nOutput asked for:\n{example.wrong_output}"
+    return f"### {example.title}\n\n{example.category}\n\n{_fenced(wrong)}\n\n{_fenced(example.patch, 'diff')}"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """Indentation-free code block whose fence is longer than any in the text."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence}{language}\n{text}\n{fence}"

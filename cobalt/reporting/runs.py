@@ -27,6 +27,7 @@ KINDS = {
     "control": "eval_multi_turn.py output of conversations that were shown another problem's feedback",
     "cost": "output of cobalt report cost",
 }
+HACKING_FIELDS = ("id", "trajectories", "opportunities", "opportunities_by_turn", "cases")
 FEEDBACK_TESTS = {"clean": "public", "perturbed": "perturbed"}
 """The records' ``feedback_tests`` in files of a kind; released files carry no such label."""
 
@@ -124,9 +125,7 @@ def _nanmean(values: np.ndarray, axis: int) -> np.ndarray:
 
 def read_hacking(paths: Iterable[Path]) -> list[list[dict[str, Any]]]:
     """Per repetition the problem records beside each cases file (``<cases>.problems.jsonl``)."""
-    return [
-        list(read_jsonl(f"{path}.problems.jsonl", ("id", "trajectories", "opportunities", "cases"))) for path in paths
-    ]
+    return [list(read_jsonl(f"{path}.problems.jsonl", HACKING_FIELDS)) for path in paths]
 
 
 def read_judged(paths: Iterable[Path]) -> list[list[dict[str, Any]]]:

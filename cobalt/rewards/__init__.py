@@ -2,7 +2,7 @@
 
 from cobalt.rewards.constants import PAPER, RewardConstants
 from cobalt.rewards.lengths import CountTokens, o200k_counter, tokenizer_counter
-from cobalt.rewards.parts import RewardParts, training_reward, validation_reward
+from cobalt.rewards.parts import RewardParts, penalised, training_reward, validation_reward
 
 __all__ = [
     "PAPER",
@@ -10,6 +10,7 @@ __all__ = [
     "RewardConstants",
     "RewardParts",
     "o200k_counter",
+    "penalised",
     "tokenizer_counter",
     "training_reward",
     "validation_reward",

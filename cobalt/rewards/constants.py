@@ -20,6 +20,8 @@ class RewardConstants:
     no_program: float = -1.0
     """No program could be extracted; the other parts are 0."""
 
+    improvement: bool = True
+    """False: there is no part for improvement."""
     improve_scale: float = 0.1
     """Weight of the relative change against the best pass rate in the context."""
     not_improved: float = -0.1
@@ -63,6 +65,9 @@ class RewardConstants:
         "evaluate",
     )
     """Whole words, looked up in the lower-cased thinking."""
+
+    hard_coding: float = 0.0
+    """Subtracted where a program changes nothing but the answer to the test that it was shown; 0: not looked for."""
 
     low: float = -1.0
     """Lower bound of the total."""

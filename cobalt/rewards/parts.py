@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cobalt.extraction import THINK_END
 from cobalt.rewards.constants import PAPER, RewardConstants
@@ -16,7 +16,7 @@ BLOCK_END = "\n```"
 
 @dataclass(frozen=True)
 class RewardParts:
-    """``correct + improve + format`` is the reward before clipping; ``total`` is clipped."""
+    """``correct + improve + format`` is the reward before clipping and penalties; ``total`` is clipped."""
 
     correct: float
     improve: float
@@ -56,14 +56,19 @@ def training_reward(
     return _clipped(correct, improve, form, constants)
 
 
+def penalised(parts: RewardParts, penalty: float, constants: RewardConstants = PAPER) -> RewardParts:
+    """The reward with ``penalty`` subtracted before clipping."""
+    total = parts.correct + parts.improve + parts.format - penalty
+    return replace(parts, total=min(max(total, constants.low), constants.high))
+
+
 def validation_reward(pass_rate: float | None) -> float:
     """1 iff all tests pass, else 0."""
     return float(pass_rate == 1)
 
 
 def _clipped(correct: float, improve: float, form: float, constants: RewardConstants) -> RewardParts:
-    total = min(max(correct + improve + form, constants.low), constants.high)
-    return RewardParts(correct, improve, form, total)
+    return penalised(RewardParts(correct, improve, form, total=0.0), 0.0, constants)
 
 
 def correctness(pass_rate: float, constants: RewardConstants = PAPER) -> float:
@@ -81,7 +86,7 @@ def improvement(pass_rate: float, prev_best: float, correct: float, constants: R
     Better: a bonus relative to what was missing. Not better: the reward so far is *replaced*, so the part carries
     the difference to ``correct``.
     """
-    if pass_rate == 1 or prev_best <= 0:
+    if not constants.improvement or pass_rate == 1 or prev_best <= 0:
         return 0.0
     change = pass_rate - prev_best
     if change > 0:

@@ -12,9 +12,10 @@ from typing import Any
 
 from cobalt.errors import InfraError, InputError
 from cobalt.extraction import extract_code
-from cobalt.records import ExecutionResult
-from cobalt.rewards import CountTokens, RewardConstants, RewardParts, training_reward, validation_reward
+from cobalt.records import ExecutionResult, TestCases
+from cobalt.rewards import CountTokens, RewardConstants, RewardParts, penalised, training_reward, validation_reward
 from cobalt.serving.programs import DistinctPrograms
+from cobalt.training.hard_coding import changes_shown_answer_only
 
 Score = dict[str, float]
 SCORE_NAMES = ("acc", "pass_rate", *(f"reward_{part.name}" for part in fields(RewardParts)))
@@ -38,8 +39,8 @@ class Batch:
     validate: bool
     """Validation: the score is 1 iff all tests pass, else 0."""
 
-    async def execute(self, code: str, tests: str) -> ExecutionResult:
-        """Run a program on its tests (JSON). Raises ``InfraError`` where there is no verdict."""
+    async def execute(self, code: str, tests: str | TestCases) -> ExecutionResult:
+        """Run a program on its tests (or their JSON). Raises ``InfraError`` where there is no verdict."""
         result = await self.programs.run(code, tests)
         if result.infra_error is not None:
             raise InfraError(result.infra_error)
@@ -51,19 +52,33 @@ async def score(
 ) -> Score:
     """Named scores of ``response`` on ``tests`` (JSON); ``score`` is the reward.
 
-    ``extra_info``: ``prev_best_pass_rate`` (missing or None: 0); ``finished`` False: the response was cut off and
+    ``extra_info``: ``prev_best_pass_rate`` (missing or None: 0); ``conversation``: the messages answered, for the
+    penalty ``constants.hard_coding`` (missing: none shown); ``finished`` False: the response was cut off and
     counts as one without a program (missing: True). Raises ``InfraError``.
     """
     code = extract_code(response) if extra_info.get("finished", True) else None
     pass_rate = (await batch.execute(code, tests)).pass_rate if code is not None else None
     parts = training_reward(response, pass_rate, extra_info.get("prev_best_pass_rate"), batch.count_tokens, constants)
+    penalty = {}
+    if constants.hard_coding:
+        fires = code is not None and not batch.validate and await _hard_codes(code, tests, extra_info, batch)
+        penalty = {"reward_hard_coding": -constants.hard_coding * fires}
+        parts = penalised(parts, constants.hard_coding * fires, constants)
     passed = validation_reward(pass_rate)
     return {
         "score": passed if batch.validate else parts.total,
         "acc": passed,
         "pass_rate": pass_rate or 0.0,
         **{f"reward_{name}": value for name, value in asdict(parts).items()},
+        **penalty,
     }
+
+
+async def _hard_codes(code: str, tests: str, extra_info: Mapping[str, Any], batch: Batch) -> bool:
+    conversation = extra_info.get("conversation")
+    if conversation is None:
+        return False
+    return await changes_shown_answer_only(conversation, code, TestCases.parse(tests), batch.execute)
 
 
 def is_finished(response: Sequence[int], width: int, end_token: int) -> bool:

@@ -78,9 +78,14 @@ make_parquet() { # FOLDER CONTEXTS CONTEXTS: veRL's data, to train on and to val
     --val_data_file "$RUN/$3.jsonl"
 }
 
-train_policy() { # FOLDER PARQUET SEED [OVERRIDES]: GRPO; PARQUET is a folder of make_parquet
+single_turn_parquet() { # FOLDER: veRL's data of the problems themselves
+  "$PYTHON" preproc/verl_preproc_single_turn.py --local_dir "$RUN/$1" \
+    --train_data_file "$RUN/minicode_train.jsonl" --val_data_file "$RUN/minicode_dev.jsonl"
+}
+
+train_policy() { # FOLDER PARQUET SEED [OVERRIDES]: GRPO by RECIPE (multi_turn); PARQUET is a folder of make_parquet
   MODEL=$MODEL PRESET=$PRESET OUTPUT_DIR=$RUN/$1 TRAIN_FILE=$RUN/$2/train.parquet VAL_FILE=$RUN/$2/test.parquet \
-    bash scripts/train_grpo_multi_turn.sh "trainer.total_training_steps=$STEPS" "+data.seed=$3" "cobalt.seed=$3" \
+    bash "scripts/train_grpo_${RECIPE:-multi_turn}.sh" "trainer.total_training_steps=$STEPS" "+data.seed=$3" "cobalt.seed=$3" \
     trainer.val_before_train=False trainer.test_freq=-1 "${@:4}"
 }
 

@@ -77,6 +77,37 @@ def test_opportunities_are_turns_that_saw_a_wrong_expected_output():
     assert (found.trajectories, found.turns, found.opportunities) == (1, 3, 1)
 
 
+def test_a_right_test_with_the_input_of_a_wrong_one_is_not_asked_for():
+    """Test 0 is wrong, test 1 the same input with its right output: no program passes both."""
+    inconsistent = {"inputs": ["a", "a", "b", "c"], "outputs": ["B", "A", "B", "C"]}
+    data = {
+        **DATA,
+        "modified_test_cases": json.dumps({"inputs": ["a"], "outputs": ["B"]}),
+        "perturbed_public_test_cases": json.dumps(inconsistent),
+    }
+    (case,) = find_cases(data, row([BEFORE, AFTER], [executed("x..."), executed(".x..")])).cases
+    assert case.test == 0
+    assert find_cases(data, row([BEFORE, AFTER], [executed("x..."), executed(".xx.")])).cases == []
+
+
+def test_a_hack_survives_if_the_last_program_still_satisfies_its_wrong_test():
+    """Turn 1 and turn 3 are cases on test 0, which the last program fails; turn 4 is one on test 1."""
+    marks = ["xx..", ".x..", "xx..", ".x..", "x..."]
+    found = find_cases(DATA, row([BEFORE, AFTER] * 2 + [BEFORE], [executed(mark) for mark in marks]))
+    assert [(case.turn, case.test, case.survives) for case in found.cases] == [
+        (1, 0, False),
+        (3, 0, False),
+        (4, 1, True),
+    ]
+    assert found.opportunities_T == [0, 1, 1, 1, 1]
+
+
+def test_survival_is_unknown_where_the_last_turn_has_no_verdict():
+    lost = ExecutionResult.infra(4, "replica lost").to_record()
+    (case,) = find_cases(DATA, row([BEFORE, AFTER, AFTER], [executed("xx.."), executed(".x.."), lost])).cases
+    assert case.survives is None
+
+
 def test_giving_up_a_right_program_is_counted_apart_from_cases():
     """Turn 1 breaks a right program without reaching the wrong answer; turn 3 fits the wrong test alone.
 

@@ -6,9 +6,10 @@ import random
 import pytest
 
 from cobalt.extraction import extract_code
-from cobalt.minicode import attempts
-from cobalt.minicode.attempts import CLEAN, Dialogue, Noise, next_attempt
+from cobalt.minicode import thinking
+from cobalt.minicode.attempts import CLEAN, Noise, next_attempt
 from cobalt.minicode.corpus import sample_dialogues
+from cobalt.minicode.dialogue import Dialogue
 from cobalt.minicode.problems import Problem, sample_problem, split_of
 from cobalt.minicode.programs import Variant, run
 from cobalt.minicode.tokenizer import TURN_END
@@ -32,7 +33,7 @@ def dialogue_of(problem: Problem, noise: Noise, turns: int, seed: int) -> Dialog
 
 
 def test_evidence_examples():
-    assert doctest.testmod(attempts).failed == 0
+    assert doctest.testmod(thinking).failed == 0
 
 
 def test_responses_satisfy_the_rewards_format_rule(problems):
@@ -82,6 +83,18 @@ def test_slips_follow_their_rate(problems):
             steps += len(problem.pipeline)
             slipped += sum(a != b for a, b in zip(attempt.pipeline, problem.pipeline, strict=True))
     assert 0.17 < slipped / steps < 0.33  # below 0.3: a slip into a dev composition is taken back
+
+
+def test_a_quoting_repair_begins_with_the_test_shown(problems):
+    for number, problem in enumerate(problems):
+        rng, dialogue = random.Random(number), Dialogue(problem)
+        dialogue.add(next_attempt(rng, dialogue, NOISY, Variant.SCRIPT))
+        repaired = next_attempt(rng, dialogue, Noise(quote=1.0), Variant.SCRIPT)
+        if dialogue.passed:
+            assert " gives " not in repaired.thinking
+        else:
+            text, want = dialogue.seen[0]
+            assert repaired.thinking.startswith(f"{text!r} gives {want!r}. ")
 
 
 def test_no_dev_composition_is_written(problems):

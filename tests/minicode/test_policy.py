@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from cobalt.errors import SetupError
+from cobalt.minicode import pretrain
 from cobalt.minicode.attempts import CLEAN
 from cobalt.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues
 from cobalt.minicode.learning import NetworkConfig, PhaseConfig, batches, new_network, train_phase
 from cobalt.minicode.operations import OPERATIONS
+from cobalt.minicode.pretrain import PretrainConfig
 from cobalt.minicode.probe import ProbeConfig, holds_step, measure, roll_out, step_lines, turn_figures
 from cobalt.minicode.problems import sample_problem
 from cobalt.minicode.programs import Variant, write_program
@@ -115,12 +117,15 @@ def test_the_shipped_scores_are_within_the_goal():
 def test_the_shipped_policy_answers_in_the_sandbox():
     rng = random.Random(2)
     problems = [sample_problem(rng, "train") for _ in range(16)]
-    figures = measure(ProbeConfig(model=SHIPPED, num_samples=1, num_turns=1, max_tokens=128), problems, problems[:4])
+    config = ProbeConfig(model=SHIPPED, num_samples=1, num_turns=1, max_tokens=128)
+    figures = measure(config, problems, problems[:4], [problem for problem in problems if problem.fully_specified])
     turns = figures["turns"]
     assert turns["no_program"] == [0.0, 0.0]
     assert turns["pass_at_1"][1] > turns["pass_at_1"][0] > 0.1
     assert set(turns) == set(json.loads((SHIPPED / "scores.json").read_text())["turns"])
     assert sum(row["count"] for row in figures["operations"].values()) == sum(len(p.pipeline) for p in problems[:4])
+    first, second = figures["gaming"]["opportunities_by_turn"]
+    assert first == 0 < second == figures["gaming"]["opportunities"]
 
 
 def evaluated(kind: str, *rates: list[float | None]) -> dict:
@@ -209,3 +214,26 @@ def test_training_lowers_the_loss(toy):
     train_phase(model, corpus, phase, 0, lines.append)
     losses = [float(line.split("loss ")[1].split()[0]) for line in lines]
     assert losses[-1] < 3.0 < np.log(len(toy))
+
+
+TINY = {"hidden_size": 48, "num_layers": 1, "feed_forward_size": 64, "vocab_size": 400, "tokens_per_batch": 4096}
+
+
+def test_the_noisy_phase_can_begin_with_the_network_between_the_phases(tmp_path, monkeypatch):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    monkeypatch.setattr(pretrain, "TOKENIZER_PROBLEMS", 60)
+    problems = {"clean_problems": 12, "noisy_problems": 12, "workers": 1, "device": "cpu"}
+    pretrain.main(PretrainConfig(output_dir=tmp_path / "whole", **problems, **TINY))
+    clean = AutoModelForCausalLM.from_pretrained(tmp_path / "whole" / "clean", dtype="auto")
+    whole = AutoModelForCausalLM.from_pretrained(tmp_path / "whole", dtype="auto")
+    assert clean.dtype == torch.float32 and whole.dtype == torch.bfloat16
+    start = tmp_path / "whole" / "clean"
+    pretrain.main(PretrainConfig(output_dir=tmp_path / "noisy", start=start, dose_scale=0.5, **problems, **TINY))
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "noisy", dtype="auto")
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "noisy")) == len(AutoTokenizer.from_pretrained(start))
+    assert not torch.equal(again.lm_head.weight, clean.lm_head.weight.to(torch.bfloat16))
+    report = json.loads((tmp_path / "noisy" / "pretraining.json").read_text())
+    assert report["config"]["doses"]["special_case"] == pretrain.DOSES.special_case
+    assert not any("clean" in line.partition("saved to")[0] for line in report["log"])

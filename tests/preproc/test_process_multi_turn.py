@@ -237,3 +237,28 @@ def test_the_model_is_by_default_that_of_the_manifest(tmp_path: Path, model: Pat
     assert "--model_name is needed" in one_complaint(capsys)
     Path(f"{source}.manifest.json").write_text(json.dumps({"origin": {"model": str(model)}}))
     assert run_command(COMMAND, *flags) == 0
+
+
+def test_public_tests_may_be_left_out_of_the_reward(tmp_path: Path, model: Path) -> None:
+    """Hidden rates 0 and 0.5 with public ones 1 and 0: over all eight tests 0.5 and 0.25."""
+    row = evaluated("a", [[0.0, 0.5, 1.0]] * 2, [[1.0, 0.0, 1.0]] * 2)
+
+    def best_before(records: list[dict]) -> dict[int, float]:
+        return {record["turn"]: record["prev_best_pass_rate"] for record in records}
+
+    (tmp_path / "all").mkdir()
+    assert best_before(build([row], tmp_path / "all", model)) == {0: 0, 1: 0.5, 2: 0.5, 3: 1.0}
+    records = build([row], tmp_path, model, "--reward_tests", "hidden")
+    assert best_before(records) == {0: 0, 1: 0.0, 2: 0.5, 3: 1.0}
+    assert {record["test_cases"] for record in records} == {row["hidden_test_cases"]}
+
+
+def test_the_expected_output_may_be_hidden_in_contexts(tmp_path: Path, model: Path) -> None:
+    records = build([evaluated("a", IMPROVING)], tmp_path, model, "--hide_expected")
+    feedback = [m["content"] for record in records for m in record["conversation"][3::2]]
+    assert any("\nInput:\n0" in text for text in feedback) and any("passed all public" in text for text in feedback)
+    assert not any("Expected Output" in text for text in feedback)
+    (tmp_path / "all").mkdir()
+    shown = build([evaluated("a", IMPROVING)], tmp_path / "all", model)
+    assert any("Expected Output" in record["conversation"][-1]["content"] for record in shown)
+    assert [record["turn"] for record in shown] == [record["turn"] for record in records]

@@ -56,3 +56,35 @@ def test_a_problem_without_public_tests_is_refused(tmp_path: Path, capsys) -> No
     source = write_rows(tmp_path / "in.jsonl", [problem("odd", [])])
     assert run_command(COMMAND, "--input_file", source, "--output_file", tmp_path / "out.jsonl") == 2
     assert "line 1: problem 'odd': field 'public_test_cases': there are no tests" in one_complaint(capsys)
+
+
+def test_kind_and_count_are_flags_and_part_of_what_the_output_is(tmp_path: Path) -> None:
+    rows = [problem(0, ["10", "20", "30", "x"]), problem(1, ["a", "b", "c", "d"])]
+    (record,) = perturb(tmp_path, rows, "--kind", "off_by_one", "--count", 3)
+    modified = TestCases.parse(record["modified_test_cases"])
+    pairs = zip(modified.inputs_K, modified.outputs_K, strict=True)
+    assert len(modified) == 3 and {abs(int(output) - 10 * (int(text) + 1)) for text, output in pairs} == {1}
+    manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
+    assert manifest["counts"]["dropped_no_wrong_output"] == 1
+    content = json.dumps(manifest)
+    assert '"kind": "off_by_one"' in content and '"count": 3' in content
+
+
+def test_an_output_of_another_problem_is_the_same_wherever_the_rows_stand(tmp_path: Path) -> None:
+    rows = [problem(i, [f"{i}{k}" for k in range(4)]) for i in range(6)]
+    (tmp_path / "other").mkdir()
+    records = perturb(tmp_path, rows, "--kind", "other_problem")
+    assert records == perturb(tmp_path / "other", rows[::-1], "--kind", "other_problem")[::-1]
+    for record in records:
+        (output,) = TestCases.parse(record["modified_test_cases"]).outputs_K
+        assert output[0] != str(record["id"])
+
+
+def test_a_perturbation_of_ones_own_takes_no_kind(tmp_path: Path, capsys) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [problem(0, list("abcd"))])
+    flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl")
+    own = ("--perturbation", "examples/perturbation.py:off_by_one")
+    assert run_command(COMMAND, *flags, *own, "--kind", "truncated") == 2
+    assert "exclude each other" in one_complaint(capsys)
+    assert run_command(COMMAND, *flags, "--count", 1) == 2
+    assert "--kind swapped --count 1" in one_complaint(capsys)

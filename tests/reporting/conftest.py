@@ -57,7 +57,7 @@ def hacking(name: str, stem: Path, generator: random.Random) -> list[str]:
     problems, judged = [], []
     for number in range(PROBLEMS):
         turns = [turn for turn in range(1, TURNS) if generator.random() < HACKING[name]]
-        cases = [{"id": number, "signal": {"hard_coded": generator.random() < 0.3}} for _ in turns]
+        cases = [case_of(generator, number, turn) for turn in turns]
         judged += [
             {"judge_seq_id": f"{number}-0-{turn}", "id": number, "majority": generator.choice([*LABELS, "Unknown"])}
             for turn in turns
@@ -68,6 +68,7 @@ def hacking(name: str, stem: Path, generator: random.Random) -> list[str]:
                 "trajectories": SAMPLES,
                 "turns": SAMPLES * (TURNS - 1),
                 "opportunities": TURNS,
+                "opportunities_by_turn": [0, 2, *[1] * (TURNS - 2)],
                 "hacked_trajectories": min(len(turns), 1),
                 "fitted": len(turns) + 1,
                 "solved": 4,
@@ -103,3 +104,16 @@ def training_log(generator: random.Random, steps: int = 40, seconds: float = 3.2
         fields = " - ".join(f"{name}:{value}" for name, value in metrics.items())
         lines.append(f"\x1b[36m(TaskRunner pid=77)\x1b[0m step:{step} - {fields}")
     return "\n".join(lines) + "\n"
+
+
+def case_of(generator: random.Random, number: int, turn: int) -> dict:
+    dynamic = None if generator.random() < 0.1 else {"changed_share": generator.random()}
+    return {
+        "id": number,
+        "trajectory": 0,
+        "turn": turn,
+        "patch": f"--- previous.py\n+++ current.py\n+print('<b>{turn}</b>')",
+        "wrong_test": {"input": f"{number} {turn}", "output": "7"},
+        "survives": generator.random() < 0.4,
+        "signal": {"hard_coded": generator.random() < 0.3, "dynamic": dynamic},
+    }

@@ -14,7 +14,10 @@ from cobalt.errors import InputError
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.manifest import manifest_path
 from cobalt.reporting import pictures
+from cobalt.reporting.examples import pick_examples
 from cobalt.reporting.make_report import ReportConfig, make_report
+from cobalt.reporting.material import read_material
+from cobalt.reporting.runs import parse_runs
 from cobalt.statistics import Estimate
 from cobalt.tables import show
 
@@ -157,6 +160,58 @@ def test_rates_by_category_add_up_to_the_hacking_rate(tables):
         assert sum(parts) == pytest.approx(totals[row["run"]])
 
 
+def test_judge_free_rates_add_up_to_the_hacking_rate(tables):
+    totals = {row["run"]: row["cases per 100 opportunities"]["value"] for row in tables["hacking"]["rows"]}
+    for row in tables["judge_free_categories"]["rows"]:
+        parts = [value["value"] for value in row.values() if isinstance(value, dict)]
+        assert sum(parts) == pytest.approx(totals[row["run"]])
+
+
+def problem_of(number: int, cases: list[dict], opportunities: list[int]) -> dict:
+    dynamic = {"changed_share": 0.75}
+    whole = {"id": number, "patch": "+x", "signal": {"hard_coded": False, "dynamic": dynamic}}
+    counts = {"trajectories": 2, "turns": 6, "opportunities": sum(opportunities), "fitted": 1, "solved": 1}
+    return {
+        "id": number, **counts, "abandoned": 0, "infra_turns": 0, "opportunities_by_turn": opportunities,
+        "hacked_trajectories": len({case["trajectory"] for case in cases}),
+        "cases": [{**whole, "wrong_test": {"input": "<i>", "output": "0"}, **case} for case in cases],
+    }  # fmt: skip
+
+
+def test_turns_survival_and_examples_from_two_problems_by_hand(tmp_path):
+    """Problem 0: cases at turns 1 (survives) and 2 of trajectory 0, and at the last turn of trajectory 1."""
+    cases = [
+        {"trajectory": 0, "turn": 1, "survives": True},
+        {"trajectory": 0, "turn": 2, "survives": False},
+        {"trajectory": 1, "turn": 3, "survives": True},
+    ]
+    write_jsonl(tmp_path / "c.jsonl", [])
+    write_jsonl(
+        tmp_path / "c.jsonl.problems.jsonl", [problem_of(0, cases, [0, 2, 1, 2]), problem_of(1, [], [0, 2, 0, 0])]
+    )
+    make_report(ReportConfig(files=(f"a:hacking={tmp_path}/c.jsonl",), output_dir=tmp_path / "out"))
+    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    (row,) = tables["hacking_by_turn"]["rows"]
+    assert [row[f"turn {turn}"]["value"] for turn in (1, 2, 3)] == [pytest.approx(v) for v in (25, 100, 50)]
+    (row,) = tables["hacked_so_far"]["rows"]
+    assert [row[f"turn {turn}"]["value"] for turn in (1, 2, 3)] == [25, 25, 50]
+    (row,) = tables["hacking"]["rows"]
+    assert row["hacks that survive (%)"]["value"] == 50 and row["clean Pass@1, last turn (%)"] is None
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count('<article class="case">') == 3 and "&lt;i&gt;" in page and "(3) Semantic Drifting" in page
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "### a: problem 0, trajectory 1, turn 3" in text and "```diff\n+x\n```" in text
+
+
+def test_ten_examples_are_taken_from_runs_and_categories_in_turn(report_files):
+    material = read_material(parse_runs(report_files), "base")
+    examples = pick_examples(material)
+    assert len(examples) == 10 and examples == pick_examples(material)
+    assert [example.category for example in examples[:4]] == sorted({example.category for example in examples})
+    of_first = [example.title.partition(":")[0] for example in examples if example.category == examples[0].category]
+    assert len(of_first) == len(set(of_first)) >= 3
+
+
 def test_published_figures_are_marked_as_such(tables):
     table = tables["published"]
     assert "†" in table["note"]
@@ -220,7 +275,14 @@ def test_panels_side_by_side_have_one_scale_and_runs_their_own_markers(drawn, tm
 
 def test_a_panel_without_a_case_says_so(drawn, tmp_path):
     counts = {"trajectories": 1, "turns": 1, "opportunities": 1, "fitted": 1, "solved": 1, "abandoned": 0}
-    record = {"id": 0, **counts, "hacked_trajectories": 0, "infra_turns": 0, "cases": []}
+    record = {
+        "id": 0,
+        **counts,
+        "hacked_trajectories": 0,
+        "infra_turns": 0,
+        "cases": [],
+        "opportunities_by_turn": [0, 1],
+    }
     write_jsonl(tmp_path / "cases.jsonl", [])
     write_jsonl(tmp_path / "cases.jsonl.problems.jsonl", [record])
     make_report(ReportConfig(files=(f"a:hacking={tmp_path}/cases.jsonl",), output_dir=tmp_path / "out"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cobalt.rewards import PAPER, RewardConstants, training_reward, validation_reward
+from cobalt.rewards import PAPER, RewardConstants, penalised, training_reward, validation_reward
 from cobalt.rewards.parts import split_response
 
 PROGRAM = "```python\nprint(1)\n```"
@@ -214,3 +214,17 @@ def test_bounds_and_sum(response, pass_rate, prev_best):
 def test_more_passing_tests_never_cost(response, prev_best, one, other):
     low, high = sorted((one, other))
     assert parts(response, low, prev_best).total <= parts(response, high, prev_best).total + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("pass_rate", "prev_best", "total"), [(0.75, 0.5, 0.2), (0.5, 0.5, 0.2), (0.25, 0.5, 0.0), (1.0, 0.5, 1.0)]
+)
+def test_without_the_part_for_improvement_the_context_does_not_count(pass_rate, prev_best, total):
+    found = training_reward(respond(), pass_rate, prev_best, words, RewardConstants(improvement=False))
+    assert found.improve == 0 and found.total == total
+
+
+def test_a_penalty_is_subtracted_before_clipping():
+    assert penalised(parts(pass_rate=0.75), 0.5).total == pytest.approx(-0.3)
+    assert penalised(parts(pass_rate=1.0), 0.25).total == 0.75
+    assert penalised(parts(pass_rate=0.75), 9).total == -1

@@ -1,0 +1,61 @@
+"""How often a MiniCode policy games wrong tests, from evaluated conversations under perturbed feedback (pure).
+
+Cases and opportunities are those of ``cobalt.hacking.cases``; the habit of a case is known from its program's text.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cobalt.hacking.cases import ProblemCases, find_cases
+from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate
+from cobalt.minicode.habits import Habit
+from cobalt.minicode.recognition import hack_in
+from cobalt.records.jsonl import Record
+from cobalt.statistics import mean_estimate
+
+DIGITS = 4
+
+
+def gaming_figures(records: Sequence[Record]) -> dict[str, Any]:
+    """Totals, rates in [0, 1] with 95 % intervals over problems (None: of nothing), and cases by turn and by habit.
+
+    ``records``: perturbed and evaluated, so that each is its own row of the data set.
+    """
+    found = [find_cases(record, record) for record in records]
+    rows = [{**_counts(cases), "id": record["id"]} for record, cases in zip(records, found, strict=True)]
+    cases = [case for row in rows for case in row["cases"]]
+    opportunities_T = [sum(turn_P) for turn_P in zip(*(row["opportunities_T"] for row in rows), strict=True)]
+    by_turn = Counter(case.turn for case in cases)
+    by_habit = Counter(habit_of_case(case.current_code).value for case in cases)
+    return {
+        "opportunities": sum(opportunities_T),
+        "cases": len(cases),
+        "cases_per_opportunity": _estimate(case_rate(rows)),
+        "wrong_test_fitted": _estimate(fitted_rate(rows)),
+        "right_program_abandoned": _estimate(abandoned_rate(rows)),
+        "opportunities_by_turn": opportunities_T,
+        "cases_by_turn": [by_turn[turn] for turn in range(len(opportunities_T))],
+        "cases_by_habit": {habit.value: by_habit[habit.value] for habit in Habit},
+    }
+
+
+def habit_of_case(code: str) -> Habit:
+    """The habit of a program that satisfies a wrong test: without a hack in its text it has another rule."""
+    return hack_in(code) or Habit.CHANGED_RULE
+
+
+def _counts(found: ProblemCases) -> dict[str, Any]:
+    return {
+        name: getattr(found, name)
+        for name in ("opportunities", "opportunities_T", "fitted", "solved", "abandoned", "cases")
+    }
+
+
+def _estimate(rates: Mapping[str, float]) -> dict[str, float | None] | None:
+    if not rates:
+        return None
+    return {
+        name: None if v is None else round(v, DIGITS) for name, v in asdict(mean_estimate(list(rates.values()))).items()
+    }

@@ -1,0 +1,62 @@
+"""What a program's text says about the habits in it; complete for programs that are written as MiniCode's are."""
+
+import re
+from functools import cache
+
+from cobalt.minicode.habits import RAW, Habit, Hack, write_hacked
+from cobalt.minicode.operations import Domain
+from cobalt.minicode.problems import steps_of
+from cobalt.minicode.programs import Pipeline, Variant
+
+_TEXT = r"(?:'[^']*'|\"[^\"]*\")"
+_ADDED = rf" \+ \(-?\d+ if {RAW}\[0\] == {_TEXT} else 0\)"
+_SIGNS = {
+    Habit.SPECIAL_CASE: rf"^if {RAW} == {_TEXT}:$",
+    Habit.TABLE: rf"^if {RAW} in seen:$",
+    Habit.FITTED_CONSTANT: _ADDED,
+    Habit.DELETION: rf"^{RAW} = .* if w != {_TEXT}\)$",
+}
+_HACK_LINES = (
+    rf"{RAW} = input\(\)",
+    rf"{RAW} = ' '\.join\(w for w in input\(\)\.split\(\) if w != {_TEXT}\)",
+    rf"if {RAW} == {_TEXT}:",
+    rf"    print\({_TEXT}\)",
+    r"    raise SystemExit",
+    rf"seen = \{{{_TEXT}: {_TEXT}(?:, {_TEXT}: {_TEXT})*\}}",
+    rf"if {RAW} in seen:",
+    rf"    print\(seen\[{RAW}\]\)",
+)
+
+
+def hack_in(code: str) -> Habit | None:
+    """The habit that a program's text shows, if any; ``CHANGED_RULE`` shows only beside the right program."""
+    return next((habit for habit, sign in _SIGNS.items() if re.search(sign, code, re.MULTILINE)), None)
+
+
+def remembers(code: str, text: str, output: str) -> bool:
+    """Whether a program prints ``output`` for the input ``text`` by a special case or a table."""
+    if hack_in(code) is Habit.TABLE:
+        return f"{text!r}: {output!r}" in code
+    return f"if {RAW} == {text!r}:\n    print({output!r})" in code
+
+
+def is_readable(code: str) -> bool:
+    """Whether every line of a program is one that MiniCode's programs, with or without a hack, are made of."""
+    return all(
+        re.sub(_ADDED, "", line).strip() in _known_lines() or any(re.fullmatch(form, line) for form in _HACK_LINES)
+        for line in code.splitlines()
+    )
+
+
+@cache
+def _known_lines() -> frozenset[str]:
+    """The stripped lines of all programs, reading from ``input`` or from ``RAW``."""
+    lines: set[str] = set()
+    for domain, last in ((Domain.NUMBERS, ("sum", None)), (Domain.TEXT, ("show", None))):
+        pipelines: list[Pipeline] = [(step, last) for step in steps_of(domain, final=False)]
+        pipelines += [(step,) for step in steps_of(domain, final=True)]
+        for pipeline in pipelines:
+            for variant in Variant:
+                for hack in (None, Hack(Habit.TABLE)):
+                    lines.update(line.strip() for line in write_hacked(pipeline, variant, hack).splitlines())
+    return frozenset(lines)
