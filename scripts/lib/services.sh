@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced by the recipes: a Ray head node and the execution service, started where missing, stopped at the end.
 #
+#   check_evaluator_args     refuses EVALUATOR_ARGS that the evaluator app would not take (exit 2)
 #   start_services LOG_DIR   uses the cluster at RAY_ADDRESS, or starts one and exports the address
 #   stop_services            stops what start_services started; for `trap ... EXIT`
 # Knobs: PYTHON; EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16"); PRESET and N_GPUS, as in
@@ -13,8 +14,11 @@ export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=${RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEO
 ray_pid=""
 evaluator_is_ours=""
 
+check_evaluator_args() { "$PYTHON" -m cobalt service check --arguments_only --evaluator_args "${EVALUATOR_ARGS:-}"; }
+
 start_services() {
   local log_dir=$1
+  check_evaluator_args
   mkdir -p "$log_dir"
   if [[ -n ${RAY_ADDRESS:-} ]]; then
     "$PYTHON" -m cobalt service check --cluster_only
