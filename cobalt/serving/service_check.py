@@ -17,7 +17,8 @@ from cobalt.serving.execution import open_execution_service
 from cobalt.serving.handles import cluster_address
 
 CODE = "print(int(input()) + 1)"
-TESTS = TestCases(("1", "2"), ("2", "0"))
+TESTS = TestCases(("1", "2"), ("2", "0"), checker="exact")
+"""They name their checker: one of a user's own need not know what to make of them."""
 EXPECTED = (True, False)
 
 
