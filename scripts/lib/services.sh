@@ -12,7 +12,7 @@ export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEO
 # A stopped head would otherwise wait 30 s for its replicas to move to other nodes; there are none.
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=${RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S:-0}
 ray_pid=""
-evaluator_is_ours=""
+service_log="" # of the evaluator, if it is ours
 
 check_evaluator_args() { "$PYTHON" -m cobalt service check --arguments_only --evaluator_args "${EVALUATOR_ARGS:-}"; }
 
@@ -70,7 +70,7 @@ start_evaluator() {
       exit 2
       ;;
   esac
-  evaluator_is_ours=1
+  service_log=$log_dir/evaluator.log
   if [[ -n $ray_pid ]]; then # only handles are used: no HTTP
     timeout "$START_TIMEOUT_S" serve start --proxy-location Disabled >>"$log_dir/evaluator.log" 2>&1 \
       || { echo "Ray Serve did not start: see $log_dir/evaluator.log" >&2; exit 3; }
@@ -93,7 +93,7 @@ stop_services() {
   if [[ -n $ray_pid ]]; then
     kill "$ray_pid" 2>/dev/null && wait "$ray_pid" || true
     forget_cluster
-  elif [[ -n $evaluator_is_ours ]]; then
-    "$PYTHON" -c 'from ray import serve; serve.delete("evaluator")' || true
+  elif [[ -n $service_log ]]; then
+    "$PYTHON" -c 'from ray import serve; serve.delete("evaluator")' >>"$service_log" 2>&1 || true
   fi
 }
