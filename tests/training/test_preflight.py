@@ -9,6 +9,7 @@ from test_recipes import compose_recipe, run_recipe
 
 from cobalt.errors import CobaltError, InputError, SetupError
 from cobalt.records import TestCases
+from cobalt.sampler import packages
 from cobalt.training.launch import checked
 
 BATCH_SIZE = 16
@@ -115,6 +116,11 @@ def test_more_gpus_than_there_are(check, monkeypatch):
         preset="one-gpu",
         error=SetupError,
     )
+
+
+def test_rollouts_that_the_installed_packages_cannot_make(check, monkeypatch):
+    monkeypatch.setattr(packages, "version", lambda _name: "4.51.3")
+    assert "transformers 4.57 or later, and here is 4.51.3" in complaint(check, error=SetupError)
 
 
 def test_a_cluster_that_does_not_answer(check, monkeypatch):
