@@ -17,6 +17,7 @@ import pytest
 
 import cobalt
 from cobalt import __main__ as console
+from cobalt.sampler import packages
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = json.dumps({"inputs": ["1", "2", "3"], "outputs": ["1", "4", "9"]})
@@ -305,6 +306,22 @@ def test_output_is_the_input(entry: Entry, call: Callable[..., Outcome], tmp_pat
     assert outcome.code == 2
     assert "in.jsonl" in outcome.line
     assert source.read_text() == before
+
+
+@each(entry for entry in ENTRIES if entry.flags[:2] == HF[:2])
+@pytest.mark.parametrize("installed", ["4.51.3", "none"])
+def test_packages_that_the_engine_cannot_use(
+    entry: Entry, installed: str, call: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(_name: str) -> str:
+        if installed == "none":
+            raise packages.PackageNotFoundError
+        return installed
+
+    monkeypatch.setattr(packages, "version", version)
+    outcome = call(entry, *entry.files(_write(tmp_path / "in.jsonl", entry.row("a")), tmp_path / "out"))
+    assert outcome.code == 3
+    assert f"or later, and here is {installed}: pip install" in outcome.line
 
 
 @each(entry for entry in ENTRIES if entry.runs_programs)

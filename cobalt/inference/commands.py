@@ -15,6 +15,7 @@ from cobalt.inference.flags import InferenceRunConfig, LitellmConfig, MultiTurnC
 from cobalt.inference.litellm_api import ApiConfig, open_litellm_engine
 from cobalt.inference.run import Plan, run_inference
 from cobalt.inference.vllm_serve import open_vllm_engine
+from cobalt.sampler.packages import refuse_missing_packages
 from cobalt.serving.execution import open_execution_service
 
 HUGGINGFACE = "cobalt.inference.huggingface:open_huggingface_engine"
@@ -104,7 +105,13 @@ def _vllm_engine(flags: OpenWeightConfig, max_in_flight: int | None) -> Abstract
         raise InputError(f"--engine must be vllm, hf or FILE.py:NAME, not {flags.engine}")
     if flags.model is None:
         raise InputError("--engine hf needs --model")
-    return resolve_name(HUGGINGFACE)(flags.model, flags.batch_size, max_in_flight)
+    return huggingface_engine(flags.model, flags.batch_size, max_in_flight)
+
+
+def huggingface_engine(model: str, batch_size: int, max_in_flight: int | None) -> AbstractAsyncContextManager[Engine]:
+    """``model`` (directory or hub name) in this process. Raises ``SetupError`` without the packages for it."""
+    refuse_missing_packages()
+    return resolve_name(HUGGINGFACE)(model, batch_size, max_in_flight)
 
 
 @asynccontextmanager

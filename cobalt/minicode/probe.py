@@ -36,9 +36,8 @@ from cobalt.evaluation.evaluate import main as evaluate
 from cobalt.evaluation.scores import ProblemScores, problem_scores
 from cobalt.evaluation.summary import summarise
 from cobalt.extraction import extract_code
-from cobalt.inference.commands import MultiTurnVllmConfig
+from cobalt.inference.commands import MultiTurnVllmConfig, huggingface_engine
 from cobalt.inference.commands import main as infer
-from cobalt.inference.huggingface import open_huggingface_engine
 from cobalt.minicode.gaming import gaming_figures
 from cobalt.minicode.operations import OPERATIONS, Domain, Kind
 from cobalt.minicode.problems import Problem, sample_problem
@@ -175,7 +174,7 @@ def _standard_error(scores: Sequence[ProblemScores], turn: int) -> float | None:
 async def first_responses(config: ProbeConfig, problems: Sequence[Problem]) -> list[str]:
     """``config.num_samples`` responses at turn 0 to each problem, problem by problem."""
     sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
-    async with open_huggingface_engine(str(config.model), config.batch_size, None) as engine:
+    async with huggingface_engine(str(config.model), config.batch_size, None) as engine:
         asked = (
             engine.generate(
                 first_messages(problem_instruction(problem.statement)),

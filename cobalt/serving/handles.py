@@ -2,6 +2,7 @@
 
 import logging
 import os
+from pathlib import Path
 from typing import Any
 
 from cobalt.errors import SetupError
@@ -9,6 +10,10 @@ from cobalt.errors import SetupError
 PROBE_TIMEOUT_S = 5.0
 PING = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 """What a head node answers at once, if only by refusing whoever has no token. Any other answer will do as well."""
+NO_TOKEN = "asks for a token: export RAY_AUTH_MODE=token"
+OTHER_TOKEN = "asks for another token: export RAY_AUTH_TOKEN as it was when the cluster was started"
+TOKEN_FILE = Path(".ray", "auth_token")
+"""Where Ray looks for a token in the home folder."""
 
 
 def app_handle(app_name: str, what: str, hint: str) -> Any:
@@ -50,10 +55,18 @@ def cluster_address() -> str:
 def _ping(address: str) -> None:
     import grpc
 
+    with_token = os.environ.get("RAY_AUTH_MODE") == "token"
+    metadata = (("authorization", f"Bearer {_token()}"),) if with_token else ()
     with grpc.insecure_channel(address.rpartition("/")[2], [("grpc.enable_http_proxy", 0)]) as channel:
-        call = channel.unary_unary(PING).future(b"", timeout=PROBE_TIMEOUT_S)
+        call = channel.unary_unary(PING).future(b"", timeout=PROBE_TIMEOUT_S, metadata=metadata)
         code = call.code()  # waits
     if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
         raise SetupError(f"no Ray cluster at {address}")
-    if code == grpc.StatusCode.UNAUTHENTICATED and os.environ.get("RAY_AUTH_MODE") != "token":
-        raise SetupError(f"the Ray cluster at {address} asks for a token: export RAY_AUTH_MODE=token")
+    if code == grpc.StatusCode.UNAUTHENTICATED:
+        raise SetupError(f"the Ray cluster at {address} {OTHER_TOKEN if with_token else NO_TOKEN}")
+
+
+def _token() -> str:
+    """What Ray itself would send; empty if there is none."""
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / TOKEN_FILE)
+    return os.environ.get("RAY_AUTH_TOKEN") or (file.read_text().strip() if file.is_file() else "")

@@ -5,16 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from cobalt.commands.flags import CommandConfig, ExecutorName
 from cobalt.errors import InputError, SetupError
 from cobalt.records import TestCases
 from cobalt.sandbox.checkers import checker_identity
+from cobalt.serving.app_settings import complaint
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.execution import open_execution_service
 from cobalt.serving.handles import cluster_address
 
 CODE = "print(int(input()) + 1)"
-TESTS = TestCases(("1", "2"), ("2", "0"))
+TESTS = TestCases(("1", "2"), ("2", "0"), checker="exact")
+"""They name their checker: one of a user's own need not know what to make of them."""
 EXPECTED = (True, False)
 
 
@@ -28,6 +32,8 @@ class ServiceCheckConfig(CommandConfig):
     """Arguments of the evaluator app, as for ``serve run``: one with another checker or limits is refused (code 2)."""
     cluster_only: bool = False
     """Only ask whether a Ray cluster answers."""
+    arguments_only: bool = False
+    """Only look at ``evaluator_args``."""
 
 
 def check_service(executor: ExecutorName, **limits: Any) -> dict[str, Any]:
@@ -47,9 +53,10 @@ def check_service(executor: ExecutorName, **limits: Any) -> dict[str, Any]:
 def parse_evaluator_args(text: str) -> dict[str, Any]:
     """The arguments that are given, by name. Raises ``InputError`` for those that the app would not take."""
     try:
-        args = EvaluatorConfig.model_validate(dict(argument.split("=", 1) for argument in text.split()))
-    except ValueError as error:
-        raise InputError(f"EVALUATOR_ARGS={text}: {' '.join(str(error).split())}") from None
+        pairs = (argument.partition("=") for argument in text.split())
+        args = EvaluatorConfig.model_validate({name: value for name, _, value in pairs})
+    except ValidationError as error:
+        raise InputError(f"EVALUATOR_ARGS: {complaint(error, EvaluatorConfig.model_fields)}") from None
     given = args.model_dump(exclude_unset=True)
     return {**given, "checker": checker_identity(args.checker)} if "checker" in given else given
 
@@ -64,10 +71,12 @@ def refuse_other_verdicts(running: Mapping[str, Any], wanted: Mapping[str, Any])
 
 def main(config: ServiceCheckConfig) -> None:
     """See ``ServiceCheckConfig``."""
+    wanted = parse_evaluator_args(config.evaluator_args)
+    if config.arguments_only:
+        return
     if config.cluster_only:
         print(f"Ray cluster: {cluster_address()}")
         return
-    wanted = parse_evaluator_args(config.evaluator_args)
     running = check_service(config.executor)
     refuse_other_verdicts(running, wanted)
     print(f"execution service ({config.executor}): healthy; {', '.join(f'{k}={v}' for k, v in running.items())}")

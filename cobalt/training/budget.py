@@ -1,6 +1,6 @@
 """The end of a training that may cost so much and no more: ``cobalt.budget``, for comparisons at equal cost."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ def budget_of(config: Any) -> Budget | None:
     section = config.get("cobalt", {}).get("budget")
     if section is None:
         return None
-    if len(section) != 1 or not set(section) <= set(SPENT) or not all(limit > 0 for limit in section.values()):
-        raise InputError(f"cobalt.budget={dict(section)}: one of {', '.join(SPENT)}, above 0")
-    ((unit, limit),) = section.items()
+    ((unit, limit),) = section.items() if isinstance(section, Mapping) and len(section) == 1 else ((None, None),)
+    if unit not in SPENT or not isinstance(limit, int | float) or limit <= 0:
+        raise InputError(f"cobalt.budget={section}: {{UNIT: LIMIT}} with one of {', '.join(SPENT)}, above 0")
     return Budget(Path(config.trainer.default_local_dir), unit, limit)

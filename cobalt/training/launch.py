@@ -1,15 +1,19 @@
 """Ray for a training run: the job's runtime environment, and veRL's ``run_ppo`` inside it."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+from pydantic import ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
 
 from cobalt.errors import InputError, SetupError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
 from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME
+from cobalt.serving.app_settings import complaint
 from cobalt.serving.handles import cluster_address
 from cobalt.training.budget import budget_of
 from cobalt.training.online.settings import OnlineSettings, online_settings, prepare
@@ -31,7 +35,7 @@ OWN_CPUS = 2
 """CPUs that veRL asks Ray for beside one per worker: its task runner's, and an asynchronous reward's."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class TrainingConfig:
     """The ``cobalt`` section of the configuration."""
 
@@ -68,7 +72,7 @@ def train(config: Any) -> None:
 
 def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     """The run's own settings and its manifest, which is not written yet. Raises ``CobaltError`` for what would fail."""
-    settings = TrainingConfig(**config.get("cobalt", {}))
+    settings = _own_settings(config)
     budget_of(config)
     # an unknown backend and another veRL are refused here
     usable_patches(settings.backend, settings.share_prompts, online_settings(config) is not None)
@@ -92,6 +96,13 @@ def refuse_faulty_rollouts(rollout: Any) -> None:
             "actor_rollout_ref.rollout.free_cache_engine=False: veRL 0.5.0 then never empties vLLM's prefix cache, and"
             " prompts are answered with keys and values of older weights"
         )
+
+
+def _own_settings(config: Any) -> TrainingConfig:
+    try:
+        return TrainingConfig(**config.get("cobalt", {}))
+    except ValidationError as error:
+        raise InputError(f"cobalt.{complaint(error, (field.name for field in fields(TrainingConfig)))}") from None
 
 
 def refuse_unshareable(actor_rollout_ref: Any) -> None:

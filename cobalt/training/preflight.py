@@ -9,6 +9,7 @@ from typing import Any
 from cobalt.commands.lifecycle import refuse_unwritable
 from cobalt.errors import InputError, SetupError
 from cobalt.records.identity import refuse_missing_model
+from cobalt.sampler import packages
 from cobalt.serving.handles import cluster_address
 from cobalt.training.patches.table import CPU_BACKEND
 
@@ -98,6 +99,8 @@ def _refuse_missing_packages(config: Any) -> None:
             f"actor_rollout_ref.rollout.name={rollout}, and {rollout} is not installed: scripts/setup_gpu.sh installs "
             "vLLM; without it there are ROLLOUT=hf and the presets one-gpu and cpu"
         )
+    if rollout == "hf":
+        packages.refuse_missing_packages()
     for name in as_list(config.trainer.logger):
         if name in LOGGER_PACKAGES and find_spec(name) is None:
             raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced by the recipes: a Ray head node and the execution service, started where missing, stopped at the end.
 #
+#   check_evaluator_args     refuses EVALUATOR_ARGS that the evaluator app would not take (exit 2)
 #   start_services LOG_DIR   uses the cluster at RAY_ADDRESS, or starts one and exports the address
 #   stop_services            stops what start_services started; for `trap ... EXIT`
 # Knobs: PYTHON; EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16"); PRESET and N_GPUS, as in
@@ -11,10 +12,13 @@ export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEO
 # A stopped head would otherwise wait 30 s for its replicas to move to other nodes; there are none.
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=${RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S:-0}
 ray_pid=""
-evaluator_is_ours=""
+service_log="" # of the evaluator, if it is ours
+
+check_evaluator_args() { "$PYTHON" -m cobalt service check --arguments_only --evaluator_args "${EVALUATOR_ARGS:-}"; }
 
 start_services() {
   local log_dir=$1
+  check_evaluator_args
   mkdir -p "$log_dir"
   if [[ -n ${RAY_ADDRESS:-} ]]; then
     "$PYTHON" -m cobalt service check --cluster_only
@@ -66,7 +70,7 @@ start_evaluator() {
       exit 2
       ;;
   esac
-  evaluator_is_ours=1
+  service_log=$log_dir/evaluator.log
   if [[ -n $ray_pid ]]; then # only handles are used: no HTTP
     timeout "$START_TIMEOUT_S" serve start --proxy-location Disabled >>"$log_dir/evaluator.log" 2>&1 \
       || { echo "Ray Serve did not start: see $log_dir/evaluator.log" >&2; exit 3; }
@@ -89,7 +93,7 @@ stop_services() {
   if [[ -n $ray_pid ]]; then
     kill "$ray_pid" 2>/dev/null && wait "$ray_pid" || true
     forget_cluster
-  elif [[ -n $evaluator_is_ours ]]; then
-    "$PYTHON" -c 'from ray import serve; serve.delete("evaluator")' || true
+  elif [[ -n $service_log ]]; then
+    "$PYTHON" -c 'from ray import serve; serve.delete("evaluator")' >>"$service_log" 2>&1 || true
   fi
 }

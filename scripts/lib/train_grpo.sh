@@ -78,12 +78,12 @@ for argument in "$@"; do
     overrides+=("$argument")
   fi
 done
-[[ -z $dry_run ]] || "$PYTHON" -m cobalt train "${overrides[@]}" --cfg job --resolve
-"$PYTHON" -m cobalt train --check "${overrides[@]}"
-[[ -z $dry_run ]] || exit 0
-
 # shellcheck source=scripts/lib/services.sh
 source "$ROOT/scripts/lib/services.sh"
+[[ -z $dry_run ]] || "$PYTHON" -m cobalt train "${overrides[@]}" --cfg job --resolve
+[[ $EXECUTOR != serve ]] || check_evaluator_args
+"$PYTHON" -m cobalt train --check "${overrides[@]}"
+[[ -z $dry_run ]] || exit 0
 
 mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"
 WANDB_DIR=$(realpath -m "${WANDB_DIR:-$OUTPUT_DIR}")

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
-from cobalt.errors import SetupError
+from cobalt.errors import InputError, SetupError
 from cobalt.records import ExecutionResult, Verdict
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.selftest import examine
@@ -21,6 +21,8 @@ from cobalt.serving import execution
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.execution import open_execution_service
 from cobalt.serving.http_guard import HttpGuard
+from cobalt.serving.service_check import ServiceCheckConfig
+from cobalt.serving.service_check import main as check_health
 
 ADD = "print(sum(map(int, input().split())))"
 TESTS = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
@@ -276,6 +278,73 @@ async def test_programs_submitted_together_share_calls(monkeypatch):
     results = await asyncio.gather(*(service.run(str(i), TESTS) for i in range(10)))
     assert calls == [4, 4, 2]
     assert [result.feedback[0] for result in results] == [str(i) for i in range(10)]
+
+
+JSON_CHECKER = """
+import json
+
+def same_answer(output, expected):
+    return json.loads(output)["answer"] == json.loads(expected)["answer"]
+"""
+PAIR = """
+import json, sys
+
+given = json.load(sys.stdin)
+print("accepted" if sum(map(int, given["output"].split())) == int(given["input"]) else "rejected")
+"""
+
+
+@pytest.fixture(scope="module")
+def own_checker(app_url, tmp_path_factory):
+    """A second app, with a checker from a user's file: its name there."""
+    from ray import serve
+
+    from cobalt.serving.evaluator import build_app
+
+    path = tmp_path_factory.mktemp("own") / "json_checker.py"
+    path.write_text(JSON_CHECKER)
+    checker = f"{path}:same_answer"
+    serve.run(build_app(EvaluatorConfig(workers=1, num_cpus=0, checker=checker)), name="own", route_prefix="/own")
+    return checker
+
+
+@pytest.fixture
+def at_the_own_app(own_checker, monkeypatch):
+    monkeypatch.setattr(execution, "APP_NAME", "own")
+    return own_checker
+
+
+async def test_a_checker_of_ones_own_judges_in_the_app(at_the_own_app, monkeypatch):
+    monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)  # before a program without a verdict is sent again
+    tests = {"inputs": [""], "outputs": ['{"answer": 1}']}
+    async with open_execution_service("serve", checker=at_the_own_app) as service:
+        right = await service.run("""print('{"because": "x", "answer": 1}')""", tests)
+        wrong = await service.run("""print('{"answer": 2}')""", tests)
+        broken = await service.run("print(1)", tests)
+        described = await service.describe()
+    assert (right.passing, wrong.passing) == ((True,), (False,))
+    assert broken.infra_error is not None and "json_checker.py:same_answer: TypeError" in broken.infra_error
+    assert described["checker"].startswith("json_checker.py:same_answer@")
+
+
+async def test_a_checker_program_judges_in_the_app(at_the_own_app):
+    tests = {"inputs": ["5"], "outputs": ["1 4"], "checker_program": PAIR}
+    async with open_execution_service("serve") as service:
+        results = await service.run_many([("print(2, 3)", tests), ("print(2, 2)", tests)])
+    assert [result.passing for result in results] == [(True,), (False,)]
+
+
+async def test_another_checker_than_the_apps_own_is_refused(at_the_own_app):
+    with pytest.raises(InputError, match=r"compares with checker json_checker\.py:same_answer@\w+: start it with"):
+        async with open_execution_service("serve", checker="exact"):
+            pass
+
+
+def test_an_app_with_a_checker_of_ones_own_is_healthy(at_the_own_app, capsys):
+    check_health(ServiceCheckConfig(evaluator_args=f"checker={at_the_own_app}"))
+    assert "healthy; checker=json_checker.py:same_answer@" in capsys.readouterr().out
+    with pytest.raises(InputError, match="not exact"):
+        check_health(ServiceCheckConfig(evaluator_args="checker=exact"))
 
 
 def test_metrics_are_exported(app_url, metrics_url):

@@ -15,7 +15,9 @@ from cobalt.serving import handles
 def no_cluster(monkeypatch, tmp_path):
     """A machine without Ray: its folder is empty, and no head runs."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr("ray._private.services.find_gcs_addresses", set)
     monkeypatch.setattr(handles, "PROBE_TIMEOUT_S", 1.0)
@@ -48,12 +50,14 @@ def test_something_else_at_the_address(monkeypatch):
         assert "no Ray cluster at 127.0.0.1:" in complaint()
 
 
-def test_a_cluster_that_asks_for_a_token(monkeypatch):
-    def refuse(_request, context):
-        context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+def test_a_cluster_that_asks_for_a_token(monkeypatch, tmp_path):
+    def answer(_request, context):
+        if ("authorization", "Bearer right") not in context.invocation_metadata():
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+        return b""
 
     service, _, method = handles.PING[1:].rpartition("/")
-    handler = grpc.method_handlers_generic_handler(service, {method: grpc.unary_unary_rpc_method_handler(refuse)})
+    handler = grpc.method_handlers_generic_handler(service, {method: grpc.unary_unary_rpc_method_handler(answer)})
     server = grpc.server(ThreadPoolExecutor(1), handlers=[handler])
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -61,6 +65,14 @@ def test_a_cluster_that_asks_for_a_token(monkeypatch):
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
         assert "asks for a token: export RAY_AUTH_MODE=token" in complaint()
         monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        assert "asks for another token: export RAY_AUTH_TOKEN" in complaint()
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "wrong")
+        assert "asks for another token: export RAY_AUTH_TOKEN" in complaint()
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "right")
+        assert handles.cluster_address() == f"127.0.0.1:{port}"
+        monkeypatch.delenv("RAY_AUTH_TOKEN")
+        (tmp_path / "token").write_text("right\n")
+        monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
         assert handles.cluster_address() == f"127.0.0.1:{port}"
     finally:
         server.stop(None)

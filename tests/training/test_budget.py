@@ -61,7 +61,9 @@ def test_a_budget_is_spent_when_one_more_step_would_lead_away(tmp_path):
         assert budget.is_spent == is_spent
 
 
-@pytest.mark.parametrize("section", [{"steps": 3}, {"responses": 0}, {"responses": 1, "gpu_seconds": 1}, {}])
+@pytest.mark.parametrize(
+    "section", [{"steps": 3}, {"responses": 0}, {"responses": "x"}, {"responses": 1, "gpu_seconds": 1}, {}, 9]
+)
 def test_other_budgets_are_refused(tmp_path, section):
     with pytest.raises(InputError, match=r"cobalt\.budget"):
         budget_of(config_for(tmp_path, section))

@@ -139,8 +139,9 @@ def test_train_resume_merge_generate(tmp_path):
     assert f"next: bash scripts/merge_checkpoint.sh {tmp_path}/out models/out" in first.stdout
     assert "s/step" in first.stdout and "pid=" not in first.stdout and " object at 0x" not in first.stdout
 
-    resumed = train(tmp_path, ALL_STEPS)
+    resumed = train(tmp_path, ALL_STEPS, EVALUATOR_ARGS="checker=examples/checker.py:close")
     assert resumed.returncode == 0, resumed.stdout[-4000:]
+    assert "healthy; checker=checker.py:close@" in resumed.stdout
     assert f"Setting global step to {FIRST_STEPS}" in log.read_text()
 
     again = train(tmp_path, ALL_STEPS, EXECUTOR="local")

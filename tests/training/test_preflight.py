@@ -9,6 +9,7 @@ from test_recipes import compose_recipe, run_recipe
 
 from cobalt.errors import CobaltError, InputError, SetupError
 from cobalt.records import TestCases
+from cobalt.sampler import packages
 from cobalt.training.launch import checked
 
 BATCH_SIZE = 16
@@ -89,6 +90,8 @@ def test_no_rows_to_validate_on(check, tmp_path):
         ("actor_rollout_ref.model.path=/no/such/model", InputError, "/no/such/model: no such folder"),
         ("actor_rollout_ref.model.path=verl", InputError, "holds no model"),
         ("custom_reward_function.path=/no/reward.py", InputError, "/no/reward.py: no such file"),
+        ("+cobalt.UNKNOWN=1", InputError, "cobalt.UNKNOWN: no such setting; there are backend, seed, "),
+        ("cobalt.seed=first", InputError, "cobalt.seed=first: Input should be a valid integer"),
         ("trainer.default_local_dir=README.md/runs", InputError, "README.md: is a file, not a folder"),
         ("trainer.nnodes=2", SetupError, "needs a Ray cluster"),
         ("trainer.logger=[console,mlflow]", SetupError, "mlflow, which is not installed"),
@@ -115,6 +118,11 @@ def test_more_gpus_than_there_are(check, monkeypatch):
     )
 
 
+def test_rollouts_that_the_installed_packages_cannot_make(check, monkeypatch):
+    monkeypatch.setattr(packages, "version", lambda _name: "4.51.3")
+    assert "transformers 4.57 or later, and here is 4.51.3" in complaint(check, error=SetupError)
+
+
 def test_a_cluster_that_does_not_answer(check, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert complaint(check, error=SetupError) == "no Ray cluster at 127.0.0.1:1"
@@ -138,6 +146,7 @@ def test_weights_and_biases_without_a_key(check, monkeypatch, tmp_path):
         ({"PRESET": "cpu"}, "trainer.logger=[", 2, "trainer.logger=["),
         ({"PRESET": "cpu"}, "--force", 2, "no argument '--force'"),
         ({"PRESET": "cpu"}, "trainer.nnodes=1", 2, "train.parquet: no such file"),
+        ({"PRESET": "cpu", "EVALUATOR_ARGS": "wrokers=2"}, "", 2, "EVALUATOR_ARGS: wrokers: no such setting"),
     ],
 )
 def test_the_recipe_says_it_in_one_line_and_starts_nothing(tmp_path, knobs, argument, code, told):

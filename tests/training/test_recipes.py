@@ -118,7 +118,8 @@ def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(rec
     ("override", "problem"),
     [
         ("cobalt.online.method=ppo", "cobalt.online.method=ppo: choose one of grpo, verpo"),
-        ("+cobalt.online.discount=1", "discount"),
+        ("+cobalt.online.discount=1", "cobalt.online.discount: no such setting; there are method, turns, "),
+        ("cobalt.online.turns=many", "cobalt.online.turns=many: Input should be a valid integer"),
         ("cobalt.online.turns=0", "at least 1"),
         ("cobalt.online.gamma=2", "from 0 to 1"),
         ("data.return_raw_chat=false", "cobalt.online needs data.return_raw_chat=True"),

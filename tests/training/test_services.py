@@ -1,6 +1,7 @@
 """What the recipes start: services and stages, here as commands that only write down how they were called."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ case "$*" in
 esac
 """
 PYTHON = """#!/usr/bin/env bash
-[[ $2 != *socket* ]] || exec @REAL@ "$@"
+[[ $2 != *socket* && $* != *--arguments_only* ]] || exec @REAL@ "$@"
 echo "python $*" >>"$CALLS"
 [[ $* != *--cluster_only* ]] || exit $CLUSTER_CHECK
 (($(grep -c "^python -m cobalt service check --evaluator_args" "$CALLS") == 1)) || exit 0
@@ -138,10 +139,22 @@ def test_what_does_not_change_verdicts_may_differ(arguments):
     refuse_other_verdicts(RUNNING, parse_evaluator_args(arguments))
 
 
-@pytest.mark.parametrize("arguments", ["chekcer=lcb", "checker", "cpu_limit_s=much"])
-def test_arguments_that_the_app_would_not_take_are_refused(arguments):
-    with pytest.raises(InputError, match=f"EVALUATOR_ARGS={arguments}"):
-        parse_evaluator_args(arguments)
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("wrokers=2", "wrokers: no such setting; there are max_body_mb, .*, workers"),
+        ("replicas=1 workers=two", "workers=two: Input should be a valid integer"),
+        ("checker", "checker=: checker must be one of exact, "),
+        ("checker=absent.py:close", "absent.py:close: no such file"),
+        ("cpu_limit_s=much", "cpu_limit_s=much: Input should be a valid number"),
+    ],
+)
+def test_arguments_that_the_app_would_not_take_are_refused_before_anything_starts(tmp_path, arguments, told):
+    code, errors, calls = start_services(tmp_path, EVALUATOR_ARGS=arguments)
+    assert (code, calls) == (2, [])
+    (line,) = errors.splitlines()
+    assert re.match(f"cobalt service check: error: (EVALUATOR_ARGS: )?{told}", line)
+    assert not (tmp_path / "logs").exists()
 
 
 KNOBS = {

@@ -6,11 +6,15 @@ configuration only.
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, fields
 from typing import Any
+
+from pydantic import ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
 
 from cobalt.errors import InputError
 from cobalt.rewards.online import GAMMA, OUTCOME_WEIGHT, SMOOTHING
+from cobalt.serving.app_settings import complaint
 from cobalt.training.patches.table import ONLINE_VARIABLE
 
 METHODS = ("grpo", "verpo")
@@ -32,7 +36,7 @@ NEEDED = {
 """What online training relies on; the recipes set it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Method:
     """The ``cobalt.online`` section."""
 
@@ -82,8 +86,8 @@ def online_settings(config: Any) -> OnlineSettings | None:
         return None
     try:
         method = Method(**section)
-    except TypeError as error:
-        raise InputError(f"cobalt.online: {error}") from None
+    except ValidationError as error:
+        raise InputError(f"cobalt.online.{complaint(error, (field.name for field in fields(Method)))}") from None
     _refuse_out_of_range(method)
     _refuse_contradictions(config)
     reward = dict(config.reward_model.reward_kwargs)

@@ -1,0 +1,103 @@
+"""The commands of the original release's README as they stand there, one after the other, on files of its formats.
+
+Models and programs are the scripted ones; what each command writes is brought to the release's form before the next.
+"""
+
+import runpy
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_released_files import as_released
+
+sys.path.insert(0, str(Path(__file__).parent / "inference"))
+sys.path.insert(0, str(Path(__file__).parent / "preproc"))
+from scripted import MultiplyingService, ScriptedEngine, opened, problem_rows, read_rows
+from test_livecodebench import lcb_row
+from tokenizers_for_tests import make_tokenizer
+
+from cobalt.evaluation import evaluate
+from cobalt.inference import commands
+from cobalt.records import write_jsonl
+from cobalt.records.manifest import manifest_path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROBLEMS = 4
+KEYS = "--openai_api_key K --aws_access_key_id K --aws_secret_access_key K --aws_region_name us-west-2"
+OPEN = "--max_tokens 6144"
+API = f"--model_name bedrock/m {KEYS}"
+COMMANDS = {
+    "data/lcb_v6.jsonl": "preproc/preproc_lcb_test6.py",
+    "ptb.jsonl": "preproc/run_perturbation.py --input_file problems.jsonl --output_file ptb.jsonl",
+    "single.jsonl": f"run_single_turn_vllm.py --input_file ptb.jsonl --output_file single.jsonl {OPEN}",
+    "multi.jsonl": f"run_multi_turn_vllm.py --input_file single.jsonl --output_file multi.jsonl {OPEN} "
+    "--enable_thinking",
+    "api_single.jsonl": f"run_single_turn_litellm.py --input_file ptb.jsonl --output_file api_single.jsonl {API}",
+    "api_multi.jsonl": f"run_multi_turn_litellm.py --input_file api_single.jsonl --output_file api_multi.jsonl {API} "
+    "--feedback_tests perturbed",
+    "eval.jsonl": "eval_multi_turn.py --input_file multi.jsonl --output_file eval.jsonl",
+    "api_eval.jsonl": "eval_multi_turn.py --input_file api_multi.jsonl --output_file api_eval.jsonl",
+    "contexts.jsonl": "preproc/process_multi_turn_taco.py --input_file eval.jsonl --output_file contexts.jsonl "
+    "--model_name tokenizer",
+    "val.jsonl": "preproc/process_multi_turn_taco.py --input_file eval.jsonl --output_file val.jsonl "
+    "--model_name tokenizer --is_test",
+    "cases.jsonl": "extract_turn_level_errors.py --data_file ptb.jsonl --input_file api_eval.jsonl "
+    "--output_file cases.jsonl",
+    "judged.jsonl": "run_llm_judge.py --model_name gpt-5-2025-08-07 --input_file released_cases.jsonl "
+    "--output_file judged.jsonl --openai_api_key K",
+}
+"""By the file that is looked at. The API's run of the perturbed problems says so, which is this project's flag."""
+ONE_EACH = ("ptb.jsonl", "single.jsonl", "multi.jsonl", "api_single.jsonl", "api_multi.jsonl", "eval.jsonl")
+CASE = dict.fromkeys(("question", "previous_code", "feedback", "current_code", "patch"), "x")
+RELEASED_CASES = [{"id": id_, **CASE, "all_acc": [1.0, 0.0], "public_all_acc": [0.5, 1.0]} for id_ in ("a", "b", "a")]
+
+
+@pytest.fixture(scope="module")
+def codes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, int]]]:
+    """The folder in which the commands ran, and the exit code of each."""
+    folder = tmp_path_factory.mktemp("release")
+    write_jsonl(folder / "problems.jsonl", [{**row, "question": "Multiply."} for row in problem_rows(PROBLEMS)])
+    write_jsonl(folder / "test6.jsonl", [lcb_row("q")])
+    write_jsonl(folder / "released_cases.jsonl", RELEASED_CASES)
+    make_tokenizer().save_pretrained(folder / "tokenizer")
+    service = MultiplyingService()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for module in (commands, evaluate):
+            patch.setattr(module, "open_execution_service", lambda *_: opened(service))
+        for opener in ("open_vllm_engine", "open_litellm_engine"):
+            patch.setattr(commands, opener, lambda *_: opened(ScriptedEngine()))
+        yield folder, {name: _run(patch, folder / name, command) for name, command in COMMANDS.items()}
+
+
+def _run(patch: pytest.MonkeyPatch, output: Path, command: str) -> int:
+    script, *flags = shlex.split(command)
+    patch.setattr(sys, "argv", [script, *flags])
+    try:
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    if output.exists():
+        left_out = ("raw_responses",) if output.name.startswith("api_") else ()
+        write_jsonl(output, [as_released(record, *left_out) for record in read_rows(output)])
+        manifest_path(output).unlink()
+    return 0
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_releases_command_runs(name: str, codes: tuple[Path, dict[str, int]]) -> None:
+    assert codes[1][name] == 0
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_every_problem_is_in_what_it_writes(name: str, codes: tuple[Path, dict[str, int]]) -> None:
+    assert [row["id"] for row in read_rows(codes[0] / name)] == list(range(PROBLEMS))
+
+
+def test_contexts_and_votes_are_made_of_them(codes: tuple[Path, dict[str, int]]) -> None:
+    folder = codes[0]
+    assert read_rows(folder / "contexts.jsonl") and read_rows(folder / "val.jsonl")
+    assert len(read_rows(folder / "judged.jsonl")) == len(RELEASED_CASES)
+    assert len(read_rows(folder / "data/lcb_v6.jsonl")) == 1
