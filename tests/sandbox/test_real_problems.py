@@ -20,7 +20,7 @@ SAMPLE = "codecontests_sample.jsonl"
 EXPECTATIONS = json.loads((PROGRAMS / "expectations.json").read_text())
 WHOLE_PROBLEMS = 6
 
-pytestmark = [pytest.mark.slow, pytest.mark.ci]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +41,22 @@ def programs() -> list[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def results(tests_by_id, namespaces) -> dict[tuple[str, str], tuple[ExecutionResult, ExecutionResult]]:
-    """Each program's results of two runs."""
-    todo = [(Path(PROGRAMS, *key).read_text(), tests_by_id[key[0]]) for key in programs()]
-    first, second = asyncio.run(run_twice(todo))
-    return dict(zip(programs(), zip(first, second, strict=True), strict=True))
+def results(tests_by_id, namespaces) -> dict[tuple[str, str], ExecutionResult]:
+    """Each program's results."""
+    return asyncio.run(run(tests_by_id))
 
 
-async def run_twice(todo: list[tuple[str, TestCases]]) -> list[list[ExecutionResult]]:
+@pytest.fixture(scope="module")
+def second_results(tests_by_id, namespaces) -> dict[tuple[str, str], ExecutionResult]:
+    """Each program's results of another run."""
+    return asyncio.run(run(tests_by_id))
+
+
+async def run(tests_by_id: dict[str, TestCases]) -> dict[tuple[str, str], ExecutionResult]:
     """Results of all programs, from one executor."""
+    todo = [(Path(PROGRAMS, *key).read_text(), tests_by_id[key[0]]) for key in programs()]
     async with Executor() as executor:
-        return [await executor.run_many(todo) for _ in range(2)]
+        return dict(zip(programs(), await executor.run_many(todo), strict=True))
 
 
 def faulty_tests(problem: str) -> set[int]:
@@ -59,6 +64,7 @@ def faulty_tests(problem: str) -> set[int]:
     return {index for indices in EXPECTATIONS[problem]["faulty_tests"].values() for index in indices}
 
 
+@pytest.mark.ci
 def test_every_problem_has_programs(tests_by_id):
     assert set(EXPECTATIONS) == set(tests_by_id)
     for problem, entry in EXPECTATIONS.items():
@@ -67,25 +73,27 @@ def test_every_problem_has_programs(tests_by_id):
         assert len(entry["programs"]) >= 2
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("problem", EXPECTATIONS)
 def test_accepted_program_fails_only_faulty_tests(problem, results):
-    result = results[problem, "accepted.py"][0]
+    result = results[problem, "accepted.py"]
     failed = {index for index, passed in enumerate(result.passing) if not passed}
     assert failed == faulty_tests(problem)
 
 
+@pytest.mark.ci
 def test_enough_problems_pass_whole(results):
-    assert sum(results[problem, "accepted.py"][0].solved for problem in EXPECTATIONS) >= WHOLE_PROBLEMS
+    assert sum(results[problem, "accepted.py"].solved for problem in EXPECTATIONS) >= WHOLE_PROBLEMS
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("problem", "name"), programs()[len(EXPECTATIONS) :])
 def test_wrong_program_fails_with_the_right_verdict(problem, name, results):
-    verdicts = results[problem, name][0].verdicts
+    verdicts = results[problem, name].verdicts
     failures = Counter(v for i, v in enumerate(verdicts) if i not in faulty_tests(problem) and v != Verdict.PASSED)
     assert failures.most_common(1)[0][0] == EXPECTATIONS[problem]["programs"][name]["verdict"]
 
 
 @pytest.mark.parametrize(("problem", "name"), programs())
-def test_second_run_gives_the_same_verdicts(problem, name, results):
-    first, second = results[problem, name]
-    assert first.verdicts == second.verdicts
+def test_second_run_gives_the_same_verdicts(problem, name, results, second_results):
+    assert results[problem, name].verdicts == second_results[problem, name].verdicts
