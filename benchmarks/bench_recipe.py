@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
+from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops
 from transformers import AutoConfig, AutoTokenizer
-from verl_workers import PEAK_FLOPS, ROOT, forward_flops
 
 from cobalt.commands.entry import run
 from cobalt.errors import SetupError
@@ -29,14 +29,6 @@ from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.tables import markdown_table
 
 Settings = Literal["release", "ours"]
-PHASES = {
-    "generation": "timing_s/gen",
-    "reward": "timing_s/reward",
-    "old log-probs": "timing_s/old_log_prob",
-    "reference": "timing_s/ref",
-    "update": "timing_s/update_actor",
-    "step": "timing_s/step",
-}
 POLICY = "actor_rollout_ref"
 RELEASE = (
     "cobalt.share_prompts=false",

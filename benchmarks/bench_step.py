@@ -35,7 +35,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from verl_workers import PEAK_FLOPS, forward_flops, make_actors, patch_for_cpu, rendezvous
+from step_costs import PEAK_FLOPS, forward_flops
+from verl_workers import make_actors, patch_for_cpu, rendezvous
 
 from cobalt.commands.entry import run
 

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from verl_workers import PEAK_FLOPS, ROOT, forward_flops
+from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops, layer_weights
 
 from cobalt.commands.entry import run
 from cobalt.commands.flags import CommandConfig, Positive, Share
 from cobalt.minicode.shapes import SHAPES, Shape, qwen3
+from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.tables import markdown_table
 
 RESULTS = ROOT / "docs/results"
@@ -37,11 +38,8 @@ LLAMA_70B = Shape(
 )
 Phase = Literal["generation", "old log-probs", "reference", "update"]
 ShapeName = Literal["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b", "llama-70b"]
-ALL_SHAPES: dict[ShapeName, Shape] = {
-    "qwen3-0.6b": SHAPES["qwen3-0.6b"],
-    "qwen3-1.7b": SHAPES["qwen3-1.7b"],
-    "qwen3-4b": SHAPES["qwen3-4b"],
-    "qwen3-8b": SHAPES["qwen3-8b"],
+ALL_SHAPES: dict[str, Shape] = {
+    **SHAPES,
     "qwen3-14b": qwen3(5120, 17408, 40, 40, tied=False),
     "qwen3-32b": qwen3(5120, 25600, 64, 64, tied=False),
     "llama-70b": LLAMA_70B,
@@ -118,10 +116,7 @@ class Prediction:
 
 def parameters(shape: Shape) -> float:
     """Weights of the network, norms left out."""
-    attention, keys = (n * shape.head_dim for n in (shape.num_attention_heads, shape.num_key_value_heads))
-    layer = shape.hidden_size * (2 * attention + 2 * keys + 3 * shape.intermediate_size)
-    embeddings = shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
-    return shape.num_hidden_layers * layer + embeddings
+    return layer_weights(shape) + shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
 
 
 def fewest_gpus(shape: Shape) -> int:
@@ -188,16 +183,13 @@ def checks() -> Iterator[tuple[str, str, float, float]]:
             if phase["path"] == "shared":
                 where = f"8 layers, {row['prompt']} + {row['response']}"
                 yield where, phase["phase"], predicted[phase["phase"]], phase["seconds"]
-    lines = (RESULTS / "recipe-8b-h200/metrics.jsonl").read_text().splitlines()
-    steps = [step for step in map(json.loads, lines) if step["step"] > 1]
+    steps = [step for step in read_metrics(RESULTS / "recipe-8b-h200" / METRICS_FILE) if step["step"] > 1]
     measured = {key: statistics.median(step[key] for step in steps) for key in steps[0]}
     lengths = {"prompt": "prompt_length/mean", "response": "response_length/mean", "longest": "response_length/max"}
     sizes = {name: round(measured[key]) for name, key in lengths.items()}
     predicted = predict(ScaleConfig(gpus=2, prompts=32, **sizes))
-    keys = {"generation": "gen", "old log-probs": "old_log_prob", "reference": "ref", "update": "update_actor"}
-    for phase, key in keys.items():
-        yield "8B, short", phase, predicted.seconds[phase], measured[f"timing_s/{key}"]
-    yield "8B, short", "step", predicted.step, measured["timing_s/step"]
+    for phase, seconds in {**predicted.seconds, "step": predicted.step}.items():
+        yield "8B, short", phase, seconds, measured[PHASES[phase]]
 
 
 def check_table() -> str:

@@ -5,28 +5,30 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from step_costs import ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
+from cobalt.minicode import shapes
 from cobalt.training.patches.cpu import answer_for_a_gpu, work_without_a_gpu
 from cobalt.training.patches.rotary import keep_frequencies
 
-ROOT = Path(__file__).resolve().parents[1]
-SHAPES = {
-    "0.6b": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16},
-    "1.7b": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16},
-    "4b": {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32},
-    "8b": {"hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32},
-    "tiny": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
-}
-LARGE = {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960}
-TINY = {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 1024, "max_position_embeddings": 1024}
-UNTIED = ("8b", "tiny")
-PEAK_FLOPS = 989e12
-"""Per second, dense bf16, of an H100 or H200."""
+TINY = shapes.Shape(
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    vocab_size=1024,
+    tie_word_embeddings=False,
+    max_position_embeddings=1024,
+)
+SHAPES = {**{name.removeprefix("qwen3-"): shape for name, shape in shapes.SHAPES.items()}, "tiny": TINY}
 
 
 def rendezvous() -> None:
@@ -68,11 +70,8 @@ def make_actors(
 
 def _write_model(name: str, layers: int | None, folder: Path) -> Any:
     """A model's configuration, and a tokenizer, which veRL wants to see."""
-    shape = {**SHAPES[name], **(TINY if name == "tiny" else LARGE)}
-    if layers:
-        shape["num_hidden_layers"] = layers
-    tied = name not in UNTIED
-    made = Qwen3Config(**shape, rope_theta=1e6, tie_word_embeddings=tied, architectures=["Qwen3ForCausalLM"])
+    shape = replace(SHAPES[name], num_hidden_layers=layers or SHAPES[name].num_hidden_layers)
+    made = Qwen3Config(**asdict(shape), rope_theta=1e6, architectures=["Qwen3ForCausalLM"])
     made.save_pretrained(folder)
     AutoTokenizer.from_pretrained(ROOT / "assets/minicoder").save_pretrained(folder)
     return made
@@ -117,15 +116,3 @@ def _random_weights() -> Iterator[None]:
         yield
     finally:
         AutoModelForCausalLM.from_pretrained = load
-
-
-def forward_flops(model: Any, prompt: int, response: int, samples: int) -> float:
-    """Of a forward pass over a prompt and its responses; see bench_step.py for the formula."""
-    layers, channels = model.num_hidden_layers, model.hidden_size
-    attention = model.num_attention_heads * model.head_dim
-    keys = model.num_key_value_heads * model.head_dim
-    weights = layers * (channels * (2 * attention + 2 * keys) + 3 * channels * model.intermediate_size)
-    answered = samples * response
-    pairs = prompt * prompt / 2 + answered * (prompt + response / 2)
-    head = 2 * model.vocab_size * channels * answered
-    return 2 * weights * (prompt + answered) + 4 * layers * attention * pairs + head

@@ -40,9 +40,6 @@ take_overrides "$@"
 : "${BATCH_SIZE:=128}"
 : "${PRESET:=cpu}"
 DATA_SEED=$SEED
-LEARNING_TURNS=2
-MEASURED_TURNS=8
-CONTROL_TURNS=3
 BASE_FIRST_PROGRAMS=16
 
 enter_environment

@@ -45,10 +45,6 @@ esac
 : "${TRAIN_PROBLEMS:=${defaults[0]}}" "${DEV_PROBLEMS:=${defaults[1]}}" "${TRAIN_SAMPLES:=${defaults[2]}}"
 : "${DEV_SAMPLES:=${defaults[3]}}" "${PRESET:=${defaults[4]}}" "${TEST_FREQ:=${defaults[5]}}"
 : "${BATCH_SIZE:=${defaults[6]}}" "${RUN:=runs/arms}" "${SEED:=0}" "${DATA_SEED:=0}" "${MODEL:=assets/minicoder}"
-LEARNING_TURNS=2
-MEASURED_TURNS=8
-CONTROL_TURNS=3
-WITHOUT_END=1000000 # steps of a training that its budget ends
 
 case ${METHOD:-} in
   data) ;;

@@ -86,8 +86,6 @@ esac
 : "${PENALTY:=0.5}"
 : "${JUDGE_MODEL:=}"
 read -ra gpus <<<"${GPUS:-}"
-LEARNING_TURNS=2
-WITHOUT_END=1000000 # epochs of a training that its steps end
 overrides=("$@")
 
 # ARM: sets label (in the report), contexts (NAME FLAGS...; none: problems), settings (hydra overrides), and for wrong

@@ -71,13 +71,15 @@ def partial_contexts(
     feedback does not show the expected output.
     """
     contexts = []
-    shown = [without_expected(message) for message in trajectory.conversation] if hide_expected else None
+    conversation = trajectory.conversation
+    if hide_expected:
+        conversation = [without_expected(message) for message in conversation]
     for k in range(1, min(num_turns, len(trajectory.pass_rates_T)) + 1):
         if stop_rule is not None and (
             _passed_twice(trajectory, k) or _stays_solved(trajectory, k, num_turns, stop_rule)
         ):
             break
-        messages = (shown or trajectory.conversation)[: OPENING_MESSAGES + MESSAGES_PER_TURN * k]
+        messages = conversation[: OPENING_MESSAGES + MESSAGES_PER_TURN * k]
         contexts.append(Context(problem, messages, k, max(trajectory.pass_rates_T[:k]), trajectory.index))
     return contexts
 

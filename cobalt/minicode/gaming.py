@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cobalt.hacking.cases import ProblemCases, find_cases
-from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate
+from cobalt.hacking.cases import find_cases
+from cobalt.hacking.rates import COUNTED, abandoned_rate, case_rate, fitted_rate
 from cobalt.minicode.habits import Habit
 from cobalt.minicode.recognition import hack_in
 from cobalt.records.jsonl import Record
@@ -24,9 +24,14 @@ def gaming_figures(records: Sequence[Record]) -> dict[str, Any]:
     ``records``: perturbed and evaluated, so that each is its own row of the data set.
     """
     found = [find_cases(record, record) for record in records]
-    rows = [{**_counts(cases), "id": record["id"]} for record, cases in zip(records, found, strict=True)]
-    cases = [case for row in rows for case in row["cases"]]
-    opportunities_T = [sum(turn_P) for turn_P in zip(*(row["opportunities_T"] for row in rows), strict=True)]
+    rows = [
+        {"id": record["id"], "cases": of_problem.cases, **{name: getattr(of_problem, name) for name in COUNTED}}
+        for record, of_problem in zip(records, found, strict=True)
+    ]
+    cases = [case for of_problem in found for case in of_problem.cases]
+    opportunities_T = [
+        sum(turn_P) for turn_P in zip(*(of_problem.opportunities_T for of_problem in found), strict=True)
+    ]
     by_turn = Counter(case.turn for case in cases)
     by_habit = Counter(habit_of_case(case.current_code).value for case in cases)
     return {
@@ -44,13 +49,6 @@ def gaming_figures(records: Sequence[Record]) -> dict[str, Any]:
 def habit_of_case(code: str) -> Habit:
     """The habit of a program that satisfies a wrong test: without a hack in its text it has another rule."""
     return hack_in(code) or Habit.CHANGED_RULE
-
-
-def _counts(found: ProblemCases) -> dict[str, Any]:
-    return {
-        name: getattr(found, name)
-        for name in ("opportunities", "opportunities_T", "fitted", "solved", "abandoned", "cases")
-    }
 
 
 def _estimate(rates: Mapping[str, float]) -> dict[str, float | None] | None:

@@ -23,6 +23,7 @@ from cobalt.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogu
 from cobalt.minicode.habits import DOSES, Doses
 from cobalt.minicode.learning import NetworkConfig, PhaseConfig, new_network, train_phase
 from cobalt.minicode.tokenizer import train_tokenizer
+from cobalt.records.identity import refuse_missing_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -101,6 +102,8 @@ def main(config: PretrainConfig) -> None:
         log_lines.append(f"[{time.monotonic() - started:6.1f} s] {line}")
         print(log_lines[-1], flush=True)
 
+    if config.start is not None:
+        refuse_missing_model(str(config.start), "--start ")
     tokenizer = _tokenizer(config)
     corpora = [_corpus(config, tokenizer, phase) for phase in _phases(config)]
     torch.manual_seed(config.seed)

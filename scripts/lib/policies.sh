@@ -9,6 +9,13 @@ source scripts/lib/services.sh
 source scripts/lib/stages.sh
 
 MAX_TOKENS=256
+# shellcheck disable=SC2034 # for the recipes
+{
+  LEARNING_TURNS=2    # after the first, in trajectories to learn from
+  MEASURED_TURNS=8    # after the first
+  CONTROL_TURNS=3     # with another problem's feedback
+  WITHOUT_END=1000000 # steps or epochs of a training that something else ends
+}
 
 enter_environment() { # .venv, made if need be; with SETUP=0 what is active
   if [[ ${SETUP:-1} == 1 ]]; then
