@@ -52,16 +52,6 @@ COMMANDS = {
     "report cost": Command(
         "what a training took, in all and per example", "cobalt.reporting.bill:main", "cobalt.reporting.bill:CostConfig"
     ),
-    "theory measure": Command(
-        "J, J_step and the distance to the reference",
-        "cobalt.theory.measure:main",
-        "cobalt.theory.measure:MeasureConfig",
-    ),
-    "theory report": Command(
-        "the gap between J and J_step beside its bounds",
-        "cobalt.theory.report:main",
-        "cobalt.theory.report:TheoryReportConfig",
-    ),
     "minicode generate": Command(
         "write MiniCode problems", "cobalt.minicode.generate:main", "cobalt.minicode.generate:GenerateConfig"
     ),
@@ -78,6 +68,16 @@ COMMANDS = {
     ),
     "minicode widen": Command(
         "MiniCoder in the shape of a larger Qwen3", "cobalt.minicode.widen:main", "cobalt.minicode.widen:WidenConfig"
+    ),
+    "theory measure": Command(
+        "J, J_step and the distance to the reference",
+        "cobalt.theory.measure:main",
+        "cobalt.theory.measure:MeasureConfig",
+    ),
+    "theory report": Command(
+        "the gap between J and J_step beside its bounds",
+        "cobalt.theory.report:main",
+        "cobalt.theory.report:TheoryReportConfig",
     ),
 }
 EXIT_UNKNOWN = 2

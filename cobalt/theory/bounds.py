@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cobalt.statistics import Estimate, mean_estimate
-from cobalt.theory.measures import OWN, REFERENCE, SIDES, Measures
+from cobalt.theory.contexts import OWN, REFERENCE, SIDES
+from cobalt.theory.measures import Measures
 from cobalt.theory.recoverability import continuations
 
 

@@ -1,6 +1,7 @@
 """The trajectories that a measurement starts from: the reference's and the policy's own, paired by problem. Pure.
 
-Both files are outputs of ``eval_multi_turn.py``. Trajectories with an infrastructure failure are left out.
+Both files are outputs of ``eval_multi_turn.py``. Trajectories with an infrastructure failure are left out. A *side*
+says whose conversation a context is from: that of the reference or the policy's own.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,9 @@ from cobalt.inference.conversation import history_text
 from cobalt.records import id_key, read_jsonl, row_hash
 from cobalt.records.jsonl import Record
 from cobalt.records.responses import raw_responses
+
+REFERENCE, OWN = "reference", "own"
+SIDES = (REFERENCE, OWN)
 
 Rates = list[list[float | None]]
 """Hidden-test pass rates ``[trajectory][turn]``; None: an infrastructure failure."""
@@ -44,7 +48,7 @@ class Trajectories:
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairedProblem:
     """One problem: the reference's trajectories, which give the bandit its contexts, and the policy's own."""
 
     reference: Trajectories
@@ -55,29 +59,34 @@ class Pair:
         return self.reference.problem.id
 
     @property
+    def sides(self) -> dict[str, Trajectories]:
+        """By the name of the side."""
+        return {REFERENCE: self.reference, OWN: self.own}
+
+    @property
     def input_hash(self) -> str:
         """Changes with either row."""
         return row_hash({"reference": self.reference.row_hash, "own": self.own.row_hash})
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairedProblems:
     """Problems that both files hold, ``unpaired`` others, and the turns T that are measured."""
 
-    problems: Sequence[Pair]
+    problems: Sequence[PairedProblem]
     unpaired: int
     num_turns: int
 
 
-def read_pairs(contexts: Path, own: Path, enable_thinking: bool) -> Pairs:
+def read_pairs(contexts: Path, own: Path, enable_thinking: bool) -> PairedProblems:
     """Read both files. T is that of the shorter conversations. Raises ``InputError``."""
     reference_of, own_of = (_read(path, enable_thinking) for path in (contexts, own))
     shared = [key for key in reference_of if key in own_of]
     if not shared:
         raise InputError.at(own, None, f"no valid trajectory of a problem in {contexts}")
     turns = min(next(iter(of.values())).num_turns for of in (reference_of, own_of))
-    pairs = [Pair(reference_of[key], own_of[key]) for key in shared]
-    return Pairs(pairs, len(reference_of.keys() ^ own_of.keys()), turns)
+    pairs = [PairedProblem(reference_of[key], own_of[key]) for key in shared]
+    return PairedProblems(pairs, len(reference_of.keys() ^ own_of.keys()), turns)
 
 
 def _read(path: Path, enable_thinking: bool) -> dict[str, Trajectories]:

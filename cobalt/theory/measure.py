@@ -7,7 +7,7 @@ A record is written when its problem is done, so that a killed run repeats a gro
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -29,12 +29,14 @@ from cobalt.sampler.packages import refuse_missing_packages
 from cobalt.serving.execution import open_execution_service
 from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
 from cobalt.theory.bounds import bounds_of
-from cobalt.theory.contexts import Pair, Pairs, Trajectories, read_pairs
-from cobalt.theory.measures import OWN, REFERENCE, read_measures
+from cobalt.theory.contexts import REFERENCE, PairedProblem, PairedProblems, Rates, read_pairs
+from cobalt.theory.measures import read_measures
 from cobalt.theory.tables import in_words
 
 if TYPE_CHECKING:
     from cobalt.theory.pair import PolicyPair, Response
+
+    ResponseTable = list[list[Response]]  # [trajectory][turn]
 
 POLICY_PAIR = "cobalt.theory.pair"
 """By name, for it brings torch, which flags do without."""
@@ -82,7 +84,7 @@ def main(config: MeasureConfig) -> None:
     print_summary("cobalt theory measure", {"output": config.output_file, **counts, **found})
 
 
-async def _measure(config: MeasureConfig, pairs: Pairs) -> dict[str, Any]:
+async def _measure(config: MeasureConfig, pairs: PairedProblems) -> dict[str, Any]:
     ids = [pair.id for pair in pairs.problems]
     async with open_execution_service(config.executor, config.checker) as service:
         content = {**_content(config), "turns": pairs.num_turns, "execution": await service.describe()}
@@ -129,80 +131,74 @@ class _Measurement:
         self._config, self._turns, self._output, self._execution = config, num_turns, output, execution
         self._device = asyncio.Lock()
 
-    async def run(self, problems: Sequence[Pair]) -> None:
+    async def run(self, problems: Sequence[PairedProblem]) -> None:
         """Write a record for each of ``problems``."""
-        pair = self._open_pair()
+        policies = self._open_policies()
         with progress_bar(total=len(problems), unit="problem") as bar:
 
-            async def measure(group: list[Pair]) -> None:
+            async def write(problem: PairedProblem, tables: "Mapping[str, ResponseTable]") -> None:
+                self._output.append(await self._record(problem, tables))
+                bar.update()
+
+            async def measure(group: list[PairedProblem]) -> None:
                 async with self._device:
-                    answers = await asyncio.to_thread(self._answers, pair, group)
-                for problem, (on_reference, on_own) in zip(group, answers, strict=True):
-                    self._output.append(await self._record(problem, on_reference, on_own))
-                    bar.update()
+                    answers = await asyncio.to_thread(self._answers, policies, group)
+                await asyncio.gather(*(write(*pair) for pair in zip(group, answers, strict=True)))
 
             await for_each(self._groups(problems), measure, lambda: GROUPS_AT_ONCE)
 
-    def _open_pair(self) -> "PolicyPair":
-        module = resolve_name(POLICY_PAIR)
-        config = self._config
+    def _open_policies(self) -> "PolicyPair":
+        module, config = resolve_name(POLICY_PAIR), self._config
         return module.PolicyPair(
             module.PairConfig(config.policy, config.reference, config.temperature, config.max_tokens, config.batch_size)
         )
 
-    def _groups(self, problems: Sequence[Pair]) -> Iterator[list[Pair]]:
+    def _groups(self, problems: Sequence[PairedProblem]) -> Iterator[list[PairedProblem]]:
         """Problems with about ``BATCHES_PER_GROUP`` batches of contexts together, by the size of the first one."""
-        contexts = (
-            sum(len(side.problem.trajectories) for side in (problems[0].reference, problems[0].own)) * self._turns
-        )
+        contexts = self._turns * sum(len(side.problem.trajectories) for side in problems[0].sides.values())
         return batched(problems, max(1, BATCHES_PER_GROUP * self._config.batch_size // contexts))
 
-    def _answers(self, pair: "PolicyPair", group: Sequence[Pair]) -> "list[list[list[Response]]]":
-        """Per problem and side the responses to all contexts, in their order."""
-        contexts, seeds, sizes = [], [], []
-        for problem in group:
-            for name, side in ((REFERENCE, problem.reference), (OWN, problem.own)):
-                asked = side.contexts(self._turns)
-                contexts += asked
-                seeds += [
-                    request_seed(self._config.seed, [name, problem.id], *divmod(number, self._turns))
-                    for number in range(len(asked))
-                ]
-                sizes.append(len(asked))
-        found = iter(pair.respond(contexts, seeds))
-        sides = [[next(found) for _ in range(size)] for size in sizes]
-        return [list(both) for both in batched(sides, 2)]
+    def _answers(self, policies: "PolicyPair", group: Sequence[PairedProblem]) -> "list[dict[str, ResponseTable]]":
+        """Per problem and side the responses to all contexts."""
+        asked = [
+            (context, request_seed(self._config.seed, [side, problem.id], *divmod(number, self._turns)))
+            for problem in group
+            for side, trajectories in problem.sides.items()
+            for number, context in enumerate(trajectories.contexts(self._turns))
+        ]
+        found = iter(policies.respond([context for context, _ in asked], [seed for _, seed in asked]))
+        return [
+            {
+                side: [[next(found) for _ in range(self._turns)] for _ in trajectories.problem.trajectories]
+                for side, trajectories in problem.sides.items()
+            }
+            for problem in group
+        ]
 
-    async def _record(self, pair: Pair, on_reference: "list[Response]", on_own: "list[Response]") -> Record:
-        sides = {REFERENCE: self._table(on_reference), OWN: self._table(on_own)}
+    async def _record(self, problem: PairedProblem, tables: "Mapping[str, ResponseTable]") -> Record:
+        def by_side(of: "Callable[[Response], float]") -> dict[str, list[list[float]]]:
+            return {side: [[of(response) for response in row] for row in table] for side, table in tables.items()}
+
+        responses = [response for table in tables.values() for row in table for response in row]
         return {
-            "id": pair.id,
-            "reference_pass_rates": pair.reference.pass_rates(self._turns),
-            "own_pass_rates": pair.own.pass_rates(self._turns),
-            "step_pass_rates": await self._pass_rates(pair.reference, sides[REFERENCE]),
-            "step_responses": [[response.text for response in row] for row in sides[REFERENCE]],
-            "kl": {name: [[response.kl for response in row] for row in table] for name, table in sides.items()},
-            "log_ratio": {
-                name: [[response.log_ratio for response in row] for row in table] for name, table in sides.items()
-            },
-            "response_tokens": sum(response.tokens for response in (*on_reference, *on_own)),
-            "input_hash": pair.input_hash,
+            "id": problem.id,
+            "reference_pass_rates": problem.reference.pass_rates(self._turns),
+            "own_pass_rates": problem.own.pass_rates(self._turns),
+            "step_pass_rates": await self._pass_rates(problem, tables[REFERENCE]),
+            "step_responses": [[response.text for response in row] for row in tables[REFERENCE]],
+            "kl": by_side(lambda response: response.kl),
+            "log_ratio": by_side(lambda response: response.log_ratio),
+            "response_tokens": sum(response.tokens for response in responses),
+            "input_hash": problem.input_hash,
         }
 
-    def _table(self, responses: "Sequence[Response]") -> "list[list[Response]]":
-        """``[trajectory][turn]``."""
-        return list(batched(responses, self._turns))
-
-    async def _pass_rates(
-        self, side: Trajectories, responses_NT: "Sequence[Sequence[Response]]"
-    ) -> list[list[float | None]]:
+    async def _pass_rates(self, problem: PairedProblem, responses_NT: "ResponseTable") -> Rates:
         """On hidden tests, of the programs that a next turn would see, as in ``eval_multi_turn.py``."""
         distinct = DistinctPrograms(self._execution)
-        thinking = self._config.enable_thinking
 
         async def pass_rate(response: "Response") -> float | None:
-            program = extract_code(history_text(response.text, thinking))
-            return (await distinct.run(program, side.problem.test_cases)).pass_rate
+            program = extract_code(history_text(response.text, self._config.enable_thinking))
+            return (await distinct.run(program, problem.reference.problem.test_cases)).pass_rate
 
         rates = await asyncio.gather(*(pass_rate(response) for row in responses_NT for response in row))
         return list(batched(rates, self._turns))

@@ -1,7 +1,6 @@
 """What ``cobalt theory measure`` writes, one record per problem, and how it is read back. Pure but for reading.
 
-A reward is 1 if a program passes all hidden tests, else 0. A *side* says whose conversation a context is from: that of
-the reference or the policy's own.
+A reward is 1 if a program passes all hidden tests, else 0.
 """
 
 import math
@@ -15,10 +14,8 @@ import numpy as np
 from cobalt.errors import InputError
 from cobalt.records import read_jsonl
 from cobalt.records.jsonl import Record
-from cobalt.theory.contexts import Rates
+from cobalt.theory.contexts import SIDES, Rates
 
-REFERENCE, OWN = "reference", "own"
-SIDES = (REFERENCE, OWN)
 FIELDS = ("id", "own_pass_rates", "reference_pass_rates", "step_pass_rates", "kl", "log_ratio")
 """Pass rates and distances are ``[trajectory][turn]``; ``kl`` and ``log_ratio`` hold a table for each side."""
 

@@ -9,7 +9,8 @@ from cobalt.figures import LEGEND_ROW_INCHES, colours_of, interval_of, make_plai
 from cobalt.statistics import Estimate, mean_estimate
 from cobalt.tables import PERCENT, in_percent
 from cobalt.theory.bounds import Bounds
-from cobalt.theory.measures import OWN, REFERENCE, Measures
+from cobalt.theory.contexts import OWN, REFERENCE
+from cobalt.theory.measures import Measures
 from cobalt.theory.recoverability import Continuation, continuations
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ def main(config: TheoryReportConfig) -> None:
         raise InputError(f"the files differ in turns: {', '.join(f'{p.name} {p.turns}' for p in policies)}")
     bounds = {policy.name: bounds_of(policy) for policy in policies}
     page = config.output_dir / "report.md"
-    with recorded_run("cobalt theory report", asdict(config), config.input_files, {page: {"files": names}}) as run:
+    with recorded_run("cobalt theory report", asdict(config), config.input_files, {page: {}}) as run:
         tables, pictures = all_tables(policies, bounds), all_pictures(policies, bounds)
         for table in tables:
             (config.output_dir / f"{table.key}.csv").write_text(table.to_csv(), encoding="utf-8")

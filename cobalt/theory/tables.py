@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from cobalt.statistics import Estimate, mean_estimate
 from cobalt.tables import PERCENT, Cell, Table, in_percent, show
 from cobalt.theory.bounds import Bounds
-from cobalt.theory.measures import SIDES, Measures
+from cobalt.theory.contexts import OWN, REFERENCE, SIDES
+from cobalt.theory.measures import Measures
 from cobalt.theory.recoverability import continuations
 
-SIDE_WORDS = {"reference": "the reference's", "own": "its own"}
+SIDE_WORDS = {REFERENCE: "the reference's", OWN: "its own"}
 
 
 def all_tables(policies: Sequence[Measures], bounds: Mapping[str, Bounds]) -> list[Table]:
@@ -60,10 +61,10 @@ def bound_table(policies: Sequence[Measures], bounds: Mapping[str, Bounds]) -> T
     columns = ("policy", "gap", "TV, shift", "TV, linear in T", "(2+C)sqrt(eta/2)", "sqrt(eta)", "C (turns)")
     worst = PERCENT * (1 - 1 / policies[0].turns)
     note = (
-        f"All in points per turn. No gap can exceed (T-1)/T, here {worst:.1f}: a bound above that says nothing. The "
-        "first bound holds for the measured total variation; the other two take for C what failing costs the "
-        "reference's trajectories on average, where the derivation wants the largest cost there is: estimates, no "
-        "certificates."
+        f"All in points per turn: sqrt(eta) is T sqrt(eta) divided by T. No gap can exceed (T-1)/T, here {worst:.1f}: a "
+        "bound above that says nothing. The first bound holds for the measured total variation; the other two take for "
+        "C what failing costs the reference's trajectories on average, where the derivation wants the largest cost "
+        "there is: estimates, no certificates."
     )
     return Table("bounds", "The gap and its bounds", note, columns, rows)
 

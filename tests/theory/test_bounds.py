@@ -12,7 +12,8 @@ from cobalt.errors import InputError
 from cobalt.records import write_jsonl
 from cobalt.statistics import Estimate
 from cobalt.theory.bounds import bounds_of, radius, recoverable_terms, shift_weights
-from cobalt.theory.measures import OWN, REFERENCE, read_measures, total_variation
+from cobalt.theory.contexts import OWN, REFERENCE
+from cobalt.theory.measures import read_measures, total_variation
 
 
 def gap(toy: Toy) -> float:
