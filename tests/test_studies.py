@@ -1,5 +1,6 @@
 """The studies of many policies: which commands they call, in which order, once each; here those only write it down."""
 
+import json
 import os
 import re
 import subprocess
@@ -227,3 +228,27 @@ def test_knobs_are_refused_before_anything_runs(study, tmp_path, name, knobs, re
     done, calls = study(name, **knobs)
     assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (2, [], [])
     assert done.stderr.startswith(f"{name}.sh: error: {reason}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_paper_in_miniature_on_a_cpu_killed_once(tmp_path):
+    command, environment = ["bash", "scripts/study_paper.sh"], {**os.environ, "SIZE": "cpu", "RUN": str(tmp_path)}
+    first = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    trained = tmp_path / "done" / "cobalt-0-train"
+    wait_until(lambda: trained.exists() or first.poll() is not None, seconds=900)
+    first.terminate()
+    first.wait()
+    before = trained.stat().st_mtime_ns
+
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert trained.stat().st_mtime_ns == before
+    tables = json.loads((tmp_path / "report" / "report.json").read_text())["tables"]
+    policies = ["base", "Cobalt", "single-turn GRPO", "single-turn GRPO + Cobalt", "GRPO-MT"]
+    for key in ("pass1_clean", "pass1_shifted"):
+        assert [row["run"] for row in tables[key]["rows"]] == policies
+    bill = {row[""]: row for row in tables["bill"]["rows"]}
+    assert bill["GPU-s: collection"]["Cobalt"] > 0 == bill["GPU-s: collection"]["GRPO-MT"]
+    both = bill["GPU-s: earlier training"]["single-turn GRPO + Cobalt"]
+    assert both == pytest.approx(bill["GPU-s in all"]["single-turn GRPO"])
