@@ -20,6 +20,7 @@ from cobalt.reporting.training_log import TrainingLog, read_training_log
 from cobalt.tables import Cell, Table
 
 GENERATION, EXECUTION_WAIT, OTHER, COLLECTION = "generation", "execution wait", "other", "collection"
+EARLIER = "earlier training"
 PHASES = {"log-probabilities": "old_log_prob", "reference": "ref", "update": "update_actor"}
 """Phases that veRL times as such (``timing_s/<name>``)."""
 ROLLOUT_WAIT = "cost/rollout_execution_wait_s"
@@ -58,6 +59,8 @@ class CostConfig(CommandConfig):
     eval_multi_turn.py); their manifests are read."""
     collection_gpus: Positive = 1
     """GPUs that each of these commands held."""
+    earlier: Path | None = None
+    """The record of the training that made the policy which this one starts from, if its cost belongs to the bill."""
     output: Path
     """The record (JSON)."""
 
@@ -68,13 +71,24 @@ class Bill:
 
     examples: int
     gpu_seconds: Mapping[str, float]
-    """By phase; ``collection`` among them, once."""
+    """By phase; what was paid before the first step among them: ``collection``, ``earlier training``."""
     counts: Mapping[str, float]
     """By name, collection included."""
 
     @property
     def all_gpu_seconds(self) -> float:
         return sum(self.gpu_seconds.values())
+
+    @property
+    def gpu_seconds_before(self) -> float:
+        """Paid before the first step."""
+        return sum(self.gpu_seconds.get(phase, 0.0) for phase in (COLLECTION, EARLIER))
+
+    def after(self, earlier: "Bill") -> "Bill":
+        """This training's bill together with that of the one whose policy it starts from."""
+        gpu_seconds = {**self.gpu_seconds, EARLIER: earlier.all_gpu_seconds}
+        counts = {name: value + earlier.counts[name] for name, value in self.counts.items()}
+        return Bill(self.examples + earlier.examples, gpu_seconds, counts)
 
     def to_record(self) -> dict[str, object]:
         """JSON-ready, in all and per example."""
@@ -97,8 +111,11 @@ def main(config: CostConfig) -> None:
     """Read, write, print."""
     metrics = config.training / METRICS_FILE
     manifests = [manifest_path(path) for path in config.collection]
-    with recorded_run("cobalt report cost", vars(config), [metrics, *manifests], {config.output: {}}):
+    earlier = [] if config.earlier is None else [config.earlier]
+    with recorded_run("cobalt report cost", vars(config), [metrics, *manifests, *earlier], {config.output: {}}):
         bill = make_bill(read_training_log(metrics), manifests, config.collection_gpus)
+        for path in earlier:
+            bill = bill.after(Bill.from_record(json.loads(path.read_text())))
         config.output.write_text(json.dumps(bill.to_record(), indent=2) + "\n")
     print(bill_table({config.training.name: [bill]}).to_markdown_section())
 
@@ -155,7 +172,8 @@ def bill_table(bills: Mapping[str, Sequence[Bill]]) -> Table:
         "bill",
         "What training cost",
         "Means over repetitions. GPU-seconds in which GPUs were held, without start-up, validation and checkpoints; "
-        "'collection' is what it took to sample and judge the data once. An example is a prompt with all its samples.",
+        "'collection' is what it took to sample and judge the data once, 'earlier training' all that was paid for the "
+        "policy that training started from. An example is a prompt with all its samples.",
         ("", *bills),
         rows,
     )

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from cobalt.figures import Curve, interval_of, make_plain, marker_of, pass1_png, png_bytes, scale_of
 from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate
-from cobalt.reporting.bill import COLLECTION
 from cobalt.reporting.hacking_tables import WAYS, category_rates, mean_percent
 from cobalt.reporting.material import CONDITIONS, Material, mean_of
 from cobalt.reporting.training_log import REWARD_PARTS
@@ -113,7 +112,7 @@ def learning_picture(material: Material, colours: Mapping[str, str]) -> Picture:
     for name, logs in material.logs.items():
         bills = material.bills.get(name, [None] * len(logs))
         for number, (log, bill) in enumerate(zip(logs, bills, strict=True)):
-            paid = bill.gpu_seconds.get(COLLECTION, 0.0) if bill is not None else 0.0
+            paid = bill.gpu_seconds_before if bill is not None else 0.0
             points = [(paid + seconds * log.gpus, PERCENT * acc) for seconds, acc in log.validations()]
             label = name if number == 0 else None
             axes.plot(*zip(*points, strict=True), marker=".", lw=1, color=colours[name], label=label)

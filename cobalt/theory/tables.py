@@ -61,10 +61,10 @@ def bound_table(policies: Sequence[Measures], bounds: Mapping[str, Bounds]) -> T
     columns = ("policy", "gap", "TV, shift", "TV, linear in T", "(2+C)sqrt(eta/2)", "sqrt(eta)", "C (turns)")
     worst = PERCENT * (1 - 1 / policies[0].turns)
     note = (
-        f"All in points per turn: sqrt(eta) is T sqrt(eta) divided by T. No gap can exceed (T-1)/T, here {worst:.1f}: a "
-        "bound above that says nothing. The first bound holds for the measured total variation; the other two take for "
-        "C what failing costs the reference's trajectories on average, where the derivation wants the largest cost "
-        "there is: estimates, no certificates."
+        f"All in points per turn: sqrt(eta) is T sqrt(eta) divided by T. No gap can exceed (T-1)/T, here {worst:.1f}: "
+        "a bound above that says nothing. The first bound holds for the measured total variation; the other two take "
+        "for C what failing costs the reference's trajectories on average, where the derivation wants the largest "
+        "cost there is: estimates, no certificates."
     )
     return Table("bounds", "The gap and its bounds", note, columns, rows)
 

@@ -7,7 +7,7 @@ import pytest
 
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
-from cobalt.reporting.bill import CostConfig, main
+from cobalt.reporting.bill import Bill, CostConfig, main
 from cobalt.reporting.training_log import read_training_log
 
 GPUS, BATCH = 2, 4
@@ -74,6 +74,18 @@ def test_collecting_the_data_is_paid_once(tmp_path: Path) -> None:
     assert record["per_example"]["GPU-s"] == (16 * GPUS + 50) / BATCH
     assert (record["in_all"]["responses"], record["in_all"]["tests run"]) == (35, 90)
     assert record["in_all"]["executor CPU-s"] == 1.25
+
+
+def test_what_made_the_start_belongs_to_the_bill(tmp_path: Path) -> None:
+    collected = write_collection(tmp_path / "a.jsonl", 100, requests=5)
+    write_training(tmp_path / "training", [step(1)])
+    first = cost(tmp_path, collection=(collected,))
+    (tmp_path / "first.json").write_text(json.dumps(first))
+    both = cost(tmp_path, collection=(collected,), earlier=tmp_path / "first.json")
+    assert both["gpu_seconds"] == {**first["gpu_seconds"], "earlier training": first["in_all"]["GPU-s"]}
+    assert both["in_all"] == {name: 2 * value for name, value in first["in_all"].items()}
+    assert (both["examples"], both["per_example"]) == (2 * BATCH, first["per_example"])
+    assert Bill.from_record(both).gpu_seconds_before == first["in_all"]["GPU-s"] + 100
 
 
 def test_a_collection_that_did_not_end_is_no_bill(tmp_path: Path) -> None:
