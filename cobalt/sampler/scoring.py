@@ -1,6 +1,6 @@
 """How likely each token of a given response was: one pass over prompt and response together.
 
-Rows are padded on the right, where a causal network needs no mask against padding. Shapes: B rows, R tokens of the
+Rows are padded on the right, where a causal network needs no mask against padding. Shapes: B rows, L tokens of the
 longest response, V vocabulary.
 """
 
@@ -20,7 +20,7 @@ Scored = tuple[Sequence[int], Sequence[int]]
 
 @torch.inference_mode()
 def response_log_probs(model: Any, rows: Sequence[Scored], temperature: float) -> torch.Tensor:
-    """Log-probabilities (B, R, V) of every token at each place of the responses, at ``temperature``, in fp32.
+    """Log-probabilities (B, L, V) of every token at each place of the responses, at ``temperature``, in fp32.
 
     ``model`` must use ``network.ATTENTION``. Places beyond a row's response hold numbers that mean nothing.
     """

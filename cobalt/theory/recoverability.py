@@ -42,17 +42,12 @@ def continuations(solved: Sequence[Solved]) -> list[Continuation]:
 def _after(solved: Sequence[Solved], turn: int) -> Continuation:
     pairs = [pair for pair in (_groups(problem, turn) for problem in solved) if all(pair)]
     sizes_P = [min(map(len, pair)) for pair in pairs]
-    means_P2 = np.array([[np.mean(group) for group in pair] for pair in pairs]).reshape(-1, 2)
-    bests_P2 = np.array(
+    means = np.array([[np.mean(group) for group in pair] for pair in pairs]).reshape(-1, 2)
+    bests = np.array(
         [[expected_best(group, size) for group in pair] for pair, size in zip(pairs, sizes_P, strict=True)]
     ).reshape(-1, 2)
-    return Continuation(
-        turn,
-        len(solved[0][0]) - 1 - turn,
-        len(pairs),
-        *(_estimates(means_P2)),
-        *(_estimates(bests_P2)),
-    )
+    turns_left = len(solved[0][0]) - 1 - turn
+    return Continuation(turn, turns_left, len(pairs), *_estimates(means), *_estimates(bests))
 
 
 def _groups(solved_NT: Solved, turn: int) -> tuple[list[float], list[float]]:
@@ -66,11 +61,12 @@ def _groups(solved_NT: Solved, turn: int) -> tuple[list[float], list[float]]:
     return passed, failed
 
 
-def _estimates(values_P2: np.ndarray) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
-    if not len(values_P2):
+def _estimates(values: np.ndarray) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
+    """Of ``values`` (P, 2): after a pass, after a failure, and the difference."""
+    if not len(values):
         return None, None, None
-    passed, failed = values_P2.T
-    first, second, cost = (mean_estimate(values.tolist()) for values in (passed, failed, passed - failed))
+    passed_P, failed_P = values.T
+    first, second, cost = (mean_estimate(column_P.tolist()) for column_P in (passed_P, failed_P, passed_P - failed_P))
     return first, second, cost
 
 
