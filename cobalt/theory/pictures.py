@@ -86,8 +86,8 @@ def distance_picture(policies: Sequence[Measures]) -> Picture:
             _draw_turns(tvs, tv_T, side_style)
     if any((policy.kl_PT[REFERENCE] > 0).any() for policy in policies):
         kls.set_yscale("log", nonpositive="mask")
-    kls.set(xlabel="turn", ylabel="KL to the reference (nats)", title="KL")
-    tvs.set(xlabel="turn", ylabel="total variation (%)", title="Total variation")
+    kls.set(xlabel="turn", ylabel="KL to the reference (nats)", title="KL (dashed: in its own contexts)")
+    tvs.set(xlabel="turn", ylabel="total variation (%)", title="Total variation (dashed: in its own contexts)")
     return _finished(figure, "distance", "KL and total variation to the reference by turn")
 
 
