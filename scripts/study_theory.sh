@@ -11,7 +11,7 @@
 #   RUN=runs/study_theory     where everything is written; one set of knobs per folder, but for ARMS, ALONG, SEEDS and GPUS
 #   ARMS="kl+1e-4 kl+1e-3 kl+1e-2 kl+1e-1" | "kl+1e-3 kl+1e-1"
 #   ALONG=kl+1e-4 | kl+1e-3   arms whose policies are also measured along their training
-#   EVERY=20 | 1              training steps between these
+#   EVERY=20 | 1              training steps between these; --plan leaves them out
 #   SEEDS=0                   training seeds
 #   TURNS=4 | 2               turns after the first: T - 1
 #

@@ -37,8 +37,8 @@ def response_log_probs(model: Any, rows: Sequence[Scored], temperature: float) -
         logits_to_keep=width - first,
     ).logits
     places = starts[:, None] - 1 - first + torch.arange(longest, device=device)
-    places = places.clamp(max=logits.shape[1] - 1)[..., None].expand(-1, -1, logits.shape[-1])
-    return (logits.gather(1, places).float() / temperature).log_softmax(-1)
+    chosen = logits[torch.arange(len(rows), device=device)[:, None], places.clamp(max=logits.shape[1] - 1)]
+    return (chosen.float() / temperature).log_softmax(-1)
 
 
 def _padded(prompt: Sequence[int], response: Sequence[int], width: int) -> list[int]:
