@@ -1,7 +1,7 @@
 """Pass@k, bootstrap intervals over problems and training seeds, corrected p-values. Pure.
 
 Samples of one problem share its difficulty, so they are averaged first and problems are resampled (percentile method:
-BCa is undefined on constant data). Shapes: P problems, S seeds, B resamples.
+BCa is undefined on constant data). Shapes: P problems, S seeds, M resamples.
 """
 
 import warnings
@@ -32,14 +32,14 @@ class Resampled:
     """A mean, and the means of its bootstrap resamples: None with fewer than two problems."""
 
     value: float
-    resamples_B: np.ndarray | None
+    resamples_M: np.ndarray | None
 
     @property
     def estimate(self) -> Estimate:
         """With the interval that holds the middle ``LEVEL`` of the resamples."""
-        if self.resamples_B is None:
+        if self.resamples_M is None:
             return Estimate(self.value, None, None)
-        return Estimate(self.value, *_interval(self.resamples_B))
+        return Estimate(self.value, *_interval(self.resamples_M))
 
     @property
     def p_value(self) -> float | None:
@@ -47,11 +47,11 @@ class Resampled:
 
         The data count as one more resample (Davison and Hinkley 1997, section 4.2), so that it is never 0.
         """
-        if self.resamples_B is None:
+        if self.resamples_M is None:
             return None
-        known_B = np.round(self.resamples_B[~np.isnan(self.resamples_B)], DIGITS)
-        below, above = int(np.sum(known_B <= 0)), int(np.sum(known_B >= 0))
-        return min(1.0, 2 * (min(below, above) + 1) / (len(known_B) + 1))
+        known_M = np.round(self.resamples_M[~np.isnan(self.resamples_M)], DIGITS)
+        below, above = int(np.sum(known_M <= 0)), int(np.sum(known_M >= 0))
+        return min(1.0, 2 * (min(below, above) + 1) / (len(known_M) + 1))
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
@@ -94,32 +94,32 @@ def hierarchical_mean(values_SP: np.ndarray, minus_SP: np.ndarray | None = None,
     keeps it: with one seed in each this is ``mean_estimate`` of the differences.
     """
     arms = [values_SP, np.zeros((1, values_SP.shape[1])) if minus_SP is None else minus_SP]
-    counts_P = np.all([np.any(~np.isnan(arm_SP), axis=0) for arm_SP in arms], axis=0)
-    arms = [arm_SP[:, counts_P] for arm_SP in arms]
-    if not counts_P.any():
+    measured_P = np.all([np.any(~np.isnan(arm_SP), axis=0) for arm_SP in arms], axis=0)
+    arms = [arm_SP[:, measured_P] for arm_SP in arms]
+    if not measured_P.any():
         return None
 
-    def mean(problems_BP: np.ndarray, *seeds_BS: np.ndarray, axis: int = -1) -> np.ndarray:
-        drawn = iter(seeds_BS)
+    def mean(problems_MP: np.ndarray, *seeds_MS: np.ndarray, axis: int = -1) -> np.ndarray:
+        drawn = iter(seeds_MS)
         times = [_times_drawn(next(drawn)) if len(arm_SP) > 1 else np.ones((1, 1)) for arm_SP in arms]
-        first_BP, second_BP = map(_mean_of_drawn, arms, times)
-        return nanmean(np.take_along_axis(first_BP - second_BP, problems_BP, axis), axis)
+        first_MP, second_MP = map(_mean_of_drawn, arms, times)
+        return nanmean(np.take_along_axis(first_MP - second_MP, problems_MP, axis), axis)
 
-    problems = np.arange(counts_P.sum())
+    problems = np.arange(measured_P.sum())
     indices = [problems, *(np.arange(len(arm_SP)) for arm_SP in arms if len(arm_SP) > 1)]
     value = float(mean(*(index[None] for index in indices))[0])
     return Resampled(value, _resample(indices, mean, seed) if len(problems) > 1 else None)
 
 
-def _times_drawn(seeds_BS: np.ndarray) -> np.ndarray:
+def _times_drawn(seeds_MS: np.ndarray) -> np.ndarray:
     """How often each seed was drawn."""
-    return np.sum(seeds_BS[:, :, None] == np.arange(seeds_BS.shape[1]), axis=1)
+    return np.sum(seeds_MS[:, :, None] == np.arange(seeds_MS.shape[1]), axis=1)
 
 
-def _mean_of_drawn(values_SP: np.ndarray, times_BS: np.ndarray) -> np.ndarray:
-    """[B, P] mean over the drawn seeds that have a value; NaN where none has."""
+def _mean_of_drawn(values_SP: np.ndarray, times_MS: np.ndarray) -> np.ndarray:
+    """[M, P] mean over the drawn seeds that have a value; NaN where none has."""
     known_SP = ~np.isnan(values_SP)
-    return _divide(times_BS @ np.where(known_SP, values_SP, 0.0), times_BS @ known_SP)
+    return _divide(times_MS @ np.where(known_SP, values_SP, 0.0), times_MS @ known_SP)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -167,6 +167,6 @@ def _resample(
     return result.bootstrap_distribution
 
 
-def _interval(resamples_B: np.ndarray) -> tuple[float, float]:
-    low, high = np.nanpercentile(resamples_B, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+def _interval(resamples_M: np.ndarray) -> tuple[float, float]:
+    low, high = np.nanpercentile(resamples_M, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
     return float(low), float(high)

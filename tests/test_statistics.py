@@ -101,9 +101,9 @@ def test_resamples_of_two_seeds_and_two_problems_by_enumeration() -> None:
         np.mean([ours[s, p] - theirs[0, p] for s in seeds for p in problems]) for problems, seeds in every_draw
     )
     found = hierarchical_mean(ours, theirs)
-    assert found is not None and found.resamples_B is not None
+    assert found is not None and found.resamples_M is not None
     assert found.value == pytest.approx(np.mean(ours) - np.mean(theirs))
-    values, shares = np.unique(np.round(found.resamples_B, 6), return_counts=True)
+    values, shares = np.unique(np.round(found.resamples_M, 6), return_counts=True)
     distinct, times = np.unique(np.round(expected, 6), return_counts=True)
     assert list(values) == pytest.approx(list(distinct))
     assert list(shares / shares.sum()) == pytest.approx(list(times / times.sum()), abs=0.02)

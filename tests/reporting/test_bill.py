@@ -7,7 +7,7 @@ import pytest
 
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
-from cobalt.reporting.bill import CostConfig, main
+from cobalt.reporting.bill import Bill, CostConfig, main, read_bill
 from cobalt.reporting.training_log import read_training_log
 
 GPUS, BATCH = 2, 4
@@ -74,6 +74,35 @@ def test_collecting_the_data_is_paid_once(tmp_path: Path) -> None:
     assert record["per_example"]["GPU-s"] == (16 * GPUS + 50) / BATCH
     assert (record["in_all"]["responses"], record["in_all"]["tests run"]) == (35, 90)
     assert record["in_all"]["executor CPU-s"] == 1.25
+
+
+def test_a_bill_names_its_collections_so_that_two_can_be_seen_to_share_one(tmp_path: Path) -> None:
+    write_training(tmp_path / "training", [step(1)])
+    sampled = write_collection(tmp_path / "a.jsonl", 10)
+    (tmp_path / "other").mkdir()
+    same_name = write_collection(tmp_path / "other" / "a.jsonl", 7)
+    first, second = (cost(tmp_path, collection=(sampled,))["collected"] for _ in range(2))
+    (other,) = cost(tmp_path, collection=(same_name,))["collected"].items()
+    assert first == second and list(first.values()) == [10]
+    assert other[0].startswith("a.jsonl.manifest.json@") and other[0] not in first and other[1] == 7
+
+
+def test_what_came_before_a_training_is_paid_too(tmp_path: Path) -> None:
+    write_training(tmp_path / "training", [step(1)])
+    earlier = cost(tmp_path)
+    (tmp_path / "cost.json").rename(tmp_path / "earlier.json")
+    sampled = write_collection(tmp_path / "a.jsonl", 10)
+    record = cost(tmp_path, collection=(sampled,), earlier=tmp_path / "earlier.json")
+    assert record["gpu_seconds"]["earlier training"] == earlier["in_all"]["GPU-s"] == 16 * GPUS
+    assert record["in_all"]["GPU-s"] == 2 * 16 * GPUS + 10
+    assert (record["examples"], record["in_all"]["responses"]) == (2 * BATCH, 60)
+    assert Bill.from_record(record).gpu_seconds_before == 16 * GPUS + 10
+
+
+def test_a_record_of_another_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text('{"examples": 3}')
+    with pytest.raises(InputError, match="no record of this version"):
+        read_bill(tmp_path / "old.json")
 
 
 def test_a_collection_that_did_not_end_is_no_bill(tmp_path: Path) -> None:
