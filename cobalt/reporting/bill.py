@@ -19,9 +19,8 @@ from cobalt.records.training_run import METRICS_FILE
 from cobalt.reporting.training_log import TrainingLog, read_training_log
 from cobalt.tables import Cell, Table
 
-GENERATION, EXECUTION_WAIT, OTHER = "generation", "execution wait", "other"
-COLLECTION, EARLIER = "collection", "earlier training"
-"""What is paid before a training begins."""
+GENERATION, EXECUTION_WAIT, OTHER, COLLECTION = "generation", "execution wait", "other", "collection"
+EARLIER = "earlier training"
 PHASES = {"log-probabilities": "old_log_prob", "reference": "ref", "update": "update_actor"}
 """Phases that veRL times as such (``timing_s/<name>``)."""
 ROLLOUT_WAIT = "cost/rollout_execution_wait_s"
@@ -62,7 +61,7 @@ class CostConfig(CommandConfig):
     collection_gpus: Positive = 1
     """GPUs that each of these commands held."""
     earlier: Path | None = None
-    """Record of the training whose policy this one started from: all of that is paid too."""
+    """The record of the training that made the policy which this one starts from, if its cost belongs to the bill."""
     output: Path
     """The record (JSON)."""
 
@@ -73,7 +72,7 @@ class Bill:
 
     examples: int
     gpu_seconds: Mapping[str, float]
-    """By phase; ``collection`` among them, once."""
+    """By phase; what was paid before the first step among them: ``collection``, ``earlier training``."""
     counts: Mapping[str, float]
     """By name, collection included."""
     collected: Mapping[str, float] = field(default_factory=dict)
@@ -85,18 +84,18 @@ class Bill:
 
     @property
     def gpu_seconds_before(self) -> float:
-        """What was paid when the training began."""
+        """Paid before the first step."""
         return sum(self.gpu_seconds.get(phase, 0.0) for phase in (COLLECTION, EARLIER))
+
+    def after(self, earlier: "Bill") -> "Bill":
+        """This training's bill together with that of the one whose policy it starts from."""
+        gpu_seconds = {**self.gpu_seconds, EARLIER: earlier.all_gpu_seconds}
+        counts = {name: value + earlier.counts[name] for name, value in self.counts.items()}
+        return Bill(self.examples + earlier.examples, gpu_seconds, counts, self.collected)
 
     @property
     def gpu_seconds_per_example(self) -> float:
         return self.all_gpu_seconds / self.examples
-
-    def after(self, earlier: "Bill") -> "Bill":
-        """The bill of both trainings, the second of which went on from the first's policy."""
-        gpu_seconds = {**self.gpu_seconds, EARLIER: earlier.all_gpu_seconds}
-        counts = {name: count + earlier.counts[name] for name, count in self.counts.items()}
-        return Bill(self.examples + earlier.examples, gpu_seconds, counts, self.collected)
 
     def to_record(self) -> dict[str, object]:
         """JSON-ready, in all and per example."""
@@ -120,7 +119,7 @@ def main(config: CostConfig) -> None:
     """Read, write, print."""
     metrics = config.training / METRICS_FILE
     manifests = [manifest_path(path) for path in config.collection]
-    earlier = [config.earlier] if config.earlier else []
+    earlier = [] if config.earlier is None else [config.earlier]
     with recorded_run("cobalt report cost", vars(config), [metrics, *manifests, *earlier], {config.output: {}}):
         bill = make_bill(read_training_log(metrics), manifests, config.collection_gpus)
         for path in earlier:
@@ -199,8 +198,8 @@ def bill_table(bills: Mapping[str, Sequence[Bill]], method: str | None = None) -
         "bill",
         "What training cost",
         "Means over repetitions. GPU-seconds in which GPUs were held, without start-up, validation and checkpoints; "
-        "'collection' is what it took to sample and judge the data once; 'earlier training' is that of the policy that "
-        "training started from. An example is a prompt with all its samples.",
+        "'collection' is what it took to sample and judge the data once, 'earlier training' all that was paid for the "
+        "policy that training started from. An example is a prompt with all its samples.",
         ("", *bills),
         rows,
     )
