@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -232,12 +233,13 @@ def test_knobs_are_refused_before_anything_runs(study, tmp_path, name, knobs, re
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_paper_in_miniature_on_a_cpu_killed_once(tmp_path):
+def test_the_paper_in_miniature_on_a_cpu_stopped_once(tmp_path):
     command, environment = ["bash", "scripts/study_paper.sh"], {**os.environ, "SIZE": "cpu", "RUN": str(tmp_path)}
-    first = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **quiet)
     trained = tmp_path / "done" / "cobalt-0-train"
     wait_until(lambda: trained.exists() or first.poll() is not None, seconds=900)
-    first.terminate()
+    os.killpg(first.pid, signal.SIGINT)
     first.wait()
     before = trained.stat().st_mtime_ns
 
