@@ -19,7 +19,7 @@
 #   SEEDS="0 1 2" | "0"       training seeds
 #   DATA_SEED=0               seed of the problems, of sampling and of the perturbation
 #   MODEL=assets/minicoder    the reference model and the policies' start
-#   REFERENCE=assets/minicoder-small    the reference model of the arm other_reference
+#   REFERENCE=assets/minicoder-small    the reference model of the arm other_reference, a folder
 #   TRAIN_PROBLEMS=1000 | 24  problems to learn from
 #   DEV_PROBLEMS=200 | 12     problems to measure on
 #   TRAIN_SAMPLES=8 | 4       trajectories per problem to learn from
@@ -130,6 +130,7 @@ list_work() {
   for arm in $ARMS; do
     describe_arm "$arm"
     [[ -z $trajectories || -n $collector || " ${right[*]-} " == *" $trajectories "* ]] || right+=("$trajectories")
+    [[ $trajectories != train-other || -d $REFERENCE ]] || refuse "the arm $arm: REFERENCE=$REFERENCE is no folder"
     [[ -z $kind || " ${wrong[*]-} " == *" train-ptb-$kind "* ]] || wrong+=("train-ptb-$kind")
     needed=$(needed_arm)
     [[ -z $needed || " $ARMS " == *" $needed "* ]] || refuse "the arm $arm needs $needed: add it to ARMS"
