@@ -7,7 +7,7 @@ import pytest
 
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
-from cobalt.reporting.bill import CostConfig, main
+from cobalt.reporting.bill import Bill, CostConfig, main, read_bill
 from cobalt.reporting.training_log import read_training_log
 
 GPUS, BATCH = 2, 4
@@ -76,10 +76,39 @@ def test_collecting_the_data_is_paid_once(tmp_path: Path) -> None:
     assert record["in_all"]["executor CPU-s"] == 1.25
 
 
+def test_what_made_the_start_belongs_to_the_bill(tmp_path: Path) -> None:
+    collected = write_collection(tmp_path / "a.jsonl", 100, requests=5)
+    write_training(tmp_path / "training", [step(1)])
+    first = cost(tmp_path, collection=(collected,))
+    (tmp_path / "first.json").write_text(json.dumps(first))
+    both = cost(tmp_path, collection=(collected,), earlier=tmp_path / "first.json")
+    assert both["gpu_seconds"] == {**first["gpu_seconds"], "earlier training": first["in_all"]["GPU-s"]}
+    assert both["in_all"] == {name: 2 * value for name, value in first["in_all"].items()}
+    assert (both["examples"], both["per_example"]) == (2 * BATCH, first["per_example"])
+    assert Bill.from_record(both).gpu_seconds_before == first["in_all"]["GPU-s"] + 100
+
+
 def test_a_collection_that_did_not_end_is_no_bill(tmp_path: Path) -> None:
     write_training(tmp_path / "training", [step(1)])
     with pytest.raises(InputError, match="did not end"):
         cost(tmp_path, collection=(write_collection(tmp_path / "a.jsonl", None),))
+
+
+def test_a_bill_names_its_collections_so_that_two_can_be_seen_to_share_one(tmp_path: Path) -> None:
+    write_training(tmp_path / "training", [step(1)])
+    sampled = write_collection(tmp_path / "a.jsonl", 10)
+    (tmp_path / "other").mkdir()
+    same_name = write_collection(tmp_path / "other" / "a.jsonl", 7)
+    first, second = (cost(tmp_path, collection=(sampled,))["collected"] for _ in range(2))
+    (other,) = cost(tmp_path, collection=(same_name,))["collected"].items()
+    assert first == second and list(first.values()) == [10]
+    assert other[0].startswith("a.jsonl.manifest.json@") and other[0] not in first and other[1] == 7
+
+
+def test_a_record_of_another_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text('{"examples": 3}')
+    with pytest.raises(InputError, match="no record of this version"):
+        read_bill(tmp_path / "old.json")
 
 
 def test_validations_stand_at_the_seconds_paid_before_them(tmp_path: Path) -> None:
