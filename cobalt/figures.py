@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888", "#000000")
 """Distinguishable by colour-blind readers."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 """One for each colour: figures are also printed in black and white."""
 DPI = 150
 PASS1_INCHES = (6.4, 4.2)
@@ -26,7 +26,12 @@ LEGEND_ROW_INCHES = 0.25
 LEGEND_COLUMNS = 2
 COLUMN_CHARACTERS = 36
 """A longer label needs the figure's whole width."""
+MOST_BANDS = 4
+"""More curves have intervals as bars side by side: more bands on each other cannot be told apart."""
+BARS_WIDTH = 0.6
+"""Of all bars of one turn."""
 BAND_OPACITY = 0.15
+SHADE_OPACITY = 0.06
 MARGIN, SMALLEST_MARGIN = 0.05, 1.0
 """Of an axis beyond its values: a share of their range, and points."""
 
@@ -50,7 +55,7 @@ class Curve:
 
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:
-    """One colour per name; from the eighth on they repeat."""
+    """One colour per name; from the ninth on they repeat."""
     return dict(zip(names, cycle(COLOURS), strict=False))
 
 
@@ -70,7 +75,21 @@ def scale_of(curves: Sequence[Curve]) -> tuple[float, float] | None:
 
 
 def pass1_png(curves: Sequence[Curve], title: str | None = None, scale: tuple[float, float] | None = None) -> bytes:
-    """Pass@1 by turn with 95 % bands, as PNG. Labels stand below the axes, so that they hide no curve."""
+    """Pass@1 by turn with 95 % intervals, as PNG."""
+    return turns_png(curves, "Pass@1, hidden tests (%)", title, scale)
+
+
+def turns_png(
+    curves: Sequence[Curve],
+    quantity: str,
+    title: str | None = None,
+    scale: tuple[float, float] | None = None,
+    shaded_to: int | None = None,
+) -> bytes:
+    """A quantity by turn with 95 % intervals, as PNG; the turns up to ``shaded_to`` on grey.
+
+    Labels stand below the axes, so that they hide no curve.
+    """
     from matplotlib.figure import Figure
 
     labels = [curve.label for curve in curves if curve.label is not None]
@@ -79,10 +98,19 @@ def pass1_png(curves: Sequence[Curve], title: str | None = None, scale: tuple[fl
     height += LEGEND_ROW_INCHES * ceil(len(labels) / columns)
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
+    own = [curve for curve in curves if not curve.is_control]
     for curve in curves:
-        _draw(axes, curve)
+        if curve.is_control:
+            _draw_control(axes, curve)
+        elif len(own) <= MOST_BANDS:
+            _draw_with_band(axes, curve)
+        else:
+            _draw_with_bars(axes, curve, BARS_WIDTH * (own.index(curve) / (len(own) - 1) - 0.5))
+    if shaded_to is not None:
+        axes.axvspan(-0.5, shaded_to + 0.5, color="black", alpha=SHADE_OPACITY, lw=0)
+        axes.axhline(0, color="black", lw=0.8)
     axes.set_xticks(range(max((len(curve.percents_T) for curve in curves), default=0)))
-    axes.set(xlabel="turn (feedbacks seen)", ylabel="Pass@1, hidden tests (%)", title=title)
+    axes.set(xlabel="turn (feedbacks seen)", ylabel=quantity, title=title)
     if scale is not None:
         axes.set_ylim(scale)
     make_plain(axes)
@@ -91,16 +119,38 @@ def pass1_png(curves: Sequence[Curve], title: str | None = None, scale: tuple[fl
     return png_bytes(figure)
 
 
-def _draw(axes: "Axes", curve: Curve) -> None:
-    points = [(turn, estimate) for turn, estimate in enumerate(curve.percents_T) if estimate is not None]
-    turns, values = [turn for turn, _ in points], [estimate.value for _, estimate in points]
-    if curve.is_control:
-        axes.plot(turns, values, "--", marker=curve.marker, color=curve.colour, label=curve.label)
-        return
-    axes.plot(turns, values, marker=curve.marker, color=curve.colour, label=curve.label)
-    intervals = [interval_of(estimate) for _, estimate in points]
-    lows, highs = ([interval[side] for interval in intervals] for side in (0, 1))
+def _points(curve: Curve) -> tuple[list[int], list[Estimate]]:
+    """Turns that have a value, and the values."""
+    turns = [turn for turn, estimate in enumerate(curve.percents_T) if estimate is not None]
+    return turns, [estimate for estimate in curve.percents_T if estimate is not None]
+
+
+def _draw_control(axes: "Axes", curve: Curve) -> None:
+    turns, points = _points(curve)
+    values = [estimate.value for estimate in points]
+    axes.plot(turns, values, "--", marker=curve.marker, color=curve.colour, label=curve.label)
+
+
+def _draw_with_band(axes: "Axes", curve: Curve) -> None:
+    turns, points = _points(curve)
+    axes.plot(turns, [point.value for point in points], marker=curve.marker, color=curve.colour, label=curve.label)
+    lows, highs = ([interval_of(point)[side] for point in points] for side in (0, 1))
     axes.fill_between(turns, lows, highs, color=curve.colour, alpha=BAND_OPACITY, lw=0)
+
+
+def _draw_with_bars(axes: "Axes", curve: Curve, shift: float) -> None:
+    turns, points = _points(curve)
+    axes.errorbar(
+        [turn + shift for turn in turns],
+        [point.value for point in points],
+        yerr=[[abs(interval_of(point)[side] - point.value) for point in points] for side in (0, 1)],
+        marker=curve.marker,
+        markersize=4,
+        lw=0.8,
+        elinewidth=1,
+        color=curve.colour,
+        label=curve.label,
+    )
 
 
 def interval_of(estimate: Estimate) -> tuple[float, float]:

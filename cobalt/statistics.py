@@ -1,11 +1,11 @@
-"""Pass@k and bootstrap intervals over problems. Pure.
+"""Pass@k, bootstrap intervals over problems and training seeds, corrected p-values. Pure.
 
 Samples of one problem share its difficulty, so they are averaged first and problems are resampled (percentile method:
-BCa is undefined on constant data). Shapes: P problems.
+BCa is undefined on constant data). Shapes: P problems, S seeds, M resamples.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
 
@@ -14,6 +14,8 @@ import numpy as np
 RESAMPLES = 10_000
 RESAMPLES_AT_ONCE = 1000  # bounds memory
 LEVEL = 0.95
+DIGITS = 9
+"""Kept of a resample that is compared with 0: the rest is rounding noise."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,33 @@ class Estimate:
     value: float
     low: float | None
     high: float | None
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """A mean, and the means of its bootstrap resamples: None with fewer than two problems."""
+
+    value: float
+    resamples_M: np.ndarray | None
+
+    @property
+    def estimate(self) -> Estimate:
+        """With the interval that holds the middle ``LEVEL`` of the resamples."""
+        if self.resamples_M is None:
+            return Estimate(self.value, None, None)
+        return Estimate(self.value, *_interval(self.resamples_M))
+
+    @property
+    def p_value(self) -> float | None:
+        """Two-sided, for a mean of 0: twice the share of resamples that lie on the smaller side of 0, or at 0.
+
+        The data count as one more resample (Davison and Hinkley 1997, section 4.2), so that it is never 0.
+        """
+        if self.resamples_M is None:
+            return None
+        known_M = np.round(self.resamples_M[~np.isnan(self.resamples_M)], DIGITS)
+        below, above = int(np.sum(known_M <= 0)), int(np.sum(known_M >= 0))
+        return min(1.0, 2 * (min(below, above) + 1) / (len(known_M) + 1))
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
@@ -47,23 +76,97 @@ def ratio_estimate(numerators_P: Sequence[float], denominators_P: Sequence[float
     value = float(numerators.sum() / denominators.sum())
     if len(numerators) < 2:
         return Estimate(value, None, None)
-    from scipy.stats import DegenerateDataWarning, bootstrap
 
     def ratio(numerator: np.ndarray, denominator: np.ndarray, axis: int = -1) -> np.ndarray:
         with np.errstate(invalid="ignore", divide="ignore"):
             return numerator.sum(axis) / denominator.sum(axis)
 
+    return Estimate(value, *_interval(_resample((numerators, denominators), ratio, seed, paired=True)))
+
+
+def hierarchical_mean(values_SP: np.ndarray, minus_SP: np.ndarray | None = None, seed: int = 0) -> Resampled | None:
+    """Mean over problems of the mean over training seeds; with ``minus_SP``, its difference to that of another arm.
+
+    NaN: no value. A problem counts if it has one (in both arms); None: no problem does. Every seed of every arm has met
+    the same problems, so a resample draws problems once, for all of them, and beside them the seeds of each arm: the
+    pigeonhole bootstrap (Owen 2007, doi 10.1214/07-AOAS122), slightly conservative where seeds differ in which problems
+    they solve. Arms are paired on problems, not on seeds, which have but their number in common. An arm with one seed
+    keeps it: with one seed in each this is ``mean_estimate`` of the differences.
+    """
+    arms = [values_SP, np.zeros((1, values_SP.shape[1])) if minus_SP is None else minus_SP]
+    measured_P = np.all([np.any(~np.isnan(arm_SP), axis=0) for arm_SP in arms], axis=0)
+    arms = [arm_SP[:, measured_P] for arm_SP in arms]
+    if not measured_P.any():
+        return None
+
+    def mean(problems_MP: np.ndarray, *seeds_MS: np.ndarray, axis: int = -1) -> np.ndarray:
+        drawn = iter(seeds_MS)
+        times = [_times_drawn(next(drawn)) if len(arm_SP) > 1 else np.ones((1, 1)) for arm_SP in arms]
+        first_MP, second_MP = map(_mean_of_drawn, arms, times)
+        return nanmean(np.take_along_axis(first_MP - second_MP, problems_MP, axis), axis)
+
+    problems = np.arange(measured_P.sum())
+    indices = [problems, *(np.arange(len(arm_SP)) for arm_SP in arms if len(arm_SP) > 1)]
+    value = float(mean(*(index[None] for index in indices))[0])
+    return Resampled(value, _resample(indices, mean, seed) if len(problems) > 1 else None)
+
+
+def _times_drawn(seeds_MS: np.ndarray) -> np.ndarray:
+    """How often each seed was drawn."""
+    return np.sum(seeds_MS[:, :, None] == np.arange(seeds_MS.shape[1]), axis=1)
+
+
+def _mean_of_drawn(values_SP: np.ndarray, times_MS: np.ndarray) -> np.ndarray:
+    """[M, P] mean over the drawn seeds that have a value; NaN where none has."""
+    known_SP = ~np.isnan(values_SP)
+    return _divide(times_MS @ np.where(known_SP, values_SP, 0.0), times_MS @ known_SP)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction of a family of tests (Holm 1979).
+
+    The chance that any true null hypothesis is rejected stays below the level, whatever the tests have in common.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    adjusted, least = [0.0] * len(p_values), 0.0
+    for place, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        least = max(least, min(1.0, (len(p_values) - place) * p_values[index]))
+        adjusted[index] = least
+    return adjusted
+
+
+def nanmean(values: np.ndarray, axis: int) -> np.ndarray:
+    """Mean over the numbers along ``axis``; NaN where there is none."""
+    return _divide(np.nansum(values, axis=axis), np.sum(~np.isnan(values), axis=axis))
+
+
+def _divide(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    return np.divide(sums, counts, out=np.full(np.shape(counts), np.nan), where=counts > 0)
+
+
+def _resample(
+    data: Sequence[np.ndarray], statistic: Callable[..., np.ndarray], seed: int, paired: bool = False
+) -> np.ndarray:
+    """The statistic of ``RESAMPLES`` resamples; NaN where it is not defined."""
+    from scipy.stats import DegenerateDataWarning, bootstrap
+
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DegenerateDataWarning)  # resamples without a denominator are left out below
+        warnings.simplefilter("ignore", DegenerateDataWarning)  # undefined ones are left out of intervals
         result = bootstrap(
-            (numerators, denominators),
-            ratio,
-            paired=True,
+            data,
+            statistic,
+            paired=paired,
             vectorized=True,
             n_resamples=RESAMPLES,
             batch=RESAMPLES_AT_ONCE,
             method="percentile",
             rng=np.random.default_rng(seed),
         )
-    low, high = np.nanpercentile(result.bootstrap_distribution, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
-    return Estimate(value, float(low), float(high))
+    return result.bootstrap_distribution
+
+
+def _interval(resamples_M: np.ndarray) -> tuple[float, float]:
+    low, high = np.nanpercentile(resamples_M, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    return float(low), float(high)

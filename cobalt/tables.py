@@ -36,8 +36,9 @@ class Table:
     rows: list[list[Cell]]
 
     def is_text(self, column: int) -> bool:
-        """Whether a column holds texts."""
-        return any(isinstance(row[column], str) for row in self.rows)
+        """Whether a column holds texts, and no numbers beside them."""
+        kinds = {type(row[column]) for row in self.rows} - {type(None)}
+        return kinds == {str}
 
     def to_json(self) -> dict[str, Any]:
         """Raw numbers; an estimate is ``{"value", "low", "high"}``."""
@@ -63,9 +64,9 @@ class Table:
         """The table alone."""
         return markdown_table(self.columns, ([show(cell) for cell in row] for row in self.rows))
 
-    def to_markdown_section(self) -> str:
-        """The table under its title and its note."""
-        return f"## {self.title}\n\n{self.note}\n\n{self.to_markdown()}"
+    def to_markdown_section(self, level: int = 2) -> str:
+        """The table under its title, a heading of this level, and its note."""
+        return f"{'#' * level} {self.title}\n\n{self.note}\n\n{self.to_markdown()}"
 
 
 def in_percent(estimate: Estimate | None) -> Estimate | None:
@@ -77,15 +78,26 @@ def in_percent(estimate: Estimate | None) -> Estimate | None:
 
 
 def show(cell: Cell) -> str:
-    """A cell as a person reads it: estimates (in per cent) to one decimal, other numbers to three digits."""
+    """A cell as a person reads it: estimates (in per cent) to one decimal, other numbers to three digits or more.
+
+    >>> [show(value) for value in (0.012345, 12.345, 1234.5, 1234567.0)]
+    ['0.0123', '12.3', '1,234', '1,234,567']
+    """
     if cell is None:
         return "–"
     if isinstance(cell, Estimate):
-        interval = "" if cell.low is None else f" [{cell.low:.1f}, {cell.high:.1f}]"
-        return f"{cell.value:.1f}{interval}"
+        if cell.low is None or cell.high is None:
+            return _one_decimal(cell.value)
+        return f"{_one_decimal(cell.value)} [{_one_decimal(cell.low)}, {_one_decimal(cell.high)}]"
     if isinstance(cell, float):
+        if abs(cell) >= 1000:
+            return f"{cell:,.0f}"
         return f"{cell:.1f}" if abs(cell) >= 100 else f"{cell:#.3g}"
     return str(cell)
+
+
+def _one_decimal(value: float) -> str:
+    return f"{round(value, 1) + 0.0:.1f}"  # the sum turns -0.0 into 0.0
 
 
 def _json_cell(cell: Cell) -> Any:

@@ -39,6 +39,16 @@ def test_a_control_is_dashed_and_has_no_band(drawn: list[Figure]) -> None:
     assert [len(figure.axes[0].collections) for figure in drawn] == [1, 0]
 
 
+def test_many_curves_have_bars_side_by_side_instead_of_bands(drawn: list[Figure]) -> None:
+    curves = [Curve(BANDED.percents_T, str(index), colour) for index, colour in enumerate(COLOURS[:6])]
+    pass1_png([*curves, CONTROL])
+    (axes,) = drawn[0].axes
+    assert len(axes.containers) == 6 and len({container[0].get_xdata()[0] for container in axes.containers}) == 6
+    (bars,) = axes.containers[0][2]
+    (low, high), _ = ([point[1] for point in segment] for segment in bars.get_segments())
+    assert (low, high) == (5, 15)
+
+
 def test_labels_lie_beside_the_axes(drawn: list[Figure]) -> None:
     pass1_png([Curve(BANDED.percents_T, f"{index} {'long ' * 9}") for index in range(7)])
     (legend,) = drawn[0].legends

@@ -1,11 +1,12 @@
-"""Pass@k by enumeration, coverage of the intervals, pairing."""
+"""Pass@k and resamples by enumeration, coverage of the intervals, pairing, corrected p-values."""
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 
-from cobalt.statistics import mean_estimate, pass_at_k, ratio_estimate
+from cobalt import statistics
+from cobalt.statistics import hierarchical_mean, holm, mean_estimate, pass_at_k, ratio_estimate
 
 
 @pytest.mark.parametrize("n", range(1, 8))
@@ -81,3 +82,104 @@ def test_a_ratio_weighs_problems_by_their_size() -> None:
 def test_estimates_are_seeded() -> None:
     values = np.random.default_rng(3).random(50)
     assert mean_estimate(values, 1) == mean_estimate(values, 1) != mean_estimate(values, 2)
+
+
+def test_one_seed_in_each_arm_leaves_the_bootstrap_over_problems() -> None:
+    generator = np.random.default_rng(4)
+    ours, theirs = generator.random((2, 1, 40))
+    paired = hierarchical_mean(ours, theirs)
+    assert paired is not None and paired.estimate == mean_estimate(list((ours - theirs)[0]))
+    alone = hierarchical_mean(ours)
+    assert alone is not None and alone.estimate == mean_estimate(list(ours[0]))
+
+
+def test_resamples_of_two_seeds_and_two_problems_by_enumeration() -> None:
+    """Problems are drawn once for both arms; the seeds of each by themselves."""
+    ours, theirs = np.array([[0.0, 7.0], [1.0, 30.0]]), np.array([[100.0, 300.0]])
+    every_draw = product(product(range(2), repeat=2), product(range(2), repeat=2))
+    expected = sorted(
+        np.mean([ours[s, p] - theirs[0, p] for s in seeds for p in problems]) for problems, seeds in every_draw
+    )
+    found = hierarchical_mean(ours, theirs)
+    assert found is not None and found.resamples_M is not None
+    assert found.value == pytest.approx(np.mean(ours) - np.mean(theirs))
+    values, shares = np.unique(np.round(found.resamples_M, 6), return_counts=True)
+    distinct, times = np.unique(np.round(expected, 6), return_counts=True)
+    assert list(values) == pytest.approx(list(distinct))
+    assert list(shares / shares.sum()) == pytest.approx(list(times / times.sum()), abs=0.02)
+
+
+def test_a_problem_counts_where_a_seed_of_each_arm_has_it() -> None:
+    nan = np.nan
+    ours = np.array([[1.0, nan, 5.0, nan], [3.0, nan, nan, 8.0]])
+    found = hierarchical_mean(ours, np.array([[0.0, 9.0, 1.0, nan]]))
+    assert found is not None and found.value == (2 + 4) / 2
+    assert hierarchical_mean(np.full((2, 3), nan)) is None
+    single = hierarchical_mean(np.array([[4.0], [6.0]]))
+    assert single is not None and (single.value, single.estimate.low, single.p_value) == (5.0, None, None)
+
+
+def test_intervals_over_seeds_and_problems_cover_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where trainings differ, intervals over problems alone do not."""
+    monkeypatch.setattr(statistics, "RESAMPLES", 1000)
+    generator = np.random.default_rng(5)
+    held, held_by_problems, trials = 0, 0, 200
+    for trial in range(trials):
+        difficulty_P, luck_S = generator.beta(0.8, 0.8, 100), generator.normal(0, 0.05, 5)
+        rates_SP = generator.normal(difficulty_P + luck_S[:, None], 0.1)
+        resampled = hierarchical_mean(rates_SP, seed=trial)
+        assert resampled is not None
+        for estimate, is_both in (
+            (resampled.estimate, True),
+            (mean_estimate(rates_SP.mean(axis=0), seed=trial), False),
+        ):
+            assert estimate.low is not None and estimate.high is not None
+            held += is_both and estimate.low <= 0.5 <= estimate.high
+            held_by_problems += not is_both and estimate.low <= 0.5 <= estimate.high
+    assert 0.91 <= held / trials <= 0.99
+    assert held_by_problems < held - trials / 50
+
+
+def test_p_values_agree_with_the_interval_and_are_never_zero() -> None:
+    generator = np.random.default_rng(6)
+    noise_SP = generator.normal(0, 1, (3, 50))
+    for shift in np.linspace(-0.6, 0.6, 13):
+        found = hierarchical_mean(noise_SP + shift)
+        assert found is not None and found.p_value is not None
+        low, high = found.estimate.low, found.estimate.high
+        assert low is not None and high is not None
+        assert (found.p_value < 0.05) == (not low <= 0 <= high)
+    ones = hierarchical_mean(np.ones((1, 9)))
+    assert ones is not None and ones.p_value == 2 / (statistics.RESAMPLES + 1)
+    same = hierarchical_mean(noise_SP, noise_SP[[0]] * 0 + noise_SP.mean(axis=0))
+    assert same is not None and same.p_value == pytest.approx(1, abs=0.05)
+    nothing = hierarchical_mean(np.zeros((2, 9)))
+    assert nothing is not None and nothing.p_value == 1
+
+
+def test_no_difference_gives_few_small_p_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "RESAMPLES", 1000)
+    generator = np.random.default_rng(7)
+    drawn = [hierarchical_mean(*generator.normal(0, 1, (2, 3, 40))) for _ in range(200)]
+    small = sum(found is not None and found.p_value is not None and found.p_value < 0.05 for found in drawn)
+    assert small / 200 <= 0.09
+
+
+def test_holm_by_hand() -> None:
+    """4 x 0.005, 3 x 0.01, 2 x 0.03, 1 x 0.04, which may not fall below the one before."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert (holm([0.2]), holm([])) == ([0.2], [])
+
+
+def test_holm_rejects_what_the_step_down_rule_rejects() -> None:
+    """Reject from the smallest on, while p <= level / (tests left)."""
+    generator = np.random.default_rng(8)
+    for _ in range(200):
+        p_values = list(generator.random(5) ** 3)
+        rejected: set[float] = set()
+        for left, p_value in zip(range(5, 0, -1), sorted(p_values), strict=True):
+            if p_value > 0.05 / left:
+                break
+            rejected.add(p_value)
+        assert {p for p, adjusted in zip(p_values, holm(p_values), strict=True) if adjusted <= 0.05} == rejected

@@ -1,7 +1,7 @@
 """Markdown tables, and numbers as a person reads them."""
 
 from cobalt.statistics import Estimate
-from cobalt.tables import Table, in_percent, markdown_table
+from cobalt.tables import Table, in_percent, markdown_table, show
 
 
 def test_a_pipe_in_a_cell_starts_no_column() -> None:
@@ -19,3 +19,12 @@ def test_percent_scales_value_and_interval() -> None:
     assert in_percent(Estimate(0.5, 0.25, 0.75)) == Estimate(50, 25, 75)
     assert in_percent(Estimate(0.5, None, None)) == Estimate(50, None, None)
     assert in_percent(None) is None
+
+
+def test_what_rounds_to_zero_has_no_sign() -> None:
+    assert show(Estimate(-0.04, -1.26, 0.01)) == "0.0 [-1.3, 0.0]"
+
+
+def test_a_column_of_texts_and_numbers_stands_like_numbers() -> None:
+    table = Table("k", "", "", ("a", "b", "c"), [["x", 1.0, None], [None, "not reached", None]])
+    assert [table.is_text(column) for column in range(3)] == [True, False, False]

@@ -144,7 +144,7 @@ def summarise(problems: Sequence[ProblemScores]) -> Summary:
         pass_at_k=pass_at_k,
         gain=_gain(scored, turns),
         solved_after_unsolved=[_solved_after_unsolved(scored, turn) for turn in range(1, turns)],
-        repeats=[_repeats(scored, turn) for turn in range(1, turns)],
+        repeats=[repeats_at(scored, turn) for turn in range(1, turns)],
         by_difficulty=_breakdown(scored, turns, lambda problem: problem.difficulty),
         by_platform=_breakdown(scored, turns, lambda problem: problem.platform),
     )
@@ -223,7 +223,9 @@ def _solved_after_unsolved(problems: Sequence[ProblemScores], turn: int) -> Turn
     return TurnShare(turn, share.estimate, share.count)
 
 
-def _repeats(problems: Sequence[ProblemScores], turn: int) -> Repeats:
+def repeats_at(problems: Sequence[ProblemScores], turn: int) -> Repeats:
+    """Of a turn that is not the first."""
+
     def among_all(problem: ProblemScores) -> tuple[int, int]:
         return sum(repeats[turn] for repeats in problem.repeats_NT), len(problem.repeats_NT)
 

@@ -8,13 +8,13 @@ GPU-seconds are those in which GPUs are held, busy or not. Start-up, validation 
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cobalt.commands.flags import CommandConfig, Positive
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
-from cobalt.records.manifest import manifest_path
+from cobalt.records.manifest import file_sha256, manifest_path
 from cobalt.records.training_run import METRICS_FILE
 from cobalt.reporting.training_log import TrainingLog, read_training_log
 from cobalt.tables import Cell, Table
@@ -44,6 +44,7 @@ COLLECTION_COUNTS = {
 }
 """The same in the manifests of the commands that collect."""
 
+HASH_DIGITS = 12
 DIGITS = 6
 """Kept of sums over rows' shares, which are whole numbers but for rounding."""
 
@@ -74,6 +75,8 @@ class Bill:
     """By phase; what was paid before the first step among them: ``collection``, ``earlier training``."""
     counts: Mapping[str, float]
     """By name, collection included."""
+    collected: Mapping[str, float] = field(default_factory=dict)
+    """GPU-seconds of each command that collected; the name tells whether two bills hold the same one."""
 
     @property
     def all_gpu_seconds(self) -> float:
@@ -88,7 +91,11 @@ class Bill:
         """This training's bill together with that of the one whose policy it starts from."""
         gpu_seconds = {**self.gpu_seconds, EARLIER: earlier.all_gpu_seconds}
         counts = {name: value + earlier.counts[name] for name, value in self.counts.items()}
-        return Bill(self.examples + earlier.examples, gpu_seconds, counts)
+        return Bill(self.examples + earlier.examples, gpu_seconds, counts, self.collected)
+
+    @property
+    def gpu_seconds_per_example(self) -> float:
+        return self.all_gpu_seconds / self.examples
 
     def to_record(self) -> dict[str, object]:
         """JSON-ready, in all and per example."""
@@ -98,13 +105,14 @@ class Bill:
             "gpu_seconds": dict(self.gpu_seconds),
             "in_all": in_all,
             "per_example": {name: value / self.examples for name, value in in_all.items()},
+            "collected": dict(self.collected),
         }
 
     @classmethod
     def from_record(cls, record: Mapping) -> "Bill":
         """Inverse of ``to_record``."""
         counts = {name: value for name, value in record["in_all"].items() if name != "GPU-s"}
-        return cls(record["examples"], record["gpu_seconds"], counts)
+        return cls(record["examples"], record["gpu_seconds"], counts, record["collected"])
 
 
 def main(config: CostConfig) -> None:
@@ -115,21 +123,32 @@ def main(config: CostConfig) -> None:
     with recorded_run("cobalt report cost", vars(config), [metrics, *manifests, *earlier], {config.output: {}}):
         bill = make_bill(read_training_log(metrics), manifests, config.collection_gpus)
         for path in earlier:
-            bill = bill.after(Bill.from_record(json.loads(path.read_text())))
+            bill = bill.after(read_bill(path))
         config.output.write_text(json.dumps(bill.to_record(), indent=2) + "\n")
     print(bill_table({config.training.name: [bill]}).to_markdown_section())
+
+
+def read_bill(path: Path) -> Bill:
+    """A record that ``main`` wrote. Raises ``InputError``."""
+    try:
+        return Bill.from_record(json.loads(path.read_text()))
+    except (ValueError, KeyError) as error:
+        raise InputError.at(path, None, f"no record of this version's cobalt report cost: {error!r}") from error
 
 
 def make_bill(log: TrainingLog, collection: Sequence[Path], collection_gpus: int) -> Bill:
     """The bill of a training whose data were collected as these manifests say."""
     counts = {name: round(sum(map(log.total, names)), DIGITS) for name, names in COUNTS.items()}
     gpu_seconds = training_gpu_seconds(log)
+    collected = {}
     for path in collection:
         manifest = _done(path)
-        gpu_seconds[COLLECTION] = gpu_seconds.get(COLLECTION, 0.0) + manifest["wall_time_s"] * collection_gpus
+        collected[f"{path.name}@{file_sha256(path)[:HASH_DIGITS]}"] = manifest["wall_time_s"] * collection_gpus
         for name, counted in COLLECTION_COUNTS.items():
             counts[name] += manifest["counts"].get(counted, 0)
-    return Bill(log.timed_steps * log.batch_size, gpu_seconds, counts)
+    if collected:
+        gpu_seconds[COLLECTION] = sum(collected.values())
+    return Bill(log.timed_steps * log.batch_size, gpu_seconds, counts, collected)
 
 
 def training_gpu_seconds(log: TrainingLog) -> dict[str, float]:
@@ -152,19 +171,26 @@ def _done(path: Path) -> dict:
     return manifest
 
 
-def bill_table(bills: Mapping[str, Sequence[Bill]]) -> Table:
-    """Bills of runs side by side, each the mean over its repetitions."""
+def bill_table(bills: Mapping[str, Sequence[Bill]], method: str | None = None) -> Table:
+    """Bills of runs side by side, each the mean over its repetitions; of ``method`` also the ratio to the others."""
     phases = [*dict.fromkeys(phase for of_run in bills.values() for bill in of_run for phase in bill.gpu_seconds)]
 
+    def means(of_bill: Callable[[Bill], float]) -> list[float]:
+        return [sum(map(of_bill, of_run)) / len(of_run) for of_run in bills.values()]
+
     def row(label: str, of_bill: Callable[[Bill], float]) -> list[Cell]:
-        return [label, *(sum(map(of_bill, of_run)) / len(of_run) for of_run in bills.values())]
+        return [label, *means(of_bill)]
 
     rows = [row("training examples", lambda bill: bill.examples)]
     rows += [row(f"GPU-s: {phase}", lambda bill, phase=phase: bill.gpu_seconds.get(phase, 0.0)) for phase in phases]
     rows += [
         row("GPU-s in all", lambda bill: bill.all_gpu_seconds),
-        row("GPU-s per example", lambda bill: bill.all_gpu_seconds / bill.examples),
+        row("GPU-s per example", lambda bill: bill.gpu_seconds_per_example),
     ]
+    if method is not None and method in bills:
+        per_example = dict(zip(bills, means(lambda bill: bill.gpu_seconds_per_example), strict=True))
+        ratios = [per_example[method] / of_run for of_run in per_example.values()]
+        rows.append([f"GPU-s per example: {method} / this run", *ratios])
     for name in COUNTS:
         rows.append(row(name, lambda bill, name=name: bill.counts[name]))
         rows.append(row(f"{name}, per example", lambda bill, name=name: bill.counts[name] / bill.examples))

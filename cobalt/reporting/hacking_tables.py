@@ -81,7 +81,7 @@ def hacking_table(material: Material) -> Table | None:
 
 def _clean_pass1(material: Material, name: str) -> Estimate | None:
     scores = material.scores["clean"].get(name)
-    return None if scores is None else mean_of(scores.pass1_PT[:, -1])
+    return None if scores is None else scores.pass1_T[-1]
 
 
 def judge_free_table(material: Material) -> Table | None:

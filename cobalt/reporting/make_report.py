@@ -9,17 +9,12 @@ from cobalt.commands.console import print_summary
 from cobalt.commands.flags import CommandConfig
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.figures import colours_of
-from cobalt.reporting.bill import bill_table
-from cobalt.reporting.examples import pick_examples
-from cobalt.reporting.hacking_tables import category_table, hacking_table, judge_free_table, turn_tables
-from cobalt.reporting.material import CONDITIONS, Material, read_material
-from cobalt.reporting.origins import origins_table
-from cobalt.reporting.page import render_html, render_markdown
-from cobalt.reporting.pictures import Picture, all_pictures
-from cobalt.reporting.published import published_table
+from cobalt.reporting.material import Material, read_material
+from cobalt.reporting.origins import files_table, origins_table
+from cobalt.reporting.page import Section, render_html, render_markdown
+from cobalt.reporting.pictures import Picture
 from cobalt.reporting.runs import parse_runs
-from cobalt.reporting.score_tables import gain_table, pass1_table, perturbation_cost_table, repair_table
-from cobalt.reporting.training_tables import cost_table, reward_table
+from cobalt.reporting.sections import all_sections
 from cobalt.tables import Table
 
 
@@ -28,15 +23,17 @@ class ReportConfig(CommandConfig):
     """Tables and figures from the result files of any number of named runs."""
 
     files: tuple[str, ...]
-    """NAME:KIND=PATH, any number. KIND: clean, perturbed (eval_multi_turn.py), hacking (extract_turn_level_errors.py),
-    judged (run_llm_judge.py), log (metrics.jsonl of training, or veRL's console log), control (eval_multi_turn.py after
-    run_multi_turn_*.py --feedback_from other_problem), cost (cobalt report cost). Several files of one NAME:KIND are
-    repetitions, for example training seeds."""
+    """NAME:KIND=PATH, any number. KIND: clean, shifted (the same on a second test set), perturbed (eval_multi_turn.py),
+    hacking (extract_turn_level_errors.py), judged (run_llm_judge.py), log (metrics.jsonl of training, or veRL's console
+    log), control (eval_multi_turn.py after run_multi_turn_*.py --feedback_from other_problem), cost (cobalt report
+    cost). Several files of one NAME:KIND are repetitions, for example training seeds."""
     output_dir: Path
     """Folder for report.html, report.md, report.json, and a CSV or PNG for each table or figure."""
     title: str = "Cobalt results"
     baseline: str | None = None
     """Run that the others are compared with; default: the first one named."""
+    method: str | None = None
+    """Run whose gains over each of the others are tested, with Holm's correction; default: none."""
     published: bool = False
     """Also show the paper's published figures, which are of other models, data and hardware."""
 
@@ -44,38 +41,31 @@ class ReportConfig(CommandConfig):
 def make_report(config: ReportConfig) -> None:
     """Run the command."""
     runs = parse_runs(config.files)
-    baseline = config.baseline or runs[0].name
-    material = read_material(runs, baseline)
+    material = read_material(runs, config.baseline or runs[0].name, config.method)
     paths = {run.name: [path for files in run.files.values() for path in files] for run in runs}
     inputs = [path for of_run in paths.values() for path in of_run]
     page = config.output_dir / "report.html"
     with recorded_run("make_report", asdict(config), inputs, {page: {"files": config.files}}) as run:
-        tables = [*all_tables(material, config.published), origins_table(runs)]
-        pictures = all_pictures(material, colours_of(list(paths)))
-        _write(config.output_dir, tables, pictures)
-        examples = pick_examples(material)
+        sections = all_sections(material, colours_of(list(paths)), config.published)
+        sections.append(Section("Where the numbers come from", [files_table(runs), origins_table(runs)]))
+        tables = [table for section in sections for table in section.tables]
+        pictures = [picture for section in sections for picture in section.pictures]
         listed = {name: [str(path) for path in of_run] for name, of_run in paths.items()}
-        _write_text(page, render_html(config.title, baseline, tables, pictures, listed, examples))
-        _write_text(
-            config.output_dir / "report.md", render_markdown(config.title, baseline, tables, pictures, examples)
-        )
-        _write_text(config.output_dir / "report.json", _to_json(config.title, baseline, tables))
+        opening = _opening(material)
+        _write(config.output_dir, tables, pictures)
+        _write_text(page, render_html(config.title, opening, sections, listed))
+        _write_text(config.output_dir / "report.md", render_markdown(config.title, opening, sections))
+        _write_text(config.output_dir / "report.json", _to_json(config.title, material, tables))
         run.counts = {"runs": len(runs), "files": len(inputs), "tables": len(tables), "figures": len(pictures)}
     print_summary("Report", {**run.counts, "page": page})
 
 
-def all_tables(material: Material, published: bool) -> list[Table]:
-    """The tables that the material allows, in the order of the report."""
-    tables: list[Table | None] = []
-    for condition in CONDITIONS:
-        if material.scores[condition]:
-            tables += [pass1_table(material, condition), gain_table(material, condition)]
-    tables += [repair_table(material)]
-    tables += [perturbation_cost_table(material), hacking_table(material), judge_free_table(material)]
-    tables += [*turn_tables(material), category_table(material)]
-    tables += [bill_table(material.bills) if material.bills else cost_table(material)]
-    tables += [reward_table(material), published_table(material) if published else None]
-    return [table for table in tables if table is not None]
+def _opening(material: Material) -> str:
+    compared = f"Baseline: {material.baseline}." + (f" Method: {material.method}." if material.method else "")
+    return (
+        f"{compared} Intervals are 95 % bootstrap intervals over problems and, for Pass@1 of runs with several "
+        "repetitions (training seeds), over these."
+    )
 
 
 def _write(folder: Path, tables: list[Table], pictures: list[Picture]) -> None:
@@ -89,7 +79,7 @@ def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _to_json(title: str, baseline: str, tables: list[Table]) -> str:
-    content: dict[str, Any] = {"title": title, "baseline": baseline}
+def _to_json(title: str, material: Material, tables: list[Table]) -> str:
+    content: dict[str, Any] = {"title": title, "baseline": material.baseline, "method": material.method}
     content["tables"] = {table.key: table.to_json() for table in tables}
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

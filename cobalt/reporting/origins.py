@@ -7,12 +7,25 @@ from typing import Any
 
 from cobalt.records.manifest import manifest_path
 from cobalt.records.training_run import METRICS_FILE, training_manifest
-from cobalt.reporting.runs import NamedRun
+from cobalt.reporting.runs import KINDS, NamedRun
 from cobalt.tables import Cell, Table
 
 COMMIT_DIGITS = 10
 START_MODEL = "actor_rollout_ref.model.path"
 Manifest = Mapping[str, Any]
+
+
+def files_table(runs: Sequence[NamedRun]) -> Table:
+    """What was given, and so what could be shown."""
+    kinds = [kind for kind in KINDS if any(run.of(kind) for run in runs)]
+    rows = [[run.name, *(len(run.of(kind)) or None for kind in kinds)] for run in runs]
+    return Table(
+        "files",
+        "Files of each run",
+        "A run is missing from the tables of kinds that it has no file of.",
+        ("run", *kinds),
+        rows,
+    )
 
 
 def origins_table(runs: Sequence[NamedRun]) -> Table:

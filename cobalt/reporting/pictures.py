@@ -9,13 +9,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cobalt.figures import Curve, interval_of, make_plain, marker_of, pass1_png, png_bytes, scale_of
+from cobalt.figures import (
+    LEGEND_COLUMNS,
+    LEGEND_ROW_INCHES,
+    PASS1_INCHES,
+    Curve,
+    interval_of,
+    make_plain,
+    marker_of,
+    pass1_png,
+    png_bytes,
+    scale_of,
+    turns_png,
+)
 from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate
+from cobalt.reporting.gain_tables import LAST_LEARNED, Gains
 from cobalt.reporting.hacking_tables import WAYS, category_rates, mean_percent
-from cobalt.reporting.material import CONDITIONS, Material, mean_of
+from cobalt.reporting.material import CONDITIONS, Material
+from cobalt.reporting.runs import estimates
 from cobalt.reporting.training_log import REWARD_PARTS
+from cobalt.reporting.training_tables import learning_curves
 from cobalt.statistics import Estimate
-from cobalt.tables import PERCENT
 
 WAY_COLOURS = ("#B2182B", "#EF8A62", "#67A9CF", "#2166AC", "#999999")
 PANELS_PER_ROW = 3
@@ -35,34 +49,46 @@ class Picture:
     """Takes a page's full width."""
 
 
-def all_pictures(material: Material, colours: Mapping[str, str]) -> list[Picture]:
-    """The figures that the material allows."""
+def pass1_pictures(material: Material, colours: Mapping[str, str]) -> dict[str, Picture]:
+    """Pass@1 by turn with 95 % bands, by condition; all on one scale."""
     curves = {
-        condition: _curves(material, condition, colours) for condition in CONDITIONS if material.scores[condition]
+        condition: [Curve(score.pass1_T, name, colours[name]) for name, score in scores.items()]
+        for condition, scores in material.scores.items()
+        if scores
     }
     scale = scale_of([curve for of_condition in curves.values() for curve in of_condition])
-    pictures = [pass1_picture(condition, curves[condition], scale) for condition in curves]
-    if material.hacking:
-        pictures.append(hacking_picture(material, colours))
-    if material.logs:
-        pictures.append(reward_picture(material, colours))
-    if any(log.validations() for logs in material.logs.values() for log in logs):
-        pictures.append(learning_picture(material, colours))
-    return pictures
+    return {
+        condition: Picture(
+            f"pass1_{condition}",
+            f"Pass@1 by turn, {CONDITIONS[condition]}",
+            pass1_png(of_condition, CONDITIONS[condition].capitalize(), scale),
+        )
+        for condition, of_condition in curves.items()
+    }
 
 
-def _curves(material: Material, condition: str, colours: Mapping[str, str]) -> list[Curve]:
+def gain_pictures(material: Material, gains: Mapping[str, Gains], colours: Mapping[str, str]) -> list[Picture]:
+    """Difference to the baseline by turn with 95 % bands; ``gains`` by condition, all on one scale."""
+    curves = {
+        condition: [Curve(estimates(gains_T), name, colours[name]) for name, gains_T in of_condition.items()]
+        for condition, of_condition in gains.items()
+        if of_condition
+    }
+    scale = scale_of([curve for of_condition in curves.values() for curve in of_condition])
     return [
-        Curve([mean_of(values_P) for values_P in score.pass1_PT.T], name, colours[name])
-        for name, score in material.scores[condition].items()
+        Picture(
+            f"gain_{condition}",
+            f"Difference to {material.baseline} by turn, {CONDITIONS[condition]}; grey: learned from",
+            turns_png(
+                of_condition,
+                f"Pass@1, difference to {material.baseline} (points)",
+                CONDITIONS[condition].capitalize(),
+                scale,
+                LAST_LEARNED,
+            ),
+        )
+        for condition, of_condition in curves.items()
     ]
-
-
-def pass1_picture(condition: str, curves: Sequence[Curve], scale: tuple[float, float] | None) -> Picture:
-    """Pass@1 by turn with 95 % bands; ``scale`` is that of all conditions."""
-    feedback = f"feedback from {CONDITIONS[condition]}"
-    png = pass1_png(curves, feedback.capitalize(), scale)
-    return Picture(f"pass1_{condition}", f"Pass@1 by turn, {feedback}", png)
 
 
 def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
@@ -105,21 +131,24 @@ def _stack_categories(axes: Axes, material: Material, names: Sequence[str]) -> N
     axes.legend(frameon=False, fontsize="small")
 
 
-def learning_picture(material: Material, colours: Mapping[str, str]) -> Picture:
-    """Share of validation problems solved over the GPU-seconds paid so far, collected data included."""
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+def learning_picture(material: Material, colours: Mapping[str, str]) -> Picture | None:
+    """Share of validation prompts solved over the GPU-seconds paid so far, collected data included."""
+    curves = learning_curves(material)
+    if not curves:
+        return None
+    width, height = PASS1_INCHES
+    rows = math.ceil(len(curves) / LEGEND_COLUMNS)
+    figure = Figure(figsize=(width, height + rows * LEGEND_ROW_INCHES), layout="constrained")
     axes = figure.subplots()
-    for name, logs in material.logs.items():
-        bills = material.bills.get(name, [None] * len(logs))
-        for number, (log, bill) in enumerate(zip(logs, bills, strict=True)):
-            paid = bill.gpu_seconds_before if bill is not None else 0.0
-            points = [(paid + seconds * log.gpus, PERCENT * acc) for seconds, acc in log.validations()]
+    for name, of_run in curves.items():
+        for number, curve in enumerate(of_run):
             label = name if number == 0 else None
-            axes.plot(*zip(*points, strict=True), marker=".", lw=1, color=colours[name], label=label)
-    axes.set(xlabel="GPU-seconds", ylabel="validation problems solved at turn 0 (%)", xlim=(0, None))
+            marker = marker_of(colours[name])
+            axes.plot(*zip(*curve, strict=True), marker=marker, ms=3, lw=1, color=colours[name], label=label)
+    axes.set(xlabel="GPU-seconds", ylabel="validation prompts solved (%)", xlim=(0, None))
     make_plain(axes)
-    axes.legend(frameon=False)
-    alt = "Share of validation problems solved over GPU-seconds, a line for each training seed"
+    figure.legend(loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False)
+    alt = "Share of validation prompts solved over GPU-seconds, a line for each training seed"
     return Picture("learning", alt, png_bytes(figure))
 
 

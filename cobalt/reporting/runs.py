@@ -1,12 +1,12 @@
 """Named runs and their result files, read into arrays that the tables are made of.
 
 A run is a policy under one name; several files of one kind are repetitions of it (training seeds). Shapes: P problems,
-T turns. A problem's value is the mean over its samples, then over the repetitions that have it.
+S repetitions, T turns. A problem's value is the mean over its samples, then over the repetitions that have it.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 from cobalt.errors import InputError
 from cobalt.evaluation.scores import ProblemScores, problem_scores, read_scores
 from cobalt.records import id_key, read_jsonl
-from cobalt.reporting.bill import Bill
+from cobalt.reporting.bill import Bill, read_bill
 from cobalt.reporting.training_log import TrainingLog, read_training_log
+from cobalt.statistics import Estimate, Resampled, hierarchical_mean, nanmean
 
 KINDS = {
     "clean": "eval_multi_turn.py output on clean tests",
+    "shifted": "the same on a second set of problems, unlike those of training",
     "perturbed": "eval_multi_turn.py output of a run whose feedback came from perturbed tests",
     "hacking": "extract_turn_level_errors.py output",
     "judged": "run_llm_judge.py output",
@@ -28,7 +30,7 @@ KINDS = {
     "cost": "output of cobalt report cost",
 }
 HACKING_FIELDS = ("id", "trajectories", "opportunities", "opportunities_by_turn", "cases")
-FEEDBACK_TESTS = {"clean": "public", "perturbed": "perturbed"}
+FEEDBACK_TESTS = {"clean": "public", "shifted": "public", "perturbed": "perturbed"}
 """The records' ``feedback_tests`` in files of a kind; released files carry no such label."""
 
 
@@ -62,19 +64,52 @@ def parse_runs(specs: Sequence[str]) -> list[NamedRun]:
 
 @dataclass(frozen=True)
 class RunScores:
-    """Pass@1 in per cent. ``pass1_PT`` is NaN where every sample met an infrastructure failure."""
+    """Pass@1 in per cent. ``pass1_SPT`` is NaN where every sample met an infrastructure failure."""
 
     ids: tuple[str, ...]
-    pass1_PT: np.ndarray
-    repetitions_ST: np.ndarray
-    """Mean over problems of each repetition by itself."""
+    pass1_SPT: np.ndarray
     excluded: int
     """Samples left out because of infrastructure failures."""
 
     @property
     def turns(self) -> int:
         """Number of turns, the first program included."""
-        return self.pass1_PT.shape[1]
+        return self.pass1_SPT.shape[2]
+
+    @property
+    def repetitions_ST(self) -> np.ndarray:
+        """Mean over problems of each repetition by itself."""
+        return nanmean(self.pass1_SPT, 1)
+
+    @cached_property
+    def pass1_T(self) -> list[Estimate | None]:
+        """Mean over problems and repetitions by turn; None at a turn without a value."""
+        return estimates(map(hierarchical_mean, np.moveaxis(self.pass1_SPT, 2, 0)))
+
+    def gained(self, first: int, last: int) -> Resampled | None:
+        """Difference between two turns of the same conversations; None if there is no such turn."""
+        if last >= self.turns:
+            return None
+        return hierarchical_mean(self.pass1_SPT[:, :, last] - self.pass1_SPT[:, :, first])
+
+    def minus(self, other: "RunScores") -> list[Resampled | None]:
+        """Difference by turn, of the turns that both have, paired on the problems that both have."""
+        ours_SPT, theirs_SPT = paired(self, other)
+        return list(map(hierarchical_mean, np.moveaxis(ours_SPT, 2, 0), np.moveaxis(theirs_SPT, 2, 0)))
+
+
+def estimates(resampled: Iterable[Resampled | None]) -> list[Estimate | None]:
+    """Values with intervals."""
+    return [None if found is None else found.estimate for found in resampled]
+
+
+def paired(first: RunScores, second: RunScores) -> tuple[np.ndarray, np.ndarray]:
+    """Values [S, P, T] of each, at the problems and the turns that both have."""
+    places = {id_: index for index, id_ in enumerate(second.ids)}
+    common = [(index, places[id_]) for index, id_ in enumerate(first.ids) if id_ in places]
+    rows_1, rows_2 = ([pair[side] for pair in common] for side in (0, 1))
+    turns = min(first.turns, second.turns)
+    return first.pass1_SPT[:, rows_1, :turns], second.pass1_SPT[:, rows_2, :turns]
 
 
 def read_run_scores(paths: Sequence[Path], condition: str) -> RunScores:
@@ -93,7 +128,7 @@ def read_run_scores(paths: Sequence[Path], condition: str) -> RunScores:
     ids = tuple(dict.fromkeys(id_ for solved in repetitions for id_ in solved))
     nothing = np.full(turns.pop(), np.nan)
     solved_SPT = np.array([[solved.get(id_, nothing) for id_ in ids] for solved in repetitions])
-    return RunScores(ids, _nanmean(solved_SPT, 0), _nanmean(solved_SPT, 1), excluded)
+    return RunScores(ids, solved_SPT, excluded)
 
 
 def _read_evaluation(path: Path, condition: str) -> tuple[dict[str, np.ndarray], int]:
@@ -117,12 +152,6 @@ def _read_evaluation(path: Path, condition: str) -> tuple[dict[str, np.ndarray],
     return solved, sum(problem.excluded for problem in problems)
 
 
-def _nanmean(values: np.ndarray, axis: int) -> np.ndarray:
-    """Mean over the numbers along ``axis``; NaN where there is none."""
-    count = np.sum(~np.isnan(values), axis=axis)
-    return np.divide(np.nansum(values, axis=axis), count, out=np.full(count.shape, np.nan), where=count > 0)
-
-
 def read_hacking(paths: Iterable[Path]) -> list[list[dict[str, Any]]]:
     """Per repetition the problem records beside each cases file (``<cases>.problems.jsonl``)."""
     return [list(read_jsonl(f"{path}.problems.jsonl", HACKING_FIELDS)) for path in paths]
@@ -138,7 +167,7 @@ def read_judged(paths: Iterable[Path]) -> list[list[dict[str, Any]]]:
 
 def read_bills(paths: Iterable[Path]) -> list[Bill]:
     """One bill per repetition."""
-    return [Bill.from_record(json.loads(path.read_text())) for path in paths]
+    return [read_bill(path) for path in paths]
 
 
 def read_logs(paths: Iterable[Path]) -> list[TrainingLog]:

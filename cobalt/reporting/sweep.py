@@ -1,7 +1,7 @@
 """One question, one figure: ``cobalt report sweep``, Pass@1 at some turns over the values of a setting.
 
 Reads outputs of ``eval_multi_turn.py``, one or more for each value (repetitions: training seeds); writes ``sweep.md``,
-``.csv``, ``.json`` and ``.png`` into a folder. Per cent, with 95 % bootstrap intervals over problems.
+``.csv``, ``.json`` and ``.png`` into a folder. Per cent, with 95 % bootstrap intervals over problems and repetitions.
 """
 
 import json
@@ -18,7 +18,7 @@ from cobalt.errors import InputError
 from cobalt.evaluation.verdict_rule import recorded_rule
 from cobalt.figures import COLOURS, interval_of, make_plain, marker_of, png_bytes
 from cobalt.records.training_run import edge_means
-from cobalt.reporting.material import mean, mean_of
+from cobalt.reporting.material import mean
 from cobalt.reporting.runs import RunScores, read_logs, read_run_scores
 from cobalt.reporting.training_log import TrainingLog
 from cobalt.statistics import Estimate
@@ -59,7 +59,7 @@ class Sweep:
 
     def estimates_T(self, value: str) -> list[Estimate | None]:
         """Pass@1 at ``turns``."""
-        return [mean_of(self.scores[value].pass1_PT[:, turn]) for turn in self.turns]
+        return [self.scores[value].pass1_T[turn] for turn in self.turns]
 
 
 def main(config: SweepConfig) -> None:
@@ -114,8 +114,8 @@ def sweep_table(sweep: Sweep) -> Table:
     return Table(
         "sweep",
         f"Pass@1 by {sweep.setting} (%)",
-        "Share of programs that pass all hidden tests, clean feedback, with 95 % intervals over problems; repetitions "
-        "(training seeds) are averaged. `kl_loss`: veRL's estimate of the KL divergence from the training's start, "
+        "Share of programs that pass all hidden tests, clean feedback, with 95 % intervals over problems and, where a "
+        "value has several, training seeds. `kl_loss`: veRL's estimate of the KL divergence from the training's start, "
         f"per token, over the last steps. {sweep.rule}",
         (sweep.setting, "seeds", "problems", *(f"turn {turn}" for turn in sweep.turns), "kl_loss"),
         rows,

@@ -9,7 +9,9 @@ from cobalt.records import write_jsonl
 from cobalt.reporting.runs import read_run_scores
 
 
-@pytest.mark.parametrize(("label", "condition"), [("perturbed", "clean"), ("public", "perturbed")])
+@pytest.mark.parametrize(
+    ("label", "condition"), [("perturbed", "clean"), ("perturbed", "shifted"), ("public", "perturbed")]
+)
 def test_a_run_under_the_other_feedback_is_refused(tmp_path: Path, label: str, condition: str) -> None:
     path = tmp_path / "run.jsonl"
     evaluated = {"id": 0, "conversations": [[]], "all_pass_rates": [[1.0]]}
