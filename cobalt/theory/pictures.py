@@ -64,11 +64,10 @@ def gap_picture(bounds: Mapping[str, Bounds]) -> Picture:
 
 
 def _draw_bounds(axes: "Axes", found: Sequence[Bounds]) -> None:
-    in_order = sorted(found, key=lambda bounds: bounds.scale)
     for label, (marker, value_of) in BOUNDS.items():
-        points = [(bounds.scale, PERCENT * value_of(bounds)) for bounds in in_order if value_of(bounds) > 0]
+        points = [(bounds.scale, PERCENT * value_of(bounds)) for bounds in found if value_of(bounds) > 0]
         if points:
-            axes.plot(*zip(*points, strict=True), "-", marker=marker, lw=1, color="black", mfc="white", label=label)
+            axes.plot(*zip(*points, strict=True), marker, color="black", mfc="white", label=label)
     axes.set(xlabel="sqrt(eta)", ylabel="points per turn", title="The gap beside its bounds")
     if found:
         axes.set_yscale("log")
