@@ -72,6 +72,16 @@ COMMANDS = {
     "minicode widen": Command(
         "MiniCoder in the shape of a larger Qwen3", "cobalt.minicode.widen:main", "cobalt.minicode.widen:WidenConfig"
     ),
+    "theory measure": Command(
+        "J, J_step and the distance to the reference",
+        "cobalt.theory.measure:main",
+        "cobalt.theory.measure:MeasureConfig",
+    ),
+    "theory report": Command(
+        "the gap between J and J_step beside its bounds",
+        "cobalt.theory.report:main",
+        "cobalt.theory.report:TheoryReportConfig",
+    ),
 }
 EXIT_UNKNOWN = 2
 

@@ -31,6 +31,7 @@ FLOORS = (
     "evaluation",
     "preproc",
     "hacking",
+    "theory",
     "minicode",
     "reporting",
     "training",

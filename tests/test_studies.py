@@ -116,6 +116,27 @@ def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
     assert perturbed == {"base", "Cobalt", "Cobalt + perturbation"}
 
 
+def test_the_bound_is_measured_at_the_ends_and_along_a_training(study, tmp_path):
+    done, calls = study("study_theory", ARMS="kl+1e-4 kl+1e-1", ALONG="kl+1e-4", EVERY="2", STEPS="5")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert list(trained) == ["kl+1e-4-0", "kl+1e-1-0"]
+    for name, call in trained.items():
+        assert f"kl_loss_coef={name[3:7]}" in call and "trainer.save_freq=2" in call
+    policies = ["base", "kl+1e-4-0-step-2", "kl+1e-4-0-step-4", "kl+1e-4-0", "kl+1e-1-0"]
+    for name in policies:
+        model = "assets/minicoder" if name == "base" else f"{name}/model"
+        measured = one(calls, "theory measure", f"-o theory/{name}.jsonl")
+        assert f"--policy {model} --reference assets/minicoder --contexts base.jsonl --own {name}.jsonl" in measured
+        for part in ("turn0", "turns"):
+            sampled = one(calls, f"-o {name}.{part}.jsonl")
+            assert f"--model {model} " in sampled and "--temperature 1 --top_p 1" in sampled
+    merged = one(calls, "cobalt merge", "kl+1e-4-0-step-4/model")
+    assert "--checkpoint_dir kl+1e-4-0 " in merged and merged.endswith("--step 4")
+    assert "--temperature" not in one(calls, "-o train.turns.jsonl")
+    assert one(calls, "theory report").endswith(" ".join(f"theory/{name}.jsonl" for name in policies) + " -o report")
+
+
 def test_a_second_run_does_what_is_left(study, tmp_path):
     first, before = study("study_paper", FAIL_ON="single_turn-0.turns.jsonl --model")
     assert first.returncode == 1

@@ -46,7 +46,7 @@ class HuggingFaceEngine:
         self.model_id, self.max_in_flight = model_id, max_in_flight
         self._model, self._tokenizer, self._batch_size = model, tokenizer, batch_size
         self._context: int = model.config.max_position_embeddings
-        self._end_tokens = _end_tokens(model, tokenizer)
+        self._end_tokens = end_tokens(model, tokenizer)
         self._prefixes = PrefixStore(STORE_BYTES[model.device.type])
         self._waiting: list[_Request] = []
         self._changed = threading.Condition()
@@ -150,31 +150,40 @@ def _similar(waiting: list[_Request], size: int) -> list[_Request]:
     return by_length[start : start + size]
 
 
-def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
+def end_tokens(model: Any, tokenizer: Any) -> set[int]:
+    """The tokens that end a response."""
     configured = model.generation_config.eos_token_id
     listed = configured if isinstance(configured, list) else [configured]
     return {token for token in [*listed, tokenizer.eos_token_id] if token is not None}
 
 
-@asynccontextmanager
-async def open_huggingface_engine(model: str, batch_size: int, max_in_flight: int | None) -> AsyncIterator[Engine]:
-    """Load ``model`` (directory or hub name) and serve it while the body runs."""
-    refuse_missing_model(model, "--model ")
-    on_gpu = torch.cuda.is_available()
-    workers = 1 if on_gpu else len(os.sched_getaffinity(0))
-    torch.set_num_threads(1)
+def load_network(model: str, flag: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Network on the device, with the sampler's attention, and tokenizer of ``model`` (directory or hub name).
+
+    ``flag``: how the model was given, for the complaint.
+    """
+    refuse_missing_model(model, f"{flag} ")
     register()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
         network = AutoModelForCausalLM.from_pretrained(
             model,
-            dtype=torch.bfloat16 if on_gpu else torch.float32,
-            device_map="cuda" if on_gpu else "cpu",
+            dtype=dtype,
+            device_map="cuda" if torch.cuda.is_available() else "cpu",
             attn_implementation=ATTENTION,
         )
     except (OSError, ValueError) as error:
-        raise InputError(f"--model {model}: {error}") from None
-    network.eval()
+        raise InputError(f"{flag} {model}: {error}") from None
+    return network.eval(), tokenizer
+
+
+@asynccontextmanager
+async def open_huggingface_engine(model: str, batch_size: int, max_in_flight: int | None) -> AsyncIterator[Engine]:
+    """Load ``model`` (directory or hub name) and serve it while the body runs."""
+    on_gpu = torch.cuda.is_available()
+    workers = 1 if on_gpu else len(os.sched_getaffinity(0))
+    torch.set_num_threads(1)
+    network, tokenizer = load_network(model, "--model", torch.bfloat16 if on_gpu else torch.float32)
     in_flight = max_in_flight or BATCHES_PER_WORKER * workers * batch_size
     engine = HuggingFaceEngine(network, tokenizer, model_identity(model), batch_size, workers, in_flight)
     try:

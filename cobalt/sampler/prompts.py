@@ -122,13 +122,13 @@ def _read_part(model: Any, prompts: Sequence[Prompt]) -> ReadPrompts:
     cache = _known_cache(prompts, known_width) if known_width else growing_cache()
     logits = model(
         input_ids=torch.tensor([_padded_new(prompt, width) for prompt in prompts], device=device),
-        attention_mask=_additive(visible[:, None], dtype),
+        attention_mask=additive_mask(visible[:, None], dtype),
         position_ids=(columns - width + known + new).clamp(min=0),  # the last column is the prompt's last token
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
     ).logits[:, 0]
-    return ReadPrompts(cache, _additive(torch.cat([is_known, is_new], -1)[:, None, None], dtype), logits)
+    return ReadPrompts(cache, additive_mask(torch.cat([is_known, is_new], -1)[:, None, None], dtype), logits)
 
 
 def _padded_new(prompt: Prompt, width: int) -> tuple[int, ...]:
@@ -150,7 +150,8 @@ def _known_cache(prompts: Sequence[Prompt], width: int) -> Cache:
     return cache
 
 
-def _additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What the attention adds to its weights: 0 where a query may look, else the lowest number."""
     mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     return mask.masked_fill_(~visible, torch.finfo(dtype).min)
 
