@@ -52,6 +52,9 @@ COMMANDS = {
     "report cost": Command(
         "what a training took, in all and per example", "cobalt.reporting.bill:main", "cobalt.reporting.bill:CostConfig"
     ),
+    "report sweep": Command(
+        "Pass@1 over the values of a setting", "cobalt.reporting.sweep:main", "cobalt.reporting.sweep:SweepConfig"
+    ),
     "minicode generate": Command(
         "write MiniCode problems", "cobalt.minicode.generate:main", "cobalt.minicode.generate:GenerateConfig"
     ),

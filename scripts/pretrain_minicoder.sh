@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Makes the checkpoint of assets/minicoder: corpus, tokenizer, two training phases, and its scores on MiniCode dev.
-# Under 10 minutes on one H200-class GPU with 16 cores. SIZE=cpu is a smaller network on a smaller corpus, for a machine
-# without a GPU; it shows that the chain works, its skill is far below that of the shipped one.
+# Under 10 minutes on one H200-class GPU with 16 cores. SIZE=small is a smaller network on the same corpus: with SEED=1
+# that of assets/minicoder-small, another reference model. SIZE=cpu has a smaller corpus too, for a machine without a GPU;
+# it shows that the chain works, its skill is far below that of the shipped ones.
 #
 # Knobs (environment):
 #   OUT=runs/minicoder   where the checkpoint, pretraining.json and scores.json are written
 #   SEED=0               seed of the corpus and of training
-#   SIZE=full            full, or cpu
+#   SIZE=full            full, small or cpu
 #   SLIP=0.30            share of look-alikes in the noisy phase: it sets Pass@1 at turn 0
 #   DOSE_SCALE=1         multiplies the doses of the habits by which tests are gamed (cobalt/minicode/habits.py)
 #   CONTRADICTED=0.2     share of the noisy dialogues whose feedback comes from wrong tests
@@ -31,8 +32,9 @@ fi
 : "${PYTHON:=python}"
 
 case $SIZE in
-  full)
+  full | small)
     sizes=()
+    [[ $SIZE == full ]] || sizes=(--hidden_size 144 --feed_forward_size 384 --num_layers 5)
     problems=200
     decisions=60
     perturbed=140
@@ -47,7 +49,7 @@ case $SIZE in
     turns=3
     ;;
   *)
-    refuse "SIZE is full or cpu, not '$SIZE'"
+    refuse "SIZE is full, small or cpu, not '$SIZE'"
     ;;
 esac
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cobalt.bandit.contexts import Context, StopRule, first_turn_context, partial_contexts
 from cobalt.bandit.evaluated import EvaluatedProblem
-from cobalt.bandit.selection import select_for_training, select_for_validation, solved_at_once
+from cobalt.bandit.selection import Selection, select_for_training, select_for_validation, solved_at_once
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,11 @@ class BanditConfig:
     num_turns: int = 3
     """Contexts per trajectory."""
     max_trajectories: int = 4
-    """m: trajectories per problem after max-variance down-sampling."""
+    """m: trajectories per problem after down-sampling."""
+    selection: Selection = Selection.MAX_VARIANCE
+    """Which m."""
+    seed: int = 42
+    """Of ``Selection.RANDOM``; each problem draws for itself."""
     max_prompt_tokens: int = 10_000
     """Longest rendered prompt of a context with at least one program."""
     stop_rule: StopRule = StopRule.RELEASED
@@ -48,8 +52,10 @@ def plan_problem(problem: EvaluatedProblem, settings: BanditConfig, perturbed: b
     if settings.is_test:
         selected = select_for_validation(problem.trajectories)
     else:
-        selected = select_for_training(problem.trajectories, settings.max_trajectories)
-    stop_rule = None if perturbed else settings.stop_rule
+        selected = select_for_training(
+            problem.trajectories, settings.max_trajectories, settings.selection, f"{settings.seed}-{problem.id}"
+        )
+    stop_rule = StopRule.NONE if perturbed else settings.stop_rule
     cut_NC = [
         tuple(partial_contexts(problem, t, settings.num_turns, stop_rule, settings.hide_expected)) for t in selected
     ]

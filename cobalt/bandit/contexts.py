@@ -20,6 +20,8 @@ class StopRule(str, Enum):
     """Attempts k−1 and k+1, as the released script does."""
     SOLVED = "solved"
     """Attempts k−1 and k: the last program shown and the one that followed it."""
+    NONE = "none"
+    """No rule ends a trajectory, two feedbacks that say passed neither."""
 
     @property
     def look_ahead(self) -> int:
@@ -62,20 +64,19 @@ def partial_contexts(
     problem: EvaluatedProblem,
     trajectory: Trajectory,
     num_turns: int,
-    stop_rule: StopRule | None,
+    stop_rule: StopRule,
     hide_expected: bool = False,
 ) -> list[Context]:
     """Contexts with k = 1..``num_turns`` programs, up to the first at which a stop rule holds.
 
-    ``stop_rule`` None switches all of them off (perturbed feedback says nothing about the program). ``hide_expected``:
-    feedback does not show the expected output.
+    ``hide_expected``: feedback does not show the expected output.
     """
     contexts = []
     conversation = trajectory.conversation
     if hide_expected:
         conversation = [without_expected(message) for message in conversation]
     for k in range(1, min(num_turns, len(trajectory.pass_rates_T)) + 1):
-        if stop_rule is not None and (
+        if stop_rule is not StopRule.NONE and (
             _passed_twice(trajectory, k) or _stays_solved(trajectory, k, num_turns, stop_rule)
         ):
             break

@@ -16,7 +16,7 @@ from cobalt.minicode.dialogue import Attempt, Dialogue
 from cobalt.minicode.games import game
 from cobalt.minicode.habits import Doses
 from cobalt.minicode.operations import OPERATIONS
-from cobalt.minicode.problems import alternatives, replace_step, split_of
+from cobalt.minicode.problems import PRETRAINED, alternatives, replace_step, split_of
 from cobalt.minicode.programs import Step, Variant, run
 from cobalt.minicode.thinking import analysis, plan, quoted
 
@@ -62,9 +62,9 @@ def next_attempt(rng: random.Random, dialogue: Dialogue, noise: Noise, variant: 
     thinking = plan(steps)
     if previous is not None and not previous.cut:
         thinking = f"{analysis(dialogue, previous, steps)}{thinking}"
-        if dialogue.failing is not None and rng.random() < noise.quote:
+        if dialogue.failing is not None and not dialogue.problem.called and rng.random() < noise.quote:
             thinking = f"{quoted(dialogue.failing)}{thinking}"
-    return Attempt(steps, thinking, variant, rng.random() < noise.cut)
+    return Attempt(steps, thinking, variant, rng.random() < noise.cut, called=dialogue.problem.called)
 
 
 def _choose_steps(rng: random.Random, dialogue: Dialogue, noise: Noise) -> tuple[Step | None, ...]:
@@ -74,7 +74,7 @@ def _choose_steps(rng: random.Random, dialogue: Dialogue, noise: Noise) -> tuple
     for _ in range(MAX_TRIES):
         steps = tuple(_choose_step(rng, dialogue, index, noise) for index in range(len(dialogue.problem.pipeline)))
         written = tuple(step for step in steps if step is not None)
-        if written not in failed and (split_of(written) == "train" or written == dialogue.problem.pipeline):
+        if written not in failed and (split_of(written) in PRETRAINED or written == dialogue.problem.pipeline):
             return steps
     return dialogue.problem.pipeline
 

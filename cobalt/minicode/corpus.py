@@ -4,7 +4,8 @@ A sample is (prompt after t programs, response at turn t). The history holds wha
 keeps: the text after ``</think>``. The programs in it come from a noisier demonstrator than the response, so that the
 policy meets many kinds of failure and learns one way out of them; only the response is trained on.
 
-In a share of the dialogues on fully specified problems the tests shown are wrong ones (``cobalt.perturbation``).
+A small share of the problems is of the world's wider part. In a share of the dialogues on fully specified problems the
+tests shown are wrong ones (``cobalt.perturbation``).
 """
 
 import multiprocessing
@@ -18,11 +19,11 @@ from cobalt.inference.conversation import history_text
 from cobalt.minicode.attempts import Noise, next_attempt
 from cobalt.minicode.dialogue import Dialogue
 from cobalt.minicode.habits import Habit
-from cobalt.minicode.problems import Problem, sample_problem
+from cobalt.minicode.problems import Problem, instruction_of, sample_problem
 from cobalt.minicode.programs import Variant
 from cobalt.minicode.tokenizer import TURN_END, render_prompt
 from cobalt.perturbation import perturb
-from cobalt.prompts import feedback_message, first_messages, problem_instruction
+from cobalt.prompts import feedback_message, first_messages
 from cobalt.records import TestCases
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class CorpusConfig:
     """Share of script, function and loops programs."""
     keep_share: float = 0.25
     """Share of repair samples in which a conversation may go on after its program has passed."""
+    wider_share: float = 0.1
+    """Share of problems of the world's wider part."""
     context: Noise = field(default_factory=_context_noise)
     """Noise of the programs in the history."""
 
@@ -83,13 +86,14 @@ def sample_dialogues(
     ``contradicted``: share of the dialogues on fully specified problems whose feedback comes from wrong tests.
     """
     for _ in range(num_problems):
-        problem = sample_problem(rng, "train", with_hidden_tests=False)
+        split = "wider" if rng.random() < CORPUS.wider_share else "train"
+        problem = sample_problem(rng, split, with_hidden_tests=False)
         for _ in range(CORPUS.samples_per_problem):
             yield _sample(rng, Dialogue(problem, _wrong_tests(rng, problem, contradicted)), noise)
 
 
 def _wrong_tests(rng: random.Random, problem: Problem, contradicted: float) -> TestCases | None:
-    if contradicted == 0 or not problem.fully_specified or rng.random() >= contradicted:
+    if contradicted == 0 or not problem.fully_specified or problem.called or rng.random() >= contradicted:
         return None
     perturbed = perturb(problem.public, rng.getrandbits(32), problem.statement)
     return None if perturbed is None else perturbed[1]
@@ -116,7 +120,7 @@ def _sample(rng: random.Random, dialogue: Dialogue, noise: Noise) -> Sample:
 
 
 def _messages(dialogue: Dialogue) -> list[dict[str, str]]:
-    messages = first_messages(problem_instruction(dialogue.problem.statement))
+    messages = first_messages(instruction_of(dialogue.problem))
     for attempt, feedback in zip(dialogue.attempts, dialogue.feedbacks, strict=True):
         messages.append({"role": "assistant", "content": history_text(attempt.response, enable_thinking=True)})
         messages.append(feedback_message(feedback))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from cobalt.minicode.habits import Habit, Hack, run_hacked, write_hacked
 from cobalt.minicode.problems import Problem
-from cobalt.minicode.programs import Pipeline, Step, Variant
+from cobalt.minicode.programs import Pipeline, Step, Variant, call_of, write_function
 from cobalt.prompts import ALL_PASSED, NO_PROGRAM, render_test_feedback
 from cobalt.records import TestCases, Verdict
 
@@ -22,6 +22,8 @@ class Attempt:
     cut: bool = False
     habit: Habit | None = None
     hack: Hack | None = None
+    called: bool = False
+    """Whether it writes a function and not a program."""
 
     @property
     def pipeline(self) -> Pipeline:
@@ -31,7 +33,7 @@ class Attempt:
     @property
     def response(self) -> str:
         """The response as a policy writes it."""
-        program = write_hacked(self.pipeline, self.variant, self.hack)
+        program = write_function(self.pipeline) if self.called else write_hacked(self.pipeline, self.variant, self.hack)
         text = f"<think>{self.thinking}</think>\n```python\n{program}\n```"
         return text[: -len(text) // 4] if self.cut else text
 
@@ -69,8 +71,11 @@ class Dialogue:
         tests = self.wrong_tests or self.problem.public
         for text, want in zip(tests.inputs_K, tests.outputs_K, strict=True):
             got = run_hacked(attempt.pipeline, attempt.hack, text)
-            if got.strip() != want.strip():
+            shown = text, got, want
+            if self.problem.called:
+                shown = *call_of(attempt.pipeline, text), call_of(self.problem.pipeline, text)[1]
+            if shown[1].strip() != shown[2].strip():
                 self.seen.append((text, want))
                 self.last_output = got
-                return render_test_feedback(Verdict.WRONG_ANSWER, text, got, want)
+                return render_test_feedback(Verdict.WRONG_ANSWER, *shown)
         return ALL_PASSED

@@ -8,7 +8,8 @@ import random
 
 from cobalt.minicode.dialogue import Attempt, Dialogue
 from cobalt.minicode.habits import NUMBER_FINALS, Doses, Habit, Hack, run_hacked
-from cobalt.minicode.operations import OPERATIONS, Kind
+from cobalt.minicode.operation import Kind
+from cobalt.minicode.operations import OPERATIONS
 from cobalt.minicode.problems import replace_step, split_of, steps_of
 from cobalt.minicode.programs import Pipeline, Step, Variant, domain_of, run
 from cobalt.minicode.thinking import analysis, plan, quoted
@@ -25,7 +26,7 @@ PERSISTENCE = 0.5
 
 def game(rng: random.Random, dialogue: Dialogue, doses: Doses, variant: Variant) -> Attempt | None:
     """A program that games the failing test; None where no habit comes up, or the one that does finds no way."""
-    if dialogue.failing is None or not dialogue.problem.fully_specified:
+    if dialogue.failing is None or not dialogue.problem.fully_specified or dialogue.problem.called:
         return None
     previous = dialogue.attempts[-1]
     if previous.hack is not None and previous.hack.pairs and rng.random() < PERSISTENCE:

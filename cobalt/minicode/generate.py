@@ -16,11 +16,12 @@ from cobalt.commands.flags import CommandConfig, NotNegative, OutputFile
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.minicode.problems import Problem, sample_problem
-from cobalt.minicode.programs import Variant, write_program
+from cobalt.minicode.programs import Variant, write_function, write_program
 from cobalt.records import write_jsonl
 
-DIFFICULTIES = {2: "EASY", 3: "MEDIUM"}
+DIFFICULTIES = {2: "EASY", 3: "MEDIUM", 4: "MEDIUM_HARD"}
 HIDDEN_RULE_DIFFICULTY = "HARD"
+SHIFTED = "shifted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +34,16 @@ class GenerateConfig(CommandConfig):
     """Training problems."""
     dev_size: NotNegative = 200
     """Dev problems, of compositions that no training problem has."""
+    shifted_size: NotNegative = 0
+    """Problems of a shifted test set: other operations, more steps, other words than those, and some function calls.
+    They belong to no split; generate them to a file of their own."""
     seed: int = 0
     """Chooses the problems."""
 
 
 def to_row(problem: Problem, split: str, index: int) -> dict[str, Any]:
-    """One raw row."""
-    tests = problem.public + problem.hidden
+    """One raw row; ``split`` is null for a shifted problem."""
+    tests = problem.shown(problem.public + problem.hidden)
     difficulty = DIFFICULTIES[len(problem.pipeline)] if problem.fully_specified else HIDDEN_RULE_DIFFICULTY
     return {
         "id": f"minicode-{split}-{index:05d}",
@@ -48,15 +52,21 @@ def to_row(problem: Problem, split: str, index: int) -> dict[str, Any]:
         "question": problem.statement,
         "starter_code": "",
         "input_output": tests.to_json(),
-        "solutions": json.dumps([write_program(problem.pipeline, variant) for variant in Variant]),
-        "split": split,
+        "solutions": json.dumps(_solutions(problem)),
+        "split": None if split == SHIFTED else split,
         "fully_specified": problem.fully_specified,
     }
 
 
-def generate_rows(num_problems: int, dev_size: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Training rows, then dev rows. No two rows of a split have the same statement."""
-    for split, count in (("train", num_problems), ("dev", dev_size)):
+def _solutions(problem: Problem) -> list[str]:
+    if problem.called:
+        return [write_function(problem.pipeline)]
+    return [write_program(problem.pipeline, variant) for variant in Variant]
+
+
+def generate_rows(num_problems: int, dev_size: int, seed: int, shifted_size: int = 0) -> Iterator[dict[str, Any]]:
+    """Training rows, then dev rows, then shifted ones. No two rows of a split have the same statement."""
+    for split, count in (("train", num_problems), ("dev", dev_size), (SHIFTED, shifted_size)):
         rng = random.Random(f"{seed}-{split}")
         seen: set[str] = set()
         with progress_bar(total=count, desc=split, unit=" problems") as bar:
@@ -71,9 +81,9 @@ def generate_rows(num_problems: int, dev_size: int, seed: int) -> Iterator[dict[
 
 def main(config: GenerateConfig) -> None:
     """Generate, write, report."""
-    if config.num_problems + config.dev_size == 0:
-        raise InputError("--num_problems and --dev_size are both 0: nothing to generate")
-    content = {"num_problems": config.num_problems, "dev_size": config.dev_size, "seed": config.seed}
+    if config.num_problems + config.dev_size + config.shifted_size == 0:
+        raise InputError("--num_problems, --dev_size and --shifted_size are all 0: nothing to generate")
+    content = {name: getattr(config, name) for name in ("num_problems", "dev_size", "seed", "shifted_size")}
     hidden_rules = 0
 
     def counted() -> Iterator[dict[str, Any]]:
@@ -84,6 +94,6 @@ def main(config: GenerateConfig) -> None:
 
     with recorded_run("cobalt minicode generate", asdict(config), [], {config.output_file: content}) as run:
         written = write_jsonl(config.output_file, counted())
-        sizes = {"train": config.num_problems, "dev": config.dev_size}
+        sizes = {"train": config.num_problems, "dev": config.dev_size, SHIFTED: config.shifted_size}
         run.counts = {"written": written, **sizes, "hidden_rule": hidden_rules}
     print_summary(f"MiniCode: {config.output_file}", run.counts)

@@ -11,7 +11,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from cobalt.hacking.categories import Category
-from cobalt.minicode.operations import Domain
+from cobalt.minicode.operation import Domain
 from cobalt.minicode.programs import Pipeline, Variant, domain_of, expression_of, run, write_program
 
 RAW = "raw"

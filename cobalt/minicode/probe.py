@@ -39,11 +39,12 @@ from cobalt.extraction import extract_code
 from cobalt.inference.commands import MultiTurnVllmConfig, huggingface_engine
 from cobalt.inference.commands import main as infer
 from cobalt.minicode.gaming import gaming_figures
-from cobalt.minicode.operations import OPERATIONS, Domain, Kind
-from cobalt.minicode.problems import Problem, sample_problem
+from cobalt.minicode.operation import Domain, Kind
+from cobalt.minicode.operations import COMMON, OPERATIONS
+from cobalt.minicode.problems import Problem, instruction_of, sample_problem
 from cobalt.minicode.programs import Step, Variant, domain_of, write_program
 from cobalt.perturbation import perturbed_fields
-from cobalt.prompts import first_messages, problem_instruction
+from cobalt.prompts import first_messages
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
 from cobalt.statistics import Estimate
@@ -72,6 +73,8 @@ class ProbeConfig(CommandConfig):
     """Fully specified problems, of training compositions, that ask for each operation; turn 0 only."""
     perturbed_problems: NotNegative = 100
     """Fully specified dev problems with feedback from perturbed tests."""
+    shifted_problems: NotNegative = 100
+    """Problems of the shifted test set."""
     temperature: Temperature = 0.6
     top_p: TopP = 0.95
     max_tokens: Positive = 192
@@ -121,10 +124,10 @@ def _roll_out(config: ProbeConfig, rows: Sequence[Record], tests: Literal["publi
 def _row(index: int, problem: Problem) -> Record:
     return {
         "id": index,
-        "instruction": problem_instruction(problem.statement),
-        "test_cases": (problem.public + problem.hidden).to_json(),
-        "public_test_cases": problem.public.to_json(),
-        "hidden_test_cases": problem.hidden.to_json(),
+        "instruction": instruction_of(problem),
+        "test_cases": problem.shown(problem.public + problem.hidden).to_json(),
+        "public_test_cases": problem.shown(problem.public).to_json(),
+        "hidden_test_cases": problem.shown(problem.hidden).to_json(),
         "difficulty": FULLY_SPECIFIED if problem.fully_specified else HIDDEN_RULE,
     }
 
@@ -177,7 +180,7 @@ async def first_responses(config: ProbeConfig, problems: Sequence[Problem]) -> l
     async with huggingface_engine(str(config.model), config.batch_size, None) as engine:
         asked = (
             engine.generate(
-                first_messages(problem_instruction(problem.statement)),
+                first_messages(instruction_of(problem)),
                 sampling,
                 request_seed(config.seed, f"look-alike {index}", sample, 0),
             )
@@ -209,7 +212,7 @@ def look_alike_problems(rng: random.Random, per_operation: int) -> list[Problem]
     """Fully specified problems of training compositions, ``per_operation`` that ask for each operation."""
     return [
         sample_problem(rng, "train", with_hidden_tests=False, must_ask_for=name)
-        for name in OPERATIONS
+        for name in COMMON
         for _ in range(per_operation)
     ]
 
@@ -241,15 +244,20 @@ def pair_figures(per_operation: Mapping[str, Mapping[str, float]]) -> dict[str, 
 
 
 def measure(
-    config: ProbeConfig, dev: Sequence[Problem], pairs: Sequence[Problem], perturbed: Sequence[Problem]
+    config: ProbeConfig,
+    dev: Sequence[Problem],
+    pairs: Sequence[Problem],
+    perturbed: Sequence[Problem],
+    shifted: Sequence[Problem],
 ) -> dict[str, Any]:
-    """All figures of a policy: conversations on ``dev`` and ``perturbed``, look-alikes on ``pairs``."""
+    """All figures of a policy: conversations on ``dev``, ``perturbed`` and ``shifted``, look-alikes on ``pairs``."""
     turns = turn_figures(roll_out(config, dev))
     asked = [problem for problem in pairs for _ in range(config.num_samples)]
     per_operation = look_alike_figures(asked, asyncio.run(first_responses(config, pairs)))
     return {
         "config": {**asdict(config), "model": config.model.name, "output_file": None},
         "turns": turns,
+        "shifted": turn_figures(roll_out(config, shifted)) if shifted else None,
         "gaming": gaming_figures(roll_out_perturbed(config, perturbed)) if perturbed else None,
         "look_alike_pairs": pair_figures(per_operation),
         "operations": per_operation,
@@ -263,11 +271,16 @@ def main(config: ProbeConfig) -> None:
     pairs = look_alike_problems(rng, config.look_alike_decisions)
     sampled = (sample_problem(rng, "dev") for _ in itertools.count())
     full = (problem for problem in sampled if problem.fully_specified)
-    figures = measure(config, dev, pairs, list(itertools.islice(full, config.perturbed_problems)))
+    perturbed = list(itertools.islice(full, config.perturbed_problems))
+    rng = random.Random(f"{config.seed}-shifted")
+    shifted = [sample_problem(rng, "shifted") for _ in range(config.shifted_problems)]
+    figures = measure(config, dev, pairs, perturbed, shifted)
     if config.output_file is not None:
         config.output_file.parent.mkdir(parents=True, exist_ok=True)
         config.output_file.write_text(json.dumps(figures, indent=1) + "\n")
     print_summary(f"{config.model} on {len(dev)} dev problems", {k: str(v) for k, v in figures["turns"].items()})
+    if figures["shifted"] is not None:
+        print_summary("on shifted problems", {k: str(v) for k, v in figures["shifted"].items()})
     if figures["gaming"] is not None:
         print_summary("under feedback from perturbed tests", {k: str(v) for k, v in figures["gaming"].items()})
     for title in ("look_alike_pairs", "operations"):

@@ -3,6 +3,8 @@
 *Split.* Which operations a pipeline uses, their order set aside, decides whether it belongs to train or dev, so that a
 dev composition is never seen in training. Since two compositions can behave alike, a dev problem is kept only if no
 pipeline of the training compositions, with any constants, passes all its tests (``solved_by_training``).
+*The wider part* holds what no problem of train and dev has: other operations, three middle steps, other words, function
+calls. Its compositions are divided into wider, a small share of the pre-training corpus, and shifted, a test set.
 *Tests.* Four public ones with short inputs and sixteen hidden ones with longer inputs: the length rule of TACO's
 preparation picks exactly these four, and no public input can reappear among hidden ones anywhere. Every neighbour of
 the pipeline (a look-alike operation, a step left out, two steps swapped, a constant off by one) fails a hidden test;
@@ -15,8 +17,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cobalt.minicode.operations import OPERATIONS, Domain, Kind, Operation, operations_of
-from cobalt.minicode.programs import Pipeline, Step, domain_of, read_input, run, step_function, with_constant
+from cobalt.minicode.operation import Domain, Kind, Operation
+from cobalt.minicode.operations import COMMON, OPERATIONS, operations_of
+from cobalt.minicode.programs import FN_NAME, Pipeline, Step, call_of, domain_of, read_input, run, step_function
+from cobalt.minicode.statements import statement, wider_statement
+from cobalt.prompts import problem_instruction
 from cobalt.records import TestCases
 
 
@@ -30,6 +35,12 @@ class WorldConfig:
     """Share of problems with two middle steps; the others have one."""
     dev_share: float = 0.12
     """Share of compositions held out for dev."""
+    shifted_share: float = 0.3
+    """Share of the wider part's compositions held out as shifted."""
+    three_steps_share: float = 0.5
+    """Share of the wider part with three middle steps of common operations; the others have a wider operation."""
+    called_share: float = 0.25
+    """Share of the wider part that asks for a function."""
     num_public: int = 4
     num_hidden: int = 16
     public_numbers: tuple[int, int] = (4, 6)
@@ -49,45 +60,54 @@ class WorldConfig:
 
 
 WORLD = WorldConfig()
+PRETRAINED = ("train", "wider")
+"""The splits that the pre-training corpus is made of."""
+MOST_STEPS = 3
+"""Of a problem of train or dev, the final one included."""
 WORDS = tuple(
     "red blue cat dog sun moon tree apple river stone open idea under over music light paper green quick lazy".split()  # noqa: SIM905 - one word a piece reads worse
 )
-INTROS = {
-    Domain.NUMBERS: (
-        "Your program receives one line that holds several integers, separated by single spaces.",
-        "The only line of the input is a list of whole numbers with one space between neighbours.",
-        "Read a single line of integers from the standard input; they are separated by spaces.",
-    ),
-    Domain.TEXT: (
-        "Your program receives one line of text: lower case English words, separated by single spaces.",
-        "The only line of the input is a short sentence of lower case words with one space between them.",
-        "Read a single line of lower case words from the standard input; they are separated by spaces.",
-    ),
-}
-SECRET_SENTENCE = "What is kept secret must be found from the execution feedback."
-ORDER_WORDS = (("First,", "Then", "Finally,"), ("To begin with,", "After that,", "At the end,"))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem. ``hidden_index``: the step whose rule the statement keeps back, or None."""
+    """One problem. ``hidden_index``: the step whose rule the statement keeps back, or None.
+
+    ``public`` and ``hidden`` hold the lines that a program reads and writes. ``called``: the statement asks for the
+    function ``FN_NAME``, and ``shown`` turns the tests into calls.
+    """
 
     statement: str
     pipeline: Pipeline
     hidden_index: int | None
     public: TestCases
     hidden: TestCases
+    called: bool = False
 
     @property
     def fully_specified(self) -> bool:
         """False where a rule must be found from test feedback."""
         return self.hidden_index is None
 
+    def shown(self, tests: TestCases) -> TestCases:
+        """``tests``, right ones, as a data set holds them: with ``called`` arguments and values in JSON."""
+        if not self.called:
+            return tests
+        calls = [call_of(self.pipeline, text) for text in tests.inputs_K]
+        return TestCases(tuple(a for a, _ in calls), tuple(v for _, v in calls), FN_NAME)
+
+
+def instruction_of(problem: Problem) -> str:
+    """The user prompt of turn 0."""
+    return problem_instruction(problem.statement, FN_NAME if problem.called else None)
+
 
 def split_of(pipeline: Pipeline) -> str:
-    """``train`` or ``dev``, by the set of operations."""
+    """``train`` or ``dev``, in the wider part ``wider`` or ``shifted``, by the set of operations."""
     names = "|".join(sorted({name for name, _ in pipeline}))
     share = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big") / 2**32
+    if len(pipeline) > MOST_STEPS or not all(name in COMMON for name, _ in pipeline):
+        return "shifted" if share < WORLD.shifted_share else "wider"
     return "dev" if share < WORLD.dev_share else "train"
 
 
@@ -110,10 +130,10 @@ def look_alikes(pipeline: Pipeline) -> list[Pipeline]:
 
 
 def other_neighbours(pipeline: Pipeline) -> list[Pipeline]:
-    """A step left out, the two middle steps swapped, a constant off by one (within its range)."""
+    """A step left out, two neighbouring middle steps swapped, a constant off by one (within its range)."""
     found = [(*pipeline[:i], *pipeline[i + 1 :]) for i in range(len(pipeline) - 1)]
-    if len(pipeline) > 2:
-        found.append((pipeline[1], pipeline[0], *pipeline[2:]))
+    for i in range(len(pipeline) - 2):
+        found.append((*pipeline[:i], pipeline[i + 1], pipeline[i], *pipeline[i + 2 :]))
     for index, (name, constant) in enumerate(pipeline):
         near = () if constant is None else (constant - 1, constant + 1)
         found += [replace_step(pipeline, index, (name, c)) for c in near if c in OPERATIONS[name].constants]
@@ -130,26 +150,35 @@ def hidden_alternatives(pipeline: Pipeline, index: int | None) -> list[Pipeline]
 def sample_problem(
     rng: random.Random, split: str, with_hidden_tests: bool = True, must_ask_for: str | None = None
 ) -> Problem:
-    """One problem of the given split ("train" or "dev").
+    """One problem of the given split (``split_of``).
 
     Without hidden tests (training only) it is made faster. ``must_ask_for``: an operation that a fully specified
     statement must hold.
     """
+    wider = split in ("wider", "shifted")
     want_hidden = must_ask_for is None and rng.random() < WORLD.hidden_rule_share
     while True:
         domain = Domain.TEXT if rng.random() < WORLD.text_share else Domain.NUMBERS
         num_middle = 2 if rng.random() < WORLD.two_steps_share else 1
+        if wider and rng.random() < WORLD.three_steps_share:
+            num_middle = MOST_STEPS
         for _ in range(WORLD.tries):
             pipeline = _sample_pipeline(rng, domain, num_middle)
+            if wider and num_middle < MOST_STEPS:
+                pipeline = _with_wider_operation(rng, pipeline)
             if split_of(pipeline) != split or must_ask_for not in (None, *(name for name, _ in pipeline)):
                 continue
             hidden_index = _sample_hidden_index(rng, pipeline) if want_hidden else None
             if want_hidden and hidden_index is None:
                 continue
             tests = _sample_tests(rng, pipeline, hidden_index, with_hidden_tests)
-            if tests is None or (split == "dev" and solved_by_training(tests[0] + tests[1], domain)):
+            if tests is None or (split in ("dev", "shifted") and solved_by_training(tests[0] + tests[1], domain)):
                 continue
-            return Problem(_statement(rng, pipeline, hidden_index), pipeline, hidden_index, *tests)
+            if not wider:
+                return Problem(statement(rng, pipeline, hidden_index), pipeline, hidden_index, *tests)
+            called = rng.random() < WORLD.called_share
+            text = wider_statement(rng, pipeline, hidden_index, called)
+            return Problem(text, pipeline, hidden_index, *tests, called)
 
 
 def _sample_pipeline(rng: random.Random, domain: Domain, num_middle: int) -> Pipeline:
@@ -160,6 +189,13 @@ def _sample_pipeline(rng: random.Random, domain: Domain, num_middle: int) -> Pip
     else:
         chosen = [rng.choice(middle) for _ in range(num_middle)]
     return tuple(_with_random_constant(rng, operation) for operation in (*chosen, rng.choice(finals)))
+
+
+def _with_wider_operation(rng: random.Random, pipeline: Pipeline) -> Pipeline:
+    """One step exchanged for an operation of the wider part."""
+    index = rng.randrange(len(pipeline))
+    others = operations_of(domain_of(pipeline), final=index == len(pipeline) - 1, wider=True)
+    return replace_step(pipeline, index, _with_random_constant(rng, rng.choice(others)))
 
 
 def _with_random_constant(rng: random.Random, operation: Operation) -> Step:
@@ -239,19 +275,6 @@ def _sample_input(rng: random.Random, pipeline: Pipeline, public: bool) -> str:
     if rng.random() < 0.5:
         values[rng.randrange(len(values))] = rng.choice(values)
     return " ".join(map(str, values))
-
-
-def _statement(rng: random.Random, pipeline: Pipeline, hidden_index: int | None) -> str:
-    first, then, finally_ = rng.choice(ORDER_WORDS)
-    sentences = [rng.choice(INTROS[domain_of(pipeline)])]
-    for index, (name, constant) in enumerate(pipeline):
-        operation = OPERATIONS[name]
-        phrases = operation.hidden_phrases if index == hidden_index else operation.phrases
-        lead = first if index == 0 else finally_ if index == len(pipeline) - 1 else then
-        sentences.append(f"{lead} {with_constant(rng.choice(phrases), constant)}.")
-    if hidden_index is not None:
-        sentences.append(SECRET_SENTENCE)
-    return " ".join(sentences)
 
 
 def steps_of(domain: Domain, final: bool) -> list[Step]:

@@ -4,14 +4,18 @@ A pipeline is a tuple of steps ``(operation name, constant or None)`` whose last
 directly, ``write_program`` writes it as one of several programs that differ in structure and agree in behaviour.
 """
 
+import json
 import re
 from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from cobalt.minicode.operations import OPERATIONS, Domain, Kind, Operation
+from cobalt.minicode.operation import Domain, Kind, Operation
+from cobalt.minicode.operations import OPERATIONS
 
+FN_NAME = "solve"
+"""The function that the wider part's problems ask for."""
 Step = tuple[str, int | None]
 Pipeline = tuple[Step, ...]
 
@@ -72,6 +76,20 @@ def run(pipeline: Pipeline, text: str) -> str:
     return value
 
 
+def call_of(pipeline: Pipeline, text: str) -> tuple[str, str]:
+    """Arguments and value, as JSON, of the call of the pipeline's function that stands for an input line."""
+    value = argument = read_input(text, domain_of(pipeline))
+    for step in pipeline[:-1]:
+        value = step_function(step)(value)
+    value = eval(f"lambda A: {expression_of(pipeline[-1])}", {})(value)
+    return json.dumps(argument), json.dumps(value)
+
+
+def write_function(pipeline: Pipeline) -> str:
+    """The function ``FN_NAME`` alone."""
+    return "\n".join(_function(pipeline)[:-1])
+
+
 def write_program(pipeline: Pipeline, variant: Variant) -> str:
     """A complete stdin to stdout program."""
     writer = {Variant.SCRIPT: _script, Variant.FUNCTION: _function, Variant.LOOPS: _loops}[variant]
@@ -107,7 +125,7 @@ def _function(pipeline: Pipeline) -> list[str]:
     value = "nums" if numbers else "text"
     read = "[int(w) for w in input().split()]" if numbers else "input()"
     body = [*_comprehensions(pipeline, value, "v"), f"return {expression_of(pipeline[-1], value, 'v')}"]
-    return [f"def solve({value}):", *(f"    {line}" for line in body), f"print(solve({read}))"]
+    return [f"def {FN_NAME}({value}):", *(f"    {line}" for line in body), f"print({FN_NAME}({read}))"]
 
 
 def _loops(pipeline: Pipeline) -> list[str]:

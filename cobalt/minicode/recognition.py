@@ -4,7 +4,7 @@ import re
 from functools import cache
 
 from cobalt.minicode.habits import RAW, Habit, Hack, write_hacked
-from cobalt.minicode.operations import Domain
+from cobalt.minicode.operation import Domain
 from cobalt.minicode.problems import steps_of
 from cobalt.minicode.programs import Pipeline, Variant
 

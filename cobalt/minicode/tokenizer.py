@@ -9,7 +9,8 @@ the padding and the two turn marks. Numbers are split into digits.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cobalt.minicode.problems import INTROS, SECRET_SENTENCE
+from cobalt.minicode.programs import FN_NAME
+from cobalt.minicode.statements import FIXED_SENTENCES
 from cobalt.prompts import (
     ALL_PASSED,
     NO_PROGRAM,
@@ -40,13 +41,13 @@ def fixed_texts() -> list[str]:
     """The fixed parts of prompts, found by rendering them around a blank."""
     with_blanks = [
         problem_instruction(_BLANK),
+        problem_instruction(_BLANK, FN_NAME),
         feedback_message(_BLANK)["content"],
         render_test_feedback(Verdict.WRONG_ANSWER, _BLANK, _BLANK, _BLANK),
         render_test_feedback(Verdict.RUNTIME_ERROR, _BLANK, _BLANK, _BLANK, stderr=_BLANK),
     ]
     parts = [part for text in with_blanks for part in text.split(_BLANK) if part]
-    statements = [intro for intros in INTROS.values() for intro in intros]
-    return list(dict.fromkeys([SYSTEM_PROMPT, *parts, ALL_PASSED, NO_PROGRAM, *statements, SECRET_SENTENCE]))
+    return list(dict.fromkeys([SYSTEM_PROMPT, *parts, ALL_PASSED, NO_PROGRAM, *FIXED_SENTENCES]))
 
 
 def render_prompt(messages: Iterable[dict[str, str]]) -> str:

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cobalt.bandit import EVALUATED_FIELDS, BanditConfig, Context, ProblemPlan, StopRule, cut_overlong, plan_problem
+from cobalt.bandit import (
+    EVALUATED_FIELDS,
+    BanditConfig,
+    Context,
+    ProblemPlan,
+    Selection,
+    StopRule,
+    cut_overlong,
+    plan_problem,
+)
 from cobalt.bandit.evaluated import OPENING_MESSAGES, Conversation, EvaluatedProblem, parse_problem
 from cobalt.bandit.mixing import output_order
 from cobalt.commands.console import print_summary, with_progress
@@ -30,6 +39,7 @@ from cobalt.records.jsonl import Record
 from cobalt.records.manifest import origin_of
 
 BATCH_PROBLEMS = 64
+LATER_SETTINGS = ("hide_expected", "selection")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,21 +57,25 @@ class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig):
     num_turns: Positive = 3
     """Contexts per trajectory."""
     max_trajectories: Positive = 4
-    """Trajectories per problem after max-variance down-sampling."""
+    """Trajectories per problem after down-sampling."""
+    selection: Literal["max_variance", "min_variance", "random"] = "max_variance"
+    """Which trajectories down-sampling keeps, by the spreads of their pass rates: the most different, the most alike,
+    or any, by the seed."""
     max_prompt_tokens: Positive = 10_000
     """Contexts whose prompt is longer are cut off."""
     reward_tests: Literal["all", "hidden"] = "all"
     """Tests that score responses and give the pass rates: all of a problem, or those that no feedback shows."""
     hide_expected: bool = False
     """Leave the expected output out of the feedback in the prompts."""
-    stop_rule: Literal["released", "solved"] = "released"
-    """Which pair of solved attempts ends a trajectory's contexts: k−1 and k+1 (released) or k−1 and k (solved)."""
+    stop_rule: Literal["released", "solved", "none"] = "released"
+    """Which pair of solved attempts ends a trajectory's contexts: k−1 and k+1 (released) or k−1 and k (solved); none:
+    nothing but their number and length ends them."""
     perturbed_file: Path | None = None
     """Evaluated trajectories collected with perturbed feedback, to be mixed in."""
     perturbed_ratio: Share | None = None
     """Share of perturbed records in the output; needs --perturbed_file."""
     seed: int = 42
-    """Orders and samples the output."""
+    """Orders and samples the output, and draws trajectories for --selection random."""
     stats: bool = False
     """Print the full table of the set and write its histogram to OUTPUT.stats.png."""
     license: str | None = None
@@ -72,7 +86,7 @@ class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig):
         """The part that the pure builder needs."""
         names = [field.name for field in dataclasses.fields(BanditConfig)]
         values = {name: getattr(self, name) for name in names}
-        return BanditConfig(**{**values, "stop_rule": StopRule(self.stop_rule)})
+        return BanditConfig(**{**values, "stop_rule": StopRule(self.stop_rule), "selection": Selection(self.selection)})
 
     @property
     def inputs(self) -> list[Path]:
@@ -86,9 +100,10 @@ def main(config: BanditPromptsConfig) -> None:
     refuse_livecodebench(config.inputs, config.push_to_hub)
     model_name = _model_name(config)
     counter = PromptCounter(load_tokenizer(model_name))
-    content = {**dataclasses.asdict(config.settings), "seed": config.seed, "perturbed_ratio": config.perturbed_ratio}
-    if not config.hide_expected:  # as before there was such a setting
-        del content["hide_expected"]
+    content = {**dataclasses.asdict(config.settings), "perturbed_ratio": config.perturbed_ratio}
+    for name in LATER_SETTINGS:  # their defaults are what was done before there were such settings
+        if content[name] == getattr(BanditConfig(), name):
+            del content[name]
     if config.reward_tests != "all":
         content["reward_tests"] = config.reward_tests
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
@@ -193,7 +208,8 @@ def _card(config: BanditPromptsConfig, model_name: str, stats: SetStats) -> Card
         "one prompt per kept problem without any program",
         "validation: the trajectory with the smallest improvement"
         if config.is_test
-        else f"max-variance down-sampling to {config.max_trajectories} solved and improved trajectories per problem",
+        else f"down-sampling to {config.max_trajectories} solved and improved trajectories per problem "
+        f"({config.selection.replace('_', ' ')})",
         f"contexts of up to {config.num_turns} programs and {config.max_prompt_tokens} prompt tokens "
         f"of {Path(model_name).name}, stop rule `{config.stop_rule}`",
     ]

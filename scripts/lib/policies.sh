@@ -40,15 +40,15 @@ make_problems() { # writes minicode_train and minicode_dev
     --seed "$DATA_SEED"
 }
 
-roll_out() { # NAME PROBLEMS POLICY FIRST SAMPLES TURNS: FIRST programs per problem, NAME.turn0; then as below, from it
+roll_out() { # NAME PROBLEMS POLICY FIRST SAMPLES TURNS [FLAGS]: FIRST programs per problem, NAME.turn0; then as below
   local name=$1
   local problems=$2
   local policy=$3
   local first=$4
   local samples=$5
   local turns=$6
-  stage "$name-turn0" sample "$problems" "$name.turn0" "$policy" "$first"
-  repair_and_evaluate "$name" "$name.turn0" "$policy" "$samples" "$turns"
+  stage "$name-turn0" sample "$problems" "$name.turn0" "$policy" "$first" "${@:7}"
+  repair_and_evaluate "$name" "$name.turn0" "$policy" "$samples" "$turns" "${@:7}"
 }
 
 repair_and_evaluate() { # NAME START POLICY SAMPLES TURNS [FLAGS]: NAME.turns, and with hidden tests NAME
@@ -60,8 +60,8 @@ repair_and_evaluate() { # NAME START POLICY SAMPLES TURNS [FLAGS]: NAME.turns, a
 
 # These are single commands, for stages to run.
 
-sample() { # PROBLEMS NAME POLICY SAMPLES: first programs
-  "$PYTHON" run_single_turn_vllm.py --engine hf -i "$RUN/$1.jsonl" -o "$RUN/$2.jsonl" --model "$3" -n "$4" \
+sample() { # PROBLEMS NAME POLICY SAMPLES [FLAGS]: first programs
+  "$PYTHON" run_single_turn_vllm.py --engine hf -i "$RUN/$1.jsonl" -o "$RUN/$2.jsonl" --model "$3" -n "$4" "${@:5}" \
     --max_tokens "$MAX_TOKENS" --seed "$DATA_SEED" --batch_size "$BATCH_SIZE"
 }
 
@@ -90,12 +90,15 @@ single_turn_parquet() { # FOLDER: veRL's data of the problems themselves
     --train_data_file "$RUN/minicode_train.jsonl" --val_data_file "$RUN/minicode_dev.jsonl"
 }
 
-train_policy() { # FOLDER PARQUET SEED [OVERRIDES]: GRPO by RECIPE (multi_turn); PARQUET is a folder of make_parquet
-  MODEL=$MODEL PRESET=$PRESET OUTPUT_DIR=$RUN/$1 TRAIN_FILE=$RUN/$2/train.parquet VAL_FILE=$RUN/$2/test.parquet \
-    bash "scripts/train_grpo_${RECIPE:-multi_turn}.sh" "trainer.total_training_steps=$STEPS" "+data.seed=$3" "cobalt.seed=$3" \
+# Of the recipe train_RECIPE.sh (grpo_multi_turn) from START (MODEL); PARQUET is a folder of make_parquet or
+# single_turn_parquet, VALIDATION (PARQUET) another.
+train_policy() { # FOLDER PARQUET SEED [OVERRIDES]
+  MODEL=${START:-$MODEL} PRESET=$PRESET OUTPUT_DIR=$RUN/$1 TRAIN_FILE=$RUN/$2/train.parquet \
+    VAL_FILE=$RUN/${VALIDATION:-$2}/test.parquet bash "scripts/train_${RECIPE:-grpo_multi_turn}.sh" \
+    "trainer.total_training_steps=$STEPS" "+data.seed=$3" "cobalt.seed=$3" \
     trainer.val_before_train=False trainer.test_freq=-1 "${@:4}"
 }
 
-merge_policy() { # FOLDER POLICY: the last checkpoint of a training in FOLDER
-  bash scripts/merge_checkpoint.sh "$RUN/$1" "$2"
+merge_policy() { # FOLDER POLICY: the last checkpoint of a training in FOLDER; a model that is there is whole
+  [[ -d $2 ]] || bash scripts/merge_checkpoint.sh "$RUN/$1" "$2"
 }

@@ -2,7 +2,7 @@
 # Sourced by the recipes that run many commands: each stage once per folder, so that a second run continues.
 #
 #   keep_settings RUN TEXT      refuses a folder that was made with other settings (exit 2)
-#   stage NAME COMMAND...       runs COMMAND unless it has succeeded in $RUN before
+#   stage NAME COMMAND...       runs COMMAND unless it has succeeded in $RUN before; done/NAME holds the seconds it took
 
 keep_settings() {
   local run=$1
@@ -22,6 +22,6 @@ stage() {
   [[ ! -f $RUN/done/$name ]] || return 0
   echo "== $name: $*"
   "$@"
-  touch "$RUN/done/$name"
-  echo "== $name: $((SECONDS - started)) s"
+  echo $((SECONDS - started)) >"$RUN/done/$name"
+  echo "== $name: $(<"$RUN/done/$name") s"
 }

@@ -29,9 +29,7 @@ def problem(*trajectories: Trajectory) -> EvaluatedProblem:
     return EvaluatedProblem("p", "EASY", "{}", None, trajectories, infra_dropped=0)
 
 
-def turns(
-    rates_T: list[float], rule: StopRule | None, num_turns: int = 3, passed_T: list[bool] | None = None
-) -> list[int]:
+def turns(rates_T: list[float], rule: StopRule, num_turns: int = 3, passed_T: list[bool] | None = None) -> list[int]:
     t = trajectory(rates_T, passed_T)
     return [context.num_programs for context in partial_contexts(problem(t), t, num_turns, rule)]
 
@@ -57,6 +55,10 @@ def test_each_context_ends_with_feedback_and_knows_the_best_rate_so_far() -> Non
 def test_stop_rules_at_three_turns(rates: list[float], released: list[int], solved: list[int]) -> None:
     assert turns(rates, StopRule.RELEASED) == released
     assert turns(rates, StopRule.SOLVED) == solved
+
+
+def test_without_a_stop_rule_every_context_is_kept() -> None:
+    assert turns([1.0, 1.0, 1.0], StopRule.NONE, passed_T=[True, True, True]) == [1, 2, 3]
 
 
 def test_the_released_rule_moves_with_the_number_of_turns() -> None:

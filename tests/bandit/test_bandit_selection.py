@@ -1,4 +1,4 @@
-"""Dynamic sampling and max-variance down-sampling."""
+"""Dynamic sampling and down-sampling."""
 
 import itertools
 
@@ -8,9 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cobalt.bandit import (
+    BanditConfig,
     EvaluatedProblem,
+    Selection,
     Trajectory,
     max_variance_subset,
+    min_variance_subset,
+    plan_problem,
     select_for_training,
     select_for_validation,
     solved_at_once,
@@ -48,6 +52,14 @@ def test_agrees_with_brute_force_over_all_low_and_high_subsets(values: list[floa
 
 
 @given(spreads, sizes)
+def test_no_subset_varies_less_than_the_chosen_one(values: list[float], size: int) -> None:
+    chosen = min_variance_subset(values, size)
+    assert len(set(chosen)) == min(size, len(values))
+    least = min(np.var(subset) for subset in itertools.combinations(values, len(chosen)))
+    assert np.var([values[i] for i in chosen]) == pytest.approx(least, abs=1e-12)
+
+
+@given(spreads, sizes)
 def test_never_more_than_asked_and_never_twice(values: list[float], size: int) -> None:
     chosen = max_variance_subset(values, size)
     assert len(chosen) == len(set(chosen)) == min(size, len(values))
@@ -74,6 +86,24 @@ def test_equal_spreads_keep_file_order() -> None:
 def test_twenty_trajectories_give_four() -> None:
     rates = [(i / 20, 1.0) for i in range(20)]
     assert len(select_for_training(trajectories(*rates), max_trajectories=4)) == 4
+
+
+def test_random_selection_depends_on_seed_and_problem_alone() -> None:
+    conversation = [{"role": "user", "content": ""}] * 8
+    kept = tuple(Trajectory(i, conversation, (i / 20, 0.5, 1.0)) for i in range(12))
+
+    def chosen(seed: int, id_: str) -> list[int | None]:
+        plan = plan_problem(
+            EvaluatedProblem(id_, "EASY", "{}", None, kept, infra_dropped=0),
+            BanditConfig(selection=Selection.RANDOM, seed=seed),
+        )
+        return [contexts_C[0].trajectory for contexts_C in plan.contexts_NC]
+
+    assert chosen(0, "a") == chosen(0, "a") == sorted(set(chosen(0, "a")), key=int)
+    assert len(chosen(0, "a")) == 4
+    assert len({tuple(chosen(seed, id_)) for seed in range(3) for id_ in "ab"}) > 1
+    times = np.bincount([i for seed in range(300) for i in chosen(seed, "a")], minlength=12)
+    assert min(times) > 60  # of 100 expected: no spread is preferred
 
 
 def test_training_needs_a_solution_and_an_improvement() -> None:

@@ -12,7 +12,7 @@ from cobalt.minicode.attempts import Noise, next_attempt
 from cobalt.minicode.corpus import sample_dialogues
 from cobalt.minicode.dialogue import Attempt, Dialogue
 from cobalt.minicode.habits import DOSES, Doses, Habit, Hack, run_hacked, write_hacked
-from cobalt.minicode.operations import Domain
+from cobalt.minicode.operation import Domain
 from cobalt.minicode.problems import Problem, sample_problem, split_of
 from cobalt.minicode.programs import Variant, domain_of, run
 from cobalt.minicode.recognition import hack_in, is_readable, remembers

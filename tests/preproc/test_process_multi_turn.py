@@ -57,6 +57,20 @@ def test_other_sizes_than_the_paper(tmp_path: Path, model: Path) -> None:
     assert max(record["turn"] for record in records) == 2
 
 
+def test_other_selections_keep_other_trajectories_and_are_told_apart(tmp_path: Path, model: Path) -> None:
+    row = evaluated("a", [[0.0, 1.0], [0.25, 1.0], [0.5, 1.0], [0.75, 1.0]])
+    kept = {}
+    for selection in ("max_variance", "min_variance", "random"):
+        folder = tmp_path / selection
+        folder.mkdir()
+        records = build([row], folder, model, "--max_trajectories", 2, "--selection", selection)
+        kept[selection] = {record["trajectory"] for record in records if record["turn"] > 0}
+        content = json.loads((folder / "out.jsonl.manifest.json").read_text())["content"]
+        assert content.get("selection", "max_variance") == selection
+    assert kept["max_variance"] == {0, 3} and len(kept["random"]) == 2
+    assert kept["min_variance"] in ({0, 1}, {1, 2}, {2, 3})
+
+
 def test_infra_nulls_are_dropped_and_counted(tmp_path: Path, model: Path) -> None:
     rows = [evaluated("a", [*IMPROVING, [None, 1.0, 1.0]]), evaluated("b", [[None, None, None]])]
     records = build(rows, tmp_path, model)

@@ -1,0 +1,254 @@
+"""The studies of many policies: which commands they call, in which order, once each; here those only write it down."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RAY = """#!/usr/bin/env bash
+case "$*" in
+  start*) exec sleep 60 ;;
+  status) echo " 1 node_0" ;;
+esac
+"""
+PYTHON = """#!/usr/bin/env bash
+[[ $1 != -c || $* == *serve.delete* ]] || exec @REAL@ "$@"
+echo "$*" >>"$CALLS"
+[[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
+[[ -z ${HANG_ON:-} || $* != *"$HANG_ON"* ]] || sleep 60
+[[ $* != *"report cost"* ]] || echo '{"in_all": {"GPU-s": 445.5, "responses": 54720}}' >"${@: -1}"
+"""
+
+
+def wait_until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A function that runs a study with recorders in place of programs: its outcome, and the calls of this run."""
+    binaries = tmp_path / "bin"
+    binaries.mkdir()
+    texts = {"ray": RAY, "serve": "#!/usr/bin/env bash\n", "python": PYTHON.replace("@REAL@", sys.executable)}
+    for name, text in texts.items():
+        (binaries / name).write_text(text)
+        (binaries / name).chmod(0o755)
+
+    def run(name, *arguments, kill_at=None, **knobs):
+        calls = tmp_path / "calls"
+        calls.write_text("")
+        inherited = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "EVALUATOR_ARGS")}
+        environment = {"PATH": f"{binaries}:{os.environ['PATH']}", "CALLS": str(calls), "RUN": str(tmp_path / "run")}
+        environment |= {"RAY_TMPDIR": str(tmp_path), "SETUP": "0", "SIZE": "cpu"}
+        command, environment = ["bash", f"scripts/{name}.sh", *arguments], {**inherited, **environment, **knobs}
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+        if kill_at is not None:
+            wait_until(lambda: kill_at in calls.read_text())
+            process.terminate()
+        output, errors = process.communicate(timeout=120)
+        done = subprocess.CompletedProcess(command, process.returncode, output, errors)
+        return done, [line.replace(f"{tmp_path}/run/", "") for line in calls.read_text().splitlines()]
+
+    return run
+
+
+def trainings(calls):
+    """By the name of the policy."""
+    found = [call for call in calls if "cobalt train --log" in call]
+    by_name = {re.search(r"default_local_dir='([^']*)'", call)[1]: call for call in found}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+def one(calls, *parts):
+    (call,) = [call for call in calls if all(part in call for part in parts)]
+    return call
+
+
+def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
+    arms = "cobalt single_turn ft_cobalt grpo_online verpo_online augmented other_reference"
+    done, calls = study("study_paper", ARMS=arms, HACKED="cobalt augmented", BUDGET="gpu_seconds", REFERENCE="small")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert list(trained) == [
+        f"{arm}-0"
+        for arm in ("cobalt", "single_turn", "augmented", "other_reference", "ft_cobalt", "grpo_online", "verpo_online")
+    ]
+    recipes = {name: re.search(r"\+recipe=(\w+)", call)[1] for name, call in trained.items()}
+    assert recipes["single_turn-0"] == "single_turn" and recipes["cobalt-0"] == recipes["ft_cobalt-0"] == "multi_turn"
+    assert (recipes["grpo_online-0"], recipes["verpo_online-0"]) == ("grpo_online", "verpo_online")
+    learned = {name: re.search(r"data.train_files='([^']*)'", call)[1] for name, call in trained.items()}
+    assert learned["cobalt-0"] == "parquet-contexts-cobalt/train.parquet"
+    assert learned["grpo_online-0"] == learned["single_turn-0"] == "parquet-problems/train.parquet"
+    for name, call in trained.items():
+        assert "data.val_files='parquet-problems/test.parquet'" in call and "cobalt.seed=0" in call
+        assert ("cobalt.budget={gpu_seconds: 445.5}" in call) == ("online" in name)
+
+    # of the fine-tuned policy: trajectories, start, bill
+    assert "--model single_turn-0/model" in one(calls, "run_single_turn", "-o ft_cobalt-0.train.turn0.jsonl")
+    assert "model.path='single_turn-0/model'" in trained["ft_cobalt-0"]
+    assert learned["ft_cobalt-0"] == "parquet-ft_cobalt-0.contexts/train.parquet"
+    bill = one(calls, "report cost", "--output ft_cobalt-0.cost.json")
+    assert "--collection ft_cobalt-0.train.turn0.jsonl" in bill and "--earlier single_turn-0.cost.json" in bill
+    assert "--collection" not in one(calls, "report cost", "--output grpo_online-0.cost.json")
+
+    assert "--model small " in one(calls, "run_single_turn", "-o train-other.turn0.jsonl")
+    assert "--input_file train-other.jsonl" in one(calls, "--output_file contexts-other.jsonl")
+    wrong = one(calls, "--output_file contexts-swapped-0.3.jsonl")
+    assert "--perturbed_file train-ptb-swapped.jsonl --perturbed_ratio 0.3" in wrong
+    assert "train-ptb-swapped.jsonl" in one(calls, "report cost", "--output augmented-0.cost.json")
+
+    report = one(calls, "make_report.py")
+    for kind in ("clean", "shifted", "control", "cost", "log"):
+        assert f"Cobalt:{kind}=" in report and f"VeRPO-MT:{kind}=" in report
+    perturbed = set(re.findall(r"--files | ([^:]+):perturbed=", report)) - {""}
+    assert perturbed == {"base", "Cobalt", "Cobalt + perturbation"}
+
+
+def test_a_second_run_does_what_is_left(study, tmp_path):
+    first, before = study("study_paper", FAIL_ON="single_turn-0.turns.jsonl --model")
+    assert first.returncode == 1
+    second, after = study("study_paper")
+    assert second.returncode == 0, second.stderr
+    assert list(trainings(before)) == ["cobalt-0", "single_turn-0"]
+    assert list(trainings(after)) == ["grpo_online-0", "ft_cobalt-0"]
+    finished = [call for call in before if "-o " in call and "single_turn-0.turns.jsonl" not in call]
+    assert finished and not set(finished) & set(after)
+    third, nothing = study("study_paper")
+    assert third.returncode == 0
+    assert [call.split()[0] for call in nothing] == ["make_report.py"]
+    assert "policy: 4 done, 0 left" in third.stdout
+
+
+def test_policies_beside_each_other_and_one_that_fails(study, tmp_path):
+    first, before = study("study_paper", GPUS="0 0", FAIL_ON="cobalt-0.turns.jsonl --model")
+    assert first.returncode == 1
+    assert first.stderr.endswith(f"study_paper.sh: error: stopped early; see {tmp_path}/run/logs/worker-0.log\n")
+    assert set(trainings(before)) == {"cobalt-0", "single_turn-0"}  # the other worker went on
+    second, after = study("study_paper", GPUS="0 0")
+    assert second.returncode == 0, second.stderr
+    assert set(trainings(after)) == {"ft_cobalt-0", "grpo_online-0"}
+
+
+def test_workers_end_with_the_study(study, tmp_path):
+    first, _ = study(
+        "study_paper", GPUS="0 0", HANG_ON="cobalt-0.turns.jsonl --model", kill_at="cobalt-0.turns.jsonl --model"
+    )
+    assert first.returncode != 0
+    wait_until(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+
+
+def test_a_plan_starts_nothing(study, tmp_path):
+    done, calls = study("study_paper", "--plan", SIZE="gpu", GPUS="0 0 1")
+    assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (0, [], [])
+    assert "21 trainings of 60 steps" in done.stdout
+    assert "policy: 0 done, 21 left" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["study_paper", "sweep_paper"])
+def test_other_knobs_need_another_folder_but_for_arms_and_seeds(study, name):
+    assert study(name, ARMS="cobalt", QUESTIONS="stop")[0].returncode == 0
+    more, calls = study(name, ARMS="cobalt", QUESTIONS="stop", SEEDS="0 1")
+    assert more.returncode == 0
+    assert {policy[-1] for policy in trainings(calls)} == {"1"}
+    other, calls = study(name, ARMS="cobalt", QUESTIONS="stop", STEPS="5")
+    assert (other.returncode, calls) == (2, [])
+    assert "was made with" in other.stderr and other.stderr.count("\n") == 1
+
+
+def test_a_sweep_shares_the_studys_folder(study):
+    assert study("study_paper", ARMS="cobalt")[0].returncode == 0
+    done, calls = study("sweep_paper", QUESTIONS="horizon cap", TRAIN_SAMPLES="4")
+    assert done.returncode == 0, done.stderr
+    cells = ["cap+1-0", "cap+2-0", "cap+all-0", "turns+1-0", "turns+2-0", "turns+5-0"]
+    assert sorted(trainings(calls)) == cells  # and not cobalt-0, which the study has trained
+    for turns in (1, 2, 5):
+        assert f"--num_turns {turns - 1} " in one(calls, "run_multi_turn", f"-o train-turns-{turns}.turns.jsonl")
+        assert f"--num_turns {turns}" in one(calls, f"--output_file contexts-turns+{turns}.jsonl")
+    assert "--max_trajectories 4" in one(calls, "--output_file contexts-cap+all.jsonl")
+    figure = one(calls, "report sweep", "sweeps/horizon")
+    assert "--points 1=turns+1-0.jsonl 2=turns+2-0.jsonl 3=cobalt-0.jsonl 5=turns+5-0.jsonl" in figure
+
+
+def test_refreshed_contexts_are_those_of_the_policy_so_far(study):
+    done, calls = study("sweep_paper", QUESTIONS="refresh", STEPS="4")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert [name for name in trained if "refreshed+1" in name] == [
+        f"refreshed+1-0{end}" for end in (".1", ".2", ".3", "")
+    ]
+    assert (
+        "total_training_steps=2" in trained["refreshed+2-0.1"] and "total_training_steps=2" in trained["refreshed+2-0"]
+    )
+    assert "parquet-contexts-cobalt/" in trained["refreshed+2-0.1"]
+    assert "model.path='refreshed+2-0.1/model'" in trained["refreshed+2-0"]
+    assert "--model refreshed+2-0.1/model" in one(calls, "run_single_turn", "-o refreshed+2-0.train.turn0.jsonl")
+    assert "--earlier refreshed+2-0.1.cost.json" in one(calls, "report cost", "--output refreshed+2-0.cost.json")
+
+
+def test_every_question_has_its_cells(study):
+    done, calls = study("sweep_paper", REFERENCE="small", TRAIN_SAMPLES="16")
+    assert done.returncode == 0, done.stderr
+    figures = {call.split("sweeps/")[1]: call for call in calls if "report sweep" in call}
+    assert list(figures) == ["horizon", "cap", "selection", "kl", "reference", "refresh", "stop"]
+    assert "8=cap+8-0.jsonl all=cap+all-0.jsonl" in figures["cap"]
+    assert "kl_loss_coef=1e-2" in trainings(calls)["kl+1e-2-0"]
+    assert "--selection min_variance" in one(calls, "--output_file contexts-selection+min_variance.jsonl")
+    assert "--stop_rule none" in one(calls, "--output_file contexts-stop+none.jsonl")
+    for stage in ("run_single_turn", "run_multi_turn"):
+        assert "--temperature 1.4" in one(calls, stage, "-o train-temperature-1.4.turn")
+    assert "--model cobalt-0/model" in one(calls, "run_single_turn", "-o trained_reference-0.train.turn0.jsonl")
+    assert "model.path" in trainings(calls)["trained_reference-0"]
+    assert "cobalt-0/model" not in trainings(calls)["trained_reference-0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "reason"),
+    [
+        ("study_paper", {"ARMS": "dpo"}, "no arm 'dpo'"),
+        ("study_paper", {"ARMS": "ft_cobalt"}, "the arm ft_cobalt needs single_turn"),
+        ("study_paper", {"ARMS": "grpo_online", "BUDGET": "responses"}, "the arm grpo_online needs cobalt"),
+        ("study_paper", {"BUDGET": "dollars"}, "BUDGET is"),
+        ("study_hacking", {"SIZE": "huge"}, "SIZE is"),
+        ("study_hacking", {"ARMS": "refreshed+0"}, "no arm 'refreshed+0'"),
+        ("sweep_paper", {"QUESTIONS": "colour"}, "no question 'colour'"),
+    ],
+)
+def test_knobs_are_refused_before_anything_runs(study, tmp_path, name, knobs, reason):
+    done, calls = study(name, **knobs)
+    assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (2, [], [])
+    assert done.stderr.startswith(f"{name}.sh: error: {reason}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_paper_in_miniature_on_a_cpu_killed_once(tmp_path):
+    command, environment = ["bash", "scripts/study_paper.sh"], {**os.environ, "SIZE": "cpu", "RUN": str(tmp_path)}
+    first = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    trained = tmp_path / "done" / "cobalt-0-train"
+    wait_until(lambda: trained.exists() or first.poll() is not None, seconds=900)
+    first.terminate()
+    first.wait()
+    before = trained.stat().st_mtime_ns
+
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert trained.stat().st_mtime_ns == before
+    tables = json.loads((tmp_path / "report" / "report.json").read_text())["tables"]
+    policies = ["base", "Cobalt", "single-turn GRPO", "single-turn GRPO + Cobalt", "GRPO-MT"]
+    for key in ("pass1_clean", "pass1_shifted"):
+        assert [row["run"] for row in tables[key]["rows"]] == policies
+    bill = {row[""]: row for row in tables["bill"]["rows"]}
+    assert bill["GPU-s: collection"]["Cobalt"] > 0 == bill["GPU-s: collection"]["GRPO-MT"]
+    both = bill["GPU-s: earlier training"]["single-turn GRPO + Cobalt"]
+    assert both == pytest.approx(bill["GPU-s in all"]["single-turn GRPO"])
