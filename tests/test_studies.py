@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -77,7 +78,7 @@ def one(calls, *parts):
 
 def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
     arms = "cobalt single_turn ft_cobalt grpo_online verpo_online augmented other_reference"
-    done, calls = study("study_paper", ARMS=arms, HACKED="cobalt augmented", BUDGET="gpu_seconds", REFERENCE="small")
+    done, calls = study("study_paper", ARMS=arms, HACKED="cobalt augmented", BUDGET="gpu_seconds", REFERENCE="examples")
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
     assert list(trained) == [
@@ -102,7 +103,7 @@ def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
     assert "--collection ft_cobalt-0.train.turn0.jsonl" in bill and "--earlier single_turn-0.cost.json" in bill
     assert "--collection" not in one(calls, "report cost", "--output grpo_online-0.cost.json")
 
-    assert "--model small " in one(calls, "run_single_turn", "-o train-other.turn0.jsonl")
+    assert "--model examples " in one(calls, "run_single_turn", "-o train-other.turn0.jsonl")
     assert "--input_file train-other.jsonl" in one(calls, "--output_file contexts-other.jsonl")
     wrong = one(calls, "--output_file contexts-swapped-0.3.jsonl")
     assert "--perturbed_file train-ptb-swapped.jsonl --perturbed_ratio 0.3" in wrong
@@ -149,7 +150,7 @@ def test_workers_end_with_the_study(study, tmp_path):
 
 
 def test_a_plan_starts_nothing(study, tmp_path):
-    done, calls = study("study_paper", "--plan", SIZE="gpu", GPUS="0 0 1")
+    done, calls = study("study_paper", "--plan", SIZE="gpu", GPUS="0 0 1", REFERENCE="examples")
     assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (0, [], [])
     assert "21 trainings of 60 steps" in done.stdout
     assert "policy: 0 done, 21 left" in done.stdout
@@ -197,7 +198,7 @@ def test_refreshed_contexts_are_those_of_the_policy_so_far(study):
 
 
 def test_every_question_has_its_cells(study):
-    done, calls = study("sweep_paper", REFERENCE="small", TRAIN_SAMPLES="16")
+    done, calls = study("sweep_paper", REFERENCE="examples", TRAIN_SAMPLES="16")
     assert done.returncode == 0, done.stderr
     figures = {call.split("sweeps/")[1]: call for call in calls if "report sweep" in call}
     assert list(figures) == ["horizon", "cap", "selection", "kl", "reference", "refresh", "stop"]
@@ -218,6 +219,11 @@ def test_every_question_has_its_cells(study):
         ("study_paper", {"ARMS": "dpo"}, "no arm 'dpo'"),
         ("study_paper", {"ARMS": "ft_cobalt"}, "the arm ft_cobalt needs single_turn"),
         ("study_paper", {"ARMS": "grpo_online", "BUDGET": "responses"}, "the arm grpo_online needs cobalt"),
+        (
+            "study_paper",
+            {"ARMS": "other_reference", "REFERENCE": "nowhere"},
+            "the arm other_reference: REFERENCE=nowhere",
+        ),
         ("study_paper", {"BUDGET": "dollars"}, "BUDGET is"),
         ("study_hacking", {"SIZE": "huge"}, "SIZE is"),
         ("study_hacking", {"ARMS": "refreshed+0"}, "no arm 'refreshed+0'"),
@@ -232,12 +238,13 @@ def test_knobs_are_refused_before_anything_runs(study, tmp_path, name, knobs, re
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_paper_in_miniature_on_a_cpu_killed_once(tmp_path):
+def test_the_paper_in_miniature_on_a_cpu_stopped_once(tmp_path):
     command, environment = ["bash", "scripts/study_paper.sh"], {**os.environ, "SIZE": "cpu", "RUN": str(tmp_path)}
-    first = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **quiet)
     trained = tmp_path / "done" / "cobalt-0-train"
     wait_until(lambda: trained.exists() or first.poll() is not None, seconds=900)
-    first.terminate()
+    os.killpg(first.pid, signal.SIGINT)
     first.wait()
     before = trained.stat().st_mtime_ns
 

@@ -19,7 +19,7 @@
 #   SEEDS="0 1 2" | "0"       training seeds
 #   DATA_SEED=0               seed of the problems, of sampling and of the perturbation
 #   MODEL=assets/minicoder    the reference model and the policies' start
-#   REFERENCE=assets/minicoder-small    the reference model of the arm other_reference
+#   REFERENCE=assets/minicoder-small    the reference model of the arm other_reference, a folder
 #   TRAIN_PROBLEMS=1000 | 24  problems to learn from
 #   DEV_PROBLEMS=200 | 12     problems to measure on
 #   TRAIN_SAMPLES=8 | 4       trajectories per problem to learn from
@@ -32,7 +32,7 @@
 #   STEPS=60 | 2              GRPO steps
 #   BUDGET=gpu_seconds | steps    what the online arms have the same of: gpu_seconds or responses of cobalt with the same
 #                             seed, its trajectories included, or steps
-#   TEST_FREQ=10 | 1          steps between validations, which learning curves are made of; -1: none
+#   TEST_FREQ=10 | 2          steps between validations, which learning curves are made of; -1: none
 #   PRESET=one-gpu | cpu      training preset
 #   BATCH_SIZE=512 | 64       sequences that are sampled together
 #   GPUS=                     e.g. "0 1 2 3": work on so many policies at a time, each with services of its own; a GPU may
@@ -51,7 +51,7 @@ set_knobs() { # ARMS OF_CPU ARGUMENTS...: the arms by default, and those of SIZE
   local defaults
   case ${SIZE:=gpu} in
     gpu) defaults=("$1" "0 1 2" 1000 200 8 8 8 60 one-gpu 512 gpu_seconds 10) ;;
-    cpu) defaults=("$2" 0 24 12 4 2 2 2 cpu 64 steps 1) ;;
+    cpu) defaults=("$2" 0 24 12 4 2 2 2 cpu 64 steps 2) ;;
     *) refuse "SIZE is gpu or cpu, not '$SIZE'" ;;
   esac
   : "${ARMS:=${defaults[0]}}" "${SEEDS:=${defaults[1]}}" "${TRAIN_PROBLEMS:=${defaults[2]}}"
@@ -130,6 +130,7 @@ list_work() {
   for arm in $ARMS; do
     describe_arm "$arm"
     [[ -z $trajectories || -n $collector || " ${right[*]-} " == *" $trajectories "* ]] || right+=("$trajectories")
+    [[ $trajectories != train-other || -d $REFERENCE ]] || refuse "the arm $arm: REFERENCE=$REFERENCE is no folder"
     [[ -z $kind || " ${wrong[*]-} " == *" train-ptb-$kind "* ]] || wrong+=("train-ptb-$kind")
     needed=$(needed_arm)
     [[ -z $needed || " $ARMS " == *" $needed "* ]] || refuse "the arm $arm needs $needed: add it to ARMS"
