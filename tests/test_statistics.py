@@ -165,6 +165,28 @@ def test_no_difference_gives_few_small_p_values(monkeypatch: pytest.MonkeyPatch)
     assert small / 200 <= 0.09
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("between_seeds", "bounds"), [(0.0, (0, 0.02)), (0.02, (0.02, 0.07)), (0.04, (0.09, 0.16))])
+def test_false_alarms_of_three_seeds(
+    monkeypatch: pytest.MonkeyPatch, between_seeds: float, bounds: tuple[float, float]
+) -> None:
+    """Two arms that are equal but for their luck; what docs/method.md says of them."""
+    monkeypatch.setattr(statistics, "RESAMPLES", 1000)
+    generator = np.random.default_rng(9)
+
+    def arm(difficulty_P: np.ndarray) -> np.ndarray:
+        luck_S1 = generator.normal(0, between_seeds, (3, 1))
+        rates_SP = np.clip(difficulty_P + luck_S1 + generator.normal(0, 0.08, (3, 200)), 0, 1)
+        return generator.binomial(8, rates_SP) / 8
+
+    alarms, trials = 0, 600
+    for trial in range(trials):
+        difficulty_P = generator.beta(0.8, 0.8, 200)
+        found = hierarchical_mean(arm(difficulty_P), arm(difficulty_P), seed=trial)
+        alarms += found is not None and found.p_value is not None and found.p_value < 0.05
+    assert bounds[0] <= alarms / trials <= bounds[1]
+
+
 def test_holm_by_hand() -> None:
     """4 x 0.005, 3 x 0.01, 2 x 0.03, 1 x 0.04, which may not fall below the one before."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
