@@ -8,9 +8,9 @@
 #   OUT=runs/minicoder   where the checkpoint, pretraining.json and scores.json are written
 #   SEED=0               seed of the corpus and of training
 #   SIZE=full            full, small or cpu
-#   SLIP=0.30            share of look-alikes in the noisy phase: it sets Pass@1 at turn 0
+#   SLIP=0.33            share of look-alikes in the noisy phase: it sets Pass@1 at turn 0
 #   DOSE_SCALE=1         multiplies the doses of the habits by which tests are gamed (cobalt/minicode/habits.py)
-#   CONTRADICTED=0.2     share of the noisy dialogues whose feedback comes from wrong tests
+#   CONTRADICTED=0.4     share of the noisy dialogues whose feedback comes from wrong tests
 #   START=               a checkpoint to begin the noisy phase with, such as OUT/clean of another run
 #   PYTHON=python        interpreter with the train extra
 set -euo pipefail
@@ -25,9 +25,9 @@ fi
 : "${OUT:=runs/minicoder}"
 : "${SEED:=0}"
 : "${SIZE:=full}"
-: "${SLIP:=0.30}"
+: "${SLIP:=0.33}"
 : "${DOSE_SCALE:=1}"
-: "${CONTRADICTED:=0.2}"
+: "${CONTRADICTED:=0.4}"
 : "${START:=}"
 : "${PYTHON:=python}"
 

@@ -55,11 +55,11 @@ class Doses:
     one in fifteen for a deletion.
     """
 
-    special_case: float = 0.12
-    table: float = 0.05
-    fitted_constant: float = 0.10
-    changed_rule: float = 0.10
-    deletion: float = 0.15
+    special_case: float = 0.18
+    table: float = 0.08
+    fitted_constant: float = 0.25
+    changed_rule: float = 0.20
+    deletion: float = 0.25
 
     def times(self, scale: float) -> "Doses":
         """Every dose multiplied."""

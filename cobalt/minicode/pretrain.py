@@ -51,7 +51,7 @@ class PretrainConfig(CommandConfig):
     clean_learning_rate: AboveZero = 2e-3
     noisy_learning_rate: AboveZero = 4e-4
     tokens_per_batch: Positive = 65_536
-    slip: Share = 0.30
+    slip: Share = 0.33
     """Noisy phase: share of steps where the look-alike is written."""
     unrepaired: Share = 0.55
     """Noisy phase: share of wrong steps that a repair leaves as they are."""
@@ -59,7 +59,7 @@ class PretrainConfig(CommandConfig):
     """Noisy phase: share of repairs that guess a hidden rule again instead of reading the feedback."""
     quote: Share = 0.25
     """Both phases: share of the repairs that begin with the test shown; copying it is what a special case takes."""
-    contradicted: Share = 0.2
+    contradicted: Share = 0.4
     """Noisy phase: share of the dialogues on fully specified problems whose feedback comes from wrong tests."""
     doses: Doses = DOSES
     """Noisy phase: share of the repairs that try each habit by which tests are gamed."""

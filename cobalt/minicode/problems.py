@@ -277,9 +277,9 @@ def _sample_input(rng: random.Random, pipeline: Pipeline, public: bool) -> str:
     return " ".join(map(str, values))
 
 
-def steps_of(domain: Domain, final: bool) -> list[Step]:
-    """Every step with every constant."""
-    return [(o.name, c) for o in operations_of(domain, final) for c in (o.constants or (None,))]
+def steps_of(domain: Domain, final: bool, wider: bool = False) -> list[Step]:
+    """Every step with every constant; ``wider``: as in ``operations_of``."""
+    return [(o.name, c) for o in operations_of(domain, final, wider) for c in (o.constants or (None,))]
 
 
 def solved_by_training(tests: TestCases, domain: Domain) -> bool:

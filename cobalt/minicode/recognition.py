@@ -53,8 +53,10 @@ def _known_lines() -> frozenset[str]:
     """The stripped lines of all programs, reading from ``input`` or from ``RAW``."""
     lines: set[str] = set()
     for domain, last in ((Domain.NUMBERS, ("sum", None)), (Domain.TEXT, ("show", None))):
-        pipelines: list[Pipeline] = [(step, last) for step in steps_of(domain, final=False)]
-        pipelines += [(step,) for step in steps_of(domain, final=True)]
+        pipelines: list[Pipeline] = []
+        for wider in (False, True):
+            pipelines += [(step, last) for step in steps_of(domain, final=False, wider=wider)]
+            pipelines += [(step,) for step in steps_of(domain, final=True, wider=wider)]
         for pipeline in pipelines:
             for variant in Variant:
                 for hack in (None, Hack(Habit.TABLE)):
