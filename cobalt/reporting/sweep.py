@@ -114,9 +114,9 @@ def sweep_table(sweep: Sweep) -> Table:
     return Table(
         "sweep",
         f"Pass@1 by {sweep.setting} (%)",
-        "Share of programs that pass all hidden tests, clean feedback, with 95 % intervals over problems and, where a "
-        "value has several, training seeds. `kl_loss`: veRL's estimate of the KL divergence from the training's start, "
-        f"per token, over the last steps. {sweep.rule}",
+        "Share of programs that pass all hidden tests, clean feedback, with 95 % intervals over problems and training "
+        "seeds. `kl_loss`: veRL's estimate of the KL divergence from the training's start, per token, over "
+        f"the last steps. {sweep.rule}",
         (sweep.setting, "seeds", "problems", *(f"turn {turn}" for turn in sweep.turns), "kl_loss"),
         rows,
     )
