@@ -132,13 +132,27 @@ def test_a_second_run_does_what_is_left(study, tmp_path):
 
 
 def test_policies_beside_each_other_and_one_that_fails(study, tmp_path):
-    first, before = study("study_paper", GPUS="0 0", FAIL_ON="cobalt-0.turns.jsonl --model")
+    first, before = study("study_paper", GPUS="0 0", FAIL_ON="/cobalt-0.turns.jsonl --model")
     assert first.returncode == 1
     assert first.stderr.endswith(f"study_paper.sh: error: stopped early; see {tmp_path}/run/logs/worker-0.log\n")
-    assert set(trainings(before)) == {"cobalt-0", "single_turn-0"}  # the other worker went on
+    assert set(trainings(before)) == {"cobalt-0", "single_turn-0", "ft_cobalt-0"}  # the other worker went on
     second, after = study("study_paper", GPUS="0 0")
     assert second.returncode == 0, second.stderr
-    assert set(trainings(after)) == {"ft_cobalt-0", "grpo_online-0"}
+    assert set(trainings(after)) == {"grpo_online-0"}
+
+
+def test_policies_beside_each_other_come_after_those_that_they_need(study, tmp_path):
+    arms = "verpo_online cobalt ft_cobalt single_turn off_by_one+0.1"
+    done, calls = study("study_paper", ARMS=arms, BUDGET="responses", SEEDS="0 1", GPUS="0 0 1")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert len(trained) == 10
+    for seed in (0, 1):
+        assert "cobalt.budget={responses: 54720}" in trained[f"verpo_online-{seed}"]  # read from cobalt's bill
+        names = list(trained)
+        assert names.index(f"single_turn-{seed}") < names.index(f"ft_cobalt-{seed}")
+    workers = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(3)]
+    assert all("== study_paper-policy-" in log for log in workers)
 
 
 def test_workers_end_with_the_study(study, tmp_path):
