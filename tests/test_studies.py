@@ -49,7 +49,7 @@ def study(tmp_path):
         calls.write_text("")
         inherited = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "EVALUATOR_ARGS")}
         environment = {"PATH": f"{binaries}:{os.environ['PATH']}", "CALLS": str(calls), "RUN": str(tmp_path / "run")}
-        environment |= {"RAY_TMPDIR": str(tmp_path), "SETUP": "0", "SIZE": "cpu"}
+        environment |= {"RAY_TMPDIR": str(tmp_path), "SETUP": "0", "SIZE": "cpu", "GPUS": ""}
         command, environment = ["bash", f"scripts/{name}.sh", *arguments], {**inherited, **environment, **knobs}
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)

@@ -219,7 +219,9 @@ policy() { # NAME, as ARM-SEED: trained and measured
 }
 
 learn() { # NAME FROM BY STEPS SEED: policy NAME of the described arm, from FROM (MODEL), on what BY has collected
-  local name=$1 data=problems collected=$trajectories steps=$4 budget limit=()
+  local name=$1 model=${2:+$RUN/$2/model} data=problems collected=$trajectories steps=$4 seed=$5 budget
+  local limits=("trainer.total_epochs=$WITHOUT_END" "trainer.test_freq=$TEST_FREQ")
+  ((TEST_FREQ < 0)) || limits+=(trainer.val_before_train=True)
   if [[ -n $3 ]]; then
     collected=$name.train data=$name.contexts
     collect "$collected" "$RUN/$3/model" "$LEARNING_TURNS"
@@ -229,13 +231,11 @@ learn() { # NAME FROM BY STEPS SEED: policy NAME of the described arm, from FROM
   fi
   if [[ $recipe == *_online && $BUDGET != steps ]]; then
     steps=$WITHOUT_END
-    budget=$(spent "cobalt-$5")
-    limit=("cobalt.budget={$BUDGET: $budget}")
+    budget=$(spent "cobalt-$seed")
+    limits+=("cobalt.budget={$BUDGET: $budget}")
   fi
-  RECIPE=$recipe START=${2:+$RUN/$2/model} STEPS=$steps VALIDATION=parquet-problems \
-    stage "$name-train" train_policy "$name" "parquet-$data" "$5" "trainer.total_epochs=$WITHOUT_END" \
-    "trainer.test_freq=$TEST_FREQ" "trainer.val_before_train=$( ((TEST_FREQ > 0)) && echo True || echo False)" \
-    ${limit[@]+"${limit[@]}"} ${settings[@]+"${settings[@]}"} ${overrides[@]+"${overrides[@]}"}
+  stage "$name-train" train_policy "$recipe" "${model:-$MODEL}" "$name" "parquet-$data" parquet-problems "$steps" "$seed" \
+    "${limits[@]}" ${settings[@]+"${settings[@]}"} ${overrides[@]+"${overrides[@]}"}
   stage "$name-cost" count_cost "$name" "$2" "$collected"
   stage "$name-merge" merge_policy "$name" "$RUN/$name/model"
 }
