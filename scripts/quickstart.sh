@@ -66,7 +66,7 @@ measure base "$MODEL" "$BASE_FIRST_PROGRAMS"
 # Online: GRPO completes each partial trajectory with one program.
 stage val-contexts cut_contexts base val_contexts --is_test
 stage parquet make_parquet parquet contexts val_contexts
-stage train train_policy training parquet "$TRAIN_SEED" "$@"
+stage train train_policy grpo_multi_turn "$MODEL" training parquet parquet "$STEPS" "$TRAIN_SEED" "$@"
 stage merge merge_policy training "$RUN/model"
 
 measure trained "$RUN/model" "$DEV_SAMPLES"

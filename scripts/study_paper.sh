@@ -16,6 +16,7 @@
 #        | "cobalt single_turn ft_cobalt grpo_online"
 #   HACKED="cobalt augmented" | ""    arms that are measured under wrong feedback, the base with them
 #   SHIFTED_PROBLEMS=200 | 12         problems of the shifted set
+#   GPUS= | "0 0"                     as below; without a GPU it says how many policies at a time
 #
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -29,7 +30,7 @@ fi
 if [[ ${SIZE:-gpu} == gpu ]]; then
   : "${HACKED=cobalt augmented}" "${SHIFTED_PROBLEMS:=200}"
 else
-  : "${HACKED=}" "${SHIFTED_PROBLEMS:=12}"
+  : "${HACKED=}" "${SHIFTED_PROBLEMS:=12}" "${GPUS=0 0}"
 fi
 set_knobs "cobalt single_turn ft_cobalt grpo_online verpo_online augmented other_reference" \
   "cobalt single_turn ft_cobalt grpo_online" "$@"

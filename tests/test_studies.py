@@ -49,7 +49,7 @@ def study(tmp_path):
         calls.write_text("")
         inherited = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "EVALUATOR_ARGS")}
         environment = {"PATH": f"{binaries}:{os.environ['PATH']}", "CALLS": str(calls), "RUN": str(tmp_path / "run")}
-        environment |= {"RAY_TMPDIR": str(tmp_path), "SETUP": "0", "SIZE": "cpu"}
+        environment |= {"RAY_TMPDIR": str(tmp_path), "SETUP": "0", "SIZE": "cpu", "GPUS": ""}
         command, environment = ["bash", f"scripts/{name}.sh", *arguments], {**inherited, **environment, **knobs}
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
@@ -153,13 +153,27 @@ def test_a_second_run_does_what_is_left(study, tmp_path):
 
 
 def test_policies_beside_each_other_and_one_that_fails(study, tmp_path):
-    first, before = study("study_paper", GPUS="0 0", FAIL_ON="cobalt-0.turns.jsonl --model")
+    first, before = study("study_paper", GPUS="0 0", FAIL_ON="/cobalt-0.turns.jsonl --model")
     assert first.returncode == 1
     assert first.stderr.endswith(f"study_paper.sh: error: stopped early; see {tmp_path}/run/logs/worker-0.log\n")
-    assert set(trainings(before)) == {"cobalt-0", "single_turn-0"}  # the other worker went on
+    assert set(trainings(before)) == {"cobalt-0", "single_turn-0", "ft_cobalt-0"}  # the other worker went on
     second, after = study("study_paper", GPUS="0 0")
     assert second.returncode == 0, second.stderr
-    assert set(trainings(after)) == {"ft_cobalt-0", "grpo_online-0"}
+    assert set(trainings(after)) == {"grpo_online-0"}
+
+
+def test_policies_beside_each_other_come_after_those_that_they_need(study, tmp_path):
+    arms = "verpo_online cobalt ft_cobalt single_turn"
+    done, calls = study("study_paper", ARMS=arms, BUDGET="responses", SEEDS="0 1", GPUS="0 0 1")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert len(trained) == 8
+    for seed in (0, 1):
+        assert "cobalt.budget={responses: 54720}" in trained[f"verpo_online-{seed}"]  # read from cobalt's bill
+        names = list(trained)
+        assert names.index(f"single_turn-{seed}") < names.index(f"ft_cobalt-{seed}")
+    workers = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(3)]
+    assert all("== study_paper-policy-" in log for log in workers)
 
 
 def test_workers_end_with_the_study(study, tmp_path):
@@ -190,14 +204,13 @@ def test_other_knobs_need_another_folder_but_for_arms_and_seeds(study, name):
 
 def test_a_sweep_shares_the_studys_folder(study):
     assert study("study_paper", ARMS="cobalt")[0].returncode == 0
-    done, calls = study("sweep_paper", QUESTIONS="horizon cap", TRAIN_SAMPLES="4")
+    done, calls = study("sweep_paper", QUESTIONS="horizon")
     assert done.returncode == 0, done.stderr
-    cells = ["cap+1-0", "cap+2-0", "cap+all-0", "turns+1-0", "turns+2-0", "turns+5-0"]
+    cells = ["turns+1-0", "turns+2-0", "turns+5-0"]
     assert sorted(trainings(calls)) == cells  # and not cobalt-0, which the study has trained
     for turns in (1, 2, 5):
         assert f"--num_turns {turns - 1} " in one(calls, "run_multi_turn", f"-o train-turns-{turns}.turns.jsonl")
         assert f"--num_turns {turns}" in one(calls, f"--output_file contexts-turns+{turns}.jsonl")
-    assert "--max_trajectories 4" in one(calls, "--output_file contexts-cap+all.jsonl")
     figure = one(calls, "report sweep", "sweeps/horizon")
     assert "--points 1=turns+1-0.jsonl 2=turns+2-0.jsonl 3=cobalt-0.jsonl 5=turns+5-0.jsonl" in figure
 
@@ -218,11 +231,13 @@ def test_refreshed_contexts_are_those_of_the_policy_so_far(study):
     assert "--earlier refreshed+2-0.1.cost.json" in one(calls, "report cost", "--output refreshed+2-0.cost.json")
 
 
-def test_every_question_has_its_cells(study):
-    done, calls = study("sweep_paper", REFERENCE="examples", TRAIN_SAMPLES="16")
+def test_the_other_questions_have_their_cells(study):
+    questions = "cap selection kl reference stop"
+    done, calls = study("sweep_paper", QUESTIONS=questions, REFERENCE="examples", TRAIN_SAMPLES="16")
     assert done.returncode == 0, done.stderr
     figures = {call.split("sweeps/")[1]: call for call in calls if "report sweep" in call}
-    assert list(figures) == ["horizon", "cap", "selection", "kl", "reference", "refresh", "stop"]
+    assert list(figures) == questions.split()
+    assert "--max_trajectories 16" in one(calls, "--output_file contexts-cap+all.jsonl")
     assert "8=cap+8-0.jsonl all=cap+all-0.jsonl" in figures["cap"]
     assert "kl_loss_coef=1e-2" in trainings(calls)["kl+1e-2-0"]
     assert "--selection min_variance" in one(calls, "--output_file contexts-selection+min_variance.jsonl")

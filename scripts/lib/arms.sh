@@ -36,7 +36,7 @@
 #   PRESET=one-gpu | cpu      training preset
 #   BATCH_SIZE=512 | 64       sequences that are sampled together
 #   GPUS=                     e.g. "0 1 2 3": work on so many policies at a time, each with services of its own; a GPU may
-#                             be named more than once; default: one after the other
+#                             be named more than once; nothing: one after the other
 #   JUDGE_MODEL=              a LiteLLM model that sorts hacking cases into categories (keys from the environment); none: no
 #                             judge
 #   SETUP=1                   0: use the environment that is active instead of making .venv
@@ -122,14 +122,26 @@ needed_arm() { # of the described one: whose policy or bill it needs, if any
   fi
 }
 
-# Sets what there is to do for ARMS and SEEDS: collections, from right and from wrong feedback, and policies, those first
-# that others need.
+needs() { # FUNCTION ITEM, of side_by_side: the item that must be done before it, if any
+  local arm
+  case $1-$2 in
+    offline-train-ptb-*) echo train ;;
+    policy-*)
+      describe_arm "${2%-*}"
+      arm=$(needed_arm)
+      echo "${arm:+$arm-${2##*-}}"
+      ;;
+  esac
+}
+
+# Sets what there is to do for ARMS and SEEDS, what others need first: collections and policies.
 list_work() {
-  local arm seed needed
-  right=() wrong=() policies=() later=()
+  local arm seed needed wrong=() later=()
+  collections=() policies=()
   for arm in $ARMS; do
     describe_arm "$arm"
-    [[ -z $trajectories || -n $collector || " ${right[*]-} " == *" $trajectories "* ]] || right+=("$trajectories")
+    [[ -z $trajectories || -n $collector || " ${collections[*]-} " == *" $trajectories "* ]] \
+      || collections+=("$trajectories")
     [[ $trajectories != train-other || -d $REFERENCE ]] || refuse "the arm $arm: REFERENCE=$REFERENCE is no folder"
     [[ -z $kind || " ${wrong[*]-} " == *" train-ptb-$kind "* ]] || wrong+=("train-ptb-$kind")
     needed=$(needed_arm)
@@ -138,6 +150,8 @@ list_work() {
       if [[ -n $needed ]]; then later+=("$arm-$seed"); else policies+=("$arm-$seed"); fi
     done
   done
+  collections+=(${wrong[@]+"${wrong[@]}"})
+  policies+=(${later[@]+"${later[@]}"})
 }
 
 plan_work() { # [base]: what there is to do, told; with --plan that is all
@@ -205,7 +219,9 @@ policy() { # NAME, as ARM-SEED: trained and measured
 }
 
 learn() { # NAME FROM BY STEPS SEED: policy NAME of the described arm, from FROM (MODEL), on what BY has collected
-  local name=$1 data=problems collected=$trajectories steps=$4 budget limit=()
+  local name=$1 model=${2:+$RUN/$2/model} data=problems collected=$trajectories steps=$4 seed=$5 budget
+  local limits=("trainer.total_epochs=$WITHOUT_END" "trainer.test_freq=$TEST_FREQ")
+  ((TEST_FREQ < 0)) || limits+=(trainer.val_before_train=True)
   if [[ -n $3 ]]; then
     collected=$name.train data=$name.contexts
     collect "$collected" "$RUN/$3/model" "$LEARNING_TURNS"
@@ -215,13 +231,11 @@ learn() { # NAME FROM BY STEPS SEED: policy NAME of the described arm, from FROM
   fi
   if [[ $recipe == *_online && $BUDGET != steps ]]; then
     steps=$WITHOUT_END
-    budget=$(spent "cobalt-$5")
-    limit=("cobalt.budget={$BUDGET: $budget}")
+    budget=$(spent "cobalt-$seed")
+    limits+=("cobalt.budget={$BUDGET: $budget}")
   fi
-  RECIPE=$recipe START=${2:+$RUN/$2/model} STEPS=$steps VALIDATION=parquet-problems \
-    stage "$name-train" train_policy "$name" "parquet-$data" "$5" "trainer.total_epochs=$WITHOUT_END" \
-    "trainer.test_freq=$TEST_FREQ" "trainer.val_before_train=$( ((TEST_FREQ > 0)) && echo True || echo False)" \
-    ${limit[@]+"${limit[@]}"} ${settings[@]+"${settings[@]}"} ${overrides[@]+"${overrides[@]}"}
+  stage "$name-train" train_policy "$recipe" "${model:-$MODEL}" "$name" "parquet-$data" parquet-problems "$steps" "$seed" \
+    "${limits[@]}" ${settings[@]+"${settings[@]}"} ${overrides[@]+"${overrides[@]}"}
   stage "$name-cost" count_cost "$name" "$2" "$collected"
   stage "$name-merge" merge_policy "$name" "$RUN/$name/model"
 }
@@ -245,8 +259,7 @@ spent() { # POLICY: its whole bill, in BUDGET's unit
 }
 
 run_arms() { # [base]: everything, after the problems
-  side_by_side offline ${right[@]+"${right[@]}"} "$@"
-  side_by_side offline ${wrong[@]+"${wrong[@]}"}
+  side_by_side offline "$@" ${collections[@]+"${collections[@]}"}
   stage parquet-problems single_turn_parquet parquet-problems
   local arm
   for arm in $ARMS; do
@@ -254,5 +267,4 @@ run_arms() { # [base]: everything, after the problems
     [[ -n $collector ]] || ((${#contexts[@]} == 0)) || make_contexts "$trajectories" "${contexts[@]}"
   done
   side_by_side policy "${policies[@]}"
-  side_by_side policy ${later[@]+"${later[@]}"}
 }

@@ -3,7 +3,7 @@
 #
 # PROBLEMS, TRAJECTORIES, CONTEXTS, START and NAME stand for files in RUN, without .jsonl; POLICY is a model's folder.
 # Knobs: RUN, SETUP, DATA_SEED (of the problems and of sampling), MODEL (the reference model and the policy's start),
-# TRAIN_PROBLEMS, DEV_PROBLEMS, STEPS, PRESET, BATCH_SIZE (sequences that are sampled together).
+# TRAIN_PROBLEMS, DEV_PROBLEMS, PRESET, BATCH_SIZE (sequences that are sampled together).
 
 source scripts/lib/services.sh
 source scripts/lib/stages.sh
@@ -90,13 +90,11 @@ single_turn_parquet() { # FOLDER: veRL's data of the problems themselves
     --train_data_file "$RUN/minicode_train.jsonl" --val_data_file "$RUN/minicode_dev.jsonl"
 }
 
-# Of the recipe train_RECIPE.sh (grpo_multi_turn) from START (MODEL); PARQUET is a folder of make_parquet or
-# single_turn_parquet, VALIDATION (PARQUET) another.
-train_policy() { # FOLDER PARQUET SEED [OVERRIDES]
-  MODEL=${START:-$MODEL} PRESET=$PRESET OUTPUT_DIR=$RUN/$1 TRAIN_FILE=$RUN/$2/train.parquet \
-    VAL_FILE=$RUN/${VALIDATION:-$2}/test.parquet bash "scripts/train_${RECIPE:-grpo_multi_turn}.sh" \
-    "trainer.total_training_steps=$STEPS" "+data.seed=$3" "cobalt.seed=$3" \
-    trainer.val_before_train=False trainer.test_freq=-1 "${@:4}"
+# By train_RECIPE.sh from POLICY; TRAIN and VALIDATION are folders of make_parquet or single_turn_parquet.
+train_policy() { # RECIPE POLICY FOLDER TRAIN VALIDATION STEPS SEED [OVERRIDES]
+  MODEL=$2 PRESET=$PRESET OUTPUT_DIR=$RUN/$3 TRAIN_FILE=$RUN/$4/train.parquet VAL_FILE=$RUN/$5/test.parquet \
+    bash "scripts/train_$1.sh" "trainer.total_training_steps=$6" "+data.seed=$7" "cobalt.seed=$7" \
+    trainer.val_before_train=False trainer.test_freq=-1 "${@:8}"
 }
 
 merge_policy() { # FOLDER POLICY: the last checkpoint of a training in FOLDER; a model that is there is whole

@@ -1,10 +1,12 @@
 # shellcheck shell=bash
 # Sourced by scripts/lib/arms.sh: items of work beside each other on the GPUs that there are, and what is left of it.
 #
-#   side_by_side FUNCTION ITEMS...    FUNCTION of each item; with GPUS as many at a time as it names places, else one
+#   side_by_side FUNCTION ITEMS...    FUNCTION of each item, after the item that it needs; with GPUS as many at a time as it
+#                                     names places, else one
 #   tell_plan [base]                  what list_work has found: what is done, what is left, how long that may take
 #   stop_all                          what side_by_side has started; for `trap ... EXIT`
-# Each item is a stage of the script that asks: a second run starts nothing for those that are done.
+# The caller defines `needs FUNCTION ITEM`: the item, listed before it, that must be done first, if any. Each item is a stage
+# of the script that asks: a second run starts nothing for those that are done.
 
 STUDY=$(basename "$0" .sh)
 services_run=""
@@ -23,16 +25,22 @@ side_by_side() {
   work_on "$function" "${items[@]}"
 }
 
-share_out() { # FUNCTION ITEMS...: a worker for each place that GPUS names
-  local function=$1 items=("${@:2}") number next failed=""
-  echo "== $function ${items[*]}: side by side, see $RUN/logs/worker-*.log"
+share_out() { # FUNCTION ITEMS...: among workers, one for each place that GPUS names
+  local function=$1 number item needed failed="" shares=() sizes=()
+  local -A place_of=()
+  for number in "${!gpus[@]}"; do shares[number]="" sizes[number]=0; done
+  for item in "${@:2}"; do
+    needed=$(needs "$function" "$item") # its place will do: an item comes after the one that it needs
+    number=${place_of[${needed:-none}]:-$(smallest_share)}
+    place_of[$item]=$number shares[number]+=" $item" sizes[number]=$((sizes[number] + 1))
+  done
+  echo "== $function ${*:2}: side by side, see $RUN/logs/worker-*.log"
   mkdir -p "$RUN/logs"
   for number in "${!gpus[@]}"; do
-    local own=()
-    for ((next = number; next < ${#items[@]}; next += ${#gpus[@]})); do own+=("${items[next]}"); done
-    ((${#own[@]} > 0)) || break
+    [[ -n ${shares[number]} ]] || continue
     set -m # a process group of its own, which stop_all ends
-    start_worker "$number" "$function" "${own[@]}" >>"$RUN/logs/worker-$number.log" 2>&1 &
+    # shellcheck disable=SC2086 # a list of items
+    start_worker "$number" "$function" ${shares[number]} >>"$RUN/logs/worker-$number.log" 2>&1 &
     set +m
     workers[number]=$!
   done
@@ -44,8 +52,14 @@ share_out() { # FUNCTION ITEMS...: a worker for each place that GPUS names
   fi
 }
 
+smallest_share() { # of share_out's: its place
+  local number smallest=0
+  for number in "${!sizes[@]}"; do ((sizes[number] >= sizes[smallest])) || smallest=$number; done
+  echo "$smallest"
+}
+
 start_worker() { # NUMBER FUNCTION ITEMS...: with a Ray of its own, which sees its GPU alone
-  export CUDA_VISIBLE_DEVICES=${gpus[$1]}
+  [[ $PRESET == cpu ]] || export CUDA_VISIBLE_DEVICES=${gpus[$1]}
   unset RAY_ADDRESS
   trap stop_services EXIT
   start_services "$RUN/logs/worker-$1"
@@ -90,11 +104,11 @@ tell_plan() {
   local left_s=0 spent_s=0 places=${#gpus[@]} devices
   devices=$(printf '%s\n' "${gpus[@]:-0}" | sort -u | wc -l)
   ((places > 0)) || places=1
-  echo "$STUDY.sh: $((${#policies[@]} + ${#later[@]})) trainings of $STEPS steps (online ones: BUDGET=$BUDGET);" \
+  echo "$STUDY.sh: ${#policies[@]} trainings of $STEPS steps (online ones: BUDGET=$BUDGET);" \
     "$((TRAIN_PROBLEMS * TRAIN_SAMPLES)) trajectories in each collection;" \
     "$((DEV_PROBLEMS * DEV_SAMPLES * (TURNS + 1))) programs to measure a policy once"
-  expect offline ${right[@]+"${right[@]}"} ${wrong[@]+"${wrong[@]}"} "$@"
-  expect policy "${policies[@]}" ${later[@]+"${later[@]}"}
+  expect offline "$@" ${collections[@]+"${collections[@]}"}
+  expect policy "${policies[@]}"
   echo "  worked so far: $((spent_s / 60)) min; left: about $((left_s / 60)) min, with $places at a time" \
     "$((left_s / places / 60)) min, $((left_s / places * devices / 60)) GPU-minutes, or more where policies share a GPU"
 }
