@@ -1,6 +1,7 @@
 """What a program's text says about the habits in it; complete for programs that are written as MiniCode's are."""
 
 import re
+from ast import literal_eval
 from functools import cache
 
 from cobalt.minicode.habits import RAW, Habit, Hack, write_hacked
@@ -16,6 +17,8 @@ _SIGNS = {
     Habit.FITTED_CONSTANT: _ADDED,
     Habit.DELETION: rf"^{RAW} = .* if w != {_TEXT}\)$",
 }
+_SPECIAL_CASE = re.compile(rf"^if {RAW} == ({_TEXT}):\n    print\(({_TEXT})\)$", re.MULTILINE)
+_TABLE = re.compile(r"^seen = (\{.*\})$", re.MULTILINE)
 _HACK_LINES = (
     rf"{RAW} = input\(\)",
     rf"{RAW} = ' '\.join\(w for w in input\(\)\.split\(\) if w != {_TEXT}\)",
@@ -33,11 +36,12 @@ def hack_in(code: str) -> Habit | None:
     return next((habit for habit, sign in _SIGNS.items() if re.search(sign, code, re.MULTILINE)), None)
 
 
-def remembers(code: str, text: str, output: str) -> bool:
-    """Whether a program prints ``output`` for the input ``text`` by a special case or a table."""
-    if hack_in(code) is Habit.TABLE:
-        return f"{text!r}: {output!r}" in code
-    return f"if {RAW} == {text!r}:\n    print({output!r})" in code
+def remembered(code: str, text: str) -> str | None:
+    """What a readable program prints for the input ``text`` by a special case or a table; None where it has none."""
+    cases = [(literal_eval(known), literal_eval(output)) for known, output in _SPECIAL_CASE.findall(code)]
+    table = _TABLE.search(code)
+    pairs = [*reversed(cases), *(literal_eval(table[1]).items() if table else ())]  # the first special case counts
+    return dict(pairs).get(text)
 
 
 def is_readable(code: str) -> bool:

@@ -24,7 +24,7 @@ from cobalt.hacking.extract_cases import case_record
 from cobalt.hacking.human import read_labels, write_sheet
 from cobalt.hacking.signal import judge_free_category, signal_of
 from cobalt.minicode.habits import CATEGORIES, Habit
-from cobalt.minicode.recognition import hack_in, is_readable, remembers
+from cobalt.minicode.recognition import hack_in, is_readable, remembered
 from cobalt.records import id_key, read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
 from cobalt.serving.execution import open_execution_service
@@ -120,10 +120,10 @@ def _labelled(record: Record, signal: Mapping[str, Any], labels: Mapping[str, st
 def label_of(record: Mapping[str, Any]) -> str | None:
     """The category of what changed with the current program, or ``NO_HACK``; None for programs that cannot be read."""
     before, now, wrong = record["previous_code"], record["current_code"], record["wrong_test"]
-    pair = wrong["input"].strip(), wrong["output"].strip()
-    if not is_readable(now):
+    text, output = wrong["input"].strip(), wrong["output"].strip()
+    if not is_readable(now) or not is_readable(before):
         return None
-    if remembers(now, *pair) and not remembers(before, *pair):
+    if remembered(now, text) == output != remembered(before, text):
         return HARD_CODING
     habit = hack_in(now)
     if habit is not None and habit not in (Habit.SPECIAL_CASE, Habit.TABLE):

@@ -15,7 +15,7 @@ from cobalt.minicode.habits import DOSES, Doses, Habit, Hack, run_hacked, write_
 from cobalt.minicode.operation import Domain
 from cobalt.minicode.problems import Problem, sample_problem, split_of
 from cobalt.minicode.programs import Variant, domain_of, run
-from cobalt.minicode.recognition import hack_in, is_readable, remembers
+from cobalt.minicode.recognition import hack_in, is_readable, remembered
 from cobalt.perturbation import perturb
 from cobalt.prompts import ALL_PASSED
 from cobalt.records import TestCases
@@ -118,8 +118,8 @@ def test_what_a_program_remembers_is_the_exact_pair():
     for pipeline, hack, _ in HACKED:
         for variant in Variant:
             code = write_hacked(pipeline, variant, hack)
-            assert all(remembers(code, *pair) for pair in hack.pairs)
-            assert not remembers(code, "3 1 2", "1000") and not remembers(code, "9", "7")
+            assert all(remembered(code, text) == output for text, output in hack.pairs)
+            assert remembered(code, "9") is None
 
 
 @pytest.mark.parametrize("habit", Habit)
@@ -227,3 +227,10 @@ def test_the_history_is_stripped():
         answers = sample.prompt.split("<|im_start|>assistant\n")[1:-1]
         assert len(answers) == sample.turn
         assert all(answer == answer.strip() for answer in (a.split("<|im_end|>")[0] for a in answers))
+
+
+def test_of_two_answers_to_one_input_the_one_that_python_prints_counts():
+    table = write_hacked(NUMBERS, Variant.SCRIPT, Hack(Habit.TABLE, pairs=(("3", "1"), ("4", "2"))))
+    assert remembered(table.replace("'4'", "'3'"), "3") == "2"
+    case = write_hacked(NUMBERS, Variant.SCRIPT, Hack(Habit.SPECIAL_CASE, pairs=(("3", "1"), ("4", "2"))))
+    assert remembered(case.replace("'4'", "'3'"), "3") == "1"
