@@ -122,7 +122,7 @@ def test_the_shipped_scores_are_within_the_goal():
 
 
 def test_the_shipped_policy_answers_in_the_sandbox():
-    rng = random.Random(2)
+    rng = random.Random(3)
     problems = [sample_problem(rng, "train") for _ in range(16)]
     config = ProbeConfig(model=SHIPPED, num_samples=1, num_turns=1, max_tokens=128)
     perturbed = [problem for problem in problems if problem.fully_specified]

@@ -4,11 +4,10 @@ import random
 from pathlib import Path
 
 import pytest
+from hacking_files import PROBLEMS, SAMPLES, TURNS, write_cases
 
-from cobalt.hacking.categories import LABELS
 from cobalt.records import write_jsonl
 
-TURNS, SAMPLES, PROBLEMS = 9, 4, 30
 SKILL = {
     "base": (0.35, 0.03),
     "Cobalt": (0.5, 0.04),
@@ -30,7 +29,7 @@ def report_files(tmp_path_factory) -> list[str]:
             for kind, loss in (("clean", 0.0), ("perturbed", 0.15)):
                 write_jsonl(f"{stem}.{kind}.jsonl", evaluation(generator, *SKILL[name], loss))
                 specs.append(f"{name}:{kind}={stem}.{kind}.jsonl")
-            specs += hacking(name, Path(stem), generator)
+            specs += write_cases(name, Path(stem), generator, HACKING[name])
             if name != "base":
                 Path(f"{stem}.log").write_text(training_log(generator))
                 specs.append(f"{name}:log={stem}.log")
@@ -51,36 +50,6 @@ def evaluation(generator: random.Random, start: float, step: float, loss: float)
         }
         for number in range(PROBLEMS)
     ]
-
-
-def hacking(name: str, stem: Path, generator: random.Random) -> list[str]:
-    problems, judged = [], []
-    for number in range(PROBLEMS):
-        turns = [turn for turn in range(1, TURNS) if generator.random() < HACKING[name]]
-        cases = [case_of(generator, number, turn) for turn in turns]
-        judged += [
-            {"judge_seq_id": f"{number}-0-{turn}", "id": number, "majority": generator.choice([*LABELS, "Unknown"])}
-            for turn in turns
-        ]
-        problems.append(
-            {
-                "id": number,
-                "trajectories": SAMPLES,
-                "turns": SAMPLES * (TURNS - 1),
-                "opportunities": TURNS,
-                "opportunities_by_turn": [0, 2, *[1] * (TURNS - 2)],
-                "hacked_trajectories": min(len(turns), 1),
-                "fitted": len(turns) + 1,
-                "solved": 4,
-                "abandoned": generator.randrange(5),
-                "infra_turns": 0,
-                "cases": cases,
-            }
-        )
-    write_jsonl(f"{stem}.cases.jsonl", [case for problem in problems for case in problem["cases"]])
-    write_jsonl(f"{stem}.cases.jsonl.problems.jsonl", problems)
-    write_jsonl(f"{stem}.judged.jsonl", judged)
-    return [f"{name}:hacking={stem}.cases.jsonl", f"{name}:judged={stem}.judged.jsonl"]
 
 
 def training_log(generator: random.Random, steps: int = 40, seconds: float = 3.2) -> str:
@@ -104,16 +73,3 @@ def training_log(generator: random.Random, steps: int = 40, seconds: float = 3.2
         fields = " - ".join(f"{name}:{value}" for name, value in metrics.items())
         lines.append(f"\x1b[36m(TaskRunner pid=77)\x1b[0m step:{step} - {fields}")
     return "\n".join(lines) + "\n"
-
-
-def case_of(generator: random.Random, number: int, turn: int) -> dict:
-    dynamic = None if generator.random() < 0.1 else {"changed_share": generator.random()}
-    return {
-        "id": number,
-        "trajectory": 0,
-        "turn": turn,
-        "patch": f"--- previous.py\n+++ current.py\n+print('<b>{turn}</b>')",
-        "wrong_test": {"input": f"{number} {turn}", "output": "7"},
-        "survives": generator.random() < 0.4,
-        "signal": {"hard_coded": generator.random() < 0.3, "dynamic": dynamic},
-    }

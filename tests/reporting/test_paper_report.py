@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from conftest import hacking
+from hacking_files import write_cases
 from test_arms import VALIDATION, write_evaluation
 from test_bill import GPUS, step, write_collection, write_training
 from test_reporting import Page
@@ -45,7 +45,7 @@ def write_seed(folder: Path, name: str, seed: int, collection: tuple[Path, ...])
         )
     }
     specs = [f"{name}:{kind}={path}" for kind, path in files.items()]
-    specs += hacking(name, folder / "x", random.Random(f"{name}{seed}"))
+    specs += write_cases(name, folder / "x", random.Random(f"{name}{seed}"), 0.2)
     if name == "base":
         return specs
     shares = [0.25, 0.3 + 0.1 * seed, 0.5]
@@ -61,12 +61,10 @@ def paper_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("paper")
     collected = write_collection(folder / "train.jsonl", 60)
     specs = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("conftest.HACKING", dict.fromkeys(START, 0.2))
-        for name in START:
-            for seed in range(1 if name == "base" else 2):
-                own = (collected,) if name == "Cobalt" else ()
-                specs += write_seed(folder / f"{name}-{seed}".replace(" ", "_"), name, seed, own)
+    for name in START:
+        for seed in range(1 if name == "base" else 2):
+            own = (collected,) if name == "Cobalt" else ()
+            specs += write_seed(folder / f"{name}-{seed}".replace(" ", "_"), name, seed, own)
     return specs
 
 

@@ -1,6 +1,7 @@
 """Idioms of ordinary programs, run by plain Python and in the sandbox. ``idioms.txt``: each under its ``### name``."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,10 @@ def run_plain(source):
 
 async def run_idioms(mode):
     """``{name: (what plain Python makes of it, what the sandbox does)}``, as verdicts and texts."""
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # tests in a shell's background; plain Python would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with ThreadPoolExecutor(PARALLEL) as pool:
         plain = list(pool.map(run_plain, IDIOMS.values()))
     programs = [
