@@ -314,5 +314,5 @@ def _reaching(value: object, want: str, domain: Domain) -> Iterator[Pipeline]:
         add(function(result), (first, second))
     for result, prefixes in after.values():
         for step, function in finals:
-            if function(result).strip() == want:
+            if str(function(result)).strip() == want:
                 yield from ((*prefix, step) for prefix in prefixes)

@@ -58,8 +58,6 @@ def step_function(step: Step) -> Callable[[Any], Any]:
         expression = f"[x for x in A if {expression}]"
     elif kind is Kind.MAP:
         expression = f"[{expression} for x in A]"
-    elif kind is Kind.FINAL:
-        expression = f"str({expression})"
     return eval(f"lambda A: {expression}", {})
 
 
@@ -70,19 +68,19 @@ def read_input(text: str, domain: Domain) -> Any:
 
 def run(pipeline: Pipeline, text: str) -> str:
     """The output of the pipeline's program on an input line, without the last newline."""
-    value = read_input(text, domain_of(pipeline))
-    for step in pipeline:
-        value = step_function(step)(value)
-    return value
+    return str(_value_of(pipeline, read_input(text, domain_of(pipeline))))
 
 
 def call_of(pipeline: Pipeline, text: str) -> tuple[str, str]:
     """Arguments and value, as JSON, of the call of the pipeline's function that stands for an input line."""
-    value = argument = read_input(text, domain_of(pipeline))
-    for step in pipeline[:-1]:
+    argument = read_input(text, domain_of(pipeline))
+    return json.dumps(argument), json.dumps(_value_of(pipeline, argument))
+
+
+def _value_of(pipeline: Pipeline, value: Any) -> Any:
+    for step in pipeline:
         value = step_function(step)(value)
-    value = eval(f"lambda A: {expression_of(pipeline[-1])}", {})(value)
-    return json.dumps(argument), json.dumps(value)
+    return value
 
 
 def write_function(pipeline: Pipeline) -> str:
