@@ -37,6 +37,17 @@ MARGIN, SMALLEST_MARGIN = 0.05, 1.0
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A figure of a report. ``key`` names the file; ``alt`` describes it to who cannot see it."""
+
+    key: str
+    alt: str
+    png: bytes
+    wide: bool = False
+    """Takes a page's full width."""
+
+
+@dataclass(frozen=True)
 class Curve:
     """Pass@1 by turn of one policy, in per cent; None: a turn without a value.
 
@@ -143,7 +154,7 @@ def _draw_with_bars(axes: "Axes", curve: Curve, shift: float) -> None:
     axes.errorbar(
         [turn + shift for turn in turns],
         [point.value for point in points],
-        yerr=[[abs(interval_of(point)[side] - point.value) for point in points] for side in (0, 1)],
+        yerr=bars_of(points),
         marker=curve.marker,
         markersize=4,
         lw=0.8,
@@ -158,6 +169,11 @@ def interval_of(estimate: Estimate) -> tuple[float, float]:
     if estimate.low is None or estimate.high is None:
         return estimate.value, estimate.value
     return estimate.low, estimate.high
+
+
+def bars_of(estimates: Sequence[Estimate]) -> list[list[float]]:
+    """How far the intervals reach below the values, and above, as ``errorbar`` takes it."""
+    return [[abs(interval_of(estimate)[side] - estimate.value) for estimate in estimates] for side in (0, 1)]
 
 
 def make_plain(axes: "Axes") -> None:

@@ -8,11 +8,10 @@ from typing import Any
 from cobalt.commands.console import print_summary
 from cobalt.commands.flags import CommandConfig
 from cobalt.commands.lifecycle import recorded_run
-from cobalt.figures import colours_of
+from cobalt.figures import Picture, colours_of
 from cobalt.reporting.material import Material, read_material
 from cobalt.reporting.origins import files_table, origins_table
 from cobalt.reporting.page import Section, render_html, render_markdown
-from cobalt.reporting.pictures import Picture
 from cobalt.reporting.runs import parse_runs
 from cobalt.reporting.sections import all_sections
 from cobalt.tables import Table

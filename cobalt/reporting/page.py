@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import jinja2
 from markupsafe import Markup, escape
 
+from cobalt.figures import Picture
 from cobalt.reporting.examples import Example
-from cobalt.reporting.pictures import Picture
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table, show
 

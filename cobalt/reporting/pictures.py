@@ -3,7 +3,6 @@
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +13,8 @@ from cobalt.figures import (
     LEGEND_ROW_INCHES,
     PASS1_INCHES,
     Curve,
-    interval_of,
+    Picture,
+    bars_of,
     make_plain,
     marker_of,
     pass1_png,
@@ -36,17 +36,6 @@ PANELS_PER_ROW = 3
 MARKERS_PER_LINE = 8
 LABEL_WIDTH = 14
 """Characters per line of a run's name under a bar."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """``key`` names the file; ``alt`` describes it to who cannot see it."""
-
-    key: str
-    alt: str
-    png: bytes
-    wide: bool = False
-    """Takes a page's full width."""
 
 
 def pass1_pictures(material: Material, colours: Mapping[str, str]) -> dict[str, Picture]:
@@ -110,9 +99,7 @@ def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
             axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center")
         for place, total in enumerate(totals):
             if total is not None:
-                low, high = interval_of(total)
-                spread = [[total.value - low], [high - total.value]]
-                axes.errorbar(place, total.value, yerr=spread, color="black", capsize=4, lw=1)
+                axes.errorbar(place, total.value, yerr=bars_of([total]), color="black", capsize=4, lw=1)
         axes.set_xticks(range(len(names)), [textwrap.fill(name, LABEL_WIDTH) for name in names], fontsize="small")
         axes.tick_params(labelleft=True)
         axes.set(title=title)

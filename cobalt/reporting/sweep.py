@@ -16,7 +16,7 @@ from cobalt.commands.flags import CommandConfig
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.evaluation.verdict_rule import recorded_rule
-from cobalt.figures import COLOURS, interval_of, make_plain, marker_of, png_bytes
+from cobalt.figures import COLOURS, bars_of, make_plain, marker_of, png_bytes
 from cobalt.records.training_run import edge_means
 from cobalt.reporting.material import mean
 from cobalt.reporting.runs import RunScores, read_logs, read_run_scores
@@ -138,13 +138,10 @@ def sweep_png(sweep: Sweep) -> bytes:
         estimates = [sweep.estimates_T(value)[number] for value in sweep.scores]
         known = [(place, estimate) for place, estimate in zip(places, estimates, strict=True) if estimate is not None]
         values = [estimate.value for _, estimate in known]
-        below = [estimate.value - interval_of(estimate)[0] for _, estimate in known]
-        above = [interval_of(estimate)[1] - estimate.value for _, estimate in known]
+        bars = bars_of([estimate for _, estimate in known])
         colour = COLOURS[number % len(COLOURS)]
         shifted = [place + SHIFT * (number - (len(sweep.turns) - 1) / 2) for place, _ in known]
-        axes.errorbar(
-            shifted, values, [below, above], color=colour, marker=marker_of(colour), capsize=3, label=f"turn {turn}"
-        )
+        axes.errorbar(shifted, values, bars, color=colour, marker=marker_of(colour), capsize=3, label=f"turn {turn}")
     axes.set_xticks(places, list(sweep.scores))
     axes.set(xlabel=sweep.setting, ylabel="Pass@1, hidden tests (%)")
     make_plain(axes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING
 
-from cobalt.figures import LEGEND_ROW_INCHES, colours_of, interval_of, make_plain, marker_of, png_bytes
+from cobalt.figures import LEGEND_ROW_INCHES, Picture, bars_of, colours_of, make_plain, marker_of, png_bytes
 from cobalt.statistics import Estimate, mean_estimate
 from cobalt.tables import PERCENT, in_percent
 from cobalt.theory.bounds import Bounds
@@ -30,15 +30,6 @@ BOUNDS: dict[str, tuple[str, Callable[[Bounds], float]]] = {
 """What is drawn over √η, from below; marker and value."""
 
 
-@dataclass(frozen=True)
-class Picture:
-    """``key`` names the file; ``alt`` describes it to who cannot see it."""
-
-    key: str
-    alt: str
-    png: bytes
-
-
 def all_pictures(policies: Sequence[Measures], bounds: Mapping[str, Bounds]) -> list[Picture]:
     """In the order of the report."""
     return [gap_picture(bounds), distance_picture(policies), recoverability_picture(policies)]
@@ -48,19 +39,13 @@ def gap_picture(bounds: Mapping[str, Bounds]) -> Picture:
     """Left the gap of each policy with its interval over √η; right, on a logarithmic axis, beside its bounds."""
     figure, (gaps, scales) = _two_panels(len(bounds))
     for name, colour in colours_of(list(bounds)).items():
-        found = bounds[name]
-        low, high = interval_of(found.gap)
-        error = [[PERCENT * (found.gap.value - low)], [PERCENT * (high - found.gap.value)]]
-        marker = marker_of(colour)
+        found, marker = bounds[name], marker_of(colour)
+        error = [[PERCENT * length for length in side] for side in bars_of([found.gap])]
         gaps.errorbar(found.scale, PERCENT * found.gap.value, error, fmt=marker, color=colour, label=name, capsize=3)
     gaps.axhline(0, color="black", lw=0.8)
     gaps.set(xlabel="sqrt(eta)", ylabel="(J - J_step)/T (points)", title="The gap")
     _draw_bounds(scales, [found for found in bounds.values() if found.radius > 0])
-    for axes in (gaps, scales):
-        make_plain(axes)
-    handles, labels = gaps.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False)
-    return Picture("gap", "The gap between the objectives over the square root of the KL radius", png_bytes(figure))
+    return _finished(figure, "gap", "The gap between the objectives over the square root of the KL radius")
 
 
 def _draw_bounds(axes: "Axes", found: Sequence[Bounds]) -> None:
@@ -127,14 +112,10 @@ def _styles(policies: Sequence[Measures]) -> list[tuple[Measures, _Style]]:
 
 def _draw_turns(axes: "Axes", estimates_T: Sequence[Estimate | None], style: _Style) -> None:
     points = [(turn + style.shift, estimate) for turn, estimate in enumerate(estimates_T) if estimate is not None]
-    values = [estimate.value for _, estimate in points]
-    intervals = [interval_of(estimate) for _, estimate in points]
-    below = [value - low for value, (low, _) in zip(values, intervals, strict=True)]
-    above = [high - value for value, (_, high) in zip(values, intervals, strict=True)]
     axes.errorbar(
         [place for place, _ in points],
-        values,
-        [below, above],
+        [estimate.value for _, estimate in points],
+        bars_of([estimate for _, estimate in points]),
         ls=style.line,
         marker=marker_of(style.colour),
         color=style.colour,
