@@ -21,7 +21,8 @@ if asks_for_help "$@"; then
 fi
 : "${RUN:=runs/study_hacking}" "${TEST_FREQ:=-1}"
 set_knobs "cobalt augmented single_turn" "cobalt augmented" "$@"
-plan_work base
+first=(problems/minicode offline/base)
+plan_work
 
 problems() { make_problems; }
 
@@ -38,9 +39,7 @@ show() { # LABEL NAME: what the report reads
 }
 
 enter_study
-side_by_side problems minicode
-stage dev-ptb perturb minicode_dev dev-ptb "$KIND"
-run_arms base
+side_by_side "${items[@]}"
 show base base
 for arm in $ARMS; do
   describe_arm "$arm"

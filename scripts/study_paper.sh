@@ -34,7 +34,8 @@ else
 fi
 set_knobs "cobalt single_turn ft_cobalt grpo_online verpo_online augmented other_reference" \
   "cobalt single_turn ft_cobalt grpo_online" "$@"
-plan_work base
+first=(problems/minicode problems/shifted offline/base)
+plan_work
 
 problems() { # minicode, or shifted: minicode_shifted
   case $1 in
@@ -66,9 +67,7 @@ show() { # LABEL NAME: what the report reads
 }
 
 enter_study
-side_by_side problems minicode shifted
-[[ -z $HACKED ]] || stage dev-ptb perturb minicode_dev dev-ptb "$KIND"
-run_arms base
+side_by_side "${items[@]}"
 show base base
 for arm in $ARMS; do
   describe_arm "$arm"

@@ -30,7 +30,9 @@ else
   : "${ALONG=kl+1e-3}" "${EVERY:=1}" "${TURNS:=2}"
 fi
 set_knobs "kl+1e-4 kl+1e-3 kl+1e-2 kl+1e-1" "kl+1e-3 kl+1e-1" "trainer.save_freq=$EVERY" "$@"
-plan_work base
+first=(problems/minicode offline/base)
+measured_against=offline/base
+plan_work
 
 problems() { make_problems; }
 
@@ -55,7 +57,7 @@ for arm in $ARMS; do
   for seed in $SEEDS; do
     if [[ " $ALONG " == *" $arm "* ]]; then
       for ((step = EVERY; step < STEPS; step += EVERY)); do
-        checkpoints+=("$arm-$seed-step-$step")
+        checkpoints+=("checkpoint/$arm-$seed-step-$step")
         files+=("$RUN/theory/$arm-$seed-step-$step.jsonl")
       done
     fi
@@ -64,8 +66,6 @@ for arm in $ARMS; do
 done
 
 enter_study
-side_by_side problems minicode
-run_arms base
-side_by_side checkpoint ${checkpoints[@]+"${checkpoints[@]}"}
+side_by_side "${items[@]}" ${checkpoints[@]+"${checkpoints[@]}"}
 "$PYTHON" -m cobalt theory report -i "${files[@]}" -o "$RUN/report"
 echo "study_theory.sh: done; $RUN/report/report.md and the figures beside it"

@@ -67,6 +67,7 @@ for question in $QUESTIONS; do
     [[ " $ARMS " == *" ${cell#*=} "* ]] || ARMS+=" ${cell#*=}"
   done
 done
+first=(problems/minicode)
 plan_work
 
 problems() { make_problems; }
@@ -90,7 +91,6 @@ draw() { # QUESTION: its figure and table
 }
 
 enter_study
-side_by_side problems minicode
-run_arms
+side_by_side "${items[@]}"
 for question in $QUESTIONS; do draw "$question"; done
 echo "sweep_paper.sh: done; $RUN/sweeps"

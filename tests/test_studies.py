@@ -22,7 +22,7 @@ PYTHON = """#!/usr/bin/env bash
 [[ $1 != -c || $* == *serve.delete* ]] || exec @REAL@ "$@"
 echo "$*" >>"$CALLS"
 [[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
-[[ -z ${HANG_ON:-} || $* != *"$HANG_ON"* ]] || sleep 60
+[[ -z ${HANG_ON:-} || $* != *"$HANG_ON"* ]] || sleep "${HANG_S:-60}"
 [[ $* != *"report cost"* ]] || echo '{"in_all": {"GPU-s": 445.5, "responses": 54720}}' >"${@: -1}"
 """
 
@@ -153,11 +153,13 @@ def test_a_second_run_does_what_is_left(study, tmp_path):
 
 
 def test_policies_beside_each_other_and_one_that_fails(study, tmp_path):
-    first, before = study("study_paper", GPUS="0 0", FAIL_ON="/cobalt-0.turns.jsonl --model")
+    knobs = {"GPUS": "0 0", "BUDGET": "responses"}  # grpo_online then needs cobalt
+    first, before = study("study_paper", FAIL_ON="/cobalt-0.turns.jsonl --model", **knobs)
     assert first.returncode == 1
-    assert first.stderr.endswith(f"study_paper.sh: error: stopped early; see {tmp_path}/run/logs/worker-0.log\n")
+    logs = f"{tmp_path}/run/logs/worker-"
+    assert re.search(rf"^study_paper.sh: error: stopped early; see {logs}[01].log\n$", first.stderr, re.M)
     assert set(trainings(before)) == {"cobalt-0", "single_turn-0", "ft_cobalt-0"}  # the other worker went on
-    second, after = study("study_paper", GPUS="0 0")
+    second, after = study("study_paper", **knobs)
     assert second.returncode == 0, second.stderr
     assert set(trainings(after)) == {"grpo_online-0"}
 
@@ -172,8 +174,27 @@ def test_policies_beside_each_other_come_after_those_that_they_need(study, tmp_p
         assert "cobalt.budget={responses: 54720}" in trained[f"verpo_online-{seed}"]  # read from cobalt's bill
         names = list(trained)
         assert names.index(f"single_turn-{seed}") < names.index(f"ft_cobalt-{seed}")
-    workers = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(3)]
-    assert all("== study_paper-policy-" in log for log in workers)
+
+
+def test_a_free_place_takes_what_is_ready(study, tmp_path):
+    arms = "single_turn cobalt ft_cobalt penalty augmented"
+    slow = {"HANG_ON": "single_turn-0/train.log", "HANG_S": "20"}
+    done, calls = study("study_paper", ARMS=arms, GPUS="0 0", **slow)
+    assert done.returncode == 0, done.stderr
+    assert list(trainings(calls))[-1] == "ft_cobalt-0"  # of single_turn's policy
+    logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(2)]
+    (waited,) = [log for log in logs if "== study_paper-policy-single_turn-0:" in log]
+    assert "== study_paper-offline-" not in waited.partition("== study_paper-policy-single_turn-0:")[2]
+    for other in ("cobalt", "penalty", "augmented"):
+        assert f"== study_paper-policy-{other}-0:" not in waited
+
+
+def test_what_several_policies_need_is_made_once(study):
+    done, calls = study("study_paper", ARMS="cobalt penalty no_improvement", SEEDS="0 1", GPUS="0 0 0")
+    assert done.returncode == 0, done.stderr
+    one(calls, "--output_file contexts-cobalt.jsonl")
+    one(calls, "verl_preproc_multi_turn", "--local_dir parquet-contexts-cobalt")
+    one(calls, "verl_preproc_single_turn", "--local_dir parquet-problems")
 
 
 def test_workers_end_with_the_study(study, tmp_path):

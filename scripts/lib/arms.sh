@@ -122,41 +122,41 @@ needed_arm() { # of the described one: whose policy or bill it needs, if any
   fi
 }
 
-needs() { # FUNCTION ITEM, of side_by_side: the item that must be done before it, if any
-  local arm
-  case $1-$2 in
-    offline-train-ptb-*) echo train ;;
-    policy-*)
-      describe_arm "${2%-*}"
+needs() { # ITEM, of side_by_side: those that must be done before it
+  local item arm
+  [[ $1 == problems/* ]] || for item in "${first[@]}"; do [[ $item != problems/* ]] || echo "$item"; done
+  item=${1#*/}
+  case $1 in
+    offline/train-ptb-*) echo offline/train ;;
+    checkpoint/*) echo "policy/${item%-step-*}" ;;
+    policy/*)
+      describe_arm "${item%-*}"
+      [[ -z $trajectories || -n $collector ]] || echo "offline/$trajectories"
+      [[ -z $kind ]] || echo "offline/train-ptb-$kind"
       arm=$(needed_arm)
-      echo "${arm:+$arm-${2##*-}}"
+      [[ -z $arm ]] || echo "policy/$arm-${item##*-}"
+      echo "${measured_against-}"
       ;;
   esac
 }
 
-# Sets what there is to do for ARMS and SEEDS, what others need first: collections and policies.
-list_work() {
-  local arm seed needed wrong=() later=()
-  collections=() policies=()
+plan_work() { # sets items, what there is to do for ARMS and SEEDS, and tells it; with --plan that is all
+  local arm seed needed collections=() wrong=() policies=() later=()
   for arm in $ARMS; do
     describe_arm "$arm"
-    [[ -z $trajectories || -n $collector || " ${collections[*]-} " == *" $trajectories "* ]] \
-      || collections+=("$trajectories")
+    [[ -z $trajectories || -n $collector || " ${collections[*]-} " == *" offline/$trajectories "* ]] \
+      || collections+=("offline/$trajectories")
     [[ $trajectories != train-other || -d $REFERENCE ]] || refuse "the arm $arm: REFERENCE=$REFERENCE is no folder"
-    [[ -z $kind || " ${wrong[*]-} " == *" train-ptb-$kind "* ]] || wrong+=("train-ptb-$kind")
+    [[ -z $kind || " ${wrong[*]-} " == *" offline/train-ptb-$kind "* ]] || wrong+=("offline/train-ptb-$kind")
     needed=$(needed_arm)
     [[ -z $needed || " $ARMS " == *" $needed "* ]] || refuse "the arm $arm needs $needed: add it to ARMS"
     for seed in $SEEDS; do
-      if [[ -n $needed ]]; then later+=("$arm-$seed"); else policies+=("$arm-$seed"); fi
+      if [[ -n $needed ]]; then later+=("policy/$arm-$seed"); else policies+=("policy/$arm-$seed"); fi
     done
   done
-  collections+=(${wrong[@]+"${wrong[@]}"})
-  policies+=(${later[@]+"${later[@]}"})
-}
-
-plan_work() { # [base]: what there is to do, told; with --plan that is all
-  list_work
-  tell_plan "$@"
+  items=("${first[@]}" ${collections[@]+"${collections[@]}"} ${wrong[@]+"${wrong[@]}"})
+  items+=("${policies[@]}" ${later[@]+"${later[@]}"})
+  tell_plan
   [[ -z $plan_only ]] || exit 0
 }
 
@@ -181,6 +181,7 @@ mislead() { # NAME POLICY SAMPLES TURNS KIND ENDING: the turns after NAME.turn0 
 }
 
 measure_hacking() { # NAME POLICY: after roll_out NAME minicode_dev; NAME-ptb, NAME.cases and, with a judge, NAME.judged
+  alone stage dev-ptb perturb minicode_dev dev-ptb "$KIND"
   mislead "$1" "$2" "$DEV_SAMPLES" "$TURNS" "$KIND" ptb
   stage "$1-cases" "$PYTHON" extract_turn_level_errors.py --data_file "$RUN/dev-ptb.jsonl" \
     -i "$RUN/$1-ptb.jsonl" -o "$RUN/$1.cases.jsonl" --dynamic --seed "$DATA_SEED"
@@ -228,7 +229,9 @@ learn() { # NAME FROM BY STEPS SEED: policy NAME of the described arm, from FROM
     make_contexts "$collected" "$data" "${contexts[@]:1}"
   elif ((${#contexts[@]} > 0)); then
     data=${contexts[0]}
+    alone make_contexts "$trajectories" "${contexts[@]}"
   fi
+  alone stage parquet-problems single_turn_parquet parquet-problems
   if [[ $recipe == *_online && $BUDGET != steps ]]; then
     steps=$WITHOUT_END
     budget=$(spent "cobalt-$seed")
@@ -238,6 +241,13 @@ learn() { # NAME FROM BY STEPS SEED: policy NAME of the described arm, from FROM
     "${limits[@]}" ${settings[@]+"${settings[@]}"} ${overrides[@]+"${overrides[@]}"}
   stage "$name-cost" count_cost "$name" "$2" "$collected"
   stage "$name-merge" merge_policy "$name" "$RUN/$name/model"
+}
+
+alone() { # COMMAND...: what several workers may ask for; the first does it while the others wait, and find it done
+  (
+    flock 9
+    "$@"
+  ) 9>"$RUN/done/lock"
 }
 
 make_contexts() { # TRAJECTORIES NAME [FLAGS]: NAME, and veRL's data of it
@@ -256,15 +266,4 @@ count_cost() { # POLICY FROM TRAJECTORIES: NAME.cost.json; what it learns from, 
 spent() { # POLICY: its whole bill, in BUDGET's unit
   "$PYTHON" -c 'import json, sys; print(json.load(open(sys.argv[1]))["in_all"][sys.argv[2]])' \
     "$RUN/$1.cost.json" "${BUDGET/gpu_seconds/GPU-s}"
-}
-
-run_arms() { # [base]: everything, after the problems
-  side_by_side offline "$@" ${collections[@]+"${collections[@]}"}
-  stage parquet-problems single_turn_parquet parquet-problems
-  local arm
-  for arm in $ARMS; do
-    describe_arm "$arm"
-    [[ -n $collector ]] || ((${#contexts[@]} == 0)) || make_contexts "$trajectories" "${contexts[@]}"
-  done
-  side_by_side policy "${policies[@]}"
 }

@@ -32,7 +32,6 @@ free_port() { "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0));
 
 start_ray() {
   local log_dir=$1
-  local deadline=$((SECONDS + START_TIMEOUT_S))
   local logical_gpus=${N_GPUS:-2} # 2: the cpu preset's
   local devices=()
   # Ray's CPUs are then as logical as its GPUs: one for each of veRL's workers, one for its task runner, one for an
@@ -43,10 +42,15 @@ start_ray() {
   export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
   [[ $RAY_AUTH_MODE != token ]] || export RAY_AUTH_TOKEN=${RAY_AUTH_TOKEN:-$(head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1)}
   export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 # on Linux too: Ray's ports listen on the loopback interface alone
-  local port
+  local port lock
+  exec {lock}>>"${TMPDIR:-/tmp}/cobalt-ray-$UID.lock" # one after the other: on a busy machine heads time each other out
+  flock "$lock"
+  local deadline=$((SECONDS + START_TIMEOUT_S))
   port=$(free_port)
+  # Worker ports 0, any that is free: Ray's default range is the same for all clusters of a host, which race for it.
   ray start --head --block --include-dashboard=false --disable-usage-stats --node-ip-address 127.0.0.1 --port "$port" \
-    --ray-client-server-port "$(free_port)" ${devices[@]+"${devices[@]}"} >"$log_dir/ray.log" 2>&1 &
+    --ray-client-server-port "$(free_port)" --min-worker-port 0 --max-worker-port 0 ${devices[@]+"${devices[@]}"} \
+    >"$log_dir/ray.log" 2>&1 {lock}>&- &
   ray_pid=$!
   export RAY_ADDRESS=127.0.0.1:$port
   until ray status 2>>"$log_dir/ray.log" | grep -q ' 1 node_'; do # the head is up, and its node has joined
@@ -56,6 +60,7 @@ start_ray() {
     fi
     sleep 1
   done
+  exec {lock}>&-
 }
 
 start_evaluator() {

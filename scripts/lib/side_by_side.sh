@@ -1,46 +1,40 @@
 # shellcheck shell=bash
 # Sourced by scripts/lib/arms.sh: items of work beside each other on the GPUs that there are, and what is left of it.
 #
-#   side_by_side FUNCTION ITEMS...    FUNCTION of each item, after the item that it needs; with GPUS as many at a time as it
-#                                     names places, else one
-#   tell_plan [base]                  what list_work has found: what is done, what is left, how long that may take
-#   stop_all                          what side_by_side has started; for `trap ... EXIT`
-# The caller defines `needs FUNCTION ITEM`: the item, listed before it, that must be done first, if any. Each item is a stage
-# of the script that asks: a second run starts nothing for those that are done.
+#   side_by_side ITEMS...    each item, FUNCTION/NAME, as `FUNCTION NAME`, after the items that it needs; with GPUS as many at
+#                            a time as it names places, a free place takes the first that is ready; else one
+#   tell_plan                what list_work has found: what is done, what is left, how long that may take
+#   stop_all                 what side_by_side has started; for `trap ... EXIT`
+# The caller defines `needs ITEM`: the items, listed before it, that must be done first. Each item is a stage of the script
+# that asks: a second run starts nothing for those that are done.
 
 STUDY=$(basename "$0" .sh)
-services_run=""
 workers=()
 
 side_by_side() {
-  local function=$1 items=() item
-  for item in "${@:2}"; do [[ -f $(done_file "$function" "$item") ]] || items+=("$item"); done
+  local item needed number failed=""
+  local -a items=()
+  local -A needed_by=()
+  for item in "$@"; do
+    is_done "$item" || {
+      items+=("$item")
+      needed=$(needs "$item")
+      needed_by[$item]=$needed
+    }
+  done
   ((${#items[@]} > 0)) || return 0
-  if ((${#gpus[@]} > 0)); then
-    share_out "$function" "${items[@]}"
+  rm -rf "$RUN/taken"
+  mkdir -p "$RUN/taken" "$RUN/logs"
+  if ((${#gpus[@]} == 0)); then
+    start_services "$RUN/logs"
+    work
     return
   fi
-  [[ -n $services_run ]] || start_services "$RUN/logs"
-  services_run=1
-  work_on "$function" "${items[@]}"
-}
-
-share_out() { # FUNCTION ITEMS...: among workers, one for each place that GPUS names
-  local function=$1 number item needed failed="" shares=() sizes=()
-  local -A place_of=()
-  for number in "${!gpus[@]}"; do shares[number]="" sizes[number]=0; done
-  for item in "${@:2}"; do
-    needed=$(needs "$function" "$item") # its place will do: an item comes after the one that it needs
-    number=${place_of[${needed:-none}]:-$(smallest_share)}
-    place_of[$item]=$number shares[number]+=" $item" sizes[number]=$((sizes[number] + 1))
-  done
-  echo "== $function ${*:2}: side by side, see $RUN/logs/worker-*.log"
-  mkdir -p "$RUN/logs"
+  echo "== ${#items[@]} pieces of work side by side, see $RUN/logs/worker-*.log"
   for number in "${!gpus[@]}"; do
-    [[ -n ${shares[number]} ]] || continue
+    ((number < ${#items[@]})) || break
     set -m # a process group of its own, which stop_all ends
-    # shellcheck disable=SC2086 # a list of items
-    start_worker "$number" "$function" ${shares[number]} >>"$RUN/logs/worker-$number.log" 2>&1 &
+    start_worker "$number" >>"$RUN/logs/worker-$number.log" 2>&1 &
     set +m
     workers[number]=$!
   done
@@ -52,26 +46,48 @@ share_out() { # FUNCTION ITEMS...: among workers, one for each place that GPUS n
   fi
 }
 
-smallest_share() { # of share_out's: its place
-  local number smallest=0
-  for number in "${!sizes[@]}"; do ((sizes[number] >= sizes[smallest])) || smallest=$number; done
-  echo "$smallest"
-}
-
-start_worker() { # NUMBER FUNCTION ITEMS...: with a Ray of its own, which sees its GPU alone
+start_worker() { # NUMBER: with a Ray of its own, which sees its GPU alone
   [[ $PRESET == cpu ]] || export CUDA_VISIBLE_DEVICES=${gpus[$1]}
   unset RAY_ADDRESS
-  trap stop_services EXIT
+  trap end_worker EXIT
   start_services "$RUN/logs/worker-$1"
-  work_on "${@:2}"
+  work
 }
 
-work_on() { # FUNCTION ITEMS...
-  local item
-  for item in "${@:2}"; do stage "$STUDY-$1-$item" "$1" "$item"; done
+end_worker() {
+  local status=$?
+  ((status == 0)) || touch "$RUN/taken/failed"
+  stop_services
 }
 
-done_file() { echo "$RUN/done/$STUDY-$1-$2"; } # FUNCTION ITEM
+# Of side_by_side's items those that no other worker takes; ends when none is left, or those left wait for what has failed.
+work() {
+  local item function name
+  while item=$(take); do
+    [[ -n $item ]] || { sleep 1; continue; } # what is left waits for others
+    function=${item%%/*} name=${item#*/}
+    stage "$STUDY-$function-$name" "$function" "$name"
+  done
+}
+
+take() { # the first item that is ready and that nobody has taken; nothing if all wait; status 1 if none is left
+  local item needed waits=""
+  for item in "${items[@]}"; do
+    [[ ! -d $RUN/taken/${item/\//-} ]] || continue
+    for needed in ${needed_by[$item]}; do
+      is_done "$needed" || { waits=1; continue 2; }
+    done
+    if mkdir "$RUN/taken/${item/\//-}" 2>/dev/null; then
+      echo "$item"
+      return
+    fi
+  done
+  [[ -n $waits && ! -f $RUN/taken/failed ]]
+}
+
+is_done() { [[ -f $(done_file "$1") ]]; }
+
+done_file() { echo "$RUN/done/$STUDY-${1/\//-}"; } # ITEM
 
 stop_all() {
   local worker
@@ -83,32 +99,34 @@ stop_all() {
 # merging 14, measuring a set 64 (docs/results/online-h200.md, hacking-h200.md); on two CPU cores: 40, and 85, 7, 25.
 declare -A usual_s=([gpu-offline]=100 [gpu-policy]=400 [cpu-offline]=40 [cpu-policy]=150)
 
-expect() { # FUNCTION ITEMS...: adds to spent_s and left_s; an item takes as long as the longest that is done
-  local function=$1 item file took each=0 undone=0
-  for item in "${@:2}"; do
-    file=$(done_file "$function" "$item")
-    if [[ -f $file ]]; then
-      took=$(<"$file")
+expect() { # FUNCTION: adds to spent_s and left_s for its items; an item takes as long as the longest that is done
+  local item took each=0 undone=0 all=0
+  for item in "${items[@]}"; do
+    [[ $item == "$1/"* ]] || continue
+    all=$((all + 1))
+    if is_done "$item"; then
+      took=$(<"$(done_file "$item")")
       spent_s=$((spent_s + took))
       ((each >= took)) || each=$took
     else
       undone=$((undone + 1))
     fi
   done
-  ((each > 0)) || each=${usual_s[$SIZE-$function]}
+  ((each > 0)) || each=${usual_s[$SIZE-$1]}
   left_s=$((left_s + undone * each))
-  echo "  $function: $(($# - 1 - undone)) done, $undone left, about $each s each"
+  echo "  $1: $((all - undone)) done, $undone left, about $each s each"
 }
 
 tell_plan() {
-  local left_s=0 spent_s=0 places=${#gpus[@]} devices
+  local left_s=0 spent_s=0 places=${#gpus[@]} devices item trainings=0
   devices=$(printf '%s\n' "${gpus[@]:-0}" | sort -u | wc -l)
   ((places > 0)) || places=1
-  echo "$STUDY.sh: ${#policies[@]} trainings of $STEPS steps (online ones: BUDGET=$BUDGET);" \
+  for item in "${items[@]}"; do [[ $item != policy/* ]] || trainings=$((trainings + 1)); done
+  echo "$STUDY.sh: $trainings trainings of $STEPS steps (online ones: BUDGET=$BUDGET);" \
     "$((TRAIN_PROBLEMS * TRAIN_SAMPLES)) trajectories in each collection;" \
     "$((DEV_PROBLEMS * DEV_SAMPLES * (TURNS + 1))) programs to measure a policy once"
-  expect offline "$@" ${collections[@]+"${collections[@]}"}
-  expect policy "${policies[@]}"
+  expect offline
+  expect policy
   echo "  worked so far: $((spent_s / 60)) min; left: about $((left_s / 60)) min, with $places at a time" \
     "$((left_s / places / 60)) min, $((left_s / places * devices / 60)) GPU-minutes, or more where policies share a GPU"
 }
