@@ -151,11 +151,15 @@ plan_work() { # sets items, what there is to do for ARMS and SEEDS, and tells it
     needed=$(needed_arm)
     [[ -z $needed || " $ARMS " == *" $needed "* ]] || refuse "the arm $arm needs $needed: add it to ARMS"
     for seed in $SEEDS; do
-      if [[ -n $needed ]]; then later+=("policy/$arm-$seed"); else policies+=("policy/$arm-$seed"); fi
+      if [[ -z $needed || " ${policies[*]-} " == *" policy/$needed-$seed "* ]]; then
+        policies+=("policy/$arm-$seed")
+      else
+        later+=("policy/$arm-$seed")
+      fi
     done
   done
   items=("${first[@]}" ${collections[@]+"${collections[@]}"} ${wrong[@]+"${wrong[@]}"})
-  items+=("${policies[@]}" ${later[@]+"${later[@]}"})
+  items+=(${policies[@]+"${policies[@]}"} ${later[@]+"${later[@]}"})
   tell_plan
   [[ -z $plan_only ]] || exit 0
 }
@@ -181,7 +185,7 @@ mislead() { # NAME POLICY SAMPLES TURNS KIND ENDING: the turns after NAME.turn0 
 }
 
 measure_hacking() { # NAME POLICY: after roll_out NAME minicode_dev; NAME-ptb, NAME.cases and, with a judge, NAME.judged
-  alone stage dev-ptb perturb minicode_dev dev-ptb "$KIND"
+  alone dev-ptb stage dev-ptb perturb minicode_dev dev-ptb "$KIND"
   mislead "$1" "$2" "$DEV_SAMPLES" "$TURNS" "$KIND" ptb
   stage "$1-cases" "$PYTHON" extract_turn_level_errors.py --data_file "$RUN/dev-ptb.jsonl" \
     -i "$RUN/$1-ptb.jsonl" -o "$RUN/$1.cases.jsonl" --dynamic --seed "$DATA_SEED"
@@ -229,9 +233,9 @@ learn() { # NAME FROM BY STEPS SEED: policy NAME of the described arm, from FROM
     make_contexts "$collected" "$data" "${contexts[@]:1}"
   elif ((${#contexts[@]} > 0)); then
     data=${contexts[0]}
-    alone make_contexts "$trajectories" "${contexts[@]}"
+    alone "$data" make_contexts "$trajectories" "${contexts[@]}"
   fi
-  alone stage parquet-problems single_turn_parquet parquet-problems
+  alone parquet-problems stage parquet-problems single_turn_parquet parquet-problems
   if [[ $recipe == *_online && $BUDGET != steps ]]; then
     steps=$WITHOUT_END
     budget=$(spent "cobalt-$seed")
@@ -243,11 +247,11 @@ learn() { # NAME FROM BY STEPS SEED: policy NAME of the described arm, from FROM
   stage "$name-merge" merge_policy "$name" "$RUN/$name/model"
 }
 
-alone() { # COMMAND...: what several workers may ask for; the first does it while the others wait, and find it done
+alone() { # NAME COMMAND...: what several workers may ask for; the first does it while the others wait, and find it done
   (
     flock 9
-    "$@"
-  ) 9>"$RUN/done/lock"
+    "${@:2}"
+  ) 9>"$RUN/taken/$1.lock"
 }
 
 make_contexts() { # TRAJECTORIES NAME [FLAGS]: NAME, and veRL's data of it

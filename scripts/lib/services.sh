@@ -9,6 +9,8 @@
 
 START_TIMEOUT_S=300 # a busy machine takes minutes for what an idle one does in seconds
 export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEOUT_S}
+# A cluster's first driver would otherwise start a Python process for each CPU, of which we use a handful.
+export RAY_prestart_worker_first_driver=${RAY_prestart_worker_first_driver:-0}
 # A stopped head would otherwise wait 30 s for its replicas to move to other nodes; there are none.
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=${RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S:-0}
 ray_pid=""
