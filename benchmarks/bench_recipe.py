@@ -4,7 +4,8 @@
 
 Runs ``scripts/train_grpo_multi_turn.sh`` once with each, on the same data: rollouts, scoring, log-probabilities,
 reference and update as users run them. Prompts are lengthened to ``prompt`` tokens with text in front of the task, and
-every response has ``response`` tokens (``rollout.ignore_eos``). Shown are the seconds of each phase in the last step,
+every response has ``response`` tokens, past its end (``rollout.ignore_eos``, and a copy of the model in which no token
+ends one: veRL computes nothing that comes after such a token). Shown are the seconds of each phase in the last step,
 tokens/s and MFU of the update (the FLOPs that it needs, see bench_step.py).
 
 ``ours`` is the recipe as it is. ``release`` computes each prompt with every response, in micro-batches of 2 rows (16
@@ -21,7 +22,7 @@ from typing import Any, Literal
 
 import pandas as pd
 from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from cobalt.commands.entry import run
 from cobalt.errors import SetupError
@@ -74,11 +75,26 @@ def main(config: RecipeBenchConfig) -> None:
     config.output_dir.mkdir(parents=True, exist_ok=True)
     data = config.output_dir / "train.parquet"
     _long_prompts(config).to_parquet(data)
+    model = endless(config.model, config.output_dir / "model")
     results = []
     for settings in config.settings:
-        results.append(_figures(config, settings, _train(config, settings, data)))
+        results.append(figures(config, settings, _train(config, settings, model, data)))
         (config.output_dir / "result.json").write_text(json.dumps(results, indent=1))
     print(_table(results))
+
+
+def endless(model: Path, folder: Path) -> Path:
+    """The model's files, linked in ``folder``; there the last id, which is never sampled, ends a response."""
+    folder.mkdir(exist_ok=True)
+    for file in model.iterdir():
+        link = folder / file.name
+        if file.name != "generation_config.json" and not link.exists():
+            link.symlink_to(file.resolve())
+    network = AutoConfig.from_pretrained(model)
+    ends_nowhere = GenerationConfig.from_model_config(network)
+    ends_nowhere.eos_token_id = network.vocab_size - 1
+    ends_nowhere.save_pretrained(folder)
+    return folder
 
 
 def _long_prompts(config: RecipeBenchConfig) -> pd.DataFrame:
@@ -97,7 +113,7 @@ def _long_prompts(config: RecipeBenchConfig) -> pd.DataFrame:
     return rows.assign(prompt=prompts)
 
 
-def _train(config: RecipeBenchConfig, settings: Settings, data: Path) -> dict[str, float]:
+def _train(config: RecipeBenchConfig, settings: Settings, model: Path, data: Path) -> dict[str, float]:
     """The metrics of the last step."""
     folder = config.output_dir / settings
     overrides = [
@@ -118,7 +134,7 @@ def _train(config: RecipeBenchConfig, settings: Settings, data: Path) -> dict[st
     environment = {
         **os.environ,
         "PRESET": config.preset,
-        "MODEL": str(config.model),
+        "MODEL": str(model),
         "N_GPUS": str(config.gpus),
         "TRAIN_FILE": str(data),
         "VAL_FILE": str(data),
@@ -133,9 +149,12 @@ def _train(config: RecipeBenchConfig, settings: Settings, data: Path) -> dict[st
     return [step for step in read_metrics(folder / METRICS_FILE) if PHASES["step"] in step][-1]
 
 
-def _figures(config: RecipeBenchConfig, settings: Settings, step: dict[str, float]) -> dict[str, Any]:
+def figures(config: RecipeBenchConfig, settings: Settings, step: dict[str, float]) -> dict[str, Any]:
+    """Of one step's metrics. Raises ``SetupError`` if its responses are shorter than they should be."""
     model = AutoConfig.from_pretrained(config.model)
     prompt, response = round(step["prompt_length/mean"]), round(step["response_length/mean"])
+    if response < config.response:
+        raise SetupError(f"responses had {response} tokens on average, not {config.response}")
     needed = config.prompts * forward_flops(model, prompt, response, config.samples)
     seconds = {phase: step[name] for phase, name in PHASES.items()}
     tokens = config.prompts * config.samples * response

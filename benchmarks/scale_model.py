@@ -190,6 +190,10 @@ def checks() -> Iterator[tuple[str, str, float, float]]:
     predicted = predict(ScaleConfig(gpus=2, prompts=32, **sizes))
     for phase, seconds in {**predicted.seconds, "step": predicted.step}.items():
         yield "8B, short", phase, seconds, measured[PHASES[phase]]
+    long = json.loads((RESULTS / "recipe-8b-h200/long.json").read_text())
+    sizes = {name: long[name] for name in ("gpus", "prompts", "samples", "prompt", "response")}
+    predicted = predict(ScaleConfig(**sizes, longest=long["response"]))
+    yield "8B, long", "generation", predicted.seconds["generation"], long["seconds"]["generation"]
 
 
 def check_table() -> str:
