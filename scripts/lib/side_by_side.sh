@@ -3,7 +3,7 @@
 #
 #   side_by_side ITEMS...    each item, FUNCTION/NAME, as `FUNCTION NAME`, after the items that it needs; with GPUS as many at
 #                            a time as it names places, a free place takes the first that is ready; else one
-#   tell_plan                what list_work has found: what is done, what is left, how long that may take
+#   tell_plan                of the items: what is done, what is left, how long that may take
 #   stop_all                 what side_by_side has started; for `trap ... EXIT`
 # The caller defines `needs ITEM`: the items, listed before it, that must be done first. Each item is a stage of the script
 # that asks: a second run starts nothing for those that are done.
