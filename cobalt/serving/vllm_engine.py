@@ -36,6 +36,7 @@ class VllmEngine:
     def __init__(self, options: dict[str, Any], chat_template_kwargs: dict[str, Any]):
         # Serve's replicas run in a thread of their own, where vLLM 0.8.5 takes its old engine unless it is told not to.
         os.environ.setdefault("VLLM_USE_V1", "1")
+        os.environ.setdefault("VLLM_WORKER_MULTIPROCESS_METHOD", "spawn")  # a replica has threads: no fork
         from transformers import AutoTokenizer
         from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
         from vllm.usage.usage_lib import UsageContext  # pyright: ignore[reportMissingImports]
