@@ -23,8 +23,10 @@ side_by_side() {
     }
   done
   ((${#items[@]} > 0)) || return 0
+  refuse_company
   rm -rf "$RUN/taken"
   mkdir -p "$RUN/taken" "$RUN/logs"
+  echo $$ >"$RUN/taken/at_work"
   if ((${#gpus[@]} == 0)); then
     start_services "$RUN/logs"
     work
@@ -37,6 +39,7 @@ side_by_side() {
     start_worker "$number" >>"$RUN/logs/worker-$number.log" 2>&1 &
     set +m
     workers[number]=$!
+    echo $! >>"$RUN/taken/at_work"
   done
   for number in "${!workers[@]}"; do wait "${workers[number]}" || failed+=" $RUN/logs/worker-$number.log"; done
   workers=()
@@ -44,6 +47,13 @@ side_by_side() {
     echo "$STUDY.sh: error: stopped early; see$failed" >&2
     exit 1
   fi
+}
+
+refuse_company() { # another run in this folder, or workers that a killed one has left
+  local pid
+  for pid in $(cat "$RUN/taken/at_work" 2>/dev/null); do
+    ! grep -qs 'scripts/\(study\|sweep\)_' "/proc/$pid/cmdline" || refuse "process $pid is still at work in $RUN"
+  done
 }
 
 start_worker() { # NUMBER: with a Ray of its own, which sees its GPU alone
