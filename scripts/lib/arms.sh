@@ -41,8 +41,8 @@
 #                             judge
 #   SETUP=1                   0: use the environment that is active instead of making .venv
 # Arguments: --plan says what is left to do and about how long it takes, and ends; others are hydra overrides for all
-# trainings. Exit codes: 0 done, 1 a failure in work side by side (GPUS), 2 other knobs in this folder, a knob or an
-# argument that is none, 3 this machine lacks something (said in one line).
+# trainings. Exit codes: 0 done, 1 a failure in work side by side (GPUS), 2 other knobs in this folder, another run at work
+# in it, a knob or an argument that is none, 3 this machine lacks something (said in one line).
 
 source scripts/lib/policies.sh
 source scripts/lib/side_by_side.sh
