@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cobalt.statistics import Estimate
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888", "#000000")
-"""Distinguishable by colour-blind readers."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+COLOURS += ("#332288", "#882255", "#999933", "#44AA99")
+"""Distinguishable by colour-blind readers: the palette of Okabe and Ito, and four of Tol's."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", "p", ">", "h")
 """One for each colour: figures are also printed in black and white."""
 DPI = 150
 PASS1_INCHES = (6.4, 4.2)
@@ -66,7 +67,7 @@ class Curve:
 
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:
-    """One colour per name; from the ninth on they repeat."""
+    """One colour per name; from the thirteenth on they repeat."""
     return dict(zip(names, cycle(COLOURS), strict=False))
 
 
@@ -176,10 +177,10 @@ def bars_of(estimates: Sequence[Estimate]) -> list[list[float]]:
     return [[abs(interval_of(estimate)[side] - estimate.value) for estimate in estimates] for side in (0, 1)]
 
 
-def make_plain(axes: "Axes") -> None:
-    """Axes left and below, light horizontal lines."""
+def make_plain(axes: "Axes", values: Literal["x", "y"] = "y") -> None:
+    """Axes left and below, light lines across the one of the values."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.3)
+    axes.grid(axis=values, alpha=0.3)
 
 
 def png_bytes(figure: "Figure") -> bytes:

@@ -1,7 +1,6 @@
 """The figures of a report, as PNG bytes. A run has the same colour in all of them."""
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -34,8 +33,8 @@ from cobalt.statistics import Estimate
 WAY_COLOURS = ("#B2182B", "#EF8A62", "#67A9CF", "#2166AC", "#999999")
 PANELS_PER_ROW = 3
 MARKERS_PER_LINE = 8
-LABEL_WIDTH = 14
-"""Characters per line of a run's name under a bar."""
+BAR_INCHES = 0.32
+"""Height of a run's bar with its share of the space between."""
 
 
 def pass1_pictures(material: Material, colours: Mapping[str, str]) -> dict[str, Picture]:
@@ -81,9 +80,12 @@ def gain_pictures(material: Material, gains: Mapping[str, Gains], colours: Mappi
 
 
 def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
-    """Cases (with a judge stacked by category), wrong tests fitted and right programs given up, each in per cent."""
+    """Cases (with a judge stacked by category), wrong tests fitted and right programs given up, each in per cent.
+
+    Each has a scale of its own: runs are compared, and cases are much rarer than the rest.
+    """
     names = list(material.hacking)
-    figure = Figure(figsize=(3 * max(3.2, 0.9 * len(names)), 3.2), layout="constrained")
+    figure = Figure(figsize=(3.6 * 3, 1.6 + BAR_INCHES * len(names)), layout="constrained")
     panels = (
         ("cases per 100 opportunities", case_rate, "0 cases"),
         ("wrong test fitted (%)", fitted_rate, "none fitted"),
@@ -94,17 +96,16 @@ def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
         if rate_of is case_rate and all(name in material.judged for name in names):
             _stack_categories(axes, material, names)
         else:
-            axes.bar(names, [_value(total) for total in totals], 0.6, color=[colours[name] for name in names])
+            axes.barh(names, [_value(total) for total in totals], 0.6, color=[colours[name] for name in names])
         if not any(map(_value, totals)):
             axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center")
         for place, total in enumerate(totals):
             if total is not None:
-                axes.errorbar(place, total.value, yerr=bars_of([total]), color="black", capsize=4, lw=1)
-        axes.set_xticks(range(len(names)), [textwrap.fill(name, LABEL_WIDTH) for name in names], fontsize="small")
-        axes.tick_params(labelleft=True)
+                axes.errorbar(total.value, place, xerr=bars_of([total]), color="black", capsize=3, lw=1)
         axes.set(title=title)
-        make_plain(axes)
-    figure.axes[0].set_ylim(0, max(figure.axes[0].get_ylim()[1], 1))  # of all three
+        axes.set_xlim(0, max(axes.get_xlim()[1], 1))
+        make_plain(axes, values="x")
+    figure.axes[0].invert_yaxis()
     return Picture(
         "hacking", "Hacking cases, wrong tests fitted and right programs given up, by run", png_bytes(figure), wide=True
     )
@@ -112,10 +113,10 @@ def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
 
 def _stack_categories(axes: Axes, material: Material, names: Sequence[str]) -> None:
     rates_AW = np.array([[_value(rate) for rate in category_rates(material, name)] for name in names])
-    bottoms = np.hstack([np.zeros((len(names), 1)), rates_AW.cumsum(axis=1)[:, :-1]])
+    starts = np.hstack([np.zeros((len(names), 1)), rates_AW.cumsum(axis=1)[:, :-1]])
     for way, label in enumerate(WAYS):
-        axes.bar(names, rates_AW[:, way], 0.6, bottoms[:, way], color=WAY_COLOURS[way], label=label)
-    axes.legend(frameon=False, fontsize="small")
+        axes.barh(names, rates_AW[:, way], 0.6, starts[:, way], color=WAY_COLOURS[way], label=label)
+    axes.figure.legend(loc="outside lower center", ncols=len(WAYS), frameon=False, fontsize="small")
 
 
 def learning_picture(material: Material, colours: Mapping[str, str]) -> Picture | None:
