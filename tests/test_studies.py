@@ -200,6 +200,8 @@ def test_workers_end_with_the_study(study, tmp_path):
         "study_paper", GPUS="0 0", HANG_ON="cobalt-0.turns.jsonl --model", kill_at="cobalt-0.turns.jsonl --model"
     )
     assert first.returncode != 0
+    for pid in (tmp_path / "run" / "taken" / "at_work").read_text().split():
+        assert not Path(f"/proc/{pid}").exists()
     wait_until(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
 
 

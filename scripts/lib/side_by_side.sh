@@ -102,6 +102,7 @@ done_file() { echo "$RUN/done/$STUDY-${1/\//-}"; } # ITEM
 stop_all() {
   local worker
   for worker in ${workers[@]+"${workers[@]}"}; do kill -- "-$worker" 2>/dev/null || true; done
+  wait ${workers[@]+"${workers[@]}"} 2>/dev/null || true # who runs the study again finds nobody at work
   stop_services
 }
 
