@@ -99,10 +99,10 @@ is_done() { [[ -f $(done_file "$1") ]]; }
 
 done_file() { echo "$RUN/done/$STUDY-${1/\//-}"; } # ITEM
 
-stop_all() {
+stop_all() { # and waits for its end: who runs the study again at once finds nobody at work
   local worker
   for worker in ${workers[@]+"${workers[@]}"}; do kill -- "-$worker" 2>/dev/null || true; done
-  wait ${workers[@]+"${workers[@]}"} 2>/dev/null || true # who runs the study again finds nobody at work
+  for worker in ${workers[@]+"${workers[@]}"}; do wait "$worker" || true; done
   stop_services
 }
 
