@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888", "#000000")
-COLOURS += ("#332288", "#882255", "#999933", "#44AA99")
-"""Distinguishable by colour-blind readers: the palette of Okabe and Ito, and four of Tol's."""
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888", "#000000")
+TOL = ("#332288", "#882255", "#999933", "#44AA99")
+COLOURS = OKABE_ITO + TOL
+"""Distinguishable by colour-blind readers."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", "p", ">", "h")
 """One for each colour: figures are also printed in black and white."""
 DPI = 150

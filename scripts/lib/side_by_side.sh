@@ -12,15 +12,13 @@ STUDY=$(basename "$0" .sh)
 workers=()
 
 side_by_side() {
-  local item needed number failed=""
+  local item number failed=""
   local -a items=()
   local -A needed_by=()
   for item in "$@"; do
-    is_done "$item" || {
-      items+=("$item")
-      needed=$(needs "$item")
-      needed_by[$item]=$needed
-    }
+    if is_done "$item"; then continue; fi
+    items+=("$item")
+    needed_by[$item]=$(needs "$item")
   done
   ((${#items[@]} > 0)) || return 0
   refuse_company
@@ -72,22 +70,25 @@ end_worker() {
 
 # Of side_by_side's items those that no other worker takes; ends when none is left, or those left wait for what has failed.
 work() {
-  local item function name
+  local item
   while item=$(take); do
-    [[ -n $item ]] || { sleep 1; continue; } # what is left waits for others
-    function=${item%%/*} name=${item#*/}
-    stage "$STUDY-$function-$name" "$function" "$name"
+    if [[ -n $item ]]; then
+      stage "$(stage_of "$item")" "${item%%/*}" "${item#*/}"
+    else
+      sleep 1 # what is left waits for others
+    fi
   done
 }
 
 take() { # the first item that is ready and that nobody has taken; nothing if all wait; status 1 if none is left
-  local item needed waits=""
+  local item needed place waits=""
   for item in "${items[@]}"; do
-    [[ ! -d $RUN/taken/${item/\//-} ]] || continue
+    place=$RUN/taken/$(stage_of "$item")
+    [[ ! -d $place ]] || continue
     for needed in ${needed_by[$item]}; do
       is_done "$needed" || { waits=1; continue 2; }
     done
-    if mkdir "$RUN/taken/${item/\//-}" 2>/dev/null; then
+    if mkdir "$place" 2>/dev/null; then
       echo "$item"
       return
     fi
@@ -97,7 +98,9 @@ take() { # the first item that is ready and that nobody has taken; nothing if al
 
 is_done() { [[ -f $(done_file "$1") ]]; }
 
-done_file() { echo "$RUN/done/$STUDY-${1/\//-}"; } # ITEM
+done_file() { echo "$RUN/done/$(stage_of "$1")"; } # ITEM
+
+stage_of() { echo "$STUDY-${1/\//-}"; } # ITEM
 
 stop_all() { # and waits for its end: who runs the study again at once finds nobody at work
   local worker

@@ -39,9 +39,8 @@ def run_plain(source):
 
 async def run_idioms(mode):
     """``{name: (what plain Python makes of it, what the sandbox does)}``, as verdicts and texts."""
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # tests in a shell's background; plain Python would inherit it
+    # tests in a shell's background ignore it, and plain Python would inherit that
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     with ThreadPoolExecutor(PARALLEL) as pool:
         plain = list(pool.map(run_plain, IDIOMS.values()))
