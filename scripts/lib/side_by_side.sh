@@ -50,7 +50,7 @@ side_by_side() {
 refuse_company() { # another run in this folder, or workers that a killed one has left
   local pid
   for pid in $(cat "$RUN/taken/at_work" 2>/dev/null); do
-    ! grep -qs 'scripts/\(study\|sweep\)_' "/proc/$pid/cmdline" || refuse "process $pid is still at work in $RUN"
+    ! grep -qs '\(study\|sweep\)_[a-z]*[.]sh' "/proc/$pid/cmdline" || refuse "process $pid is still at work in $RUN"
   done
 }
 
