@@ -161,6 +161,7 @@ def _fingerprint(path: str) -> str:
 def _connect(config: Any, settings: TrainingConfig, online: OnlineSettings | None) -> None:
     """Join the cluster at ``RAY_ADDRESS``, or start a local one: on a CPU with logical GPUs, which veRL asks for."""
     import ray
+    import ray.autoscaler.v2.utils  # Ray's log thread imports it at its first message, in a race with this one
 
     runtime_env = _patching_environment(config, settings, online)
     if os.environ.get("RAY_ADDRESS"):

@@ -45,7 +45,8 @@ start_ray() {
   [[ $RAY_AUTH_MODE != token ]] || export RAY_AUTH_TOKEN=${RAY_AUTH_TOKEN:-$(head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1)}
   export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 # on Linux too: Ray's ports listen on the loopback interface alone
   local port lock
-  exec {lock}>>"${TMPDIR:-/tmp}/cobalt-ray-$UID.lock" # one after the other: on a busy machine heads time each other out
+  # One after the other for every eight cores: heads that start together on few of them time each other out.
+  exec {lock}>>"${TMPDIR:-/tmp}/cobalt-ray-$UID-$((BASHPID % (1 + $(nproc) / 8))).lock"
   flock "$lock"
   local deadline=$((SECONDS + START_TIMEOUT_S))
   port=$(free_port)
