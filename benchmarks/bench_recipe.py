@@ -25,7 +25,7 @@ from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from cobalt.commands.entry import run
-from cobalt.errors import SetupError
+from cobalt.errors import InputError, SetupError
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.tables import markdown_table
 
@@ -72,6 +72,9 @@ class RecipeBenchConfig:
 
 def main(config: RecipeBenchConfig) -> None:
     """Train with each of the settings, and print."""
+    for file in (config.model / "config.json", config.train_file):
+        if not file.is_file():
+            raise InputError.at(file, None, "no such file")
     config.output_dir.mkdir(parents=True, exist_ok=True)
     data = config.output_dir / "train.parquet"
     _long_prompts(config).to_parquet(data)

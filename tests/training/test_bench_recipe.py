@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from verl.utils.model import get_generation_config
 
-from cobalt.errors import SetupError
+from cobalt.errors import InputError, SetupError
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,3 +41,11 @@ def test_shorter_responses_are_no_figures(bench, tmp_path):
     assert (found["prompt"], found["response"]) == (50, 100)
     with pytest.raises(SetupError, match="responses had 17 tokens on average, not 100"):
         bench.figures(config, "ours", step | {"prompt_length/mean": 50.2, "response_length/mean": 17.1})
+
+
+def test_files_that_are_missing_are_named(bench, tmp_path):
+    for model, data in (("nowhere", "README.md"), ("assets/minicoder", "nowhere.parquet")):
+        config = bench.RecipeBenchConfig(model=ROOT / model, train_file=ROOT / data, output_dir=tmp_path / "out")
+        with pytest.raises(InputError, match=r"nowhere.*no such file"):
+            bench.main(config)
+    assert not (tmp_path / "out").exists()
