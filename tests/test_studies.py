@@ -162,6 +162,17 @@ def test_policies_beside_each_other_and_one_that_fails(study, tmp_path):
     assert set(trainings(after)) == {"grpo_online-0"}
 
 
+def test_a_failure_stops_only_what_needs_it(study, tmp_path):
+    knobs = {"FAIL_ON": "single_turn-0/train.log", "HANG_ON": "-0/train.log", "HANG_S": "5"}
+    arms = "single_turn cobalt ft_cobalt grpo_online verpo_online"
+    done, calls = study("study_paper", ARMS=arms, BUDGET="responses", GPUS="0 0 0", **knobs)
+    assert done.returncode == 1
+    assert set(trainings(calls)) == {"single_turn-0", "cobalt-0", "grpo_online-0", "verpo_online-0"}
+    logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(3)]
+    took = [re.findall("== study_paper-policy-([a-z_]+)_online-0: policy", log) for log in logs]
+    assert sorted(took) == [[], ["grpo"], ["verpo"]]  # the third place has waited for cobalt
+
+
 def test_policies_beside_each_other_come_after_those_that_they_need(study, tmp_path):
     arms = "verpo_online cobalt ft_cobalt single_turn"
     done, calls = study("study_paper", ARMS=arms, BUDGET="responses", SEEDS="0 1", GPUS="0 0 1")

@@ -10,6 +10,7 @@
 
 STUDY=$(basename "$0" .sh)
 workers=()
+at="" # the item that this worker has taken
 
 side_by_side() {
   local item number failed=""
@@ -64,15 +65,16 @@ start_worker() { # NUMBER: with a Ray of its own, which sees its GPU alone
 
 end_worker() {
   local status=$?
-  ((status == 0)) || touch "$RUN/taken/failed"
+  ((status == 0)) || [[ -z $at ]] || touch "$(place_of "$at")/failed"
   stop_services
 }
 
-# Of side_by_side's items those that no other worker takes; ends when none is left, or those left wait for what has failed.
+# Of side_by_side's items those that no other worker takes; ends when none is left but those that need a failed one.
 work() {
   local item
   while item=$(take); do
     if [[ -n $item ]]; then
+      at=$item
       stage "$(stage_of "$item")" "${item%%/*}" "${item#*/}"
     else
       sleep 1 # what is left waits for others
@@ -81,20 +83,31 @@ work() {
 }
 
 take() { # the first item that is ready and that nobody has taken; nothing if all wait; status 1 if none is left
-  local item needed place waits=""
+  local item needed waits=""
   for item in "${items[@]}"; do
-    place=$RUN/taken/$(stage_of "$item")
-    [[ ! -d $place ]] || continue
+    [[ ! -d $(place_of "$item") ]] || continue
     for needed in ${needed_by[$item]}; do
-      is_done "$needed" || { waits=1; continue 2; }
+      if ! is_done "$needed"; then
+        is_lost "$needed" || waits=1
+        continue 2
+      fi
     done
-    if mkdir "$place" 2>/dev/null; then
+    if mkdir "$(place_of "$item")" 2>/dev/null; then
       echo "$item"
       return
     fi
   done
-  [[ -n $waits && ! -f $RUN/taken/failed ]]
+  [[ -n $waits ]]
 }
+
+is_lost() { # ITEM: it has failed, or one that it needs
+  local needed
+  [[ ! -f $(place_of "$1")/failed ]] || return 0
+  for needed in ${needed_by[$1]-}; do ! is_lost "$needed" || return 0; done
+  return 1
+}
+
+place_of() { echo "$RUN/taken/$(stage_of "$1")"; } # ITEM
 
 is_done() { [[ -f $(done_file "$1") ]]; }
 
