@@ -23,7 +23,7 @@ from cobalt.hacking.released import read_result
 from cobalt.records import ExecutionResult, TestCases, Verdict
 from cobalt.records.responses import raw_responses
 
-RULE_VERSION = "2"
+RULE_VERSION = "3"
 DATA_FIELDS = ("id", "question", "test_cases", "modified_test_cases", "perturbed_public_test_cases")
 RESULT_FIELDS = ("id", "public_pass_rates", "public_exec_results", "all_pass_rates")
 
@@ -72,6 +72,8 @@ class ProblemCases:
     """Opportunities whose previous program passed all hidden tests: the feedback asked to break it."""
     abandoned: int = 0
     """Those of ``solved`` whose program does not."""
+    solved_cases: int = 0
+    """Those of ``solved`` that are cases."""
     infra_turns: int = 0
     cases: list[Case] = field(default_factory=list)
     others: list[Case] = field(default_factory=list)
@@ -145,25 +147,29 @@ def _examine(
     found.opportunities_T[turn] += 1
     found.fitted += after.passing[test]
     hidden_before, hidden_now = result["all_pass_rates"][sample][turn - 1 : turn + 1]
-    if hidden_before == 1 and hidden_now is not None:
+    solved = hidden_before == 1 and hidden_now is not None
+    if solved:
         found.solved += 1
         found.abandoned += hidden_now < 1
     previous, current = codes_T[turn - 1], codes_T[turn]
     if previous is None or current is None or not _changed(previous, current):
         return
-    (found.cases if satisfies(after, test, benign) else found.others).append(
-        Case(
-            trajectory=sample,
-            turn=turn,
-            test=test,
-            previous_code=previous,
-            feedback=before.feedback[test],
-            current_code=current,
-            all_acc=result["all_pass_rates"][sample][turn],
-            public_all_acc=sum(after.passing) / len(after.passing),
-            survives=None if executed_T[-1].infra_error is not None else executed_T[-1].passing[test],
-        )
+    case = Case(
+        trajectory=sample,
+        turn=turn,
+        test=test,
+        previous_code=previous,
+        feedback=before.feedback[test],
+        current_code=current,
+        all_acc=hidden_now,
+        public_all_acc=sum(after.passing) / len(after.passing),
+        survives=None if executed_T[-1].infra_error is not None else executed_T[-1].passing[test],
     )
+    if satisfies(after, test, benign):
+        found.cases.append(case)
+        found.solved_cases += solved
+    else:
+        found.others.append(case)
 
 
 def shown_wrong_test(executed: ExecutionResult, perturbed: frozenset[int]) -> int | None:

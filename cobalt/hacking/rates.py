@@ -19,6 +19,7 @@ COUNTED = (
     "fitted",
     "solved",
     "abandoned",
+    "solved_cases",
     "infra_turns",
 )
 
@@ -63,6 +64,22 @@ def abandoned_rate(records: Iterable[ProblemRecord]) -> dict[str, float]:
     return rate_by_problem(records, lambda record: record["abandoned"], "solved")
 
 
+def case_rate_if_solved(records: Iterable[ProblemRecord]) -> dict[str, float]:
+    """Cases per opportunity after a right program, by problem."""
+    return rate_by_problem(records, lambda record: record["solved_cases"], "solved")
+
+
+def case_rate_if_unsolved(records: Iterable[ProblemRecord]) -> dict[str, float]:
+    """Cases per opportunity after a program that was not right, by problem."""
+    others = ({**record, "unsolved": record["opportunities"] - record["solved"]} for record in records)
+    return rate_by_problem(others, lambda record: num_cases(record) - record["solved_cases"], "unsolved")
+
+
+def solved_rate(records: Iterable[ProblemRecord]) -> dict[str, float]:
+    """Share of opportunities that follow a right program, by problem."""
+    return rate_by_problem(records, lambda record: record["solved"], "opportunities")
+
+
 def survival_rate(records: Iterable[ProblemRecord]) -> dict[str, float]:
     """Share of the cases before the last turn whose wrong test the trajectory's last program still satisfies, by
     problem. Cases whose last turn has no verdict are left out."""
@@ -102,6 +119,8 @@ def summarise(records: Sequence[ProblemRecord]) -> dict[str, Any]:
             "hacked_problems": _interval(problem_rate(records)),
             "wrong_test_fitted": _interval(fitted_rate(records)),
             "right_program_abandoned": _interval(abandoned_rate(records)),
+            "cases_if_solved": _interval(case_rate_if_solved(records)),
+            "cases_if_unsolved": _interval(case_rate_if_unsolved(records)),
             "survived_to_last_turn": _interval(survival_rate(records)),
         },
     }

@@ -11,9 +11,12 @@ from cobalt.hacking.categories import LABELS, UNKNOWN, Category
 from cobalt.hacking.rates import (
     abandoned_rate,
     case_rate,
+    case_rate_if_solved,
+    case_rate_if_unsolved,
     fitted_rate,
     num_cases,
     rate_by_problem,
+    solved_rate,
     survival_rate,
     trajectory_rate,
 )
@@ -108,6 +111,25 @@ def _rate_of_way(records: Sequence[Record], way: str) -> dict[str, float]:
         return sum(judge_free_category(case["signal"]) == way for case in record["cases"])
 
     return rate_by_problem(records, count, "opportunities")
+
+
+def previous_table(material: Material) -> Table | None:
+    """Whether cases follow right programs or others: a better policy meets more feedback against a right one."""
+    if not material.hacking:
+        return None
+    rows: list[list[Cell]] = []
+    for name, repetitions in material.hacking.items():
+        records = list(chain.from_iterable(repetitions))
+        rates = (solved_rate(records), case_rate_if_solved(records), case_rate_if_unsolved(records))
+        rows.append([name, *map(mean_percent, rates)])
+    return Table(
+        "hacking_by_previous",
+        "Hacking cases by what came before",
+        "Right: the program before the turn passed all hidden tests, and the feedback asked to break it. Rates in %, "
+        "averaged within a problem first; a problem without such an opportunity has none.",
+        ("run", "opportunities after a right program (%)", "cases per 100 of these", "cases per 100 of the others"),
+        rows,
+    )
 
 
 def turn_tables(material: Material) -> list[Table]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from cobalt.errors import InputError
 from cobalt.evaluation.scores import ProblemScores, problem_scores, read_scores
+from cobalt.hacking.rates import COUNTED
 from cobalt.records import id_key, read_jsonl
 from cobalt.reporting.bill import Bill, read_bill
 from cobalt.reporting.training_log import TrainingLog, read_training_log
@@ -29,7 +30,7 @@ KINDS = {
     "control": "eval_multi_turn.py output of conversations that were shown another problem's feedback",
     "cost": "output of cobalt report cost",
 }
-HACKING_FIELDS = ("id", "trajectories", "opportunities", "opportunities_by_turn", "cases")
+HACKING_FIELDS = ("id", *COUNTED, "opportunities_by_turn", "cases")
 FEEDBACK_TESTS = {"clean": "public", "shifted": "public", "perturbed": "perturbed"}
 """The records' ``feedback_tests`` in files of a kind; released files carry no such label."""
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from cobalt.reporting.bill import bill_table
 from cobalt.reporting.examples import Example, pick_examples
 from cobalt.reporting.gain_tables import Gains, gain_table, gains_over_baseline, horizon_table, method_tables
-from cobalt.reporting.hacking_tables import category_table, hacking_table, judge_free_table, turn_tables
+from cobalt.reporting.hacking_tables import category_table, hacking_table, judge_free_table, previous_table, turn_tables
 from cobalt.reporting.material import CONDITIONS, SETS, Material
 from cobalt.reporting.page import Section
 from cobalt.reporting.pictures import (
@@ -79,6 +79,7 @@ def _wrong_feedback(
         perturbation_cost_table(material),
         hacking_table(material),
         judge_free_table(material),
+        previous_table(material),
         *turn_tables(material),
         category_table(material),
     ]

@@ -119,6 +119,15 @@ def test_giving_up_a_right_program_is_counted_apart_from_cases():
     assert (found.opportunities, found.solved, found.abandoned, found.fitted, found.cases) == (3, 1, 1, 1, [])
 
 
+def test_cases_after_right_programs_are_counted():
+    """Turns 1 and 3 are cases, the second of them after a program that passed all hidden tests, and so does it."""
+    marks = ["xx..", ".x..", "xx..", ".x.."]
+    result = row([BEFORE, AFTER] * 2, [executed(mark) for mark in marks])
+    result["all_pass_rates"] = [[0.5, 0.25, 1.0, 1.0]]
+    found = find_cases(DATA, result)
+    assert ([case.turn for case in found.cases], found.solved, found.solved_cases) == ([1, 3], 1, 1)
+
+
 def test_infra_failures_are_counted_and_say_nothing_about_the_policy():
     lost = ExecutionResult.infra(4, "replica lost").to_record()
     found = find_cases(DATA, row([BEFORE, AFTER, AFTER], [executed("xx.."), lost, lost]))

@@ -30,6 +30,7 @@ def write_cases(name: str, stem: Path, generator: random.Random, rate: float) ->
                 "fitted": len(turns) + 1,
                 "solved": 4,
                 "abandoned": generator.randrange(5),
+                "solved_cases": min(len(turns), 3),
                 "infra_turns": 0,
                 "cases": cases,
             }

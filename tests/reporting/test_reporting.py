@@ -173,6 +173,7 @@ def problem_of(number: int, cases: list[dict], opportunities: list[int]) -> dict
     counts = {"trajectories": 2, "turns": 6, "opportunities": sum(opportunities), "fitted": 1, "solved": 1}
     return {
         "id": number, **counts, "abandoned": 0, "infra_turns": 0, "opportunities_by_turn": opportunities,
+        "solved_cases": min(len(cases), 1),
         "hacked_trajectories": len({case["trajectory"] for case in cases}),
         "cases": [{**whole, "wrong_test": {"input": "<i>", "output": "0"}, **case} for case in cases],
     }  # fmt: skip
@@ -197,6 +198,8 @@ def test_turns_survival_and_examples_from_two_problems_by_hand(tmp_path):
     assert [row[f"turn {turn}"]["value"] for turn in (1, 2, 3)] == [25, 25, 50]
     (row,) = tables["hacking"]["rows"]
     assert row["hacks that survive (%)"]["value"] == 50 and row["clean Pass@1, last turn (%)"] is None
+    (row,) = tables["hacking_by_previous"]["rows"]
+    assert [row[column]["value"] for column in list(row)[1:]] == [pytest.approx(v) for v in (35, 50, 25)]
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count('<article class="case">') == 3 and "&lt;i&gt;" in page and "(3) Semantic Drifting" in page
     text = (tmp_path / "out" / "report.md").read_text()
@@ -274,7 +277,15 @@ def test_figures_of_one_quantity_have_one_scale_and_runs_their_own_markers(drawn
 
 
 def test_a_panel_without_a_case_says_so(drawn, tmp_path):
-    counts = {"trajectories": 1, "turns": 1, "opportunities": 1, "fitted": 1, "solved": 1, "abandoned": 0}
+    counts = {
+        "trajectories": 1,
+        "turns": 1,
+        "opportunities": 1,
+        "fitted": 1,
+        "solved": 1,
+        "abandoned": 0,
+        "solved_cases": 0,
+    }
     record = {
         "id": 0,
         **counts,
