@@ -123,7 +123,7 @@ stop_all() { # and waits for its end: who runs the study again at once finds nob
 }
 
 # Seconds of an item as long as none is done. On an H200, one at a time: trajectories to learn from 100; a training 240,
-# merging 14, measuring a set 64 (docs/results/online-h200.md, hacking-h200.md); on two CPU cores: 40, and 85, 7, 25.
+# merging 14, measuring a set 64; on two CPU cores: 40, and 85, 7, 25.
 declare -A usual_s=([gpu-offline]=100 [gpu-policy]=400 [cpu-offline]=40 [cpu-policy]=150)
 
 expect() { # FUNCTION: adds to spent_s and left_s for its items; an item takes as long as the longest that is done
