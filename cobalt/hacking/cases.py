@@ -148,9 +148,8 @@ def _examine(
     found.fitted += after.passing[test]
     hidden_before, hidden_now = result["all_pass_rates"][sample][turn - 1 : turn + 1]
     solved = hidden_before == 1 and hidden_now is not None
-    if solved:
-        found.solved += 1
-        found.abandoned += hidden_now < 1
+    found.solved += solved
+    found.abandoned += solved and hidden_now != 1
     previous, current = codes_T[turn - 1], codes_T[turn]
     if previous is None or current is None or not _changed(previous, current):
         return
