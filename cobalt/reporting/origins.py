@@ -59,14 +59,15 @@ def _origin(path: Path) -> list[Cell]:
 
 
 def _manifests(path: Path, seen: set[Path]) -> Iterator[Manifest]:
-    """The manifest, then those of the files that its file was made from, where they are still there."""
+    """The manifest, then those of the files that its file was made from: where they were, or moved along with it."""
     if path in seen or not path.is_file():
         return
     seen.add(path)
     manifest = json.loads(path.read_text())
     yield manifest
     for made_from in manifest.get("inputs", {}):
-        yield from _manifests(manifest_path(made_from), seen)
+        there = manifest_path(made_from)
+        yield from _manifests(there if there.is_file() else path.parent / there.name, seen)
 
 
 def _model(manifest: Manifest) -> str | None:

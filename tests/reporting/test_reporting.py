@@ -252,6 +252,16 @@ def test_the_page_says_which_model_sampling_seed_and_commit_made_the_numbers(tmp
     assert (training["model"], training["seed"], training["commit"]) == ("start@def", 3, None)
 
 
+def test_the_page_says_so_too_of_files_that_were_moved_together(tmp_path):
+    turns, evaluated = tmp_path / "turns.jsonl", tmp_path / "run.jsonl"
+    write_jsonl(evaluated, [row(0, [[1.0]])])
+    write_manifest(turns, content={"model_id": "tiny@abc"}, seed=7)
+    write_manifest(evaluated, content={}, inputs={"/where/they/were/turns.jsonl": "sha"})
+    make_report(ReportConfig(files=(f"a:clean={evaluated}",), output_dir=tmp_path / "out"))
+    (origin,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["origins"]["rows"]
+    assert (origin["model"], origin["seed"]) == ("tiny@abc", 7)
+
+
 def write_manifest(output: Path, **fields) -> None:
     manifest_path(output).write_text(json.dumps(fields))
 
