@@ -77,7 +77,7 @@ measure() { # NAME POLICY
 }
 
 draw() { # QUESTION: its figure and table
-  local cell seed turn points=() logs=() turns=()
+  local cell seed points=() logs=()
   cells_of "$1"
   for cell in "${cells[@]}"; do
     for seed in $SEEDS; do
@@ -85,9 +85,8 @@ draw() { # QUESTION: its figure and table
       logs+=("${cell%%=*}=$RUN/${cell#*=}-$seed/metrics.jsonl")
     done
   done
-  for turn in 0 3 8; do ((turn > TURNS)) || turns+=("$turn"); done
   "$PYTHON" -m cobalt report sweep --points "${points[@]}" --logs "${logs[@]}" --setting "$title" \
-    --turns "${turns[@]}" --output_dir "$RUN/sweeps/$1"
+    --output_dir "$RUN/sweeps/$1"
 }
 
 enter_study

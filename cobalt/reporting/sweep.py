@@ -1,15 +1,16 @@
 """One question, one figure: ``cobalt report sweep``, Pass@1 at some turns over the values of a setting.
 
-Reads outputs of ``eval_multi_turn.py``, one or more for each value (repetitions: training seeds); writes ``sweep.md``,
-``.csv``, ``.json`` and ``.png`` into a folder. Per cent, with 95 % bootstrap intervals over problems and repetitions.
+Reads outputs of ``eval_multi_turn.py``, one or more for each value (repetitions: training seeds); a second setting
+makes lines. Writes ``sweep.md``, ``.csv``, ``.json`` and ``.png`` into a folder. Per cent, with 95 % bootstrap
+intervals over problems and repetitions.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from cobalt.commands.flags import CommandConfig
@@ -26,8 +27,13 @@ from cobalt.tables import Cell, Table
 
 KL = "actor/kl_loss"
 INCHES = (6.4, 4.2)
+COLUMNS = 3
+"""Of the legend."""
 SHIFT = 0.06
-"""Between the turns' points at one value, so that no interval hides another; values are 1 apart."""
+"""Between the lines' points at one value, so that no interval hides another; values are 1 apart."""
+USUAL_TURNS = (0, 3, 8)
+Point = tuple[str, str]
+"""Line, "" if there is one only, and value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,36 +41,49 @@ class SweepConfig(CommandConfig):
     """Table and figure of Pass@1 over the values of one setting."""
 
     points: tuple[str, ...]
-    """VALUE=PATH, evaluated files in the order of the axis; several of one VALUE are repetitions."""
+    """VALUE=PATH or LINE:VALUE=PATH, evaluated files in the order of the axis; several of one VALUE are repetitions."""
     logs: tuple[str, ...] = ()
-    """VALUE=PATH, metrics.jsonl of the trainings: adds how far the policies went from their start."""
+    """As points, metrics.jsonl of the trainings: adds how far the policies went from their start."""
     setting: str
     """What is varied: the axis' label."""
-    turns: tuple[int, ...] = (0, 3, 8)
-    """The turns that are shown."""
+    feedback: Literal["clean", "perturbed"] = "clean"
+    """That the policies were shown."""
+    turns: tuple[int, ...] = ()
+    """The turns that are shown. Default: 0, 3 and 8 as far as there are; with lines, the last."""
     output_dir: Path
     """Folder for sweep.md, sweep.csv, sweep.json and sweep.png."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What was read, by value, in the order of the axis."""
+    """What was read, by point, in the order of the axis."""
 
     setting: str
+    feedback: str
     turns: tuple[int, ...]
-    scores: Mapping[str, RunScores]
-    logs: Mapping[str, Sequence[TrainingLog]]
+    scores: Mapping[Point, RunScores]
+    logs: Mapping[Point, Sequence[TrainingLog]]
     rule: str
     """What decided the verdicts."""
 
-    def estimates_T(self, value: str) -> list[Estimate | None]:
+    @property
+    def lines(self) -> list[str]:
+        """In order of first mention."""
+        return list(dict.fromkeys(line for line, _ in self.scores))
+
+    @property
+    def values(self) -> list[str]:
+        """Of the axis."""
+        return list(dict.fromkeys(value for _, value in self.scores))
+
+    def estimates_T(self, point: Point) -> list[Estimate | None]:
         """Pass@1 at ``turns``."""
-        return [self.scores[value].pass1_T[turn] for turn in self.turns]
+        return [self.scores[point].pass1_T[turn] for turn in self.turns]
 
 
 def main(config: SweepConfig) -> None:
     """Read, write, print."""
-    points, logs = paths_by_value(config.points), paths_by_value(config.logs)
+    points, logs = paths_by_point(config.points), paths_by_point(config.logs)
     if not points:
         raise InputError("no points given: --points VALUE=PATH ...")
     inputs = [path for paths in (*points.values(), *logs.values()) for path in paths]
@@ -80,44 +99,53 @@ def main(config: SweepConfig) -> None:
     print(table.to_markdown_section())
 
 
-def paths_by_value(specs: Sequence[str]) -> dict[str, list[Path]]:
-    """``VALUE=PATH`` texts, in order of first mention. Raises ``InputError``."""
-    paths: dict[str, list[Path]] = {}
+def paths_by_point(specs: Sequence[str]) -> dict[Point, list[Path]]:
+    """``VALUE=PATH`` or ``LINE:VALUE=PATH`` texts, in order of first mention. Raises ``InputError``."""
+    paths: dict[Point, list[Path]] = {}
     for spec in specs:
-        value, equals, path = spec.partition("=")
-        if not equals or not value:
-            raise InputError(f"'{spec}' is not VALUE=PATH")
-        paths.setdefault(value, []).append(Path(path))
+        name, _, path = spec.partition("=")
+        line, _, value = name.rpartition(":")
+        if not path or not value:
+            raise InputError(f"'{spec}' is not VALUE=PATH or LINE:VALUE=PATH")
+        paths.setdefault((line, value), []).append(Path(path))
     return paths
 
 
-def read_sweep(config: SweepConfig, points: Mapping[str, Sequence[Path]], logs: Mapping[str, Sequence[Path]]) -> Sweep:
+def read_sweep(
+    config: SweepConfig, points: Mapping[Point, Sequence[Path]], logs: Mapping[Point, Sequence[Path]]
+) -> Sweep:
     """Read all files. Raises ``InputError``, also for a log of another value and for a turn that a file lacks."""
-    for value in logs:
-        if value not in points:
-            raise InputError(f"--logs {value}=...: no point has this value")
-    scores = {value: read_run_scores(paths, "clean") for value, paths in points.items()}
-    for value, score in scores.items():
+    for point in logs:
+        if point not in points:
+            raise InputError(f"--logs {':'.join(filter(None, point))}=...: no point has this value")
+    scores = {point: read_run_scores(paths, config.feedback) for point, paths in points.items()}
+    last = min(score.turns for score in scores.values()) - 1
+    usual = (last,) if any(line for line, _ in points) else tuple(turn for turn in USUAL_TURNS if turn <= last)
+    for point, score in scores.items():
         for turn in config.turns:
             if not 0 <= turn < score.turns:
-                raise InputError.at(points[value][0], None, f"has turns 0 to {score.turns - 1}, not {turn}")
+                raise InputError.at(points[point][0], None, f"has turns 0 to {score.turns - 1}, not {turn}")
     rule = recorded_rule([path for paths in points.values() for path in paths])
-    return Sweep(config.setting, config.turns, scores, {value: read_logs(logs[value]) for value in logs}, rule)
+    curves = {point: read_logs(logs[point]) for point in logs}
+    return Sweep(config.setting, config.feedback, config.turns or usual, scores, curves, rule)
 
 
 def sweep_table(sweep: Sweep) -> Table:
-    """A row for each value."""
+    """A row for each point."""
+    lined = any(sweep.lines)
     rows: list[list[Cell]] = []
-    for value, score in sweep.scores.items():
+    for point, score in sweep.scores.items():
+        names: list[Cell] = [*point] if lined else [point[1]]
         seeds, problems = len(score.repetitions_ST), len(score.ids)
-        rows.append([value, seeds, problems, *sweep.estimates_T(value), _last_kl(sweep.logs.get(value, ()))])
+        rows.append([*names, seeds, problems, *sweep.estimates_T(point), _last_kl(sweep.logs.get(point, ()))])
+    axis = ("line", sweep.setting) if lined else (sweep.setting,)
     return Table(
         "sweep",
         f"Pass@1 by {sweep.setting} (%)",
-        "Share of programs that pass all hidden tests, clean feedback, with 95 % intervals over problems and, where a "
-        "value has several, training seeds. `kl_loss`: veRL's estimate of the KL divergence from the training's start, "
-        f"per token, over the last steps. {sweep.rule}",
-        (sweep.setting, "seeds", "problems", *(f"turn {turn}" for turn in sweep.turns), "kl_loss"),
+        f"Share of programs that pass all hidden tests, {sweep.feedback} feedback, with 95 % intervals over problems "
+        "and, where a value has several, training seeds. `kl_loss`: veRL's estimate of the KL divergence from the "
+        f"training's start, per token, over the last steps. {sweep.rule}",
+        (*axis, "seeds", "problems", *(f"turn {turn}" for turn in sweep.turns), "kl_loss"),
         rows,
     )
 
@@ -130,20 +158,29 @@ def _last_kl(logs: Sequence[TrainingLog]) -> float | None:
 
 
 def sweep_png(sweep: Sweep) -> bytes:
-    """A line for each turn, with intervals."""
+    """A curve for each line and turn, with intervals."""
     figure = Figure(figsize=INCHES, layout="constrained")
     axes = figure.subplots()
-    places = np.arange(len(sweep.scores))
-    for number, turn in enumerate(sweep.turns):
-        estimates = [sweep.estimates_T(value)[number] for value in sweep.scores]
-        known = [(place, estimate) for place, estimate in zip(places, estimates, strict=True) if estimate is not None]
-        values = [estimate.value for _, estimate in known]
-        bars = bars_of([estimate for _, estimate in known])
-        colour = COLOURS[number % len(COLOURS)]
-        shifted = [place + SHIFT * (number - (len(sweep.turns) - 1) / 2) for place, _ in known]
-        axes.errorbar(shifted, values, bars, color=colour, marker=marker_of(colour), capsize=3, label=f"turn {turn}")
-    axes.set_xticks(places, list(sweep.scores))
-    axes.set(xlabel=sweep.setting, ylabel="Pass@1, hidden tests (%)")
+    curves = [(line, number) for line in sweep.lines for number in range(len(sweep.turns))]
+    for curve, (line, number) in enumerate(curves):
+        shift = SHIFT * (curve - (len(curves) - 1) / 2)
+        known = [
+            (place + shift, estimate)
+            for place, value in enumerate(sweep.values)
+            if (line, value) in sweep.scores and (estimate := sweep.estimates_T((line, value))[number]) is not None
+        ]
+        colour = COLOURS[curve % len(COLOURS)]
+        axes.errorbar(
+            [place for place, _ in known],
+            [estimate.value for _, estimate in known],
+            bars_of([estimate for _, estimate in known]),
+            color=colour,
+            marker=marker_of(colour),
+            capsize=3,
+            label=", ".join(filter(None, (line, f"turn {sweep.turns[number]}"))),
+        )
+    axes.set_xticks(range(len(sweep.values)), sweep.values)
+    axes.set(xlabel=sweep.setting, ylabel=f"Pass@1, hidden tests, {sweep.feedback} feedback (%)")
     make_plain(axes)
-    figure.legend(loc="outside lower center", ncols=len(sweep.turns), frameon=False)
+    figure.legend(loc="outside lower center", ncols=min(len(curves), COLUMNS), frameon=False)
     return png_bytes(figure)

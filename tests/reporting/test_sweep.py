@@ -8,6 +8,7 @@ from test_arms import write_evaluation
 from test_bill import step, write_training
 
 from cobalt.errors import InputError
+from cobalt.records import write_jsonl
 from cobalt.reporting.sweep import SweepConfig, main
 
 
@@ -36,11 +37,40 @@ def test_how_far_the_policies_went(tmp_path: Path) -> None:
     assert (first["kl_loss"], second["kl_loss"]) == (None, 0.5)
 
 
+def test_a_second_setting_makes_lines_at_the_last_turn(tmp_path: Path) -> None:
+    points = tuple(
+        f"{kind}:{share}={write_evaluation(tmp_path / f'{kind}-{share}.jsonl', [[0, 0, share], [0, 1, 1]])}"
+        for kind, shares in (("swapped", (0, 1)), ("truncated", (1,)))
+        for share in shares
+    )
+    rows = sweep(tmp_path, points=points, turns=(), setting="share")
+    assert [(row["line"], row["share"], row["turn 2"]["value"]) for row in rows] == [
+        ("swapped", "0", 50),
+        ("swapped", "1", 100),
+        ("truncated", "1", 100),
+    ]
+    assert "turn 0" not in rows[0]
+
+
+def test_turns_that_are_usual_as_far_as_there_are(tmp_path: Path) -> None:
+    assert [name for name in sweep(tmp_path, turns=())[0] if name.startswith("turn ")] == ["turn 0"]
+
+
+def test_feedback_that_the_files_do_not_have_is_refused(tmp_path: Path) -> None:
+    rows = [{"id": 0, "conversations": [[]], "all_pass_rates": [[0.0]], "feedback_tests": "perturbed"}]
+    write_jsonl(tmp_path / "wrong.jsonl", rows)
+    with pytest.raises(InputError, match="not a 'clean' file"):
+        sweep(tmp_path, points=(f"1={tmp_path / 'wrong.jsonl'}",), turns=())
+    (row,) = sweep(tmp_path, points=(f"1={tmp_path / 'wrong.jsonl'}",), turns=(), feedback="perturbed")
+    assert row["turn 0"]["value"] == 0
+    assert "perturbed feedback" in (tmp_path / "out" / "sweep.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
         ({"turns": (0, 3)}, r"one\.jsonl: has turns 0 to 2, not 3"),
-        ({"points": ("somewhere.jsonl",)}, "'somewhere.jsonl' is not VALUE=PATH"),
+        ({"points": ("somewhere.jsonl",)}, "'somewhere.jsonl' is not VALUE=PATH or LINE:VALUE=PATH"),
         ({"points": ()}, "no points given"),
         ({"points": ("1=nowhere.jsonl",)}, r"nowhere\.jsonl: no such file"),
         ({"logs": (f"2={__file__}",)}, "--logs 2=...: no point has this value"),

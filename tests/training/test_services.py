@@ -233,9 +233,13 @@ def test_the_sweep_is_the_study_with_an_arm_for_each_cell(tmp_path):
     code, errors, calls = run_bash(tmp_path, "scripts/sweep_perturbation.sh", **knobs)
     assert code == 0, errors
     assert len([call for call in calls if "cobalt train --log" in call]) == 5
-    assert all(
-        f"Cobalt + {kind}+{ratio}:clean=" in calls[-1] for kind in ("swapped", "truncated") for ratio in (0.1, 0.5)
-    )
+    *_, report, clean, wrong = calls
+    cells = [(kind, ratio) for kind in ("swapped", "truncated") for ratio in (0.1, 0.5)]
+    assert all(f"Cobalt + {kind}+{ratio}:clean=" in report for kind, ratio in cells)
+    for figure, ending in ((clean, ""), (wrong, "-ptb")):
+        points = [f"{kind}:{ratio}={tmp_path}/run/{kind}+{ratio}-0{ending}.jsonl" for kind, ratio in cells]
+        points += [f"{kind}:0={tmp_path}/run/cobalt-0{ending}.jsonl" for kind in ("swapped", "truncated")]
+        assert "report sweep" in figure and all(point in figure.split() for point in points)
 
 
 @pytest.mark.parametrize("name", KNOBS)
