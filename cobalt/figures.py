@@ -68,7 +68,7 @@ class Curve:
 
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:
-    """One colour per name; from the thirteenth on they repeat."""
+    """One colour per name; from the thirteenth on they repeat, and ``turns_png`` draws them dotted."""
     return dict(zip(names, cycle(COLOURS), strict=False))
 
 
@@ -118,7 +118,9 @@ def turns_png(
         elif len(own) <= MOST_BANDS:
             _draw_with_band(axes, curve)
         else:
-            _draw_with_bars(axes, curve, BARS_WIDTH * (own.index(curve) / (len(own) - 1) - 0.5))
+            place = own.index(curve)
+            is_repeated = curve.colour in {other.colour for other in own[:place]}
+            _draw_with_bars(axes, curve, BARS_WIDTH * (place / (len(own) - 1) - 0.5), is_repeated)
     if shaded_to is not None:
         axes.axvspan(-0.5, shaded_to + 0.5, color="black", alpha=SHADE_OPACITY, lw=0)
         axes.axhline(0, color="black", lw=0.8)
@@ -151,7 +153,7 @@ def _draw_with_band(axes: "Axes", curve: Curve) -> None:
     axes.fill_between(turns, lows, highs, color=curve.colour, alpha=BAND_OPACITY, lw=0)
 
 
-def _draw_with_bars(axes: "Axes", curve: Curve, shift: float) -> None:
+def _draw_with_bars(axes: "Axes", curve: Curve, shift: float, is_repeated: bool) -> None:
     turns, points = _points(curve)
     axes.errorbar(
         [turn + shift for turn in turns],
@@ -159,6 +161,8 @@ def _draw_with_bars(axes: "Axes", curve: Curve, shift: float) -> None:
         yerr=bars_of(points),
         marker=curve.marker,
         markersize=4,
+        markerfacecolor="white" if is_repeated else curve.colour,
+        linestyle=":" if is_repeated else "-",
         lw=0.8,
         elinewidth=1,
         color=curve.colour,

@@ -49,6 +49,18 @@ def test_many_curves_have_bars_side_by_side_instead_of_bands(drawn: list[Figure]
     assert (low, high) == (5, 15)
 
 
+def test_a_colour_that_comes_again_is_dotted(drawn: list[Figure]) -> None:
+    names = [f"run {number}" for number in range(len(COLOURS) + 2)]
+    pass1_png(
+        [
+            Curve([Estimate(number, 0, 99)], name, colour)
+            for number, (name, colour) in enumerate(colours_of(names).items())
+        ]
+    )
+    styles = [bars.lines[0].get_linestyle() for bars in drawn[0].axes[0].containers]
+    assert styles == ["-"] * len(COLOURS) + [":"] * 2
+
+
 def test_labels_lie_beside_the_axes(drawn: list[Figure]) -> None:
     pass1_png([Curve(BANDED.percents_T, f"{index} {'long ' * 9}") for index in range(7)])
     (legend,) = drawn[0].legends

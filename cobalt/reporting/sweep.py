@@ -180,7 +180,7 @@ def sweep_png(sweep: Sweep) -> bytes:
             label=", ".join(filter(None, (line, f"turn {sweep.turns[number]}"))),
         )
     axes.set_xticks(range(len(sweep.values)), sweep.values)
-    axes.set(xlabel=sweep.setting, ylabel=f"Pass@1, hidden tests, {sweep.feedback} feedback (%)")
+    axes.set(xlabel=sweep.setting, ylabel=f"Pass@1, {sweep.feedback} feedback (%)")
     make_plain(axes)
     figure.legend(loc="outside lower center", ncols=min(len(curves), COLUMNS), frameon=False)
     return png_bytes(figure)
