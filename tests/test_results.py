@@ -27,8 +27,8 @@ def numbers(value: object) -> Iterator[float]:
 
 
 def reported(page: Path) -> list[float]:
-    """Of all JSON files in the page's folder."""
-    return [number for file in page.with_suffix("").glob("*.json") for number in numbers(json.loads(file.read_text()))]
+    """Of all JSON files in the page's folder and below."""
+    return [number for file in page.with_suffix("").rglob("*.json") for number in numbers(json.loads(file.read_text()))]
 
 
 def is_among(shown: str, values: list[float]) -> bool:
