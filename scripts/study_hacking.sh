@@ -24,8 +24,6 @@ set_knobs "cobalt augmented single_turn" "cobalt augmented" "$@"
 first=(problems/minicode offline/base)
 plan_work
 
-problems() { make_problems; }
-
 measure() { # NAME POLICY: everything that the report shows of it
   roll_out "$1" minicode_dev "$2" "$DEV_SAMPLES" "$DEV_SAMPLES" "$TURNS"
   measure_hacking "$1" "$2"

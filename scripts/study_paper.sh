@@ -15,7 +15,6 @@
 #   ARMS="cobalt single_turn ft_cobalt grpo_online verpo_online augmented other_reference"
 #        | "cobalt single_turn ft_cobalt grpo_online"
 #   HACKED="cobalt augmented" | ""    arms that are measured under wrong feedback, the base with them
-#   SHIFTED_PROBLEMS=200 | 12         problems of the shifted set
 #   GPUS= | "0 0"                     as below; without a GPU it says how many policies at a time
 #
 set -euo pipefail
@@ -28,26 +27,14 @@ if asks_for_help "$@"; then
 fi
 : "${RUN:=runs/study_paper}"
 if [[ ${SIZE:-gpu} == gpu ]]; then
-  : "${HACKED=cobalt augmented}" "${SHIFTED_PROBLEMS:=200}"
+  : "${HACKED=cobalt augmented}"
 else
-  : "${HACKED=}" "${SHIFTED_PROBLEMS:=12}" "${GPUS=0 0}"
+  : "${HACKED=}" "${GPUS=0 0}"
 fi
 set_knobs "cobalt single_turn ft_cobalt grpo_online verpo_online augmented other_reference" \
   "cobalt single_turn ft_cobalt grpo_online" "$@"
 first=(problems/minicode problems/shifted offline/base)
 plan_work
-
-problems() { # minicode, or shifted: minicode_shifted
-  case $1 in
-    minicode) make_problems ;;
-    shifted)
-      stage shifted "$PYTHON" -m cobalt minicode generate --output_file "$RUN/raw-shifted.jsonl" --seed "$DATA_SEED" \
-        --num_problems 0 --dev_size 0 --shifted_size "$SHIFTED_PROBLEMS"
-      stage prepare-shifted "$PYTHON" preproc/preproc_taco.py --input_file "$RUN/raw-shifted.jsonl" \
-        --output_file "$RUN/minicode_shifted.jsonl" --dev_size 0 --seed "$DATA_SEED"
-      ;;
-  esac
-}
 
 is_hacked() { [[ -n $HACKED && " base $HACKED " == *" $1 "* ]]; } # ARM
 

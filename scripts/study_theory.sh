@@ -34,8 +34,6 @@ first=(problems/minicode offline/base)
 measured_against=offline/base
 plan_work
 
-problems() { make_problems; }
-
 measure() { # NAME POLICY: theory/NAME; sampled as training samples, and as `theory measure` does
   roll_out "$1" minicode_dev "$2" "$DEV_SAMPLES" "$DEV_SAMPLES" "$TURNS" --temperature 1 --top_p 1
   stage "$1-theory" compare "$1" "$2"

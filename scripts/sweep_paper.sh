@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The questions that the paper leaves open, a figure for each: Pass@1 on the dev set over the values of one setting of
-# Cobalt, all else as in scripts/study_paper.sh. In its folder, the default, what the study has made is not made again.
+# The questions that the paper leaves open, a figure for each: Pass@1 on the dev set and on the shifted set, first program
+# and last turn, over the values of one setting of Cobalt, all else as in scripts/study_paper.sh. In its folder, the
+# default, what the study has made is not made again.
 #
 #   bash scripts/sweep_paper.sh                      all questions
 #   QUESTIONS="horizon kl" bash scripts/sweep_paper.sh
@@ -67,26 +68,27 @@ for question in $QUESTIONS; do
     [[ " $ARMS " == *" ${cell#*=} "* ]] || ARMS+=" ${cell#*=}"
   done
 done
-first=(problems/minicode)
+first=(problems/minicode problems/shifted)
 plan_work
 
-problems() { make_problems; }
-
-measure() { # NAME POLICY
+measure() { # NAME POLICY: on both sets
   roll_out "$1" minicode_dev "$2" "$DEV_SAMPLES" "$DEV_SAMPLES" "$TURNS"
+  repair_and_evaluate "$1-shifted" minicode_shifted "$2" "$DEV_SAMPLES" "$TURNS" --from_scratch
 }
 
 draw() { # QUESTION: its figure and table
-  local cell seed points=() logs=()
+  local cell name seed dev=() shifted=() logs=()
   cells_of "$1"
   for cell in "${cells[@]}"; do
     for seed in $SEEDS; do
-      points+=("${cell%%=*}=$RUN/${cell#*=}-$seed.jsonl")
-      logs+=("${cell%%=*}=$RUN/${cell#*=}-$seed/metrics.jsonl")
+      name=$RUN/${cell#*=}-$seed
+      dev+=("dev:${cell%%=*}=$name.jsonl")
+      shifted+=("shifted:${cell%%=*}=$name-shifted.jsonl")
+      logs+=("dev:${cell%%=*}=$name/metrics.jsonl")
     done
   done
-  "$PYTHON" -m cobalt report sweep --points "${points[@]}" --logs "${logs[@]}" --setting "$title" \
-    --output_dir "$RUN/sweeps/$1"
+  "$PYTHON" -m cobalt report sweep --points "${dev[@]}" "${shifted[@]}" --logs "${logs[@]}" --turns 0 "$TURNS" \
+    --setting "$title" --output_dir "$RUN/sweeps/$1"
 }
 
 enter_study

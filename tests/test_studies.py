@@ -260,7 +260,12 @@ def test_a_sweep_shares_the_studys_folder(study):
         assert f"--num_turns {turns - 1} " in one(calls, "run_multi_turn", f"-o train-turns-{turns}.turns.jsonl")
         assert f"--num_turns {turns}" in one(calls, f"--output_file contexts-turns+{turns}.jsonl")
     figure = one(calls, "report sweep", "sweeps/horizon")
-    assert "--points 1=turns+1-0.jsonl 2=turns+2-0.jsonl 3=cobalt-0.jsonl 5=turns+5-0.jsonl" in figure
+    dev = "--points dev:1=turns+1-0.jsonl dev:2=turns+2-0.jsonl dev:3=cobalt-0.jsonl dev:5=turns+5-0.jsonl"
+    assert f"{dev} shifted:1=turns+1-0-shifted.jsonl" in figure and "shifted:3=cobalt-0-shifted.jsonl" in figure
+    assert "-i minicode_shifted.jsonl -o turns+1-0-shifted.turns.jsonl --model turns+1-0/model" in one(
+        calls, "run_multi_turn", "-o turns+1-0-shifted.turns.jsonl"
+    )
+    assert not [call for call in calls if "-o cobalt-0-shifted" in call]  # the study has measured it
 
 
 def test_refreshed_contexts_are_those_of_the_policy_so_far(study):
@@ -286,7 +291,7 @@ def test_the_other_questions_have_their_cells(study):
     figures = {call.split("sweeps/")[1]: call for call in calls if "report sweep" in call}
     assert list(figures) == questions.split()
     assert "--max_trajectories 16" in one(calls, "--output_file contexts-cap+all.jsonl")
-    assert "8=cap+8-0.jsonl all=cap+all-0.jsonl" in figures["cap"]
+    assert "dev:8=cap+8-0.jsonl dev:all=cap+all-0.jsonl" in figures["cap"]
     assert "kl_loss_coef=1e-2" in trainings(calls)["kl+1e-2-0"]
     assert "--selection min_variance" in one(calls, "--output_file contexts-selection+min_variance.jsonl")
     assert "--stop_rule none" in one(calls, "--output_file contexts-stop+none.jsonl")

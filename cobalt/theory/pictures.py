@@ -56,7 +56,7 @@ def _draw_bounds(axes: "Axes", found: Sequence[Bounds]) -> None:
     axes.set(xlabel="sqrt(eta)", ylabel="points per turn", title="The gap beside its bounds")
     if found:
         axes.set_yscale("log")
-        axes.legend(frameon=False, fontsize="small")
+        axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))  # hides no point
 
 
 def distance_picture(policies: Sequence[Measures]) -> Picture:

@@ -22,6 +22,7 @@
 #   REFERENCE=assets/minicoder-small    the reference model of the arm other_reference, a folder
 #   TRAIN_PROBLEMS=1000 | 24  problems to learn from
 #   DEV_PROBLEMS=200 | 12     problems to measure on
+#   SHIFTED_PROBLEMS=200 | 12    problems of the shifted set, in the studies that measure on it
 #   TRAIN_SAMPLES=8 | 4       trajectories per problem to learn from
 #   DEV_SAMPLES=8 | 2         trajectories per problem to measure on
 #   TURNS=8 | 2               turns after the first when measuring
@@ -50,16 +51,16 @@ source scripts/lib/side_by_side.sh
 set_knobs() { # ARMS OF_CPU ARGUMENTS...: the arms by default, and those of SIZE=cpu
   local defaults
   case ${SIZE:=gpu} in
-    gpu) defaults=("$1" "0 1 2" 1000 200 8 8 8 60 one-gpu 512 gpu_seconds 10) ;;
-    cpu) defaults=("$2" 0 24 12 4 2 2 2 cpu 64 steps 2) ;;
+    gpu) defaults=("$1" "0 1 2" 1000 200 200 8 8 8 60 one-gpu 512 gpu_seconds 10) ;;
+    cpu) defaults=("$2" 0 24 12 12 4 2 2 2 cpu 64 steps 2) ;;
     *) refuse "SIZE is gpu or cpu, not '$SIZE'" ;;
   esac
   : "${ARMS:=${defaults[0]}}" "${SEEDS:=${defaults[1]}}" "${TRAIN_PROBLEMS:=${defaults[2]}}"
-  : "${DEV_PROBLEMS:=${defaults[3]}}" "${TRAIN_SAMPLES:=${defaults[4]}}" "${DEV_SAMPLES:=${defaults[5]}}"
-  : "${TURNS:=${defaults[6]}}" "${STEPS:=${defaults[7]}}" "${PRESET:=${defaults[8]}}" "${BATCH_SIZE:=${defaults[9]}}"
-  : "${BUDGET:=${defaults[10]}}" "${TEST_FREQ:=${defaults[11]}}" "${DATA_SEED:=0}" "${MODEL:=assets/minicoder}"
-  : "${REFERENCE:=assets/minicoder-small}" "${KIND:=swapped}" "${COUNT:=}" "${PERTURBED_RATIO:=0.3}" "${PENALTY:=0.5}"
-  : "${JUDGE_MODEL:=}"
+  : "${DEV_PROBLEMS:=${defaults[3]}}" "${SHIFTED_PROBLEMS:=${defaults[4]}}" "${TRAIN_SAMPLES:=${defaults[5]}}"
+  : "${DEV_SAMPLES:=${defaults[6]}}" "${TURNS:=${defaults[7]}}" "${STEPS:=${defaults[8]}}" "${PRESET:=${defaults[9]}}"
+  : "${BATCH_SIZE:=${defaults[10]}}" "${BUDGET:=${defaults[11]}}" "${TEST_FREQ:=${defaults[12]}}" "${DATA_SEED:=0}"
+  : "${MODEL:=assets/minicoder}" "${REFERENCE:=assets/minicoder-small}" "${KIND:=swapped}" "${COUNT:=}"
+  : "${PERTURBED_RATIO:=0.3}" "${PENALTY:=0.5}" "${JUDGE_MODEL:=}"
   case $BUDGET in
     gpu_seconds | responses | steps) ;;
     *) refuse "BUDGET is gpu_seconds, responses or steps, not '$BUDGET'" ;;
@@ -198,6 +199,13 @@ collect() { # TRAJECTORIES POLICY TURNS [FLAGS]: to learn from
 }
 
 # These are items of side_by_side.
+
+problems() { # minicode: minicode_train and minicode_dev; shifted: minicode_shifted
+  case $1 in
+    minicode) make_problems ;;
+    shifted) make_shifted_problems ;;
+  esac
+}
 
 offline() { # base, or trajectories by their name
   local value=${1##*-}

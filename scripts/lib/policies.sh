@@ -3,7 +3,7 @@
 #
 # PROBLEMS, TRAJECTORIES, CONTEXTS, START and NAME stand for files in RUN, without .jsonl; POLICY is a model's folder.
 # Knobs: RUN, SETUP, DATA_SEED (of the problems and of sampling), MODEL (the reference model and the policy's start),
-# TRAIN_PROBLEMS, DEV_PROBLEMS, PRESET, BATCH_SIZE (sequences that are sampled together).
+# TRAIN_PROBLEMS, DEV_PROBLEMS, SHIFTED_PROBLEMS, PRESET, BATCH_SIZE (sequences that are sampled together).
 
 source scripts/lib/services.sh
 source scripts/lib/stages.sh
@@ -38,6 +38,13 @@ make_problems() { # writes minicode_train and minicode_dev
     --num_problems "$TRAIN_PROBLEMS" --dev_size "$DEV_PROBLEMS"
   stage prepare "$PYTHON" preproc/preproc_taco.py --input_file "$RUN/raw.jsonl" --output_file "$RUN/minicode.jsonl" \
     --seed "$DATA_SEED"
+}
+
+make_shifted_problems() { # writes minicode_shifted
+  stage shifted "$PYTHON" -m cobalt minicode generate --output_file "$RUN/raw-shifted.jsonl" --seed "$DATA_SEED" \
+    --num_problems 0 --dev_size 0 --shifted_size "$SHIFTED_PROBLEMS"
+  stage prepare-shifted "$PYTHON" preproc/preproc_taco.py --input_file "$RUN/raw-shifted.jsonl" \
+    --output_file "$RUN/minicode_shifted.jsonl" --dev_size 0 --seed "$DATA_SEED"
 }
 
 roll_out() { # NAME PROBLEMS POLICY FIRST SAMPLES TURNS [FLAGS]: FIRST programs per problem, NAME.turn0; then as below
