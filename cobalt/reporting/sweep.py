@@ -8,6 +8,7 @@ intervals over problems and repetitions.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +29,9 @@ from cobalt.tables import Cell, Table
 KL = "actor/kl_loss"
 INCHES = (6.4, 4.2)
 COLUMNS = 3
-"""Of the legend."""
+"""Of the legend, at most."""
+TURN_STYLES = ("-", "--", ":")
+"""Of a line's turns, where there are several lines."""
 SHIFT = 0.06
 """Between the lines' points at one value, so that no interval hides another; values are 1 apart."""
 USUAL_TURNS = (0, 3, 8)
@@ -158,10 +161,11 @@ def _last_kl(logs: Sequence[TrainingLog]) -> float | None:
 
 
 def sweep_png(sweep: Sweep) -> bytes:
-    """A curve for each line and turn, with intervals."""
+    """A curve for each line and turn, with intervals: a colour for each line, or for each turn of a single one."""
     figure = Figure(figsize=INCHES, layout="constrained")
     axes = figure.subplots()
     curves = [(line, number) for line in sweep.lines for number in range(len(sweep.turns))]
+    lined = len(sweep.lines) > 1
     for curve, (line, number) in enumerate(curves):
         shift = SHIFT * (curve - (len(curves) - 1) / 2)
         known = [
@@ -169,18 +173,20 @@ def sweep_png(sweep: Sweep) -> bytes:
             for place, value in enumerate(sweep.values)
             if (line, value) in sweep.scores and (estimate := sweep.estimates_T((line, value))[number]) is not None
         ]
-        colour = COLOURS[curve % len(COLOURS)]
+        colour = COLOURS[(sweep.lines.index(line) if lined else number) % len(COLOURS)]
         axes.errorbar(
             [place for place, _ in known],
             [estimate.value for _, estimate in known],
             bars_of([estimate for _, estimate in known]),
             color=colour,
             marker=marker_of(colour),
+            linestyle=TURN_STYLES[number % len(TURN_STYLES)] if lined else "-",
             capsize=3,
             label=", ".join(filter(None, (line, f"turn {sweep.turns[number]}"))),
         )
     axes.set_xticks(range(len(sweep.values)), sweep.values)
     axes.set(xlabel=sweep.setting, ylabel=f"Pass@1, {sweep.feedback} feedback (%)")
     make_plain(axes)
-    figure.legend(loc="outside lower center", ncols=min(len(curves), COLUMNS), frameon=False)
+    rows = ceil(len(curves) / COLUMNS)
+    figure.legend(loc="outside lower center", ncols=ceil(len(curves) / rows), frameon=False)
     return png_bytes(figure)
