@@ -41,7 +41,7 @@ is_hacked() { [[ -n $HACKED && " base $HACKED " == *" $1 "* ]]; } # ARM
 measure() { # NAME POLICY: everything that the report shows of it
   local control_turns=$((TURNS < CONTROL_TURNS ? TURNS : CONTROL_TURNS))
   roll_out "$1" minicode_dev "$2" "$DEV_SAMPLES" "$DEV_SAMPLES" "$TURNS"
-  repair_and_evaluate "$1-shifted" minicode_shifted "$2" "$DEV_SAMPLES" "$TURNS" --from_scratch
+  measure_shifted "$1" "$2"
   repair_and_evaluate "$1-control" "$1.turn0" "$2" 1 "$control_turns" --feedback_from other_problem
   ! is_hacked "${1%-*}" || measure_hacking "$1" "$2"
 }

@@ -73,7 +73,7 @@ plan_work
 
 measure() { # NAME POLICY: on both sets
   roll_out "$1" minicode_dev "$2" "$DEV_SAMPLES" "$DEV_SAMPLES" "$TURNS"
-  repair_and_evaluate "$1-shifted" minicode_shifted "$2" "$DEV_SAMPLES" "$TURNS" --from_scratch
+  measure_shifted "$1" "$2"
 }
 
 draw() { # QUESTION: its figure and table

@@ -31,7 +31,7 @@ INCHES = (6.4, 4.2)
 COLUMNS = 3
 """Of the legend, at most."""
 TURN_STYLES = ("-", "--", ":")
-"""Of a line's turns, where there are several lines."""
+"""Of a line's turns, where a second setting makes lines."""
 SHIFT = 0.06
 """Between the lines' points at one value, so that no interval hides another; values are 1 apart."""
 USUAL_TURNS = (0, 3, 8)
@@ -73,6 +73,11 @@ class Sweep:
     def lines(self) -> list[str]:
         """In order of first mention."""
         return list(dict.fromkeys(line for line, _ in self.scores))
+
+    @property
+    def lined(self) -> bool:
+        """Whether a second setting makes lines."""
+        return any(self.lines)
 
     @property
     def values(self) -> list[str]:
@@ -135,13 +140,12 @@ def read_sweep(
 
 def sweep_table(sweep: Sweep) -> Table:
     """A row for each point."""
-    lined = any(sweep.lines)
     rows: list[list[Cell]] = []
     for point, score in sweep.scores.items():
-        names: list[Cell] = [*point] if lined else [point[1]]
+        names: list[Cell] = [*point] if sweep.lined else [point[1]]
         seeds, problems = len(score.repetitions_ST), len(score.ids)
         rows.append([*names, seeds, problems, *sweep.estimates_T(point), _last_kl(sweep.logs.get(point, ()))])
-    axis = ("line", sweep.setting) if lined else (sweep.setting,)
+    axis = ("line", sweep.setting) if sweep.lined else (sweep.setting,)
     return Table(
         "sweep",
         f"Pass@1 by {sweep.setting} (%)",
@@ -161,11 +165,10 @@ def _last_kl(logs: Sequence[TrainingLog]) -> float | None:
 
 
 def sweep_png(sweep: Sweep) -> bytes:
-    """A curve for each line and turn, with intervals: a colour for each line, or for each turn of a single one."""
+    """A curve for each line and turn, with intervals: a colour for each line, or for each turn without lines."""
     figure = Figure(figsize=INCHES, layout="constrained")
     axes = figure.subplots()
     curves = [(line, number) for line in sweep.lines for number in range(len(sweep.turns))]
-    lined = len(sweep.lines) > 1
     for curve, (line, number) in enumerate(curves):
         shift = SHIFT * (curve - (len(curves) - 1) / 2)
         known = [
@@ -173,14 +176,14 @@ def sweep_png(sweep: Sweep) -> bytes:
             for place, value in enumerate(sweep.values)
             if (line, value) in sweep.scores and (estimate := sweep.estimates_T((line, value))[number]) is not None
         ]
-        colour = COLOURS[(sweep.lines.index(line) if lined else number) % len(COLOURS)]
+        colour = COLOURS[(sweep.lines.index(line) if sweep.lined else number) % len(COLOURS)]
         axes.errorbar(
             [place for place, _ in known],
             [estimate.value for _, estimate in known],
             bars_of([estimate for _, estimate in known]),
             color=colour,
             marker=marker_of(colour),
-            linestyle=TURN_STYLES[number % len(TURN_STYLES)] if lined else "-",
+            linestyle=TURN_STYLES[number % len(TURN_STYLES)] if sweep.lined else "-",
             capsize=3,
             label=", ".join(filter(None, (line, f"turn {sweep.turns[number]}"))),
         )

@@ -194,6 +194,10 @@ measure_hacking() { # NAME POLICY: after roll_out NAME minicode_dev; NAME-ptb, N
     -i "$RUN/$1.cases.jsonl" -o "$RUN/$1.judged.jsonl"
 }
 
+measure_shifted() { # NAME POLICY: NAME-shifted
+  repair_and_evaluate "$1-shifted" minicode_shifted "$2" "$DEV_SAMPLES" "$TURNS" --from_scratch
+}
+
 collect() { # TRAJECTORIES POLICY TURNS [FLAGS]: to learn from
   roll_out "$1" minicode_train "$2" "$TRAIN_SAMPLES" "$TRAIN_SAMPLES" "${@:3}"
 }
