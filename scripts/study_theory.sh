@@ -40,6 +40,7 @@ measure() { # NAME POLICY: theory/NAME; sampled as training samples, and as `the
 }
 
 compare() { # NAME POLICY: with the reference, on the contexts of its trajectories
+  stop_model
   "$PYTHON" -m cobalt theory measure --policy "$2" --reference "$MODEL" --contexts "$RUN/base.jsonl" \
     --own "$RUN/$1.jsonl" -o "$RUN/theory/$1.jsonl" --enable_thinking --max_tokens "$MAX_TOKENS" --seed "$DATA_SEED" \
     --batch_size "$BATCH_SIZE"

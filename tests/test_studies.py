@@ -19,8 +19,11 @@ case "$*" in
   status) echo " 1 node_0" ;;
 esac
 """
+SERVE = """#!/usr/bin/env bash
+echo "serve $*" >>"$CALLS"
+"""
 PYTHON = """#!/usr/bin/env bash
-[[ $1 != -c || $* == *serve.delete* ]] || exec @REAL@ "$@"
+[[ $1 != -c || $* == *"import serve"* ]] || exec @REAL@ "$@"
 echo "$*" >>"$CALLS"
 [[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
 [[ -z ${HANG_ON:-} || $* != *"$HANG_ON"* ]] || sleep "${HANG_S:-60}"
@@ -40,7 +43,7 @@ def study(tmp_path):
     """A function that runs a study with recorders in place of programs: its outcome, and the calls of this run."""
     binaries = tmp_path / "bin"
     binaries.mkdir()
-    texts = {"ray": RAY, "serve": "#!/usr/bin/env bash\n", "python": PYTHON.replace("@REAL@", sys.executable)}
+    texts = {"ray": RAY, "serve": SERVE, "python": PYTHON.replace("@REAL@", sys.executable)}
     for name, text in texts.items():
         (binaries / name).write_text(text)
         (binaries / name).chmod(0o755)
@@ -99,7 +102,7 @@ def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
     assert learned["ft_cobalt-0"] == "parquet-ft_cobalt-0.contexts/train.parquet"
     bill = one(calls, "report cost", "--output ft_cobalt-0.cost.json")
     assert "--collection ft_cobalt-0.train.turn0.jsonl" in bill and "--earlier single_turn-0.cost.json" in bill
-    assert "--collection" not in one(calls, "report cost", "--output grpo_online-0.cost.json")
+    assert "--collection " not in one(calls, "report cost", "--output grpo_online-0.cost.json")
 
     assert "--model examples " in one(calls, "run_single_turn", "-o train-other.turn0.jsonl")
     assert "--input_file train-other.jsonl" in one(calls, "--output_file contexts-other.jsonl")
@@ -133,6 +136,33 @@ def test_the_bound_is_measured_at_the_ends_and_along_a_training(study, tmp_path)
     assert "--checkpoint_dir kl+1e-4-0 " in merged and merged.endswith("--step 4")
     assert "--temperature" not in one(calls, "-o train.turns.jsonl")
     assert one(calls, "theory report").endswith(" ".join(f"theory/{name}.jsonl" for name in policies) + " -o report")
+
+
+def test_vllm_serves_each_policy_and_nothing_while_one_is_trained(study, tmp_path):
+    knobs = {"ENGINE": "vllm", "ENGINE_ARGS": "tensor_parallel_size=2 num_replicas=3", "ARMS": "cobalt single_turn"}
+    done, calls = study("study_paper", **knobs)
+    assert done.returncode == 0, done.stderr
+    assert not [call for call in calls if "--engine" in call or "--batch_size" in call]
+    served, models = "", []
+    for call in calls:
+        if "serve run" in call and "vllm_engine_actor" in call:
+            assert not served and call.endswith(" tensor_parallel_size=2 num_replicas=3")
+            served = re.search(r"model=(\S+)", call)[1]
+            models.append(served)
+        elif "serve.delete" in call:
+            served = ""
+        elif "run_single_turn" in call or "run_multi_turn" in call:
+            assert f"--model {served} " in call
+        elif "cobalt train --log" in call:
+            assert not served
+    assert models == ["assets/minicoder", "cobalt-0/model", "single_turn-0/model"]
+    assert "--collection_gpus 6 " in one(calls, "report cost", "--output cobalt-0.cost.json")
+
+    (tmp_path / "run" / "done" / "single_turn-0-turns").unlink()
+    (tmp_path / "run" / "done" / "study_paper-policy-single_turn-0").unlink()
+    done, calls = study("study_paper", FAIL_ON="get_app_handle", **knobs)
+    assert done.returncode == 3
+    assert f"vLLM does not serve {tmp_path}/run/single_turn-0/model: see {tmp_path}/run/logs/vllm.log\n" in done.stderr
 
 
 def test_a_second_run_does_what_is_left(study, tmp_path):
@@ -314,6 +344,7 @@ def test_the_other_questions_have_their_cells(study):
             "the arm other_reference: REFERENCE=nowhere",
         ),
         ("study_paper", {"BUDGET": "dollars"}, "BUDGET is"),
+        ("study_paper", {"ENGINE": "sglang"}, "ENGINE is hf or vllm, not 'sglang'"),
         ("study_hacking", {"SIZE": "huge"}, "SIZE is"),
         ("study_hacking", {"ARMS": "refreshed+0"}, "no arm 'refreshed+0'"),
         ("sweep_paper", {"QUESTIONS": "colour"}, "no question 'colour'"),

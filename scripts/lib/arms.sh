@@ -35,9 +35,12 @@
 #                             seed, its trajectories included, or steps
 #   TEST_FREQ=10 | 2          steps between validations, which learning curves are made of; -1: none
 #   PRESET=one-gpu | cpu      training preset
-#   BATCH_SIZE=512 | 64       sequences that are sampled together
+#   MAX_TOKENS=256            of a response, when collecting and when measuring
+#   ENGINE=hf                 what policies answer by: hf (Hugging Face) or vllm
+#   BATCH_SIZE=512 | 64       sequences that are sampled together, with ENGINE=hf
+#   ENGINE_ARGS=              with ENGINE=vllm: arguments of its app, e.g. "tensor_parallel_size=2 max_model_len=16384"
 #   GPUS=                     e.g. "0 1 2 3": work on so many policies at a time, each with services of its own; a GPU may
-#                             be named more than once; nothing: one after the other
+#                             be named more than once; "0,1 2,3": two GPUs each; nothing: one after the other
 #   JUDGE_MODEL=              a LiteLLM model that sorts hacking cases into categories (keys from the environment); none: no
 #                             judge
 #   SETUP=1                   0: use the environment that is active instead of making .venv
@@ -60,10 +63,14 @@ set_knobs() { # ARMS OF_CPU ARGUMENTS...: the arms by default, and those of SIZE
   : "${DEV_SAMPLES:=${defaults[6]}}" "${TURNS:=${defaults[7]}}" "${STEPS:=${defaults[8]}}" "${PRESET:=${defaults[9]}}"
   : "${BATCH_SIZE:=${defaults[10]}}" "${BUDGET:=${defaults[11]}}" "${TEST_FREQ:=${defaults[12]}}" "${DATA_SEED:=0}"
   : "${MODEL:=assets/minicoder}" "${REFERENCE:=assets/minicoder-small}" "${KIND:=swapped}" "${COUNT:=}"
-  : "${PERTURBED_RATIO:=0.3}" "${PENALTY:=0.5}" "${JUDGE_MODEL:=}"
+  : "${PERTURBED_RATIO:=0.3}" "${PENALTY:=0.5}" "${JUDGE_MODEL:=}" "${ENGINE:=hf}" "${ENGINE_ARGS:=}"
   case $BUDGET in
     gpu_seconds | responses | steps) ;;
     *) refuse "BUDGET is gpu_seconds, responses or steps, not '$BUDGET'" ;;
+  esac
+  case $ENGINE in
+    hf | vllm) ;;
+    *) refuse "ENGINE is hf or vllm, not '$ENGINE'" ;;
   esac
   read -ra gpus <<<"${GPUS:-}"
   plan_only="" overrides=()
@@ -169,7 +176,7 @@ enter_study() { # refuses a folder that was made with other knobs
   enter_environment
   keep_settings "$RUN" "DATA_SEED=$DATA_SEED MODEL=$MODEL REFERENCE=$REFERENCE TRAIN=$TRAIN_PROBLEMS x $TRAIN_SAMPLES \
 DEV=$DEV_PROBLEMS x $DEV_SAMPLES TURNS=$TURNS RATIO=$PERTURBED_RATIO STEPS=$STEPS BUDGET=$BUDGET PRESET=$PRESET \
-BATCH=$BATCH_SIZE KIND=$KIND COUNT=$COUNT PENALTY=$PENALTY JUDGE=$JUDGE_MODEL OVERRIDES=${overrides[*]-}"
+BATCH=$BATCH_SIZE KIND=$KIND COUNT=$COUNT PENALTY=$PENALTY JUDGE=$JUDGE_MODEL ENGINE=$ENGINE TOKENS=$MAX_TOKENS OVERRIDES=${overrides[*]-}"
   ((${#overrides[@]} == 0)) || stage overrides check_overrides "${overrides[@]}"
   trap stop_all EXIT
 }
@@ -276,7 +283,18 @@ count_cost() { # POLICY FROM TRAJECTORIES: NAME.cost.json; what it learns from, 
   [[ -z $3 ]] || files=(--collection "$RUN/$3.turn0.jsonl" "$RUN/$3.turns.jsonl" "$RUN/$3.jsonl")
   [[ -z $kind ]] || files+=("$RUN/train-ptb-$kind.turns.jsonl" "$RUN/train-ptb-$kind.jsonl")
   [[ -z $2 ]] || files+=(--earlier "$RUN/$2.cost.json")
-  "$PYTHON" -m cobalt report cost --training "$RUN/$1" ${files[@]+"${files[@]}"} --output "$RUN/$1.cost.json"
+  "$PYTHON" -m cobalt report cost --training "$RUN/$1" ${files[@]+"${files[@]}"} --collection_gpus "$(engine_gpus)" \
+    --output "$RUN/$1.cost.json"
+}
+
+engine_gpus() { # that answers hold
+  local argument tensor_parallel_size=1 num_replicas=1
+  for argument in $ENGINE_ARGS; do
+    case $argument in
+      tensor_parallel_size=* | num_replicas=*) local "$argument" ;;
+    esac
+  done
+  echo $((tensor_parallel_size * num_replicas))
 }
 
 spent() { # POLICY: its whole bill, in BUDGET's unit

@@ -3,12 +3,13 @@
 #
 # PROBLEMS, TRAJECTORIES, CONTEXTS, START and NAME stand for files in RUN, without .jsonl; POLICY is a model's folder.
 # Knobs: RUN, SETUP, DATA_SEED (of the problems and of sampling), MODEL (the reference model and the policy's start),
-# TRAIN_PROBLEMS, DEV_PROBLEMS, SHIFTED_PROBLEMS, PRESET, BATCH_SIZE (sequences that are sampled together).
+# TRAIN_PROBLEMS, DEV_PROBLEMS, SHIFTED_PROBLEMS, PRESET, ENGINE (what policies answer by: hf or vllm), BATCH_SIZE (sequences
+# that are sampled together, with hf), ENGINE_ARGS (with vllm).
 
 source scripts/lib/services.sh
 source scripts/lib/stages.sh
 
-MAX_TOKENS=256
+: "${MAX_TOKENS:=256}" # of a response
 # shellcheck disable=SC2034 # for the recipes
 {
   LEARNING_TURNS=2    # after the first, in trajectories to learn from
@@ -68,14 +69,21 @@ repair_and_evaluate() { # NAME START POLICY SAMPLES TURNS [FLAGS]: NAME.turns, a
 # These are single commands, for stages to run.
 
 sample() { # PROBLEMS NAME POLICY SAMPLES [FLAGS]: first programs
-  "$PYTHON" run_single_turn_vllm.py --engine hf -i "$RUN/$1.jsonl" -o "$RUN/$2.jsonl" --model "$3" -n "$4" "${@:5}" \
-    --max_tokens "$MAX_TOKENS" --seed "$DATA_SEED" --batch_size "$BATCH_SIZE"
+  ask "$3" run_single_turn_vllm.py "$1" "$2" -n "$4" "${@:5}"
 }
 
 repair() { # START NAME POLICY SAMPLES TURNS [FLAGS]: the turns after them
-  "$PYTHON" run_multi_turn_vllm.py --engine hf -i "$RUN/$1.jsonl" -o "$RUN/$2.jsonl" --model "$3" -n "$4" \
-    --num_turns "$5" "${@:6}" --enable_thinking \
-    --max_tokens "$MAX_TOKENS" --seed "$DATA_SEED" --batch_size "$BATCH_SIZE"
+  ask "$3" run_multi_turn_vllm.py "$1" "$2" -n "$4" --num_turns "$5" "${@:6}" --enable_thinking
+}
+
+ask() { # POLICY COMMAND INPUT NAME FLAGS: it answers what the command asks
+  local engine=(--engine hf --batch_size "$BATCH_SIZE")
+  if [[ ${ENGINE:-hf} == vllm ]]; then
+    serve_model "$1"
+    engine=()
+  fi
+  "$PYTHON" "$2" ${engine[@]+"${engine[@]}"} -i "$RUN/$3.jsonl" -o "$RUN/$4.jsonl" --model "$1" "${@:5}" \
+    --max_tokens "$MAX_TOKENS" --seed "$DATA_SEED"
 }
 
 evaluate() { # TRAJECTORIES NAME: hidden tests
@@ -99,6 +107,7 @@ single_turn_parquet() { # FOLDER: veRL's data of the problems themselves
 
 # By train_RECIPE.sh from POLICY; TRAIN and VALIDATION are folders of make_parquet or single_turn_parquet.
 train_policy() { # RECIPE POLICY FOLDER TRAIN VALIDATION STEPS SEED [OVERRIDES]
+  stop_model
   MODEL=$2 PRESET=$PRESET OUTPUT_DIR=$RUN/$3 TRAIN_FILE=$RUN/$4/train.parquet VAL_FILE=$RUN/$5/test.parquet \
     bash "scripts/train_$1.sh" "trainer.total_training_steps=$6" "+data.seed=$7" "cobalt.seed=$7" \
     trainer.val_before_train=False trainer.test_freq=-1 "${@:8}"

@@ -3,18 +3,24 @@
 #
 #   check_evaluator_args     refuses EVALUATOR_ARGS that the evaluator app would not take (exit 2)
 #   start_services LOG_DIR   uses the cluster at RAY_ADDRESS, or starts one and exports the address
-#   stop_services            stops what start_services started; for `trap ... EXIT`
-# Knobs: PYTHON; EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16"); PRESET and N_GPUS, as in
-# the recipes: with PRESET=cpu veRL asks Ray for GPUs that are not there.
+#   serve_model MODEL        after start_services: the vLLM app with this model, in place of another one
+#   stop_model               ends that app: its GPUs are free
+#   stop_services            stops what start_services and serve_model started; for `trap ... EXIT`
+# Knobs: PYTHON; EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16"); ENGINE_ARGS (those of the
+# vLLM app but for the model, e.g. "tensor_parallel_size=2 max_model_len=16384"); PRESET and N_GPUS, as in the recipes:
+# with PRESET=cpu veRL asks Ray for GPUs that are not there.
 
 START_TIMEOUT_S=300 # a busy machine takes minutes for what an idle one does in seconds
+LOAD_TIMEOUT_S=3600 # of a model: it may be downloaded, and vLLM compiles
 export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEOUT_S}
 # A cluster's first driver would otherwise start a Python process for each CPU, of which we use a handful.
 export RAY_prestart_worker_first_driver=${RAY_prestart_worker_first_driver:-0}
 # A stopped head would otherwise wait 30 s for its replicas to move to other nodes; there are none.
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=${RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S:-0}
 ray_pid=""
+service_dir="" # where their logs are
 service_log="" # of the evaluator, if it is ours
+served=""      # the vLLM app's model, if it is ours
 
 check_evaluator_args() { "$PYTHON" -m cobalt service check --arguments_only --evaluator_args "${EVALUATOR_ARGS:-}"; }
 
@@ -22,6 +28,7 @@ start_services() {
   local log_dir=$1
   check_evaluator_args
   mkdir -p "$log_dir"
+  service_dir=$log_dir
   if [[ -n ${RAY_ADDRESS:-} ]]; then
     "$PYTHON" -m cobalt service check --cluster_only
   else
@@ -92,6 +99,23 @@ start_evaluator() {
   "${check[@]}"
 }
 
+serve_model() {
+  [[ $served != "$1" ]] || return 0
+  stop_model
+  { # `serve run` ends with 0 also where the app did not start
+    # shellcheck disable=SC2086 # a list of arguments
+    timeout "$LOAD_TIMEOUT_S" serve run --non-blocking vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor \
+      "model=$1" ${ENGINE_ARGS:-} && "$PYTHON" -c 'from ray import serve; serve.get_app_handle("vllm_actor")'
+  } >>"$service_dir/vllm.log" 2>&1 \
+    || { echo "vLLM does not serve $1: see $service_dir/vllm.log" >&2; exit 3; }
+  served=$1
+}
+
+stop_model() {
+  [[ -z $served ]] || "$PYTHON" -c 'from ray import serve; serve.delete("vllm_actor")'
+  served=""
+}
+
 forget_cluster() { # Ray leaves its address for later commands, which would look for the stopped cluster
   local file=${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray/ray_current_cluster
   ! grep -qs ":${RAY_ADDRESS##*:}\$" "$file" || rm -f "$file"
@@ -101,7 +125,8 @@ stop_services() {
   if [[ -n $ray_pid ]]; then
     kill "$ray_pid" 2>/dev/null && wait "$ray_pid" || true
     forget_cluster
-  elif [[ -n $service_log ]]; then
-    "$PYTHON" -c 'from ray import serve; serve.delete("evaluator")' >>"$service_log" 2>&1 || true
+  else
+    stop_model || true
+    [[ -z $service_log ]] || "$PYTHON" -c 'from ray import serve; serve.delete("evaluator")' >>"$service_log" 2>&1 || true
   fi
 }

@@ -146,7 +146,7 @@ expect() { # FUNCTION: adds to spent_s and left_s for its items; an item takes a
 
 tell_plan() {
   local left_s=0 spent_s=0 places=${#gpus[@]} devices item trainings=0
-  devices=$(printf '%s\n' "${gpus[@]:-0}" | sort -u | wc -l)
+  devices=$(printf '%s\n' "${gpus[@]:-0}" | tr , '\n' | sort -u | wc -l)
   ((places > 0)) || places=1
   for item in "${items[@]}"; do [[ $item != policy/* ]] || trainings=$((trainings + 1)); done
   echo "$STUDY.sh: $trainings trainings of $STEPS steps (online ones: BUDGET=$BUDGET);" \
