@@ -53,6 +53,7 @@ LATE = {
     "numpy": "MiniCode's world is made without it",
     "omegaconf": "in the training environment only",
     "openai": "comes with litellm",
+    "psutil": "comes with vllm",
     "pyarrow": "in the data environment only",
     "ray": "seconds; commands without a service do without it",
     "rich": "at the end of a command",

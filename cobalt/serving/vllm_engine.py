@@ -1,12 +1,13 @@
 """vLLM's asynchronous engine behind one call: a chat request in, a completion out.
 
-Run with the V1 ``AsyncLLM`` of vLLM 0.23 (docs/results/vllm-h200.md) and of 0.8.5 (vllm-rollouts-h200.md there).
+Run with the V1 ``AsyncLLM`` of vLLM 0.23 (docs/results/vllm-cpu.md, vllm-h200.md) and of 0.8.5 (recipe-8b-h200.md).
 vLLM has an environment of its own (``constraints/serve-vllm.txt``), so type checkers do not find it beside the rest.
 """
 
 import asyncio
 import json
 import os
+import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -44,7 +45,9 @@ class VllmEngine:
 
         context = UsageContext.OPENAI_API_SERVER
         config = AsyncEngineArgs(**options).create_engine_config(context)
+        others = children()
         self._engine = AsyncLLM.from_vllm_config(config, usage_context=context)
+        self._warden = start_warden(children() - others)
         self._max_num_seqs: int = config.scheduler_config.max_num_seqs
         self._max_model_len: int = config.model_config.max_model_len
         self._model_id = model_identity(options["model"], options.get("revision"))
@@ -114,6 +117,22 @@ class VllmEngine:
         """Stop the engine's processes."""
         self._engine.shutdown()
         self._text_thread.shutdown(wait=False, cancel_futures=True)
+
+
+def children() -> set[int]:
+    """Process ids of what this process has started, and of what that has."""
+    import psutil  # pyright: ignore[reportMissingModuleSource]
+
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def start_warden(pids: set[int]) -> "subprocess.Popen[bytes]":
+    """A process that kills the given ones once this process, or the returned object, is gone.
+
+    Ray kills replicas without warning, and vLLM's engine would go on, with its GPU memory.
+    """
+    wait_and_kill = ["sh", "-c", 'read -r _; kill -9 "$@"', "sh", *map(str, pids)]  # the pipe ends with this process
+    return subprocess.Popen(wait_and_kill, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 def _completion(text: str, prompt_tokens: int, completion_tokens: int, finish_reason: str) -> dict[str, Any]:

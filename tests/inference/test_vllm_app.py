@@ -4,6 +4,9 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from cobalt.serving.http_guard import HttpGuard
 from cobalt.serving.vllm_app import VllmActor, VllmConfig, build_app
 
 FAKE_VLLM = Path(__file__).with_name("fake_vllm")
+ROOT = Path(__file__).parents[2]
 MESSAGES = [{"role": "user", "content": "é"}]
 SLOW, CRASH, GIVE_UP = 666, 667, 668
 
@@ -129,6 +133,28 @@ async def test_a_dead_engine_is_unhealthy(model: str, fake_vllm: Path) -> None:
     replica._engine._engine.errored = True
     with pytest.raises(RuntimeError, match="engine dead"):
         await replica.check_health()
+
+
+def test_an_engine_ends_with_its_process(model: str, fake_vllm: Path) -> None:
+    start = f"""
+import time
+from cobalt.serving.vllm_engine import VllmEngine
+engine = VllmEngine({{"model": {model!r}}}, {{}})
+print("up", flush=True)
+time.sleep(600)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKE_VLLM), str(ROOT)])}
+    pipe = subprocess.PIPE
+    replica = subprocess.Popen([sys.executable, "-c", start], env=environment, stdout=pipe, text=True)
+    assert replica.stdout is not None and replica.stdout.readline() == "up\n"
+    engine = Path("/proc", (fake_vllm / "pid").read_text())
+    assert (engine / "cmdline").read_text().startswith("sleep")
+    replica.kill()
+    replica.wait()
+    deadline = time.monotonic() + 20
+    while engine.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 async def test_cancelling_aborts_in_the_engine(model: str, fake_vllm: Path) -> None:

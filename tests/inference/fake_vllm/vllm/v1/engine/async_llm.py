@@ -1,12 +1,14 @@
 """An engine that answers with the request itself. A seed picks what goes wrong.
 
 ``SLOW``: takes a minute. ``CRASH``: kills its process, once per file ``$FAKE_VLLM_DIR/crashed``. ``GIVE_UP``: ends for
-reason ``error``, once per file ``$FAKE_VLLM_DIR/gave_up``. Aborted requests are written to ``$FAKE_VLLM_DIR/aborted``.
+reason ``error``, once per file ``$FAKE_VLLM_DIR/gave_up``. Aborted requests are written to ``$FAKE_VLLM_DIR/aborted``,
+the id of a process that stands for the engine's own to ``$FAKE_VLLM_DIR/pid``.
 """
 
 import asyncio
 import json
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +25,8 @@ class AsyncLLM:
     def __init__(self, model: str) -> None:
         self._tokenizer = AutoTokenizer.from_pretrained(model)
         self.errored, self.dead_error = False, RuntimeError("engine dead")
+        self._process = subprocess.Popen(["sleep", "600"])
+        Path(os.environ["FAKE_VLLM_DIR"], "pid").write_text(str(self._process.pid))
 
     @classmethod
     def from_vllm_config(
@@ -56,4 +60,6 @@ class AsyncLLM:
         )
         yield SimpleNamespace(outputs=[answer], finished=True)
 
-    def shutdown(self) -> None: ...
+    def shutdown(self) -> None:
+        self._process.kill()
+        self._process.wait()
