@@ -23,6 +23,8 @@ METHODS = ("GET", "POST")
 
 UNAUTHORIZED, FORBIDDEN, NOT_ALLOWED, TIMED_OUT, TOO_LARGE, UNPROCESSABLE = 401, 403, 405, 408, 413, 422
 """HTTP statuses of refusals; the last one is for a body that cannot be used."""
+UNAVAILABLE = 503
+"""For a request that was not answered, and may be sent again."""
 
 
 def json_response(content: Any, status_code: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -2,8 +2,8 @@
 
 By handle: ``describe()``, and ``generate_many(requests)``, a stream of answers as they come. By HTTP: POST
 ``{"messages", "temperature", "top_p", "max_tokens", "seed"}`` gives ``{"text", "prompt_tokens", "completion_tokens",
-"finish_reason"}``, a bad body 422; GET describes the app; ``http_guard.py`` says who may ask, and how. Requests whose
-caller goes away are aborted in the engine.
+"finish_reason"}``, a bad body 422, one that the engine gave up or died with 503; GET describes the app;
+``http_guard.py`` says who may ask, and how. Requests whose caller goes away are aborted in the engine.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from cobalt.serving.app_settings import HEALTH, HttpConfig
 from cobalt.serving.http_guard import (
+    UNAVAILABLE,
     UNPROCESSABLE,
     HttpGuard,
     Refusal,
@@ -28,6 +29,9 @@ from cobalt.serving.vllm_engine import ChatRequest, VllmEngine
 
 MAX_ONGOING_REQUESTS = 8192
 """Of a replica; its engine queues what it cannot run. Clients bound what they send by ``describe()``."""
+
+ENGINE_HEALTH: dict[str, Any] = {**HEALTH, "health_check_period_s": 3}
+"""A dead engine fails every request until Serve has found it dead three times."""
 
 IN_FLIGHT_PER_SLOT = 1.25
 """Requests that clients are told to keep in flight, by those that the engines run at a time: some are on their way."""
@@ -117,7 +121,10 @@ class VllmActor:
             return refusal.response
         except ValidationError as error:
             return json_response({"detail": str(error)}, UNPROCESSABLE)
-        return json_response(await self._engine.generate(chat))
+        try:
+            return json_response(await self._engine.generate(chat))
+        except Exception as error:  # whatever it is: the engine gave the request up, or is dead
+            return json_response({"detail": _told(error)}, UNAVAILABLE)
 
     async def check_health(self) -> None:
         """Called by Serve; an exception has the replica replaced."""
@@ -131,7 +138,11 @@ class VllmActor:
 
 def _outcome(ended: "asyncio.Task[dict[str, Any]]") -> dict[str, Any]:
     error = ended.exception()
-    return ended.result() if error is None else {"error": f"{type(error).__name__}: {error}"}
+    return ended.result() if error is None else {"error": _told(error)}
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def build_app(args: VllmConfig) -> serve.Application:
@@ -143,7 +154,7 @@ def build_app(args: VllmConfig) -> serve.Application:
         name="VllmActor",
         num_replicas=args.num_replicas,
         max_ongoing_requests=MAX_ONGOING_REQUESTS,
-        **HEALTH,
+        **ENGINE_HEALTH,
         ray_actor_options={"num_gpus": args.tensor_parallel_size if args.num_gpus is None else args.num_gpus},
     )
     template = json.loads(args.chat_template_kwargs)

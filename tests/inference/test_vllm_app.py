@@ -296,6 +296,9 @@ async def test_http(served: tuple[str, Path]) -> None:
         assert json.loads(answer.json()["text"])["seed"] == 3
         for bad in ({}, {"messages": MESSAGES, "max_tokens": 0}, {"messages": MESSAGES, "other": 1}):
             assert (await client.post(address, json=bad)).status_code == 422
+        (served[1] / "gave_up").unlink(missing_ok=True)
+        given_up = await client.post(address, json={"messages": MESSAGES, "seed": GIVE_UP})
+        assert (given_up.status_code, "finish reason error" in given_up.json()["detail"]) == (503, True)
 
 
 async def test_no_app(served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
