@@ -275,9 +275,10 @@ def test_other_knobs_need_another_folder_but_for_arms_and_seeds(study, name):
     more, calls = study(name, ARMS="cobalt", QUESTIONS="stop", SEEDS="0 1")
     assert more.returncode == 0
     assert {policy[-1] for policy in trainings(calls)} == {"1"}
-    other, calls = study(name, ARMS="cobalt", QUESTIONS="stop", STEPS="5")
-    assert (other.returncode, calls) == (2, [])
-    assert "was made with" in other.stderr and other.stderr.count("\n") == 1
+    for knobs in ({"STEPS": "5"}, {"ENGINE": "vllm"}, {"MAX_TOKENS": "512"}):
+        other, calls = study(name, ARMS="cobalt", QUESTIONS="stop", **knobs)
+        assert (other.returncode, calls) == (2, [])
+        assert "was made with" in other.stderr and other.stderr.count("\n") == 1
 
 
 def test_a_sweep_shares_the_studys_folder(study):

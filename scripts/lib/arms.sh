@@ -174,9 +174,12 @@ plan_work() { # sets items, what there is to do for ARMS and SEEDS, and tells it
 
 enter_study() { # refuses a folder that was made with other knobs
   enter_environment
+  local answers="" # named where they are not the defaults, which older folders do not name
+  [[ $ENGINE == hf ]] || answers+=" ENGINE=$ENGINE"
+  ((MAX_TOKENS == 256)) || answers+=" TOKENS=$MAX_TOKENS"
   keep_settings "$RUN" "DATA_SEED=$DATA_SEED MODEL=$MODEL REFERENCE=$REFERENCE TRAIN=$TRAIN_PROBLEMS x $TRAIN_SAMPLES \
 DEV=$DEV_PROBLEMS x $DEV_SAMPLES TURNS=$TURNS RATIO=$PERTURBED_RATIO STEPS=$STEPS BUDGET=$BUDGET PRESET=$PRESET \
-BATCH=$BATCH_SIZE KIND=$KIND COUNT=$COUNT PENALTY=$PENALTY JUDGE=$JUDGE_MODEL ENGINE=$ENGINE TOKENS=$MAX_TOKENS \
+BATCH=$BATCH_SIZE KIND=$KIND COUNT=$COUNT PENALTY=$PENALTY JUDGE=$JUDGE_MODEL$answers \
 OVERRIDES=${overrides[*]-}"
   ((${#overrides[@]} == 0)) || stage overrides check_overrides "${overrides[@]}"
   trap stop_all EXIT
