@@ -109,9 +109,12 @@ class VllmEngine:
         )
 
     def check_health(self) -> None:
-        """Raises once the engine's own process has died."""
+        """Raises once the engine's own process has died.
+
+        Not vLLM's exception: Serve's controller would import vLLM to read it, and do nothing else for as long.
+        """
         if self._engine.errored:
-            raise self._engine.dead_error
+            raise RuntimeError(f"vLLM's engine has died: {self._engine.dead_error}")
 
     def close(self) -> None:
         """Stop the engine's processes."""

@@ -131,7 +131,7 @@ async def test_a_dead_engine_is_unhealthy(model: str, fake_vllm: Path) -> None:
     replica = await actor(VllmConfig(model=model))
     await replica.check_health()
     replica._engine._engine.errored = True
-    with pytest.raises(RuntimeError, match="engine dead"):
+    with pytest.raises(RuntimeError, match="engine has died: engine dead"):
         await replica.check_health()
 
 

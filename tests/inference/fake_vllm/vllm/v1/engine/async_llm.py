@@ -19,12 +19,16 @@ from transformers import AutoTokenizer
 SLOW, CRASH, GIVE_UP = 666, 667, 668
 
 
+class EngineDeadError(Exception):
+    """As vLLM's: of a module that others than replicas have not imported."""
+
+
 class AsyncLLM:
     """Signatures as in vLLM 0.23."""
 
     def __init__(self, model: str) -> None:
         self._tokenizer = AutoTokenizer.from_pretrained(model)
-        self.errored, self.dead_error = False, RuntimeError("engine dead")
+        self.errored, self.dead_error = False, EngineDeadError("engine dead")
         self._process = subprocess.Popen(["sleep", "600"])
         Path(os.environ["FAKE_VLLM_DIR"], "pid").write_text(str(self._process.pid))
 
