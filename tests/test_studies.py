@@ -102,7 +102,7 @@ def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
     assert learned["ft_cobalt-0"] == "parquet-ft_cobalt-0.contexts/train.parquet"
     bill = one(calls, "report cost", "--output ft_cobalt-0.cost.json")
     assert "--collection ft_cobalt-0.train.turn0.jsonl" in bill and "--earlier single_turn-0.cost.json" in bill
-    assert "--collection " not in one(calls, "report cost", "--output grpo_online-0.cost.json")
+    assert "--collection" not in one(calls, "report cost", "--output grpo_online-0.cost.json")
 
     assert "--model examples " in one(calls, "run_single_turn", "-o train-other.turn0.jsonl")
     assert "--input_file train-other.jsonl" in one(calls, "--output_file contexts-other.jsonl")

@@ -1,6 +1,6 @@
 """vLLM's asynchronous engine behind one call: a chat request in, a completion out.
 
-Run with the V1 ``AsyncLLM`` of vLLM 0.23 (docs/results/vllm-cpu.md, vllm-h200.md) and of 0.8.5 (recipe-8b-h200.md).
+Run with the V1 ``AsyncLLM`` of vLLM 0.23 (docs/results/vllm-cpu.md) and of 0.8.5 (recipe-8b-h200.md).
 vLLM has an environment of its own (``constraints/serve-vllm.txt``), so type checkers do not find it beside the rest.
 """
 
@@ -45,9 +45,9 @@ class VllmEngine:
 
         context = UsageContext.OPENAI_API_SERVER
         config = AsyncEngineArgs(**options).create_engine_config(context)
-        others = children()
+        others = _children()
         self._engine = AsyncLLM.from_vllm_config(config, usage_context=context)
-        self._warden = start_warden(children() - others)
+        self._warden = _start_warden(_children() - others)
         self._max_num_seqs: int = config.scheduler_config.max_num_seqs
         self._max_model_len: int = config.model_config.max_model_len
         self._model_id = model_identity(options["model"], options.get("revision"))
@@ -122,14 +122,14 @@ class VllmEngine:
         self._text_thread.shutdown(wait=False, cancel_futures=True)
 
 
-def children() -> set[int]:
+def _children() -> set[int]:
     """Process ids of what this process has started, and of what that has."""
     import psutil  # pyright: ignore[reportMissingModuleSource]
 
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-def start_warden(pids: set[int]) -> "subprocess.Popen[bytes]":
+def _start_warden(pids: set[int]) -> "subprocess.Popen[bytes]":
     """A process that kills the given ones once this process, or the returned object, is gone.
 
     Ray kills replicas without warning, and vLLM's engine would go on, with its GPU memory.

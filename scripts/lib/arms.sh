@@ -174,12 +174,9 @@ plan_work() { # sets items, what there is to do for ARMS and SEEDS, and tells it
 
 enter_study() { # refuses a folder that was made with other knobs
   enter_environment
-  local answers="" # named where they are not the defaults, which older folders do not name
-  [[ $ENGINE == hf ]] || answers+=" ENGINE=$ENGINE"
-  ((MAX_TOKENS == 256)) || answers+=" TOKENS=$MAX_TOKENS"
   keep_settings "$RUN" "DATA_SEED=$DATA_SEED MODEL=$MODEL REFERENCE=$REFERENCE TRAIN=$TRAIN_PROBLEMS x $TRAIN_SAMPLES \
 DEV=$DEV_PROBLEMS x $DEV_SAMPLES TURNS=$TURNS RATIO=$PERTURBED_RATIO STEPS=$STEPS BUDGET=$BUDGET PRESET=$PRESET \
-BATCH=$BATCH_SIZE KIND=$KIND COUNT=$COUNT PENALTY=$PENALTY JUDGE=$JUDGE_MODEL$answers \
+BATCH=$BATCH_SIZE KIND=$KIND COUNT=$COUNT PENALTY=$PENALTY JUDGE=$JUDGE_MODEL$(unusual_answers) \
 OVERRIDES=${overrides[*]-}"
   ((${#overrides[@]} == 0)) || stage overrides check_overrides "${overrides[@]}"
   trap stop_all EXIT
@@ -284,11 +281,10 @@ make_contexts() { # TRAJECTORIES NAME [FLAGS]: NAME, and veRL's data of it
 
 count_cost() { # POLICY FROM TRAJECTORIES: NAME.cost.json; what it learns from, and FROM's bill, are part of it
   local files=()
-  [[ -z $3 ]] || files=(--collection "$RUN/$3.turn0.jsonl" "$RUN/$3.turns.jsonl" "$RUN/$3.jsonl")
+  [[ -z $3 ]] || files=(--collection_gpus "$(engine_gpus)" --collection "$RUN/$3".{turn0.jsonl,turns.jsonl,jsonl})
   [[ -z $kind ]] || files+=("$RUN/train-ptb-$kind.turns.jsonl" "$RUN/train-ptb-$kind.jsonl")
   [[ -z $2 ]] || files+=(--earlier "$RUN/$2.cost.json")
-  "$PYTHON" -m cobalt report cost --training "$RUN/$1" ${files[@]+"${files[@]}"} --collection_gpus "$(engine_gpus)" \
-    --output "$RUN/$1.cost.json"
+  "$PYTHON" -m cobalt report cost --training "$RUN/$1" ${files[@]+"${files[@]}"} --output "$RUN/$1.cost.json"
 }
 
 engine_gpus() { # that answers hold

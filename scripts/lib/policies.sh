@@ -9,7 +9,8 @@
 source scripts/lib/services.sh
 source scripts/lib/stages.sh
 
-: "${MAX_TOKENS:=256}" # of a response
+USUAL_TOKENS=256
+: "${MAX_TOKENS:=$USUAL_TOKENS}" # of a response
 # shellcheck disable=SC2034 # for the recipes
 {
   LEARNING_TURNS=2    # after the first, in trajectories to learn from
@@ -26,6 +27,11 @@ enter_environment() { # .venv, made if need be; with SETUP=0 what is active
   export PYTHON=python
   export HF_HUB_OFFLINE=1
   export TOKENIZERS_PARALLELISM=false
+}
+
+unusual_answers() { # for keep_settings: ENGINE and MAX_TOKENS unless they are the defaults, which older folders do not name
+  [[ ${ENGINE:-hf} != vllm ]] || printf ' ENGINE=vllm'
+  ((MAX_TOKENS == USUAL_TOKENS)) || printf ' TOKENS=%s' "$MAX_TOKENS"
 }
 
 # These are stages, one or more.

@@ -111,8 +111,10 @@ serve_model() {
   served=$1
 }
 
+delete_app() { "$PYTHON" -c "from ray import serve; serve.delete(\"$1\")"; } # NAME
+
 stop_model() {
-  [[ -z $served ]] || "$PYTHON" -c 'from ray import serve; serve.delete("vllm_actor")'
+  [[ -z $served ]] || delete_app vllm_actor
   served=""
 }
 
@@ -127,6 +129,6 @@ stop_services() {
     forget_cluster
   else
     stop_model || true
-    [[ -z $service_log ]] || "$PYTHON" -c 'from ray import serve; serve.delete("evaluator")' >>"$service_log" 2>&1 || true
+    [[ -z $service_log ]] || delete_app evaluator >>"$service_log" 2>&1 || true
   fi
 }
