@@ -106,8 +106,8 @@ def _show(bar: Any, watched: MetricsWatch) -> None:
     unscored = f", not scored {last[UNSCORED]:.0%}" if last.get(UNSCORED) else ""
     shown = f"reward {last.get(REWARD, float('nan')):+.3f}, solved {last.get(ACCURACY, float('nan')):.1%}{unscored}"
     bar.set_postfix_str(f"{shown}, {last[SECONDS]:.1f} s/step", refresh=False)
-    bar.update(int(last["step"]) - bar.n)
-    bar.refresh()
+    if not bar.update(int(last["step"]) - bar.n):
+        bar.refresh()
 
 
 def _announcement(config: Any, steps: int | None, log: Path) -> str:
