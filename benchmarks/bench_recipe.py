@@ -64,7 +64,7 @@ class RecipeBenchConfig:
     mini_batch: int = 2
     """Prompts of an update."""
     steps: int = 2
-    """The last one is measured: the first holds what happens once (at 8B 37 s in the reference's first pass)."""
+    """The last one is measured: the first holds what happens once (at 8B 12 to 18 s in the reference's first pass)."""
     settings: tuple[Settings, ...] = ("ours", "release")
     overrides: tuple[str, ...] = ()
     """Of hydra, for both."""
