@@ -20,6 +20,8 @@ from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE
 from cobalt.training.preflight import total_steps
 
 REFRESH_S = 1.0
+BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
+"""Without tqdm's own rate, which would count the start as a step's."""
 REWARD, ACCURACY, UNSCORED, SECONDS = "reward/total", "reward/acc", "reward/infra", "timing_s/step"
 Metrics = Mapping[str, float]
 
@@ -78,7 +80,7 @@ class MetricsWatch:
 def _bar(watched: MetricsWatch, steps: int | None, stream: Any) -> Iterator[None]:
     """A bar that follows the metrics while the body runs."""
     ended = threading.Event()
-    with progress_bar(total=steps, unit="step", file=stream) as bar:
+    with progress_bar(total=steps, bar_format=BAR, file=stream) as bar:
         bar.set_postfix_str("starting the workers, loading the model")
 
         def follow() -> None:
@@ -105,7 +107,11 @@ def _show(bar: Any, watched: MetricsWatch) -> None:
     last = timed[-1]
     unscored = f", not scored {last[UNSCORED]:.0%}" if last.get(UNSCORED) else ""
     shown = f"reward {last.get(REWARD, float('nan')):+.3f}, solved {last.get(ACCURACY, float('nan')):.1%}{unscored}"
-    bar.set_postfix_str(f"{shown}, {last[SECONDS]:.1f} s/step", refresh=False)
+    shown += f", {last[SECONDS]:.1f} s/step"
+    if bar.total:
+        recent = [record[SECONDS] for record in timed[-EDGE_STEPS:]]
+        shown += f", {bar.format_interval((bar.total - last['step']) * sum(recent) / len(recent))} left"
+    bar.set_postfix_str(shown, refresh=False)
     if not bar.update(int(last["step"]) - bar.n):
         bar.refresh()
 

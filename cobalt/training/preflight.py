@@ -11,6 +11,7 @@ from cobalt.errors import InputError, SetupError
 from cobalt.records.identity import refuse_missing_model
 from cobalt.sampler import packages
 from cobalt.serving.handles import cluster_address
+from cobalt.training.budget import budget_of
 from cobalt.training.patches.table import CPU_BACKEND
 
 DATA_FILES = ("train_files", "val_files")
@@ -35,7 +36,12 @@ def refuse_unusable(config: Any, backend: str) -> None:
 
 
 def total_steps(config: Any) -> int | None:
-    """Steps of the whole run; None if the training files live on remote file systems. Raises ``InputError``."""
+    """Steps of the whole run. Raises ``InputError``.
+
+    None where that is not known: a budget ends it, or the training files live on remote file systems.
+    """
+    if budget_of(config):
+        return None
     if config.trainer.total_training_steps is not None:
         return config.trainer.total_training_steps
     if any("://" in path for path in as_list(config.data.train_files)):

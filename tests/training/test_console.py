@@ -15,12 +15,14 @@ from omegaconf import OmegaConf
 from cobalt.errors import SetupError
 from cobalt.training.console import quiet_console
 
-folder, body = Path(sys.argv[1]), sys.argv[2]
+folder, body, *overrides = sys.argv[1:]
+folder = Path(folder)
 config = OmegaConf.create({
     "trainer": {"default_local_dir": str(folder), "total_training_steps": 2},
     "data": {"train_batch_size": 4},
     "actor_rollout_ref": {"model": {"path": "some/model"}, "rollout": {"n": 8, "name": "hf"}},
 })
+config.merge_with_dotlist(overrides)
 
 def step(number, **metrics):
     with open(folder / "metrics.jsonl", "a") as file:
@@ -35,8 +37,10 @@ print("after the run")
 STEPS = "step(1, **{'reward/total': -0.5, 'reward/acc': 0.0}); step(2, **{'reward/total': 0.5, 'reward/acc': 0.25})"
 
 
-def run(folder, body):
-    done = subprocess.run([sys.executable, "-c", PROGRAM, folder, body], cwd=ROOT, capture_output=True, text=True)
+def run(folder, body, *overrides):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, folder, body, *overrides], cwd=ROOT, capture_output=True, text=True
+    )
     return done, (folder / "logs" / "train.log").read_text()
 
 
@@ -44,11 +48,18 @@ def test_what_runs_a_bar_and_a_summary(tmp_path):
     done, log = run(tmp_path, STEPS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("training some/model: 2 steps of 4 prompts with 8 responses each, hf rollouts\n")
-    assert "2/2" in done.stderr and "reward +0.500, solved 25.0%, 2.5 s/step" in done.stderr
+    assert "2/2" in done.stderr and "reward +0.500, solved 25.0%, 2.5 s/step, 00:00 left" in done.stderr
     assert "-0.500, 0.500" in done.stdout and "0.000, 0.250" in done.stdout
     assert f"next: bash scripts/merge_checkpoint.sh {tmp_path} models/{tmp_path.name}\nafter the run\n" in done.stdout
     assert "noise" not in done.stdout + done.stderr
     assert "pid=1) noise" in log and "noise of another process" in log
+
+
+def test_a_run_that_a_budget_ends_promises_no_time(tmp_path):
+    done, _ = run(tmp_path, STEPS, "cobalt.budget={responses: 100}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("training some/model: ? steps of")
+    assert "2/?" in done.stderr and "2.5 s/step]" in done.stderr and "left" not in done.stderr
 
 
 def test_metrics_of_an_earlier_run_are_not_its_steps(tmp_path):
