@@ -49,7 +49,7 @@ def study(tmp_path):
         (binaries / name).chmod(0o755)
 
     def run(name, *arguments, kill_at=None, signal_number=signal.SIGTERM, **knobs):
-        calls = tmp_path / "calls"
+        calls = tmp_path / f"calls-{len(list(tmp_path.glob('calls-*')))}"  # who is left of an earlier run writes there
         calls.write_text("")
         inherited = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "EVALUATOR_ARGS")}
         environment = {"PATH": f"{binaries}:{os.environ['PATH']}", "CALLS": str(calls), "RUN": str(tmp_path / "run")}
