@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from own_serve import own_serve
 from tiny_model import save_tiny_model
 from transformers import AutoTokenizer
 
@@ -168,38 +168,20 @@ async def test_cancelling_aborts_in_the_engine(model: str, fake_vllm: Path) -> N
     assert (fake_vllm / "aborted").exists()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def served(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """Address and scratch folder of the app on a Ray of its own."""
-    os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112 - Ray's spelling; a busy machine is slow
-    import ray
     from ray import serve
 
-    folder, port = tmp_path_factory.mktemp("fake"), free_port()
+    folder = tmp_path_factory.mktemp("fake")
     variables = {
         "FAKE_VLLM_DIR": str(folder),
         "PYTHONPATH": os.pathsep.join([str(FAKE_VLLM), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
     }
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="error",
-        runtime_env={"env_vars": variables},
-    )
-    serve.start(http_options={"host": "127.0.0.1", "port": port})
-    args = VllmConfig.model_validate({"model": model, "num_gpus": 0, "max_num_seqs": "8"})
-    serve.run(build_app(args), name=APP_NAME, route_prefix="/vllm_actor")
-    yield f"http://127.0.0.1:{port}/vllm_actor", folder
-    serve.shutdown()
-    ray.shutdown()
+    with own_serve(num_cpus=2, runtime_env={"env_vars": variables}) as url:
+        args = VllmConfig.model_validate({"model": model, "num_gpus": 0, "max_num_seqs": "8"})
+        serve.run(build_app(args), name=APP_NAME, route_prefix="/vllm_actor")
+        yield f"{url}/vllm_actor", folder
 
 
 async def test_client_by_handle(served: tuple[str, Path]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 import psutil
 import pytest
+from own_serve import free_port, own_serve
 from pydantic import ValidationError
 
 from cobalt.errors import InputError, SetupError
@@ -28,13 +29,6 @@ ADD = "print(sum(map(int, input().split())))"
 TESTS = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
 
 
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 METRICS_PORT = free_port()
 
 
@@ -49,26 +43,14 @@ def app_url():
     """The app, with small limits, on a Ray of its own; its URL."""
     if (report := examine("namespaces")).missing is not None and examine("landlock").missing is not None:
         pytest.skip(f"no sandbox here: {report.missing}")
-    import ray
     from ray import serve
 
     from cobalt.serving.evaluator import build_app
 
-    port = free_port()
-    ray.init(
-        address="local",
-        num_cpus=1,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="error",
-        _metrics_export_port=METRICS_PORT,
-    )
-    serve.start(http_options={"host": "127.0.0.1", "port": port})
-    args = EvaluatorConfig(workers=2, num_cpus=0, cpu_limit_s=1, checker="lcb", max_body_mb=24, body_timeout_s=2)
-    serve.run(build_app(args), name=execution.APP_NAME, route_prefix="/evaluator")
-    yield f"http://127.0.0.1:{port}/evaluator"
-    serve.shutdown()
-    ray.shutdown()
+    args = EvaluatorConfig(workers=2, num_cpus=0, cpu_limit_s=1, checker="lcb", max_body_mb=24, body_timeout_s=8)
+    with own_serve(num_cpus=1, _metrics_export_port=METRICS_PORT) as url:
+        serve.run(build_app(args), name=execution.APP_NAME, route_prefix="/evaluator")
+        yield f"{url}/evaluator"
 
 
 def post(url: str, body: bytes) -> tuple[int, dict]:

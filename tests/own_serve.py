@@ -1,0 +1,33 @@
+"""A Ray of a test module's own, with Serve on it."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# Read when Ray is imported, here and in what it starts: on a busy machine a start takes many times as long.
+os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112 - Ray's spelling
+os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "60"
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@contextmanager
+def own_serve(**settings: Any) -> Iterator[str]:
+    """The address of its HTTP server; ``settings`` are those of ``ray.init``. All of it ends with the block."""
+    import ray
+    from ray import serve
+
+    port = free_port()
+    ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="error", **settings)
+    try:
+        serve.start(http_options={"host": "127.0.0.1", "port": port})
+        yield f"http://127.0.0.1:{port}"
+        serve.shutdown()
+    finally:
+        ray.shutdown()
