@@ -27,8 +27,6 @@ from cobalt.serving.service_check import main as check_health
 
 ADD = "print(sum(map(int, input().split())))"
 TESTS = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
-
-
 METRICS_PORT = free_port()
 
 
