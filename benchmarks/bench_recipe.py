@@ -9,8 +9,8 @@ ends one: veRL computes nothing that comes after such a token). Shown are the se
 tokens/s and MFU of the update (the FLOPs that it needs, see bench_step.py).
 
 ``ours`` is the recipe as it is. ``release`` computes each prompt with every response, in micro-batches of 2 rows (16
-for log-probabilities), samples without CUDA graphs, offloads optimizer and reference, and scores before it computes
-log-probabilities.
+for log-probabilities) without Liger's kernels, samples without CUDA graphs, offloads optimizer and reference, and
+scores before it computes log-probabilities.
 """
 
 import json
@@ -34,6 +34,7 @@ POLICY = "actor_rollout_ref"
 RELEASE = (
     "cobalt.share_prompts=false",
     "reward_model.launch_reward_fn_async=false",
+    f"{POLICY}.model.use_liger=false",
     f"{POLICY}.rollout.enforce_eager=true",
     f"{POLICY}.actor.fsdp_config.optimizer_offload=true",
     f"{POLICY}.ref.fsdp_config.param_offload=true",

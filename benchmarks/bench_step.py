@@ -13,7 +13,7 @@ and rewards are left out. After one round to warm up, the paths take turns withi
 |---|---|
 | ``verl`` | veRL's own, micro-batches of 2 rows, 16 for log-probabilities |
 | ``verl_dynamic`` | veRL's own, micro-batches of up to ``max_tokens`` tokens |
-| ``shared`` | each prompt once, micro-batches of up to ``max_tokens`` shared tokens |
+| ``shared`` | each prompt once, Liger's kernels, micro-batches of up to ``max_tokens`` shared tokens |
 
 Tokens/s per GPU count every token of every row, for each path alike. MFU is FLOPs that the phase needs, the same for
 each path, over time and the peak (989 TFLOP/s: dense bf16 of an H100 or H200). A forward pass over a prompt of P tokens
@@ -36,7 +36,7 @@ from typing import Any, Literal
 
 import torch
 from step_costs import PEAK_FLOPS, forward_flops
-from verl_workers import make_actors, patch_for_cpu, rendezvous
+from verl_workers import liger_kernels, make_actors, patch_for_cpu, rendezvous
 
 from cobalt.commands.entry import run
 
@@ -61,7 +61,7 @@ class BenchConfig:
     prompts: int = 1
     """Prompts per GPU and step."""
     paths: tuple[PathName, ...] = ("verl", "shared")
-    max_tokens: int = 32768
+    max_tokens: int = 53248
     """Of a micro-batch; not for veRL's own with the release's settings."""
     rounds: int = 3
     output_file: Path | None = None
@@ -159,7 +159,9 @@ class Bench:
         for actor in (self.actor, self.reference):
             actor.use_remove_padding = self.on_gpu or path == "shared"
         self._dynamic = self.actor.config.use_dynamic_bsz = path != "verl"
-        yield
+        models = [actor.actor_module for actor in (self.actor, self.reference)]
+        with liger_kernels(models) if path == "shared" and self.on_gpu else contextlib.nullcontext():
+            yield
 
     def _timed(self, phase: str, data: Any) -> tuple[Any, float, float]:
         """What the phase returns, its seconds, and the most memory allocated during it, in bytes."""

@@ -4,7 +4,7 @@ import contextlib
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,7 @@ def _settings(prompts: int, samples: int, max_tokens: int, folder: str) -> Any:
         f"actor_rollout_ref.actor.ppo_mini_batch_size={prompts * int(os.environ['WORLD_SIZE'])}",
         f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={max_tokens}",
         "actor_rollout_ref.actor.optim.lr=0",
+        "actor_rollout_ref.model.use_liger=false",
         "actor_rollout_ref.actor.fsdp_config.param_offload=false",
         "actor_rollout_ref.actor.fsdp_config.optimizer_offload=false",
     ]
@@ -98,6 +99,26 @@ def _settings(prompts: int, samples: int, max_tokens: int, folder: str) -> Any:
         overrides.append("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2")
     with initialize_config_module("verl.trainer.config", version_base=None):
         return compose("ppo_trainer", overrides).actor_rollout_ref
+
+
+@contextlib.contextmanager
+def liger_kernels(models: Iterable[Any]) -> Iterator[None]:
+    """Meanwhile these models (in FSDP) compute as with ``model.use_liger``."""
+    from liger_kernel.transformers.monkey_patch import (  # pyright: ignore[reportMissingImports]
+        _apply_liger_kernel_to_instance,
+    )
+    from transformers.models.qwen3 import modeling_qwen3
+
+    names = dict(vars(modeling_qwen3))
+    inner = [model.module for model in models]
+    for model in inner:
+        _apply_liger_kernel_to_instance(model=model)
+    try:
+        yield
+    finally:
+        vars(modeling_qwen3).update(names)
+        for module in (module for model in inner for module in model.modules()):
+            vars(module).pop("forward", None)
 
 
 @contextlib.contextmanager

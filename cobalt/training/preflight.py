@@ -107,6 +107,11 @@ def _refuse_missing_packages(config: Any) -> None:
         )
     if rollout == "hf":
         packages.refuse_missing_packages()
+    if config.actor_rollout_ref.model.use_liger and find_spec("liger_kernel") is None:
+        raise SetupError(
+            "actor_rollout_ref.model.use_liger=true, and liger-kernel is not installed: scripts/setup_gpu.sh installs "
+            "it; without it there is actor_rollout_ref.model.use_liger=false"
+        )
     for name in as_list(config.trainer.logger):
         if name in LOGGER_PACKAGES and find_spec(name) is None:
             raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")

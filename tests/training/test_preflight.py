@@ -96,6 +96,7 @@ def test_no_rows_to_validate_on(check, tmp_path):
         ("trainer.nnodes=2", SetupError, "needs a Ray cluster"),
         ("trainer.logger=[console,mlflow]", SetupError, "mlflow, which is not installed"),
         ("actor_rollout_ref.rollout.name=vllm", SetupError, "vllm is not installed"),
+        ("actor_rollout_ref.model.use_liger=true", SetupError, "liger-kernel is not installed"),
     ],
 )
 def test_settings_that_this_machine_cannot_meet(check, override, error, told):

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 from verl import DataProto
 from verl.workers.actor import dp_actor
 
-from cobalt.training.patches import shared_prompts
+from cobalt.training.patches import shared_attention, shared_prompts
 
 PROMPTS, RESPONSES, VOCAB = 9, 6, 50
 ACTOR_FORWARD = dp_actor.DataParallelPPOActor._forward_micro_batch
@@ -108,6 +108,21 @@ def test_they_equal_for_each_model_with_and_without_recomputation(kind, tied, ch
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     for expected, found in zip(own, scores_and_gradients(shared, model, batch), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_attention_is_computed_once_where_layers_are_computed_again(checkpointing, monkeypatch):
+    computed, forward = [], shared_attention.PLAIN.forward
+    counting = shared_attention.PLAIN._replace(forward=lambda *args: computed.append(args) or forward(*args))
+    monkeypatch.setattr(shared_attention, "PLAIN", counting)
+    model = make_model().train()
+    if checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    norms = []
+    model.model.layers[0].input_layernorm.register_forward_hook(lambda *_: norms.append(1))
+    shared(model, make_batch(BATCHES["two prompts, rows out of order"]), 1.0, False)[1].sum().backward()
+    assert len(norms) == 1 + checkpointing
+    assert len(computed) == 2 * len(model.model.layers)  # alone and across, for each layer
 
 
 def test_recomputation_sees_the_plan_of_its_own_micro_batch():

@@ -11,8 +11,14 @@ the merged output and the merged log-sum-exp, so that it recomputes the probabil
 
 The kernels are those that PyTorch ships (CUDA, bf16 or fp16; H query heads over J key heads, H a multiple of J). On a
 CPU plain tensor operations with the same signature take their place, which need T·T memory.
+
+Where a layer is computed again for its gradient (activation checkpointing), ``attention_kept`` spares its attention
+that: output and log-sum-exp stay, 2·H·D bytes for each token of each layer in bf16, as much as a checkpoint itself.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -116,6 +122,30 @@ def _layer_attention(
     return out_LHD[None]
 
 
+def attention_kept() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """For ``torch.utils.checkpoint(..., context_fn=attention_kept)``: results of attention are not computed again."""
+    kept: list[Any] = []
+
+    def keep(compute: Callable[[], Any]) -> Any:
+        out, *rest = compute()
+        kept.append((out.detach(), *rest))
+        return out, *rest
+
+    return _results_by(keep), _results_by(lambda _compute: kept.pop(0))
+
+
+_RESULTS: ContextVar[Callable[[Callable[[], Any]], Any]] = ContextVar("results", default=lambda compute: compute())
+
+
+@contextmanager
+def _results_by(source: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
+    token = _RESULTS.set(source)
+    try:
+        yield
+    finally:
+        _RESULTS.reset(token)
+
+
 class SharedPromptAttention(torch.autograd.Function):
     """(L, H, D) from queries (L, H, D), keys and values (L, J, D), ``SharedPrompts`` and the scale of the scores."""
 
@@ -123,10 +153,15 @@ class SharedPromptAttention(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, shared: SharedPrompts, scale: float) -> Tensor:
         kernels = FLASH if query.is_cuda else PLAIN
         p = shared.prompt_tokens
-        out_LHD, lse_HL, rng = kernels.forward(query, key, value, shared.alone, True, scale)
-        if shared.across is not None:
-            seen_LHD, seen_HL, _ = kernels.forward(query[p:], key[:p], value[:p], shared.across, False, scale)
-            _merge_into(out_LHD[p:], lse_HL[:, p:], seen_LHD, seen_HL)
+
+        def compute() -> tuple[Tensor, Tensor, Any]:
+            out_LHD, lse_HL, rng = kernels.forward(query, key, value, shared.alone, True, scale)
+            if shared.across is not None:
+                seen_LHD, seen_HL, _ = kernels.forward(query[p:], key[:p], value[:p], shared.across, False, scale)
+                _merge_into(out_LHD[p:], lse_HL[:, p:], seen_LHD, seen_HL)
+            return out_LHD, lse_HL, rng
+
+        out_LHD, lse_HL, rng = _RESULTS.get()(compute)
         ctx.save_for_backward(query, key, value, out_LHD, lse_HL)
         ctx.rest = kernels, shared, scale, rng
         return out_LHD

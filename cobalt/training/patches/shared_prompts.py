@@ -21,13 +21,15 @@ micro-batches, and exactly its fixed one where the micro-batches hold the same r
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from cobalt.training.patches.batch_rows import groups_of, spread
-from cobalt.training.patches.shared_attention import SharedPrompts, extend_attention, spans
+from cobalt.training.patches.shared_attention import SharedPrompts, attention_kept, extend_attention, spans
 from cobalt.training.patches.shared_batches import Group, micro_batches, rank_parts
 from cobalt.training.patches.token_scores import TokenScores
 
@@ -154,6 +156,7 @@ def _forward(actor: Any, micro_batch: Any, temperature: float, calculate_entropy
     """Entropies (or None) and log-probabilities, each (B, response) with 0 outside of the response."""
     _refuse_unsupported(actor)
     extend_attention(actor.actor_module.config)
+    _keep_attention(actor.actor_module)
     layout, responses = lay_out(micro_batch), micro_batch["responses"]
     head = actor.actor_module.get_output_embeddings()
     settings = responses.flatten()[layout.targets_R], temperature, calculate_entropy, _compiles(actor)
@@ -176,6 +179,13 @@ def _refuse_unsupported(actor: Any) -> None:
     if actor.use_fused_kernels or actor.use_ulysses_sp or kind not in MODELS:
         reason = "they exclude use_fused_kernels and ulysses_sequence_parallel_size > 1"
         raise NotImplementedError(f"shared prompts: {reason}, and know {', '.join(MODELS)}, not {kind}")
+
+
+def _keep_attention(model: Any) -> None:
+    """Where the model's layers are computed again for their gradients, their attention is not."""
+    for module in model.modules():
+        if getattr(module, "gradient_checkpointing", False):
+            module._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, context_fn=attention_kept)
 
 
 def _compiles(actor: Any) -> bool:
