@@ -2,7 +2,8 @@
 # Sourced by the training recipes scripts/train_*.sh, which set RECIPE to a file of verl/config/recipe:
 # checks what the run needs, starts what is missing, trains, stops what it started. Arguments are hydra overrides; --dry-run
 # prints the resolved configuration, checks, and starts nothing. Knobs (environment), with their defaults:
-#   PRESET=paper-qwen3      paper-qwen3, paper-r1-llama, one-gpu-vllm, one-gpu, cpu: a file of verl/config/preset
+#   PRESET=paper-qwen3      paper-qwen3, paper-qwen3-h200, paper-r1-llama, one-gpu-vllm, one-gpu, cpu: a file of
+#                           verl/config/preset
 #   MODEL=                  Hugging Face id or folder; default: the preset's
 #   TRAIN_FILE=data/verl_$RECIPE/train.parquet    of the online recipes: those of single_turn
 #   VAL_FILE=data/verl_$RECIPE/test.parquet
