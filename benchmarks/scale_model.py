@@ -196,6 +196,12 @@ def checks() -> Iterator[tuple[str, str, float, float]]:
     for phase, seconds in long.seconds.items():
         if phase != "reference":  # a first step: it holds what veRL does once
             yield "8B, long", phase, seconds, step["seconds"][phase]
+    runs = json.loads((RESULTS / "recipe-8b-h200/beside-release.json").read_text())
+    (step,) = (run for run in runs if run["settings"] == "ours" and run["step"] > 1)
+    sizes = {name: step[name] for name in ("gpus", "prompts", "samples", "prompt", "response")}
+    long = predict(ScaleConfig(shape="qwen3-4b", **sizes, longest=step["response"]))
+    for phase, seconds in {**long.seconds, "step": long.step}.items():
+        yield "4B, long", phase, seconds, step["seconds"][phase]
 
 
 def check_table() -> str:

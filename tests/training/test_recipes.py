@@ -93,6 +93,12 @@ def test_the_papers_presets_count_lengths_as_the_paper_does(preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
+def test_ligers_kernels_are_those_of_the_gpu_environment(preset):
+    model = compose_recipe("multi_turn", preset).actor_rollout_ref.model
+    assert model.use_liger == preset.startswith("paper")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("recipe", sorted(BY_RECIPE))
 def test_every_preset_uses_the_manager_with_known_settings(recipe, preset):
     config = compose_recipe(recipe, preset)
@@ -212,3 +218,4 @@ def test_hugging_face_rollouts_bring_their_backend():
     config = OmegaConf.create(done.stdout)
     assert (config.cobalt.backend, config.actor_rollout_ref.rollout.name) == ("hf", "hf")
     assert not config.actor_rollout_ref.model.use_remove_padding
+    assert not config.actor_rollout_ref.model.use_liger
