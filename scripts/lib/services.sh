@@ -63,8 +63,7 @@ start_ray() {
     >"$log_dir/ray.log" 2>&1 {lock}>&- &
   ray_pid=$!
   export RAY_ADDRESS=127.0.0.1:$port
-  # The head is up (without one `ray status` waits for most of a minute), and its node has joined.
-  until grep -qs 'Ray runtime started' "$log_dir/ray.log" && ray status 2>>"$log_dir/ray.log" | grep -q ' 1 node_'; do
+  until ray status 2>>"$log_dir/ray.log" | grep -q ' 1 node_'; do # the head is up, and its node has joined
     if ! kill -0 "$ray_pid" 2>/dev/null || ((SECONDS > deadline)); then
       echo "Ray did not start: see $log_dir/ray.log" >&2
       exit 3

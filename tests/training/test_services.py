@@ -21,11 +21,7 @@ if [[ $* == start*--head* ]]; then
 fi
 echo "$(basename "$0") $*" >>"$CALLS"
 case "$*" in
-  start*--head*)
-    echo "$START"
-    [[ $START != *failed* ]] || exit 1
-    exec sleep 60
-    ;;
+  start*--head*) exec sleep 60 ;;
   status) ! grep -q "^ray start" "$CALLS" || echo " 1 node_0" ;;
 esac
 """
@@ -57,7 +53,6 @@ def run_bash(folder, *command, first_check=3, **environment):
         "FIRST_CHECK": str(first_check),
         "CLUSTER_CHECK": "0",
         "RAY_TMPDIR": str(folder),
-        "START": "Ray runtime started.",
         "COMPLAINT": "an evaluator is running with checker=exact, not lcb",
         **environment,
     }
@@ -119,12 +114,6 @@ def test_nothing_is_started_beside_a_cluster_that_does_not_answer(tmp_path):
     code, _, calls = start_services(tmp_path, RAY_ADDRESS="127.0.0.1:1", CLUSTER_CHECK="3")
     assert code == 3
     assert calls == ["python -m cobalt service check --cluster_only"]
-
-
-def test_a_ray_that_does_not_start_is_not_waited_for(tmp_path):
-    code, errors, calls = start_services(tmp_path, START="failed to start")
-    assert (code, errors) == (3, f"Ray did not start: see {tmp_path}/logs/ray.log\n")
-    assert not [call for call in calls if call.startswith("ray status")]
 
 
 def test_the_address_of_a_stopped_cluster_is_forgotten(tmp_path):
