@@ -12,7 +12,7 @@ import json
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops, layer_weights
 
@@ -191,17 +191,20 @@ def checks() -> Iterator[tuple[str, str, float, float]]:
     for phase, seconds in {**short.seconds, "step": short.step}.items():
         yield "8B, short", phase, seconds, measured[PHASES[phase]]
     step = json.loads((RESULTS / "recipe-8b-h200/long.json").read_text())
-    sizes = {name: step[name] for name in ("gpus", "prompts", "samples", "prompt", "response")}
-    long = predict(ScaleConfig(**sizes, longest=step["response"]))
-    for phase, seconds in long.seconds.items():
+    for phase, seconds in _of_equal_responses(step, "qwen3-8b").seconds.items():
         if phase != "reference":  # a first step: it holds what veRL does once
             yield "8B, long", phase, seconds, step["seconds"][phase]
     runs = json.loads((RESULTS / "recipe-8b-h200/beside-release.json").read_text())
     (step,) = (run for run in runs if run["settings"] == "ours" and run["step"] > 1)
-    sizes = {name: step[name] for name in ("gpus", "prompts", "samples", "prompt", "response")}
-    long = predict(ScaleConfig(shape="qwen3-4b", **sizes, longest=step["response"]))
+    long = _of_equal_responses(step, "qwen3-4b")
     for phase, seconds in {**long.seconds, "step": long.step}.items():
         yield "4B, long", phase, seconds, step["seconds"][phase]
+
+
+def _of_equal_responses(step: dict[str, Any], shape: ShapeName) -> Prediction:
+    """Of a step of bench_recipe.py."""
+    sizes = {name: step[name] for name in ("gpus", "prompts", "samples", "prompt", "response")}
+    return predict(ScaleConfig(shape=shape, **sizes, longest=step["response"]))
 
 
 def check_table() -> str:

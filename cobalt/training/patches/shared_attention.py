@@ -128,7 +128,7 @@ def attention_kept() -> tuple[AbstractContextManager[None], AbstractContextManag
 
     def keep(compute: Callable[[], Any]) -> Any:
         out, *rest = compute()
-        kept.append((out.detach(), *rest))
+        kept.append((out.detach(), *rest))  # autograd makes `out` itself part of this pass's graph
         return out, *rest
 
     return _results_by(keep), _results_by(lambda _compute: kept.pop(0))
