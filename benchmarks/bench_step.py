@@ -27,6 +27,7 @@ On a CPU it runs the shape ``tiny`` in fp32, and veRL's own path is the padded o
 
 import contextlib
 import json
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ from step_costs import PEAK_FLOPS, forward_flops
 from verl_workers import liger_kernels, make_actors, patch_for_cpu, rendezvous
 
 from cobalt.commands.entry import run
+from cobalt.errors import InputError, SetupError
 
 GB = 1024**3
 TEMPERATURE = 1.0
@@ -70,17 +72,25 @@ class BenchConfig:
 
 def main(config: BenchConfig) -> None:
     """Measure and print."""
+    lengths = [_prompt_and_response(text) for text in config.lengths]
+    if config.shape != "tiny" and not torch.cuda.is_available():
+        raise SetupError(f"--shape {config.shape} needs a GPU; without one there is --shape tiny")
     rendezvous()
     bench = Bench(config)
     results = []
-    for text in config.lengths:
-        prompt, response = (int(part) for part in text.split("x"))
+    for prompt, response in lengths:
         results.append(bench.measure(prompt, response))
         if bench.rank == 0:
             _show(results[-1])
             if config.output_file:
                 config.output_file.write_text(json.dumps(results, indent=1))
     torch.distributed.destroy_process_group()
+
+
+def _prompt_and_response(text: str) -> tuple[int, int]:
+    if found := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text):
+        return int(found[1]), int(found[2])
+    raise InputError(f"--lengths {text}: tokens of a prompt and of a response are wanted, such as 4096x2048")
 
 
 class Bench:
