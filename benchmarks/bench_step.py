@@ -41,6 +41,7 @@ from verl_workers import liger_kernels, make_actors, patch_for_cpu, rendezvous
 
 from cobalt.commands.entry import run
 from cobalt.errors import InputError, SetupError
+from cobalt.training.preflight import refuse_missing_cross_entropy
 
 GB = 1024**3
 TEMPERATURE = 1.0
@@ -75,6 +76,8 @@ def main(config: BenchConfig) -> None:
     lengths = [_prompt_and_response(text) for text in config.lengths]
     if config.shape != "tiny" and not torch.cuda.is_available():
         raise SetupError(f"--shape {config.shape} needs a GPU; without one there is --shape tiny")
+    if config.shape != "tiny" and config.paths != ("shared",):
+        refuse_missing_cross_entropy()
     rendezvous()
     bench = Bench(config)
     results = []

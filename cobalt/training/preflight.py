@@ -18,6 +18,7 @@ DATA_FILES = ("train_files", "val_files")
 LOGGER_PACKAGES = ("wandb", "tensorboard", "mlflow", "swanlab", "clearml")
 """Loggers of veRL that need the package of their name."""
 GROUND_TRUTH = "ground_truth"
+CROSS_ENTROPY = "ops/triton/cross_entropy.py"
 
 
 def refuse_unusable(config: Any, backend: str) -> None:
@@ -112,11 +113,29 @@ def _refuse_missing_packages(config: Any) -> None:
             "actor_rollout_ref.model.use_liger=true, and liger-kernel is not installed: scripts/setup_gpu.sh installs "
             "it; without it there is actor_rollout_ref.model.use_liger=false"
         )
+    if config.actor_rollout_ref.model.use_remove_padding and not config.cobalt.share_prompts:
+        refuse_missing_cross_entropy()
     for name in as_list(config.trainer.logger):
         if name in LOGGER_PACKAGES and find_spec(name) is None:
             raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")
     if "wandb" in as_list(config.trainer.logger) and os.environ.get("WANDB_MODE", "online") == "online":
         _refuse_missing_key()
+
+
+def refuse_missing_cross_entropy() -> None:
+    """Raise ``SetupError`` without flash-attn's cross-entropy, which veRL's own passes need for rows without padding.
+
+    Where it is missing, veRL 0.5.0 says nothing and takes log-probabilities one token after the other
+    (``logprobs_from_logits_v2``): all that follows the rollouts takes 5 times as long.
+    """
+    found = find_spec("flash_attn")
+    if found is None or not any(Path(at, CROSS_ENTROPY).is_file() for at in found.submodule_search_locations or ()):
+        missing = "flash-attn" if found is None else f"flash-attn's {CROSS_ENTROPY}"
+        raise SetupError(
+            f"veRL's own passes over rows without padding need {missing}, which is not installed: scripts/setup_gpu.sh "
+            "installs it; without it there are cobalt.share_prompts=true and "
+            "actor_rollout_ref.model.use_remove_padding=false"
+        )
 
 
 def _refuse_missing_key() -> None:
