@@ -30,7 +30,7 @@ import json
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -41,7 +41,7 @@ from verl_workers import liger_kernels, make_actors, patch_for_cpu, rendezvous
 
 from cobalt.commands.entry import run
 from cobalt.errors import InputError, SetupError
-from cobalt.training.preflight import refuse_missing_cross_entropy
+from cobalt.training.preflight import refuse_missing_cross_entropy, refuse_missing_liger
 
 GB = 1024**3
 TEMPERATURE = 1.0
@@ -74,10 +74,10 @@ class BenchConfig:
 def main(config: BenchConfig) -> None:
     """Measure and print."""
     lengths = [_prompt_and_response(text) for text in config.lengths]
-    if config.shape != "tiny" and not torch.cuda.is_available():
+    if torch.cuda.is_available():
+        _refuse_missing_kernels(config.paths)
+    elif config.shape != "tiny":
         raise SetupError(f"--shape {config.shape} needs a GPU; without one there is --shape tiny")
-    if config.shape != "tiny" and config.paths != ("shared",):
-        refuse_missing_cross_entropy()
     rendezvous()
     bench = Bench(config)
     results = []
@@ -88,6 +88,14 @@ def main(config: BenchConfig) -> None:
             if config.output_file:
                 config.output_file.write_text(json.dumps(results, indent=1))
     torch.distributed.destroy_process_group()
+
+
+def _refuse_missing_kernels(paths: Iterable[PathName]) -> None:
+    for path in paths:
+        if path == "shared":
+            refuse_missing_liger()
+        else:
+            refuse_missing_cross_entropy()
 
 
 def _prompt_and_response(text: str) -> tuple[int, int]:

@@ -108,11 +108,8 @@ def _refuse_missing_packages(config: Any) -> None:
         )
     if rollout == "hf":
         packages.refuse_missing_packages()
-    if config.actor_rollout_ref.model.use_liger and find_spec("liger_kernel") is None:
-        raise SetupError(
-            "actor_rollout_ref.model.use_liger=true, and liger-kernel is not installed: scripts/setup_gpu.sh installs "
-            "it; without it there is actor_rollout_ref.model.use_liger=false"
-        )
+    if config.actor_rollout_ref.model.use_liger:
+        refuse_missing_liger()
     if config.actor_rollout_ref.model.use_remove_padding and not config.cobalt.share_prompts:
         refuse_missing_cross_entropy()
     for name in as_list(config.trainer.logger):
@@ -120,6 +117,15 @@ def _refuse_missing_packages(config: Any) -> None:
             raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")
     if "wandb" in as_list(config.trainer.logger) and os.environ.get("WANDB_MODE", "online") == "online":
         _refuse_missing_key()
+
+
+def refuse_missing_liger() -> None:
+    """Raise ``SetupError`` without the kernels of ``model.use_liger``."""
+    if find_spec("liger_kernel") is None:
+        raise SetupError(
+            "actor_rollout_ref.model.use_liger=true, and liger-kernel is not installed: scripts/setup_gpu.sh installs "
+            "it; without it there is actor_rollout_ref.model.use_liger=false"
+        )
 
 
 def refuse_missing_cross_entropy() -> None:
