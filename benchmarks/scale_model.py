@@ -45,8 +45,8 @@ ALL_SHAPES: dict[str, Shape] = {
     "llama-70b": LLAMA_70B,
 }
 
-# Shares of the GPU's peak that the phases reach with shared prompts, from docs/results/shared-prompts-h200; and what a
-# pass costs whatever its length, in tokens, from docs/results/recipe-8b-h200.
+# Shares of the GPU's peak that the phases reach with shared prompts: docs/results/shared-prompts-h200; for the update
+# docs/results/recipe-8b-h200, too. From there is what a pass costs whatever its length, in tokens.
 PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.442, "reference": 0.386, "update": 0.335}
 FORWARDS = {"old log-probs": 1, "reference": 1, "update": 3}
 TOKENS_OF_A_PASS = 2000

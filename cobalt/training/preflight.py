@@ -19,6 +19,7 @@ LOGGER_PACKAGES = ("wandb", "tensorboard", "mlflow", "swanlab", "clearml")
 """Loggers of veRL that need the package of their name."""
 GROUND_TRUTH = "ground_truth"
 CROSS_ENTROPY = "ops/triton/cross_entropy.py"
+"""In the folder of flash_attn."""
 
 
 def refuse_unusable(config: Any, backend: str) -> None:
