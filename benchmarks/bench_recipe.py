@@ -8,9 +8,10 @@ every response has ``response`` tokens, past its end (``rollout.ignore_eos``, an
 ends one: veRL computes nothing that comes after such a token). Shown are the seconds of each phase in the last step,
 tokens/s and MFU of the update (the FLOPs that it needs, see bench_step.py).
 
-``ours`` is the recipe as it is. ``release`` computes each prompt with every response, in micro-batches of 2 rows (16
-for log-probabilities) without Liger's kernels, samples without CUDA graphs, offloads optimizer and reference, and
-scores before it computes log-probabilities.
+``ours`` is the recipe as it is. ``release`` has every value of the configuration that the release's script resolves
+to (``tests/data/release``), where the veRL of both, PyPI's 0.5.0, knows the setting. It computes each prompt with every
+response, in micro-batches of 2 rows (16 for log-probabilities) without Liger's kernels, offloads optimizer and
+reference, and scores before it computes log-probabilities.
 """
 
 import json
@@ -20,7 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import hydra
 import pandas as pd
+from omegaconf import DictConfig, OmegaConf
 from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
@@ -31,14 +34,26 @@ from cobalt.tables import markdown_table
 
 Settings = Literal["release", "ours"]
 POLICY = "actor_rollout_ref"
-RELEASE = (
-    "cobalt.share_prompts=false",
-    "reward_model.launch_reward_fn_async=false",
-    f"{POLICY}.model.use_liger=false",
-    f"{POLICY}.rollout.enforce_eager=true",
-    f"{POLICY}.actor.fsdp_config.optimizer_offload=true",
-    f"{POLICY}.ref.fsdp_config.param_offload=true",
+NOT_METHOD = (
+    "custom_reward_function.",
+    "data.train_files",
+    "data.val_files",
+    "critic.",
+    "reward_model.model.",
+    "reward_model.reward_manager",
+    "reward_model.use_dynamic_bsz",
+    "trainer.default_local_dir",
+    "trainer.experiment_name",
+    "trainer.logger",
+    "trainer.n_gpus_per_node",
+    "trainer.project_name",
+    f"{POLICY}.model.path",
+    f"{POLICY}.rollout.load_format",
 )
+"""Beginnings of names that say whose files, model, machine and names are used, or belong to models that GRPO lacks.
+
+``load_format`` has another name in the release's veRL for the same: ``dummy``, which is ``dummy_dtensor`` in PyPI's.
+"""
 FILLER = "This line is filler number {number} of example {row}, and says nothing about the task.\n"
 
 
@@ -101,6 +116,33 @@ def endless(model: Path, folder: Path) -> Path:
     return folder
 
 
+def release_values(recipe: str) -> dict[str, Any]:
+    """What the release's ``train_grpo_{recipe}.sh`` resolves to, by full name."""
+    stored = json.loads((ROOT / f"tests/data/release/{recipe}.json").read_text())["values"]
+    config = OmegaConf.create()
+    for name, value in stored.items():
+        OmegaConf.update(config, name, value, force_add=True)
+    return {name: OmegaConf.select(config, name) for name in stored}
+
+
+def compose(recipe: str, preset: str) -> DictConfig:
+    """The recipe's configuration, over the installed veRL's."""
+    search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        return hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", f"+preset={preset}"])
+
+
+def differences(recipe: str, preset: str) -> dict[str, tuple[Any, Any]]:
+    """Settings of the method in which the recipe is not the release: the release's value, and ours."""
+    config = compose(recipe, preset)
+    found = {}
+    for name, value in release_values(recipe).items():
+        ours = OmegaConf.select(config, name, default=value)  # of what this veRL does not know, nothing
+        if ours != value and not isinstance(ours, DictConfig) and not name.startswith(NOT_METHOD):
+            found[name] = (value, ours)
+    return found
+
+
 def _long_prompts(config: RecipeBenchConfig) -> pd.DataFrame:
     """As many rows as the steps need, each with filler in front of its last message."""
     tokenizer = AutoTokenizer.from_pretrained(config.model)
@@ -120,7 +162,7 @@ def _long_prompts(config: RecipeBenchConfig) -> pd.DataFrame:
 def _train(config: RecipeBenchConfig, settings: Settings, model: Path, data: Path) -> dict[str, float]:
     """The metrics of the last step."""
     folder = config.output_dir / settings
-    overrides = [
+    common = [
         f"trainer.total_training_steps={config.steps}",
         f"trainer.total_epochs={config.steps}",
         "trainer.save_freq=-1",
@@ -133,8 +175,8 @@ def _train(config: RecipeBenchConfig, settings: Settings, model: Path, data: Pat
         f"{POLICY}.rollout.n={config.samples}",
         f"{POLICY}.rollout.ignore_eos=true",
         *config.overrides,
-        *(RELEASE if settings == "release" else ()),
     ]
+    overrides = [*(release_overrides(config.preset, common) if settings == "release" else ()), *common]
     environment = {
         **os.environ,
         "PRESET": config.preset,
@@ -151,6 +193,14 @@ def _train(config: RecipeBenchConfig, settings: Settings, model: Path, data: Pat
     if done.returncode:
         raise SetupError(f"training with the settings '{settings}' ended with {done.returncode}: see {log}")
     return [step for step in read_metrics(folder / METRICS_FILE) if PHASES["step"] in step][-1]
+
+
+def release_overrides(preset: str, common: list[str]) -> list[str]:
+    """Overrides that make the multi-turn recipe the release's, but for what ``common`` sets for both."""
+    set_for_both = {override.partition("=")[0] for override in common}
+    changed = differences("multi_turn", preset)
+    overrides = [f"{name}={release}" for name, (release, _) in changed.items() if name not in set_for_both]
+    return ["cobalt.share_prompts=false", *overrides]
 
 
 def figures(config: RecipeBenchConfig, settings: Settings, step: dict[str, float]) -> dict[str, Any]:
