@@ -174,6 +174,7 @@ def _train(config: RecipeBenchConfig, settings: Settings, model: Path, data: Pat
         f"{POLICY}.actor.ppo_mini_batch_size={config.mini_batch}",
         f"{POLICY}.rollout.n={config.samples}",
         f"{POLICY}.rollout.ignore_eos=true",
+        "reward_model.reward_kwargs.lengths=policy",
         *config.overrides,
     ]
     overrides = [*(release_overrides(config.preset, common) if settings == "release" else ()), *common]

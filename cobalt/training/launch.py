@@ -3,7 +3,7 @@
 import os
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
@@ -22,8 +22,10 @@ from cobalt.training.patches.table import (
     BACKEND_VARIABLE,
     CPU_BACKEND,
     ONLINE_VARIABLE,
+    RELEASE,
     SEED_VARIABLE,
     SHARE_VARIABLE,
+    WEIGHTS_VARIABLE,
 )
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
 
@@ -49,6 +51,8 @@ class TrainingConfig:
     """Multi-turn training with trajectories of the policy's own (``cobalt.training.online.settings``); None: none."""
     share_prompts: bool = False
     """Compute each prompt once, not once for each of its responses; needs ``use_remove_padding``."""
+    loss_weights: Literal["release", "tokens"] = RELEASE
+    """What a response token counts for in the loss (``cobalt.training.patches.loss_weights``)."""
 
 
 def train(config: Any) -> None:
@@ -80,6 +84,7 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
         refuse_faulty_rollouts(config.actor_rollout_ref.rollout)
     if settings.share_prompts:
         refuse_unshareable(config.actor_rollout_ref)
+    refuse_unweighable(config.actor_rollout_ref.actor, settings.loss_weights)
     refuse_unusable(config, settings.backend)
     manifest = _manifest(config, settings)
     if config.trainer.resume_mode == "auto" and (manifest.output / TRACKER_NAME).exists():
@@ -116,6 +121,20 @@ def refuse_unshareable(actor_rollout_ref: Any) -> None:
         section, key = name.split(".")
         if (found := actor_rollout_ref[section][key]) != value:
             raise InputError(f"cobalt.share_prompts needs actor_rollout_ref.{name}={value}, not {found}")
+
+
+def refuse_unweighable(actor: Any, loss_weights: str) -> None:
+    """Raise ``InputError`` for settings under which tokens cannot be weighed. veRL's fixed micro-batches need none."""
+    if loss_weights == RELEASE and not actor.use_dynamic_bsz:
+        return
+    setting, found = f"cobalt.loss_weights={loss_weights}", (actor.loss_agg_mode, actor.policy_loss.loss_mode)
+    if found != ("token-mean", "vanilla"):
+        raise InputError(
+            f"{setting} needs actor_rollout_ref.actor.loss_agg_mode=token-mean and policy_loss.loss_mode=vanilla, "
+            f"not {' and '.join(found)}"
+        )
+    if loss_weights == RELEASE and actor.ppo_micro_batch_size_per_gpu is None:
+        raise InputError(f"{setting} needs actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu")
 
 
 def _manifest(config: Any, settings: TrainingConfig) -> Manifest:
@@ -183,6 +202,7 @@ def _patching_environment(config: Any, settings: TrainingConfig, online: OnlineS
         BACKEND_VARIABLE: settings.backend,
         SEED_VARIABLE: str(settings.seed),
         SHARE_VARIABLE: str(int(settings.share_prompts)),
+        WEIGHTS_VARIABLE: settings.loss_weights,
         ONLINE_VARIABLE: "" if online is None else online.to_json(),
     }
     os.environ.update(backend)

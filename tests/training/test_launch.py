@@ -53,6 +53,22 @@ def test_settings_under_which_prompts_cannot_be_shared_are_refused(override):
         launch.train(compose_recipe("multi_turn", "paper-qwen3", f"actor_rollout_ref.{override}"))
 
 
+@pytest.mark.parametrize(
+    ("preset", "override"),
+    [
+        ("paper-qwen3", "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"),
+        ("paper-qwen3", "actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov"),
+        ("paper-qwen3", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null"),
+        ("one-gpu-vllm", "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"),
+        ("cpu", "cobalt.loss_weights=rows"),
+    ],
+)
+def test_settings_under_which_tokens_cannot_be_weighed_are_refused(preset, override):
+    name, value = override.removeprefix("actor_rollout_ref.actor.").split("=")
+    with pytest.raises(InputError, match=rf"{name}.*{value if value != 'null' else ''}"):
+        launch.train(compose_recipe("multi_turn", preset, override))
+
+
 class Started(Exception):
     """Training went on to Ray."""
 

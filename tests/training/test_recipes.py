@@ -42,6 +42,7 @@ OURS = {
 """Every setting in which the paper's presets are not the release: its value, ours. docs/differences.md says why."""
 ONLINE = ("grpo_online", "verpo_online")
 MODELS = {"paper-qwen3": "Qwen/Qwen3-8B", "paper-r1-llama": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"}
+PAPERS = [preset for preset in PRESETS if preset.startswith("paper")]
 
 
 @pytest.mark.parametrize("preset", sorted(MODELS))
@@ -66,14 +67,24 @@ def test_the_releases_values_are_compared_and_not_left_out(bench_recipe):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_papers_presets_count_lengths_as_the_paper_does(preset):
-    wanted = "o200k_base" if preset in MODELS else "policy"
+    wanted = "o200k_base" if preset in PAPERS else "policy"
     assert compose_recipe("multi_turn", preset).reward_model.reward_kwargs.lengths == wanted
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_tokens_weigh_what_they_do_in_the_release_or_in_verls_fixed_micro_batches(preset):
+    config = compose_recipe("multi_turn", preset)
+    if preset == "one-gpu-vllm":
+        assert config.cobalt.loss_weights == "tokens"
+        return
+    assert config.cobalt.loss_weights == "release"
+    assert config.actor_rollout_ref.actor.use_dynamic_bsz == (preset in PAPERS)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_ligers_kernels_are_those_of_the_gpu_environment(preset):
     model = compose_recipe("multi_turn", preset).actor_rollout_ref.model
-    assert model.use_liger == preset.startswith("paper")
+    assert model.use_liger == (preset in PAPERS)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

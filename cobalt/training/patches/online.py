@@ -8,6 +8,7 @@ from typing import Any
 
 from cobalt.training.online.rows import MINI_BATCHES, drop_rows_after_end, with_given_advantages
 from cobalt.training.online.settings import OnlineSettings
+from cobalt.training.patches.table import TOKENS
 
 
 def patch_trainer(ray_trainer: Any) -> None:
@@ -16,7 +17,8 @@ def patch_trainer(ray_trainer: Any) -> None:
 
     def drop_instead_of_balancing(self: Any, batch: Any, metrics: dict[str, Any], logging_prefix: str = "") -> None:
         data, actor = self.config.data, self.config.actor_rollout_ref.actor
-        micro_batch = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
+        any_number = actor.use_dynamic_bsz and self.config.cobalt.loss_weights == TOKENS
+        micro_batch = 1 if any_number else actor.ppo_micro_batch_size_per_gpu
         mini_batches = data.train_batch_size // actor.ppo_mini_batch_size
         rows_of_problem = self.config.actor_rollout_ref.rollout.n
         unit = self.actor_rollout_wg.world_size * micro_batch

@@ -11,11 +11,8 @@ response tokens only (``token_scores``), and log-probabilities, entropies and gr
 | ``prepare_dynamic_batch`` balances rows by their tokens, prompt included | whole groups by shared tokens |
 | ``RayPPOTrainer._balance_batch`` gives ranks rows of about equally many tokens | whole groups |
 
-Everything else is veRL's own, the loss too. With ``use_dynamic_bsz`` veRL takes the mean over the tokens of a
-micro-batch (``loss_agg_mode=token-mean``) and weights it by its share of the mini-batch's rows; with micro-batches of a
-fixed size it weights each equally. Both give the mean over tokens of the mini-batch only where responses are equally
-long, and otherwise depend on which rows meet in a micro-batch. So the update is exactly veRL's dynamic one on these
-micro-batches, and exactly its fixed one where the micro-batches hold the same rows.
+Everything else is veRL's own, the loss too: the update is exactly veRL's on the same micro-batches. What a token counts
+for in these micro-batches, ``loss_weights`` says.
 """
 
 from collections.abc import Iterator

@@ -17,6 +17,10 @@ BACKEND_VARIABLE = "COBALT_BACKEND"
 SEED_VARIABLE = "COBALT_ROLLOUT_SEED"
 SHARE_VARIABLE = "COBALT_SHARE_PROMPTS"
 """``1``: each prompt is computed once."""
+RELEASE, TOKENS = "release", "tokens"
+"""What a token may count for in the loss (``cobalt.training.patches.loss_weights``)."""
+WEIGHTS_VARIABLE = "COBALT_LOSS_WEIGHTS"
+"""One of these; unset: ``release``."""
 ONLINE_VARIABLE = "COBALT_ONLINE"
 """Environment variable of a training job: the settings of online training (``cobalt.training.online``), or empty."""
 VERL_VERSION = "0.5.0"
@@ -133,6 +137,13 @@ PATCHES = (
         until="it balances by groups",
         apply="cobalt.training.patches.shared_prompts:patch_trainer",
         sharing=True,
+    ),
+    Patch(  # before that of online training, which sets the rows of a mini-batch around it
+        module="verl.workers.actor.dp_actor",
+        what="a token counts in the loss for what its mini-batch makes it, in any micro-batch",
+        fault="takes the mean over the tokens of a micro-batch, so that weights depend on the rows that meet in one",
+        until="it takes the mean over those of the mini-batch, or of any other given rows",
+        apply="cobalt.training.patches.loss_weights:patch_actor",
     ),
     Patch(
         module="verl.workers.fsdp_workers",
