@@ -49,7 +49,7 @@ def refuse_faulty(overrides: Sequence[str], config_dir: Path | None) -> None:
         return  # hydra says so
     search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    groups = [override.input_line for override in parsed if not _is_setting(override)]
+    groups = [text for text, override in zip(overrides, parsed, strict=True) if not _is_setting(override)]
     with initialize_config_module(CONFIG_MODULE, version_base=None):
         known = compose(CONFIG_NAME, [*search, *groups], return_hydra_config=True)
         settings: Any = OmegaConf.to_container(known, resolve=False)
