@@ -7,7 +7,6 @@ process killed at any moment leaves at most one torn last line, which the next r
 """
 
 import codecs
-import fcntl
 import gzip
 import hashlib
 import json
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from cobalt.errors import InputError
+from cobalt.records.locks import is_taken
 
 Record = dict[str, Any]
 T = TypeVar("T")
@@ -297,9 +297,6 @@ class RecordFile:
 def _in_use(file: IO[bytes], path: Path) -> bool:
     """Lock ``file`` until it is closed; True if another process holds it, or has replaced it by now."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return not os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except (BlockingIOError, FileNotFoundError):
+        return is_taken(file) or not os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
         return True
-    except OSError:  # a file system without locks
-        return False

@@ -1,9 +1,14 @@
 """What a training folder holds beside veRL's checkpoints, and how its metrics are read."""
 
-from collections.abc import Sequence
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from cobalt.errors import InputError
 from cobalt.records.jsonl import read_jsonl
+from cobalt.records.locks import is_taken
 from cobalt.records.manifest import manifest_path
 
 METRICS_FILE = "metrics.jsonl"
@@ -12,6 +17,8 @@ MANIFEST_NAME = "training"
 """The manifest is ``training.manifest.json``."""
 TRACKER_NAME = "latest_checkpointed_iteration.txt"
 """veRL's own: the step of the last complete checkpoint."""
+LOCK_NAME = "training.lock"
+"""Locked while a training writes in the folder; holds ``PID on HOST`` of the last one that did."""
 EDGE_STEPS = 10
 """Training is told by means over this many of its first and of its last steps."""
 
@@ -19,6 +26,26 @@ EDGE_STEPS = 10
 def training_manifest(folder: str | Path) -> Path:
     """Where the manifest of a training folder lives."""
     return manifest_path(Path(folder) / MANIFEST_NAME)
+
+
+@contextmanager
+def hold_folder(folder: Path, descriptor: int | None = None) -> Iterator[None]:
+    """Keep other trainings out of ``folder``, which is made. Raises ``InputError`` if one is writing there.
+
+    ``descriptor``: of the lock's file where the caller, a recipe, has locked it already.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if descriptor is None:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    with os.fdopen(descriptor, "r+") as file:
+        file.seek(0)
+        if is_taken(file):
+            holder = file.read().strip()
+            raise InputError.at(folder, None, f"process {holder} is training in this folder; wait for it, or stop it")
+        file.truncate()
+        file.write(f"{os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        yield
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:

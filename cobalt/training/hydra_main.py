@@ -2,11 +2,12 @@
 
 Takes veRL's hydra overrides. Ours are under ``cobalt``: see ``verl/config``. Runs in the Ray cluster at
 ``RAY_ADDRESS``, or in a local one of its own. With ``--check`` it looks at configuration, files and machine, and starts
-nothing. With ``--log FILE`` the console shows a progress bar, and the file everything else.
+nothing. With ``--log FILE`` the console shows a progress bar, and the file everything else. ``--lock_fd`` is for the
+recipes: the descriptor of ``training.lock`` in the output folder, which they have locked.
 
-Exit codes: 0 done, 1 a crash, 2 overrides that hydra refuses, files that are missing or unusable, settings that
-contradict each other or the checkpoint to resume from, 3 no execution service, too many failures of it, GPUs or
-packages that are not there, or another version of veRL, 130 Ctrl-C.
+Exit codes: 0 done, 1 a crash, 2 overrides that hydra or their types refuse, files that are missing or unusable,
+settings that contradict each other or the checkpoint to resume from, a folder in which another training runs, 3 no
+execution service, too many failures of it, GPUs or packages that are not there, or another version of veRL, 130 Ctrl-C.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from hydra.errors import HydraException, OverrideParseException
 from cobalt.errors import CobaltError, InputError
 from cobalt.training.console import quiet_console
 from cobalt.training.launch import checked, train
+from cobalt.training.overrides import CONFIG_MODULE, CONFIG_NAME, refuse_faulty
 
 WITHOUT_FILES = ("hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=disabled")
 """Hydra otherwise writes the configuration and a log to a folder."""
@@ -36,10 +38,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--log", type=Path)
-    own, overrides = parser.parse_known_args()
-    sys.argv[1:] = [*overrides, *(WITHOUT_FILES if own.check else ())]
+    parser.add_argument("--lock_fd", type=int)
+    parser.add_argument("--config-dir", "-cd", type=Path)
+    own, rest = parser.parse_known_args()
+    folder = [] if own.config_dir is None else ["--config-dir", str(own.config_dir)]
+    sys.argv[1:] = [*folder, *rest, *(WITHOUT_FILES if own.check else ())]
+    overrides = [argument for argument in rest if argument[0] != "-" and ("=" in argument or argument[0] == "~")]
     try:
-        _compose_and_call(checked if own.check else partial(_train, own.log))
+        refuse_faulty(overrides, own.config_dir)
+        _compose_and_call(checked if own.check else partial(_train, own.log, own.lock_fd))
     except HydraException as error:
         override = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
         _stop(InputError(override + " ".join(str(error).split())))
@@ -59,18 +66,18 @@ def _compose_and_call(action: Callable[[Any], Any]) -> None:
         except CobaltError as error:
             refused.append(error)  # hydra would add a line with all overrides
 
-    hydra.main(config_path="pkg://verl.trainer.config", config_name="ppo_trainer", version_base=None)(call)()
+    hydra.main(config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME, version_base=None)(call)()
     if refused:
         raise refused[0]
 
 
-def _train(log: Path | None, config: Any) -> None:
+def _train(log: Path | None, lock: int | None, config: Any) -> None:
     """Raises ``CobaltError`` for what a user can mend, also where it was raised in another process."""
     from ray.exceptions import RayTaskError
 
     with quiet_console(log, config) if log else nullcontext():
         try:
-            train(config)
+            train(config, lock)
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, CobaltError) else error from None
 

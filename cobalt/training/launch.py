@@ -12,7 +12,7 @@ from cobalt.errors import InputError, SetupError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
-from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME
+from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME, hold_folder
 from cobalt.serving.app_settings import complaint
 from cobalt.serving.handles import cluster_address
 from cobalt.training.budget import budget_of
@@ -55,11 +55,19 @@ class TrainingConfig:
     """What a response token counts for in the loss (``cobalt.training.patches.loss_weights``)."""
 
 
-def train(config: Any) -> None:
-    """Run veRL's main loop on a composed hydra configuration. Raises ``CobaltError`` or Ray's errors."""
+def train(config: Any, lock: int | None = None) -> None:
+    """Run veRL's main loop on a composed hydra configuration. Raises ``CobaltError`` or Ray's errors.
+
+    ``lock``: ``descriptor`` of ``hold_folder``.
+    """
+    settings, manifest = checked(config)
+    with hold_folder(manifest.output, lock):
+        _run(config, settings, manifest)
+
+
+def _run(config: Any, settings: TrainingConfig, manifest: Manifest) -> None:
     import ray
 
-    settings, manifest = checked(config)
     online = online_settings(config)
     manifest.start()
     if online is not None:

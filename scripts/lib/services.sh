@@ -58,7 +58,9 @@ start_ray() {
   local deadline=$((SECONDS + START_TIMEOUT_S))
   port=$(free_port)
   # Worker ports 0, any that is free: Ray's default range is the same for all clusters of a host, which race for it.
-  ray start --head --block --include-dashboard=false --disable-usage-stats --node-ip-address 127.0.0.1 --port "$port" \
+  # A shell that is killed stops nothing by itself: the kernel then ends Ray in its place.
+  setpriv --pdeathsig TERM ray start --head --block --include-dashboard=false --disable-usage-stats \
+    --node-ip-address 127.0.0.1 --port "$port" \
     --ray-client-server-port "$(free_port)" --min-worker-port 0 --max-worker-port 0 ${devices[@]+"${devices[@]}"} \
     >"$log_dir/ray.log" 2>&1 {lock}>&- &
   ray_pid=$!

@@ -19,7 +19,8 @@
 #   RAY_ADDRESS=            a running cluster; default: one is started here and stopped at the end
 #   PYTHON=python           interpreter with the train extra
 # Exit codes: 0 done, 1 a crash, 2 overrides that hydra refuses, files that are missing or unusable, settings that
-# contradict each other or the checkpoint in OUTPUT_DIR, 3 no execution service, or GPUs or packages that are not there.
+# contradict each other or the checkpoint in OUTPUT_DIR, another training in OUTPUT_DIR, 3 no execution
+# service, or GPUs or packages that are not there.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=scripts/lib/arguments.sh
@@ -81,20 +82,32 @@ for argument in "$@"; do
 done
 # shellcheck source=scripts/lib/services.sh
 source "$ROOT/scripts/lib/services.sh"
+LOCK_FILE=$OUTPUT_DIR/training.lock
+hold_folder() { # on descriptor 9, until this shell and its children that inherited it have ended
+  exec 9<>"$LOCK_FILE"
+  local status=0
+  flock -w 1 9 || status=$? # others than 1: a file system without locks
+  ((status != 1)) || refuse "$OUTPUT_DIR: process $(<"$LOCK_FILE") is training in this folder; wait for it, or stop it"
+}
+
+[[ ! -f $LOCK_FILE ]] || (hold_folder)
 [[ -z $dry_run ]] || "$PYTHON" -m cobalt train "${overrides[@]}" --cfg job --resolve
 [[ $EXECUTOR != serve ]] || check_evaluator_args
 "$PYTHON" -m cobalt train --check "${overrides[@]}"
 [[ -z $dry_run ]] || exit 0
 
 mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"
+hold_folder
+echo "$$ on $HOSTNAME" >"$LOCK_FILE" # `cobalt train` holds the folder after us, and then stands there
 WANDB_DIR=$(realpath -m "${WANDB_DIR:-$OUTPUT_DIR}")
 TENSORBOARD_DIR=$(realpath -m "${TENSORBOARD_DIR:-$OUTPUT_DIR/tensorboard}")
 export WANDB_DIR TENSORBOARD_DIR
 trap stop_services EXIT
 echo "starting Ray and what runs the programs; logs in $OUTPUT_DIR"
 if [[ $EXECUTOR == serve ]]; then
-  start_services "$OUTPUT_DIR"
+  start_services "$OUTPUT_DIR" 9>&-
 elif [[ -z ${RAY_ADDRESS:-} ]]; then
-  start_ray "$OUTPUT_DIR"
+  start_ray "$OUTPUT_DIR" 9>&-
 fi
-"$PYTHON" -m cobalt train --log "$LOG_FILE" "${overrides[@]}"
+# Ends with this shell, however that ends.
+setpriv --pdeathsig KILL "$PYTHON" -m cobalt train --log "$LOG_FILE" --lock_fd 9 "${overrides[@]}"
