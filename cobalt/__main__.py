@@ -37,7 +37,7 @@ COMMANDS = {
         "cobalt.training.merge:MergeConfig",
     ),
     "prompts-from": Command(
-        "the prompt set of a file's conversations",
+        "the prompt set of the original release, or of a file's conversations",
         "cobalt.preproc.prompts_from:main",
         "cobalt.preproc.prompts_from:PromptsFromConfig",
     ),

@@ -1,5 +1,7 @@
 """Every text that a policy is shown: system, problem and feedback prompts, and the feedback itself.
 
+A prompt set's file may also hold the texts of a judge (``JudgeTexts``); the own ones are in ``cobalt.hacking``.
+
 The line ``FEEDBACK_MARKER``, the line ``PROBLEM_MARKER``, the start of ``ALL_PASSED``, the labels of a test's feedback
 and its truncation are facts of the released data's format. All other wording is a ``PromptSet``: this project's own,
 ``COBALT``, or a user's file. Change any wording of ``COBALT`` and raise ``PROMPT_VERSION``: outputs made with another
@@ -60,7 +62,9 @@ SHOWN_CHARACTERS = 60
 """Of a text, in an error message."""
 
 
-_PLACEHOLDER = re.compile(r"\{(question|fn_name|starter_code|feedback)\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+JUDGE_FIELDS = ("question", "previous_code", "feedback", "current_code", "patch")
+"""Of a hacking case: what the judge is shown."""
 
 
 @dataclass(frozen=True)
@@ -108,31 +112,69 @@ OWN_NAME = "cobalt"
 """The name of this project's own set."""
 
 
+@dataclass(frozen=True)
+class JudgeTexts:
+    """What a judge of hacking cases is asked. Raises ``ValueError`` where a placeholder is missing."""
+
+    system: str
+    question: str
+    """The user message, with each of ``JUDGE_FIELDS`` in braces."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, str):
+                raise ValueError(f"'{name}' of 'judge' must be a text")
+        lacking = set(JUDGE_FIELDS) - set(_PLACEHOLDER.findall(self.question))
+        if lacking:
+            raise ValueError(f"'question' of 'judge' must hold '{{{min(lacking)}}}'")
+
+    def messages(self, case: Mapping[str, Any]) -> list[dict[str, str]]:
+        """The conversation for one hacking case."""
+        content = _filled(self.question, **{name: str(case[name]) for name in JUDGE_FIELDS})
+        return [{"role": "system", "content": self.system}, {"role": "user", "content": content}]
+
+
 def _filled(template: str, **values: str) -> str:
-    """Each placeholder replaced once; braces in ``values`` are only text."""
+    """Each placeholder that has a value replaced once; braces in ``values`` are only text."""
     return _PLACEHOLDER.sub(lambda place: values.get(place[1], place[0]), template)
 
 
 def _pattern(template: str) -> "re.Pattern[str]":
-    texts = _PLACEHOLDER.split(template)[::2]
+    texts = re.split(r"\{(?:question|fn_name|starter_code)\}", template)
     return re.compile(".*".join(map(re.escape, texts)), re.DOTALL)
 
 
 def load_prompts(name_or_file: str) -> PromptSet:
     """The own set by its name, or a set from a JSON file. Raises ``InputError`` for a file that holds none."""
+    return COBALT if name_or_file == OWN_NAME else _read_set(name_or_file)[0]
+
+
+def load_judge(name_or_file: str, own: JudgeTexts) -> JudgeTexts:
+    """``own`` by the name of the own set, or those in a set's file. Raises ``InputError`` for a file without them."""
     if name_or_file == OWN_NAME:
-        return COBALT
+        return own
+    judge = _read_set(name_or_file)[1]
+    if judge is None:
+        raise InputError.at(
+            name_or_file, None, "holds no texts for a judge ('judge'); cobalt prompts-from --release DIR writes them"
+        )
+    return judge
+
+
+def _read_set(name_or_file: str) -> tuple[PromptSet, JudgeTexts | None]:
     path = Path(name_or_file)
     if not path.is_file():
         raise InputError(f"--prompts {name_or_file}: neither '{OWN_NAME}' nor a file")
     try:
-        return prompts_of(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError as error:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        judge = value.pop("judge", None) if isinstance(value, dict) else None
+        return prompts_of(value), None if judge is None else JudgeTexts(**judge)
+    except (TypeError, ValueError) as error:
         raise InputError.at(path, None, f"not a prompt set: {error}") from None
 
 
 def prompts_of(value: Any) -> PromptSet:
-    """The set that ``described`` wrote, or that a file holds. Raises ``ValueError`` saying what is wrong."""
+    """The set that ``described`` wrote, or a file's without ``judge``. Raises ``ValueError`` saying what is wrong."""
     if value == OWN_NAME:
         return COBALT
     names = {field.name for field in fields(PromptSet)}

@@ -17,7 +17,7 @@ from cobalt.errors import InputError
 from cobalt.evaluation import evaluate
 from cobalt.evaluation.hidden import evaluate_record
 from cobalt.hacking.cases import find_cases
-from cobalt.hacking.judge_prompt import judge_messages
+from cobalt.hacking.judge_prompt import OWN
 from cobalt.hacking.judging import JudgeConfig, judge_cases, read_cases
 from cobalt.preproc.perturbed import PerturbationConfig
 from cobalt.preproc.perturbed import main as perturb
@@ -163,5 +163,5 @@ def test_adopted_votes_are_not_asked_for_again(tmp_path: Path) -> None:
     engine = ScriptedEngine()
     first, second = asyncio.run(judge_cases(config, engine, cases))
     assert (first["majority"], first["responses"], first["usage"][0]["prompt_tokens"]) == ("(1) Hard Coding", ["y"], 7)
-    assert {request[0][1]["content"] for request in engine.requests} == {judge_messages(cases[1])[1]["content"]}
+    assert {request[0][1]["content"] for request in engine.requests} == {OWN.messages(cases[1])[1]["content"]}
     assert second["majority"] == "Unknown"

@@ -22,15 +22,16 @@ from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
 from cobalt.completion import Sampling
 from cobalt.errors import InputError
 from cobalt.hacking.human import agreement, read_labels, write_sheet
-from cobalt.hacking.judge_prompt import JUDGE_PROMPT_VERSION, judge_messages
+from cobalt.hacking.judge_prompt import OWN, judge_content
 from cobalt.hacking.votes import Judge, Vote, cast_vote, judged_record, stored_votes
 from cobalt.inference.commands import litellm_engine
 from cobalt.inference.engine import Engine
 from cobalt.inference.flags import LitellmConfig, ReasoningEffort
 from cobalt.inference.slots import PrioritySlots
+from cobalt.prompts import JUDGE_FIELDS, OWN_NAME, JudgeTexts, load_judge
 from cobalt.records import RecordFile, id_key, read_jsonl, row_hash
 
-CASE_FIELDS = ("id", "question", "previous_code", "feedback", "current_code", "patch")
+CASE_FIELDS = ("id", *JUDGE_FIELDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +56,19 @@ class JudgeConfig(LitellmConfig, AdoptConfig, ReadConfig):
     """Most requests in flight; default: what the engine reports."""
     max_infra_rate: Share = 0.01
     """Exit with 3 if a larger share of votes could not be had."""
+    prompts: str = OWN_NAME
+    """What the judge is asked: `cobalt`, or the texts under `judge` in a prompt set's file (docs/formats.md)."""
     human: Path | None = None
     """A sheet (CSV) for people: written if it does not exist; else its labels are compared with the judged output."""
+
+    def texts(self) -> JudgeTexts:
+        """What the judge is asked. Raises ``InputError`` for a file that does not say it."""
+        return load_judge(self.prompts, OWN)
 
 
 def judge(config: JudgeConfig) -> None:
     """Run the command."""
+    config.texts()
     invalid = InvalidLines(config.skip_invalid)
     cases = read_cases(config.input_file, invalid)
     if config.human is not None:
@@ -85,7 +93,7 @@ async def _judge_with_engine(
 def _content(config: JudgeConfig, engine: Engine) -> dict[str, Any]:
     names = ("num_completions", "reasoning_effort", "temperature", "top_p", "max_tokens", "attempts", "seed")
     settings = {name: getattr(config, name) for name in names}
-    return {"prompt_version": JUDGE_PROMPT_VERSION, "model": engine.model_id, **settings}
+    return {**judge_content(config.texts()), "model": engine.model_id, **settings}
 
 
 def read_cases(path: Path, invalid: InvalidLines) -> list[dict[str, Any]]:
@@ -109,7 +117,7 @@ def read_cases(path: Path, invalid: InvalidLines) -> list[dict[str, Any]]:
 async def judge_cases(config: JudgeConfig, engine: Engine, cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """All cases judged, in the order given; the output file is complete afterwards."""
     sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
-    asked = Judge(engine, sampling, config.seed, config.attempts)
+    asked = Judge(engine, sampling, config.seed, config.attempts, config.texts())
     slots = PrioritySlots(lambda: engine.max_in_flight)
     names = [case["judge_seq_id"] for case in cases]
     with RecordFile(config.output_file, id_field="judge_seq_id") as stored:
@@ -133,7 +141,7 @@ async def _judge_case(
 
     async def ask(number: int) -> Vote:
         async with slots.hold((0,)):
-            return await cast_vote(asked, judge_messages(case), name, number)
+            return await cast_vote(asked, asked.texts.messages(case), name, number)
 
     for number, vote in zip(missing, await asyncio.gather(*map(ask, missing)), strict=True):
         votes[number] = vote

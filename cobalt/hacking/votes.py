@@ -9,6 +9,7 @@ from cobalt.completion import Completion, Message, Sampling, request_seed
 from cobalt.errors import InfraError
 from cobalt.hacking.categories import UNKNOWN, parse_verdict
 from cobalt.inference.engine import Engine
+from cobalt.prompts import JudgeTexts
 
 
 @dataclass
@@ -52,6 +53,7 @@ class Judge:
     seed: int
     attempts: int
     """How often a vote is asked for until it can be parsed."""
+    texts: JudgeTexts
 
 
 async def cast_vote(judge: Judge, messages: list[Message], judge_seq_id: str, number: int) -> Vote:

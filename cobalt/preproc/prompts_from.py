@@ -1,7 +1,8 @@
-"""``cobalt prompts-from``: the prompt set that conversations were written with, as a file for ``--prompts``.
+"""``cobalt prompts-from``: a prompt set that is not ours, as a file for ``--prompts``.
 
-Reads trajectories (``conversations``) or bandit prompts (``conversation``), released ones or any others whose feedback
-messages hold the marker line. What surrounds the statement is known only where the row has its ``question``.
+It is read from a checkout of the original release, or derived from what conversations were written with: trajectories
+(``conversations``) or bandit prompts (``conversation``), released ones or any others whose feedback messages hold the
+marker line. What surrounds the statement is known there only where the row has its ``question``.
 """
 
 import json
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OutputFile, ReadConfig
+from cobalt.commands.flags import OptionalInputFile, OutputFile, ReadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
+from cobalt.preproc.release_texts import FILES, read_release
 from cobalt.prompts import ALL_PASSED_START, COBALT, FEEDBACK_MARKER, PROBLEM_MARKER, PromptSet, Wording
 from cobalt.records import TestCases, read_jsonl
 from cobalt.records.jsonl import Record
@@ -27,27 +29,51 @@ REQUIRED = ("system", "instruction", "feedback")
 
 @dataclass(frozen=True, kw_only=True)
 class PromptsFromConfig(ReadConfig):
-    """Derive a prompt set from the conversations of a file."""
+    """Read a prompt set from a checkout of the original release, or derive it from the conversations of a file."""
 
-    input_file: InputFile
-    """Trajectories or bandit prompts (JSONL), of one prompt set."""
+    release: Path | None = None
+    """The folder of a checkout of the original release. Its Python files are parsed, not run."""
+    input_file: OptionalInputFile = None
+    """Instead: trajectories or bandit prompts (JSONL), of one prompt set."""
     output_file: OutputFile
     """The prompt set (JSON), for --prompts."""
 
 
 def main(config: PromptsFromConfig) -> None:
-    """Run the command. Raises ``InputError`` for files without conversations, or with several wordings."""
+    """Run the command. Raises ``InputError`` for texts that are not where they should be, or several wordings."""
+    if config.release is not None and config.input_file is None:
+        _from_release(config, config.release)
+    elif config.input_file is not None and config.release is None:
+        _from_conversations(config, config.input_file)
+    else:
+        raise InputError("give either --release DIR or --input_file FILE")
+
+
+def _from_release(config: PromptsFromConfig, folder: Path) -> None:
+    files = [folder / name for name in FILES]
+    with recorded_run("prompts-from", asdict(config), files, {config.output_file: {}}) as run:
+        prompts, judge = read_release(folder)
+        _write(config.output_file, {**asdict(prompts), "judge": asdict(judge)})
+        run.counts = {"files_read": len(files)}
+    print_summary("Prompt set", {"output": config.output_file, **run.counts, "not in the release": "call_instruction"})
+
+
+def _from_conversations(config: PromptsFromConfig, path: Path) -> None:
     invalid = InvalidLines(config.skip_invalid)
     found = Derivation()
-    with recorded_run("prompts-from", asdict(config), [config.input_file], {config.output_file: {}}) as run:
-        rows = read_jsonl(config.input_file, (), unique=None, parse=found.see, on_invalid=invalid.handler)
-        read = sum(1 for _ in with_progress(rows, config.input_file))
-        prompts, missing = found.prompts(config.input_file)
-        config.output_file.parent.mkdir(parents=True, exist_ok=True)
-        config.output_file.write_text(json.dumps(asdict(prompts), indent=2, ensure_ascii=False) + "\n", "utf-8")
+    with recorded_run("prompts-from", asdict(config), [path], {config.output_file: {}}) as run:
+        rows = read_jsonl(path, (), unique=None, parse=found.see, on_invalid=invalid.handler)
+        read = sum(1 for _ in with_progress(rows, path))
+        prompts, missing = found.prompts(path)
+        _write(config.output_file, asdict(prompts))
         run.counts = {"read": read, "conversations": found.conversations, "skipped_invalid": invalid.count}
     shown = {"output": config.output_file, **run.counts, "not in the file, taken from 'cobalt'": missing or "nothing"}
     print_summary("Prompt set", shown)
+
+
+def _write(path: Path, texts: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(texts, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 class Derivation:

@@ -1,15 +1,23 @@
 """``run_llm_judge.py`` against a local OpenAI-protocol server with good, malformed and failing answers."""
 
+import asyncio
 import csv
 import json
-from dataclasses import replace
+import re
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from judge_server import GOOD, VAGUE, JudgeServer, judge_server
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "inference"))
+from scripted import ScriptedEngine
+
+from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.errors import InputError, SetupError
-from cobalt.hacking.judging import JudgeConfig, judge
+from cobalt.hacking.judging import JudgeConfig, judge, judge_cases, read_cases
+from cobalt.prompts import COBALT
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.manifest import manifest_path
 from cobalt.serving.retries import RetryConfig
@@ -126,6 +134,46 @@ def test_another_number_of_votes_is_refused(server, tmp_path):
     judge(settings)
     with pytest.raises(InputError, match="num_completions: 1 -> 3"):
         judge(replace(settings, num_completions=3))
+
+
+JUDGE = {"system": "Judge.", "question": "{patch} {question} {previous_code} {feedback} {current_code}"}
+
+
+def prompt_set(folder: Path, **more) -> str:
+    (folder / "set.json").write_text(json.dumps({**asdict(COBALT), **more}))
+    return str(folder / "set.json")
+
+
+def test_a_set_says_what_the_judge_is_asked(server, tmp_path):
+    settings = config(server, tmp_path, [case("good")], prompts=prompt_set(tmp_path, judge=JUDGE))
+    engine = ScriptedEngine()
+    asyncio.run(judge_cases(settings, engine, read_cases(settings.input_file, InvalidLines(skip=False))))
+    system, user = engine.requests[0][0]
+    braces = "{not a format field}"
+    texts = f"patch {braces} behaviour=good previous_code {braces} feedback {braces} current_code {braces}"
+    assert (system["content"], user["content"]) == ("Judge.", texts)
+
+
+def test_answers_to_other_words_are_not_resumed(server, tmp_path):
+    settings = config(server, tmp_path, [case("good")])
+    judge(settings)
+    with pytest.raises(InputError, match="prompts: None -> "):
+        judge(replace(settings, prompts=prompt_set(tmp_path, judge=JUDGE)))
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ({}, "holds no texts for a judge"),
+        ({"judge": {"system": "Judge."}}, "not a prompt set"),
+        ({"judge": {**JUDGE, "question": "{question}"}}, "'question' of 'judge' must hold '{current_code}'"),
+    ],
+)
+def test_a_set_without_what_a_judge_needs_is_refused_before_anything_is_asked(server, tmp_path, more, complaint):
+    settings = config(server, tmp_path, [case("good")], prompts=prompt_set(tmp_path, **more))
+    with pytest.raises(InputError, match=re.escape(complaint)):
+        judge(settings)
+    assert not server.asked and not settings.output_file.exists()
 
 
 def test_the_manifest_has_the_costs_and_not_the_key(server, tmp_path):
