@@ -58,6 +58,8 @@ def test_bills_stand_side_by_side(report: Path) -> None:
     rows = {row[""]: row for row in json.loads((report / "report.json").read_text())["tables"]["bill"]["rows"]}
     assert (rows["GPU-s: collection"]["ours"], rows["GPU-s: collection"]["theirs"]) == (100, 0)
     assert rows["GPU-s in all"]["ours"] == rows["GPU-s in all"]["theirs"] + 100
+    alone = rows["GPU-s per example, without collection"]
+    assert alone["ours"] == alone["theirs"] == rows["GPU-s per example"]["theirs"] < rows["GPU-s per example"]["ours"]
 
 
 def test_learning_curves_are_drawn(report: Path) -> None:
