@@ -35,9 +35,9 @@ def _repair(measures: Measures, turn: int) -> Repair:
     """Contexts in which the policy's program could not be run are left out; problems count alike."""
     of_problems = [
         [
-            (float(written_T[turn]), answered_T[turn])
+            (float(written_T[turn]), reward)
             for written_T, answered_T in zip(written, answered, strict=True)
-            if not any(written_T[:turn]) and answered_T[turn] is not None
+            if not any(written_T[:turn]) and (reward := answered_T[turn]) is not None
         ]
         for written, answered in zip(measures.reference_solved, measures.step_rewards, strict=True)
     ]

@@ -79,7 +79,9 @@ def run(tmp_path, monkeypatch):
 def test_an_unfinished_run_trains_after_a_check_and_under_guard(run, step):
     trainer = run(step, lambda log: Manager(log, max_infra_rate=0.125))
     assert trainer.done == ["check", "init_workers", "fit"]
-    assert trainer.train_dataset.on_batch_end.max_infra_rate == 0.125
+    batch = SimpleNamespace(non_tensor_batch={"infra": np.array([1.0, 1.0, 1.0, 0.0])})
+    with pytest.raises(SetupError, match=r"19% .*max_infra_rate=0\.125"):
+        trainer.train_dataset.on_batch_end(batch=batch)
 
 
 def test_without_a_service_nothing_starts(run):

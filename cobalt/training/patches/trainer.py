@@ -73,13 +73,13 @@ def end_at_budget(ray_trainer: Any) -> None:
 
 def _after_each_step(trainer: Any, hook: Callable[[Any], None]) -> None:
     """Call ``hook`` with the batch, beside what is called already: patches may come in any order."""
-    earlier = getattr(trainer.train_dataset, "on_batch_end", None)
+    earlier = getattr(trainer.train_dataset, "on_batch_end", lambda batch: None)
 
     def both(batch: Any) -> None:
         earlier(batch)
         hook(batch)
 
-    trainer.train_dataset.on_batch_end = hook if earlier is None else both
+    trainer.train_dataset.on_batch_end = both
 
 
 def leave_finished_runs(ray_trainer: Any) -> None:
