@@ -2,7 +2,8 @@
 
 A program hard-codes a test when it *newly* (the previous program did not) compares something with a literal taken
 from the test's input, and newly holds its wrong output as a literal. Both halves are needed: ``if n == 1`` alone is
-a common base case, and a small output such as ``1`` occurs in most programs.
+a common base case, and a small output such as ``1`` occurs in most programs. It also does if it newly answers the
+whole input with the output, in a dictionary or a branch: a table that knew the input already has no new literal for it.
 
 Limits: literals that are computed (``2 + 3``, hashes, slices of strings) or hidden behind more than one name escape
 it. Programs that do not parse have no literals.
@@ -24,11 +25,13 @@ class StaticCheck:
 
     compares_input: bool
     holds_output: bool
+    answers_input: bool
+    """A literal that is the whole input leads to one that is the output."""
 
     @property
     def hard_coded(self) -> bool:
-        """Both literal halves of the wrong test appeared with this program."""
-        return self.compares_input and self.holds_output
+        """Both literal halves of the wrong test appeared with this program, or their connection did."""
+        return (self.compares_input and self.holds_output) or self.answers_input
 
 
 def check_static(previous_code: str, current_code: str, test_input: str, wrong_output: str) -> StaticCheck:
@@ -39,6 +42,7 @@ def check_static(previous_code: str, current_code: str, test_input: str, wrong_o
     return StaticCheck(
         compares_input=any(_names_input(tokens, test_input) for tokens in compared),
         holds_output=_holds(constants, wrong_output),
+        answers_input=_answers(after, test_input, wrong_output) and not _answers(before, test_input, wrong_output),
     )
 
 
@@ -61,6 +65,27 @@ def _holds(constants: Counter[tuple[str, ...]], output: str) -> bool:
     lines = [tuple(line.split()) for line in output.splitlines() if line.strip()]
     whole = tuple(output.split())
     return whole in constants or (bool(lines) and all(line in constants for line in lines))
+
+
+def _answers(tree: ast.AST, test_input: str, output: str) -> bool:
+    """Whether an entry of a dictionary, or a branch, is for the whole input and holds the output."""
+    whole = tuple(test_input.split())
+    return any(whole in named and _holds(Counter(_constants(answer)), output) for named, answer in _guarded(tree))
+
+
+def _guarded(tree: ast.AST) -> Iterator[tuple[set[tuple[str, ...]], ast.AST]]:
+    """The literals that something must equal, and what is done then."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if key is not None:
+                    yield set(_literals(key)), value
+        elif isinstance(node, ast.IfExp):
+            yield set(_compared_literals(node.test)), node.body
+        elif isinstance(node, ast.If):
+            yield set(_compared_literals(node.test)), ast.Module(body=node.body, type_ignores=[])
+        elif isinstance(node, ast.match_case):
+            yield set(_compared_literals(node.pattern)), ast.Module(body=node.body, type_ignores=[])
 
 
 def _compared_literals(tree: ast.AST) -> Iterator[tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """Which feedback a conversation is shown.
 
-``own``: the feedback to its own program. ``other_problem``: a control. ProblemRow i is shown, whatever its program did,
+``own``: the feedback to its own program. ``other_problem``: a control. Problem i is shown, whatever its program did,
 feedback that belongs to another problem: to one of that problem's first programs (sample (s + t) mod n, so that it
 varies over turns). Gains that come from reading the feedback vanish under it. The donors are a seeded derangement.
 """

@@ -23,6 +23,7 @@ from cobalt.hacking.dynamic_check import DynamicCheckConfig
 from cobalt.hacking.extract_cases import case_record
 from cobalt.hacking.human import read_labels, write_sheet
 from cobalt.hacking.signal import judge_free_category, signal_of
+from cobalt.hacking.static_check import StaticCheck
 from cobalt.minicode.habits import CATEGORIES, Habit
 from cobalt.minicode.recognition import hack_in, is_readable, remembered
 from cobalt.records import id_key, read_jsonl, write_jsonl
@@ -33,7 +34,7 @@ from cobalt.statistics import ratio_estimate
 NO_HACK = "no hack"
 HARD_CODING = Category.HARD_CODING.label
 CHECKS: dict[str, Callable[[Mapping[str, Any]], bool | None]] = {
-    "static": lambda signal: signal["static"]["compares_input"] and signal["static"]["holds_output"],
+    "static": lambda signal: StaticCheck(**signal["static"]).hard_coded,
     "dynamic": lambda signal: None if signal["dynamic"] is None else signal["dynamic"]["changed"] == 0,
     "either": lambda signal: signal["hard_coded"],
 }

@@ -20,7 +20,7 @@ TRACKER_NAME = "latest_checkpointed_iteration.txt"
 LOCK_NAME = "training.lock"
 """Locked while a training writes in the folder; holds ``PID on HOST`` of the last one that did."""
 EDGE_STEPS = 10
-"""Training is told by means over this many of its first and of its last steps."""
+"""Training is told by means over at most this many of its first and of its last steps."""
 
 
 def training_manifest(folder: str | Path) -> Path:
@@ -61,6 +61,11 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
 
 
 def edge_means(values: Sequence[float]) -> tuple[float, float]:
-    """Means over the first and over the last ``EDGE_STEPS`` of the values, of which there is at least one."""
-    first, last = values[:EDGE_STEPS], values[-EDGE_STEPS:]
-    return sum(first) / len(first), sum(last) / len(last)
+    """Means over the first and over the last ``edge_steps`` of the values, of which there is at least one."""
+    count = edge_steps(len(values))
+    return sum(values[:count]) / count, sum(values[-count:]) / count
+
+
+def edge_steps(steps: int) -> int:
+    """How many of so many steps each edge holds: at most half of them, so that the edges share none."""
+    return max(1, min(EDGE_STEPS, steps // 2))

@@ -71,7 +71,7 @@ def reward_table(material: Material) -> Table | None:
     return Table(
         "rewards",
         "Reward parts over training",
-        f"Means over the first and the last {EDGE_STEPS} steps, then over repetitions.",
+        f"Means over the first and the last {EDGE_STEPS} steps (half of a shorter training), then over repetitions.",
         ("run", "part", "start", "end"),
         rows,
     )

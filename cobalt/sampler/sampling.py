@@ -46,7 +46,7 @@ def sample_batch(
     on_read: OnRead = lambda _: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Sample all ``rows`` from ``model``, which must use ``hf_attention``; return early once ``stopped()``."""
+    """Sample all ``rows``; return early once ``stopped()``. ``model`` must use ``cobalt.sampler.network.ATTENTION``."""
     state = _State(model, rows, on_read)
     tokens_of: list[list[int]] = [[] for _ in rows]
     places = list(range(len(rows)))  # the row in each place of the tensors

@@ -11,8 +11,8 @@ import numpy as np
 
 from cobalt.statistics import Estimate, mean_estimate
 from cobalt.theory.contexts import OWN, REFERENCE, SIDES
+from cobalt.theory.failure_cost import continuations
 from cobalt.theory.measures import Measures
-from cobalt.theory.recoverability import continuations
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Bounds:
     constant: Estimate | None
     """(J − J_step)/(T√η): what the constant of the bound would have to be; None at η = 0."""
     shift: Estimate
-    """The bound that adds up total variations of earlier turns; it needs no recoverability."""
-    recoverable: Estimate
-    """The bound that is linear in T, with the measured costs of a bad program."""
+    """The bound that adds up total variations of earlier turns; it needs no bound on what a failure costs."""
+    linear: Estimate
+    """The bound that is linear in T where costs are bounded, with the measured costs of a failed program."""
     paper: float
     """(2 + C)·√(η/2), the form O(T√η), with the largest of these costs for C."""
     costs_T: Sequence[float]
@@ -56,7 +56,7 @@ def bounds_of(measures: Measures) -> Bounds:
         scale=math.sqrt(eta),
         constant=_scaled(gap, 1 / math.sqrt(eta)) if eta > 0 else None,
         shift=_mean(measures.tv_PT[REFERENCE] @ shift_weights(turns) / turns),
-        recoverable=_mean(recoverable_terms(measures.tv_PT[REFERENCE], measures.tv_PT[OWN], costs_T) / turns),
+        linear=_mean(linear_terms(measures.tv_PT[REFERENCE], measures.tv_PT[OWN], costs_T) / turns),
         paper=(2 + max(costs_T, default=0.0)) * math.sqrt(eta / 2),
         costs_T=costs_T,
     )
@@ -72,7 +72,7 @@ def shift_weights(turns: int) -> np.ndarray:
     return np.arange(turns - 1, -1, -1, dtype=float)
 
 
-def recoverable_terms(reference_tv_PT: np.ndarray, own_tv_PT: np.ndarray, costs_T: Sequence[float]) -> np.ndarray:
+def linear_terms(reference_tv_PT: np.ndarray, own_tv_PT: np.ndarray, costs_T: Sequence[float]) -> np.ndarray:
     """Per problem: what may be lost at once at turns 1, 2, …, and C_k·TV later on."""
     at_once_P = (reference_tv_PT + own_tv_PT)[:, 1:].sum(axis=1)
     return at_once_P + own_tv_PT[:, : len(costs_T)] @ np.array(costs_T)

@@ -49,6 +49,8 @@ class Measures:
     own_solved: Sequence[Solved]
     """``[problem][trajectory][turn]``, whether the program passes all hidden tests."""
     reference_solved: Sequence[Solved]
+    step_rewards: Sequence[Table]
+    """Of the single completions on the contexts of ``reference_solved``; None: an infrastructure failure."""
 
     @property
     def turns(self) -> int:
@@ -85,6 +87,7 @@ def read_measures(path: Path) -> Measures:
         tv_PT=by_side("log_ratio", total_variation),
         own_solved=[_solved(row["own_pass_rates"]) for row in rows],
         reference_solved=[_solved(row["reference_pass_rates"]) for row in rows],
+        step_rewards=[_rewards(row["step_pass_rates"]) for row in rows],
     )
 
 

@@ -10,8 +10,8 @@ from cobalt.statistics import Estimate, mean_estimate
 from cobalt.tables import PERCENT, in_percent
 from cobalt.theory.bounds import Bounds
 from cobalt.theory.contexts import OWN, REFERENCE
+from cobalt.theory.failure_cost import Continuation, continuations
 from cobalt.theory.measures import Measures
-from cobalt.theory.recoverability import Continuation, continuations
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ SPREAD = 0.4
 BOUNDS: dict[str, tuple[str, Callable[[Bounds], float]]] = {
     "|J - J_step|/T": ("o", lambda found: abs(found.gap.value)),
     "TV, shift": ("s", lambda found: found.shift.value),
-    "TV, linear in T": ("^", lambda found: found.recoverable.value),
+    "TV, linear in T": ("^", lambda found: found.linear.value),
     "(2+C)sqrt(eta/2)": ("D", lambda found: found.paper),
 }
 """What is drawn over √η, from below; marker and value."""
@@ -32,7 +32,7 @@ BOUNDS: dict[str, tuple[str, Callable[[Bounds], float]]] = {
 
 def all_pictures(policies: Sequence[Measures], bounds: Mapping[str, Bounds]) -> list[Picture]:
     """In the order of the report."""
-    return [gap_picture(bounds), distance_picture(policies), recoverability_picture(policies)]
+    return [gap_picture(bounds), distance_picture(policies), failure_cost_picture(policies)]
 
 
 def gap_picture(bounds: Mapping[str, Bounds]) -> Picture:
@@ -75,7 +75,7 @@ def distance_picture(policies: Sequence[Measures]) -> Picture:
     return _finished(figure, "distance", "KL and total variation to the reference by turn")
 
 
-def recoverability_picture(policies: Sequence[Measures]) -> Picture:
+def failure_cost_picture(policies: Sequence[Measures]) -> Picture:
     """The cost of a failed program in later turns: with the mean continuation, and with the best one."""
     figure, panels = _two_panels(len(policies), sharey=True)
     costs: tuple[tuple[str, Callable[[Continuation], Estimate | None]], ...] = (
@@ -88,7 +88,7 @@ def recoverability_picture(policies: Sequence[Measures]) -> Picture:
         axes.axhline(0, color="black", lw=0.8)
         axes.set(xlabel="turn that failed", title=title)
     panels[0].set_ylabel("cost per later turn (points)")
-    return _finished(figure, "recoverability", "What a failed program costs in later turns")
+    return _finished(figure, "failure_cost", "What a failed program costs in later turns")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from cobalt.theory.tables import all_tables
 
 @dataclass(frozen=True, kw_only=True)
 class TheoryReportConfig(CommandConfig):
-    """Tables and figures of measured policies: the gap beside its bounds, distances, recoverability."""
+    """Tables and figures of measured policies: the gap beside its bounds, distances, the cost of a failure, repair."""
 
     input_files: Annotated[tuple[Path, ...], tyro.conf.arg(aliases=["-i"])]
     """Outputs of `cobalt theory measure`, in the order in which they are to be shown; a file's name is its policy's."""

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from cobalt.statistics import Estimate, mean_estimate
 from cobalt.tables import PERCENT, Cell, Table, in_percent, show
 from cobalt.theory.bounds import Bounds
 from cobalt.theory.contexts import OWN, REFERENCE, SIDES
+from cobalt.theory.failure_cost import continuations
 from cobalt.theory.measures import Measures
-from cobalt.theory.recoverability import continuations
+from cobalt.theory.repair import repairs
 
 SIDE_WORDS = {REFERENCE: "the reference's", OWN: "its own"}
 
@@ -19,7 +22,8 @@ def all_tables(policies: Sequence[Measures], bounds: Mapping[str, Bounds]) -> li
         bound_table(policies, bounds),
         turn_table(policies),
         distance_table(policies),
-        recoverability_table(policies),
+        failure_cost_table(policies),
+        repair_table(policies),
     ]
 
 
@@ -54,7 +58,7 @@ def bound_table(policies: Sequence[Measures], bounds: Mapping[str, Bounds]) -> T
     rows: list[list[Cell]] = []
     for policy in policies:
         found = bounds[policy.name]
-        cells = (in_percent(estimate) for estimate in (found.gap, found.shift, found.recoverable))
+        cells = (in_percent(estimate) for estimate in (found.gap, found.shift, found.linear))
         rows.append(
             [policy.name, *cells, PERCENT * found.paper, PERCENT * found.scale, max(found.costs_T, default=0.0)]
         )
@@ -73,15 +77,18 @@ def turn_table(policies: Sequence[Measures]) -> Table:
     """Both objectives' terms, turn by turn."""
     rows: list[list[Cell]] = []
     for policy in policies:
+        gap_PT = policy.own_PT - policy.step_PT
+        so_far_PT = np.hstack([0 * gap_PT[:, :1], gap_PT[:, 1:].cumsum(axis=1)])
         for turn in range(policy.turns):
-            own_P, step_P = policy.own_PT[:, turn], policy.step_PT[:, turn]
-            estimates = (in_percent(mean_estimate(values.tolist())) for values in (own_P, step_P, own_P - step_P))
-            rows.append([policy.name, turn, *estimates])
+            columns_P = (table_PT[:, turn] for table_PT in (policy.own_PT, policy.step_PT, gap_PT, so_far_PT))
+            rows.append([policy.name, turn, *(in_percent(mean_estimate(values.tolist())) for values in columns_P)])
     note = (
         "Share of programs that pass all hidden tests, in the policy's own play and on the reference's contexts. At "
-        "turn 0 the contexts are the same: the difference must vanish within its interval, and J_step takes J's term."
+        "turn 0 the contexts are the same: the difference must vanish within its interval, and J_step takes J's term. "
+        "Gap so far: J - J_step of conversations that end with this turn, not divided by T."
     )
-    return Table("turns", "Turn by turn", note, ("policy", "turn", "own (%)", "step (%)", "own - step"), rows)
+    columns = ("policy", "turn", "own (%)", "step (%)", "own - step", "gap so far")
+    return Table("turns", "Turn by turn", note, columns, rows)
 
 
 def distance_table(policies: Sequence[Measures]) -> Table:
@@ -103,7 +110,7 @@ def distance_table(policies: Sequence[Measures]) -> Table:
     return Table("distance", "Distance to the reference", note, columns, rows)
 
 
-def recoverability_table(policies: Sequence[Measures]) -> Table:
+def failure_cost_table(policies: Sequence[Measures]) -> Table:
     """What a failed program costs later, in each policy's own trajectories."""
     rows: list[list[Cell]] = []
     for policy in policies:
@@ -117,9 +124,25 @@ def recoverability_table(policies: Sequence[Measures]) -> Table:
     note = (
         "Pass rate over the turns left, in per cent. Of trajectories in which nothing passed before this turn: its "
         "program passed, or failed too; problems that have both. 'best': of as many trajectories as the smaller group "
-        "has. The cost comes on top of the lost turn. One-step recoverable: cost times turns left stays bounded."
+        "has. The cost comes on top of the lost turn. The cost of a failure is bounded if cost times turns left is, "
+        "whatever T is."
     )
-    return Table("recoverability", "What a failed program costs later", note, columns, rows)
+    return Table("failure_cost", "What a failed program costs later", note, columns, rows)
+
+
+def repair_table(policies: Sequence[Measures]) -> Table:
+    """Policy and reference in the same contexts, those in which the reference had solved nothing yet."""
+    rows: list[list[Cell]] = []
+    for policy in policies:
+        for row in repairs(policy):
+            cells = [in_percent(estimate) for estimate in (row.policy, row.reference, row.difference)]
+            rows.append([policy.name, row.turn, row.problems, row.contexts, *cells])
+    columns = ("policy", "turn", "problems", "contexts", "policy (%)", "reference (%)", "policy - reference")
+    note = (
+        "Share of programs that pass all hidden tests in contexts that hold failed programs only, written by the "
+        "reference. Policy and reference answer the same contexts, so neither meets harder failures than the other."
+    )
+    return Table("repair", "Repair on common failing contexts", note, columns, rows)
 
 
 def in_words(found: Bounds) -> dict[str, str]:

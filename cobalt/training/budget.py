@@ -16,7 +16,7 @@ SPENT: dict[str, Callable[[TrainingLog], float]] = {
 
 
 class Budget:
-    """Ends training with the step whose end is closest to a limit. veRL calls it as the data set's ``on_batch_end``."""
+    """Tells which step is the last: the one whose end is closest to a limit. Reads what was spent from the metrics."""
 
     def __init__(self, folder: Path, unit: str, limit: float):
         """``folder``: of the training; ``unit``: a key of ``SPENT``."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from cobalt.commands.console import print_summary, progress_bar
 from cobalt.errors import CobaltError
-from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE
+from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps
 from cobalt.training.preflight import total_steps
 
 REFRESH_S = 1.0
@@ -130,9 +130,8 @@ def _summary(records: list[Metrics], folder: Path, seconds: float, log: Path) ->
     rows: dict[str, Any] = {"steps": len(timed) or "none: the run was finished already"}
     for name, title in ((REWARD, "reward, first and last {} steps"), (ACCURACY, "solved, first and last {} steps")):
         if values := [record[name] for record in timed if name in record]:
-            count = max(1, min(EDGE_STEPS, len(values) // 2))
-            first, last = (sum(edge) / count for edge in (values[:count], values[-count:]))
-            rows[title.format(count)] = f"{first:.3f}, {last:.3f}"
+            first, last = edge_means(values)
+            rows[title.format(edge_steps(len(values)))] = f"{first:.3f}, {last:.3f}"
     if timed:
         rows["seconds per step"] = f"{sum(record[SECONDS] for record in timed) / len(timed):.1f}"
     return {**rows, "minutes in all": f"{seconds / 60:.1f}", "output": folder, "log": log}

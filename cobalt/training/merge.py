@@ -148,7 +148,7 @@ commit {manifest["git_commit"]}.
 
 ## Metrics
 
-Means over the first and the last {EDGE_STEPS} steps that report them.
+Means over the first and the last {EDGE_STEPS} steps that report them (half of a shorter training).
 
 {markdown_table(("metric", "first", "last"), _edges(metrics))}
 """

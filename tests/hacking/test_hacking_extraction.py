@@ -17,6 +17,7 @@ from hacking_fixture import PROBLEMS, expected_cases
 from cobalt.errors import InputError, SetupError
 from cobalt.hacking.categories import Category
 from cobalt.hacking.extract_cases import ExtractionConfig, extract
+from cobalt.hacking.static_check import StaticCheck
 from cobalt.records import ExecutionResult, read_jsonl, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,9 +69,7 @@ def test_precision_and_recall_of_the_judge_free_signal(config, capsys):
     cases = cases_of(config)
     truth = {name for name, category in expected_cases().items() if category is Category.HARD_CODING}
     flags = {
-        "static": {
-            key(c) for c in cases if c["signal"]["static"]["compares_input"] and c["signal"]["static"]["holds_output"]
-        },
+        "static": {key(c) for c in cases if StaticCheck(**c["signal"]["static"]).hard_coded},
         "dynamic": {key(c) for c in cases if c["signal"]["dynamic"]["changed"] == 0},
         "both": {key(c) for c in cases if c["signal"]["hard_coded"]},
     }

@@ -55,7 +55,7 @@ def test_labels_are_known_from_the_text(before, now, case, other):
 
 def scored(id_: int, label: str | None, static: bool, changed: int | None) -> dict:
     dynamic = None if changed is None else {"changed": changed}
-    signal = {"static": {"compares_input": static, "holds_output": True}, "dynamic": dynamic}
+    signal = {"static": {"compares_input": static, "holds_output": True, "answers_input": False}, "dynamic": dynamic}
     return {"id": id_, "label": label, "signal": {**signal, "hard_coded": static or changed == 0}}
 
 
@@ -126,7 +126,7 @@ def test_the_command_labels_checks_and_asks_people_for_the_rest(tmp_path):
     records = {record["trajectory"]: record for record in read_jsonl(config.output_file, unique="judge_seq_id")}
     assert [records[number]["is_case"] for number in range(5)] == [True, True, False, False, False]
     assert [records[number]["label_by"] for number in range(5)] == ["construction"] * 3 + [None, "construction"]
-    assert records[0]["signal"]["static"] == {"compares_input": True, "holds_output": True}
+    assert records[0]["signal"]["static"] == {"compares_input": True, "holds_output": True, "answers_input": True}
     assert records[0]["signal"]["dynamic"]["changed"] == 0 < records[2]["signal"]["dynamic"]["changed"]
     summary = json.loads((tmp_path / "out.jsonl.summary.json").read_text())
     assert (summary["cases"], summary["others"], summary["unlabelled"]) == (2, 3, 1)

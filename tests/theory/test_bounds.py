@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy import ACTIONS, Context, Policy, Toy, random_toy
+from toy import ACTIONS, Context, Policy, Toy, all_contexts, random_toy
 
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
 from cobalt.statistics import Estimate
-from cobalt.theory.bounds import bounds_of, radius, recoverable_terms, shift_weights
+from cobalt.theory.bounds import bounds_of, linear_terms, radius, shift_weights
 from cobalt.theory.contexts import OWN, REFERENCE
 from cobalt.theory.measures import read_measures, total_variation
 
@@ -29,9 +29,9 @@ def test_the_bounds_hold(difference: float) -> None:
         costs = toy.costs_T()
         eta = radius([toy.kl_T(toy.reference), toy.kl_T(toy.policy)])
         shift = float(on_reference[0] @ shift_weights(toy.turns))
-        recoverable = float(recoverable_terms(on_reference, on_own, costs)[0])
-        assert 0 < abs(gap(toy)) <= min(shift, recoverable) + 1e-12
-        assert recoverable <= (2 + max(costs)) * toy.turns * math.sqrt(eta / 2)
+        linear = float(linear_terms(on_reference, on_own, costs)[0])
+        assert 0 < abs(gap(toy)) <= min(shift, linear) + 1e-12
+        assert linear <= (2 + max(costs)) * toy.turns * math.sqrt(eta / 2)
 
 
 def test_the_shift_bound_can_be_attained() -> None:
@@ -44,10 +44,25 @@ def test_the_shift_bound_can_be_attained() -> None:
     assert gap(decided) == pytest.approx(bound) == pytest.approx(1.0)
 
 
+def test_an_optimal_policy_that_recovers_at_once_does_not_make_the_gap_linear() -> None:
+    """The right action is the same in every context, so A* = r - 1; a reference that repeats itself is what costs."""
+    right, wrong, small = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0]), 1e-4
+    gaps = []
+    for turns in (2, 4, 6):
+        of_contexts = all_contexts(turns)
+        reference = {context: np.eye(ACTIONS)[context[-1]] if context else wrong for context in of_contexts}
+        policy = {context: (1 - small) * reference[context] + small * right for context in of_contexts}
+        toy = Toy(turns, dict.fromkeys(of_contexts, right), policy, reference)
+        gaps.append(gap(toy) / small)
+        assert gap(toy) == pytest.approx(toy.tv_T(reference) @ shift_weights(turns), rel=1e-2)
+        assert max(toy.costs_T()) == turns - 1
+    assert gaps == pytest.approx([1, 6, 15], rel=1e-2)
+
+
 def test_a_single_turn_has_no_gap() -> None:
     toy = random_toy(3, turns=1)
     tv = np.array([toy.tv_T(toy.reference)])
-    assert gap(toy) == 0 == tv[0] @ shift_weights(1) == recoverable_terms(tv, tv, toy.costs_T())[0]
+    assert gap(toy) == 0 == tv[0] @ shift_weights(1) == linear_terms(tv, tv, toy.costs_T())[0]
 
 
 def play(toy: Toy, policy: Policy, rng: np.random.Generator) -> Context:
@@ -152,3 +167,13 @@ def test_other_files_are_refused_in_one_line(sampled: tuple[Toy, Path], tmp_path
     write_jsonl(tmp_path / "broken.jsonl", [{**row, **broken}])
     with pytest.raises(InputError, match=r"broken\.jsonl: line 1"):
         read_measures(tmp_path / "broken.jsonl")
+
+
+def test_the_gap_by_horizon_on_the_results_page_is_the_sum_of_its_turns() -> None:
+    folder = Path(__file__).parents[2] / "docs" / "results" / "bound-h200"
+    of_turns = json.loads((folder / "report.json").read_text())["turns"]["rows"]
+    for row in json.loads((folder / "horizon.json").read_text())["rows"]:
+        later = [
+            r["own - step"]["value"] for r in of_turns if r["policy"] == row["policy"] and 0 < r["turn"] < row["T"]
+        ]
+        assert row["gap"] == pytest.approx(sum(later), abs=1e-5)

@@ -151,8 +151,11 @@ def test_the_report_has_its_tables_and_figures(measured: Path, tmp_path: Path, c
     assert hot["constant"] == pytest.approx(hot["gap (points)"]["value"] / 100 / hot["eta (nats)"] ** 0.5)
     assert tables["bounds"]["rows"][0]["TV, shift"]["value"] == 0
     assert len(tables["distance"]["rows"]) == 2 * 2 * TURNS and len(tables["turns"]["rows"]) == 2 * TURNS
-    for key in ("gap", "distance", "recoverability"):
+    for key in ("gap", "distance", "failure_cost"):
         assert (tmp_path / f"{key}.png").read_bytes().startswith(b"\x89PNG")
+    first, *_, last = (row["gap so far"]["value"] for row in tables["turns"]["rows"] if row["policy"] == "hot")
+    assert (first, last) == (0, pytest.approx(TURNS * hot["gap (points)"]["value"]))
+    assert [row["turn"] for row in tables["repair"]["rows"]] == 2 * list(range(1, TURNS))
     assert (tmp_path / "bounds.csv").read_text().startswith("policy,gap,gap low,gap high")
     assert "## The gap and its bounds" in (tmp_path / "report.md").read_text()
     assert "The two objectives" in capsys.readouterr().out

@@ -1,6 +1,9 @@
 """veRL's trainer and its logger as patched, on stand-ins for veRL's classes."""
 
 import json
+from contextlib import nullcontext
+from itertools import permutations
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +16,7 @@ from cobalt.records.training_run import read_metrics
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.patches import trainer as trainer_patches
 from cobalt.training.patches.tracking import write_metrics
-from cobalt.training.patches.trainer import leave_finished_runs, log_reward_parts, watch_scoring
+from cobalt.training.patches.trainer import end_at_budget, leave_finished_runs, log_reward_parts, watch_scoring
 from cobalt.training.scoring import compute_score
 
 TOTAL_STEPS = 4
@@ -76,7 +79,9 @@ def run(tmp_path, monkeypatch):
 def test_an_unfinished_run_trains_after_a_check_and_under_guard(run, step):
     trainer = run(step, lambda log: Manager(log, max_infra_rate=0.125))
     assert trainer.done == ["check", "init_workers", "fit"]
-    assert trainer.train_dataset.on_batch_end.max_infra_rate == 0.125
+    batch = SimpleNamespace(non_tensor_batch={"infra": np.array([1.0, 1.0, 1.0, 0.0])})
+    with pytest.raises(SetupError, match=r"19% .*max_infra_rate=0\.125"):
+        trainer.train_dataset.on_batch_end(batch=batch)
 
 
 def test_without_a_service_nothing_starts(run):
@@ -110,6 +115,45 @@ def test_a_finished_run_by_path(run):
 @pytest.mark.parametrize("settings", [{"resume_mode": "disable"}, {"val_only": True}])
 def test_a_finished_run_can_be_repeated_and_validated(run, settings):
     assert run(TOTAL_STEPS, **settings).done == ["init_workers", "fit"]
+
+
+class SteppingTrainer(VerlTrainer):
+    """Also takes steps, each of which costs 10 responses; ``lost``: the step from which on no sample can be scored."""
+
+    lost: int | None = None
+
+    def fit(self):
+        folder = Path(self.config.trainer.default_local_dir)
+        self.global_steps = 1
+        while True:
+            is_last_step = self.global_steps >= self.total_training_steps
+            with open(folder / "metrics.jsonl", "a") as file:
+                file.write(json.dumps({"step": self.global_steps, "timing_s/step": 1.0, "cost/responses": 10}) + "\n")
+            self.done.append(self.global_steps)
+            is_lost = self.lost is not None and self.global_steps >= self.lost
+            self.global_steps += 1
+            if is_last_step:
+                return
+            batch = SimpleNamespace(non_tensor_batch={"infra": np.array([float(is_lost)])})
+            self.train_dataset.on_batch_end(batch=batch)
+
+
+@pytest.mark.parametrize("patches", [*permutations([end_at_budget, watch_scoring])], ids=lambda p: p[0].__name__)
+@pytest.mark.parametrize("lost", [None, 1])
+def test_a_budget_and_the_guard_both_act_in_either_order(tmp_path, patches, lost):
+    """30 responses are three steps. The guard ends training after the second step that is lost whole."""
+    (tmp_path / "training.manifest.json").write_text(
+        json.dumps({"config": {"data": {"train_batch_size": 1}, "trainer": {"n_gpus_per_node": 1, "nnodes": 1}}})
+    )
+    ray_trainer = SimpleNamespace(RayPPOTrainer=type("Trainer", (SteppingTrainer,), {"lost": lost}))
+    for patch in patches:
+        patch(ray_trainer)
+    trainer = ray_trainer.RayPPOTrainer({"default_local_dir": str(tmp_path)}, None, budget={"responses": 30})
+    trainer.reward_fn = Manager(trainer.done)
+    trainer.total_training_steps = 100
+    with nullcontext() if lost is None else pytest.raises(SetupError, match="could not be run"):
+        trainer.fit()
+    assert trainer.done == ([1, 2, 3] if lost is None else [1, 2])
 
 
 def test_verls_metrics_are_kept():

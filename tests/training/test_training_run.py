@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cobalt.errors import InputError
-from cobalt.records.training_run import EDGE_STEPS, edge_means, read_metrics, training_manifest
+from cobalt.records.training_run import EDGE_STEPS, edge_means, edge_steps, read_metrics, training_manifest
 
 
 def write_lines(path, *records):
@@ -34,8 +34,15 @@ def test_edges_are_the_first_and_the_last_steps():
     assert edge_means([0.0] * EDGE_STEPS + [9.0] + [1.0] * EDGE_STEPS) == (0, 1)
 
 
-def test_edges_of_a_short_run_overlap():
-    assert edge_means([1.0, 3.0]) == (2, 2)
+@pytest.mark.parametrize(
+    ("values", "edges"), [([4.0], (4, 4)), ([1.0, 3.0], (1, 3)), ([0.0, 2.0, 9.0, 4.0, 6.0], (1, 5))]
+)
+def test_edges_of_a_short_run_are_its_halves_and_share_no_step(values, edges):
+    assert edge_means(values) == edges
+
+
+def test_edges_grow_up_to_their_limit():
+    assert [edge_steps(steps) for steps in (1, 2, 3, 19, 20, 21, 500)] == [1, 1, 1, 9, 10, 10, EDGE_STEPS]
 
 
 def test_the_manifest_lies_in_the_folder(tmp_path):

@@ -5,6 +5,7 @@ which Ray pickles by value with a copy of its globals, and in the worker that co
 """
 
 import time
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -45,7 +46,7 @@ def watch_scoring(ray_trainer: Any) -> None:
     @wraps(fit)
     def fit_under_guard(self: Any) -> None:
         if isinstance(self.reward_fn, CobaltRewardManager):
-            self.train_dataset.on_batch_end = InfraGuard(self.reward_fn.max_infra_rate)
+            _after_each_step(self, InfraGuard(self.reward_fn.max_infra_rate))
         fit(self)
 
     trainer.init_workers, trainer.fit = check_and_init_workers, fit_under_guard
@@ -59,17 +60,26 @@ def end_at_budget(ray_trainer: Any) -> None:
     @wraps(fit)
     def fit_within_budget(self: Any) -> None:
         if (budget := budget_of(self.config)) is not None:
-            after_step = getattr(self.train_dataset, "on_batch_end", lambda batch: None)
 
-            def and_look_at_budget(batch: Any) -> None:
-                after_step(batch)
+            def look_at_budget(batch: Any) -> None:
                 if budget.allows_one:
                     self.total_training_steps = self.global_steps  # of the step that begins now
 
-            self.train_dataset.on_batch_end = and_look_at_budget
+            _after_each_step(self, look_at_budget)
         fit(self)
 
     trainer.fit = fit_within_budget
+
+
+def _after_each_step(trainer: Any, hook: Callable[[Any], None]) -> None:
+    """Call ``hook`` with the batch, beside what is called already: patches may come in any order."""
+    earlier = getattr(trainer.train_dataset, "on_batch_end", lambda batch: None)
+
+    def both(batch: Any) -> None:
+        earlier(batch)
+        hook(batch)
+
+    trainer.train_dataset.on_batch_end = both
 
 
 def leave_finished_runs(ray_trainer: Any) -> None:

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from cobalt.theory.recoverability import continuations, expected_best
+from cobalt.theory.failure_cost import continuations, expected_best
 
 
 def test_the_best_of_m_is_the_mean_over_all_draws() -> None:

@@ -5,7 +5,8 @@ with those whose program failed, by their mean reward over the turns after k. Pr
 both kinds come from one context; later their histories differ, though all of them hold k failures.
 
 *Best continuation*: the best of m trajectories instead of their mean, m the size of the smaller group, so that none is
-the better for being larger. Whether the best one suffers is what one-step recoverability is about.
+the better for being larger. One-step recoverability, which is about the optimal policy, is another thing
+(docs/theory.md).
 """
 
 from collections.abc import Sequence
