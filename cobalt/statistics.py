@@ -151,7 +151,8 @@ def welch_p_value(ours_S: Sequence[float], theirs_S: Sequence[float]) -> float |
 
     if min(len(ours_S), len(theirs_S)) < 2 or np.ptp(ours_S) == np.ptp(theirs_S) == 0:
         return None
-    return float(ttest_ind(ours_S, theirs_S, equal_var=False).pvalue)
+    _, p_value = np.asarray(ttest_ind(ours_S, theirs_S, equal_var=False))
+    return float(p_value)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

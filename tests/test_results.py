@@ -49,7 +49,7 @@ def is_among(shown: str, values: list[float]) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_figure_is_one_of_a_report(page: Path) -> None:
-    text, _, _ = page.read_text().partition("\n## Conditions")
+    text, _, _ = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.DOTALL).partition("\n## Conditions")
     shown, values = FIGURE.findall(CODE.sub("", text)), reported(page)
     assert shown and [figure for figure in shown if not is_among(figure, values)] == []
 

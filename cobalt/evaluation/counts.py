@@ -106,15 +106,17 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
             if any(len(table) != len(content["ids"]) for table in tables.values()):
                 raise ValueError("its tables and its ids differ in length")
             problems = [
-                ProblemScores(id_, valid, excluded, *map(tuple, by_turn))
-                for id_, valid, excluded, *by_turn in zip(content["ids"], *tables.values(), strict=True)
+                ProblemScores(id_, valid, excluded, tuple(solved), tuple(repaired), tuple(repeats), tuple(failed))
+                for id_, valid, excluded, solved, repaired, repeats, failed in zip(
+                    content["ids"], *tables.values(), strict=True
+                )
                 if valid is not None
             ]
             for problem in problems:
                 _check(problem)
             yield Evaluation(path, problems, label, Source(**origin))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise InputError.at(path, None, f"no counts file of this version: {error}") from error
+        raise InputError.at(path, None, f"no counts file of this version ({error}); write it anew") from error
 
 
 def _check(problem: ProblemScores) -> None:

@@ -5,9 +5,9 @@ All are paired by problem, with 95 % intervals over problems and repetitions (tr
 
 from cobalt.evaluation.summary import GAIN_TO_TURN
 from cobalt.reporting.material import CONDITIONS, Material
-from cobalt.reporting.runs import estimates, mean_difference, paired
+from cobalt.reporting.runs import RunScores, estimates, paired
 from cobalt.reporting.score_tables import padded, turn_names
-from cobalt.statistics import Resampled
+from cobalt.statistics import Resampled, hierarchical_mean
 from cobalt.tables import Cell, Table
 
 Gains = dict[str, list[Resampled | None]]
@@ -78,7 +78,7 @@ def horizon_table(material: Material, condition: str) -> Table | None:
         [
             name,
             *estimates(score.gained(max(first - 1, 0), to) for first, to in spans),
-            *estimates(mean_difference(score, others[name], first, to) for first, to in spans),
+            *estimates(_mean_difference(score, others[name], first, to) for first, to in spans),
         ]
         for name, score in scores.items()
     ]
@@ -107,6 +107,13 @@ def _spans(last: int) -> list[tuple[int, int]]:
 
 def _turns_text(first: int, to: int) -> str:
     return f"turn {to}" if first == to else f"turns {first} to {to}"
+
+
+def _mean_difference(score: RunScores, base: RunScores | None, first: int, to: int) -> Resampled | None:
+    """Of the mean over turns; None without a base, or if one of the two has not all of these turns."""
+    if base is None or min(score.turns, base.turns) <= to:
+        return None
+    return hierarchical_mean(*(values_SPT[:, :, first : to + 1].mean(axis=2) for values_SPT in paired(score, base)))
 
 
 def _turns(gains: Gains) -> int:

@@ -4,13 +4,13 @@ The baseline is not trained, so its test is outside the family, as are ``--pairs
 the resamples over problems and repetitions, and, as a check on them, Welch's t-test over the repetitions alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from cobalt.errors import InputError
 from cobalt.reporting.material import CONDITIONS, Material
-from cobalt.reporting.runs import NamedRun, RunScores, mean_difference, paired
+from cobalt.reporting.runs import NamedRun, RunScores, paired
 from cobalt.statistics import RESAMPLES, hierarchical_mean, holm, nanmean, welch_p_value
 from cobalt.tables import Cell, Table
 
@@ -43,7 +43,12 @@ def primary_tables(material: Material, condition: str) -> Iterator[Table]:
         "With 95 % intervals over problems and repetitions (training seeds), each of which stands apart.",
         ("run", "problems", "mean", "of each repetition"),
         [
-            [name, len(score.ids), _estimate(score, last), ", ".join(f"{v:.1f}" for v in _of_repetitions(score, last))]
+            [
+                name,
+                len(score.ids),
+                _estimate(score, last),
+                ", ".join(f"{value:.1f}" for value in _of_repetitions(_endpoint(score.pass1_SPT, last))),
+            ]
             for name, score in scores.items()
         ],
     )
@@ -61,40 +66,34 @@ def primary_tables(material: Material, condition: str) -> Iterator[Table]:
         )
 
 
-def _of_repetitions(score: RunScores, last: int) -> np.ndarray:
-    return nanmean(score.pass1_SPT[:, :, FIRST : last + 1].mean(axis=2), 1)
+def _endpoint(values_SPT: np.ndarray, last: int) -> np.ndarray:
+    """[S, P]"""
+    return values_SPT[:, :, FIRST : last + 1].mean(axis=2)
+
+
+def _of_repetitions(values_SP: np.ndarray) -> list[float]:
+    return nanmean(values_SP, 1).tolist()
 
 
 def _estimate(score: RunScores, last: int) -> Cell:
-    found = hierarchical_mean(score.pass1_SPT[:, :, FIRST : last + 1].mean(axis=2))
+    found = hierarchical_mean(_endpoint(score.pass1_SPT, last))
     return found and found.estimate
 
 
-def _test_rows(material: Material, scores: dict[str, RunScores], last: int) -> list[list[Cell]]:
+def _test_rows(material: Material, scores: Mapping[str, RunScores], last: int) -> list[list[Cell]]:
+    """The method against each run, then the further pairs."""
     method = material.method
-    own = [(method, name) for name in scores if name != method] if method in scores else []
-    pairs = [pair for pair in (*own, *material.pairs) if scores.keys() >= set(pair)]
-    found = [mean_difference(scores[first], scores[second], FIRST, last) for first, second in pairs]
-    p_values = [difference and difference.p_value for difference in found]
-    family = [
-        place
-        for place, pair in enumerate(pairs[: len(own)])
-        if p_values[place] is not None and pair[1] != material.baseline
-    ]
-    corrected = dict(zip(family, holm([p_values[place] or 0.0 for place in family]), strict=True))
+    own = [] if method is None else [(method, name) for name in scores if name != method]
+    pairs = [pair for pair in dict.fromkeys((*own, *material.pairs)) if scores.keys() >= set(pair)]
+    values = {pair: [_endpoint(of_run, last) for of_run in paired(*(scores[name] for name in pair))] for pair in pairs}
+    found = {pair: hierarchical_mean(ours_SP, theirs_SP) for pair, (ours_SP, theirs_SP) in values.items()}
+    p_values = {pair: difference and difference.p_value for pair, difference in found.items()}
+    family = {pair: p for pair, p in p_values.items() if pair in own and pair[1] != material.baseline and p is not None}
+    corrected = dict(zip(family, holm(list(family.values())), strict=True))
     rows: list[list[Cell]] = []
-    for place, (first, second) in enumerate(pairs):
-        ours_SP, theirs_SP = (v[:, :, FIRST : last + 1].mean(axis=2) for v in paired(scores[first], scores[second]))
-        difference = found[place]
-        rows.append(
-            [
-                first,
-                second,
-                ours_SP.shape[1],
-                difference and difference.estimate,
-                p_values[place],
-                corrected.get(place),
-                welch_p_value(nanmean(ours_SP, 1), nanmean(theirs_SP, 1)),
-            ]
-        )
+    for pair in pairs:
+        difference, seeds = found[pair], [_of_repetitions(of_run) for of_run in values[pair]]
+        estimate = difference and difference.estimate
+        problems = values[pair][0].shape[1]
+        rows.append([*pair, problems, estimate, p_values[pair], corrected.get(pair), welch_p_value(*seeds)])
     return rows

@@ -121,13 +121,6 @@ class RunScores:
         return list(map(hierarchical_mean, np.moveaxis(ours_SPT, 2, 0), np.moveaxis(theirs_SPT, 2, 0)))
 
 
-def mean_difference(score: RunScores, base: RunScores | None, first: int, to: int) -> Resampled | None:
-    """Of the mean over turns; None without a base, or if one of the two has not all of these turns."""
-    if base is None or min(score.turns, base.turns) <= to:
-        return None
-    return hierarchical_mean(*(values_SPT[:, :, first : to + 1].mean(axis=2) for values_SPT in paired(score, base)))
-
-
 def estimates(resampled: Iterable[Resampled | None]) -> list[Estimate | None]:
     """Values with intervals."""
     return [None if found is None else found.estimate for found in resampled]

@@ -228,6 +228,20 @@ def test_seeds_widen_an_interval(tmp_path: Path) -> None:
     assert row["last turn of each repetition"] == "0.0, 100.0"
 
 
+def test_seeds_widen_the_interval_of_a_hacking_rate_and_are_listed(tmp_path: Path) -> None:
+    """All problems are equal: with seed 0 each opportunity is a case, with seed 1 none is."""
+    files = []
+    for seed, rate in enumerate((1.0, 0.0)):
+        files.append(write_cases("a", tmp_path / str(seed), random.Random(0), rate)[0])
+    make_report(ReportConfig(files=tuple(files), output_dir=tmp_path / "out"))
+    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    (row,) = tables["hacking"]["rows"]
+    share = 100 * (TURNS - 1) / TURNS
+    assert row["cases per 100 opportunities"] == pytest.approx({"value": share / 2, "low": 0, "high": share})
+    (row,) = tables["hacking_repetitions"]["rows"]
+    assert row["cases per 100 opportunities"] == f"{share:.1f}, 0.0"
+
+
 def test_one_seed_has_the_interval_over_problems(tmp_path: Path) -> None:
     path = write_evaluation(tmp_path / "a.jsonl", [[1], [0], [0], [1], [1]])
     make_report(ReportConfig(files=(f"a:clean={path}",), output_dir=tmp_path / "out"))
