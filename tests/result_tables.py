@@ -57,16 +57,14 @@ class Cell:
     reason: str | None
     """Why not."""
 
-    @property
-    def where(self) -> str:
-        return f"{self.text.strip()!r} ({self.expression})"
 
-
-def cells_of(page: str) -> Iterator[Cell]:
-    """Of all tables, in order. ``ValueError`` for a table that says nothing about its data."""
+def cells_of(page: str, of_all: bool = True) -> Iterator[Cell]:
+    """In order. ``ValueError`` for a table that says nothing about its data, unless they need not be ``of_all``."""
     for table in TABLE.finditer(page):
         comment = COMMENT.search(page[: table.start()])
         header, _, *rows = (list(_split(page, line)) for line in _lines(page, table))
+        if comment is None and not of_all:
+            continue
         if comment is None:
             raise ValueError(f"no '<!-- data: ... -->' before the table '{table[0][:60]}...'")
         if comment[1]:
@@ -108,11 +106,6 @@ def _is_rounded(shown: str, value: float) -> bool:
         digits = len(shown.partition("e")[0].partition(".")[2])
         return plain == Decimal(f"{value:.{digits}e}")
     return plain == Decimal(f"{value:.{len(shown.partition('.')[2])}f}")
-
-
-def wrong_cells(page: str) -> list[str]:
-    """Checked cells that do not show their value."""
-    return [cell.where for cell in cells_of(page) if cell.expression and not shows(cell)]
 
 
 def shows(cell: Cell) -> bool:
