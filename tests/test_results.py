@@ -6,11 +6,14 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from result_tables import Cell, InText, cells_of, in_text, is_an_estimate, shows
+
+from cobalt.evaluation.counts import read_evaluations
+from cobalt.reporting.runs import run_scores
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 OLD = "*Measured with the first MiniCoder"
@@ -107,6 +110,15 @@ def test_cells_that_are_unchecked_have_a_reason(capsys: pytest.CaptureFixture[st
     for name, cell in unchecked:
         print(f"unchecked, {name}: {cell.text.strip()!r}: {cell.reason}")
     assert all(cell.reason for _, cell in unchecked)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/counts/*.json")), ids=lambda path: path.name)
+def test_counts_give_the_scores_and_intervals_of_their_page(path: Path) -> None:
+    head = json.loads(path.read_text())
+    table = json.loads((path.parents[1] / "report.json").read_text())["tables"][f"pass1_{head['set']}"]
+    (row,) = [row for row in table["rows"] if row["run"] == head["arm"]]
+    found = run_scores(read_evaluations(path), head["set"]).pass1_T
+    assert [estimate and asdict(estimate) for estimate in found] == [row[f"turn {turn}"] for turn in range(len(found))]
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.stem)
