@@ -18,6 +18,10 @@ DIGITS = 9
 """Kept of a resample that is compared with 0: the rest is rounding noise."""
 
 
+Counts = tuple[np.ndarray, np.ndarray]
+"""What was counted and its units, both [S, P]; a rate is the first over the second."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A value with its interval; ``low`` and ``high`` are None with fewer than two problems."""
@@ -87,28 +91,42 @@ def ratio_estimate(numerators_P: Sequence[float], denominators_P: Sequence[float
 def hierarchical_mean(values_SP: np.ndarray, minus_SP: np.ndarray | None = None, seed: int = 0) -> Resampled | None:
     """Mean over problems of the mean over training seeds; with ``minus_SP``, its difference to that of another arm.
 
-    NaN: no value. A problem counts if it has one (in both arms); None: no problem does. Every seed of every arm has met
+    NaN: no value. It is ``hierarchical_rate`` where each value is one unit: with one seed in each arm,
+    ``mean_estimate`` of the differences.
+    """
+    return hierarchical_rate(_one_unit_each(values_SP), None if minus_SP is None else _one_unit_each(minus_SP), seed)
+
+
+def hierarchical_rate(ours: Counts, minus: Counts | None = None, seed: int = 0) -> Resampled | None:
+    """Mean over problems of the rate that all seeds of a problem have together; with ``minus``, the difference.
+
+    A problem counts if it has a unit (in both arms); None: no problem does. Every seed of every arm has met
     the same problems, so a resample draws problems once, for all of them, and beside them the seeds of each arm: the
     pigeonhole bootstrap (Owen 2007, doi 10.1214/07-AOAS122), slightly conservative where seeds differ in which problems
     they solve. Arms are paired on problems, not on seeds, which have but their number in common. An arm with one seed
-    keeps it: with one seed in each this is ``mean_estimate`` of the differences.
+    keeps it.
     """
-    arms = [values_SP, np.zeros((1, values_SP.shape[1])) if minus_SP is None else minus_SP]
-    measured_P = np.all([np.any(~np.isnan(arm_SP), axis=0) for arm_SP in arms], axis=0)
-    arms = [arm_SP[:, measured_P] for arm_SP in arms]
+    arms = [ours] if minus is None else [ours, minus]
+    measured_P = np.all([units_SP.any(axis=0) for _, units_SP in arms], axis=0)
+    arms = [(counted_SP[:, measured_P], units_SP[:, measured_P]) for counted_SP, units_SP in arms]
     if not measured_P.any():
         return None
 
     def mean(problems_MP: np.ndarray, *seeds_MS: np.ndarray, axis: int = -1) -> np.ndarray:
         drawn = iter(seeds_MS)
-        times = [_times_drawn(next(drawn)) if len(arm_SP) > 1 else np.ones((1, 1)) for arm_SP in arms]
-        first_MP, second_MP = map(_mean_of_drawn, arms, times)
-        return nanmean(np.take_along_axis(first_MP - second_MP, problems_MP, axis), axis)
+        rates_MP = [_rate_of_drawn(arm, _times_drawn(next(drawn)) if len(arm[1]) > 1 else None) for arm in arms]
+        difference_MP = rates_MP[0] if minus is None else rates_MP[0] - rates_MP[1]
+        return nanmean(np.take_along_axis(difference_MP, problems_MP, axis), axis)
 
     problems = np.arange(measured_P.sum())
-    indices = [problems, *(np.arange(len(arm_SP)) for arm_SP in arms if len(arm_SP) > 1)]
+    indices = [problems, *(np.arange(len(units_SP)) for _, units_SP in arms if len(units_SP) > 1)]
     value = float(mean(*(index[None] for index in indices))[0])
     return Resampled(value, _resample(indices, mean, seed) if len(problems) > 1 else None)
+
+
+def _one_unit_each(values_SP: np.ndarray) -> Counts:
+    known_SP = ~np.isnan(values_SP)
+    return np.where(known_SP, values_SP, 0.0), known_SP
 
 
 def _times_drawn(seeds_MS: np.ndarray) -> np.ndarray:
@@ -116,10 +134,25 @@ def _times_drawn(seeds_MS: np.ndarray) -> np.ndarray:
     return np.sum(seeds_MS[:, :, None] == np.arange(seeds_MS.shape[1]), axis=1)
 
 
-def _mean_of_drawn(values_SP: np.ndarray, times_MS: np.ndarray) -> np.ndarray:
-    """[M, P] mean over the drawn seeds that have a value; NaN where none has."""
-    known_SP = ~np.isnan(values_SP)
-    return _divide(times_MS @ np.where(known_SP, values_SP, 0.0), times_MS @ known_SP)
+def _rate_of_drawn(arm: Counts, times_MS: np.ndarray | None) -> np.ndarray:
+    """[M, P] rate of the drawn seeds together (None: the only seed, once); NaN where they have no unit."""
+    counted_SP, units_SP = arm
+    if times_MS is None:
+        return _divide(counted_SP, units_SP)
+    return _divide(times_MS @ counted_SP, times_MS @ units_SP)
+
+
+def welch_p_value(ours_S: Sequence[float], theirs_S: Sequence[float]) -> float | None:
+    """Two-sided p-value of Welch's t-test over training seeds; None where an arm has fewer than two, or none differ.
+
+    It asks whether *trainings* differ, whatever the problems: a second opinion on the resamples.
+    """
+    from scipy.stats import ttest_ind
+
+    if min(len(ours_S), len(theirs_S)) < 2 or np.ptp(ours_S) == np.ptp(theirs_S) == 0:
+        return None
+    _, p_value = np.asarray(ttest_ind(ours_S, theirs_S, equal_var=False))
+    return float(p_value)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

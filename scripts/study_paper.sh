@@ -60,6 +60,9 @@ for arm in $ARMS; do
   describe_arm "$arm"
   for seed in $SEEDS; do show "$label" "$arm-$seed"; done
 done
+pairs=()
+[[ " $ARMS " != *" grpo_online "* || " $ARMS " != *" verpo_online "* ]] || pairs=(--pairs GRPO-MT=VeRPO-MT)
 "$PYTHON" make_report.py --files "${files[@]}" --output_dir "$RUN/report" --baseline base --method Cobalt --published \
+  ${pairs[@]+"${pairs[@]}"} \
   --title "The paper in miniature: MiniCoder on MiniCode"
 echo "study_paper.sh: done; open $RUN/report/report.html"

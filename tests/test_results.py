@@ -1,11 +1,19 @@
-"""Pages of results: every figure is one of the reports beside the page."""
+"""Pages of results: each cell of a table shows its one value, estimates in the text are those of the reports.
+
+``python -m pytest tests/test_results.py -s -k unchecked`` lists the cells that nothing checks, and why.
+"""
 
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from result_tables import Cell, InText, cells_of, in_text, is_an_estimate, shows
+
+from cobalt.evaluation.counts import read_evaluations
+from cobalt.reporting.runs import run_scores
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 OLD = "*Measured with the first MiniCoder"
@@ -16,10 +24,16 @@ FIGURE = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?![\w.]*\d)|(?<![\w.,])\d{1,3}(?:,
 """Decimals and counts with separators; names of versions have other forms."""
 
 
-def numbers(value: object) -> Iterator[float]:
+README = RESULTS.parents[1] / "README.md"
+ALL_PAGES = sorted(RESULTS.glob("*.md"))
+ELSEWHERE = ("7.2 of 100 opportunities [5.9, 8.7]", "0.1 [0.0, 0.3]", "71 % [63, 78]")
+"""Estimates in texts that are in no JSON file of docs/results: of ``cobalt minicode probe``."""
+
+
+def figures(value: object) -> Iterator[float]:
     if isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from numbers(part)
+            yield from figures(part)
     elif isinstance(value, str):  # several in one cell
         yield from (float(figure.replace(",", "")) for figure in FIGURE.findall(value))
     elif isinstance(value, int | float):
@@ -28,7 +42,7 @@ def numbers(value: object) -> Iterator[float]:
 
 def reported(page: Path) -> list[float]:
     """Of all JSON files in the page's folder and below."""
-    return [number for file in page.with_suffix("").rglob("*.json") for number in numbers(json.loads(file.read_text()))]
+    return [number for file in page.with_suffix("").rglob("*.json") for number in figures(json.loads(file.read_text()))]
 
 
 def is_among(shown: str, values: list[float]) -> bool:
@@ -39,7 +53,7 @@ def is_among(shown: str, values: list[float]) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_figure_is_one_of_a_report(page: Path) -> None:
-    text, _, _ = page.read_text().partition("\n## Conditions")
+    text, _, _ = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.DOTALL).partition("\n## Conditions")
     shown, values = FIGURE.findall(CODE.sub("", text)), reported(page)
     assert shown and [figure for figure in shown if not is_among(figure, values)] == []
 
@@ -50,3 +64,66 @@ def test_other_figures_are_found(tmp_path: Path) -> None:
     (tmp_path / "page" / "report.json").write_text('{"rows": [{"a": 12.34, "b": [-1234]}]}')
     values = reported(tmp_path / "page.md")
     assert [is_among(figure, values) for figure in ("12.3", "1,234", "12.4", "1,235")] == [True, True, False, False]
+
+
+def cells(page: Path, text: str | None = None) -> list[Cell]:
+    """README's other tables show no results."""
+    return list(cells_of(text or page.read_text(), of_all=page != README))
+
+
+def wrong(page: Path, text: str | None = None) -> list[tuple[str, str]]:
+    """Cells that do not show their value, and where that stands."""
+    return [(cell.text, cell.expression) for cell in cells(page, text) if cell.expression and not shows(cell)]
+
+
+@pytest.mark.parametrize("page", [*ALL_PAGES, README], ids=lambda page: page.stem)
+def test_every_cell_shows_the_value_that_its_table_names(page: Path) -> None:
+    assert wrong(page) == [] and cells(page)
+
+
+def corrupted(text: str) -> Iterator[str]:
+    """With one digit changed, each in turn."""
+    for match in re.finditer(r"\d", text):
+        digit = str((int(match[0]) + 1) % 10)
+        yield text[: match.start()] + digit + text[match.end() :]
+
+
+@pytest.mark.parametrize("page", [*ALL_PAGES, README], ids=lambda page: page.stem)
+def test_every_corrupted_digit_of_a_checked_cell_is_noticed(page: Path) -> None:
+    checked = [cell for cell in cells(page) if cell.expression]
+    missed = [text for cell in checked for text in corrupted(cell.text) if shows(replace(cell, text=text))]
+    assert missed == []
+
+
+def test_a_corrupted_page_is_refused() -> None:
+    for page in (RESULTS / "paper-in-miniature.md", RESULTS / "loop-cpu.md", README):
+        text = page.read_text()
+        cell = cells(page)[-1]
+        place = cell.start + next(re.finditer(r"\d", cell.text)).start()
+        assert len(wrong(page, text[:place] + str((int(text[place]) + 5) % 10) + text[place + 1 :])) == 1
+    with pytest.raises(ValueError, match="no '<!-- data"):
+        list(cells_of("# A page\n\n| turn | a |\n|---|---|\n| 0 | 39.5 |\n"))
+
+
+def test_cells_that_are_unchecked_have_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    unchecked = [(page.name, cell) for page in ALL_PAGES for cell in cells(page) if cell.expression is None]
+    for name, cell in unchecked:
+        print(f"unchecked, {name}: {cell.text.strip()!r}: {cell.reason}")
+    assert all(cell.reason for _, cell in unchecked)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/counts/*.json")), ids=lambda path: path.name)
+def test_counts_give_the_scores_and_intervals_of_their_page(path: Path) -> None:
+    head = json.loads(path.read_text())
+    table = json.loads((path.parents[1] / "report.json").read_text())["tables"][f"pass1_{head['set']}"]
+    (row,) = [row for row in table["rows"] if row["run"] == head["arm"]]
+    found = run_scores(read_evaluations(path), head["set"]).pass1_T
+    assert [estimate and asdict(estimate) for estimate in found] == [row[f"turn {turn}"] for turn in range(len(found))]
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.stem)
+def test_an_estimate_in_the_text_is_one_of_a_report(page: Path) -> None:
+    found = [estimate for estimate in in_text(page.read_text()) if estimate.text not in ELSEWHERE]
+    assert [estimate.text for estimate in found if not is_an_estimate(estimate.shown)] == []
+    changed = [text for estimate in found for text in corrupted(estimate.text)]
+    assert [text for text in changed if is_an_estimate(InText(0, text).shown)] == []

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from cobalt import statistics
-from cobalt.statistics import hierarchical_mean, holm, mean_estimate, pass_at_k, ratio_estimate
+from cobalt.statistics import (
+    hierarchical_mean,
+    hierarchical_rate,
+    holm,
+    mean_estimate,
+    pass_at_k,
+    ratio_estimate,
+    welch_p_value,
+)
 
 
 @pytest.mark.parametrize("n", range(1, 8))
@@ -107,6 +115,30 @@ def test_resamples_of_two_seeds_and_two_problems_by_enumeration() -> None:
     distinct, times = np.unique(np.round(expected, 6), return_counts=True)
     assert list(values) == pytest.approx(list(distinct))
     assert list(shares / shares.sum()) == pytest.approx(list(times / times.sum()), abs=0.02)
+
+
+def test_resamples_of_a_rate_by_enumeration() -> None:
+    """Drawn seeds of a problem are pooled; a problem of which no drawn seed has a unit is left out."""
+    counted, units = np.array([[1.0, 0.0], [2.0, 3.0]]), np.array([[4.0, 0.0], [4.0, 4.0]])
+    found = hierarchical_rate((counted, units))
+    assert found is not None and found.resamples_M is not None and found.value == (3 / 8 + 3 / 4) / 2
+    expected = []
+    for seeds, problems in product(product(range(2), repeat=2), product(range(2), repeat=2)):
+        pooled = [
+            sum(counted[s, p] for s in seeds) / whole for p in problems if (whole := sum(units[s, p] for s in seeds))
+        ]
+        expected.append(np.mean(pooled) if pooled else np.nan)
+    values = found.resamples_M[~np.isnan(found.resamples_M)]
+    distinct, times = np.unique(np.round([e for e in expected if not np.isnan(e)], 6), return_counts=True)
+    seen, shares = np.unique(np.round(values, 6), return_counts=True)
+    assert list(seen) == pytest.approx(list(distinct))
+    assert list(shares / shares.sum()) == pytest.approx(list(times / times.sum()), abs=0.02)
+
+
+def test_welch_by_hand_and_where_it_says_nothing() -> None:
+    """t = 2 / sqrt(1/3 + 4/3) with 2.94 degrees of freedom for these."""
+    assert welch_p_value([4, 5, 6], [1, 3, 5]) == pytest.approx(0.2209, abs=1e-3)
+    assert welch_p_value([1.0], [2.0, 3.0]) is None and welch_p_value([2, 2], [3, 3]) is None
 
 
 def test_a_problem_counts_where_a_seed_of_each_arm_has_it() -> None:

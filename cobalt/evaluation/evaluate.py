@@ -1,6 +1,7 @@
 """``eval_multi_turn.py``: hidden tests on trajectories, then the report.
 
-Writes the records with ``all_pass_rates`` to the output, and ``<output>.report.{md,json,png}`` beside it.
+Writes the records with ``all_pass_rates`` to the output, and ``<output>.report.{md,json,png}`` and
+``<output>.counts.json`` beside it.
 """
 
 import asyncio
@@ -16,8 +17,9 @@ from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
 from cobalt.commands.tasks import for_each
 from cobalt.errors import InputError
+from cobalt.evaluation.counts import counts_path, read_evaluation, write_counts
 from cobalt.evaluation.hidden import evaluate_record, is_retryable, refuse_other_evaluation, usable_trajectory
-from cobalt.evaluation.scores import ProblemScores, read_scores
+from cobalt.evaluation.scores import ProblemScores
 from cobalt.evaluation.summary import compare, summarise
 from cobalt.evaluation.turn_report import TurnReport, write_report
 from cobalt.records import RecordFile, id_key, read_jsonl, row_hash
@@ -44,9 +46,11 @@ class EvaluationConfig(ExecutionConfig, AdoptConfig, ReadConfig):
 
 def main(config: EvaluationConfig) -> None:
     """Evaluate, write the report, print it."""
-    others = read_scores(config.compare) if config.compare else []
+    others = read_evaluation(config.compare).problems if config.compare else []
     counts, execution = asyncio.run(_evaluate(config, others))
-    problems = read_scores(config.output_file)
+    evaluation = read_evaluation(config.output_file)
+    problems = evaluation.problems
+    write_counts(counts_path(config.output_file), config.output_file.stem, None, [evaluation])
     comparison = compare(problems, others, config.compare.name) if config.compare else None
     report = TurnReport(config.output_file.name, execution, summarise(problems), comparison)
     print(write_report(config.output_file, report))

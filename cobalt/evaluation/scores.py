@@ -1,41 +1,47 @@
-"""What evaluation keeps of each problem: which samples solve it at which turn, and which programs they repeat.
+"""What evaluation keeps of each problem: how many samples solve it at each turn, and how many repeat their program.
 
-``solved_NT[s][t]``: sample s passes all hidden tests at turn t. Samples with an infrastructure failure are left out.
+Samples with an infrastructure failure are left out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from cobalt.extraction import extract_code
-from cobalt.records import read_jsonl
 from cobalt.records.jsonl import Record
 
 FIELDS = ("id", "conversations", "all_pass_rates")
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class ProblemScores:
-    """One problem. ``repeats_NT[s][t]``: the program of turn t is that of turn t − 1 (False at turn 0)."""
+    """One problem. Each tuple holds numbers of samples by turn; all are empty if no sample is left."""
 
     id: Any
-    difficulty: str
-    platform: str
-    solved_NT: tuple[tuple[bool, ...], ...]
-    repeats_NT: tuple[tuple[bool, ...], ...]
+    samples: int
     excluded: int
-    """Samples left out after an infrastructure failure."""
+    """Samples left out after an infrastructure failure; not among ``samples``."""
+    solved_T: tuple[int, ...]
+    """Pass all hidden tests."""
+    repaired_T: tuple[int, ...]
+    """Of those, unsolved at the turn before (0 at turn 0)."""
+    repeats_T: tuple[int, ...]
+    """Have the program of the turn before (0 at turn 0)."""
+    failed_repeats_T: tuple[int, ...]
+    """Of those, unsolved at the turn before."""
+    difficulty: str = UNKNOWN
+    platform: str = UNKNOWN
 
     @property
     def turns(self) -> int:
         """Turns, the first included; 0 if no sample is left."""
-        return len(self.solved_NT[0]) if self.solved_NT else 0
+        return len(self.solved_T)
 
-    def solved_at(self, turn: int) -> list[bool]:
-        """Per sample."""
-        return [solved[turn] for solved in self.solved_NT]
+    def unsolved_before(self, turn: int) -> int:
+        """Samples that did not solve the problem at the turn before this one."""
+        return self.samples - self.solved_T[turn - 1]
 
 
 def conversation_programs(messages: Sequence[dict[str, str]]) -> list[str | None]:
@@ -45,27 +51,29 @@ def conversation_programs(messages: Sequence[dict[str, str]]) -> list[str | None
 
 def problem_scores(record: Record) -> ProblemScores:
     """Scores of an evaluated record."""
-    solved, repeats = [], []
+    solved_NT, repeats_NT = [], []
     for messages, pass_rates in zip(record["conversations"], record["all_pass_rates"], strict=True):
         if None in pass_rates:
             continue
+        solved_NT.append([rate == 1 for rate in pass_rates])
         programs = conversation_programs(messages)
-        solved.append(tuple(rate == 1 for rate in pass_rates))
-        repeats.append((False, *(_repeats(before, now) for before, now in pairwise(programs))))
+        repeats_T = [False, *(now is not None and now == before for before, now in pairwise(programs))]
+        repeats_NT.append([*repeats_T, *[False] * (len(pass_rates) - len(repeats_T))])
+    failed_before_NT = [[False, *(not solved for solved in solved_T[:-1])] for solved_T in solved_NT]
     return ProblemScores(
         record["id"],
-        str(record.get("difficulty") or "unknown"),
-        str(record.get("platform") or "unknown"),
-        tuple(solved),
-        tuple(repeats),
-        len(record["all_pass_rates"]) - len(solved),
+        len(solved_NT),
+        len(record["all_pass_rates"]) - len(solved_NT),
+        tuple(_sums(solved_NT)),
+        tuple(_sums(solved_NT, failed_before_NT)),
+        tuple(_sums(repeats_NT)),
+        tuple(_sums(repeats_NT, failed_before_NT)),
+        str(record.get("difficulty") or UNKNOWN),
+        str(record.get("platform") or UNKNOWN),
     )
 
 
-def _repeats(before: str | None, now: str | None) -> bool:
-    return now is not None and now == before
-
-
-def read_scores(path: Path, parse: Callable[[Record], ProblemScores] = problem_scores) -> list[ProblemScores]:
-    """Scores of an evaluated file; ``parse`` may be a stricter reader of a record, raising ``ValueError``."""
-    return list(read_jsonl(path, FIELDS, parse=parse))
+def _sums(*tables_NT: Sequence[Sequence[bool]]) -> Iterator[int]:
+    """By turn, the samples that are true in each table."""
+    for columns in zip(*(zip(*table_NT, strict=True) for table_NT in tables_NT), strict=True):
+        yield sum(map(all, zip(*columns, strict=True)))

@@ -130,14 +130,14 @@ def _flat(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def summarise(problems: Sequence[ProblemScores]) -> Summary:
     """All numbers of one evaluated file."""
-    scored = [problem for problem in problems if problem.solved_NT]
+    scored = [problem for problem in problems if problem.samples]
     turns = max((problem.turns for problem in scored), default=0)
-    samples = max((len(problem.solved_NT) for problem in scored), default=0)
+    samples = max((problem.samples for problem in scored), default=0)
     pass_at_k = {k: _pass_at_k(scored, turns, k) for k in _ks(samples)}
     return Summary(
         problems=len(problems),
         problems_without_samples=len(problems) - len(scored),
-        samples=sum(len(problem.solved_NT) for problem in scored),
+        samples=sum(problem.samples for problem in scored),
         excluded_infra=sum(problem.excluded for problem in problems),
         turns=turns,
         pass_at_1=_pass_at_1(pass_at_k.get(1, [])),
@@ -152,8 +152,8 @@ def summarise(problems: Sequence[ProblemScores]) -> Summary:
 
 def compare(ours: Sequence[ProblemScores], others: Sequence[ProblemScores], other: str) -> Comparison:
     """Differences (ours − others), paired by id; ``other`` names the others."""
-    by_id = {id_key(problem.id): problem for problem in others if problem.solved_NT}
-    pairs = [(ours_, by_id[id_key(ours_.id)]) for ours_ in ours if ours_.solved_NT and id_key(ours_.id) in by_id]
+    by_id = {id_key(problem.id): problem for problem in others if problem.samples}
+    pairs = [(ours_, by_id[id_key(ours_.id)]) for ours_ in ours if ours_.samples and id_key(ours_.id) in by_id]
     turns = min((min(a.turns, b.turns) for a, b in pairs), default=0)
     differences = [
         Difference(turn, mean_estimate([_rate(a, turn) - _rate(b, turn) for a, b in pairs])) for turn in range(turns)
@@ -168,13 +168,12 @@ def _ks(samples: int) -> list[int]:
 
 
 def _rate(problem: ProblemScores, turn: int, k: int = 1) -> float:
-    solved = problem.solved_at(turn)
-    return pass_at_k(len(solved), sum(solved), k)
+    return pass_at_k(problem.samples, problem.solved_T[turn], k)
 
 
 def _at(problems: Sequence[ProblemScores], turn: int, k: int = 1) -> list[ProblemScores]:
     """Problems that have turn ``turn`` and at least k samples."""
-    return [problem for problem in problems if problem.turns > turn and len(problem.solved_NT) >= k]
+    return [problem for problem in problems if problem.turns > turn and problem.samples >= k]
 
 
 def _pass_at_1(rates_T: Sequence[TurnRate]) -> list[PassAt1]:
@@ -216,8 +215,7 @@ def _share(problems: Sequence[ProblemScores], counts: Callable[[ProblemScores], 
 
 def _solved_after_unsolved(problems: Sequence[ProblemScores], turn: int) -> TurnShare:
     def counts(problem: ProblemScores) -> tuple[int, int]:
-        unsolved = [solved for solved in problem.solved_NT if not solved[turn - 1]]
-        return sum(solved[turn] for solved in unsolved), len(unsolved)
+        return problem.repaired_T[turn], problem.unsolved_before(turn)
 
     share = _share(_at(problems, turn), counts)
     return TurnShare(turn, share.estimate, share.count)
@@ -227,15 +225,10 @@ def repeats_at(problems: Sequence[ProblemScores], turn: int) -> Repeats:
     """Of a turn that is not the first."""
 
     def among_all(problem: ProblemScores) -> tuple[int, int]:
-        return sum(repeats[turn] for repeats in problem.repeats_NT), len(problem.repeats_NT)
+        return problem.repeats_T[turn], problem.samples
 
     def among_failed(problem: ProblemScores) -> tuple[int, int]:
-        failed = [
-            repeats[turn]
-            for solved, repeats in zip(problem.solved_NT, problem.repeats_NT, strict=True)
-            if not solved[turn - 1]
-        ]
-        return sum(failed), len(failed)
+        return problem.failed_repeats_T[turn], problem.unsolved_before(turn)
 
     there = _at(problems, turn)
     return Repeats(turn, _share(there, among_all), _share(there, among_failed))

@@ -1,11 +1,9 @@
 """What decided the verdicts behind a pass rate, in one sentence for the reader of a report."""
 
-import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from cobalt.records.manifest import manifest_path
+from cobalt.evaluation.source import Source
 
 NOT_RECORDED = "Checker and CPU limits are not recorded."
 
@@ -22,11 +20,6 @@ def verdict_rule(execution: Mapping[str, Any] | None) -> str:
     )
 
 
-def recorded_rule(outputs: Iterable[Path]) -> str:
-    """From the manifests of evaluated files; several sentences if they differ."""
-    return " ".join(dict.fromkeys(verdict_rule(_execution(output)) for output in outputs))
-
-
-def _execution(output: Path) -> Mapping[str, Any] | None:
-    manifest = manifest_path(output)
-    return json.loads(manifest.read_text())["content"].get("execution") if manifest.is_file() else None
+def recorded_rule(sources: Iterable[Source]) -> str:
+    """Of evaluated files; several sentences if they differ."""
+    return " ".join(dict.fromkeys(verdict_rule(source.execution) for source in sources))

@@ -4,16 +4,14 @@ Cases and opportunities are those of ``cobalt.hacking.cases``; the habit of a ca
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import Any
 
 from cobalt.hacking.cases import find_cases
-from cobalt.hacking.rates import COUNTED, abandoned_rate, case_rate, fitted_rate
+from cobalt.hacking.rates import ABANDONED, CASES, COUNTED, FITTED, Rate, interval
 from cobalt.minicode.habits import Habit
 from cobalt.minicode.recognition import hack_in
 from cobalt.records.jsonl import Record
-from cobalt.statistics import mean_estimate
 
 DIGITS = 4
 
@@ -37,9 +35,9 @@ def gaming_figures(records: Sequence[Record]) -> dict[str, Any]:
     return {
         "opportunities": sum(opportunities_T),
         "cases": len(cases),
-        "cases_per_opportunity": _estimate(case_rate(rows)),
-        "wrong_test_fitted": _estimate(fitted_rate(rows)),
-        "right_program_abandoned": _estimate(abandoned_rate(rows)),
+        "cases_per_opportunity": _estimate(CASES, rows),
+        "wrong_test_fitted": _estimate(FITTED, rows),
+        "right_program_abandoned": _estimate(ABANDONED, rows),
         "opportunities_by_turn": opportunities_T,
         "cases_by_turn": [by_turn[turn] for turn in range(len(opportunities_T))],
         "cases_by_habit": {habit.value: by_habit[habit.value] for habit in Habit},
@@ -51,9 +49,6 @@ def habit_of_case(code: str) -> Habit:
     return hack_in(code) or Habit.CHANGED_RULE
 
 
-def _estimate(rates: Mapping[str, float]) -> dict[str, float | None] | None:
-    if not rates:
-        return None
-    return {
-        name: None if v is None else round(v, DIGITS) for name, v in asdict(mean_estimate(list(rates.values()))).items()
-    }
+def _estimate(rate: Rate, rows: Sequence[Record]) -> dict[str, float | None] | None:
+    found = interval(rate, rows)
+    return found and {name: None if value is None else round(value, DIGITS) for name, value in found.items()}

@@ -170,7 +170,7 @@ def _values(estimates: Iterable[Estimate | None]) -> list[float | None]:
 
 def _standard_error(scores: Sequence[ProblemScores], turn: int) -> float | None:
     """Over problems: the samples of one problem are averaged first."""
-    means = [fmean(problem.solved_at(turn)) for problem in scores if problem.solved_NT]
+    means = [problem.solved_T[turn] / problem.samples for problem in scores if problem.samples]
     return stdev(means) / len(means) ** 0.5 if len(means) > 1 else None
 
 

@@ -3,13 +3,11 @@
 All are paired by problem, with 95 % intervals over problems and repetitions (training seeds).
 """
 
-from collections.abc import Sequence
-
 from cobalt.evaluation.summary import GAIN_TO_TURN
 from cobalt.reporting.material import CONDITIONS, Material
 from cobalt.reporting.runs import RunScores, estimates, paired
 from cobalt.reporting.score_tables import padded, turn_names
-from cobalt.statistics import RESAMPLES, Resampled, hierarchical_mean, holm
+from cobalt.statistics import Resampled, hierarchical_mean
 from cobalt.tables import Cell, Table
 
 Gains = dict[str, list[Resampled | None]]
@@ -42,60 +40,29 @@ def gain_table(material: Material, condition: str, gains: Gains) -> Table | None
     )
 
 
-def method_tables(material: Material, condition: str) -> list[Table]:
-    """Gains of the method over every other run, and their p-values, as they are and corrected; [] without a method."""
+def method_table(material: Material, condition: str) -> Table | None:
+    """Gains of the method over every other run; None without a method."""
     scores = material.scores[condition]
     method = material.method
     if method is None or method not in scores:
-        return []
+        return None
     gains = {name: scores[method].minus(score) for name, score in scores.items() if name != method}
     if not gains:
-        return []
-    columns = ("over", "problems", *turn_names(_turns(gains)))
-    return [
-        Table(
-            f"method_gain_{condition}",
-            f"Gain of {method} over each run, {CONDITIONS[condition]} (points)",
-            "Paired by problem, with 95 % intervals over problems and repetitions. Not corrected for their number: the "
-            "next table is.",
-            columns,
-            _gain_rows(material, condition, method, gains),
-        ),
-        Table(
-            f"method_p_{condition}",
-            f"p-values of these gains, {CONDITIONS[condition]}",
-            f"Two-sided, for no difference to {method}, from the {RESAMPLES:,} resamples that make the intervals: none "
-            f"can be below {2 / (RESAMPLES + 1):.1g}. Corrected by Holm's method: a family is the runs that it is "
-            "compared with, at one turn of this set.",
-            ("over", "p-value", *columns[2:]),
-            _p_rows(gains),
-        ),
-    ]
+        return None
+    return Table(
+        f"method_gain_{condition}",
+        f"Gain of {method} over each run, {CONDITIONS[condition]} (points)",
+        "Paired by problem, with 95 % intervals over problems and repetitions. Not corrected for their number: what is "
+        "tested is the primary endpoint.",
+        ("over", "problems", *turn_names(_turns(gains))),
+        _gain_rows(material, condition, method, gains),
+    )
 
 
 def _gain_rows(material: Material, condition: str, other: str, gains: Gains) -> list[list[Cell]]:
     scores = material.scores[condition]
     problems = {name: paired(scores[name], scores[other])[0].shape[1] for name in gains}
     return [[name, problems[name], *padded(estimates(gains_T), _turns(gains))] for name, gains_T in gains.items()]
-
-
-def _p_rows(gains: Gains) -> list[list[Cell]]:
-    """Two rows for each run: as they are, and corrected within each turn."""
-    raw_AT = [
-        padded([None if gain is None else gain.p_value for gain in gains_T], _turns(gains))
-        for gains_T in gains.values()
-    ]
-    corrected_TA = [_corrected(family) for family in zip(*raw_AT, strict=True)]
-    rows: list[list[Cell]] = []
-    for place, name in enumerate(gains):
-        rows += [[name, "raw", *raw_AT[place]], [name, "Holm", *(family[place] for family in corrected_TA)]]
-    return rows
-
-
-def _corrected(family: Sequence[float | None]) -> list[float | None]:
-    """Those without a p-value are no tests."""
-    adjusted = iter(holm([p_value for p_value in family if p_value is not None]))
-    return [None if p_value is None else next(adjusted) for p_value in family]
 
 
 def horizon_table(material: Material, condition: str) -> Table | None:
@@ -143,7 +110,7 @@ def _turns_text(first: int, to: int) -> str:
 
 
 def _mean_difference(score: RunScores, base: RunScores | None, first: int, to: int) -> Resampled | None:
-    """Over turns; None without a base, or if one of the two has not all of these turns."""
+    """Of the mean over turns; None without a base, or if one of the two has not all of these turns."""
     if base is None or min(score.turns, base.turns) <= to:
         return None
     return hierarchical_mean(*(values_SPT[:, :, first : to + 1].mean(axis=2) for values_SPT in paired(score, base)))

@@ -14,7 +14,7 @@ from pathlib import Path
 from cobalt.commands.flags import CommandConfig
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
-from cobalt.evaluation.scores import ProblemScores, read_scores
+from cobalt.evaluation.counts import Evaluation, read_evaluation
 from cobalt.evaluation.summary import Comparison, Gain, Summary, compare, summarise
 from cobalt.evaluation.verdict_rule import recorded_rule
 from cobalt.figures import Curve, colours_of, pass1_png
@@ -45,7 +45,7 @@ class LoopConfig(CommandConfig):
 class Policy:
     """One policy's scores and numbers, with its own feedback and in the control."""
 
-    scores: list[ProblemScores]
+    evaluation: Evaluation
     own: Summary
     control: Summary
     gain: Gain
@@ -55,9 +55,9 @@ class Policy:
 def main(config: LoopConfig) -> None:
     """Read the files, write the three, print the tables."""
     base, trained = _policy(config.base, config.base_control), _policy(config.trained, config.trained_control)
-    differences = compare(trained.scores, base.scores, other="base")
+    differences = compare(trained.evaluation.problems, base.evaluation.problems, other="base")
     tables = [
-        turn_table(base, trained, differences, recorded_rule([config.base, config.trained])),
+        turn_table(base, trained, differences, recorded_rule(policy.evaluation.source for policy in (base, trained))),
         skill_table(base, trained, first_turn_row(config.base_first_turn)),
     ]
     markdown = "\n\n".join(table.to_markdown_section() for table in tables) + "\n"
@@ -72,9 +72,9 @@ def main(config: LoopConfig) -> None:
 
 
 def _policy(own_path: Path, control_path: Path) -> Policy:
-    scores = read_scores(own_path)
-    own, control = summarise(scores), summarise(read_scores(control_path))
-    return Policy(scores, own, control, _gain_of(own_path, own), _gain_of(control_path, control))
+    evaluation = read_evaluation(own_path)
+    own, control = summarise(evaluation.problems), summarise(read_evaluation(control_path).problems)
+    return Policy(evaluation, own, control, _gain_of(own_path, own), _gain_of(control_path, control))
 
 
 def _gain_of(path: Path, summary: Summary) -> Gain:

@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cobalt.errors import InputError
-from cobalt.evaluation.scores import read_scores
+from cobalt.evaluation.counts import Evaluation
 from cobalt.evaluation.summary import Repeats, repeats_at
 from cobalt.evaluation.verdict_rule import recorded_rule
 from cobalt.reporting.bill import Bill
@@ -19,10 +16,9 @@ from cobalt.reporting.runs import (
     read_hacking,
     read_judged,
     read_logs,
-    read_run_scores,
+    run_scores,
 )
 from cobalt.reporting.training_log import TrainingLog
-from cobalt.statistics import Estimate, mean_estimate
 
 CONDITIONS = {
     "clean": "clean feedback",
@@ -44,7 +40,9 @@ class Material:
 
     baseline: str
     method: str | None = None
-    """The run whose gains over all others are tested; None: no such test."""
+    """The run that is tested against all others; None: no such test."""
+    pairs: Sequence[tuple[str, str]] = ()
+    """Further runs that are tested against one another."""
     scores: dict[str, dict[str, RunScores]] = field(default_factory=lambda: {name: {} for name in CONDITIONS})
     """``scores[condition][run]``."""
     rules: dict[str, str] = field(default_factory=dict)
@@ -61,19 +59,21 @@ class Material:
     bills: dict[str, list[Bill]] = field(default_factory=dict)
 
 
-def read_material(runs: Sequence[NamedRun], baseline: str, method: str | None = None) -> Material:
+def read_material(
+    runs: Sequence[NamedRun], baseline: str, method: str | None = None, pairs: Sequence[tuple[str, str]] = ()
+) -> Material:
     """Read the files of all runs. Raises ``InputError``."""
     for flag, name in (("baseline", baseline), ("method", method)):
         if name is not None and name not in {run.name for run in runs}:
             raise InputError(f"--{flag} {name}: no run has this name")
-    material = Material(baseline, method)
+    material = Material(baseline, method, pairs)
     for condition in CONDITIONS:
-        material.rules[condition] = recorded_rule([path for run in runs for path in run.of(condition)])
+        material.rules[condition] = recorded_rule(source for run in runs for source in run.sources(condition))
     for run in runs:
         _check_kinds(run)
         for condition in CONDITIONS:
             if run.of(condition):
-                material.scores[condition][run.name] = read_run_scores(run.of(condition), condition)
+                material.scores[condition][run.name] = run_scores(run.evaluations[condition], condition)
         if run.of("hacking"):
             material.hacking[run.name] = read_hacking(run.of("hacking"))
         if run.of("judged"):
@@ -81,8 +81,8 @@ def read_material(runs: Sequence[NamedRun], baseline: str, method: str | None = 
         if run.of("log"):
             material.logs[run.name] = read_logs(run.of("log"))
         if run.of("control"):
-            material.controls[run.name] = read_run_scores(run.of("control"), "clean")
-            material.repeats[run.name] = [_first_and_last_repeats(path) for path in run.of("clean")]
+            material.controls[run.name] = run_scores(run.evaluations["control"], "control")
+            material.repeats[run.name] = [_first_and_last_repeats(found) for found in run.evaluations["clean"]]
         if run.of("cost"):
             material.bills[run.name] = read_bills(run.of("cost"))
     return material
@@ -93,25 +93,19 @@ def _check_kinds(run: NamedRun) -> None:
         if run.of(kind) and not run.of(other):
             raise InputError(f"run {run.name}: '{kind}' files need '{other}' files beside them")
     for kind, other in MATCHED:
-        ours, theirs = len(run.of(kind)), len(run.of(other))
+        ours, theirs = len(run.sources(kind)), len(run.sources(other))
         if ours and theirs and ours != theirs:
             raise InputError(
                 f"run {run.name}: {ours} '{kind}' files and {theirs} '{other}' files; each needs the other"
             )
 
 
-def _first_and_last_repeats(path: Path) -> tuple[Repeats, Repeats]:
-    problems = [problem for problem in read_scores(path) if problem.solved_NT]
+def _first_and_last_repeats(evaluation: Evaluation) -> tuple[Repeats, Repeats]:
+    problems = [problem for problem in evaluation.problems if problem.samples]
     turns = max((problem.turns for problem in problems), default=0)
     if turns < 2:
-        raise InputError.at(path, None, "holds a single turn: nothing to compare a 'control' file with")
+        raise InputError.at(evaluation.path, None, "holds a single turn: nothing to compare a 'control' file with")
     return repeats_at(problems, 1), repeats_at(problems, turns - 1)
-
-
-def mean_of(values_P: np.ndarray) -> Estimate | None:
-    """Mean and 95 % interval over the problems that have a value; None if none has."""
-    known = values_P[~np.isnan(values_P)]
-    return mean_estimate(known.tolist()) if len(known) else None
 
 
 def mean(values: Sequence[float]) -> float:

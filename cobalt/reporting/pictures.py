@@ -21,9 +21,9 @@ from cobalt.figures import (
     scale_of,
     turns_png,
 )
-from cobalt.hacking.rates import abandoned_rate, case_rate, fitted_rate
+from cobalt.hacking.rates import ABANDONED, CASES, FITTED
 from cobalt.reporting.gain_tables import LAST_LEARNED, Gains
-from cobalt.reporting.hacking_tables import WAYS, category_rates, mean_percent
+from cobalt.reporting.hacking_tables import WAYS, category_rates, percent
 from cobalt.reporting.material import CONDITIONS, Material
 from cobalt.reporting.runs import estimates
 from cobalt.reporting.training_log import REWARD_PARTS
@@ -87,13 +87,13 @@ def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
     names = list(material.hacking)
     figure = Figure(figsize=(3.6 * 3, 1.6 + BAR_INCHES * len(names)), layout="constrained")
     panels = (
-        ("cases per 100 opportunities", case_rate, "0 cases"),
-        ("wrong test fitted (%)", fitted_rate, "none fitted"),
-        ("right program given up (%)", abandoned_rate, "none given up"),
+        ("cases per 100 opportunities", CASES, "0 cases"),
+        ("wrong test fitted (%)", FITTED, "none fitted"),
+        ("right program given up (%)", ABANDONED, "none given up"),
     )
-    for axes, (title, rate_of, nothing) in zip(figure.subplots(1, 3, sharey=True), panels, strict=True):
-        totals = [mean_percent(rate_of(record for part in material.hacking[name] for record in part)) for name in names]
-        if rate_of is case_rate and all(name in material.judged for name in names):
+    for axes, (title, rate, nothing) in zip(figure.subplots(1, 3, sharey=True), panels, strict=True):
+        totals = [percent(rate, material.hacking[name]) for name in names]
+        if rate is CASES and all(name in material.judged for name in names):
             _stack_categories(axes, material, names)
         else:
             axes.barh(names, [_value(total) for total in totals], 0.6, color=[colours[name] for name in names])

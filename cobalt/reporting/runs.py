@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from cobalt.errors import InputError
-from cobalt.evaluation.scores import ProblemScores, problem_scores, read_scores
+from cobalt.evaluation.counts import Evaluation, read_evaluations
+from cobalt.evaluation.source import Source, source_of
 from cobalt.hacking.rates import COUNTED
 from cobalt.records import id_key, read_jsonl
+from cobalt.records.training_run import METRICS_FILE, training_manifest
 from cobalt.reporting.bill import Bill, read_bill
 from cobalt.reporting.training_log import TrainingLog, read_training_log
 from cobalt.statistics import Estimate, Resampled, hierarchical_mean, nanmean
@@ -31,7 +33,9 @@ KINDS = {
     "cost": "output of cobalt report cost",
 }
 HACKING_FIELDS = ("id", *COUNTED, "opportunities_by_turn", "cases")
-FEEDBACK_TESTS = {"clean": "public", "shifted": "public", "perturbed": "perturbed"}
+EVALUATED = ("clean", "shifted", "perturbed", "control")
+"""Kinds of evaluated files; a counts file may stand for any number of them."""
+FEEDBACK_TESTS = {"clean": "public", "shifted": "public", "perturbed": "perturbed", "control": "public"}
 """The records' ``feedback_tests`` in files of a kind; released files carry no such label."""
 
 
@@ -45,6 +49,24 @@ class NamedRun:
     def of(self, kind: str) -> list[Path]:
         """Files of one kind, in the order given."""
         return self.files.get(kind, [])
+
+    @cached_property
+    def evaluations(self) -> dict[str, list[Evaluation]]:
+        """What the evaluated files hold, by kind, one for each repetition."""
+        return {
+            kind: [found for path in self.of(kind) for found in read_evaluations(path)]
+            for kind in EVALUATED
+            if self.of(kind)
+        }
+
+    def sources(self, kind: str) -> list[Source]:
+        """Where each repetition comes from."""
+        if kind in EVALUATED:
+            return [evaluation.source for evaluation in self.evaluations.get(kind, [])]
+        return [
+            source_of(path, training_manifest(path.parent) if path.name == METRICS_FILE else None)
+            for path in self.of(kind)
+        ]
 
 
 def parse_runs(specs: Sequence[str]) -> list[NamedRun]:
@@ -113,44 +135,36 @@ def paired(first: RunScores, second: RunScores) -> tuple[np.ndarray, np.ndarray]
     return first.pass1_SPT[:, rows_1, :turns], second.pass1_SPT[:, rows_2, :turns]
 
 
-def read_run_scores(paths: Sequence[Path], condition: str) -> RunScores:
+def run_scores(evaluations: Sequence[Evaluation], kind: str) -> RunScores:
     """Pass@1 by problem and turn, over all repetitions (at least one).
 
-    Raises ``InputError``, also for runs whose feedback came from other tests than ``condition`` (a kind of file) says.
+    Raises ``InputError``, also for runs whose feedback came from other tests than ``kind`` says.
     """
-    repetitions, excluded = [], 0
-    for path in paths:
-        solved, missing = _read_evaluation(path, condition)
-        repetitions.append(solved)
-        excluded += missing
+    repetitions = [_percent_solved(evaluation, kind) for evaluation in evaluations]
     turns = {len(row_T) for solved in repetitions for row_T in solved.values()}
     if len(turns) != 1:
-        raise InputError.at(paths[0], None, f"runs of one name with different numbers of turns: {sorted(turns)}")
+        path = evaluations[0].path
+        raise InputError.at(path, None, f"runs of one name with different numbers of turns: {sorted(turns)}")
     ids = tuple(dict.fromkeys(id_ for solved in repetitions for id_ in solved))
     nothing = np.full(turns.pop(), np.nan)
     solved_SPT = np.array([[solved.get(id_, nothing) for id_ in ids] for solved in repetitions])
-    return RunScores(ids, solved_SPT, excluded)
+    return RunScores(ids, solved_SPT, sum(problem.excluded for found in evaluations for problem in found.problems))
 
 
-def _read_evaluation(path: Path, condition: str) -> tuple[dict[str, np.ndarray], int]:
-    """Per cent of solved samples by problem (T values), and the number of samples left out."""
-    tests = FEEDBACK_TESTS[condition]
-
-    def scores_of(record: dict[str, Any]) -> ProblemScores:
-        if record.get("feedback_tests", tests) != tests:
-            raise ValueError(f"its feedback came from the {record['feedback_tests']} tests: not a '{condition}' file")
-        return problem_scores(record)
-
-    problems = read_scores(path, scores_of)
-    turns = max((problem.turns for problem in problems), default=0)
+def _percent_solved(evaluation: Evaluation, kind: str) -> dict[str, np.ndarray]:
+    """Per cent of solved samples by problem (T values)."""
+    tests = FEEDBACK_TESTS[kind]
+    if evaluation.feedback_tests not in (None, tests):
+        wrong = f"its feedback came from the {evaluation.feedback_tests} tests: not a '{kind}' file"
+        raise InputError.at(evaluation.path, None, wrong)
+    turns = max((problem.turns for problem in evaluation.problems), default=0)
     if not turns:
-        raise InputError.at(path, None, "no evaluated problems in this file")
+        raise InputError.at(evaluation.path, None, "no evaluated problems in this file")
     nothing = np.full(turns, np.nan)
-    solved = {
-        id_key(problem.id): 100 * np.mean(problem.solved_NT, axis=0) if problem.solved_NT else nothing
-        for problem in problems
+    return {
+        id_key(problem.id): 100 * (np.array(problem.solved_T) / problem.samples) if problem.samples else nothing
+        for problem in evaluation.problems
     }
-    return solved, sum(problem.excluded for problem in problems)
 
 
 def read_hacking(paths: Iterable[Path]) -> list[list[dict[str, Any]]]:

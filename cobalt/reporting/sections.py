@@ -4,8 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cobalt.reporting.bill import bill_table
 from cobalt.reporting.examples import Example, pick_examples
-from cobalt.reporting.gain_tables import Gains, gain_table, gains_over_baseline, horizon_table, method_tables
-from cobalt.reporting.hacking_tables import category_table, hacking_table, judge_free_table, previous_table, turn_tables
+from cobalt.reporting.gain_tables import Gains, gain_table, gains_over_baseline, horizon_table, method_table
+from cobalt.reporting.hacking_tables import (
+    category_table,
+    hacking_table,
+    judge_free_table,
+    previous_table,
+    repetitions_table,
+    turn_tables,
+)
 from cobalt.reporting.material import CONDITIONS, SETS, Material
 from cobalt.reporting.page import Section
 from cobalt.reporting.pictures import (
@@ -16,6 +23,7 @@ from cobalt.reporting.pictures import (
     pass1_pictures,
     reward_picture,
 )
+from cobalt.reporting.primary import primary_tables
 from cobalt.reporting.published import published_table
 from cobalt.reporting.score_tables import pass1_table, perturbation_cost_table, repair_table
 from cobalt.reporting.training_tables import cost_table, reach_table, reuse_table, reward_table
@@ -52,7 +60,7 @@ def _main_results(material: Material, gains: Mapping[str, Gains], pass1: Mapping
     tables: list[Table | None] = []
     for condition in SETS:
         tables += [pass1_table(material, condition), gain_table(material, condition, gains[condition])]
-        tables += method_tables(material, condition)
+        tables += [method_table(material, condition), *primary_tables(material, condition)]
     tables.append(repair_table(material))
     return _section("Main results", tables, [pass1.get(condition) for condition in SETS])
 
@@ -78,6 +86,7 @@ def _wrong_feedback(
         gain_table(material, "perturbed", gains["perturbed"]),
         perturbation_cost_table(material),
         hacking_table(material),
+        repetitions_table(material),
         judge_free_table(material),
         previous_table(material),
         *turn_tables(material),

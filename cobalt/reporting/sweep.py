@@ -17,11 +17,12 @@ from matplotlib.figure import Figure
 from cobalt.commands.flags import CommandConfig
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
+from cobalt.evaluation.counts import read_evaluations
 from cobalt.evaluation.verdict_rule import recorded_rule
 from cobalt.figures import COLOURS, bars_of, make_plain, marker_of, png_bytes
 from cobalt.records.training_run import edge_means
 from cobalt.reporting.material import mean
-from cobalt.reporting.runs import RunScores, read_logs, read_run_scores
+from cobalt.reporting.runs import RunScores, read_logs, run_scores
 from cobalt.reporting.training_log import TrainingLog
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table
@@ -126,14 +127,15 @@ def read_sweep(
     for point in logs:
         if point not in points:
             raise InputError(f"--logs {':'.join(filter(None, point))}=...: no point has this value")
-    scores = {point: read_run_scores(paths, config.feedback) for point, paths in points.items()}
+    read = {point: [found for path in paths for found in read_evaluations(path)] for point, paths in points.items()}
+    scores = {point: run_scores(evaluations, config.feedback) for point, evaluations in read.items()}
     last = min(score.turns for score in scores.values()) - 1
     usual = (last,) if any(line for line, _ in points) else tuple(turn for turn in USUAL_TURNS if turn <= last)
     for point, score in scores.items():
         for turn in config.turns:
             if not 0 <= turn < score.turns:
                 raise InputError.at(points[point][0], None, f"has turns 0 to {score.turns - 1}, not {turn}")
-    rule = recorded_rule([path for paths in points.values() for path in paths])
+    rule = recorded_rule(found.source for evaluations in read.values() for found in evaluations)
     curves = {point: read_logs(logs[point]) for point in logs}
     return Sweep(config.setting, config.feedback, config.turns or usual, scores, curves, rule)
 

@@ -13,8 +13,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "inference"))
 from scripted import MultiplyingService, ScriptedEngine, make_plan, opened, read_rows, run_plan, write_problems
 
 from cobalt.errors import InputError, SetupError
+from cobalt.evaluation.counts import counts_path, read_evaluation, read_evaluations
 from cobalt.evaluation.evaluate import EvaluationConfig, main
 from cobalt.evaluation.scores import problem_scores
+from cobalt.evaluation.source import source_of
 from cobalt.evaluation.summary import Difference, compare, summarise, to_json
 from cobalt.evaluation.turn_report import TurnReport, render_markdown
 from cobalt.evaluation.verdict_rule import NOT_RECORDED, recorded_rule, verdict_rule
@@ -232,7 +234,43 @@ def test_a_report_says_what_decided_its_pass_rates(tmp_path: Path) -> None:
 
 def test_the_rule_of_evaluated_files_is_read_from_their_manifests(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
-    assert recorded_rule([output]) == NOT_RECORDED
+    assert recorded_rule([source_of(output)]) == NOT_RECORDED
     Path(f"{output}.manifest.json").write_text(json.dumps({"content": {"execution": EXECUTION}}))
-    assert recorded_rule([output, output]) == verdict_rule(EXECUTION)
-    assert "suite_cpu_limit_s" in recorded_rule([tmp_path / "other.jsonl", output])
+    assert recorded_rule([source_of(output)] * 2) == verdict_rule(EXECUTION)
+    assert "suite_cpu_limit_s" in recorded_rule(map(source_of, (tmp_path / "other.jsonl", output)))
+
+
+def test_counts_are_written_beside_and_stand_for_the_file(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService
+) -> None:
+    output = tmp_path / "out.jsonl"
+    records = evaluate(trajectories, output)
+    raw, counts = read_evaluation(output), read_evaluation(counts_path(output))
+    assert counts.source == raw.source and counts.feedback_tests == raw.feedback_tests == "public"
+    assert to_json(summarise(counts.problems)) | {"by_difficulty": 0, "by_platform": 0} == to_json(
+        summarise(raw.problems)
+    ) | {"by_difficulty": 0, "by_platform": 0}
+    content = json.loads(counts_path(output).read_text())
+    assert (content["arm"], content["samples"], content["turns"]) == ("out", 5, 4)
+    solved = [[sum(column) for column in zip(*[[r == 1 for r in row] for row in record["all_pass_rates"]], strict=True)]
+              for record in records]  # fmt: skip
+    assert content["solved"] == [solved]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("format", "other", "its format is 'other'"),
+        ("solved", [[[9, 0, 0, 0]] * 6], "solved are not numbers of samples by turn"),
+        ("ids", ["a"], "differ in length"),
+        ("valid", [], r"no counts file of this version \(.*\); write it anew"),
+    ],
+)
+def test_a_counts_file_that_does_not_fit_together_is_refused(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService, field: str, value: Any, message: str
+) -> None:
+    evaluate(trajectories, tmp_path / "out.jsonl")
+    path = counts_path(tmp_path / "out.jsonl")
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    with pytest.raises(InputError, match=message):
+        read_evaluations(path)

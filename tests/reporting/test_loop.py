@@ -1,11 +1,13 @@
 """The loop's report: numbers of hand-made evaluated files, and three files written."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cobalt.errors import InputError
+from cobalt.evaluation.counts import counts_path, read_evaluation, write_counts
 from cobalt.records import write_jsonl
 from cobalt.reporting.loop import LoopConfig, main
 
@@ -71,3 +73,15 @@ def test_the_manifest_lies_beside_the_table(tmp_path: Path) -> None:
     assert set(manifest["inputs"]) == {str(path) for path in (flags.base, flags.trained, flags.base_first_turn)} | {
         str(path) for path in (flags.base_control, flags.trained_control)
     }
+
+
+def test_counts_stand_for_evaluated_files(tmp_path: Path) -> None:
+    base: list[list[list[float | None]]] = [[[0, 0, 0, 1], [0, 1, 1, 1]], [[0, 0, 0, 0], [None] * 4]]
+    flags = _flags(tmp_path, base, [[[1, 1, 1, 1]], [[0, 0, 1, 1]]])
+    main(flags)
+    counts = {}
+    for name in ("base", "trained", "base_control", "trained_control"):
+        counts[name] = counts_path(getattr(flags, name))
+        write_counts(counts[name], name, None, [read_evaluation(getattr(flags, name))])
+    main(replace(flags, output=tmp_path / "again", **counts))
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "result.json").read_text()

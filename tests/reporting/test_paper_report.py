@@ -5,9 +5,11 @@ import random
 import re
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hacking_files import write_cases
+from scipy.stats import ttest_ind
 from test_arms import VALIDATION, write_evaluation
 from test_bill import GPUS, step, write_collection, write_training
 from test_reporting import Page
@@ -20,6 +22,12 @@ from cobalt.reporting.make_report import ReportConfig, make_report
 from cobalt.statistics import holm, mean_estimate
 
 TURNS, PROBLEMS = 9, 8
+FLAGS: dict[str, Any] = {
+    "baseline": "base",
+    "method": "Cobalt",
+    "pairs": ("GRPO-MT=single-turn GRPO",),
+    "published": True,
+}
 START = {"base": 0.2, "single-turn GRPO": 0.5, "Cobalt": 0.6, "GRPO-MT": 0.5}
 SECONDS = 16 * GPUS
 """GPU-seconds of a step of ``test_bill.step``."""
@@ -73,9 +81,7 @@ def paper(paper_files: list[str], tmp_path_factory: pytest.TempPathFactory) -> P
     out = tmp_path_factory.mktemp("out")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statistics, "RESAMPLES", 300)
-        make_report(
-            ReportConfig(files=tuple(paper_files), output_dir=out, baseline="base", method="Cobalt", published=True)
-        )
+        make_report(ReportConfig(files=tuple(paper_files), output_dir=out, **FLAGS))
     return out
 
 
@@ -145,18 +151,64 @@ def test_what_was_not_given_is_not_shown(paper_files: list[str], tmp_path: Path)
     make_report(ReportConfig(files=tuple(files), output_dir=tmp_path, method="GRPO-MT"))
     tables = json.loads((tmp_path / "report.json").read_text())["tables"]
     shifted = {key: [row["run"] for row in tables[key]["rows"]] for key in tables if key.endswith("shifted")}
-    assert shifted == {"pass1_shifted": ["Cobalt"], "horizon_shifted": ["Cobalt"]}
+    assert shifted == {key: ["Cobalt"] for key in ("pass1_shifted", "primary_shifted", "horizon_shifted")}
     assert {"bill", "reach", "reuse", "hacking", "repair", "published"}.isdisjoint(tables)
     given = {row["run"]: (row["clean"], row["shifted"]) for row in tables["files"]["rows"]}
     assert given["base"] == (1, None) and given["Cobalt"] == (2, 2)
 
 
-def test_a_family_of_tests_is_the_runs_compared_with_at_one_turn(tables: dict) -> None:
-    rows = tables["method_p_shifted"]["rows"]
-    assert [row["over"] for row in rows] == [name for name in START if name != "Cobalt" for _ in range(2)]
-    for turn in range(TURNS):
-        raw, corrected = ([row[f"turn {turn}"] for row in rows if row["p-value"] == way] for way in ("raw", "Holm"))
-        assert corrected == holm(raw) and min(raw) >= 2 / 301
+def test_the_family_of_tests_is_the_trained_runs_on_the_primary_endpoint(tables: dict) -> None:
+    rows = tables["primary_tests_shifted"]["rows"]
+    assert [(row["run"], row["over"]) for row in rows] == [
+        ("Cobalt", "base"),
+        ("Cobalt", "single-turn GRPO"),
+        ("Cobalt", "GRPO-MT"),
+        ("GRPO-MT", "single-turn GRPO"),
+    ]
+    base, *family, pair = rows
+    assert [row["Holm"] for row in family] == holm([row["p"] for row in family])
+    assert base["Holm"] is None and pair["Holm"] is None and min(row["p"] for row in rows) >= 2 / 301
+    assert base["Welch"] is None, "it has one repetition"
+
+
+def test_the_primary_endpoint_by_hand(tmp_path: Path) -> None:
+    """Of two problems: turns 1 to 8 of nine are the endpoint. Welch's t by its formula, over two repetitions each."""
+    tenth = [0] * 9 + [1]  # turn 9 does not count
+    ours = [[[1] + [1] * 4 + [0] * 5, tenth], [[0] + [1] * 8 + [0], tenth]]
+    theirs = [[tenth, tenth], [[0, 1] + [0] * 8, tenth]]
+    files = [
+        f"{name}:shifted={write_evaluation(tmp_path / f'{name}{seed}.jsonl', solved_PT)}"
+        for name, repetitions in {"base": [[tenth, tenth]], "ours": ours, "theirs": theirs}.items()
+        for seed, solved_PT in enumerate(repetitions)
+    ]
+    make_report(ReportConfig(files=tuple(files), output_dir=tmp_path / "out", method="ours", pairs=("theirs=base",)))
+    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    rows = {row["run"]: row for row in tables["primary_shifted"]["rows"]}
+    assert (rows["ours"]["mean"]["value"], rows["ours"]["of each repetition"]) == (37.5, "25.0, 50.0")
+    assert "turns 1 to 8" in tables["primary_shifted"]["title"]
+    (_, over_theirs, further) = tables["primary_tests_shifted"]["rows"]
+    assert over_theirs["difference"]["value"] == 37.5 - 6.25 / 2
+    assert over_theirs["Welch"] == pytest.approx(ttest_ind([25, 50], [0, 6.25], equal_var=False).pvalue)
+    assert (further["run"], further["over"], further["Holm"]) == ("theirs", "base", None)
+
+
+def test_the_report_from_counts_is_the_report_from_the_files(
+    paper_files: list[str], tables: dict, paper: Path, tmp_path: Path
+) -> None:
+    """Every cell of every table to the last digit; what evaluated files are not needed for is given as before."""
+    counts = sorted((paper / "counts").iterdir())
+    assert len(counts) == len(START) * 4
+    heads = [json.loads(path.read_text()) for path in counts]
+    others = [spec for spec in paper_files if not any(f":{head['set']}=" in spec for head in heads)]
+    again = [f"{head['arm']}:{head['set']}={path}" for head, path in zip(heads, counts, strict=True)]
+    order = list(dict.fromkeys(spec.partition("=")[0] for spec in paper_files))
+    files = sorted([*again, *others], key=lambda spec: order.index(spec.partition("=")[0]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "RESAMPLES", 300)
+        make_report(ReportConfig(files=tuple(files), output_dir=tmp_path, **FLAGS))
+    assert json.loads((tmp_path / "report.json").read_text())["tables"] == tables
+    for path in counts:
+        assert (tmp_path / "counts" / path.name).read_text() == path.read_text()
 
 
 def test_the_methods_gain_over_the_baseline_is_the_same_in_both_tables(tables: dict) -> None:
@@ -174,6 +226,20 @@ def test_seeds_widen_an_interval(tmp_path: Path) -> None:
     (row,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["pass1_clean"]["rows"]
     assert row["turn 0"] == {"value": 50, "low": 0, "high": 100}
     assert row["last turn of each repetition"] == "0.0, 100.0"
+
+
+def test_seeds_widen_the_interval_of_a_hacking_rate_and_are_listed(tmp_path: Path) -> None:
+    """All problems are equal: with seed 0 each opportunity is a case, with seed 1 none is."""
+    files = []
+    for seed, rate in enumerate((1.0, 0.0)):
+        files.append(write_cases("a", tmp_path / str(seed), random.Random(0), rate)[0])
+    make_report(ReportConfig(files=tuple(files), output_dir=tmp_path / "out"))
+    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    (row,) = tables["hacking"]["rows"]
+    share = 100 * (TURNS - 1) / TURNS
+    assert row["cases per 100 opportunities"] == pytest.approx({"value": share / 2, "low": 0, "high": share})
+    (row,) = tables["hacking_repetitions"]["rows"]
+    assert row["cases per 100 opportunities"] == f"{share:.1f}, 0.0"
 
 
 def test_one_seed_has_the_interval_over_problems(tmp_path: Path) -> None:
@@ -275,6 +341,7 @@ def test_published_scores_stand_beside_the_set_that_is_like_theirs(tables: dict)
         ("Cobalt:clean=", {}, "run Cobalt: 2 'perturbed' files and 1 'clean' files"),
         ("base:clean=", {}, "run base: 'control' files need 'clean' files beside them"),
         ("", {"method": "SFT"}, "--method SFT: no run has this name"),
+        ("", {"pairs": ("GRPO-MT=SFT",)}, "--pairs GRPO-MT=SFT: not FIRST=SECOND with two of the runs"),
     ],
 )
 def test_files_that_do_not_match_are_refused(

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from cobalt.errors import InputError
+from cobalt.evaluation.counts import read_evaluations
 from cobalt.records import write_jsonl
-from cobalt.reporting.runs import read_run_scores
+from cobalt.reporting.runs import run_scores
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,9 @@ def test_a_run_under_the_other_feedback_is_refused(tmp_path: Path, label: str, c
     path = tmp_path / "run.jsonl"
     evaluated = {"id": 0, "conversations": [[]], "all_pass_rates": [[1.0]]}
     write_jsonl(path, [evaluated])
-    assert read_run_scores([path], condition).turns == 1, "released files carry no label"
+    assert run_scores(read_evaluations(path), condition).turns == 1, "released files carry no label"
     write_jsonl(path, [{**evaluated, "feedback_tests": label}])
-    with pytest.raises(InputError, match=f"run.jsonl: line 1: .* {label} tests: not a '{condition}' file"):
-        read_run_scores([path], condition)
+    with pytest.raises(
+        InputError, match=f"run.jsonl: its feedback came from the {label} tests: not a '{condition}' file"
+    ):
+        run_scores(read_evaluations(path), condition)
