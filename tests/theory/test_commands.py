@@ -152,7 +152,7 @@ def test_the_report_has_its_tables_and_figures(measured: Path, tmp_path: Path, c
     assert tables["bounds"]["rows"][0]["TV, shift"]["value"] == 0
     assert len(tables["distance"]["rows"]) == 2 * 2 * TURNS and len(tables["turns"]["rows"]) == 2 * TURNS
     for key in ("gap", "distance", "recoverability"):
-        assert (tmp_path / f"{key}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / f"{key}.png").read_bytes().startswith(b"\x89PNG") and (tmp_path / f"{key}.svg").is_file()
     assert (tmp_path / "bounds.csv").read_text().startswith("policy,gap,gap low,gap high")
     assert "## The gap and its bounds" in (tmp_path / "report.md").read_text()
     assert "The two objectives" in capsys.readouterr().out
