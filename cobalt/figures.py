@@ -28,7 +28,7 @@ DPI = 300
 PNG_COLOURS = 256
 POINTS_PER_INCH = 72
 FONT_SIZE = 7
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["Helvetica", "Arial", "Liberation Sans", "DejaVu Sans"],
     "mathtext.fontset": "dejavusans",
@@ -352,47 +352,47 @@ def draw_curve(axes: "Axes", curve: Curve, line: Line, is_faint: bool = False) -
 
 def label_ends(axes: "Axes", drawn: Sequence[tuple[Curve, Line]]) -> None:
     """Each curve's label right of the axes, at the height of its last value or pushed from others just enough."""
-    ends = [(*(values[-1] for values in curve.points()), line) for curve, line in drawn if curve.points()[0]]
-    texts = []
-    for _, last, line in ends:
-        words = broken(line.label, LABEL_INCHES)
-        style = {"color": line.colour, "weight": "bold" if line.colour == OURS else "normal"}
-        texts.append(axes.text(1.06, last.value, words, va="center", transform=axes.get_yaxis_transform(), **style))
+    labelled = [(curve.points(), line) for curve, line in drawn if curve.points()[0]]
+    ends = [(x[-1], points[-1].value) for (x, points), _ in labelled]
+    texts = [
+        axes.text(
+            1.06,
+            end[1],
+            broken(line.label, LABEL_INCHES),
+            va="center",
+            transform=axes.get_yaxis_transform(),
+            color=line.colour,
+            weight="bold" if line.colour == OURS else "normal",
+        )
+        for end, (_, line) in zip(ends, labelled, strict=True)
+    ]
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # the layout makes room for the texts; from here on the axes keep their height
-    points = axes.get_position().height * figure.get_figheight() * POINTS_PER_INCH
-    low, high = axes.get_ylim()
-    scale = axes.transData, axes.transAxes.inverted()
-
-    def height_of(x: float, y: float) -> float:
-        return scale[1].transform(scale[0].transform((x, y)))[1]
-
-    heights = [(text.get_text().count("\n") + 1) * LINE_HEIGHT * FONT_SIZE / points for text in texts]
-    wanted = [height_of(x, last.value) for x, last, _ in ends]
-    for text, (x, last, line), place in zip(texts, ends, push_apart(wanted, heights), strict=True):
+    height = axes.get_position().height * figure.get_figheight() * POINTS_PER_INCH
+    starts = [axes.transAxes.inverted().transform(axes.transData.transform(end)) for end in ends]
+    heights = [(text.get_text().count("\n") + 1) * LINE_HEIGHT * FONT_SIZE / height for text in texts]
+    places = push_apart([float(start[1]) for start in starts], heights)
+    for text, start, place in zip(texts, starts, places, strict=True):
         text.set_transform(axes.transAxes)
         text.set_y(place)
-        start = scale[1].transform(scale[0].transform((x, last.value)))
         axes.plot(
             [start[0] + LEADER_GAP, 1.05],
             [start[1], place],
             transform=axes.transAxes,
-            color=line.colour,
-            lw=0.4,
+            color=text.get_color(),
+            linewidth=0.4,
             clip_on=False,
-            marker="",
             scalex=False,
             scaley=False,
         )
-    axes.set_ylim(low, high)
 
 
 def push_apart(wanted: Sequence[float], heights: Sequence[float], low: float = 0.0, high: float = 1.0) -> list[float]:
     """Centres of labels that do not overlap, lie in their order within [low, high] and as near as can be to ``wanted``.
 
-    Least squares: what overlaps becomes a block around the mean of what its members want. More labels than the space
-    holds are cut at neither end: they begin at ``low``.
+    Least squares: what overlaps becomes a block around the mean of what its members want. Labels that need more than
+    the whole space begin at ``low``.
 
     >>> push_apart([0.5, 0.5], [0.25, 0.25])
     [0.375, 0.625]

@@ -268,7 +268,7 @@ def write_manifest(output: Path, **fields) -> None:
 def test_runs_are_told_apart_and_measures_begin_at_zero(tmp_path, report_files, drawn):
     make_report(ReportConfig(files=tuple(report_files), output_dir=tmp_path))
     clean, hacking = drawn["pass1_clean"], drawn["hacking"]
-    curves = [line for line in clean.axes[0].lines if line.get_marker()]
+    curves = [line for line in clean.axes[0].lines if line.get_marker() != "None"]
     assert len({(line.get_linestyle(), line.get_marker()) for line in curves}) == len(curves) == 4
     for axes in hacking.axes:
         low, high = axes.get_xlim()
