@@ -137,6 +137,12 @@ def test_many_curves_have_panels_on_one_scale_with_the_base_and_cobalt_in_each()
     assert figure.get_figwidth() == FULL and draw([OTHER], "turn", "y").get_figwidth() == COLUMN
 
 
+def test_many_curves_of_no_known_method_have_panels_too() -> None:
+    figure = draw([Curve(f"${number}", OTHER.estimates) for number in range(6)], "turn", "y", title="$t")
+    figure.draw_without_rendering()
+    assert all(len(axes.lines) == 1 for axes in figure.axes)
+
+
 def test_the_turns_learned_from_are_shaded_and_zero_is_shown() -> None:
     (axes,) = draw([BANDED], "turn", "y", shaded_to=1).axes
     assert axes.get_ylim()[0] < 0

@@ -181,5 +181,5 @@ def reward_picture(logs: Mapping[str, Sequence[TrainingLog]]) -> Picture:
         axes.set(title=part.removeprefix("reward/").replace("_", " "))
         axes.xaxis.set_tick_params(labelbottom=True)
     figure.supxlabel("training step", fontsize=FONT_SIZE)
-    figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=PANELS_PER_ROW)
+    figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=PANELS_PER_ROW)
     return finished(figure, "rewards", "Mean reward parts over training steps")

@@ -273,6 +273,11 @@ def test_runs_are_told_apart_and_measures_begin_at_zero(tmp_path, report_files, 
     for axes in hacking.axes:
         low, high = axes.get_xlim()
         assert low == 0 and high >= 1
+    for figure in drawn.values():
+        for legend in figure.legends:
+            box = legend.get_window_extent()
+            around = [*figure.axes, *(text for text in figure.texts if text.get_text())]
+            assert not any(box.overlaps(other.get_tightbbox()) for other in around if other.get_visible())
 
 
 @pytest.fixture
