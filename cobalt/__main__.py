@@ -49,6 +49,11 @@ COMMANDS = {
     "report loop": Command(
         "Pass@1 per turn before and after training", "cobalt.reporting.loop:main", "cobalt.reporting.loop:LoopConfig"
     ),
+    "report figures": Command(
+        "the figures of reports again, from their JSON",
+        "cobalt.reporting.redraw:main",
+        "cobalt.reporting.redraw:RedrawConfig",
+    ),
     "report cost": Command(
         "what a training took, in all and per example", "cobalt.reporting.bill:main", "cobalt.reporting.bill:CostConfig"
     ),

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,28 @@ class Table:
         """Raw numbers; an estimate is ``{"value", "low", "high"}``."""
         rows = [dict(zip(self.columns, map(_json_cell, row), strict=True)) for row in self.rows]
         return {"title": self.title, "note": self.note, "columns": list(self.columns), "rows": rows}
+
+    @classmethod
+    def from_json(cls, key: str, found: Mapping[str, Any]) -> "Table":
+        """The table that ``to_json`` was called on."""
+        columns = tuple(found["columns"])
+        rows: list[list[Cell]] = [
+            [Estimate(**cell) if isinstance(cell, dict) else cell for cell in map(row.__getitem__, columns)]
+            for row in found["rows"]
+        ]
+        return cls(key, found["title"], found["note"], columns, rows)
+
+    def column(self, name: str) -> list[Cell]:
+        """The cells of one column."""
+        place = self.columns.index(name)
+        return [row[place] for row in self.rows]
+
+    def estimates(self, name: str) -> list[Estimate | None]:
+        """Those of one column. A number is an estimate without an interval, a text is none."""
+        cells = [
+            Estimate(float(cell), None, None) if isinstance(cell, int | float) else cell for cell in self.column(name)
+        ]
+        return [cell if isinstance(cell, Estimate) else None for cell in cells]
 
     def to_csv(self) -> str:
         """Raw numbers; a column that holds estimates is followed by ``... low`` and ``... high``."""

@@ -1,88 +1,196 @@
-"""Pass@1 figures: what is drawn where, and that drawing alone needs matplotlib."""
+"""The style of figures: one line for each method, labels that do not overlap, both formats, nothing loaded early."""
 
 import subprocess
 import sys
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
 
+import matplotlib
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from PIL import Image
 
-from cobalt import figures
-from cobalt.figures import COLOURS, Curve, colours_of, pass1_png
+from cobalt.figures import (
+    COLUMN,
+    DPI,
+    FULL,
+    METHODS,
+    OURS,
+    STYLE,
+    VARIANT,
+    Curve,
+    curves_figure,
+    label_of,
+    lines_of,
+    pass1_picture,
+    push_apart,
+    series_of,
+    styled,
+)
 from cobalt.statistics import Estimate
 
-BANDED = Curve([Estimate(10, 5, 15), None, Estimate(30, 20, 40)], "own", COLOURS[1])
-CONTROL = Curve([Estimate(10, 5, 15), Estimate(12, 6, 18)], "other", COLOURS[1], is_control=True)
+BANDED = Curve("base", [Estimate(10, 5, 15), None, Estimate(30, 20, 40)])
+OTHER = Curve("Cobalt", [Estimate(10, 5, 15), Estimate(12, 6, 18), Estimate(31, 25, 35)])
+ROOT = Path(__file__).parents[1]
+MANY = [Curve(name, OTHER.estimates) for name in ("base", "Cobalt", *(f"run {number}" for number in range(7)))]
+draw = styled(curves_figure)
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that became PNGs."""
-    found: list[Figure] = []
-    png_bytes = figures.png_bytes
-    monkeypatch.setattr(figures, "png_bytes", lambda figure: found.append(figure) or png_bytes(figure))
-    return found
+def lightness(colour: str) -> float:
+    return sum(weight * part for weight, part in zip((0.3, 0.59, 0.11), to_rgb(colour), strict=True))
 
 
-def test_a_line_joins_the_turns_that_have_a_value(drawn: list[Figure]) -> None:
-    pass1_png([BANDED, CONTROL])
-    own, control = drawn[0].axes[0].lines
+def test_cobalt_alone_has_the_accent_and_the_baselines_are_greys_of_their_own() -> None:
+    assert {name for name, line in METHODS.items() if line.colour == OURS} == {"Cobalt", "trained"}
+    baselines = [METHODS[name] for name in ("base", "single-turn GRPO", "GRPO-MT", "VeRPO-MT")]
+    assert all(len(set(to_rgb(line.colour))) == 1 for line in baselines)
+    shades = sorted(lightness(line.colour) for line in baselines)
+    assert min(high - low for low, high in pairwise(shades)) > 0.1
+    assert len({line.dash for line in baselines}) == len({line.marker for line in baselines}) == 4
+
+
+def test_a_method_looks_the_same_beside_whatever_else() -> None:
+    names = list(METHODS)
+    assert lines_of(names) == METHODS
+    for name in names:
+        assert lines_of(["something else", name])[name] == METHODS[name]
+    assert len({(line.dash, line.marker) for line in METHODS.values() if line.colour == VARIANT}) == 7
+
+
+def test_runs_of_no_known_method_are_told_apart() -> None:
+    lines = lines_of(["mine", "Cobalt, mine", "theirs"])
+    assert lines["Cobalt, mine"].colour == VARIANT
+    assert all(len(set(to_rgb(lines[name].colour))) == 1 for name in ("mine", "theirs"))
+    assert len({(line.dash, line.marker) for line in lines.values()}) == 3
+
+
+def test_a_series_goes_from_pale_to_dark() -> None:
+    shades = [lightness(line.colour) for line in series_of(["kl+1e-4-0", "kl+1e-3-0", "kl+1e-2-0"]).values()]
+    assert shades == sorted(shades, reverse=True) and len(set(shades)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Cobalt + perturbation", "Cobalt, wrong feedback in training"),
+        ("Cobalt + off_by_one+0.3", "off by one, share 0.3"),
+        ("other_problem", "another problem's output"),
+        ("kl+1e-3-0", "KL $10^{-3}$"),
+        ("kl+1e-4-0-step-20", "KL $10^{-4}$, step 20"),
+        ("my run", "my run"),
+        ("$x", r"\$x"),
+    ],
+)
+def test_a_reader_meets_no_internal_name(name: str, words: str) -> None:
+    assert label_of(name) == words
+
+
+def test_a_line_joins_the_turns_that_have_a_value_over_its_band() -> None:
+    (axes,) = draw([BANDED, OTHER], "turn", "y").axes
+    own = axes.lines[0]
     assert (list(own.get_xdata()), list(own.get_ydata())) == ([0, 2], [10, 30])
-    assert list(control.get_ydata()) == [10, 12]
+    band = axes.collections[0].get_paths()[0].get_extents()
+    assert (band.ymin, band.ymax) == (5, 40)
+    low, high = axes.get_ylim()
+    assert 3 < low < 5 and 40 < high < 42
 
 
-def test_a_control_is_dashed_and_has_no_band(drawn: list[Figure]) -> None:
-    pass1_png([BANDED])
-    pass1_png([CONTROL])
-    (own,), (control,) = (figure.axes[0].lines for figure in drawn)
-    assert (own.get_linestyle(), control.get_linestyle()) == ("-", "--")
-    assert own.get_color() == control.get_color()
-    assert [len(figure.axes[0].collections) for figure in drawn] == [1, 0]
+def test_the_accent_lies_on_top() -> None:
+    (axes,) = draw([OTHER, BANDED], "turn", "y").axes
+    top = max(axes.lines[:2], key=lambda line: line.get_zorder())
+    assert top.get_color() == OURS
 
 
-def test_many_curves_have_bars_side_by_side_instead_of_bands(drawn: list[Figure]) -> None:
-    curves = [Curve(BANDED.percents_T, str(index), colour) for index, colour in enumerate(COLOURS[:6])]
-    pass1_png([*curves, CONTROL])
-    (axes,) = drawn[0].axes
-    assert len(axes.containers) == 6 and len({container[0].get_xdata()[0] for container in axes.containers}) == 6
-    (bars,) = axes.containers[0][2]
-    (low, high), _ = ([point[1] for point in segment] for segment in bars.get_segments())
-    assert (low, high) == (5, 15)
+def labels_of(figure: Figure) -> list:
+    figure.draw_without_rendering()
+    return [text.get_window_extent() for axes in figure.axes for text in axes.texts]
 
 
-def test_a_colour_that_comes_again_is_dotted(drawn: list[Figure]) -> None:
-    names = [f"run {number}" for number in range(len(COLOURS) + 2)]
-    pass1_png(
-        [
-            Curve([Estimate(number, 0, 99)], name, colour)
-            for number, (name, colour) in enumerate(colours_of(names).items())
-        ]
+def test_labels_stand_at_the_curves_without_overlap_and_within_the_figure() -> None:
+    names = ("single-turn GRPO", "Cobalt + perturbation", "GRPO-MT", "Cobalt, other reference", "Cobalt")
+    figure = draw(
+        [Curve(name, [Estimate(50, 40, 60), Estimate(70 + place / 9, 60, 80)]) for place, name in enumerate(names)],
+        "turn",
+        "y",
     )
-    styles = [bars.lines[0].get_linestyle() for bars in drawn[0].axes[0].containers]
-    assert styles == ["-"] * len(COLOURS) + [":"] * 2
+    boxes = labels_of(figure)
+    assert len(boxes) == 5 and not figure.legends
+    for place, box in enumerate(boxes):
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and figure.bbox.y0 <= box.y0
+        assert not any(box.overlaps(other) for other in boxes[place + 1 :])
+        assert not box.overlaps(figure.axes[0].get_window_extent())
 
 
-def test_labels_lie_beside_the_axes(drawn: list[Figure]) -> None:
-    pass1_png([Curve(BANDED.percents_T, f"{index} {'long ' * 9}") for index in range(7)])
-    (legend,) = drawn[0].legends
-    assert not legend.get_window_extent().overlaps(drawn[0].axes[0].get_window_extent())
-    assert drawn[0].bbox.containsx(legend.get_window_extent().x0)
-    assert len(legend.get_texts()) == 7
+def test_one_curve_needs_no_label() -> None:
+    assert not labels_of(draw([BANDED], "turn", "y"))
 
 
-def test_a_curve_without_a_label_needs_no_legend(drawn: list[Figure]) -> None:
-    pass1_png([Curve([])])
-    assert not drawn[0].legends
+def test_many_curves_have_panels_on_one_scale_with_the_base_and_cobalt_in_each() -> None:
+    figure = draw(MANY, "turn", "y")
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in panels] == [f"run {number}" for number in range(7)]
+    assert len({axes.get_ylim() for axes in panels}) == 1
+    for axes in panels:
+        assert {METHODS["base"].colour, OURS} <= {line.get_color() for line in axes.lines} and len(axes.lines) == 3
+    assert figure.get_figwidth() == FULL and draw([OTHER], "turn", "y").get_figwidth() == COLUMN
 
 
-def test_equal_curves_are_equal_bytes() -> None:
-    assert pass1_png([BANDED, CONTROL], "t") == pass1_png([BANDED, CONTROL], "t")
+def test_many_curves_of_no_known_method_have_panels_too() -> None:
+    figure = draw([Curve(f"${number}", OTHER.estimates) for number in range(6)], "turn", "y", title="$t")
+    figure.draw_without_rendering()
+    assert all(len(axes.lines) == 1 for axes in figure.axes)
 
 
-def test_the_first_names_have_colours_of_their_own() -> None:
-    names = [str(index) for index in range(len(COLOURS) + 1)]
-    colours = colours_of(names)
-    assert len({colours[name] for name in names[:-1]}) == len(COLOURS)
-    assert colours[names[-1]] == colours[names[0]]
+def test_the_turns_learned_from_are_shaded_and_zero_is_shown() -> None:
+    (axes,) = draw([BANDED], "turn", "y", shaded_to=1).axes
+    assert axes.get_ylim()[0] < 0
+    assert axes.patches[0].get_extents().transformed(axes.transData.inverted()).x1 == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "heights", "places"),
+    [
+        ([0.2, 0.8], [0.1, 0.1], [0.2, 0.8]),
+        ([0.5, 0.5], [0.2, 0.2], [0.4, 0.6]),
+        ([0.6, 0.5], [0.2, 0.2], [0.65, 0.45]),
+        ([0.99, 0.5], [0.2, 0.2], [0.9, 0.5]),
+        ([0.0, 0.0, 0.02], [0.1, 0.3, 0.1], [0.05, 0.25, 0.45]),
+        ([0.5], [2.0], [1.0]),
+        ([], [], []),
+    ],
+)
+def test_labels_are_pushed_apart_just_enough(wanted: list[float], heights: list[float], places: list[float]) -> None:
+    assert push_apart(wanted, heights) == pytest.approx(places)
+
+
+def test_equal_figures_are_equal_bytes_in_both_formats(tmp_path: Path) -> None:
+    first, second = (pass1_picture("x", "alt", [BANDED, OTHER], "title") for _ in range(2))
+    assert (first.png, first.svg) == (second.png, second.svg)
+    first.write(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.png", "x.svg"]
+
+
+def test_pngs_have_the_resolution_of_print_and_svgs_hold_text_and_no_date() -> None:
+    picture = pass1_picture("x", "alt", [BANDED, OTHER])
+    image = Image.open(BytesIO(picture.png))
+    assert image.width == COLUMN * DPI and image.info["dpi"] == pytest.approx((DPI, DPI), abs=0.1)
+    assert b">Cobalt</text>" in picture.svg and b"<dc:date>" not in picture.svg and b"Matplotlib" not in picture.svg
+
+
+def test_the_style_is_left_as_it_was_found() -> None:
+    before = {name: matplotlib.rcParams[name] for name in STYLE}
+    pass1_picture("x", "alt", [BANDED])
+    assert {name: matplotlib.rcParams[name] for name in STYLE} == before
+
+
+def test_every_figure_of_the_docs_is_there_in_both_formats() -> None:
+    drawn = {path.with_suffix("") for suffix in ("png", "svg") for path in ROOT.joinpath("docs").rglob(f"*.{suffix}")}
+    assert ROOT / "docs/figures/idea" in drawn and ROOT / "docs/figures/result" in drawn
+    for figure in drawn:
+        for suffix in (".png", ".svg"):
+            assert figure.with_name(figure.name + suffix).is_file(), f"draw {figure}{suffix}: cobalt report figures"
 
 
 def test_importing_the_style_loads_no_matplotlib() -> None:

@@ -44,6 +44,7 @@ OWN_TEXT = {PACKAGE / "sandbox" / "probe_program.py", *INSIDE.glob("*.py")}
 """Texts of programs and scripts that weigh each import: theirs stand where they are cheapest."""
 HEAVY = ("ray", "torch", "transformers", "datasets", "vllm", "verl", "litellm")
 LATE = {
+    "PIL": "comes with matplotlib",
     "datasets": "seconds; not in every environment",
     "grpc": "comes with ray",
     "httpx": "comes with litellm",

@@ -8,7 +8,7 @@ from typing import Any
 
 from cobalt.evaluation.summary import Comparison, Summary, TurnRate, to_json
 from cobalt.evaluation.verdict_rule import verdict_rule
-from cobalt.figures import Curve, pass1_png
+from cobalt.figures import Curve, pass1_picture
 from cobalt.statistics import Estimate
 from cobalt.tables import PERCENT, in_percent, markdown_table, show
 
@@ -31,17 +31,17 @@ class TurnReport:
 
 
 def report_path(output: Path, suffix: str) -> Path:
-    """Where the report of ``output`` lives; ``suffix`` is md, json or png."""
+    """Where the report of ``output`` lives; ``suffix`` is md or json."""
     return output.with_name(f"{output.name}.report.{suffix}")
 
 
 def write_report(output: Path, report: TurnReport) -> str:
-    """Write the three files beside ``output``; returns the Markdown."""
+    """Write them, and the figure as PNG and SVG, beside ``output``; returns the Markdown."""
     markdown = render_markdown(report)
     report_path(output, "json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
     report_path(output, "md").write_text(markdown)
-    curve = Curve([in_percent(row.estimate) for row in report.summary.pass_at_1])
-    report_path(output, "png").write_bytes(pass1_png([curve], title=report.file))
+    curve = Curve(report.file, [in_percent(row.estimate) for row in report.summary.pass_at_1])
+    pass1_picture(f"{output.name}.report", "Pass@1 by turn", [curve], title=report.file).write(output.parent)
     return markdown
 
 

@@ -77,7 +77,7 @@ class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig):
     seed: int = 42
     """Orders and samples the output, and draws trajectories for --selection random."""
     stats: bool = False
-    """Print the full table of the set and write its histogram to OUTPUT.stats.png."""
+    """Print the full table of the set and write its histogram to OUTPUT.stats.png and .svg."""
     license: str | None = None
     """Licence written on the card; by default that of the input's card."""
 
@@ -113,7 +113,7 @@ def main(config: BanditPromptsConfig) -> None:
         run.counts, run.origin = stats.counts(), origin_of(config.input_file)
     print_summary(f"Bandit prompts: {config.output_file}", stats.table() if config.stats else stats.summary())
     if config.stats:
-        stats.plot(f"{config.output_file}.stats.png")
+        stats.picture(f"{config.output_file.name}.stats").write(config.output_file.parent)
     publish(_card(config, model_name, stats), [config.output_file], config.inputs, config.push_to_hub)
 
 

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cobalt.bandit import Context, EvaluatedProblem, ProblemPlan
+from cobalt.figures import Picture, finished, new_figure, series_of, styled
 
 QUANTILES = (50, 90, 100)
 HISTOGRAM_BINS = 60
@@ -70,21 +70,21 @@ class SetStats:
             rows[f"contexts {_name(*key)}"] = f"{len(tokens):,} (tokens p50 / p90 / max: {quantiles})"
         return rows
 
-    def plot(self, path: str | Path) -> None:
-        """Histogram of prompt tokens by turn, as PNG."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(7, 4), layout="constrained")
+    @styled
+    def picture(self, key: str) -> Picture:
+        """Histogram of prompt tokens by turn."""
+        figure = new_figure()
         axes = figure.add_subplot()
         longest = max((max(tokens) for tokens in self._tokens.values()), default=1)
         bins = np.linspace(0, longest + 1, HISTOGRAM_BINS + 1).tolist()
-        for key, tokens in sorted(self._tokens.items()):
-            axes.hist(tokens, bins=bins, histtype="step", label=f"{_name(*key)} ({len(tokens):,})")
-        axes.set_xlabel("prompt tokens")
-        axes.set_ylabel("contexts")
+        names = [_name(*contexts) for contexts in sorted(self._tokens)]
+        for (_, tokens), line in zip(sorted(self._tokens.items()), series_of(names).values(), strict=True):
+            label = f"{line.label} ({len(tokens):,})"
+            axes.hist(tokens, bins=bins, histtype="step", color=line.colour, linestyle=line.dash, label=label)
+        axes.set(xlabel="prompt tokens", ylabel="contexts")
         if self._tokens:
-            axes.legend()
-        figure.savefig(path, dpi=120, metadata={"Software": None})
+            figure.legend(loc="outside upper center", ncols=2)
+        return finished(figure, key, "Prompt tokens by turn")
 
 
 def _name(kind: str, num_programs: int) -> str:

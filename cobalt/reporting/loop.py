@@ -2,8 +2,8 @@
 
 Base and trained policy on the same problems, each with its own feedback and with that of another problem (a control:
 what is gained from *reading* feedback must vanish there). Reads outputs of ``eval_multi_turn.py``; writes
-``<output>.md``, ``.json`` and ``.png``. Values in percent, differences in points, 95 % bootstrap intervals over
-problems, differences paired by problem.
+``<output>.md``, ``.json``, ``.png`` and ``.svg``. Values in percent, differences in points, 95 % bootstrap intervals
+over problems, differences paired by problem.
 """
 
 import json
@@ -17,7 +17,7 @@ from cobalt.errors import InputError
 from cobalt.evaluation.counts import Evaluation, read_evaluation
 from cobalt.evaluation.summary import Comparison, Gain, Summary, compare, summarise
 from cobalt.evaluation.verdict_rule import recorded_rule
-from cobalt.figures import Curve, colours_of, pass1_png
+from cobalt.figures import Curve, Picture, pass1_picture
 from cobalt.records import read_jsonl
 from cobalt.statistics import Estimate, mean_estimate
 from cobalt.tables import Cell, Table, in_percent
@@ -53,7 +53,7 @@ class Policy:
 
 
 def main(config: LoopConfig) -> None:
-    """Read the files, write the three, print the tables."""
+    """Read the files, write the report, print the tables."""
     base, trained = _policy(config.base, config.base_control), _policy(config.trained, config.trained_control)
     differences = compare(trained.evaluation.problems, base.evaluation.problems, other="base")
     tables = [
@@ -61,13 +61,13 @@ def main(config: LoopConfig) -> None:
         skill_table(base, trained, first_turn_row(config.base_first_turn)),
     ]
     markdown = "\n\n".join(table.to_markdown_section() for table in tables) + "\n"
-    text, data, figure = (config.output.with_suffix(suffix) for suffix in (".md", ".json", ".png"))
+    text, data = (config.output.with_suffix(suffix) for suffix in (".md", ".json"))
     flags = asdict(config)
     inputs = [path for name, path in flags.items() if name != "output"]
     with recorded_run("cobalt report loop", flags, inputs, {text: {}}):
         text.write_text(markdown)
         data.write_text(json.dumps([table.to_json() for table in tables], indent=2) + "\n")
-        figure.write_bytes(pass1_png(_curves({"base": base, "trained": trained})))
+        loop_picture(tables[0], text.stem).write(text.parent)
     print(markdown)
 
 
@@ -85,17 +85,10 @@ def _gain_of(path: Path, summary: Summary) -> Gain:
     return summary.gain
 
 
-def _curves(policies: dict[str, Policy]) -> list[Curve]:
-    """Own feedback, then the control, of each policy."""
-    curves = []
-    for name, colour in colours_of(list(policies)).items():
-        own, control = (
-            [in_percent(row.estimate) for row in summary.pass_at_1]
-            for summary in (policies[name].own, policies[name].control)
-        )
-        curves.append(Curve(own, name, colour))
-        curves.append(Curve(control, f"{name}, another problem's feedback", colour, is_control=True))
-    return curves
+def loop_picture(table: Table, key: str) -> Picture:
+    """Pass@1 by turn, from the first of the two tables."""
+    curves = [Curve(name, table.estimates(name)) for name in ("base", "trained")]
+    return pass1_picture(key, "Pass@1 by turn, before and after training", curves)
 
 
 def turn_table(base: Policy, trained: Policy, differences: Comparison, rule: str) -> Table:

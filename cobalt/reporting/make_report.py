@@ -1,4 +1,4 @@
-"""``make_report.py``: from result files of named runs to one HTML page, Markdown, CSV, PNG and JSON."""
+"""``make_report.py``: from result files of named runs to one HTML page, Markdown, CSV, JSON, PNG and SVG."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from cobalt.commands.flags import CommandConfig
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.evaluation.counts import SUFFIX, Evaluation, write_counts
-from cobalt.figures import Picture, colours_of
+from cobalt.figures import Picture
 from cobalt.reporting.material import Material, read_material
 from cobalt.reporting.origins import files_table, origins_table
 from cobalt.reporting.page import Section, render_html, render_markdown
@@ -33,8 +33,8 @@ class ReportConfig(CommandConfig):
     cost). Several files of one NAME:KIND are repetitions, for example training seeds. A *.counts.json file stands for
     all of those that it was made from."""
     output_dir: Path
-    """Folder for report.html, report.md, report.json, a CSV or PNG for each table or figure, and counts/, from which
-    the tables of Pass@1 can be made again."""
+    """Folder for report.html, report.md, report.json, a CSV for each table, a PNG and an SVG for each figure, and
+    counts/, from which the tables of Pass@1 can be made again."""
     title: str = "Cobalt results"
     baseline: str | None = None
     """Run that the others are compared with; default: the first one named."""
@@ -55,7 +55,7 @@ def make_report(config: ReportConfig) -> None:
     counts = counts_files(runs)
     page = config.output_dir / "report.html"
     with recorded_run("make_report", asdict(config), inputs, {page: {"files": config.files}}) as run:
-        sections = all_sections(material, colours_of(list(paths)), config.published)
+        sections = all_sections(material, config.published)
         sections.append(Section("Where the numbers come from", [files_table(runs), origins_table(runs)]))
         tables = [table for section in sections for table in section.tables]
         pictures = [picture for section in sections for picture in section.pictures]
@@ -95,7 +95,7 @@ def _write(folder: Path, tables: list[Table], pictures: list[Picture]) -> None:
     for table in tables:
         _write_text(folder / f"{table.key}.csv", table.to_csv())
     for picture in pictures:
-        (folder / f"{picture.key}.png").write_bytes(picture.png)
+        picture.write(folder)
 
 
 def _write_text(path: Path, text: str) -> None:

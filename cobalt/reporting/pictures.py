@@ -1,170 +1,185 @@
-"""The figures of a report, as PNG bytes. A run has the same colour in all of them."""
+"""The figures of a report, drawn from its tables: at once, or later from ``report.json``.
 
-import math
-from collections.abc import Mapping, Sequence
+Reward parts are the exception: their steps stand in the training logs alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from cobalt.figures import (
-    LEGEND_COLUMNS,
-    LEGEND_ROW_INCHES,
-    PASS1_INCHES,
+    BAND_OPACITY,
+    FONT_SIZE,
+    FULL,
+    PASS1,
+    TURNS,
     Curve,
     Picture,
     bars_of,
-    make_plain,
-    marker_of,
-    pass1_png,
-    png_bytes,
-    scale_of,
-    turns_png,
+    curves_figure,
+    finished,
+    lines_of,
+    new_figure,
+    styled,
 )
-from cobalt.hacking.rates import ABANDONED, CASES, FITTED
-from cobalt.reporting.gain_tables import LAST_LEARNED, Gains
-from cobalt.reporting.hacking_tables import WAYS, category_rates, percent
-from cobalt.reporting.material import CONDITIONS, Material
-from cobalt.reporting.runs import estimates
-from cobalt.reporting.training_log import REWARD_PARTS
-from cobalt.reporting.training_tables import learning_curves
-from cobalt.statistics import Estimate
+from cobalt.reporting.gain_tables import LAST_LEARNED
+from cobalt.reporting.hacking_tables import WAYS
+from cobalt.reporting.material import CONDITIONS, SETS
+from cobalt.reporting.training_log import REWARD_PARTS, TrainingLog
+from cobalt.tables import Table
 
-WAY_COLOURS = ("#B2182B", "#EF8A62", "#67A9CF", "#2166AC", "#999999")
+WAY_COLOURS = ("#2E2E2E", "#6B6B6B", "#9A9A9A", "#C4C4C4", "#E3E3E3")
 PANELS_PER_ROW = 3
-MARKERS_PER_LINE = 8
-BAR_INCHES = 0.32
-"""Height of a run's bar with its share of the space between."""
+BAR_INCHES = 0.19
+"""Height of a run's row."""
+MEASURES = {
+    "cases per 100 opportunities": "hacks per 100 opportunities",
+    "wrong test fitted (%)": "wrong test fitted (%)",
+    "right program given up (%)": "right program given up (%)",
+}
+"""Columns of the table of hacking that are drawn, and what a reader knows them by."""
 
 
-def pass1_pictures(material: Material, colours: Mapping[str, str]) -> dict[str, Picture]:
-    """Pass@1 by turn with 95 % bands, by condition; all on one scale."""
-    curves = {
-        condition: [Curve(score.pass1_T, name, colours[name]) for name, score in scores.items()]
-        for condition, scores in material.scores.items()
-        if scores
-    }
-    scale = scale_of([curve for of_condition in curves.values() for curve in of_condition])
-    return {
-        condition: Picture(
-            f"pass1_{condition}",
-            f"Pass@1 by turn, {CONDITIONS[condition]}",
-            pass1_png(of_condition, CONDITIONS[condition].capitalize(), scale),
-        )
-        for condition, of_condition in curves.items()
-    }
+def pictures_of(tables: Sequence[Table]) -> list[Picture]:
+    """Those that the tables allow, in their order."""
+    pictures = (DRAWN[table.key](table) for table in tables if table.key in DRAWN)
+    return [picture for picture in pictures if picture is not None]
 
 
-def gain_pictures(material: Material, gains: Mapping[str, Gains], colours: Mapping[str, str]) -> list[Picture]:
-    """Difference to the baseline by turn with 95 % bands; ``gains`` by condition, all on one scale."""
-    curves = {
-        condition: [Curve(estimates(gains_T), name, colours[name]) for name, gains_T in of_condition.items()]
-        for condition, of_condition in gains.items()
-        if of_condition
-    }
-    scale = scale_of([curve for of_condition in curves.values() for curve in of_condition])
-    return [
-        Picture(
-            f"gain_{condition}",
-            f"Difference to {material.baseline} by turn, {CONDITIONS[condition]}; grey: learned from",
-            turns_png(
-                of_condition,
-                f"Pass@1, difference to {material.baseline} (points)",
-                CONDITIONS[condition].capitalize(),
-                scale,
-                LAST_LEARNED,
-            ),
-        )
-        for condition, of_condition in curves.items()
-    ]
+def turn_curves(table: Table, names: Sequence[str] | None = None) -> list[Curve]:
+    """A curve for each run of a table with columns ``turn 0``, ``turn 1``, ...; of ``names`` only, in their order."""
+    turns = [name for name in table.columns if name.startswith("turn ")]
+    rows = dict(zip(map(str, table.column("run")), zip(*map(table.estimates, turns), strict=True), strict=True))
+    return [Curve(name, rows[name]) for name in names or rows]
 
 
-def hacking_picture(material: Material, colours: Mapping[str, str]) -> Picture:
-    """Cases (with a judge stacked by category), wrong tests fitted and right programs given up, each in per cent.
+def _condition_of(table: Table) -> str:
+    return table.key.partition("_")[2]
 
-    Each has a scale of its own: runs are compared, and cases are much rarer than the rest.
-    """
-    names = list(material.hacking)
-    figure = Figure(figsize=(3.6 * 3, 1.6 + BAR_INCHES * len(names)), layout="constrained")
-    panels = (
-        ("cases per 100 opportunities", CASES, "0 cases"),
-        ("wrong test fitted (%)", FITTED, "none fitted"),
-        ("right program given up (%)", ABANDONED, "none given up"),
+
+@styled
+def _pass1(table: Table) -> Picture:
+    """Pass@1 by turn."""
+    words = CONDITIONS[_condition_of(table)]
+    figure = curves_figure(turn_curves(table), TURNS, PASS1, title=words.capitalize())
+    return finished(figure, table.key, f"Pass@1 by turn, {words}")
+
+
+@styled
+def _gain(table: Table) -> Picture | None:
+    """Difference to the baseline by turn; None if no turn lies beyond those of training."""
+    curves = turn_curves(table)
+    if max(len(curve.estimates) for curve in curves) <= LAST_LEARNED + 1:
+        return None
+    words = CONDITIONS[_condition_of(table)]
+    baseline = table.title.partition("Difference to ")[2].partition(",")[0]
+    figure = curves_figure(
+        curves,
+        TURNS,
+        f"Pass@1 beyond {baseline} (points)",
+        title=f"{words.capitalize()} (shaded: turns learned from)",
+        shaded_to=LAST_LEARNED,
     )
-    for axes, (title, rate, nothing) in zip(figure.subplots(1, 3, sharey=True), panels, strict=True):
-        totals = [percent(rate, material.hacking[name]) for name in names]
-        if rate is CASES and all(name in material.judged for name in names):
-            _stack_categories(axes, material, names)
-        else:
-            axes.barh(names, [_value(total) for total in totals], 0.6, color=[colours[name] for name in names])
-        if not any(map(_value, totals)):
-            axes.text(0.5, 0.5, nothing, transform=axes.transAxes, ha="center")
-        for place, total in enumerate(totals):
-            if total is not None:
-                axes.errorbar(total.value, place, xerr=bars_of([total]), color="black", capsize=3, lw=1)
-        axes.set(title=title)
-        axes.set_xlim(0, max(axes.get_xlim()[1], 1))
-        make_plain(axes, values="x")
-    figure.axes[0].invert_yaxis()
-    return Picture(
-        "hacking", "Hacking cases, wrong tests fitted and right programs given up, by run", png_bytes(figure), wide=True
-    )
+    return finished(figure, table.key, f"Difference to {baseline} by turn, {words}; shaded: learned from")
 
 
-def _stack_categories(axes: Axes, material: Material, names: Sequence[str]) -> None:
-    rates_AW = np.array([[_value(rate) for rate in category_rates(material, name)] for name in names])
-    starts = np.hstack([np.zeros((len(names), 1)), rates_AW.cumsum(axis=1)[:, :-1]])
-    for way, label in enumerate(WAYS):
-        axes.barh(names, rates_AW[:, way], 0.6, starts[:, way], color=WAY_COLOURS[way], label=label)
-    axes.figure.legend(loc="outside lower center", ncols=len(WAYS), frameon=False, fontsize="small")
-
-
-def learning_picture(material: Material, colours: Mapping[str, str]) -> Picture | None:
-    """Share of validation prompts solved over the GPU-seconds paid so far, collected data included."""
-    curves = learning_curves(material)
+@styled
+def _learning(table: Table) -> Picture | None:
+    """What was paid until a share of the validation problems was solved."""
+    level, *names = table.columns
+    curves = []
+    for name in names:
+        reached = zip(table.estimates(name), table.estimates(level), strict=True)
+        best = {paid.value: share for paid, share in reached if paid is not None}
+        if best:  # levels rise, so of several that one validation reached the highest is kept
+            curves.append(Curve(name, list(best.values()), list(best)))
     if not curves:
         return None
-    width, height = PASS1_INCHES
-    rows = math.ceil(len(curves) / LEGEND_COLUMNS)
-    figure = Figure(figsize=(width, height + rows * LEGEND_ROW_INCHES), layout="constrained")
+    figure = curves_figure(curves, "GPU-seconds paid", "validation Pass@1 reached (%)")
+    return finished(figure, "learning", "Pass@1 on the validation problems over the GPU-seconds paid to reach it")
+
+
+@styled
+def _hacking(table: Table) -> Picture:
+    """Hacks, wrong tests fitted and right programs given up by run, each on a scale of its own."""
+    names = [str(name) for name in table.column("run")]
+    figure = new_figure(FULL, 0.6 + BAR_INCHES * len(names))
+    panels = figure.subplots(1, len(MEASURES), sharey=True)
+    for axes, (column, words) in zip(panels, MEASURES.items(), strict=True):
+        found = table.estimates(column)
+        for place, (line, estimate) in enumerate(zip(lines_of(names).values(), found, strict=True)):
+            if estimate is not None:
+                bars = bars_of([estimate])
+                axes.errorbar(estimate.value, place, xerr=bars, marker=line.marker, color=line.colour, clip_on=False)
+        if not any(estimate is not None and estimate.value for estimate in found):
+            axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center")
+        axes.set(title=words)
+        axes.set_xlim(0, max(axes.get_xlim()[1], 1))
+        axes.grid(axis="x")
+    _name_rows(panels[0], names)
+    return finished(figure, "hacking", "Hacks, wrong tests fitted and right programs given up, by run")
+
+
+@styled
+def _categories(table: Table) -> Picture:
+    """The rate of hacks, stacked by the judge's category."""
+    names = [str(name) for name in table.column("run")]
+    figure = new_figure(FULL, 1 + BAR_INCHES * len(names))
     axes = figure.subplots()
-    for name, of_run in curves.items():
-        for number, curve in enumerate(of_run):
-            label = name if number == 0 else None
-            marker = marker_of(colours[name])
-            axes.plot(*zip(*curve, strict=True), marker=marker, ms=3, lw=1, color=colours[name], label=label)
-    axes.set(xlabel="GPU-seconds", ylabel="validation prompts solved (%)", xlim=(0, None))
-    make_plain(axes)
-    figure.legend(loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False)
-    alt = "Share of validation prompts solved over GPU-seconds, a line for each training seed"
-    return Picture("learning", alt, png_bytes(figure))
+    starts = np.zeros(len(names))
+    for way, colour in zip(WAYS, WAY_COLOURS, strict=True):
+        lengths = [0.0 if found is None else found.value for found in table.estimates(way)]
+        axes.barh(range(len(names)), lengths, 0.6, starts, color=colour, label=way)
+        starts += lengths
+    axes.set(xlabel="hacks per 100 opportunities")
+    axes.grid(axis="x")
+    _name_rows(axes, names)
+    figure.legend(loc="outside upper right", ncols=len(WAYS))
+    return finished(figure, "categories", "Hacks per 100 opportunities by the judge's category, by run")
 
 
-def reward_picture(material: Material, colours: Mapping[str, str]) -> Picture:
-    """Reward parts over steps: one panel per part, thin lines for repetitions, a thick one for their mean."""
-    rows = math.ceil((len(REWARD_PARTS) + 1) / PANELS_PER_ROW)  # the last panel is the legend's
-    figure = Figure(figsize=(3.2 * PANELS_PER_ROW, 2.6 * rows), layout="constrained")
-    panels = figure.subplots(rows, PANELS_PER_ROW).flat
-    for part, axes in zip(REWARD_PARTS, panels, strict=False):
-        for name, logs in material.logs.items():
-            _plot_repetitions(axes, [dict(log.series(part)) for log in logs], name, colours[name])
-        axes.set(title=part.removeprefix("reward/"), xlabel="step")
-        make_plain(axes)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    legend_panel = figure.axes[-1]
-    legend_panel.axis("off")
-    legend_panel.legend(handles, labels, frameon=False, loc="center")
-    return Picture("rewards", "Mean reward parts over training steps", png_bytes(figure), wide=True)
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    lines = lines_of(names)
+    axes.set_yticks(range(len(names)), [lines[name].label for name in names])
+    for label, name in zip(axes.get_yticklabels(), names, strict=True):
+        label.set_color(lines[name].colour)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
 
 
-def _plot_repetitions(axes: Axes, series: Sequence[Mapping[int, float]], name: str, colour: str) -> None:
-    for values in series:
-        axes.plot(list(values), list(values.values()), color=colour, alpha=0.3, lw=0.8)
-    steps = sorted({step for values in series for step in values})
-    means = [np.mean([values[step] for values in series if step in values]) for step in steps]
-    every = max(1, len(steps) // MARKERS_PER_LINE)
-    axes.plot(steps, means, color=colour, lw=1.8, label=name, marker=marker_of(colour), markevery=every)
+DRAWN: Mapping[str, Callable[[Table], Picture | None]] = {
+    **{f"pass1_{condition}": _pass1 for condition in CONDITIONS},
+    **{f"gain_{condition}": _gain for condition in SETS},
+    "reach": _learning,
+    "hacking": _hacking,
+    "categories": _categories,
+}
+"""By the key of the table."""
 
 
-def _value(estimate: Estimate | None) -> float:
-    return 0.0 if estimate is None else estimate.value
+@styled
+def reward_picture(logs: Mapping[str, Sequence[TrainingLog]]) -> Picture:
+    """Reward parts over steps, a panel for each: the mean over repetitions, and a band from the least to the most."""
+    lines = lines_of(list(logs))
+    rows = ceil(len(REWARD_PARTS) / PANELS_PER_ROW)
+    figure = new_figure(FULL, 1.6 * rows + 0.2 * ceil(len(logs) / PANELS_PER_ROW))
+    grid = figure.subplots(rows, PANELS_PER_ROW, sharex=True, squeeze=False)
+    for axes in grid.flat[len(REWARD_PARTS) :]:
+        axes.set_visible(False)
+    for part, axes in zip(REWARD_PARTS, grid.flat, strict=False):
+        for name, of_run in logs.items():
+            series = [dict(log.series(part)) for log in of_run]
+            steps = sorted({step for values in series for step in values})
+            values_by_step = [[values[step] for values in series if step in values] for step in steps]
+            line = lines[name]
+            means = [np.mean(values) for values in values_by_step]
+            axes.plot(steps, means, linestyle=line.dash, color=line.colour, label=line.label)
+            lows, highs = (list(map(pick, values_by_step)) for pick in (min, max))
+            axes.fill_between(steps, lows, highs, color=line.colour, alpha=BAND_OPACITY, lw=0)
+        axes.set(title=part.removeprefix("reward/").replace("_", " "))
+        axes.xaxis.set_tick_params(labelbottom=True)
+    figure.supxlabel("training step", fontsize=FONT_SIZE)
+    figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=PANELS_PER_ROW)
+    return finished(figure, "rewards", "Mean reward parts over training steps")

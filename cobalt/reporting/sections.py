@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from cobalt.figures import Picture
 from cobalt.reporting.bill import bill_table
 from cobalt.reporting.examples import Example, pick_examples
 from cobalt.reporting.gain_tables import Gains, gain_table, gains_over_baseline, horizon_table, method_table
@@ -15,14 +16,7 @@ from cobalt.reporting.hacking_tables import (
 )
 from cobalt.reporting.material import CONDITIONS, SETS, Material
 from cobalt.reporting.page import Section
-from cobalt.reporting.pictures import (
-    Picture,
-    gain_pictures,
-    hacking_picture,
-    learning_picture,
-    pass1_pictures,
-    reward_picture,
-)
+from cobalt.reporting.pictures import pictures_of, reward_picture
 from cobalt.reporting.primary import primary_tables
 from cobalt.reporting.published import published_table
 from cobalt.reporting.score_tables import pass1_table, perturbation_cost_table, repair_table
@@ -30,15 +24,14 @@ from cobalt.reporting.training_tables import cost_table, reach_table, reuse_tabl
 from cobalt.tables import Table
 
 
-def all_sections(material: Material, colours: Mapping[str, str], published: bool) -> list[Section]:
-    """Those that the material allows; ``colours`` by run."""
+def all_sections(material: Material, published: bool) -> list[Section]:
+    """Those that the material allows."""
     gains = {condition: gains_over_baseline(material, condition) for condition in CONDITIONS}
-    pass1 = pass1_pictures(material, colours)
     sections = [
-        _main_results(material, gains, pass1),
-        _training_cost(material, colours),
-        _horizon(material, gains, colours),
-        _wrong_feedback(material, gains, pass1, colours),
+        _main_results(material, gains),
+        _training_cost(material),
+        _section("Beyond the turns of training", [horizon_table(material, condition) for condition in SETS]),
+        _wrong_feedback(material, gains),
         _section("Data reuse", [reuse_table(material)]),
         _section("Published figures", [published_table(material) if published else None]),
     ]
@@ -48,39 +41,31 @@ def all_sections(material: Material, colours: Mapping[str, str], published: bool
 def _section(
     title: str,
     tables: Iterable[Table | None],
-    pictures: Iterable[Picture | None] = (),
+    pictures: Sequence[Picture] = (),
     examples: Sequence[Example] = (),
 ) -> Section:
-    """Without what there is nothing for."""
+    """Without what there is nothing for; ``pictures`` beside those of the tables."""
     shown = [table for table in tables if table is not None]
-    return Section(title, shown, [picture for picture in pictures if picture is not None], examples)
+    return Section(title, shown, [*pictures_of(shown), *pictures], examples)
 
 
-def _main_results(material: Material, gains: Mapping[str, Gains], pass1: Mapping[str, Picture]) -> Section:
+def _main_results(material: Material, gains: Mapping[str, Gains]) -> Section:
     tables: list[Table | None] = []
     for condition in SETS:
         tables += [pass1_table(material, condition), gain_table(material, condition, gains[condition])]
         tables += [method_table(material, condition), *primary_tables(material, condition)]
     tables.append(repair_table(material))
-    return _section("Main results", tables, [pass1.get(condition) for condition in SETS])
+    return _section("Main results", tables)
 
 
-def _training_cost(material: Material, colours: Mapping[str, str]) -> Section:
+def _training_cost(material: Material) -> Section:
     bills = bill_table(material.bills, material.method) if material.bills else None
     logs = cost_table(material) if not material.logs.keys() <= material.bills.keys() else None
-    pictures = [learning_picture(material, colours), reward_picture(material, colours) if material.logs else None]
+    pictures = [reward_picture(material.logs)] if material.logs else []
     return _section("Training cost", [bills, logs, reach_table(material), reward_table(material)], pictures)
 
 
-def _horizon(material: Material, gains: Mapping[str, Gains], colours: Mapping[str, str]) -> Section:
-    tables = {condition: horizon_table(material, condition) for condition in SETS}
-    shown = {condition: gains[condition] for condition, table in tables.items() if table is not None}
-    return _section("Beyond the turns of training", tables.values(), gain_pictures(material, shown, colours))
-
-
-def _wrong_feedback(
-    material: Material, gains: Mapping[str, Gains], pass1: Mapping[str, Picture], colours: Mapping[str, str]
-) -> Section:
+def _wrong_feedback(material: Material, gains: Mapping[str, Gains]) -> Section:
     tables = [
         pass1_table(material, "perturbed"),
         gain_table(material, "perturbed", gains["perturbed"]),
@@ -92,5 +77,4 @@ def _wrong_feedback(
         *turn_tables(material),
         category_table(material),
     ]
-    pictures = [pass1.get("perturbed"), hacking_picture(material, colours) if material.hacking else None]
-    return _section("Wrong feedback and reward hacking", tables, pictures, pick_examples(material))
+    return _section("Wrong feedback and reward hacking", tables, examples=pick_examples(material))

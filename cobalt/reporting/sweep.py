@@ -1,14 +1,15 @@
 """One question, one figure: ``cobalt report sweep``, Pass@1 at some turns over the values of a setting.
 
 Reads outputs of ``eval_multi_turn.py``, one or more for each value (repetitions: training seeds); a second setting
-makes lines. Writes ``sweep.md``, ``.csv``, ``.json`` and ``.png`` into a folder. Per cent, with 95 % bootstrap
-intervals over problems and repetitions.
+makes lines. Writes ``sweep.md``, ``.csv``, ``.json``, ``.png`` and ``.svg`` into a folder. Per cent, with 95 %
+bootstrap intervals over problems and repetitions.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import ceil
+from itertools import cycle
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +20,27 @@ from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.evaluation.counts import read_evaluations
 from cobalt.evaluation.verdict_rule import recorded_rule
-from cobalt.figures import COLOURS, bars_of, make_plain, marker_of, png_bytes
+from cobalt.figures import (
+    CHARACTER_INCHES,
+    COLUMN,
+    DASHES,
+    FONT_SIZE,
+    FULL,
+    MARKERS,
+    OURS,
+    PALEST,
+    Curve,
+    Line,
+    Picture,
+    bars_of,
+    broken,
+    draw_curve,
+    finished,
+    label_ends,
+    label_of,
+    new_figure,
+    styled,
+)
 from cobalt.records.training_run import edge_means
 from cobalt.reporting.material import mean
 from cobalt.reporting.runs import RunScores, read_logs, run_scores
@@ -28,13 +49,11 @@ from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table
 
 KL = "actor/kl_loss"
-INCHES = (6.4, 4.2)
-COLUMNS = 3
-"""Of the legend, at most."""
-TURN_STYLES = ("-", "--", ":")
-"""Of a line's turns, where a second setting makes lines."""
-SHIFT = 0.06
-"""Between the lines' points at one value, so that no interval hides another; values are 1 apart."""
+SWEEP_HEIGHT = 2.0
+ROW_INCHES = 0.2
+LOOKS = list(zip(DASHES, MARKERS, strict=True))
+FEW_LINES = 2
+"""More lines have a panel each: their bands would hide each other."""
 USUAL_TURNS = (0, 3, 8)
 Point = tuple[str, str]
 """Line, "" if there is one only, and value."""
@@ -55,7 +74,7 @@ class SweepConfig(CommandConfig):
     turns: tuple[int, ...] = ()
     """The turns that are shown. Default: 0, 3 and 8 as far as there are; with lines, the last."""
     output_dir: Path
-    """Folder for sweep.md, sweep.csv, sweep.json and sweep.png."""
+    """Folder for sweep.md, sweep.csv, sweep.json, sweep.png and sweep.svg."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +120,10 @@ def main(config: SweepConfig) -> None:
         sweep = read_sweep(config, points, logs)
         table = sweep_table(sweep)
         texts = {"md": table.to_markdown_section() + "\n", "csv": table.to_csv()}
-        texts["json"] = json.dumps(table.to_json(), indent=2, ensure_ascii=False) + "\n"
+        texts["json"] = json.dumps({**table.to_json(), "feedback": sweep.feedback}, indent=2, ensure_ascii=False) + "\n"
         for suffix, text in texts.items():
             page.with_suffix(f".{suffix}").write_text(text, encoding="utf-8")
-        page.with_suffix(".png").write_bytes(sweep_png(sweep))
+        sweep_picture(table, sweep.feedback, "sweep").write(page.parent)
     print(table.to_markdown_section())
 
 
@@ -166,32 +185,89 @@ def _last_kl(logs: Sequence[TrainingLog]) -> float | None:
     return mean(last) if last else None
 
 
-def sweep_png(sweep: Sweep) -> bytes:
-    """A curve for each line and turn, with intervals: a colour for each line, or for each turn without lines."""
-    figure = Figure(figsize=INCHES, layout="constrained")
-    axes = figure.subplots()
-    curves = [(line, number) for line in sweep.lines for number in range(len(sweep.turns))]
-    for curve, (line, number) in enumerate(curves):
-        shift = SHIFT * (curve - (len(curves) - 1) / 2)
-        known = [
-            (place + shift, estimate)
-            for place, value in enumerate(sweep.values)
-            if (line, value) in sweep.scores and (estimate := sweep.estimates_T((line, value))[number]) is not None
-        ]
-        colour = COLOURS[(sweep.lines.index(line) if sweep.lined else number) % len(COLOURS)]
-        axes.errorbar(
-            [place for place, _ in known],
-            [estimate.value for _, estimate in known],
-            bars_of([estimate for _, estimate in known]),
-            color=colour,
-            marker=marker_of(colour),
-            linestyle=TURN_STYLES[number % len(TURN_STYLES)] if sweep.lined else "-",
-            capsize=3,
-            label=", ".join(filter(None, (line, f"turn {sweep.turns[number]}"))),
+@styled
+def sweep_picture(table: Table, feedback: str, key: str) -> Picture:
+    """Pass@1 over the values. Values with numbers among them have an order, which a curve follows."""
+    axis = table.columns[table.columns.index("seeds") - 1]
+    values = list(dict.fromkeys(map(str, table.column(axis))))
+    draw = _over_order if any(re.fullmatch(r"[\d.]+(e-\d+)?", value) for value in values) else _in_rows
+    figure = draw(table, axis, values, f"Pass@1, {feedback} feedback (%)")
+    return finished(figure, key, f"Pass@1 by {axis}, {feedback} feedback")
+
+
+def _over_order(table: Table, axis: str, values: Sequence[str], quantity: str) -> Figure:
+    """A panel for each turn; for each line instead, if they are many and the turn is one."""
+    turns, lines = _turns(table), _lines(table)
+    by_line = len(turns) == 1 and len(lines) > FEW_LINES
+    titles = [line.label for line in lines.values()] if by_line else turns
+    figure = new_figure(FULL if len(titles) > 2 else COLUMN, SWEEP_HEIGHT)
+    panels = figure.subplots(1, len(titles), sharex=True, sharey=by_line, squeeze=False)[0]
+    for number, (axes, title) in enumerate(zip(panels, titles, strict=True)):
+        turn = turns[0] if by_line else turns[number]
+        curves = {name: _curve(table, axis, values, name, turn) for name in lines}
+        drawn = [(curve, lines[name]) for name, curve in curves.items()]
+        if by_line:
+            for curve in curves.values():
+                draw_curve(axes, curve, Line("", PALEST), is_faint=True)
+            drawn = [(drawn[number][0], Line(title, OURS))]
+        for curve, line in drawn:
+            draw_curve(axes, curve, line)
+        panel_inches = figure.get_figwidth() / len(titles)
+        axes.set_title(broken(title, panel_inches - 0.2))
+        is_crowded = len("  ".join(values)) * CHARACTER_INCHES > panel_inches - 0.6
+        turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_crowded else {}
+        axes.set_xticks(range(len(values)), [re.sub(r"^1e-(\d+)$", r"$10^{-\1}$", value) for value in values], **turned)
+        axes.set_xlim(-0.3, len(values) - 0.7)
+        if len(lines) > 1 and not by_line and axes is panels[-1]:
+            label_ends(axes, drawn)
+    figure.supxlabel(axis, fontsize=FONT_SIZE)
+    figure.supylabel(quantity, fontsize=FONT_SIZE)
+    return figure
+
+
+def _in_rows(table: Table, axis: str, values: Sequence[str], quantity: str) -> Figure:
+    """A row for each value, a panel for each turn."""
+    turns, lines = _turns(table), _lines(table)
+    figure = new_figure(COLUMN, 0.9 + ROW_INCHES * len(values))
+    panels = figure.subplots(1, len(turns), sharey=True, squeeze=False)[0]
+    for axes, turn in zip(panels, turns, strict=True):
+        for name, line in lines.items():
+            places, points = _curve(table, axis, values, name, turn).points()
+            shares = [point.value for point in points]
+            axes.errorbar(
+                shares,
+                places,
+                xerr=bars_of(points),
+                fmt=line.marker,
+                color=line.colour,
+                mfc=line.face,
+                label=line.label,
+            )
+        axes.set_title(turn)
+        axes.grid(axis="x")
+        axes.grid(axis="y", visible=False)
+    panels[0].set_yticks(range(len(values)), values)
+    panels[0].set_ylim(len(values) - 0.5, -0.5)
+    panels[0].set_ylabel(axis)
+    figure.supxlabel(quantity, fontsize=FONT_SIZE)
+    if len(lines) > 1:
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=len(lines), handlelength=1
         )
-    axes.set_xticks(range(len(sweep.values)), sweep.values)
-    axes.set(xlabel=sweep.setting, ylabel=f"Pass@1, {sweep.feedback} feedback (%)")
-    make_plain(axes)
-    rows = ceil(len(curves) / COLUMNS)
-    figure.legend(loc="outside lower center", ncols=ceil(len(curves) / rows), frameon=False)
-    return png_bytes(figure)
+    return figure
+
+
+def _turns(table: Table) -> list[str]:
+    return [name for name in table.columns if name.startswith("turn ")]
+
+
+def _lines(table: Table) -> dict[str, Line]:
+    """All in the colour of Cobalt, which is what a setting is varied of."""
+    names = list(dict.fromkeys(map(str, table.column("line")))) if "line" in table.columns else [""]
+    return {name: Line(label_of(name), OURS, *look) for name, look in zip(names, cycle(LOOKS), strict=False)}
+
+
+def _curve(table: Table, axis: str, values: Sequence[str], line: str, turn: str) -> Curve:
+    of_line = table.column("line") if "line" in table.columns else [""] * len(table.rows)
+    rows = [row for row in zip(of_line, table.column(axis), table.estimates(turn), strict=True) if row[0] == line]
+    return Curve(line, [estimate for _, _, estimate in rows], [values.index(str(value)) for _, value, _ in rows])

@@ -1,143 +1,147 @@
-"""The figures of ``cobalt theory report``, as PNG bytes. A policy has the same colour and marker in all of them."""
+"""The figures of ``cobalt theory report``, drawn from its tables. A policy has the same colour in all of them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import ceil
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from cobalt.figures import LEGEND_ROW_INCHES, Picture, bars_of, colours_of, make_plain, marker_of, png_bytes
-from cobalt.statistics import Estimate, mean_estimate
-from cobalt.tables import PERCENT, in_percent
-from cobalt.theory.bounds import Bounds
-from cobalt.theory.contexts import OWN, REFERENCE
-from cobalt.theory.failure_cost import Continuation, continuations
-from cobalt.theory.measures import Measures
+from cobalt.figures import (
+    FONT_SIZE,
+    FULL,
+    GREYS,
+    METHODS,
+    OURS,
+    Curve,
+    Line,
+    Picture,
+    bars_of,
+    draw_curve,
+    finished,
+    label_ends,
+    new_figure,
+    series_of,
+    styled,
+)
+from cobalt.statistics import Estimate
+from cobalt.tables import Table
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-WIDTH, HEIGHT = 9.6, 3.8
-LEGEND_COLUMNS = 4
-SPREAD = 0.4
-"""Of a turn's points beside each other, in turns: intervals must not hide each other."""
-BOUNDS: dict[str, tuple[str, Callable[[Bounds], float]]] = {
-    "|J - J_step|/T": ("o", lambda found: abs(found.gap.value)),
-    "TV, shift": ("s", lambda found: found.shift.value),
-    "TV, linear in T": ("^", lambda found: found.linear.value),
-    "(2+C)sqrt(eta/2)": ("D", lambda found: found.paper),
+GAP, BOUNDS, DISTANCE, COST = "gap", "bounds", "distance", "failure_cost"
+"""Tables that are drawn; the last names its figure too."""
+BOUND_STYLES = {
+    "gap": (r"$|J - J_\mathrm{step}|\,/\,T$", OURS, "o"),
+    "TV, shift": ("bound by shift", GREYS[0], "s"),
+    "TV, linear in T": ("bound linear in $T$", GREYS[2], "^"),
+    "(2+C)sqrt(eta/2)": (r"$(2 + C)\sqrt{\eta/2}$", GREYS[3], "D"),
 }
-"""What is drawn over √η, from below; marker and value."""
+"""Columns of the table of bounds, from below: label, colour, marker."""
+CONTEXTS = {"the reference's": "in the reference's contexts", "its own": "in its own contexts"}
+COSTS = {"cost": ("mean continuation", "-"), "cost, best": ("best continuation", "--")}
+ROW_INCHES = 0.2
 
 
-def all_pictures(policies: Sequence[Measures], bounds: Mapping[str, Bounds]) -> list[Picture]:
-    """In the order of the report."""
-    return [gap_picture(bounds), distance_picture(policies), failure_cost_picture(policies)]
-
-
-def gap_picture(bounds: Mapping[str, Bounds]) -> Picture:
-    """Left the gap of each policy with its interval over √η; right, on a logarithmic axis, beside its bounds."""
-    figure, (gaps, scales) = _two_panels(len(bounds))
-    for name, colour in colours_of(list(bounds)).items():
-        found, marker = bounds[name], marker_of(colour)
-        error = [[PERCENT * length for length in side] for side in bars_of([found.gap])]
-        gaps.errorbar(found.scale, PERCENT * found.gap.value, error, fmt=marker, color=colour, label=name, capsize=3)
-    gaps.axhline(0, color="black", lw=0.8)
-    gaps.set(xlabel="sqrt(eta)", ylabel="(J - J_step)/T (points)", title="The gap")
-    _draw_bounds(scales, [found for found in bounds.values() if found.radius > 0])
-    return _finished(figure, "gap", "The gap between the objectives over the square root of the KL radius")
-
-
-def _draw_bounds(axes: "Axes", found: Sequence[Bounds]) -> None:
-    for label, (marker, value_of) in BOUNDS.items():
-        points = [(bounds.scale, PERCENT * value_of(bounds)) for bounds in found if value_of(bounds) > 0]
-        if points:
-            axes.plot(*zip(*points, strict=True), marker, color="black", mfc="white", label=label)
-    axes.set(xlabel="sqrt(eta)", ylabel="points per turn", title="The gap beside its bounds")
-    if found:
-        axes.set_yscale("log")
-        axes.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))  # hides no point
-
-
-def distance_picture(policies: Sequence[Measures]) -> Picture:
-    """KL (logarithmic) and total variation by turn: on the reference's contexts, and dashed on the policy's own."""
-    figure, (kls, tvs) = _two_panels(len(policies))
-    for policy, style in _styles(policies):
-        for side, line in ((REFERENCE, "-"), (OWN, "--")):
-            side_style = replace(style, line=line, label=style.label if side == REFERENCE else None)
-            _draw_turns(kls, [mean_estimate(kl_P.tolist()) for kl_P in policy.kl_PT[side].T], side_style)
-            tv_T = [in_percent(mean_estimate(tv_P.tolist())) for tv_P in policy.tv_PT[side].T]
-            _draw_turns(tvs, tv_T, side_style)
-    if any((policy.kl_PT[REFERENCE] > 0).any() for policy in policies):
-        kls.set_yscale("log", nonpositive="mask")
-    kls.set(xlabel="turn", ylabel="KL to the reference (nats)", title="KL (dashed: in its own contexts)")
-    tvs.set(xlabel="turn", ylabel="total variation (%)", title="Total variation (dashed: in its own contexts)")
-    return _finished(figure, "distance", "KL and total variation to the reference by turn")
-
-
-def failure_cost_picture(policies: Sequence[Measures]) -> Picture:
-    """The cost of a failed program in later turns: with the mean continuation, and with the best one."""
-    figure, panels = _two_panels(len(policies), sharey=True)
-    costs: tuple[tuple[str, Callable[[Continuation], Estimate | None]], ...] = (
-        ("Mean continuation", lambda row: row.cost),
-        ("Best continuation", lambda row: row.best_cost),
-    )
-    for axes, (title, cost_of) in zip(panels, costs, strict=True):
-        for policy, style in _styles(policies):
-            _draw_turns(axes, [in_percent(cost_of(row)) for row in continuations(policy.own_solved)], style)
-        axes.axhline(0, color="black", lw=0.8)
-        axes.set(xlabel="turn that failed", title=title)
-    panels[0].set_ylabel("cost per later turn (points)")
-    return _finished(figure, "failure_cost", "What a failed program costs in later turns")
-
-
-@dataclass(frozen=True)
-class _Style:
-    label: str | None
-    colour: str
-    shift: float
-    """To the right, in turns."""
-    line: str = "-"
-
-
-def _styles(policies: Sequence[Measures]) -> list[tuple[Measures, _Style]]:
-    """Policies stand beside each other within a turn."""
-    colours = colours_of([policy.name for policy in policies])
-    middle = (len(policies) - 1) / 2
+def all_pictures(tables: Mapping[str, Table]) -> list[Picture]:
+    """In the order of the report; ``tables`` by key."""
+    lines = _lines([str(name) for name in tables[GAP].column("policy")])
     return [
-        (policy, _Style(policy.name, colours[policy.name], SPREAD * (number - middle) / len(policies)))
-        for number, policy in enumerate(policies)
+        _gap_picture(tables[GAP], tables[BOUNDS], lines),
+        _distance_picture(tables[DISTANCE], lines),
+        _cost_picture(tables[COST], lines),
     ]
 
 
-def _draw_turns(axes: "Axes", estimates_T: Sequence[Estimate | None], style: _Style) -> None:
-    points = [(turn + style.shift, estimate) for turn, estimate in enumerate(estimates_T) if estimate is not None]
-    axes.errorbar(
-        [place for place, _ in points],
-        [estimate.value for _, estimate in points],
-        bars_of([estimate for _, estimate in points]),
-        ls=style.line,
-        marker=marker_of(style.colour),
-        color=style.colour,
-        label=style.label,
-        lw=1,
-        capsize=2,
+def _lines(policies: Sequence[str]) -> dict[str, Line]:
+    """The base is grey as everywhere; the others are ours."""
+    ours = series_of([name for name in policies if name not in METHODS])
+    return {name: METHODS.get(name) or ours[name] for name in policies}
+
+
+@styled
+def _gap_picture(gaps: Table, bounds: Table, lines: Mapping[str, Line]) -> Picture:
+    """A row for each policy, by √η: left the gap with its interval, right, on a logarithmic axis, beside its bounds."""
+    radii = {str(name): eta for name, eta in zip(gaps.column("policy"), gaps.estimates("eta (nats)"), strict=True)}
+    roots = {name: eta.value**0.5 for name, eta in radii.items() if eta is not None}
+    places = {name: place for place, name in enumerate(sorted(roots, key=lambda name: roots[name]))}
+    figure = new_figure(FULL, 0.9 + ROW_INCHES * len(places))
+    left, right = figure.subplots(1, 2, sharey=True)
+    for name, gap in zip(map(str, gaps.column("policy")), gaps.estimates("gap (points)"), strict=True):
+        if gap is not None:
+            left.errorbar(
+                gap.value, places[name], xerr=bars_of([gap]), marker=lines[name].marker, color=lines[name].colour
+            )
+    left.locator_params(axis="x", steps=[1, 2, 5, 10])
+    left.axvline(0, color="black", lw=0.6)
+    left.set(xlabel=r"$(J - J_\mathrm{step})\,/\,T$ (points)")
+    left.set_yticks(
+        list(places.values()), [rf"{lines[name].label}  ($\sqrt{{\eta}} = {roots[name]:.2f}$)" for name in places]
     )
-    axes.set_xticks(range(len(estimates_T)))
+    left.set_ylim(len(places) - 0.5, -0.5)
+    for column, (label, colour, marker) in BOUND_STYLES.items():
+        found = zip(map(str, bounds.column("policy")), bounds.estimates(column), strict=True)
+        points = [(abs(bound.value), places[name]) for name, bound in found if bound is not None and roots[name] > 0]
+        right.plot([size for size, _ in points], [place for _, place in points], marker, color=colour, label=label)
+    right.set(xlabel="points per turn")
+    if any(roots.values()):
+        right.set_xscale("log")
+    for axes in (left, right):
+        axes.grid(axis="x")
+        axes.grid(axis="y", visible=False)
+    figure.legend(loc="outside upper right", ncols=len(BOUND_STYLES))
+    return finished(figure, GAP, "The gap between the objectives by policy, and beside its bounds")
 
 
-def _two_panels(entries: int, sharey: bool = False) -> "tuple[Figure, Sequence[Axes]]":
-    """A figure with room for a legend of ``entries`` below."""
-    from matplotlib.figure import Figure
+@styled
+def _distance_picture(table: Table, lines: Mapping[str, Line]) -> Picture:
+    """KL (logarithmic) and total variation by turn, in the reference's contexts and in each policy's own.
 
-    height = HEIGHT + LEGEND_ROW_INCHES * ceil(entries / LEGEND_COLUMNS)
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    return figure, figure.subplots(1, 2, sharey=sharey)
+    A policy that is the reference is at no distance, and left out.
+    """
+    figure = new_figure(FULL, 3.6)
+    panels = figure.subplots(2, 2, sharex=True, sharey="row")
+    for column, (contexts, words) in enumerate(CONTEXTS.items()):
+        for axes, quantity in zip(panels[:, column], (_kl, lambda found: found.estimates("TV (%)")), strict=True):
+            rows = list(zip(*map(table.column, ("policy", "contexts", "turn")), quantity(table), strict=True))
+            drawn = []
+            for name, line in lines.items():
+                values = [value for policy, side, _, value in rows if (policy, side) == (name, contexts)]
+                if any(value is not None and value.value for value in values):
+                    drawn.append((Curve(name, values), line))
+                    draw_curve(axes, *drawn[-1])
+            axes.set_xticks(sorted({int(str(turn)) for _, _, turn, _ in rows}))
+            if column == 1 and drawn:
+                label_ends(axes, drawn)
+        panels[0, column].set(title=words)
+        panels[1, column].set(xlabel="turn")
+    panels[0, 0].set(ylabel=r"$\mathrm{KL}(\pi\,\|\,\mu)$ (nats)")
+    panels[1, 0].set(ylabel="total variation (%)")
+    return finished(figure, DISTANCE, "KL and total variation to the reference by turn")
 
 
-def _finished(figure: "Figure", key: str, alt: str) -> Picture:
-    for axes in figure.axes:
-        make_plain(axes)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=LEGEND_COLUMNS, frameon=False)
-    return Picture(key, alt, png_bytes(figure))
+def _kl(table: Table) -> list[Estimate | None]:
+    """The table holds the interval in columns of its own."""
+    ends = (table.estimates(f"KL{end}") for end in ("", " low", " high"))
+    return [
+        None if value is None else Estimate(value.value, low and low.value, high and high.value)
+        for value, low, high in zip(*ends, strict=True)
+    ]
+
+
+@styled
+def _cost_picture(table: Table, lines: Mapping[str, Line]) -> Picture:
+    """The cost of a failed program in later turns, a panel for each policy: mean continuation, and the best one."""
+    columns = min(3, len(lines))
+    rows = -(-len(lines) // columns)
+    figure = new_figure(FULL, 0.6 + 1.3 * rows)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in grid.flat[len(lines) :]:
+        axes.set_visible(False)
+    for axes, (name, line) in zip(grid.flat, lines.items(), strict=False):
+        for column, (words, dash) in COSTS.items():
+            found = zip(table.column("policy"), table.estimates(column), strict=True)
+            costs = Curve(name, [cost for policy, cost in found if policy == name])
+            draw_curve(axes, costs, Line(words, line.colour, dash, line.marker), is_faint=column != "cost")
+            axes.set_xticks(range(len(costs.estimates)))
+        axes.axhline(0, color="black", lw=0.6)
+        axes.set_title(line.label, color=line.colour)
+        axes.xaxis.set_tick_params(labelbottom=True)
+    labels = [words for words, _ in COSTS.values()]
+    figure.legend(grid[0, 0].lines[: len(labels)], labels, loc="outside upper right", ncols=len(labels))
+    figure.supxlabel("turn that failed", fontsize=FONT_SIZE)
+    figure.supylabel("cost per later turn (points)", fontsize=FONT_SIZE)
+    return finished(figure, COST, "What a failed program costs in later turns")

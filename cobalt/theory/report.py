@@ -24,7 +24,7 @@ class TheoryReportConfig(CommandConfig):
     input_files: Annotated[tuple[Path, ...], tyro.conf.arg(aliases=["-i"])]
     """Outputs of `cobalt theory measure`, in the order in which they are to be shown; a file's name is its policy's."""
     output_dir: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-    """Folder for report.md, report.json, and a CSV or PNG for each table or figure."""
+    """Folder for report.md, report.json, a CSV for each table, a PNG and an SVG for each figure."""
 
 
 def main(config: TheoryReportConfig) -> None:
@@ -39,11 +39,12 @@ def main(config: TheoryReportConfig) -> None:
     bounds = {policy.name: bounds_of(policy) for policy in policies}
     page = config.output_dir / "report.md"
     with recorded_run("cobalt theory report", asdict(config), config.input_files, {page: {}}) as run:
-        tables, pictures = all_tables(policies, bounds), all_pictures(policies, bounds)
+        tables = all_tables(policies, bounds)
+        pictures = all_pictures({table.key: table for table in tables})
         for table in tables:
             (config.output_dir / f"{table.key}.csv").write_text(table.to_csv(), encoding="utf-8")
         for picture in pictures:
-            (config.output_dir / f"{picture.key}.png").write_bytes(picture.png)
+            picture.write(config.output_dir)
         in_json = json.dumps({table.key: table.to_json() for table in tables}, indent=2, ensure_ascii=False)
         (config.output_dir / "report.json").write_text(in_json + "\n", encoding="utf-8")
         sections = [f"![{picture.alt}]({picture.key}.png)" for picture in pictures]

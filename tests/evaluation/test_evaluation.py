@@ -220,6 +220,7 @@ def test_report_files(trajectories: Path, tmp_path: Path, service: MultiplyingSe
     assert markdown.count("\n| ") > 15
     assert markdown in capsys.readouterr().out
     assert (tmp_path / "out.jsonl.report.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out.jsonl.report.svg").is_file()
     assert json.loads((tmp_path / "out.jsonl.report.json").read_text())["compare"]["problems"] == 6
 
 

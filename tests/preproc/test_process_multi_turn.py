@@ -175,6 +175,7 @@ def test_stats_print_tokens_and_write_a_picture(tmp_path: Path, model: Path, cap
     build([evaluated("a", IMPROVING)], tmp_path, model, "--stats")
     assert "tokens p50" in capsys.readouterr().out
     assert (tmp_path / "out.jsonl.stats.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out.jsonl.stats.svg").is_file()
 
 
 def torn(path: Path) -> None:

@@ -63,5 +63,5 @@ def test_bills_stand_side_by_side(report: Path) -> None:
 
 
 def test_learning_curves_are_drawn(report: Path) -> None:
-    assert (report / "learning.png").read_bytes().startswith(b"\x89PNG")
+    assert (report / "learning.png").read_bytes().startswith(b"\x89PNG") and (report / "learning.svg").is_file()
     assert "learning" in (report / "report.html").read_text()

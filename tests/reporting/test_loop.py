@@ -49,6 +49,7 @@ def test_numbers_of_hand_made_files(tmp_path: Path) -> None:
     assert values["solved at turn 1, if unsolved at 0"][0]["value"] == 0
     assert values["Pass@2 at turn 0"][0]["value"] == 100
     assert (tmp_path / "result.png").read_bytes().startswith(b"\x89PNG")
+    assert b"trained by Cobalt" in (tmp_path / "result.svg").read_bytes()
     assert "| 2 |" in (tmp_path / "result.md").read_text()
 
 

@@ -27,6 +27,7 @@ def test_a_row_for_each_value_over_its_repetitions(tmp_path: Path) -> None:
     assert (second["turn 0"]["value"], second["turn 2"]["value"]) == (25, 75)
     assert "turn 1" not in first and first["kl_loss"] is None
     assert (tmp_path / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    assert b"Pass@1, clean feedback (%)" in (tmp_path / "out" / "sweep.svg").read_bytes()
     assert "| 1e-4 | 1 | 2 |" in (tmp_path / "out" / "sweep.md").read_text()
 
 

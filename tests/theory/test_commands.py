@@ -152,7 +152,7 @@ def test_the_report_has_its_tables_and_figures(measured: Path, tmp_path: Path, c
     assert tables["bounds"]["rows"][0]["TV, shift"]["value"] == 0
     assert len(tables["distance"]["rows"]) == 2 * 2 * TURNS and len(tables["turns"]["rows"]) == 2 * TURNS
     for key in ("gap", "distance", "failure_cost"):
-        assert (tmp_path / f"{key}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / f"{key}.png").read_bytes().startswith(b"\x89PNG") and (tmp_path / f"{key}.svg").is_file()
     first, *_, last = (row["gap so far"]["value"] for row in tables["turns"]["rows"] if row["policy"] == "hot")
     assert (first, last) == (0, pytest.approx(TURNS * hot["gap (points)"]["value"]))
     assert [row["turn"] for row in tables["repair"]["rows"]] == 2 * list(range(1, TURNS))

@@ -1,0 +1,23 @@
+"""Draws result.svg and result.png, the README's result: ``python docs/figures/result.py``."""
+
+import json
+from pathlib import Path
+
+from cobalt.figures import pass1_picture
+from cobalt.reporting.pictures import turn_curves
+from cobalt.tables import Table
+
+FOLDER = Path(__file__).parent
+REPORT = FOLDER.parent / "results" / "paper-in-miniature" / "report.json"
+RUNS = ("base", "single-turn GRPO", "Cobalt", "GRPO-MT", "VeRPO-MT")
+
+
+def main() -> None:
+    """Pass@1 by turn on the shifted set, of the methods that the paper compares."""
+    found = json.loads(REPORT.read_text(encoding="utf-8"))["tables"]["pass1_shifted"]
+    curves = turn_curves(Table.from_json("pass1_shifted", found), RUNS)
+    pass1_picture("result", "Pass@1 by turn on problems unlike those of training", curves).write(FOLDER)
+
+
+if __name__ == "__main__":
+    main()
