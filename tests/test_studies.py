@@ -1,8 +1,10 @@
 """The studies of many policies: which commands they call, in which order, once each; here those only write it down."""
 
+import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_S", "TELL_GPUS", "RAY_ADDRESS")
+"""Variables for the recorders; the other knobs are flags."""
 RAY = """#!/usr/bin/env bash
 case "$*" in
   start*) exec sleep 60 ;;
@@ -25,7 +29,7 @@ echo "serve $*" >>"$CALLS"
 PYTHON = """#!/usr/bin/env bash
 [[ $1 != -c || $* == *"import serve"* ]] || exec @REAL@ "$@"
 [[ $2 != studies ]] || exec @REAL@ "$@"
-echo "$*" >>"$CALLS"
+echo "${TELL_GPUS:+[${CUDA_VISIBLE_DEVICES-}] }$*" >>"$CALLS"
 [[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
 [[ -z ${HANG_ON:-} || $* != *"$HANG_ON"* ]] || sleep "${HANG_S:-60}"
 [[ $* != *"report cost"* ]] || echo '{"in_all": {"GPU-s": 445.5, "responses": 54720}}' >"${@: -1}"
@@ -52,11 +56,15 @@ def study(tmp_path):
     def run(name, *arguments, kill_at=None, signal_number=signal.SIGTERM, **knobs):
         calls = tmp_path / f"calls-{len(list(tmp_path.glob('calls-*')))}"  # who is left of an earlier run writes there
         calls.write_text("")
-        stand_ins = {key: knobs.pop(key) for key in ("FAIL_ON", "HANG_ON", "HANG_S") if key in knobs}
+        stand_ins = {key: knobs.pop(key) for key in STAND_INS if key in knobs}
         inherited = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "EVALUATOR_ARGS")}
         environment = {**inherited, "PATH": f"{binaries}:{os.environ['PATH']}", "PYTHON": "python", **stand_ins}
         environment |= {"CALLS": str(calls), "RAY_TMPDIR": str(tmp_path)}
-        knobs = {"output_dir": str(tmp_path / "run"), "size": "cpu", "gpus": "", **knobs}
+        knobs = {
+            "output_dir": str(tmp_path / "run"),
+            **({} if name == "minicoder" else {"size": "cpu", "gpus": ""}),
+            **knobs,
+        }
         flags = [word for flag, value in knobs.items() for word in (f"--{flag}", *value.split())]
         command = [sys.executable, "-m", "cobalt", "study", name, *flags, *arguments]
         pipe = subprocess.PIPE
@@ -363,6 +371,124 @@ def test_knobs_are_refused_before_anything_runs(study, tmp_path, name, knobs, re
     else:
         ((flag, value),) = knobs.items()
         assert f"invalid choice '{value}'" in done.stdout + done.stderr and f"--{flag}" in done.stdout + done.stderr
+
+
+def said(calls):
+    """Of each call what the study says; what the recipe and the services add is theirs."""
+    kept = []
+    for call in calls:
+        if "cobalt train --log" in call:
+            pattern = r"(\+recipe=\S+|\+preset=\S+|data.\w+_files='[^']*'|local_dir='[^']*'|model.path='[^']*')"
+            words = re.findall(pattern, call.replace(f"{ROOT}/", "ROOT/"))
+            call = " ".join(["train", *words, call[call.index("trainer.total_training_steps=") :]])
+        if "service check" not in call and "train --check" not in call:
+            kept.append(call)
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "trainings", "minutes", "count", "digest"),
+    [
+        ("paper", "cpu", 4, 11, 63, "a12d664112538286"),
+        pytest.param("paper", "gpu", 21, 146, 282, "48743349e8205d23", marks=pytest.mark.slow),
+        ("hacking", "cpu", 2, 7, 42, "165d2150d1e2752d"),
+        ("theory", "cpu", 2, 6, 33, "2599cc0e6e7b3fa8"),
+        ("theory", "gpu", 4, 30, 52, "fa0af60e95df2d8d"),
+        pytest.param("sweep-paper", "cpu", 21, 57, 242, "42a4a5e80c77238d", marks=pytest.mark.slow),
+        pytest.param("sweep-perturbation", "gpu", 16, 118, 224, "139c9131a85e1b40", marks=pytest.mark.slow),
+    ],
+)
+def test_a_study_says_what_the_shell_scripts_said(study, name, size, trainings, minutes, count, digest):
+    """The digests are those of the commands that the shell scripts of 0.1 called: old folders can be continued."""
+    done, _ = study(name, "--plan", size=size)
+    assert f": {trainings} trainings of " in done.stdout and f"left: about {minutes} min, " in done.stdout
+    done, calls = study(name, size=size)
+    assert done.returncode == 0, done.stderr
+    commands = said(calls)
+    assert len(commands) == count
+    assert hashlib.sha256("\n".join(commands).encode()).hexdigest()[:16] == digest
+
+
+def test_a_folder_of_the_shell_scripts_is_known_by_its_settings(study, tmp_path):
+    settings = (
+        "DATA_SEED=0 MODEL=assets/minicoder REFERENCE=assets/minicoder-small TRAIN=1000 x 8 DEV=200 x 8 TURNS=8"
+        " RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE= OVERRIDES=a=1 b=2"
+    )
+    (tmp_path / "run" / "done").mkdir(parents=True)
+    (tmp_path / "run" / "settings").write_text(settings + "\n")
+    few = {"size": "gpu", "arms": "cobalt", "seeds": "0"}
+    assert study("hacking", "--", "a=1", "b=2", **few)[0].returncode == 0
+    done, calls = study("hacking", "--", "a=1", "b=2", **few, steps="7")
+    assert (done.returncode, calls) == (2, [])
+    assert done.stderr.startswith(f"cobalt study hacking: error: {tmp_path}/run was made with '{settings}'")
+
+
+def test_an_argument_that_is_no_override_does_not_block_the_folder(study, tmp_path):
+    for argument in ("60", "stepz", "-x=1"):
+        done, calls = study("hacking", "--", argument)
+        assert (done.returncode, done.stdout, calls, list(tmp_path.glob("run*"))) == (2, "", [], [])
+        assert done.stderr.startswith(f"cobalt study hacking: error: no argument '{argument}'")
+
+
+def test_each_arm_against_hacking_has_its_contexts_and_settings(study):
+    arms = "cobalt single_turn hidden_tests no_improvement penalty no_expected off_by_one+0.1"
+    done, calls = study("hacking", arms=arms, kind="truncated", count="3", penalty="0.25")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert "reward_kwargs.improvement=false" in trained["no_improvement-0"]
+    assert "reward_kwargs.hard_coding=0.25" in trained["penalty-0"]
+    for arm in ("cobalt", "penalty", "hidden_tests"):
+        assert "reward_kwargs.improvement" not in trained[f"{arm}-0"]
+    assert "--reward_tests hidden" in one(calls, "--output_file contexts-hidden_tests.jsonl")
+    assert "--hide_expected" in one(calls, "--output_file contexts-no_expected.jsonl")
+    wrong = one(calls, "--output_file contexts-off_by_one-0.1.jsonl")
+    assert "--perturbed_file train-ptb-off_by_one.jsonl --perturbed_ratio 0.1" in wrong
+    for_training = one(calls, "run_perturbation", "train.turn0")
+    assert for_training.endswith("--kind off_by_one --count 3")
+    measured = [call for call in calls if "run_perturbation" in call and call != for_training]
+    assert len(measured) == 9 and all(call.endswith("--kind truncated --count 3") for call in measured)
+    report = calls[-1]
+    assert report.count(":log=") == 7 and "Cobalt + off_by_one+0.1:log=off_by_one+0.1-0/metrics.jsonl" in report
+
+
+def test_policies_side_by_side_have_services_and_a_gpu_of_their_own(study, tmp_path):
+    arms = {"arms": "cobalt single_turn", "preset": "one-gpu"}
+    done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **arms)
+    assert done.returncode == 0, done.stderr
+    assert all((tmp_path / "run" / "logs" / folder / "ray.log").exists() for folder in ("worker-0", "worker-1"))
+    assert {re.match(r"\[(.*?)\] ", call)[1] for call in calls if "cobalt train --log" in call} == {"5", "6,7"}
+
+
+def test_the_sweep_is_the_study_with_an_arm_for_each_cell(study):
+    done, calls = study("sweep-perturbation", kinds="swapped truncated", ratios="0.1 0.5")
+    assert done.returncode == 0, done.stderr
+    assert len(trainings(calls)) == 5
+    *_, report, clean, wrong = calls
+    cells = [(kind, ratio) for kind in ("swapped", "truncated") for ratio in (0.1, 0.5)]
+    assert all(f"Cobalt + {kind}+{ratio}:clean=" in report for kind, ratio in cells)
+    for figure, ending in ((clean, ""), (wrong, "-ptb")):
+        points = [f"{kind}:{ratio}={kind}+{ratio}-0{ending}.jsonl" for kind, ratio in cells]
+        points += [f"{kind}:0=cobalt-0{ending}.jsonl" for kind in ("swapped", "truncated")]
+        assert "report sweep" in figure and all(point in figure.split() for point in points)
+
+
+@pytest.mark.parametrize("size", ["full", "small", "cpu"])
+def test_minicoder_is_made_and_probed(study, size):
+    done, calls = study("minicoder", size=size, seed="1", start="runs/clean")
+    assert done.returncode == 0, done.stderr
+    made, probed = calls
+    assert "minicode pretrain" in made and "--seed 1 --slip 0.33 --dose_scale 1 --contradicted 0.4" in made
+    assert "--start runs/clean" in made and ("--hidden_size" in made) == (size != "full")
+    assert "minicode probe" in probed and f"--num_turns {3 if size == 'cpu' else 8} " in probed
+
+
+def test_a_study_needs_a_checkout(tmp_path):
+    shutil.copytree(ROOT / "cobalt", tmp_path / "cobalt", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "cobalt", "study", "paper", "--plan"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert "checkout" in done.stderr
 
 
 @pytest.mark.slow
