@@ -1,6 +1,7 @@
 """Ways to train MiniCoder on MiniCode, and the study of many of them."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from cobalt.errors import InputError
-from studies.loop import WITHOUT_END, Loop
+from studies.loop import WITHOUT_END, Loop, Model
 from studies.places import Folder, Item, work_through
 from studies.settings import LEARNING_TURNS, StudyConfig
 
@@ -22,9 +23,9 @@ merging 14, measuring a set 64. On two CPU cores: 40, and 85, 7, 25."""
 class Arm:
     """A way to train. With a training seed it is a policy, ARM-SEED."""
 
-    name: str
-    label: str
-    """In reports."""
+    label: str = ""
+    """In reports. Default: Cobalt and the name."""
+    name: str = ""
     recipe: str = "grpo_multi_turn"
     trajectories: str = "train"
     """That it learns from, unless ``collector`` collects them."""
@@ -54,65 +55,45 @@ class Arm:
 
 def arm_of(name: str, config: StudyConfig) -> Arm:
     """The arm of this name. Raises ``InputError``. docs/paper.md says what each is for."""
-    arm, value = partial(Arm, name), name.partition("+")[2]
-    reward = "+custom_reward_function.reward_kwargs"
-    match name.partition("+")[0], value:
-        case "cobalt", "":
-            return arm("Cobalt")
-        case "single_turn", "":
-            return arm("single-turn GRPO", recipe="grpo_single_turn")
-        case "grpo_online", "":
-            return arm("GRPO-MT", recipe="grpo_online")
-        case "verpo_online", "":
-            return arm("VeRPO-MT", recipe="verpo_online")
-        case "ft_cobalt", "":
-            return arm("single-turn GRPO + Cobalt", start="single_turn", collector="single_turn")
-        case "other_reference", "":
-            return arm("Cobalt, other reference", trajectories="train-other", contexts="contexts-other")
-        case "augmented", "":
-            return wrong_feedback(arm("Cobalt + perturbation"), config.kind, f"{config.perturbed_ratio:g}")
+    first, _, value = name.partition("+")
+    reward, contexts = "+custom_reward_function.reward_kwargs", f"contexts-{name}"
+    most = str(config.train_samples) if value == "all" else value
+    named = {
+        "cobalt": Arm("Cobalt"),
+        "single_turn": Arm("single-turn GRPO", recipe="grpo_single_turn"),
+        "grpo_online": Arm("GRPO-MT", recipe="grpo_online"),
+        "verpo_online": Arm("VeRPO-MT", recipe="verpo_online"),
+        "ft_cobalt": Arm("single-turn GRPO + Cobalt", start="single_turn", collector="single_turn"),
+        "other_reference": Arm("Cobalt, other reference", trajectories="train-other", contexts="contexts-other"),
+        "augmented": Arm("Cobalt + perturbation", kind=config.kind, ratio=f"{config.perturbed_ratio:g}"),
+        "trained_reference": Arm(collector="cobalt"),
         # Against hacking.
-        case "hidden_tests", "":
-            return arm(
-                "Cobalt, hidden tests only", contexts="contexts-hidden_tests", flags=("--reward_tests", "hidden")
-            )
-        case "no_improvement", "":
-            return arm("Cobalt, no improvement", settings=(f"{reward}.improvement=false",))
-        case "penalty", "":
-            return arm("Cobalt, penalty", settings=(f"{reward}.hard_coding={config.penalty:g}",))
-        case "no_expected", "":
-            return arm("Cobalt, no expected output", contexts="contexts-no_expected", flags=("--hide_expected",))
-        # Cobalt with another setting.
-        case "trained_reference", "":
-            return arm(f"Cobalt, {name}", collector="cobalt")
-        case "turns", turns if is_count(turns):
-            flags = ("--num_turns", turns)
-            return arm(f"Cobalt, {name}", trajectories=f"train-turns-{turns}", contexts=f"contexts-{name}", flags=flags)
-        case "refreshed", steps if is_count(steps):
-            return arm(f"Cobalt, {name}", every=int(steps))
-        case "cap", most if most:
-            most = str(config.train_samples) if most == "all" else most
-            return arm(f"Cobalt, {name}", contexts=f"contexts-{name}", flags=("--max_trajectories", most))
-        case "selection", rule if rule:
-            return arm(f"Cobalt, {name}", contexts=f"contexts-{name}", flags=("--selection", rule))
-        case "stop", rule if rule:
-            return arm(f"Cobalt, {name}", contexts=f"contexts-{name}", flags=("--stop_rule", rule))
-        case "kl", coefficient if coefficient:
-            return arm(f"Cobalt, {name}", settings=(f"actor_rollout_ref.actor.kl_loss_coef={coefficient}",))
-        case "temperature", t if t:
-            return arm(f"Cobalt, {name}", trajectories=f"train-temperature-{t}", contexts=f"contexts-{name}")
-        case kind, ratio if kind and ratio.startswith("0.") and ratio != "0.":
-            return wrong_feedback(arm(f"Cobalt + {name}"), kind, ratio)
-    raise InputError(f"no arm '{name}'; docs/paper.md names them")
-
-
-def is_count(text: str) -> bool:
-    return text.isdecimal() and text[0] != "0"
-
-
-def wrong_feedback(arm: Arm, kind: str, ratio: str) -> Arm:
-    """The arm, with a share of its contexts from perturbed tests."""
-    return replace(arm, contexts=f"contexts-{kind}-{ratio}", kind=kind, ratio=ratio)
+        "hidden_tests": Arm("Cobalt, hidden tests only", contexts=contexts, flags=("--reward_tests", "hidden")),
+        "no_improvement": Arm("Cobalt, no improvement", settings=(f"{reward}.improvement=false",)),
+        "penalty": Arm("Cobalt, penalty", settings=(f"{reward}.hard_coding={config.penalty:g}",)),
+        "no_expected": Arm("Cobalt, no expected output", contexts=contexts, flags=("--hide_expected",)),
+    }
+    with_value = {
+        "cap": Arm(contexts=contexts, flags=("--max_trajectories", most)),
+        "selection": Arm(contexts=contexts, flags=("--selection", value)),
+        "stop": Arm(contexts=contexts, flags=("--stop_rule", value)),
+        "kl": Arm(settings=(f"actor_rollout_ref.actor.kl_loss_coef={value}",)),
+        "temperature": Arm(trajectories=f"train-temperature-{value}", contexts=contexts),
+    }
+    if value.isdecimal() and value[0] != "0":
+        with_value["turns"] = Arm(trajectories=f"train-turns-{value}", contexts=contexts, flags=("--num_turns", value))
+        with_value["refreshed"] = Arm(every=int(value))
+    if name in named:
+        arm = named[name]
+    elif value and first in with_value:
+        arm = with_value[first]
+    elif re.fullmatch(r".+\+0\..+", name):
+        arm = Arm(f"Cobalt + {name}", kind=first, ratio=value)
+    else:
+        raise InputError(f"no arm '{name}'; docs/paper.md names them")
+    if arm.kind:
+        arm = replace(arm, contexts=f"contexts-{arm.kind}-{arm.ratio}")
+    return replace(arm, name=name, label=arm.label or f"Cobalt, {name}")
 
 
 class ArmStudy(Loop):
@@ -124,7 +105,7 @@ class ArmStudy(Loop):
     measured_against: ClassVar[tuple[str, ...]] = ()
     """What measuring a policy needs."""
 
-    def measure(self, name: str, policy: str | Path) -> None:
+    def measure(self, name: str, policy: Model) -> None:
         """Everything that the report shows of a policy."""
         raise NotImplementedError
 
@@ -262,7 +243,7 @@ class ArmStudy(Loop):
 
     # Their stages.
 
-    def collect(self, trajectories: str, policy: str | Path, turns: int = LEARNING_TURNS, *flags: str) -> None:
+    def collect(self, trajectories: str, policy: Model, turns: int = LEARNING_TURNS, *flags: str) -> None:
         """Trajectories to learn from."""
         samples = self.config.train_samples
         self.roll_out(trajectories, "minicode_train", policy, samples, samples, turns, *flags)
@@ -277,27 +258,26 @@ class ArmStudy(Loop):
 
     def count_cost(self, name: str, start: str, trajectories: str, kind: str) -> None:
         """NAME.cost.json. What the policy learns from is part of it, and the bill of the policy that it starts from."""
-        files: list[str | Path] = []
+        files: list[object] = []
         if trajectories:
             sizes = dict(argument.split("=", 1) for argument in self.config.engine_args)
             gpus = int(sizes.get("tensor_parallel_size", 1)) * int(sizes.get("num_replicas", 1))
-            parts = [self.file(f"{trajectories}{part}") for part in (".turn0", ".turns", "")]
-            files += ["--collection_gpus", str(gpus), "--collection", *parts]
+            parts = (self.file(f"{trajectories}{part}") for part in (".turn0", ".turns", ""))
+            files += ["--collection_gpus", gpus, "--collection", *parts]
         if kind:
             files += [self.file(f"train-ptb-{kind}.turns"), self.file(f"train-ptb-{kind}")]
         if start:
             files += ["--earlier", self.out / f"{start}.cost.json"]
-        output = ["--output", self.out / f"{name}.cost.json"]
-        self.run("-m", "cobalt", "report", "cost", "--training", self.out / name, *files, *output)
+        words = ("-m", "cobalt", "report", "cost", "--training", self.out / name)
+        self.run(*words, *files, "--output", self.out / f"{name}.cost.json")
 
     def perturb(self, problems: str, name: str, kind: str) -> None:
         """The fully specified problems, with wrong public tests."""
-        files = ["--input_file", self.file(problems), "--output_file", self.file(name)]
-        count = ["--count", str(self.config.count)] if self.config.count else []
-        seed = ["--seed", str(self.config.data_seed)]
-        self.run("preproc/run_perturbation.py", *files, *seed, "--kind", kind, *count)
+        files = ("--input_file", self.file(problems), "--output_file", self.file(name))
+        count = ("--count", self.config.count) if self.config.count else ()
+        self.run("preproc/run_perturbation.py", *files, "--seed", self.config.data_seed, "--kind", kind, *count)
 
-    def mislead(self, name: str, policy: str | Path, samples: int, turns: int, kind: str, ending: str) -> None:
+    def mislead(self, name: str, policy: Model, samples: int, turns: int, kind: str, ending: str) -> None:
         """NAME-ENDING: the turns after NAME.turn0 once more, under perturbed feedback."""
         wrong = f"{name}-{ending}"
         self.stage(f"{wrong}-turn0", self.perturb, f"{name}.turn0", f"{wrong}.turn0", kind)
@@ -305,27 +285,27 @@ class ArmStudy(Loop):
 
     # What studies measure.
 
-    def measure_dev(self, name: str, policy: str | Path, *flags: str) -> None:
+    def measure_dev(self, name: str, policy: Model, *flags: str) -> None:
         """NAME: the dev set."""
         samples = self.config.dev_samples
         self.roll_out(name, "minicode_dev", policy, samples, samples, self.config.turns, *flags)
 
-    def measure_shifted(self, name: str, policy: str | Path) -> None:
+    def measure_shifted(self, name: str, policy: Model) -> None:
         """NAME-shifted."""
         samples, turns = self.config.dev_samples, self.config.turns
         self.repair_and_evaluate(f"{name}-shifted", "minicode_shifted", policy, samples, turns, "--from_scratch")
 
-    def measure_hacking(self, name: str, policy: str | Path) -> None:
+    def measure_hacking(self, name: str, policy: Model) -> None:
         """After ``measure_dev``: NAME-ptb, NAME.cases and, with a judge, NAME.judged."""
         config, cases = self.config, self.file(f"{name}.cases")
         with self.folder.alone["dev-ptb"]:
             self.stage("dev-ptb", self.perturb, "minicode_dev", "dev-ptb", config.kind)
         self.mislead(name, policy, config.dev_samples, config.turns, config.kind, "ptb")
         files = ["--data_file", self.file("dev-ptb"), "-i", self.file(f"{name}-ptb"), "-o", cases]
-        extract = [self.python, "extract_turn_level_errors.py", *files, "--dynamic", "--seed", str(config.data_seed)]
-        self.command_stage(f"{name}-cases", *extract)
+        extract = (self.python, "extract_turn_level_errors.py", *files)
+        self.command_stage(f"{name}-cases", *extract, "--dynamic", "--seed", config.data_seed)
         if config.judge_model:
-            judge = [self.python, "run_llm_judge.py", "--model_name", config.judge_model]
+            judge = (self.python, "run_llm_judge.py", "--model_name", config.judge_model)
             self.command_stage(f"{name}-judge", *judge, "-i", cases, "-o", self.file(f"{name}.judged"))
 
 

@@ -4,11 +4,13 @@ PROBLEMS, TRAJECTORIES, CONTEXTS, START and NAME stand for files in the folder, 
 folder.
 """
 
+import subprocess
 from pathlib import Path
 
 from studies.places import Folder, Place
 from studies.settings import LoopConfig
 
+Model = str | Path
 WITHOUT_END = 1_000_000
 """Steps or epochs of a training that something else ends."""
 
@@ -29,28 +31,30 @@ class Loop(Place):
 
     def make_problems(self) -> None:
         """Write minicode_train and minicode_dev."""
-        seed, sizes = str(self.config.data_seed), (self.config.train_problems, self.config.dev_problems)
-        raw, problems = self.file("raw"), self.file("minicode")
-        generate = [self.python, "-m", "cobalt", "minicode", "generate", "--output_file", raw, "--seed", seed]
-        self.command_stage("problems", *generate, "--num_problems", str(sizes[0]), "--dev_size", str(sizes[1]))
-        prepare = [self.python, "preproc/preproc_taco.py", "--input_file", raw, "--output_file", problems]
-        self.command_stage("prepare", *prepare, "--seed", seed)
+        raw, seed = self.file("raw"), ("--seed", self.config.data_seed)
+        sizes = ("--num_problems", self.config.train_problems, "--dev_size", self.config.dev_problems)
+        generate = (self.python, "-m", "cobalt", "minicode", "generate", "--output_file")
+        self.command_stage("problems", *generate, raw, *seed, *sizes)
+        files = ("--input_file", raw, "--output_file", self.file("minicode"))
+        self.command_stage("prepare", self.python, "preproc/preproc_taco.py", *files, *seed)
 
     def make_shifted_problems(self, size: int) -> None:
         """Write minicode_shifted."""
-        seed, raw, problems = str(self.config.data_seed), self.file("raw-shifted"), self.file("minicode_shifted")
-        generate = [self.python, "-m", "cobalt", "minicode", "generate", "--output_file", raw, "--seed", seed]
-        sizes = ["--num_problems", "0", "--dev_size", "0", "--shifted_size", str(size)]
-        self.command_stage("shifted", *generate, *sizes)
-        prepare = [self.python, "preproc/preproc_taco.py", "--input_file", raw, "--output_file", problems]
-        self.command_stage("prepare-shifted", *prepare, "--dev_size", "0", "--seed", seed)
+        raw, seed = self.file("raw-shifted"), ("--seed", self.config.data_seed)
+        sizes = ("--num_problems", 0, "--dev_size", 0, "--shifted_size", size)
+        generate = (self.python, "-m", "cobalt", "minicode", "generate", "--output_file")
+        self.command_stage("shifted", *generate, raw, *seed, *sizes)
+        files = ("--input_file", raw, "--output_file", self.file("minicode_shifted"))
+        self.command_stage("prepare-shifted", self.python, "preproc/preproc_taco.py", *files, "--dev_size", 0, *seed)
 
-    def roll_out(self, name: str, problems: str, policy: str | Path, first: int, samples: int, turns: int, *flags: str):
+    def roll_out(
+        self, name: str, problems: str, policy: Model, first: int, samples: int, turns: int, *flags: str
+    ) -> None:
         """Sample ``first`` programs per problem, NAME.turn0; then go on as ``repair_and_evaluate``."""
         self.stage(f"{name}-turn0", self.sample, problems, f"{name}.turn0", policy, first, *flags)
         self.repair_and_evaluate(name, f"{name}.turn0", policy, samples, turns, *flags)
 
-    def repair_and_evaluate(self, name: str, start: str, policy: str | Path, samples: int, turns: int, *flags: str):
+    def repair_and_evaluate(self, name: str, start: str, policy: Model, samples: int, turns: int, *flags: str) -> None:
         """Sample the turns after START, NAME.turns; run the hidden tests, NAME."""
         self.stage(f"{name}-turns", self.repair, start, f"{name}.turns", policy, samples, turns, *flags)
         self.stage(f"{name}-hidden", self.evaluate, f"{name}.turns", name)
@@ -59,26 +63,26 @@ class Loop(Place):
 
     def check_overrides(self, *overrides: str) -> None:
         """Training comes after minutes of other work, and would refuse them only then."""
-        preset = f"+preset={self.config.preset}"
-        words = ["-m", "cobalt", "train", "--config-dir", "verl/config", "+recipe=multi_turn", preset, *overrides]
-        self.run(*words, "--cfg", "job", quiet=True)
+        recipe = ("--config-dir", "verl/config", "+recipe=multi_turn", f"+preset={self.config.preset}")
+        words = (self.python, "-m", "cobalt", "train", *recipe, *overrides, "--cfg", "job")
+        self.call(*words, output=subprocess.DEVNULL)
 
-    def sample(self, problems: str, name: str, policy: str | Path, samples: int, *flags: str) -> None:
+    def sample(self, problems: str, name: str, policy: Model, samples: int, *flags: str) -> None:
         """First programs."""
-        self._ask(policy, "run_single_turn_vllm.py", problems, name, "-n", str(samples), *flags)
+        self._ask(policy, "run_single_turn_vllm.py", problems, name, "-n", samples, *flags)
 
-    def repair(self, start: str, name: str, policy: str | Path, samples: int, turns: int, *flags: str) -> None:
+    def repair(self, start: str, name: str, policy: Model, samples: int, turns: int, *flags: str) -> None:
         """The turns after them."""
-        flags = ("-n", str(samples), "--num_turns", str(turns), *flags, "--enable_thinking")
-        self._ask(policy, "run_multi_turn_vllm.py", start, name, *flags)
+        numbers = ("-n", samples, "--num_turns", turns)
+        self._ask(policy, "run_multi_turn_vllm.py", start, name, *numbers, *flags, "--enable_thinking")
 
-    def _ask(self, policy: str | Path, script: str, source: str, name: str, *flags: str) -> None:
-        engine = ["--engine", "hf", "--batch_size", str(self.config.batch_size)]
+    def _ask(self, policy: Model, script: str, source: str, name: str, *flags: object) -> None:
+        engine = ("--engine", "hf", "--batch_size", self.config.batch_size)
         if self.config.engine == "vllm":
             self.serve_model(policy)
-            engine = []
-        files = ["-i", self.file(source), "-o", self.file(name), "--model", policy]
-        limits = ["--max_tokens", str(self.config.max_tokens), "--seed", str(self.config.data_seed)]
+            engine = ()
+        files = ("-i", self.file(source), "-o", self.file(name), "--model", policy)
+        limits = ("--max_tokens", self.config.max_tokens, "--seed", self.config.data_seed)
         self.run(script, *engine, *files, *flags, *limits)
 
     def evaluate(self, trajectories: str, name: str) -> None:
@@ -87,43 +91,33 @@ class Loop(Place):
 
     def cut_contexts(self, trajectories: str, name: str, *flags: str) -> None:
         """Partial contexts."""
-        files = ["--input_file", self.file(trajectories), "--output_file", self.file(name)]
-        model = ["--model_name", self.config.model, "--seed", str(self.config.data_seed)]
+        files = ("--input_file", self.file(trajectories), "--output_file", self.file(name))
+        model = ("--model_name", self.config.model, "--seed", self.config.data_seed)
         self.run("preproc/process_multi_turn_taco.py", *files, *model, *flags)
 
     def make_parquet(self, data: str, train: str, validation: str) -> None:
         """The folder that veRL trains on and validates on, from two files of contexts."""
-        files = ["--train_data_file", self.file(train), "--val_data_file", self.file(validation)]
+        files = ("--train_data_file", self.file(train), "--val_data_file", self.file(validation))
         self.run("preproc/verl_preproc_multi_turn.py", "--local_dir", self.out / data, *files)
 
     def single_turn_parquet(self, data: str) -> None:
         """The same of the problems themselves."""
-        files = ["--train_data_file", self.file("minicode_train"), "--val_data_file", self.file("minicode_dev")]
+        files = ("--train_data_file", self.file("minicode_train"), "--val_data_file", self.file("minicode_dev"))
         self.run("preproc/verl_preproc_single_turn.py", "--local_dir", self.out / data, *files)
 
-    def train_policy(
-        self,
-        recipe: str,
-        start: str | Path,
-        name: str,
-        train: str,
-        validation: str,
-        steps: int,
-        seed: int,
-        *overrides: str,
-    ) -> None:
-        """Train with scripts/train_RECIPE.sh from ``start``. ``train`` and ``validation`` are folders of data."""
+    def train_policy(self, recipe: str, start: Model, name: str, train: str, validation: str, *limits: object) -> None:
+        """Train with scripts/train_RECIPE.sh from ``start``.
+
+        ``train`` and ``validation`` are folders of data. ``limits``: steps, seed, and hydra overrides.
+        """
         self.stop_model()
-        knobs = {
-            "MODEL": str(start),
-            "PRESET": self.config.preset,
-            "OUTPUT_DIR": str(self.out / name),
-            "TRAIN_FILE": str(self.out / train / "train.parquet"),
-            "VAL_FILE": str(self.out / validation / "test.parquet"),
-        }
+        steps, seed, *overrides = limits
+        knobs = {"MODEL": str(start), "PRESET": self.config.preset, "OUTPUT_DIR": str(self.out / name)}
+        knobs["TRAIN_FILE"] = str(self.out / train / "train.parquet")
+        knobs["VAL_FILE"] = str(self.out / validation / "test.parquet")
         usual = [f"trainer.total_training_steps={steps}", f"+data.seed={seed}", f"cobalt.seed={seed}"]
         usual += ["trainer.val_before_train=False", "trainer.test_freq=-1"]
-        self.call("bash", f"scripts/train_{recipe}.sh", *usual, *overrides, **knobs)
+        self.call("bash", f"scripts/train_{recipe}.sh", *usual, *overrides, knobs=knobs)
 
     def merge_policy(self, name: str, policy: Path) -> None:
         """The last checkpoint of a training as a policy. A model that is there is whole."""

@@ -96,7 +96,8 @@ class Folder:
             if self._is_stopping:
                 raise StageError("stopped", 130)
             kept = [self._at_work.fileno()] if self._at_work and not is_service else []
-            child = subprocess.Popen(words, cwd=ROOT, start_new_session=True, pass_fds=kept, **options)
+            options |= {"cwd": ROOT, "start_new_session": True, "pass_fds": kept}
+            child = subprocess.Popen(words, text=False, **options)
             self._children.append(child)
             self._tell_who()
         return child
@@ -145,20 +146,15 @@ class Place:
         """A line for this place's log."""
         print(text, file=self.log, flush=True)
 
-    def call(self, *words: str | Path, quiet: bool = False, **knobs: str) -> None:
+    def call(self, *words: object, output: TextIO | int | None = None, knobs: dict[str, str] | None = None) -> None:
         """Run a command. Raises ``StageError``."""
-        child = self.folder.start(
-            [str(word) for word in words],
-            env={**self.environment, **knobs},
-            stdout=subprocess.DEVNULL if quiet else self.log,
-            stderr=self.log,
-        )
-        if code := self.folder.wait(child):
+        options = {"env": {**self.environment, **(knobs or {})}, "stdout": output or self.log, "stderr": self.log}
+        if code := self.folder.wait(self.folder.start([str(word) for word in words], **options)):
             raise StageError(f"'{' '.join(map(str, words[:4]))} ...' has failed with {code}; see above", code)
 
-    def run(self, *words: str | Path, quiet: bool = False) -> None:
+    def run(self, *words: object) -> None:
         """Run a script of the project, or a module after ``-m``."""
-        self.call(self.python, *words, quiet=quiet)
+        self.call(self.python, *words)
 
     def stage(self, name: str, work: Callable[..., None], *arguments: Any, title: str = "") -> None:
         """Do ``work(*arguments)`` unless it is done in this folder."""
@@ -172,7 +168,7 @@ class Place:
         marker.write_text(f"{seconds}\n")
         self.tell(f"== {name}: {seconds} s")
 
-    def command_stage(self, name: str, *words: str | Path) -> None:
+    def command_stage(self, name: str, *words: object) -> None:
         """A stage that is one command."""
         self.stage(name, self.call, *words, title=" ".join(map(str, words)))
 

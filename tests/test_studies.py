@@ -390,16 +390,16 @@ def said(calls):
     ("name", "size", "trainings", "minutes", "count", "digest"),
     [
         ("paper", "cpu", 4, 11, 63, "a12d664112538286"),
-        pytest.param("paper", "gpu", 21, 146, 282, "48743349e8205d23", marks=pytest.mark.slow),
+        ("paper", "gpu", 21, 146, 282, "48743349e8205d23"),
         ("hacking", "cpu", 2, 7, 42, "165d2150d1e2752d"),
         ("theory", "cpu", 2, 6, 33, "2599cc0e6e7b3fa8"),
         ("theory", "gpu", 4, 30, 52, "fa0af60e95df2d8d"),
-        pytest.param("sweep-paper", "cpu", 21, 57, 242, "42a4a5e80c77238d", marks=pytest.mark.slow),
-        pytest.param("sweep-perturbation", "gpu", 16, 118, 224, "139c9131a85e1b40", marks=pytest.mark.slow),
+        ("sweep-paper", "cpu", 21, 57, 242, "42a4a5e80c77238d"),
+        ("sweep-perturbation", "gpu", 16, 118, 224, "139c9131a85e1b40"),
     ],
 )
 def test_a_study_says_what_the_shell_scripts_said(study, name, size, trainings, minutes, count, digest):
-    """The digests are those of the commands that the shell scripts of 0.1 called: old folders can be continued."""
+    """The digests are those of the commands that the shell scripts called: their folders can be continued."""
     done, _ = study(name, "--plan", size=size)
     assert f": {trainings} trainings of " in done.stdout and f"left: about {minutes} min, " in done.stdout
     done, calls = study(name, size=size)
@@ -412,7 +412,8 @@ def test_a_study_says_what_the_shell_scripts_said(study, name, size, trainings, 
 def test_a_folder_of_the_shell_scripts_is_known_by_its_settings(study, tmp_path):
     settings = (
         "DATA_SEED=0 MODEL=assets/minicoder REFERENCE=assets/minicoder-small TRAIN=1000 x 8 DEV=200 x 8 TURNS=8"
-        " RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE= OVERRIDES=a=1 b=2"
+        " RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE="
+        " OVERRIDES=a=1 b=2"
     )
     (tmp_path / "run" / "done").mkdir(parents=True)
     (tmp_path / "run" / "settings").write_text(settings + "\n")

@@ -41,8 +41,10 @@ def run(config_type: type[Config], main: Callable[[Config], None], default: Conf
         print(f"{_program()} (cobalt {cobalt.__version__})")
         return
     try:
-        defaults = {} if default is None else {"default": default}
-        main(tyro.cli(config_type, use_underscores=True, **defaults))
+        if default is None:
+            main(tyro.cli(config_type, use_underscores=True))
+        else:
+            main(tyro.cli(config_type, use_underscores=True, default=default))
     except CobaltError as error:
         _stop(error)
     except OSError as error:
