@@ -54,7 +54,8 @@ def main() -> None:
         sys.exit(InputError.exit_code)
     os.chdir(ROOT)
     sys.argv = ["quickstart.sh" if name == "quickstart" else f"cobalt study {name}", *sys.argv[2:]]
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: commands and services are ended
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     config_type, study_main = STUDIES[name]
     default = None
     if issubclass(config_type, StudyConfig):

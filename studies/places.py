@@ -54,7 +54,7 @@ class Folder:
         self.path = path
         self.alone: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._changed = threading.Lock()
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[subprocess.Popen[Any]] = []
         self._at_work: TextIO | None = None
         self._is_stopping = False
 
@@ -90,21 +90,26 @@ class Folder:
             self._at_work.write("".join(f"{pid}\n" for pid in [os.getpid(), *(child.pid for child in self._children)]))
             self._at_work.flush()
 
-    def start(self, words: Sequence[str], is_service: bool = False, **options: Any) -> subprocess.Popen[bytes]:
+    def start(self, words: Sequence[str], is_service: bool = False, **options: Any) -> subprocess.Popen[Any]:
         """Start a command in the project's folder, in a process group of its own, which ``stop`` ends."""
         with self._changed:
             if self._is_stopping:
                 raise StageError("stopped", 130)
             kept = [self._at_work.fileno()] if self._at_work and not is_service else []
             options |= {"cwd": ROOT, "start_new_session": True, "pass_fds": kept}
-            child = subprocess.Popen(words, text=False, **options)
+            child = subprocess.Popen(words, **options)
             self._children.append(child)
             self._tell_who()
         return child
 
-    def wait(self, child: subprocess.Popen[bytes]) -> int:
+    def wait(self, child: subprocess.Popen[Any]) -> int:
         """The exit code of a command that ``start`` has started."""
-        code = child.wait()
+        try:
+            code = child.wait()
+        except BaseException:  # Ctrl-C and the like, in the main thread: it has not reached the command's group
+            self.stop()
+            child.wait()
+            raise
         with self._changed:
             self._children.remove(child)
         return code
@@ -140,7 +145,7 @@ class Place:
             self.environment.pop("RAY_ADDRESS", None)
         if gpus is not None:
             self.environment["CUDA_VISIBLE_DEVICES"] = gpus
-        self._services: subprocess.Popen[bytes] | None = None
+        self._services: subprocess.Popen[Any] | None = None
 
     def tell(self, text: str) -> None:
         """A line for this place's log."""
@@ -184,6 +189,9 @@ class Place:
                 name, _, value = variable.partition("=")
                 self.environment[name] = value
             yield
+        except (KeyboardInterrupt, SystemExit):
+            self.folder.stop()
+            raise
         finally:
             assert self._services.stdin
             self._services.stdin.close()

@@ -62,7 +62,7 @@ def study(tmp_path):
         environment |= {"CALLS": str(calls), "RAY_TMPDIR": str(tmp_path)}
         knobs = {
             "output_dir": str(tmp_path / "run"),
-            **({} if name == "minicoder" else {"size": "cpu", "gpus": ""}),
+            **({} if name in ("minicoder", "quickstart") else {"size": "cpu", "gpus": ""}),
             **knobs,
         }
         flags = [word for flag, value in knobs.items() for word in (f"--{flag}", *value.split())]
@@ -256,6 +256,16 @@ def test_workers_end_with_the_study(study, tmp_path):
     for pid in (tmp_path / "run" / "taken" / "at_work").read_text().split():
         assert not Path(f"/proc/{pid}").exists()
     wait_until(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_quickstart_ends_with_its_commands(study, tmp_path, number):
+    hanging = {"HANG_ON": "minicode generate", "kill_at": "minicode generate", "signal_number": number}
+    done, _ = study("quickstart", train_seed="0", **hanging)
+    assert done.returncode == (130 if number == signal.SIGINT else 128 + number)
+    wait_until(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+    done, calls = study("quickstart", train_seed="0")
+    assert done.returncode == 0 and "minicode generate" in one(calls, "minicode generate")
 
 
 def test_what_a_killed_study_has_left_is_not_disturbed(study, tmp_path):
