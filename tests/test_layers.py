@@ -127,6 +127,11 @@ def test_imports_point_down_only() -> None:
     assert not wrong
 
 
+def test_nothing_in_the_package_imports_the_studies() -> None:
+    wrong = [_name(path) for path in _files() for module, _ in _imports_of(path) if module.split(".")[0] == "studies"]
+    assert not wrong
+
+
 def test_no_circle_between_files() -> None:
     graph = {
         name: {module for module, _ in _imports_of(path) if module in MODULES and module != name}

@@ -34,10 +34,9 @@ def test_the_recipes_help_lists_their_knobs():
     assert "PRESET=paper-qwen3" in done.stdout and "Exit codes: 0 done" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["quickstart", "study_hacking", "study_paper", "sweep_paper"])
 @pytest.mark.parametrize("argument", ["--steps", "60", "stepz", "-x=1"])
-def test_an_argument_that_is_no_override_does_not_block_the_folder(name, argument, tmp_path):
-    done = call(f"scripts/{name}.sh", argument, RUN=str(tmp_path / "run"), SETUP="0")
+def test_an_argument_that_is_no_override_does_not_block_the_folder(argument, tmp_path):
+    done = call("scripts/quickstart.sh", argument, RUN=str(tmp_path / "run"), SETUP="0")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"{name}.sh: error: no argument '{argument}'")
+    assert done.stderr.startswith(f"quickstart.sh: error: no argument '{argument}'")
     assert not list(tmp_path.iterdir())

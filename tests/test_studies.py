@@ -1,8 +1,10 @@
 """The studies of many policies: which commands they call, in which order, once each; here those only write it down."""
 
+import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_S", "TELL_GPUS", "RAY_ADDRESS")
+"""Variables for the recorders; the other knobs are flags."""
 RAY = """#!/usr/bin/env bash
 case "$*" in
   start*) exec sleep 60 ;;
@@ -24,7 +28,8 @@ echo "serve $*" >>"$CALLS"
 """
 PYTHON = """#!/usr/bin/env bash
 [[ $1 != -c || $* == *"import serve"* ]] || exec @REAL@ "$@"
-echo "$*" >>"$CALLS"
+[[ $2 != studies ]] || exec @REAL@ "$@"
+echo "${TELL_GPUS:+[${CUDA_VISIBLE_DEVICES-}] }$*" >>"$CALLS"
 [[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
 [[ -z ${HANG_ON:-} || $* != *"$HANG_ON"* ]] || sleep "${HANG_S:-60}"
 [[ $* != *"report cost"* ]] || echo '{"in_all": {"GPU-s": 445.5, "responses": 54720}}' >"${@: -1}"
@@ -51,10 +56,17 @@ def study(tmp_path):
     def run(name, *arguments, kill_at=None, signal_number=signal.SIGTERM, **knobs):
         calls = tmp_path / f"calls-{len(list(tmp_path.glob('calls-*')))}"  # who is left of an earlier run writes there
         calls.write_text("")
+        stand_ins = {key: knobs.pop(key) for key in STAND_INS if key in knobs}
         inherited = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "EVALUATOR_ARGS")}
-        environment = {"PATH": f"{binaries}:{os.environ['PATH']}", "CALLS": str(calls), "RUN": str(tmp_path / "run")}
-        environment |= {"RAY_TMPDIR": str(tmp_path), "SETUP": "0", "SIZE": "cpu", "GPUS": ""}
-        command, environment = ["bash", f"scripts/{name}.sh", *arguments], {**inherited, **environment, **knobs}
+        environment = {**inherited, "PATH": f"{binaries}:{os.environ['PATH']}", "PYTHON": "python", **stand_ins}
+        environment |= {"CALLS": str(calls), "RAY_TMPDIR": str(tmp_path)}
+        knobs = {
+            "output_dir": str(tmp_path / "run"),
+            **({} if name in ("minicoder", "quickstart") else {"size": "cpu", "gpus": ""}),
+            **knobs,
+        }
+        flags = [word for flag, value in knobs.items() for word in (f"--{flag}", *value.split())]
+        command = [sys.executable, "-m", "cobalt", "study", name, *flags, *arguments]
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
         if kill_at is not None:
@@ -82,7 +94,7 @@ def one(calls, *parts):
 
 def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
     arms = "cobalt single_turn ft_cobalt grpo_online verpo_online augmented other_reference"
-    done, calls = study("study_paper", ARMS=arms, HACKED="cobalt augmented", BUDGET="gpu_seconds", REFERENCE="examples")
+    done, calls = study("paper", arms=arms, hacked="cobalt augmented", budget="gpu_seconds", reference="examples")
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
     assert list(trained) == [f"{arm}-0" for arm in arms.split()]
@@ -118,7 +130,7 @@ def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
 
 
 def test_the_bound_is_measured_at_the_ends_and_along_a_training(study, tmp_path):
-    done, calls = study("study_theory", ARMS="kl+1e-4 kl+1e-1", ALONG="kl+1e-4", EVERY="2", STEPS="5")
+    done, calls = study("theory", arms="kl+1e-4 kl+1e-1", along="kl+1e-4", every="2", steps="5")
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
     assert list(trained) == ["kl+1e-4-0", "kl+1e-1-0"]
@@ -139,8 +151,8 @@ def test_the_bound_is_measured_at_the_ends_and_along_a_training(study, tmp_path)
 
 
 def test_vllm_serves_each_policy_and_nothing_while_one_is_trained(study, tmp_path):
-    knobs = {"ENGINE": "vllm", "ENGINE_ARGS": "tensor_parallel_size=2 num_replicas=3", "ARMS": "cobalt single_turn"}
-    done, calls = study("study_paper", **knobs)
+    knobs = {"engine": "vllm", "engine_args": "tensor_parallel_size=2 num_replicas=3", "arms": "cobalt single_turn"}
+    done, calls = study("paper", **knobs)
     assert done.returncode == 0, done.stderr
     assert not [call for call in calls if "--engine" in call or "--batch_size" in call]
     served, models = "", []
@@ -160,34 +172,34 @@ def test_vllm_serves_each_policy_and_nothing_while_one_is_trained(study, tmp_pat
 
     (tmp_path / "run" / "done" / "single_turn-0-turns").unlink()
     (tmp_path / "run" / "done" / "study_paper-policy-single_turn-0").unlink()
-    done, calls = study("study_paper", FAIL_ON="get_app_handle", **knobs)
+    done, calls = study("paper", FAIL_ON="get_app_handle", **knobs)
     assert done.returncode == 3
     assert f"vLLM does not serve {tmp_path}/run/single_turn-0/model: see {tmp_path}/run/logs/vllm.log\n" in done.stderr
 
 
 def test_a_second_run_does_what_is_left(study, tmp_path):
-    first, before = study("study_paper", FAIL_ON="single_turn-0.turns.jsonl --model")
+    first, before = study("paper", FAIL_ON="single_turn-0.turns.jsonl --model")
     assert first.returncode == 1
-    second, after = study("study_paper")
+    second, after = study("paper")
     assert second.returncode == 0, second.stderr
     assert list(trainings(before)) == ["cobalt-0", "single_turn-0"]
     assert list(trainings(after)) == ["ft_cobalt-0", "grpo_online-0"]
     finished = [call for call in before if "-o " in call and "single_turn-0.turns.jsonl" not in call]
     assert finished and not set(finished) & set(after)
-    third, nothing = study("study_paper")
+    third, nothing = study("paper")
     assert third.returncode == 0
     assert [call.split()[0] for call in nothing] == ["make_report.py"]
     assert "policy: 4 done, 0 left" in third.stdout
 
 
 def test_policies_beside_each_other_and_one_that_fails(study, tmp_path):
-    knobs = {"GPUS": "0 0", "BUDGET": "responses"}  # grpo_online then needs cobalt
-    first, before = study("study_paper", FAIL_ON="/cobalt-0.turns.jsonl --model", **knobs)
+    knobs = {"gpus": "0 0", "budget": "responses"}  # grpo_online then needs cobalt
+    first, before = study("paper", FAIL_ON="/cobalt-0.turns.jsonl --model", **knobs)
     assert first.returncode == 1
     logs = f"{tmp_path}/run/logs/worker-"
-    assert re.search(rf"^study_paper.sh: error: stopped early; see {logs}[01].log\n$", first.stderr, re.M)
+    assert re.search(rf"^cobalt study paper: error: stopped early; see {logs}[01].log\n$", first.stderr, re.M)
     assert set(trainings(before)) == {"cobalt-0", "single_turn-0", "ft_cobalt-0"}  # the other worker went on
-    second, after = study("study_paper", **knobs)
+    second, after = study("paper", **knobs)
     assert second.returncode == 0, second.stderr
     assert set(trainings(after)) == {"grpo_online-0"}
 
@@ -195,7 +207,7 @@ def test_policies_beside_each_other_and_one_that_fails(study, tmp_path):
 def test_a_failure_stops_only_what_needs_it(study, tmp_path):
     knobs = {"FAIL_ON": "single_turn-0/train.log", "HANG_ON": "-0/train.log", "HANG_S": "5"}
     arms = "single_turn cobalt ft_cobalt grpo_online verpo_online"
-    done, calls = study("study_paper", ARMS=arms, BUDGET="responses", GPUS="0 0 0", **knobs)
+    done, calls = study("paper", arms=arms, budget="responses", gpus="0 0 0", **knobs)
     assert done.returncode == 1
     assert set(trainings(calls)) == {"single_turn-0", "cobalt-0", "grpo_online-0", "verpo_online-0"}
     logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(3)]
@@ -205,7 +217,7 @@ def test_a_failure_stops_only_what_needs_it(study, tmp_path):
 
 def test_policies_beside_each_other_come_after_those_that_they_need(study, tmp_path):
     arms = "verpo_online cobalt ft_cobalt single_turn"
-    done, calls = study("study_paper", ARMS=arms, BUDGET="responses", SEEDS="0 1", GPUS="0 0 1")
+    done, calls = study("paper", arms=arms, budget="responses", seeds="0 1", gpus="0 0 1")
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
     assert len(trained) == 8
@@ -218,7 +230,7 @@ def test_policies_beside_each_other_come_after_those_that_they_need(study, tmp_p
 def test_a_free_place_takes_what_is_ready(study, tmp_path):
     arms = "single_turn cobalt ft_cobalt penalty augmented"
     slow = {"HANG_ON": "single_turn-0/train.log", "HANG_S": "20"}
-    done, calls = study("study_paper", ARMS=arms, GPUS="0 0", **slow)
+    done, calls = study("paper", arms=arms, gpus="0 0", **slow)
     assert done.returncode == 0, done.stderr
     assert list(trainings(calls))[-1] == "ft_cobalt-0"  # of single_turn's policy
     logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(2)]
@@ -229,7 +241,7 @@ def test_a_free_place_takes_what_is_ready(study, tmp_path):
 
 
 def test_what_several_policies_need_is_made_once(study):
-    done, calls = study("study_paper", ARMS="cobalt penalty no_improvement", SEEDS="0 1", GPUS="0 0 0")
+    done, calls = study("paper", arms="cobalt penalty no_improvement", seeds="0 1", gpus="0 0 0")
     assert done.returncode == 0, done.stderr
     one(calls, "--output_file contexts-cobalt.jsonl")
     one(calls, "verl_preproc_multi_turn", "--local_dir parquet-contexts-cobalt")
@@ -238,7 +250,7 @@ def test_what_several_policies_need_is_made_once(study):
 
 def test_workers_end_with_the_study(study, tmp_path):
     first, _ = study(
-        "study_paper", GPUS="0 0", HANG_ON="cobalt-0.turns.jsonl --model", kill_at="cobalt-0.turns.jsonl --model"
+        "paper", gpus="0 0", HANG_ON="cobalt-0.turns.jsonl --model", kill_at="cobalt-0.turns.jsonl --model"
     )
     assert first.returncode != 0
     for pid in (tmp_path / "run" / "taken" / "at_work").read_text().split():
@@ -246,44 +258,54 @@ def test_workers_end_with_the_study(study, tmp_path):
     wait_until(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_quickstart_ends_with_its_commands(study, tmp_path, number):
+    hanging = {"HANG_ON": "minicode generate", "kill_at": "minicode generate", "signal_number": number}
+    done, _ = study("quickstart", train_seed="0", **hanging)
+    assert done.returncode == (130 if number == signal.SIGINT else 128 + number)
+    wait_until(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+    done, calls = study("quickstart", train_seed="0")
+    assert done.returncode == 0 and "minicode generate" in one(calls, "minicode generate")
+
+
 def test_what_a_killed_study_has_left_is_not_disturbed(study, tmp_path):
-    hanging = {"GPUS": "0 0", "HANG_ON": "cobalt-0.turns.jsonl --model"}
-    study("study_paper", kill_at="cobalt-0.turns.jsonl --model", signal_number=signal.SIGKILL, **hanging)
+    hanging = {"gpus": "0 0", "HANG_ON": "cobalt-0.turns.jsonl --model"}
+    study("paper", kill_at="cobalt-0.turns.jsonl --model", signal_number=signal.SIGKILL, **hanging)
     left = [int(pid) for pid in (tmp_path / "run" / "taken" / "at_work").read_text().split()[1:]]
     try:
-        second, calls = study("sweep_paper", QUESTIONS="kl")
+        second, calls = study("sweep-paper", questions="kl")
         assert (second.returncode, trainings(calls)) == (2, {})
-        told = rf"sweep_paper.sh: error: process \d+ is still at work in {tmp_path}/run$"
+        told = rf"cobalt study sweep-paper: error: process \d+ is still at work in {tmp_path}/run$"
         assert re.search(told, second.stderr, re.M)
     finally:
         for pid in left:
             with suppress(ProcessLookupError):  # the other worker may have ended
                 os.killpg(pid, signal.SIGKILL)
-    assert study("study_paper")[0].returncode == 0
+    assert study("paper")[0].returncode == 0
 
 
 def test_a_plan_starts_nothing(study, tmp_path):
-    done, calls = study("study_paper", "--plan", SIZE="gpu", GPUS="0 0 1", REFERENCE="examples")
+    done, calls = study("paper", "--plan", size="gpu", gpus="0 0 1", reference="examples")
     assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (0, [], [])
     assert "21 trainings of 60 steps" in done.stdout
     assert "policy: 0 done, 21 left" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["study_paper", "sweep_paper"])
-def test_other_knobs_need_another_folder_but_for_arms_and_seeds(study, name):
-    assert study(name, ARMS="cobalt", QUESTIONS="stop")[0].returncode == 0
-    more, calls = study(name, ARMS="cobalt", QUESTIONS="stop", SEEDS="0 1")
+@pytest.mark.parametrize(("name", "few"), [("paper", {"arms": "cobalt"}), ("sweep-paper", {"questions": "stop"})])
+def test_other_knobs_need_another_folder_but_for_arms_and_seeds(study, name, few):
+    assert study(name, **few)[0].returncode == 0
+    more, calls = study(name, **few, seeds="0 1")
     assert more.returncode == 0
     assert {policy[-1] for policy in trainings(calls)} == {"1"}
-    for knobs in ({"STEPS": "5"}, {"ENGINE": "vllm"}, {"MAX_TOKENS": "512"}):
-        other, calls = study(name, ARMS="cobalt", QUESTIONS="stop", **knobs)
+    for knobs in ({"steps": "5"}, {"engine": "vllm"}, {"max_tokens": "512"}):
+        other, calls = study(name, **few, **knobs)
         assert (other.returncode, calls) == (2, [])
         assert "was made with" in other.stderr and other.stderr.count("\n") == 1
 
 
 def test_a_sweep_shares_the_studys_folder(study):
-    assert study("study_paper", ARMS="cobalt")[0].returncode == 0
-    done, calls = study("sweep_paper", QUESTIONS="horizon")
+    assert study("paper", arms="cobalt")[0].returncode == 0
+    done, calls = study("sweep-paper", questions="horizon")
     assert done.returncode == 0, done.stderr
     cells = ["turns+1-0", "turns+2-0", "turns+5-0"]
     assert sorted(trainings(calls)) == cells  # and not cobalt-0, which the study has trained
@@ -300,7 +322,7 @@ def test_a_sweep_shares_the_studys_folder(study):
 
 
 def test_refreshed_contexts_are_those_of_the_policy_so_far(study):
-    done, calls = study("sweep_paper", QUESTIONS="refresh", STEPS="4")
+    done, calls = study("sweep-paper", questions="refresh", steps="4")
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
     assert [name for name in trained if "refreshed+1" in name] == [
@@ -317,7 +339,7 @@ def test_refreshed_contexts_are_those_of_the_policy_so_far(study):
 
 def test_the_other_questions_have_their_cells(study):
     questions = "cap selection kl reference stop"
-    done, calls = study("sweep_paper", QUESTIONS=questions, REFERENCE="examples", TRAIN_SAMPLES="16")
+    done, calls = study("sweep-paper", questions=questions, reference="examples", train_samples="16")
     assert done.returncode == 0, done.stderr
     figures = {call.split("sweeps/")[1]: call for call in calls if "report sweep" in call}
     assert list(figures) == questions.split()
@@ -336,40 +358,163 @@ def test_the_other_questions_have_their_cells(study):
 @pytest.mark.parametrize(
     ("name", "knobs", "reason"),
     [
-        ("study_paper", {"ARMS": "dpo"}, "no arm 'dpo'"),
-        ("study_paper", {"ARMS": "ft_cobalt"}, "the arm ft_cobalt needs single_turn"),
-        ("study_paper", {"ARMS": "grpo_online", "BUDGET": "responses"}, "the arm grpo_online needs cobalt"),
+        ("paper", {"arms": "dpo"}, "no arm 'dpo'"),
+        ("paper", {"arms": "ft_cobalt"}, "the arm ft_cobalt needs single_turn"),
+        ("paper", {"arms": "grpo_online", "budget": "responses"}, "the arm grpo_online needs cobalt"),
         (
-            "study_paper",
-            {"ARMS": "other_reference", "REFERENCE": "nowhere"},
-            "the arm other_reference: REFERENCE=nowhere",
+            "paper",
+            {"arms": "other_reference", "reference": "nowhere"},
+            "the arm other_reference: --reference nowhere",
         ),
-        ("study_paper", {"BUDGET": "dollars"}, "BUDGET is"),
-        ("study_paper", {"ENGINE": "sglang"}, "ENGINE is hf or vllm, not 'sglang'"),
-        ("study_hacking", {"SIZE": "huge"}, "SIZE is"),
-        ("study_hacking", {"ARMS": "refreshed+0"}, "no arm 'refreshed+0'"),
-        ("sweep_paper", {"QUESTIONS": "colour"}, "no question 'colour'"),
+        ("paper", {"budget": "dollars"}, None),
+        ("paper", {"engine": "sglang"}, None),
+        ("hacking", {"size": "huge"}, None),
+        ("hacking", {"arms": "refreshed+0"}, "no arm 'refreshed+0'"),
+        ("sweep-paper", {"questions": "colour"}, None),
     ],
 )
 def test_knobs_are_refused_before_anything_runs(study, tmp_path, name, knobs, reason):
     done, calls = study(name, **knobs)
     assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (2, [], [])
-    assert done.stderr.startswith(f"{name}.sh: error: {reason}") and done.stderr.count("\n") == 1
+    if reason:
+        assert done.stderr.startswith(f"cobalt study {name}: error: {reason}") and done.stderr.count("\n") == 1
+    else:
+        ((flag, value),) = knobs.items()
+        assert f"invalid choice '{value}'" in done.stdout + done.stderr and f"--{flag}" in done.stdout + done.stderr
+
+
+def said(calls):
+    """Of each call what the study says; what the recipe and the services add is theirs."""
+    kept = []
+    for call in calls:
+        if "cobalt train --log" in call:
+            pattern = r"(\+recipe=\S+|\+preset=\S+|data.\w+_files='[^']*'|local_dir='[^']*'|model.path='[^']*')"
+            words = re.findall(pattern, call.replace(f"{ROOT}/", "ROOT/"))
+            call = " ".join(["train", *words, call[call.index("trainer.total_training_steps=") :]])
+        if "service check" not in call and "train --check" not in call:
+            kept.append(call)
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "trainings", "minutes", "count", "digest"),
+    [
+        ("paper", "cpu", 4, 11, 63, "a12d664112538286"),
+        ("paper", "gpu", 21, 146, 282, "48743349e8205d23"),
+        ("hacking", "cpu", 2, 7, 42, "165d2150d1e2752d"),
+        ("theory", "cpu", 2, 6, 33, "2599cc0e6e7b3fa8"),
+        ("theory", "gpu", 4, 30, 52, "fa0af60e95df2d8d"),
+        ("sweep-paper", "cpu", 21, 57, 242, "42a4a5e80c77238d"),
+        ("sweep-perturbation", "gpu", 16, 118, 224, "139c9131a85e1b40"),
+    ],
+)
+def test_a_study_says_what_the_shell_scripts_said(study, name, size, trainings, minutes, count, digest):
+    """The digests are those of the commands that the shell scripts called: their folders can be continued."""
+    done, _ = study(name, "--plan", size=size)
+    assert f": {trainings} trainings of " in done.stdout and f"left: about {minutes} min, " in done.stdout
+    done, calls = study(name, size=size)
+    assert done.returncode == 0, done.stderr
+    commands = said(calls)
+    assert len(commands) == count
+    assert hashlib.sha256("\n".join(commands).encode()).hexdigest()[:16] == digest
+
+
+def test_a_folder_of_the_shell_scripts_is_known_by_its_settings(study, tmp_path):
+    settings = (
+        "DATA_SEED=0 MODEL=assets/minicoder REFERENCE=assets/minicoder-small TRAIN=1000 x 8 DEV=200 x 8 TURNS=8"
+        " RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE="
+        " OVERRIDES=a=1 b=2"
+    )
+    (tmp_path / "run" / "done").mkdir(parents=True)
+    (tmp_path / "run" / "settings").write_text(settings + "\n")
+    few = {"size": "gpu", "arms": "cobalt", "seeds": "0"}
+    assert study("hacking", "--", "a=1", "b=2", **few)[0].returncode == 0
+    done, calls = study("hacking", "--", "a=1", "b=2", **few, steps="7")
+    assert (done.returncode, calls) == (2, [])
+    assert done.stderr.startswith(f"cobalt study hacking: error: {tmp_path}/run was made with '{settings}'")
+
+
+def test_an_argument_that_is_no_override_does_not_block_the_folder(study, tmp_path):
+    for argument in ("60", "stepz", "-x=1"):
+        done, calls = study("hacking", "--", argument)
+        assert (done.returncode, done.stdout, calls, list(tmp_path.glob("run*"))) == (2, "", [], [])
+        assert done.stderr.startswith(f"cobalt study hacking: error: no argument '{argument}'")
+
+
+def test_each_arm_against_hacking_has_its_contexts_and_settings(study):
+    arms = "cobalt single_turn hidden_tests no_improvement penalty no_expected off_by_one+0.1"
+    done, calls = study("hacking", arms=arms, kind="truncated", count="3", penalty="0.25")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert "reward_kwargs.improvement=false" in trained["no_improvement-0"]
+    assert "reward_kwargs.hard_coding=0.25" in trained["penalty-0"]
+    for arm in ("cobalt", "penalty", "hidden_tests"):
+        assert "reward_kwargs.improvement" not in trained[f"{arm}-0"]
+    assert "--reward_tests hidden" in one(calls, "--output_file contexts-hidden_tests.jsonl")
+    assert "--hide_expected" in one(calls, "--output_file contexts-no_expected.jsonl")
+    wrong = one(calls, "--output_file contexts-off_by_one-0.1.jsonl")
+    assert "--perturbed_file train-ptb-off_by_one.jsonl --perturbed_ratio 0.1" in wrong
+    for_training = one(calls, "run_perturbation", "train.turn0")
+    assert for_training.endswith("--kind off_by_one --count 3")
+    measured = [call for call in calls if "run_perturbation" in call and call != for_training]
+    assert len(measured) == 9 and all(call.endswith("--kind truncated --count 3") for call in measured)
+    report = calls[-1]
+    assert report.count(":log=") == 7 and "Cobalt + off_by_one+0.1:log=off_by_one+0.1-0/metrics.jsonl" in report
+
+
+def test_policies_side_by_side_have_services_and_a_gpu_of_their_own(study, tmp_path):
+    arms = {"arms": "cobalt single_turn", "preset": "one-gpu"}
+    done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **arms)
+    assert done.returncode == 0, done.stderr
+    assert all((tmp_path / "run" / "logs" / folder / "ray.log").exists() for folder in ("worker-0", "worker-1"))
+    assert {re.match(r"\[(.*?)\] ", call)[1] for call in calls if "cobalt train --log" in call} == {"5", "6,7"}
+
+
+def test_the_sweep_is_the_study_with_an_arm_for_each_cell(study):
+    done, calls = study("sweep-perturbation", kinds="swapped truncated", ratios="0.1 0.5")
+    assert done.returncode == 0, done.stderr
+    assert len(trainings(calls)) == 5
+    *_, report, clean, wrong = calls
+    cells = [(kind, ratio) for kind in ("swapped", "truncated") for ratio in (0.1, 0.5)]
+    assert all(f"Cobalt + {kind}+{ratio}:clean=" in report for kind, ratio in cells)
+    for figure, ending in ((clean, ""), (wrong, "-ptb")):
+        points = [f"{kind}:{ratio}={kind}+{ratio}-0{ending}.jsonl" for kind, ratio in cells]
+        points += [f"{kind}:0=cobalt-0{ending}.jsonl" for kind in ("swapped", "truncated")]
+        assert "report sweep" in figure and all(point in figure.split() for point in points)
+
+
+@pytest.mark.parametrize("size", ["full", "small", "cpu"])
+def test_minicoder_is_made_and_probed(study, size):
+    done, calls = study("minicoder", size=size, seed="1", start="runs/clean")
+    assert done.returncode == 0, done.stderr
+    made, probed = calls
+    assert "minicode pretrain" in made and "--seed 1 --slip 0.33 --dose_scale 1 --contradicted 0.4" in made
+    assert "--start runs/clean" in made and ("--hidden_size" in made) == (size != "full")
+    assert "minicode probe" in probed and f"--num_turns {3 if size == 'cpu' else 8} " in probed
+
+
+def test_a_study_needs_a_checkout(tmp_path):
+    shutil.copytree(ROOT / "cobalt", tmp_path / "cobalt", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "cobalt", "study", "paper", "--plan"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert "checkout" in done.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_paper_in_miniature_on_a_cpu_stopped_once(tmp_path):
-    command, environment = ["bash", "scripts/study_paper.sh"], {**os.environ, "SIZE": "cpu", "RUN": str(tmp_path)}
+    command = [sys.executable, "-m", "cobalt", "study", "paper", "--size", "cpu", "--output_dir", str(tmp_path)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    first = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **quiet)
+    first = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **quiet)
     trained = tmp_path / "done" / "cobalt-0-train"
     wait_until(lambda: trained.exists() or first.poll() is not None, seconds=900)
     os.killpg(first.pid, signal.SIGINT)
     first.wait()
     before = trained.stat().st_mtime_ns
 
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert trained.stat().st_mtime_ns == before
     tables = json.loads((tmp_path / "report" / "report.json").read_text())["tables"]

@@ -26,10 +26,11 @@ FILE_TROUBLE = {
 """What a user can mend: no permission, no room, no such folder."""
 
 
-def run(config_type: type[Config], main: Callable[[Config], None]) -> None:
+def run(config_type: type[Config], main: Callable[[Config], None], default: Config | None = None) -> None:
     """Parse ``config_type`` from the command line, call ``main`` with it and exit.
 
     ``config_type`` is a dataclass: its docstring is the command's help, a docstring under a field the flag's help.
+    ``default`` holds other default values than its fields.
     ``--version`` prints the version.
 
     Exit codes: 0 done, 2 bad input or flags, 3 environment or too many infra failures, 130 Ctrl-C.
@@ -40,7 +41,10 @@ def run(config_type: type[Config], main: Callable[[Config], None]) -> None:
         print(f"{_program()} (cobalt {cobalt.__version__})")
         return
     try:
-        main(tyro.cli(config_type, use_underscores=True))
+        if default is None:
+            main(tyro.cli(config_type, use_underscores=True))
+        else:
+            main(tyro.cli(config_type, use_underscores=True, default=default))
     except CobaltError as error:
         _stop(error)
     except OSError as error:

@@ -1,8 +1,8 @@
 """The study at its smallest, through the public commands: three policies, one report."""
 
 import json
-import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_study_runs_on_a_cpu_and_reports_three_policies(tmp_path):
-    environment = {**os.environ, "SIZE": "cpu", "RUN": str(tmp_path)}
-    done = subprocess.run(
-        ["bash", "scripts/study_hacking.sh"], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "cobalt", "study", "hacking", "--size", "cpu", "--output_dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     tables = json.loads((tmp_path / "report" / "report.json").read_text())["tables"]
     policies = ["base", "Cobalt", "Cobalt + perturbation"]

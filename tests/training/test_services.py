@@ -26,6 +26,7 @@ case "$*" in
 esac
 """
 PYTHON = """#!/usr/bin/env bash
+[[ $2 != studies ]] || exec @REAL@ "$@"
 [[ $2 != *socket* && $* != *--arguments_only* ]] || exec @REAL@ "$@"
 echo "python $*" >>"$CALLS"
 [[ $* != *--cluster_only* ]] || exit $CLUSTER_CHECK
@@ -160,9 +161,6 @@ def test_arguments_that_the_app_would_not_take_are_refused_before_anything_start
 KNOBS = {
     "quickstart": "SEED=0 TRAIN_SEED=0 MODEL=assets/minicoder PRESET=cpu STEPS=60 TRAIN=120 x 8 DEV=96 x 3 BATCH=128"
     " OVERRIDES=a=1 b=2",
-    "study_hacking": "DATA_SEED=0 MODEL=assets/minicoder REFERENCE=assets/minicoder-small TRAIN=1000 x 8 DEV=200 x 8"
-    " TURNS=8 RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE="
-    " OVERRIDES=a=1 b=2",
 }
 """The text that a folder of results is known by: with another one, folders that exist could not be continued."""
 
@@ -180,66 +178,6 @@ def test_a_second_run_repeats_no_stage(name, tmp_path):
     assert code == 0, errors
     (report,) = [call for call in calls if call.startswith("python") and "service check" not in call]
     assert "report" in report
-
-
-STUDY = {"SETUP": "0", "SIZE": "cpu", "SEEDS": "0"}
-
-
-def test_each_arm_of_the_study_has_its_contexts_and_settings(tmp_path):
-    arms = "cobalt single_turn hidden_tests no_improvement penalty no_expected off_by_one+0.1"
-    knobs = {**STUDY, "RUN": str(tmp_path / "run"), "ARMS": arms, "KIND": "truncated", "COUNT": "3", "PENALTY": "0.25"}
-    code, errors, calls = run_bash(tmp_path, "scripts/study_hacking.sh", **knobs)
-    assert code == 0, errors
-    run = tmp_path / "run"
-
-    def training(arm: str) -> str:
-        (found,) = [call for call in calls if "cobalt train --log" in call and f"{run}/{arm}-0/train.log" in call]
-        return found
-
-    assert "recipe=single_turn" in training("single_turn") and "recipe=multi_turn" in training("cobalt")
-    assert "reward_kwargs.improvement=false" in training("no_improvement")
-    assert "reward_kwargs.hard_coding=0.25" in training("penalty")
-    assert not any("reward_kwargs.improvement" in training(arm) for arm in ("cobalt", "penalty", "hidden_tests"))
-    contexts = {call.split("--output_file ")[1].split()[0]: call for call in calls if "process_multi_turn_taco" in call}
-    assert "--reward_tests hidden" in contexts[f"{run}/contexts-hidden_tests.jsonl"]
-    assert "--hide_expected" in contexts[f"{run}/contexts-no_expected.jsonl"]
-    wrong = contexts[f"{run}/contexts-off_by_one-0.1.jsonl"]
-    assert f"--perturbed_file {run}/train-ptb-off_by_one.jsonl --perturbed_ratio 0.1" in wrong
-    (for_training,) = [call for call in calls if "run_perturbation" in call and "train.turn0" in call]
-    assert for_training.endswith("--kind off_by_one --count 3")
-    measured = [call for call in calls if "run_perturbation" in call and "train.turn0" not in call]
-    assert len(measured) == 9 and all(call.endswith("--kind truncated --count 3") for call in measured)
-    report = calls[-1]
-    assert report.count(":log=") == 7 and f"Cobalt + off_by_one+0.1:log={run}/off_by_one+0.1-0/metrics.jsonl" in report
-
-
-def test_policies_side_by_side_have_services_of_their_own(tmp_path):
-    knobs = {**STUDY, "RUN": str(tmp_path / "run"), "GPUS": "0 0"}
-    code, errors, calls = run_bash(tmp_path, "scripts/study_hacking.sh", **knobs)
-    assert code == 0, errors
-    assert all((tmp_path / "run" / "logs" / folder / "ray.log").exists() for folder in ("worker-0", "worker-1"))
-    assert len([call for call in calls if "cobalt train --log" in call]) == 2
-
-
-def test_an_unknown_arm_is_refused_before_anything_runs(tmp_path):
-    code, errors, calls = run_bash(
-        tmp_path, "scripts/study_hacking.sh", **STUDY, RUN=str(tmp_path / "run"), ARMS="kobalt"
-    )
-    assert (code, calls) == (2, []) and "no arm 'kobalt'" in errors
-
-
-def test_the_sweep_is_the_study_with_an_arm_for_each_cell(tmp_path):
-    knobs = {**STUDY, "RUN": str(tmp_path / "run"), "KINDS": "swapped truncated", "RATIOS": "0.1 0.5"}
-    code, errors, calls = run_bash(tmp_path, "scripts/sweep_perturbation.sh", **knobs)
-    assert code == 0, errors
-    assert len([call for call in calls if "cobalt train --log" in call]) == 5
-    *_, report, clean, wrong = calls
-    cells = [(kind, ratio) for kind in ("swapped", "truncated") for ratio in (0.1, 0.5)]
-    assert all(f"Cobalt + {kind}+{ratio}:clean=" in report for kind, ratio in cells)
-    for figure, ending in ((clean, ""), (wrong, "-ptb")):
-        points = [f"{kind}:{ratio}={tmp_path}/run/{kind}+{ratio}-0{ending}.jsonl" for kind, ratio in cells]
-        points += [f"{kind}:0={tmp_path}/run/cobalt-0{ending}.jsonl" for kind in ("swapped", "truncated")]
-        assert "report sweep" in figure and all(point in figure.split() for point in points)
 
 
 @pytest.mark.parametrize("name", KNOBS)
