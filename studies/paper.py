@@ -68,4 +68,6 @@ class Paper(ArmStudy):
 
     def report(self) -> None:
         title = "The paper in miniature: MiniCoder on MiniCode"
-        self.write_report("--method", "Cobalt", "--published", "--title", title)
+        both_online = {"grpo_online", "verpo_online"} <= set(self.config.arms)
+        pairs = ("--pairs", "GRPO-MT=VeRPO-MT") if both_online else ()
+        self.write_report("--method", "Cobalt", "--published", *pairs, "--title", title)
