@@ -279,7 +279,7 @@ def summarise(samples: dict[str, list[Sample]]) -> list[dict]:
 
 
 def print_table(program: str, rows: list[dict]) -> None:
-    """Markdown, as in docs/capacity.md."""
+    """Markdown, as in docs/scale.md."""
     print(f"\n{program}, {TESTS_PER_PROGRAM} tests per program, {default_workers()} cores\n")
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
     print(markdown_table(list(rows[0]), cells))

@@ -60,7 +60,7 @@ SYNC_S_PER_GB = 0.13
 STATE_ROOM, VLLM_ROOM = 70 * GB, 50 * GB
 STATE_BYTES = 16  # fp32 weights, gradients and Adam's two moments, per parameter
 HALF, FULL = 2, 4  # bytes of bf16 and fp32
-# docs/capacity.md: a program with 20 tests, and one that ends at its limit; the share of a step that scoring may add
+# docs/scale.md: a program with 20 tests, and one that ends at its limit; the share of a step that scoring may add
 PROGRAM_CPU_S, ENDLESS_CPU_S, SCORING_SHARE = 0.09, 27.0, 0.1
 BUILDER_CPU_S_PER_GB = 105.0  # docs/data.md
 TEXT_BYTES_PER_TOKEN = 4
