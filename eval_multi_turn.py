@@ -1,4 +1,4 @@
-"""Hidden-test Pass@1 per turn of a multi-turn file; see docs/inference.md."""
+"""Hidden-test Pass@1 per turn of a multi-turn file; see docs/data.md."""
 
 from cobalt.commands.entry import run
 from cobalt.evaluation.evaluate import EvaluationConfig, main

@@ -1,4 +1,4 @@
-"""Multi-turn inference with any API through LiteLLM; see docs/inference.md."""
+"""Multi-turn inference with any API through LiteLLM; see docs/data.md."""
 
 from cobalt.commands.entry import run
 from cobalt.inference.commands import MultiTurnLitellmConfig, main

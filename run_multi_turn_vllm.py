@@ -1,4 +1,4 @@
-"""Multi-turn inference with an open-weight model (the vLLM app, or --engine hf); see docs/inference.md."""
+"""Multi-turn inference with an open-weight model (the vLLM app, or --engine hf); see docs/data.md."""
 
 from cobalt.commands.entry import run
 from cobalt.inference.commands import MultiTurnVllmConfig, main
