@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Online multi-turn GRPO, a baseline: the policy plays trajectories of up to cobalt.online.turns programs on problems, from
-# preproc/verl_preproc_single_turn.py, and learns from one score for each (docs/online.md). Knobs, defaults and exit
+# preproc/verl_preproc_single_turn.py, and learns from one score for each (docs/training.md). Knobs, defaults and exit
 # codes: scripts/lib/train_grpo.sh.
 #
 #   PRESET=paper-qwen3 TRAIN_FILE=data/train.parquet VAL_FILE=data/test.parquet scripts/train_grpo_online.sh

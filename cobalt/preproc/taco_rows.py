@@ -1,4 +1,4 @@
-"""TACO's raw rows to problems (docs/method.md, "Problems"). Pure: no execution, no files.
+"""TACO's raw rows to problems (docs/data.md, "TACO"). Pure: no execution, no files.
 
 A raw row has ``id, question, difficulty, starter_code, input_output`` (JSON of ``inputs``, ``outputs`` and, for
 problems solved by a function call, ``fn_name``; ``checker`` and ``checker_program`` as in tests) and ``solutions``

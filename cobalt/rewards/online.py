@@ -1,4 +1,4 @@
-"""Advantages of the online multi-turn baselines: GRPO-MT and VeRPO-MT. Pure; formulas and sources: docs/online.md.
+"""Advantages of the online multi-turn baselines: GRPO-MT and VeRPO-MT. Pure; formulas and sources: docs/training.md.
 
 Shapes: N trajectories of one problem (a group), T turns, K tests, M programs. Turn t of trajectory n counts where
 ``mask_NT[n, t]`` is true; a trajectory without any such turn is left out, as one that the infrastructure failed.

@@ -1,4 +1,4 @@
-"""The reward of one response as a sum of named parts (arXiv 2602.03806; the rules are in docs/reward.md)."""
+"""The reward of one response as a sum of named parts (arXiv 2602.03806; the rules are in docs/method.md)."""
 
 import math
 import re

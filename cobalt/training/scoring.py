@@ -2,7 +2,7 @@
 
 ``score`` is the core and knows nothing of veRL. ``compute_score`` has the signature that veRL gives to reward
 functions, and one parameter more: ``batch``, which the reward manager fills. To change the reward, write a function of
-the same signature that calls this one (docs/reward.md).
+the same signature that calls this one (docs/method.md).
 """
 
 import multiprocessing

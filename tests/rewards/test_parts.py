@@ -1,4 +1,4 @@
-"""The reward, branch by branch (docs/reward.md), and its properties."""
+"""The reward, branch by branch (docs/method.md), and its properties."""
 
 import math
 
