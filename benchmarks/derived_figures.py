@@ -138,7 +138,7 @@ def all_trainings(test_set: str, beside: Path = STUDY) -> Table:
         f"Cobalt over all trainings of its setting, {test_set} (Pass@1 in %, differences in points)",
         "Trainings: those of this report, of the paper in miniature, and of the open questions' "
         f"{', '.join(map(repr, AGAIN))}. Welch's 95 % interval is over trainings alone, not over problems.",
-        ("run", "trainings", *TURNS, "turn 8, Welch's interval", "turn 8 of each", "standard deviation of turn 8"),
+        ("run", "trainings", *TURNS, "turn 8, Welch", "turn 8 of each", "standard deviation of turn 8"),
         rows,
     )
 

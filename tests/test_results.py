@@ -17,7 +17,21 @@ from cobalt.reporting.runs import run_scores
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 OLD = "*Measured with the first MiniCoder"
-PAGES = sorted(file.parent.with_suffix(".md") for file in RESULTS.glob("*/report.json"))
+ALL_PAGES = sorted(RESULTS.glob("*.md"))
+FOLDERS = {
+    "bound": ("bound-h200",),
+    "hacking": ("hacking-h200", "hacking-signal"),
+    "infrastructure": ("recipe-8b-h200", "shared-prompts-h200", "vllm-cpu", "vllm-h200", "vllm-rollouts-h200"),
+    "paper-in-miniature": ("paper-in-miniature", "open-questions-h200"),
+}
+"""Of data, by the page that shows them; other pages have one of their own name."""
+
+
+def folders_of(page: Path) -> list[Path]:
+    return [page.with_name(name) for name in FOLDERS.get(page.stem, (page.stem,))]
+
+
+PAGES = [page for page in ALL_PAGES if any((folder / "report.json").exists() for folder in folders_of(page))]
 PAGES = [page for page in PAGES if OLD not in page.read_text()]
 CODE = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)", re.DOTALL)
 FIGURE = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?![\w.]*\d)|(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w.])")
@@ -25,7 +39,6 @@ FIGURE = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?![\w.]*\d)|(?<![\w.,])\d{1,3}(?:,
 
 
 README = RESULTS.parents[1] / "README.md"
-ALL_PAGES = sorted(RESULTS.glob("*.md"))
 ELSEWHERE = ("7.2 of 100 opportunities [5.9, 8.7]", "0.1 [0.0, 0.3]", "71 % [63, 78]")
 """Estimates in texts that are in no JSON file of docs/results: of ``cobalt minicode probe``."""
 
@@ -41,14 +54,20 @@ def figures(value: object) -> Iterator[float]:
 
 
 def reported(page: Path) -> list[float]:
-    """Of all JSON files in the page's folder and below."""
-    return [number for file in page.with_suffix("").rglob("*.json") for number in figures(json.loads(file.read_text()))]
+    """Of all JSON files in the page's folders and below."""
+    files = [file for folder in folders_of(page) for file in folder.rglob("*.json")]
+    return [number for file in files for number in figures(json.loads(file.read_text()))]
 
 
 def is_among(shown: str, values: list[float]) -> bool:
     """Whether one of them, rounded as it is shown, is this figure."""
     digits = len(shown.partition(".")[2])
     return any(abs(float(shown.replace(",", "")) - value) <= 0.5 * 10**-digits * (1 + 1e-6) for value in values)
+
+
+def test_every_report_has_a_page() -> None:
+    shown = {folder for page in ALL_PAGES for folder in folders_of(page)}
+    assert {file.parent for file in RESULTS.glob("*/report.json")} <= shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
