@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -11,34 +12,20 @@ from pathlib import Path
 
 import pytest
 from result_tables import Cell, InText, cells_of, in_text, is_an_estimate, shows
+from safetensors import safe_open
 
 from cobalt.evaluation.counts import read_evaluations
 from cobalt.reporting.runs import run_scores
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
-OLD = "*Measured with the first MiniCoder"
-ALL_PAGES = sorted(RESULTS.glob("*.md"))
-FOLDERS = {
-    "bound": ("bound-h200",),
-    "hacking": ("hacking-h200", "hacking-signal"),
-    "infrastructure": ("recipe-8b-h200", "shared-prompts-h200", "vllm-cpu", "vllm-h200", "vllm-rollouts-h200"),
-    "paper-in-miniature": ("paper-in-miniature", "open-questions-h200"),
-}
-"""Of data, by the page that shows them; other pages have one of their own name."""
-
-
-def folders_of(page: Path) -> list[Path]:
-    return [page.with_name(name) for name in FOLDERS.get(page.stem, (page.stem,))]
-
-
-PAGES = [page for page in ALL_PAGES if any((folder / "report.json").exists() for folder in folders_of(page))]
-PAGES = [page for page in PAGES if OLD not in page.read_text()]
 CODE = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)", re.DOTALL)
 FIGURE = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?![\w.]*\d)|(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w.])")
 """Decimals and counts with separators; names of versions have other forms."""
 
-
+SIZE = "2.6 million parameters"
+FOLDER = re.compile(r"\]\((\w[\w.-]*)/")
 README = RESULTS.parents[1] / "README.md"
+ALL_PAGES = sorted(RESULTS.glob("*.md"))
 ELSEWHERE = ("7.2 of 100 opportunities [5.9, 8.7]", "0.1 [0.0, 0.3]", "71 % [63, 78]")
 """Estimates in texts that are in no JSON file of docs/results: of ``cobalt minicode probe``."""
 
@@ -53,9 +40,14 @@ def figures(value: object) -> Iterator[float]:
         yield abs(float(value))
 
 
+def folders(page: Path) -> set[Path]:
+    """Those beside the page that it links to: they hold what it shows."""
+    return {page.parent / name for name in FOLDER.findall(page.read_text())}
+
+
 def reported(page: Path) -> list[float]:
     """Of all JSON files in the page's folders and below."""
-    files = [file for folder in folders_of(page) for file in folder.rglob("*.json")]
+    files = [file for folder in folders(page) for file in folder.rglob("*.json")]
     return [number for file in files for number in figures(json.loads(file.read_text()))]
 
 
@@ -65,22 +57,30 @@ def is_among(shown: str, values: list[float]) -> bool:
     return any(abs(float(shown.replace(",", "")) - value) <= 0.5 * 10**-digits * (1 + 1e-6) for value in values)
 
 
-def test_every_report_has_a_page() -> None:
-    shown = {folder for page in ALL_PAGES for folder in folders_of(page)}
-    assert {file.parent for file in RESULTS.glob("*/report.json")} <= shown
+PAGES = [page for page in ALL_PAGES if any((folder / "report.json").exists() for folder in folders(page))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_figure_is_one_of_a_report(page: Path) -> None:
-    text, _, _ = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.DOTALL).partition("\n## Conditions")
-    shown, values = FIGURE.findall(CODE.sub("", text)), reported(page)
+    text = page.read_text()
+    for cell in (cell for cell in cells(page) if cell.expression):  # compared with its own value below
+        text = text[: cell.start] + " " * len(cell.text) + text[cell.start + len(cell.text) :]
+    text, _, _ = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).partition("\n## Conditions")
+    shown, values = FIGURE.findall(" ".join(CODE.sub("", text).split()).replace(SIZE, "")), reported(page)
     assert shown and [figure for figure in shown if not is_among(figure, values)] == []
+
+
+def test_the_captions_know_the_size_of_the_model() -> None:
+    with safe_open(README.parent / "assets/minicoder/model.safetensors", "numpy") as weights:
+        parameters = sum(math.prod(weights.get_slice(name).get_shape()) for name in list(weights.keys()))
+    assert f"{parameters / 1e6:.1f} million parameters" == SIZE
 
 
 def test_other_figures_are_found(tmp_path: Path) -> None:
     assert FIGURE.findall("12.3 % of 1,234 (0.05), vLLM 0.8.5, 7") == ["12.3", "1,234", "0.05"]
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "report.json").write_text('{"rows": [{"a": 12.34, "b": [-1234]}]}')
+    (tmp_path / "page.md").write_text("[All tables](page/report.md), [method](../method.md)")
     values = reported(tmp_path / "page.md")
     assert [is_among(figure, values) for figure in ("12.3", "1,234", "12.4", "1,235")] == [True, True, False, False]
 
@@ -115,7 +115,7 @@ def test_every_corrupted_digit_of_a_checked_cell_is_noticed(page: Path) -> None:
 
 
 def test_a_corrupted_page_is_refused() -> None:
-    for page in (RESULTS / "paper-in-miniature.md", RESULTS / "loop-cpu.md", README):
+    for page in (RESULTS / "paper-in-miniature.md", RESULTS / "minicoder.md", README):
         text = page.read_text()
         cell = cells(page)[-1]
         place = cell.start + next(re.finditer(r"\d", cell.text)).start()
