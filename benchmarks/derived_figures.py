@@ -23,7 +23,7 @@ TURNS = [f"turn {turn}" for turn in range(9)]
 SEEDS = "last turn of each repetition"
 
 CONTEXTS, EPOCHS = 5828, 2
-"""Prompts cut from the study's trajectories (recipe-8b-h200.md trains on the same), and the paper's epochs."""
+"""Prompts cut from the study's trajectories (docs/results/infrastructure.md trains on them), and the paper's epochs."""
 COLLECTED_ON_A_GPU = "single-turn GRPO + Cobalt"
 """The arm that collected as many trajectories as Cobalt learns from, but on the GPU host."""
 ONLINE = ("GRPO-MT", "VeRPO-MT")

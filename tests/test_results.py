@@ -6,7 +6,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -40,14 +40,20 @@ def figures(value: object) -> Iterator[float]:
         yield abs(float(value))
 
 
-def folders(page: Path) -> set[Path]:
-    """Those beside the page that it links to: they hold what it shows."""
-    return {page.parent / name for name in FOLDER.findall(page.read_text())}
+def folders(text: str) -> set[Path]:
+    """Those beside the page that a text of it links to: they hold what it shows."""
+    return {RESULTS / name for name in FOLDER.findall(text)}
 
 
-def reported(page: Path) -> list[float]:
-    """Of all JSON files in the page's folders and below."""
-    files = [file for folder in folders(page) for file in folder.rglob("*.json")]
+def parts(page: str) -> Iterator[tuple[str, str]]:
+    """The page, or its sections if they have conditions of their own; of each also what comes before the conditions."""
+    for part in [page] if "\n## Conditions" in page else re.split(r"^(?=## )", page, flags=re.MULTILINE):
+        yield part, re.split(r"^(?:## |\*\*)Conditions", part, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def reported(folders: Iterable[Path]) -> list[float]:
+    """Of all JSON files in the folders and below."""
+    files = [file for folder in folders for file in folder.rglob("*.json")]
     return [number for file in files for number in figures(json.loads(file.read_text()))]
 
 
@@ -57,7 +63,7 @@ def is_among(shown: str, values: list[float]) -> bool:
     return any(abs(float(shown.replace(",", "")) - value) <= 0.5 * 10**-digits * (1 + 1e-6) for value in values)
 
 
-PAGES = [page for page in ALL_PAGES if any((folder / "report.json").exists() for folder in folders(page))]
+PAGES = [page for page in ALL_PAGES if any((f / "report.json").exists() for f in folders(page.read_text()))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -65,9 +71,19 @@ def test_every_figure_is_one_of_a_report(page: Path) -> None:
     text = page.read_text()
     for cell in (cell for cell in cells(page) if cell.expression):  # compared with its own value below
         text = text[: cell.start] + " " * len(cell.text) + text[cell.start + len(cell.text) :]
-    text, _, _ = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).partition("\n## Conditions")
-    shown, values = FIGURE.findall(" ".join(CODE.sub("", text).split()).replace(SIZE, "")), reported(page)
-    assert shown and [figure for figure in shown if not is_among(figure, values)] == []
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    for part, before in parts(text):
+        if not any((folder / "report.json").exists() for folder in folders(part)):
+            continue
+        shown, values = FIGURE.findall(CODE.sub("", before).replace(SIZE, "")), reported(folders(part))
+        assert shown and [figure for figure in shown if not is_among(figure, values)] == []
+
+
+def test_sections_with_conditions_of_their_own_are_parts() -> None:
+    sections = "# A\n## B\n1.5\n**Conditions.** 2.5\n## C\n3.5\n"
+    assert [before for _, before in parts(sections)] == ["# A\n", "## B\n1.5\n", "## C\n3.5\n"]
+    page = "# A\n## B\n1.5\n## Conditions\n2.5\n"
+    assert list(parts(page)) == [(page, "# A\n## B\n1.5\n")]
 
 
 def test_the_captions_know_the_size_of_the_model() -> None:
@@ -80,8 +96,8 @@ def test_other_figures_are_found(tmp_path: Path) -> None:
     assert FIGURE.findall("12.3 % of 1,234 (0.05), vLLM 0.8.5, 7") == ["12.3", "1,234", "0.05"]
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "report.json").write_text('{"rows": [{"a": 12.34, "b": [-1234]}]}')
-    (tmp_path / "page.md").write_text("[All tables](page/report.md), [method](../method.md)")
-    values = reported(tmp_path / "page.md")
+    assert folders("[All tables](page/report.md), [method](../method.md)") == {RESULTS / "page"}
+    values = reported([tmp_path / "page"])
     assert [is_among(figure, values) for figure in ("12.3", "1,234", "12.4", "1,235")] == [True, True, False, False]
 
 

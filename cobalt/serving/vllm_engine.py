@@ -1,6 +1,6 @@
 """vLLM's asynchronous engine behind one call: a chat request in, a completion out.
 
-Run with the V1 ``AsyncLLM`` of vLLM 0.23 (docs/results/vllm-h200.md) and of 0.8.5 (recipe-8b-h200.md).
+Run with the V1 ``AsyncLLM`` of vLLM 0.23 and of 0.8.5 (docs/results/infrastructure.md).
 vLLM has an environment of its own (``constraints/serve-vllm.txt``), so type checkers do not find it beside the rest.
 """
 
