@@ -95,8 +95,8 @@ def test_each_light_extra_has_a_lock_with_the_verified_versions(extra: str, pyth
 
 
 @pytest.mark.parametrize("extra", LIGHT)
-def test_the_readme_names_the_lock_of_each_extra(extra: str) -> None:
-    assert f"constraints/{extra}.txt" in (ROOT / "README.md").read_text()
+def test_the_index_of_the_pages_names_the_lock_of_each_extra(extra: str) -> None:
+    assert f"constraints/{extra}.txt" in (ROOT / "docs" / "README.md").read_text()
 
 
 @for_each_python

@@ -1,0 +1,47 @@
+"""The site of docs/ builds without a warning: links, anchors and navigation hold, tables and formulas are rendered."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = re.compile(r"<(code|pre)\b.*?</\1>", re.DOTALL)
+
+
+def build(project: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
+    environment = {**os.environ, "COBALT_REPOSITORY": "https://example.org/cobalt", "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    site = tmp_path_factory.mktemp("site")
+    done = build(ROOT, site)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    return site
+
+
+def test_the_front_page_leads_to_files_beside_the_pages(site: Path) -> None:
+    assert 'href="https://example.org/cobalt/blob/HEAD/CONTRIBUTING.md"' in (site / "index.html").read_text()
+
+
+def test_tables_and_formulas_are_rendered(site: Path) -> None:
+    pages = {str(page.relative_to(site)): CODE.sub("", page.read_text()) for page in site.rglob("*.html")}
+    assert 'class="arithmatex"' in pages["method/index.html"]
+    assert [name for name, text in pages.items() if "<p>|" in text or re.search(r"\$[^$<\n]+\$", text)] == []
+
+
+@pytest.mark.parametrize("fault", ["[gone](gone.md)", "[gone](faq.md#gone)"])
+def test_a_link_that_leads_nowhere_is_noticed(fault: str, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    with (tmp_path / "docs" / "faq.md").open("a") as page:
+        page.write(f"\n{fault}\n")
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode == 1 and "gone" in done.stderr
