@@ -34,7 +34,7 @@ def test_the_card_tells_data_recipe_and_metrics_up_to_the_checkpoint(run_dir):
     card = model_card(run_dir, step=16)
     assert "| train.parquet | abc123 |" in card
     assert "| actor_rollout_ref.actor.optim.lr | 5e-05 |" in card
-    assert "| reward/acc | 0.2750 | 0.5750 |" in card
+    assert "| reward/acc | 0.2250 | 0.6250 |" in card
     assert "timing_s" not in card
     assert "# minicoder, trained with Cobalt" in card
     assert "verl 0.5.0" in card and "c0ffee" in card
