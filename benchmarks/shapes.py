@@ -1,9 +1,6 @@
-"""Shapes of Qwen3, and where the heads of a small network are in a larger one."""
+"""The published dense shapes of Qwen3."""
 
-import math
 from dataclasses import dataclass
-
-from cobalt.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,36 +43,6 @@ SHAPES: dict[str, Shape] = {
     "qwen3-1.7b": qwen3(2048, 6144, 28, 16, tied=True),
     "qwen3-4b": qwen3(2560, 9728, 36, 32, tied=True),
     "qwen3-8b": qwen3(4096, 12288, 36, 32, tied=False),
+    "qwen3-14b": qwen3(5120, 17408, 40, 40, tied=False),
+    "qwen3-32b": qwen3(5120, 25600, 64, 64, tied=False),
 }
-
-
-def heads_in_wide(narrow: Shape, wide: Shape) -> tuple[list[int], list[int]]:
-    """Where each query head of the narrow network is in the wide one, and the key-value head that it then reads.
-
-    A key-value head whose group of query heads is larger than the wide network's is there more than once.
-    """
-    copies = math.ceil(narrow.group / wide.group)
-    query_heads, key_value_heads = [], []
-    for head in range(narrow.num_attention_heads):
-        group, member = divmod(head, narrow.group)
-        key_value_heads.append(group * copies + member // wide.group)
-        query_heads.append(key_value_heads[-1] * wide.group + member % wide.group)
-    return query_heads, key_value_heads
-
-
-def refuse_unfit(narrow: Shape, wide: Shape, least_hidden_size: int) -> None:
-    """Raise ``InputError`` if the narrow network has no room in the wide one."""
-    least = {
-        "hidden_size": least_hidden_size,
-        "intermediate_size": narrow.intermediate_size,
-        "num_hidden_layers": narrow.num_hidden_layers,
-        "num_key_value_heads": max(heads_in_wide(narrow, wide)[1]) + 1,
-        "vocab_size": narrow.vocab_size,
-    }
-    for name, size in least.items():
-        if getattr(wide, name) < size:
-            raise InputError(f"{name}: the model needs at least {size}, the shape has {getattr(wide, name)}")
-    if wide.head_dim % narrow.head_dim:
-        raise InputError(f"head_dim: the shape's {wide.head_dim} is no multiple of the model's {narrow.head_dim}")
-    if not narrow.tie_word_embeddings:
-        raise InputError("tie_word_embeddings: only models with tied embeddings can be widened")
