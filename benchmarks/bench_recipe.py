@@ -62,7 +62,7 @@ class RecipeBenchConfig:
     """Seconds per phase of a training step, with the release's settings and with ours."""
 
     model: Path
-    """Policy; ``cobalt minicode widen`` makes one of any size."""
+    """Policy; ``benchmarks/widen.py`` makes one of any size."""
     train_file: Path
     """Parquet file of a multi-turn run; its first prompts are taken."""
     output_dir: Path = Path("runs/bench_recipe")

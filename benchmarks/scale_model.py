@@ -14,36 +14,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from shapes import SHAPES, Shape
 from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops, layer_weights
 
 from cobalt.commands.entry import run
 from cobalt.commands.flags import CommandConfig, Positive, Share
-from cobalt.minicode.shapes import SHAPES, Shape, qwen3
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.tables import markdown_table
 
 RESULTS = ROOT / "docs/results"
 GB = 1e9
 
-LLAMA_70B = Shape(
-    hidden_size=8192,
-    intermediate_size=28_672,
-    num_hidden_layers=80,
-    num_attention_heads=64,
-    num_key_value_heads=8,
-    head_dim=128,
-    vocab_size=128_256,
-    tie_word_embeddings=False,
-    max_position_embeddings=131_072,
-)
 Phase = Literal["generation", "old log-probs", "reference", "update"]
-ShapeName = Literal["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b", "llama-70b"]
-ALL_SHAPES: dict[str, Shape] = {
-    **SHAPES,
-    "qwen3-14b": qwen3(5120, 17408, 40, 40, tied=False),
-    "qwen3-32b": qwen3(5120, 25600, 64, 64, tied=False),
-    "llama-70b": LLAMA_70B,
-}
+ShapeName = Literal["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"]
 
 # Shares of the GPU's peak that the phases reach with shared prompts: docs/results/shared-prompts-h200; for the update
 # docs/results/recipe-8b-h200, too. From there is what a pass costs whatever its length, in tokens.
@@ -131,7 +114,7 @@ def tensor_parallel(shape: Shape) -> int:
 
 def predict(config: ScaleConfig) -> Prediction:
     """Of a step with these lengths; every GPU has its share of the prompts."""
-    shape = ALL_SHAPES[config.shape]
+    shape = SHAPES[config.shape]
     seconds: dict[Phase, float] = {"generation": generation_s(config, shape), **training_s(config, shape)}
     cpu_s = config.prompts * config.samples * (PROGRAM_CPU_S + config.endless * ENDLESS_CPU_S)
     cores = cpu_s / (seconds["old log-probs"] + seconds["reference"] + SCORING_SHARE * sum(seconds.values()))
@@ -176,7 +159,7 @@ def _power_of_two(least: float) -> int:
 def checks() -> Iterator[tuple[str, str, float, float]]:
     """(Where, phase, predicted, measured seconds) of every step in docs/results that the recipe's path took."""
     for row in json.loads((RESULTS / "shared-prompts-h200/bench.json").read_text()):
-        shape = replace(ALL_SHAPES["qwen3-8b"], num_hidden_layers=row["layers"])
+        shape = replace(SHAPES["qwen3-8b"], num_hidden_layers=row["layers"])
         sizes = {"prompt": row["prompt"], "response": row["response"], "samples": row["rows_per_gpu"]}
         predicted = training_s(ScaleConfig(gpus=1, prompts=1, updates=1, **sizes), shape)
         for phase in row["phases"]:
@@ -234,9 +217,9 @@ def scale_tables(config: ScaleConfig) -> Iterator[str]:
     """Shapes by numbers of GPUs, then what a shape needs whatever their number."""
     columns = ("shape", "GPUs", "generation", "old, reference", "update", "step", "GPU-s per example", "cores")
     rows = []
-    for name, shape in ALL_SHAPES.items():
+    for name, shape in SHAPES.items():
         for gpus in (4, 8, 64, 256, 1024):
-            if name in ("qwen3-1.7b", "qwen3-8b", "qwen3-32b", "llama-70b") and gpus >= fewest_gpus(shape):
+            if name in ("qwen3-1.7b", "qwen3-8b", "qwen3-32b") and gpus >= fewest_gpus(shape):
                 found = predict(replace(config, shape=name, gpus=gpus, prompts=max(config.prompts, gpus)))
                 passes = found.seconds["old log-probs"] + found.seconds["reference"]
                 numbers = (found.seconds["generation"], passes, found.seconds["update"], found.step)
@@ -260,7 +243,7 @@ def scale_tables(config: ScaleConfig) -> Iterator[str]:
         "GB received per GPU and step",
     )
     rows = []
-    for name, shape in ALL_SHAPES.items():
+    for name, shape in SHAPES.items():
         count = parameters(shape)
         state = (FULL * count / GB, 3 * FULL * count / GB, predict(replace(config, shape=name)).traffic_gb)
         sizes = (fewest_gpus(shape), tensor_parallel(shape))

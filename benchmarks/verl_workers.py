@@ -9,11 +9,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import shapes
 import torch
 from step_costs import ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
-from cobalt.minicode import shapes
 from cobalt.training.patches.cpu import answer_for_a_gpu, work_without_a_gpu
 from cobalt.training.patches.rotary import keep_frequencies
 

@@ -74,9 +74,6 @@ COMMANDS = {
         "cobalt.minicode.signal_check:main",
         "cobalt.minicode.signal_check:SignalCheckConfig",
     ),
-    "minicode widen": Command(
-        "MiniCoder in the shape of a larger Qwen3", "cobalt.minicode.widen:main", "cobalt.minicode.widen:WidenConfig"
-    ),
     "study": Command("run a study of many policies; needs a checkout", "cobalt.commands.study:main"),
     "theory measure": Command(
         "J, J_step and the distance to the reference",

@@ -5,13 +5,16 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
+import widen
+from safetensors.torch import load_file
+from shapes import SHAPES, Shape
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from widen import WidenConfig, heads_in_wide, main, wide_settings
 
 from cobalt.errors import InputError
-from cobalt.minicode import widen
 from cobalt.minicode.attempts import CLEAN
 from cobalt.minicode.corpus import sample_dialogues
-from cobalt.minicode.shapes import SHAPES, Shape, heads_in_wide
-from cobalt.minicode.widen import WidenConfig, main, wide_settings
 
 SHIPPED = Path(__file__).parents[2] / "assets" / "minicoder"
 SIZES = {
@@ -40,8 +43,6 @@ def small_shape(name: str) -> Shape:
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
     """Threads that wait for each other cost more than they bring at these sizes."""
-    import torch
-
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -64,9 +65,6 @@ def widened(request, small_shapes, tmp_path_factory) -> Path:
 
 
 def load(folder: Path, dtype: str = "float32"):
-    import torch
-    from transformers import AutoModelForCausalLM
-
     return AutoModelForCausalLM.from_pretrained(folder, torch_dtype=getattr(torch, dtype)).eval()
 
 
@@ -83,8 +81,6 @@ def minicoder():
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    from transformers import AutoTokenizer
-
     return AutoTokenizer.from_pretrained(SHIPPED)
 
 
@@ -102,8 +98,6 @@ def texts(tokenizer, dialogues) -> list[list[int]]:
 
 def logits(model, ids: list[int]):
     """(tokens, vocabulary), float32."""
-    import torch
-
     with torch.no_grad():
         return model(torch.tensor([ids])).logits[0].float()
 
@@ -115,8 +109,6 @@ def test_logits_are_minicoders(wide, minicoder, texts):
 
 
 def test_rounding_in_bf16_is_no_worse_than_minicoders(widened, minicoder, texts):
-    import torch
-
     def deviation(folder: Path) -> float:
         model = load(folder, "bfloat16")
         exact = [logits(minicoder, ids) for ids in texts]
@@ -130,8 +122,6 @@ def test_rounding_in_bf16_is_no_worse_than_minicoders(widened, minicoder, texts)
 
 
 def test_greedy_generations_are_minicoders(wide, minicoder, tokenizer, dialogues):
-    import torch
-
     for sample in dialogues[::4]:
         prompt = torch.tensor([tokenizer(sample.prompt).input_ids])
         answers = [model.generate(prompt, do_sample=False, max_new_tokens=160) for model in (minicoder, wide)]
@@ -152,8 +142,6 @@ def test_padded_ids_cannot_be_sampled(wide, tokenizer, texts):
 
 def train(model, ids: list[int], steps: int, learning_rate: float) -> None:
     """Steps towards the text of ``ids``."""
-    import torch
-
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     batch = torch.tensor([ids])
     for _ in range(steps):
@@ -179,8 +167,6 @@ def test_one_step_of_training_moves_the_logits(widened, texts):
 
 def without_gradient(model, ids: list[int]) -> set[str]:
     """Weights of which a step moves nothing."""
-    import torch
-
     model.zero_grad()
     batch = torch.tensor([ids])
     model(batch, labels=batch).loss.backward()
@@ -205,8 +191,6 @@ def test_added_units_heads_and_channels_have_a_gradient_at_once(widened, texts):
 
 
 def test_the_checkpoint_is_whole(widened, tokenizer):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     wide, report = AutoModelForCausalLM.from_pretrained(widened, torch_dtype="auto", output_loading_info=True)
     assert not any(report.values())
     assert str(wide.dtype) == "torch.bfloat16"
@@ -221,8 +205,6 @@ def test_the_checkpoint_is_whole(widened, tokenizer):
 
 
 def test_a_seed_decides_the_added_weights(small_shapes, tmp_path):
-    from safetensors.torch import load_file
-
     def added(name: str, seed: int):
         main(WidenConfig(shape="untied", output=tmp_path / name, model=SHIPPED, seed=seed))  # type: ignore[arg-type]
         return load_file(tmp_path / name / "model-00003-of-00010.safetensors")["model.layers.1.mlp.up_proj.weight"]
@@ -233,9 +215,6 @@ def test_a_seed_decides_the_added_weights(small_shapes, tmp_path):
 
 @pytest.mark.parametrize("name", PUBLISHED_PARAMETERS)
 def test_shapes_have_the_published_number_of_parameters(name):
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
     narrow = json.loads((SHIPPED / "config.json").read_text())
     with torch.device("meta"):
         model = Qwen3ForCausalLM(Qwen3Config(**wide_settings(narrow, SHAPES[name], norm_eps=1e-6)))

@@ -1,4 +1,11 @@
-"""A small Qwen3 inside a larger one, with the same function: the larger network's weights, part by part.
+"""MiniCoder's function, computed by a Qwen3 of 0.6 to 8 billion parameters.
+
+    python benchmarks/widen.py --shape qwen3-8b --output models/minicoder-8b
+
+A policy of realistic size for trying training, rollout and serving where no pre-trained weights can be had: it costs
+what a model of that shape costs, knows what MiniCoder knows, and all of its weights can learn. The checkpoint is
+written part by part, so one layer is in memory at a time (the embedding and the head are the largest parts: 1.2 GB
+each at 8B).
 
 The residual stream of the wide network (D channels; d in the narrow one):
 
@@ -28,15 +35,51 @@ gradients hardly move them, 15 steps of 1e-4 towards noise do (docs/results/mini
 width, which gives one step of AdamW the more effect on the stream the more channels are read.
 """
 
+import json
 import math
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any, Literal
 
-from cobalt.minicode.shapes import Shape, heads_in_wide, refuse_unfit
+import torch
+from safetensors.torch import load_file, save_file
+from shapes import SHAPES, Shape
 
-if TYPE_CHECKING:
-    import torch
+from cobalt.commands.console import print_summary, progress_bar
+from cobalt.commands.entry import run
+from cobalt.commands.flags import CommandConfig, ModelFolder
+from cobalt.commands.lifecycle import check_paths, refuse_existing, whole_folder
+from cobalt.errors import InputError
+from cobalt.records import Manifest
+from cobalt.records.identity import model_identity
+
+WEIGHTS_FILE = "model.safetensors"
+COPIED_FILES = (
+    "chat_template.jinja",
+    "generation_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+KEPT_SETTINGS = (
+    "architectures",
+    "attention_bias",
+    "attention_dropout",
+    "eos_token_id",
+    "hidden_act",
+    "initializer_range",
+    "model_type",
+    "pad_token_id",
+    "rope_scaling",
+    "rope_theta",
+    "sliding_window",
+    "use_cache",
+    "use_sliding_window",
+)
+"""Of the model's ``config.json``."""
 
 COPIES = 3
 """Of each channel: three bf16 weights make one of fp32's precision."""
@@ -56,13 +99,47 @@ CONSTANT_SIGNS = (1.0, -1.0)
 PADDING_WEIGHT = -(2.0**24)
 """What a padded id reads the constants with, times their signs."""
 
+ShapeName = Literal["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b"]
+
+
+def heads_in_wide(narrow: Shape, wide: Shape) -> tuple[list[int], list[int]]:
+    """Where each query head of the narrow network is in the wide one, and the key-value head that it then reads.
+
+    A key-value head whose group of query heads is larger than the wide network's is there more than once.
+    """
+    copies = math.ceil(narrow.group / wide.group)
+    query_heads, key_value_heads = [], []
+    for head in range(narrow.num_attention_heads):
+        group, member = divmod(head, narrow.group)
+        key_value_heads.append(group * copies + member // wide.group)
+        query_heads.append(key_value_heads[-1] * wide.group + member % wide.group)
+    return query_heads, key_value_heads
+
+
+def refuse_unfit(narrow: Shape, wide: Shape, least_hidden_size: int) -> None:
+    """Raise ``InputError`` if the narrow network has no room in the wide one."""
+    least = {
+        "hidden_size": least_hidden_size,
+        "intermediate_size": narrow.intermediate_size,
+        "num_hidden_layers": narrow.num_hidden_layers,
+        "num_key_value_heads": max(heads_in_wide(narrow, wide)[1]) + 1,
+        "vocab_size": narrow.vocab_size,
+    }
+    for name, size in least.items():
+        if getattr(wide, name) < size:
+            raise InputError(f"{name}: the model needs at least {size}, the shape has {getattr(wide, name)}")
+    if wide.head_dim % narrow.head_dim:
+        raise InputError(f"head_dim: the shape's {wide.head_dim} is no multiple of the model's {narrow.head_dim}")
+    if not narrow.tie_word_embeddings:
+        raise InputError("tie_word_embeddings: only models with tied embeddings can be widened")
+
 
 class Widening:
     """The wide network's tensors, bf16, on the CPU, under their names in a checkpoint."""
 
     def __init__(
         self,
-        weights: "Mapping[str, torch.Tensor]",
+        weights: Mapping[str, torch.Tensor],
         narrow: Shape,
         wide: Shape,
         *,
@@ -74,8 +151,6 @@ class Widening:
 
         Raises ``InputError`` if there is no room.
         """
-        import torch
-
         copied = COPIES * narrow.hidden_size
         refuse_unfit(narrow, wide, least_hidden_size=copied + len(CONSTANT_SIGNS))
         self._weights, self._narrow, self._wide, self._noise_std = weights, narrow, wide, noise_std
@@ -99,7 +174,7 @@ class Widening:
         """How many ``parts`` there are."""
         return self._wide.num_hidden_layers + 2
 
-    def parts(self) -> "Iterator[dict[str, torch.Tensor]]":
+    def parts(self) -> Iterator[dict[str, torch.Tensor]]:
         """The embedding, each layer, the last norm with the head (if untied). A part is made when it is asked for."""
         yield {"model.embed_tokens.weight": self._embedding()}
         for place in range(self._wide.num_hidden_layers):
@@ -110,7 +185,7 @@ class Widening:
         norm[self._constants] = norm.new_tensor(CONSTANT_SIGNS)
         yield {"model.norm.weight": norm} | ({} if self._wide.tie_word_embeddings else {"lm_head.weight": self._head()})
 
-    def _embedding(self) -> "torch.Tensor":
+    def _embedding(self) -> torch.Tensor:
         tokens = self._narrow.vocab_size
         table = self._zeros(self._wide.vocab_size, self._wide.hidden_size)
         self._write(table[:tokens].T, self._weights["model.embed_tokens.weight"].T * STREAM_SCALE)
@@ -119,18 +194,18 @@ class Widening:
             self._pad(table)
         return table
 
-    def _head(self) -> "torch.Tensor":
+    def _head(self) -> torch.Tensor:
         tokens = self._narrow.vocab_size
         table = self._zeros(self._wide.vocab_size, self._wide.hidden_size)
         table[:tokens] = self._reading(self._weights["model.embed_tokens.weight"])
         self._pad(table)
         return table
 
-    def _pad(self, table: "torch.Tensor") -> None:
+    def _pad(self, table: torch.Tensor) -> None:
         """The output rows of padded ids."""
         table[self._narrow.vocab_size :, self._constants] = PADDING_WEIGHT * table.new_tensor(CONSTANT_SIGNS)
 
-    def _layer(self, place: int) -> "dict[str, torch.Tensor]":
+    def _layer(self, place: int) -> dict[str, torch.Tensor]:
         wide, long = self._wide, self._wide.head_dim
         queries = self._noise(wide.num_attention_heads * long).view(-1, long, wide.hidden_size)
         keys = self._noise(wide.num_key_value_heads * long).view(-1, long, wide.hidden_size)
@@ -164,10 +239,10 @@ class Widening:
     def _place_attention(
         self,
         prefix: str,
-        queries: "torch.Tensor",
-        keys: "torch.Tensor",
-        values: "torch.Tensor",
-        attended: "torch.Tensor",
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        attended: torch.Tensor,
     ) -> None:
         """Narrow heads into wide ones: (heads, head size, D) each, ``attended`` (D, heads, head size)."""
         narrow = self._narrow
@@ -185,14 +260,14 @@ class Widening:
             values[key_value, :: self._spread] = self._reading(of_head["v"][source])
             self._write(attended[:, query, :: self._spread], outputs[:, head] * STREAM_SCALE)
 
-    def _place_feed_forward(self, prefix: str, gate: "torch.Tensor", up: "torch.Tensor", down: "torch.Tensor") -> None:
+    def _place_feed_forward(self, prefix: str, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> None:
         """Narrow units into the first wide ones."""
         units = self._narrow.intermediate_size
         gate[:units] = self._reading(self._weights[f"{prefix}.gate_proj.weight"])
         up[:units] = self._reading(self._weights[f"{prefix}.up_proj.weight"])
         self._write(down[:, :units], self._weights[f"{prefix}.down_proj.weight"] * STREAM_SCALE)
 
-    def _norm(self, weight_d: "torch.Tensor") -> "torch.Tensor":
+    def _norm(self, weight_d: torch.Tensor) -> torch.Tensor:
         """(D,): the scaled weight in parts, zero for the constants, the scale for free channels."""
         norm = self._ones(self._wide.hidden_size) * self._norm_scale
         rest = weight_d.double() * self._norm_scale
@@ -202,26 +277,136 @@ class Widening:
         norm[self._constants] = 0
         return norm
 
-    def _reading(self, weight_nd: "torch.Tensor") -> "torch.Tensor":
+    def _reading(self, weight_nd: torch.Tensor) -> torch.Tensor:
         """(n, D): rows that read from all copies; random for free channels."""
         rows = self._noise(len(weight_nd))
         self._write(rows.T, weight_nd.T)
         return rows
 
-    def _write(self, target: "torch.Tensor", weight: "torch.Tensor") -> None:
+    def _write(self, target: torch.Tensor, weight: torch.Tensor) -> None:
         """Fill all copies of the narrow channels in ``target`` (D, ...) with ``weight`` (d, ...)."""
         for copy in self._copies(target):
             copy[:] = weight
 
-    def _copies(self, tensor: "torch.Tensor") -> "Sequence[torch.Tensor]":
+    def _copies(self, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
         """Views (d, ...) of the narrow channels' copies in a tensor (D, ...)."""
         return tensor[: self._constants.start].tensor_split(COPIES)
 
-    def _noise(self, rows: int) -> "torch.Tensor":
+    def _noise(self, rows: int) -> torch.Tensor:
         """(rows, D), zero for the constants."""
-        import torch
-
         noise = torch.randn(rows, self._wide.hidden_size, generator=self._random, dtype=torch.bfloat16)
         noise.mul_(self._noise_std)
         noise[:, self._constants] = 0
         return noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidenConfig(CommandConfig):
+    """Embed MiniCoder into the shape of a larger Qwen3, function unchanged."""
+
+    shape: ShapeName
+    output: Path
+    """The checkpoint's folder; must not exist yet."""
+    model: ModelFolder = Path("assets/minicoder")
+    """MiniCoder, or a model that was trained from it."""
+    seed: int = 0
+    """Seed of the weights that do not take part yet."""
+
+
+def main(config: WidenConfig) -> None:
+    """Write the checkpoint. Its folder appears complete or not at all."""
+    refuse_existing(config.output)
+    narrow, wide = _read_config(config.model), SHAPES[config.shape]
+    content = {"shape": asdict(wide), "model": model_identity(str(config.model)), "seed": config.seed}
+    weights = config.model / WEIGHTS_FILE
+    manifest = Manifest(config.output, "benchmarks/widen.py", asdict(config), content, [weights])
+    widening = Widening(
+        load_file(weights),
+        Shape(**{name: narrow[name] for name in _size_names()}),
+        wide,
+        norm_eps=narrow["rms_norm_eps"],
+        noise_std=narrow["initializer_range"],
+        seed=config.seed,
+    )
+    manifest.start()
+    with whole_folder(config.output) as folder:
+        folder.mkdir(parents=True)
+        parameters = write_weights(widening, folder)
+        settings = wide_settings(narrow, wide, widening.norm_eps)
+        (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+        for name in COPIED_FILES:
+            shutil.copy(config.model / name, folder / name)
+        (folder / "README.md").write_text(model_card(config, parameters, widening.real_layers), encoding="utf-8")
+    manifest.counts = {"parameters": parameters, "shards": widening.num_parts}
+    manifest.done()
+    print_summary(f"{config.shape}: {config.output}", manifest.counts)
+
+
+def _read_config(model: Path) -> dict[str, Any]:
+    path = model / "config.json"
+    check_paths([path, model / WEIGHTS_FILE], [])
+    settings = json.loads(path.read_text())
+    missing = [name for name in (*KEPT_SETTINGS, *_size_names(), "rms_norm_eps") if name not in settings]
+    if settings.get("model_type") != "qwen3" or missing:
+        raise InputError.at(path, None, f"not a Qwen3 as MiniCoder is one; missing: {', '.join(missing) or 'nothing'}")
+    return settings
+
+
+def _size_names() -> list[str]:
+    return [field.name for field in fields(Shape)]
+
+
+def write_weights(widening: Widening, folder: Path) -> int:
+    """One safetensors file per part, and their index; returns the number of parameters."""
+    places: dict[str, str] = {}
+    parameters = size = 0
+    with progress_bar(total=widening.num_parts, desc="widening", unit=" parts") as bar:
+        for number, tensors in enumerate(widening.parts(), start=1):
+            name = f"model-{number:05d}-of-{widening.num_parts:05d}.safetensors"
+            save_file(tensors, folder / name, metadata={"format": "pt"})
+            places |= dict.fromkeys(tensors, name)
+            parameters += sum(tensor.numel() for tensor in tensors.values())
+            size += sum(tensor.nbytes for tensor in tensors.values())
+            bar.update()
+    index = {"metadata": {"total_size": size}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+    return parameters
+
+
+def wide_settings(narrow: Mapping[str, Any], wide: Shape, norm_eps: float) -> dict[str, Any]:
+    """The wide network's ``config.json``."""
+    return {
+        **{name: narrow[name] for name in KEPT_SETTINGS},
+        **asdict(wide),
+        "max_window_layers": wide.num_hidden_layers,
+        "rms_norm_eps": norm_eps,
+        "torch_dtype": "bfloat16",
+    }
+
+
+def model_card(config: WidenConfig, parameters: int, real_layers: list[int]) -> str:
+    """The card's Markdown."""
+    return f"""---
+license: apache-2.0
+library_name: transformers
+pipeline_tag: text-generation
+tags: [code, reinforcement-learning, minicoder]
+---
+# MiniCoder in the shape of {config.shape}
+
+MiniCoder's function, computed by a Qwen3 of {parameters:,} parameters (bf16). **It is no better than MiniCoder and not
+a Qwen model**: it serves to try training, rollout and serving at this size with a policy that can do something.
+
+| | |
+|---|---|
+| made by | `python benchmarks/widen.py --shape {config.shape} --seed {config.seed}` from `{config.model.name}` |
+| layers with MiniCoder's weights | {", ".join(map(str, real_layers))} |
+| added weights | random where they read, zero where they write: they do nothing until training moves them |
+| token ids above the tokenizer's | cannot be sampled: logits below -1000 |
+| use | as MiniCoder: its tokenizer, chat template and prompts, `--enable_thinking`, temperature 0.6, top_p 0.95 |
+| precision | bf16 or fp32; fp16 cannot hold the weights of the padded ids |
+"""
+
+
+if __name__ == "__main__":
+    run(WidenConfig, main)
