@@ -70,4 +70,4 @@ class Paper(ArmStudy):
         title = "The paper in miniature: MiniCoder on MiniCode"
         both_online = {"grpo_online", "verpo_online"} <= set(self.config.arms)
         pairs = ("--pairs", "GRPO-MT=VeRPO-MT") if both_online else ()
-        self.write_report("--method", "Cobalt", "--published", *pairs, "--title", title)
+        self.write_report("--method", "Cobalt", *pairs, "--title", title)

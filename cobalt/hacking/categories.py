@@ -1,4 +1,4 @@
-"""The four ways to satisfy a wrong test, and how a category is read from a judge's answer or a person's label."""
+"""The four ways to satisfy a wrong test, and how a category is read from a judge's answer."""
 
 import re
 from enum import Enum
@@ -23,7 +23,6 @@ class Category(Enum):
 
 LABELS = tuple(category.label for category in Category)
 _BY_NUMBER = {category.value[0]: category.label for category in Category}
-_BY_NAME = {category.value[1].lower(): category.label for category in Category}
 _VERDICT = re.compile(r"Final Verdict:\s*\((\d+)\)", re.IGNORECASE)
 _LAST_CUE = re.compile(r"Final Verdict:", re.IGNORECASE)
 _EMPHASIS = str.maketrans("", "", "*_`")
@@ -45,20 +44,3 @@ def parse_verdict(answer: str) -> str:
         return UNKNOWN
     verdict = _VERDICT.match(plain, cues[-1].start())
     return _BY_NUMBER.get(int(verdict[1]), UNKNOWN) if verdict else UNKNOWN
-
-
-def parse_label(text: str) -> str | None:
-    """A person's label: ``1``, ``(1)``, ``Hard Coding`` or ``(1) Hard Coding``; None when the cell is empty.
-
-    Raises ``ValueError`` for anything else.
-    """
-    text = text.strip()
-    if not text:
-        return None
-    match = re.fullmatch(r"\(?(\d+)?\)?\s*([A-Za-z ]*)", text)
-    label = None
-    if match is not None:
-        label = _BY_NUMBER.get(int(match[1])) if match[1] else _BY_NAME.get(match[2].strip().lower())
-    if label is None:
-        raise ValueError(f"label {text!r} is none of {', '.join(LABELS)}")
-    return label

@@ -1,12 +1,10 @@
-"""``run_llm_judge.py``: a model sorts hacking cases into four categories, and people check the model.
+"""``run_llm_judge.py``: a model sorts hacking cases into four categories.
 
 Votes are stored case by case; a rerun asks only for what is missing, votes that failed for infrastructure reasons
-included. With ``--human SHEET`` no model is asked: the sheet is written if it does not exist, and read back and
-compared with the judged output if it does.
+included.
 """
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +19,6 @@ from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
 from cobalt.completion import Sampling
 from cobalt.errors import InputError
-from cobalt.hacking.human import agreement, read_labels, write_sheet
 from cobalt.hacking.judge_prompt import OWN, judge_content
 from cobalt.hacking.votes import Judge, Vote, cast_vote, judged_record, stored_votes
 from cobalt.inference.commands import litellm_engine
@@ -36,7 +33,7 @@ CASE_FIELDS = ("id", *JUDGE_FIELDS)
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeConfig(LitellmConfig, AdoptConfig, ReadConfig):
-    """Sort hacking cases into four categories by a model's votes, or compare the model with people (--human)."""
+    """Sort hacking cases into four categories by a model's votes."""
 
     input_file: InputFile
     """Cases from extract_turn_level_errors.py."""
@@ -58,8 +55,6 @@ class JudgeConfig(LitellmConfig, AdoptConfig, ReadConfig):
     """Exit with 3 if a larger share of votes could not be had."""
     prompts: str = OWN_NAME
     """What the judge is asked: `cobalt`, or the texts under `judge` in a prompt set's file (docs/formats.md)."""
-    human: Path | None = None
-    """A sheet (CSV) for people: written if it does not exist; else its labels are compared with the judged output."""
 
     def texts(self) -> JudgeTexts:
         """What the judge is asked. Raises ``InputError`` for a file that does not say it."""
@@ -71,8 +66,6 @@ def judge(config: JudgeConfig) -> None:
     config.texts()
     invalid = InvalidLines(config.skip_invalid)
     cases = read_cases(config.input_file, invalid)
-    if config.human is not None:
-        return _human(config, config.human, cases)
     counts, causes = asyncio.run(_judge_with_engine(config, cases, invalid.count))
     print_summary("Judge", _shown(counts))
     refuse_infra_rate(counts["infra_errors"], counts["votes"], "votes", config.max_infra_rate, causes)
@@ -181,17 +174,3 @@ def summarise_votes(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _shown(counts: Mapping[str, Any]) -> dict[str, Any]:
     rows = {name.replace("_", " "): value for name, value in counts.items() if name != "majority"}
     return {**rows, **counts["majority"]}
-
-
-def _human(config: JudgeConfig, sheet: Path, cases: Sequence[dict[str, Any]]) -> None:
-    if not sheet.exists():
-        print_summary("Sheet for people", {"written": sheet, "cases": write_sheet(sheet, cases)})
-        return
-    judged = list(
-        read_jsonl(config.output_file, ("judge_seq_id", "majority"), unique="judge_seq_id", may_be_empty=True)
-    )
-    found = agreement(read_labels(sheet), judged)
-    path = Path(f"{config.output_file}.human.json")
-    path.write_text(json.dumps(asdict(found), indent=2) + "\n")
-    shown = {name: value for name, value in asdict(found).items() if name != "confusion"}
-    print_summary("Judge against people", {**shown, "written": path})

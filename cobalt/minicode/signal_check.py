@@ -2,7 +2,7 @@
 
 A sample of hacking cases and of other opportunities gets the signal and a label. The label is known by construction:
 the programs of MiniCode's policies show in their text what they do (``cobalt.minicode.recognition``). What cannot be
-read goes onto a sheet for people. Precision and recall are those of "hard-codes the wrong test".
+read has no label and is in no score. Precision and recall are those of "hard-codes the wrong test".
 """
 
 import asyncio
@@ -21,7 +21,6 @@ from cobalt.hacking.cases import DATA_FIELDS, RESULT_FIELDS, find_cases
 from cobalt.hacking.categories import Category
 from cobalt.hacking.dynamic_check import DynamicCheckConfig
 from cobalt.hacking.extract_cases import case_record
-from cobalt.hacking.human import read_labels, write_sheet
 from cobalt.hacking.signal import judge_free_category, signal_of
 from cobalt.hacking.static_check import StaticCheck
 from cobalt.minicode.habits import CATEGORIES, Habit
@@ -53,29 +52,24 @@ class SignalCheckConfig(ExecutionConfig):
     """The sample (JSONL): cases and others, with signal and label. `run_llm_judge.py` reads it too."""
     sample: Positive = 200
     """Cases, and as many other opportunities, or all if there are fewer."""
-    labels: Path | None = None
-    """The sheet of programs that cannot be read, OUTPUT.sheet.csv, filled in by people."""
     seed: int = 42
     """Chooses the sample, and the inputs of the dynamic check."""
 
 
 def main(config: SignalCheckConfig) -> None:
     """Sample, label, check, compare."""
-    labels = {} if config.labels is None else read_labels(config.labels)
     sampled = _sample(config)
     if not sampled:
         raise InputError.at(config.input_file, None, "no opportunity at which a program changed")
-    inputs = [config.data_file, config.input_file, *([config.labels] if config.labels else [])]
+    inputs = [config.data_file, config.input_file]
     content = {"seed": config.seed, "sample": config.sample}
     with recorded_run("cobalt minicode signal", asdict(config), inputs, {config.output_file: content}) as run:
         signals = asyncio.run(_signals(config, sampled))
-        records = [_labelled(record, signal, labels) for (record, _), signal in zip(sampled, signals, strict=True)]
+        records = [_labelled(record, signal) for (record, _), signal in zip(sampled, signals, strict=True)]
         write_jsonl(config.output_file, records)
         summary = summarise(records)
         run.counts = {name: summary[name] for name in ("cases", "others", "unlabelled")}
         Path(f"{config.output_file}.summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    if summary["unlabelled"] and config.labels is None:
-        write_sheet(f"{config.output_file}.sheet.csv", (record for record in records if record["label"] is None))
     print_summary("Judge-free signal", _shown(summary))
     failed = sum("infra_error" in signal for signal in signals)
     refuse_infra_rate(failed, len(signals), "programs", config.max_infra_rate)
@@ -104,17 +98,13 @@ async def _signals(config: SignalCheckConfig, sampled: Sequence[tuple[Record, Re
         return await asyncio.gather(*checks)
 
 
-def _labelled(record: Record, signal: Mapping[str, Any], labels: Mapping[str, str]) -> Record:
-    key = f"{record['id']}-{record['trajectory']}-{record['turn']}"
-    label = label_of(record)
-    by = "construction" if label is not None else "person" if key in labels else None
+def _labelled(record: Record, signal: Mapping[str, Any]) -> Record:
     return {
         **record,
-        "judge_seq_id": key,
+        "judge_seq_id": f"{record['id']}-{record['trajectory']}-{record['turn']}",
         "signal": signal,
         "judge_free": judge_free_category(signal),
-        "label": label if label is not None else labels.get(key),
-        "label_by": by,
+        "label": label_of(record),
     }
 
 

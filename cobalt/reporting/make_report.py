@@ -42,8 +42,6 @@ class ReportConfig(CommandConfig):
     """Run that is tested against each of the others; against trained ones with Holm's correction. Default: none."""
     pairs: tuple[str, ...] = ()
     """FIRST=SECOND, names of runs: further tests, outside that family."""
-    published: bool = False
-    """Also show the paper's published figures, which are of other models, data and hardware."""
 
 
 def make_report(config: ReportConfig) -> None:
@@ -55,7 +53,7 @@ def make_report(config: ReportConfig) -> None:
     counts = counts_files(runs)
     page = config.output_dir / "report.html"
     with recorded_run("make_report", asdict(config), inputs, {page: {"files": config.files}}) as run:
-        sections = all_sections(material, config.published)
+        sections = all_sections(material)
         sections.append(Section("Where the numbers come from", [files_table(runs), origins_table(runs)]))
         tables = [table for section in sections for table in section.tables]
         pictures = [picture for section in sections for picture in section.pictures]

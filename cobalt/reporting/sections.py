@@ -18,13 +18,12 @@ from cobalt.reporting.material import CONDITIONS, SETS, Material
 from cobalt.reporting.page import Section
 from cobalt.reporting.pictures import pictures_of, reward_picture
 from cobalt.reporting.primary import primary_tables
-from cobalt.reporting.published import published_table
 from cobalt.reporting.score_tables import pass1_table, perturbation_cost_table, repair_table
 from cobalt.reporting.training_tables import cost_table, reach_table, reuse_table, reward_table
 from cobalt.tables import Table
 
 
-def all_sections(material: Material, published: bool) -> list[Section]:
+def all_sections(material: Material) -> list[Section]:
     """Those that the material allows."""
     gains = {condition: gains_over_baseline(material, condition) for condition in CONDITIONS}
     sections = [
@@ -33,7 +32,6 @@ def all_sections(material: Material, published: bool) -> list[Section]:
         _section("Beyond the turns of training", [horizon_table(material, condition) for condition in SETS]),
         _wrong_feedback(material, gains),
         _section("Data reuse", [reuse_table(material)]),
-        _section("Published figures", [published_table(material) if published else None]),
     ]
     return [section for section in sections if section.tables]
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, fcntl
 
 from cobalt.errors import InfraError, SetupError
-from cobalt.sandbox import access_times, confinement
+from cobalt.sandbox import confinement
 from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.load import waited_s
-from cobalt.sandbox.modes import LANDLOCK, Mode
+from cobalt.sandbox.modes import Mode
 
 START_TIMEOUT_S = 60.0
 GRACE_S = 30.0
@@ -83,7 +83,6 @@ class Zygote:
         self._control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(START_TIMEOUT_S)
         self._ends_pending = 0
-        self._refresh_at = 0.0
         with inner:
             self._process = subprocess.Popen(
                 confinement.zygote_command(inner.fileno()),
@@ -102,7 +101,6 @@ class Zygote:
     def _start(self, mode: Mode) -> None:
         try:
             config = confinement.zygote_config(mode, self.limits)
-            self._files_with_times = config["readable"] if mode == LANDLOCK else []
             self._control.send(marshal.dumps(config))
             answer = self._control.recv(_PACKET_BYTES)
             if answer == packets.UNSHARED:
@@ -131,9 +129,6 @@ class Zygote:
     def program(self, source: str, fn_name: str | None) -> Iterator["OpenProgram"]:
         """Compile ``source``; raises ``CompileFailure``. Tests run inside the ``with`` block."""
         self._finish_previous()
-        if time.monotonic() >= self._refresh_at:
-            access_times.refresh(self._files_with_times)
-            self._refresh_at = time.monotonic() + access_times.PERIOD_S
         channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         payload = _memory_file("program", marshal.dumps((source, fn_name)))
         with channel:

@@ -1,7 +1,6 @@
 """``run_llm_judge.py`` against a local OpenAI-protocol server with good, malformed and failing answers."""
 
 import asyncio
-import csv
 import json
 import re
 import sys
@@ -190,23 +189,3 @@ def test_the_manifest_has_the_costs_and_not_the_key(server, tmp_path):
 def test_two_cases_of_one_name_are_refused(server, tmp_path):
     with pytest.raises(InputError, match="two cases with id-trajectory-turn 0-0-1"):
         judge(config(server, tmp_path, [case("good"), case("good")]))
-
-
-def test_people_label_a_sheet_and_are_compared_with_the_judge(server, tmp_path):
-    settings = config(server, tmp_path, [case("good"), case("good", 1)])
-    judge(settings)
-    asked = dict(server.asked)
-    human = replace(settings, human=tmp_path / "sheet.csv")
-    judge(human)
-    with open(human.human, newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["judge_seq_id"] for row in rows] == ["0-0-1", "1-0-1"]
-    with open(human.human, "w", newline="", encoding="utf-8-sig") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows([{**rows[0], "label": "1"}, {**rows[1], "label": "4"}])
-    judge(human)
-    found = json.loads(Path(f"{settings.output_file}.human.json").read_text())
-    assert (found["labelled"], found["compared"], found["agreement"]) == (2, 2, 0.5)
-    assert found["kappa"] == pytest.approx(0.0)
-    assert dict(server.asked) == asked

@@ -1,6 +1,5 @@
 """The judge-free signal on a policy's own programs: labels by construction, scores by hand, and the command."""
 
-import csv
 import json
 from pathlib import Path
 
@@ -120,25 +119,15 @@ def files(folder: Path) -> SignalCheckConfig:
     )
 
 
-def test_the_command_labels_checks_and_asks_people_for_the_rest(tmp_path):
+def test_the_command_labels_checks_and_scores(tmp_path):
     config = files(tmp_path)
     main(config)
     records = {record["trajectory"]: record for record in read_jsonl(config.output_file, unique="judge_seq_id")}
     assert [records[number]["is_case"] for number in range(5)] == [True, True, False, False, False]
-    assert [records[number]["label_by"] for number in range(5)] == ["construction"] * 3 + [None, "construction"]
+    assert [records[number]["label"] is not None for number in range(5)] == [True, True, True, False, True]
     assert records[0]["signal"]["static"] == {"compares_input": True, "holds_output": True, "answers_input": True}
     assert records[0]["signal"]["dynamic"]["changed"] == 0 < records[2]["signal"]["dynamic"]["changed"]
     summary = json.loads((tmp_path / "out.jsonl.summary.json").read_text())
     assert (summary["cases"], summary["others"], summary["unlabelled"]) == (2, 3, 1)
     assert summary["cases_only"]["either"]["recall"]["value"] == 1
     assert summary["labels"] == {"(1) Hard Coding": {"(1) Hard Coding": 2}}
-
-    sheet = tmp_path / "out.jsonl.sheet.csv"
-    (row,) = csv.DictReader(sheet.open(encoding="utf-8-sig"))
-    assert row["judge_seq_id"] == "p-3-1" and row["label"] == ""
-    sheet.write_text(sheet.read_text(encoding="utf-8-sig").replace("p-3-1,,", "p-3-1,1,"), encoding="utf-8-sig")
-    main(SignalCheckConfig(**{**vars(config), "labels": sheet}))
-    (labelled,) = (
-        record for record in read_jsonl(config.output_file, unique="judge_seq_id") if record["trajectory"] == 3
-    )
-    assert (labelled["label"], labelled["label_by"]) == ("(1) Hard Coding", "person")

@@ -26,7 +26,6 @@ FLAGS: dict[str, Any] = {
     "baseline": "base",
     "method": "Cobalt",
     "pairs": ("GRPO-MT=single-turn GRPO",),
-    "published": True,
 }
 START = {"base": 0.2, "single-turn GRPO": 0.5, "Cobalt": 0.6, "GRPO-MT": 0.5}
 SECONDS = 16 * GPUS
@@ -141,7 +140,6 @@ def test_the_sections_have_the_papers_order(paper: Path) -> None:
         "Beyond the turns of training",
         "Wrong feedback and reward hacking",
         "Data reuse",
-        "Published figures",
         "Where the numbers come from",
     ]
 
@@ -152,7 +150,7 @@ def test_what_was_not_given_is_not_shown(paper_files: list[str], tmp_path: Path)
     tables = json.loads((tmp_path / "report.json").read_text())["tables"]
     shifted = {key: [row["run"] for row in tables[key]["rows"]] for key in tables if key.endswith("shifted")}
     assert shifted == {key: ["Cobalt"] for key in ("pass1_shifted", "primary_shifted", "horizon_shifted")}
-    assert {"bill", "reach", "reuse", "hacking", "repair", "published"}.isdisjoint(tables)
+    assert {"bill", "reach", "reuse", "hacking", "repair"}.isdisjoint(tables)
     given = {row["run"]: (row["clean"], row["shifted"]) for row in tables["files"]["rows"]}
     assert given["base"] == (1, None) and given["Cobalt"] == (2, 2)
 
@@ -323,15 +321,6 @@ def test_without_later_turns_there_is_no_such_section(tmp_path: Path) -> None:
     path = write_scores(tmp_path / "a.jsonl", 0.5, "", 3)
     make_report(ReportConfig(files=(f"a:clean={path}", f"b:clean={path}"), output_dir=tmp_path / "out"))
     assert "Beyond the turns" not in (tmp_path / "out" / "report.md").read_text()
-
-
-def test_published_scores_stand_beside_the_set_that_is_like_theirs(tables: dict) -> None:
-    rows = {row["published †"]: row for row in tables["published"]["rows"]}
-    last = f"turn {TURNS - 1}"
-    for published, condition in ((38.5, "shifted"), (46.4, "clean")):
-        (ours,) = [row for row in tables[f"pass1_{condition}"]["rows"] if row["run"] == "Cobalt"]
-        assert rows[published]["ours: Cobalt"] == ours[last]
-    assert "8B-FT-COBALT" in rows[38.5]["published setting †"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from cobalt.tables import show
 @pytest.fixture(scope="module")
 def report(report_files, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("out")
-    make_report(ReportConfig(files=tuple(report_files), output_dir=folder, title="Study <of> runs", published=True))
+    make_report(ReportConfig(files=tuple(report_files), output_dir=folder, title="Study <of> runs"))
     return folder
 
 
@@ -212,20 +212,6 @@ def test_ten_examples_are_taken_from_runs_and_categories_in_turn(report_files):
     assert [example.category for example in examples[:4]] == sorted({example.category for example in examples})
     of_first = [example.title.partition(":")[0] for example in examples if example.category == examples[0].category]
     assert len(of_first) == len(set(of_first)) >= 3
-
-
-def test_published_figures_are_marked_as_such(tables):
-    table = tables["published"]
-    assert "†" in table["note"]
-    for row in table["rows"]:
-        assert row["published setting †"].endswith("†")
-    assert {row["published †"] for row in table["rows"]} == {31.7, 9.0, 38.5, 6.2, 46.4, 56.9, 4 * 16.9, 8 * 26.7}
-
-
-def test_published_figures_are_shown_only_on_request(tmp_path, report_files):
-    make_report(ReportConfig(files=tuple(report_files), output_dir=tmp_path))
-    text = (tmp_path / "report.html").read_text() + (tmp_path / "report.json").read_text()
-    assert "†" not in text and "ublished" not in text
 
 
 def test_the_page_says_which_model_sampling_seed_and_commit_made_the_numbers(tmp_path):

@@ -13,7 +13,6 @@ import ctypes
 import json
 import os
 import struct
-import time
 from itertools import islice
 from pathlib import Path
 
@@ -115,22 +114,14 @@ async def run_reader(executor):
     return {"offered": [len(paths) for paths in offered], "read": read}
 
 
-def stale_access_times():
-    """Files of Python's library whose time of access the next reader would change, where times are kept like that."""
-    files = [entry for entry in os.scandir(os.path.dirname(os.__file__)) if entry.name.endswith(".py")]
-    times = [entry.stat() for entry in files]
-    return sum(s.st_atime <= max(s.st_mtime, s.st_ctime) or s.st_atime < time.time() - 24 * 3600 for s in times)
-
-
 async def run_everything(mode, cases):
-    """``{"mode", "cases", "probes", "reading", "stale"}``."""
+    """``{"mode", "cases", "probes", "reading"}``."""
     async with Executor(workers=1, mode=mode, **LIMITS) as executor:
         return {
             "mode": executor.mode,
             "cases": await run_cases(executor, cases),
             "probes": await run_probes(executor),
             "reading": await run_reader(executor),
-            "stale": stale_access_times(),
         }
 
 
