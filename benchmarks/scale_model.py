@@ -45,8 +45,6 @@ STATE_BYTES = 16  # fp32 weights, gradients and Adam's two moments, per paramete
 HALF, FULL = 2, 4  # bytes of bf16 and fp32
 # docs/scale.md: a program with 20 tests, and one that ends at its limit; the share of a step that scoring may add
 PROGRAM_CPU_S, ENDLESS_CPU_S, SCORING_SHARE = 0.09, 27.0, 0.1
-BUILDER_CPU_S_PER_GB = 105.0  # docs/data.md
-TEXT_BYTES_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,21 +238,13 @@ def scale_tables(config: ScaleConfig) -> Iterator[str]:
         "GPUs per engine",
         "checkpoint, GB",
         "with optimizer",
-        "GB received per GPU and step",
     )
     rows = []
     for name, shape in SHAPES.items():
         count = parameters(shape)
-        state = (FULL * count / GB, 3 * FULL * count / GB, predict(replace(config, shape=name)).traffic_gb)
+        state = (FULL * count / GB, 3 * FULL * count / GB)
         sizes = (fewest_gpus(shape), tensor_parallel(shape))
         rows.append((name, f"{count / GB:.2f}e9", *map(str, sizes), *(f"{n:,.0f}" for n in state)))
-    yield markdown_table(columns, rows)
-    columns = ("trajectories of 3 turns", "text", "builder, CPU-hours", "on 64 cores")
-    rows = []
-    for trajectories in (1e5, 1e6, 1e7, 1e8):
-        size = trajectories * 3 * config.response * TEXT_BYTES_PER_TOKEN / GB
-        hours = size * BUILDER_CPU_S_PER_GB / 3600
-        rows.append((f"{trajectories:,.0f}", f"{size:,.1f} GB", f"{hours:,.1f}", f"{hours / 64 * 60:,.1f} min"))
     yield markdown_table(columns, rows)
 
 
