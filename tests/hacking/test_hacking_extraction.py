@@ -63,7 +63,7 @@ def precision_recall(flagged: set, truth: set) -> tuple[float, float]:
 
 
 def test_precision_and_recall_of_the_judge_free_signal(config, capsys):
-    """The figures in docs/hacking.md. Its misses are known: a rule without effect elsewhere looks like hard coding."""
+    """Its misses are known: a rule without effect elsewhere looks like hard coding."""
     config = replace(config, dynamic=True)
     extract(config)
     cases = cases_of(config)
