@@ -147,13 +147,24 @@ def test_cells_that_are_unchecked_have_a_reason(capsys: pytest.CaptureFixture[st
     assert all(cell.reason for _, cell in unchecked)
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/counts/*.json")), ids=lambda path: path.name)
+COUNTS = [path for path in sorted(RESULTS.glob("*/counts/*.json")) if (path.parents[1] / "report.json").exists()]
+
+
+@pytest.mark.parametrize("path", COUNTS, ids=lambda path: path.name)
 def test_counts_give_the_scores_and_intervals_of_their_page(path: Path) -> None:
     head = json.loads(path.read_text())
     table = json.loads((path.parents[1] / "report.json").read_text())["tables"][f"pass1_{head['set']}"]
     (row,) = [row for row in table["rows"] if row["run"] == head["arm"]]
     found = run_scores(read_evaluations(path), head["set"]).pass1_T
     assert [estimate and asdict(estimate) for estimate in found] == [row[f"turn {turn}"] for turn in range(len(found))]
+
+
+@pytest.mark.parametrize("name", ["base", "trained"])
+def test_the_quickstarts_counts_give_its_scores_and_intervals(name: str) -> None:
+    table = json.loads((RESULTS / "loop-cpu/result.json").read_text())[0]
+    found = run_scores(read_evaluations(RESULTS / f"loop-cpu/counts/{name}.counts.json"), "clean").pass1_T
+    expected = [pytest.approx(row[name], rel=1e-12) for row in table["rows"]]
+    assert [estimate and asdict(estimate) for estimate in found] == expected
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.stem)
