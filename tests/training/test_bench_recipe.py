@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import bench_recipe
 import pytest
 from verl.utils.model import get_generation_config
 
@@ -12,7 +13,7 @@ from cobalt.errors import InputError, SetupError
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_response_ends_nowhere(bench_recipe, tmp_path):
+def test_a_response_ends_nowhere(tmp_path):
     model = tmp_path / "minicoder"
     shutil.copytree(ROOT / "assets/minicoder", model)
     (model / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, "pad_token_id": 0}))
@@ -24,7 +25,7 @@ def test_a_response_ends_nowhere(bench_recipe, tmp_path):
     assert json.loads((model / "generation_config.json").read_text())["eos_token_id"] == 2
 
 
-def test_shorter_responses_are_no_figures(bench_recipe, tmp_path):
+def test_shorter_responses_are_no_figures(tmp_path):
     config = bench_recipe.RecipeBenchConfig(model=ROOT / "assets/minicoder", train_file=tmp_path, response=100)
     step = dict.fromkeys(bench_recipe.PHASES.values(), 1.0) | {
         "perf/mfu/actor": 0.1,
@@ -36,7 +37,7 @@ def test_shorter_responses_are_no_figures(bench_recipe, tmp_path):
         bench_recipe.figures(config, "ours", step | {"prompt_length/mean": 50.2, "response_length/mean": 17.1})
 
 
-def test_files_that_are_missing_are_named(bench_recipe, tmp_path):
+def test_files_that_are_missing_are_named(tmp_path):
     for model, data in (("nowhere", "README.md"), ("assets/minicoder", "nowhere.parquet")):
         config = bench_recipe.RecipeBenchConfig(model=ROOT / model, train_file=ROOT / data, output_dir=tmp_path / "out")
         with pytest.raises(InputError, match=r"nowhere.*no such file"):
@@ -44,7 +45,7 @@ def test_files_that_are_missing_are_named(bench_recipe, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_releases_run_has_its_values(bench_recipe):
+def test_the_releases_run_has_its_values():
     overrides = bench_recipe.release_overrides("paper-qwen3-h200", ["data.train_batch_size=2"])
     policy = "actor_rollout_ref"
     assert set(overrides) == {

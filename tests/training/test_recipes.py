@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import bench_recipe
 import pytest
 from hydra import compose, initialize_config_module
 from hydra.errors import ConfigCompositionException
@@ -47,13 +48,13 @@ PAPERS = [preset for preset in PRESETS if preset.startswith("paper")]
 
 @pytest.mark.parametrize("preset", sorted(MODELS))
 @pytest.mark.parametrize("recipe", ("multi_turn", "single_turn"))
-def test_the_papers_presets_are_the_release_but_for_what_is_listed(bench_recipe, recipe, preset):
+def test_the_papers_presets_are_the_release_but_for_what_is_listed(recipe, preset):
     assert bench_recipe.differences(recipe, preset) == OURS
     config = compose_recipe(recipe, preset)
     assert (config.actor_rollout_ref.model.path, config.trainer.n_gpus_per_node) == (MODELS[preset], 4)
 
 
-def test_the_releases_values_are_compared_and_not_left_out(bench_recipe):
+def test_the_releases_values_are_compared_and_not_left_out():
     """Of the settings that its script names, veRL knows all: each is compared, but for files and names."""
     config = compose_recipe("multi_turn", "paper-qwen3")
     named = RELEASE["multi_turn"]["overrides_in_the_script"]
