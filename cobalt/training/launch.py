@@ -16,6 +16,7 @@ from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME, hold_folder
 from cobalt.serving.app_settings import complaint
 from cobalt.serving.handles import cluster_address
 from cobalt.training.budget import budget_of
+from cobalt.training.online.settings import MANAGER_NAME as ONLINE_MANAGER_NAME
 from cobalt.training.online.settings import OnlineSettings, online_settings, prepare
 from cobalt.training.patches.install import HOOK, install, usable_patches
 from cobalt.training.patches.table import (
@@ -28,6 +29,7 @@ from cobalt.training.patches.table import (
     WEIGHTS_VARIABLE,
 )
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
+from cobalt.training.scoring import MANAGER_NAME, RewardSettings
 
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
 """Those of ``reward_model.reward_kwargs`` that say how programs are run, not what they score."""
@@ -86,6 +88,8 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     """The run's own settings and its manifest, which is not written yet. Raises ``CobaltError`` for what would fail."""
     settings = _own_settings(config)
     budget_of(config)
+    if config.reward_model.reward_manager in (MANAGER_NAME, ONLINE_MANAGER_NAME):
+        RewardSettings.read(config.reward_model.reward_kwargs)
     # an unknown backend and another veRL are refused here
     usable_patches(settings.backend, settings.share_prompts, online_settings(config) is not None)
     if settings.backend == "verl":

@@ -2,14 +2,20 @@
 
 from pathlib import Path
 
-from cobalt.training.online.settings import OnlineSettings
+from cobalt.training.online.settings import Method, OnlineSettings
+from cobalt.training.scoring import RewardSettings
 
 MODEL = Path(__file__).parents[2] / "assets/minicoder"
 
 
 def make_settings(**changes):
-    defaults = {"method": "grpo", "turns": 3, "model": str(MODEL), "executor": "local", "max_in_flight": 8}
-    return OnlineSettings(**{**defaults, "require_end": True, "limits": {}, **changes})
+    """Of the method, or of the reward where they are its own."""
+    reward = {name: changes.pop(name) for name in RewardSettings.model_fields if name in changes}
+    return OnlineSettings(
+        method=Method(**{"method": "grpo", "turns": 3, **changes}),
+        reward=RewardSettings(**{"executor": "local", "max_in_flight": 8, "require_end": True, **reward}),
+        model=str(MODEL),
+    )
 
 
 class ScriptedEngine:

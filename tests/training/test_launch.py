@@ -135,7 +135,7 @@ def test_an_online_run_resumes_with_the_same_method_only(tmp_path, monkeypatch):
     asked = []
 
     def start(config, _settings, online):
-        asked.append((config.actor_rollout_ref.rollout.n, config.trainer.balance_batch, online.turns))
+        asked.append((config.actor_rollout_ref.rollout.n, config.trainer.balance_batch, online.method.turns))
         raise Started
 
     monkeypatch.setattr(launch, "_connect", start)

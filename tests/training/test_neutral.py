@@ -6,7 +6,7 @@ import pytest
 import torch
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
-from cobalt.training.neutral import fill_with_mean, neutralise_groups
+from cobalt.training.unscored import fill_with_mean, neutralise_groups
 
 
 def advantages(rewards_B, groups_B):

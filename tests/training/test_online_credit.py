@@ -11,7 +11,7 @@ from test_shared_prompts import RESPONSES, ROWS, SETTINGS, make_update
 from verl import DataProto
 from verl.workers.actor import dp_actor
 
-from cobalt.training.online.credit import Played, Program, advantages_by_row
+from cobalt.training.online.manager import Played, Program, advantages_by_row
 from cobalt.training.online.rows import (
     ADVANTAGE,
     MINI_BATCHES,
@@ -27,7 +27,7 @@ HALF_ROOT = 0.5**0.5
 
 
 def program(reward, *passed):
-    return Program(reward, tuple(map(bool, passed)))
+    return Program({"score": reward}, tuple(map(bool, passed)))
 
 
 def advantages(groups, **settings):
@@ -35,9 +35,10 @@ def advantages(groups, **settings):
     row, played = 0, []
     for number, group in enumerate(groups):
         for programs in group:
-            played.append(Played(number, tuple(range(row, row + len(programs))), tuple(programs)))
+            rows = range(row, row + len(programs))
+            played.append(Played(number, rows, None if None in programs else programs))
             row += len(programs)
-    by_row = advantages_by_row(played, make_settings(**settings))
+    by_row = advantages_by_row(played, make_settings(**settings).method)
     return [by_row[index] for index in range(row)]
 
 

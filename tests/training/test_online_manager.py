@@ -19,8 +19,7 @@ from cobalt.records import ExecutionResult, Verdict
 from cobalt.training import execution
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online.manager import OnlineRewardManager
-from cobalt.training.online.rollouts import ROLLOUT_FAILED
-from cobalt.training.online.rows import drop_rows_after_end, with_given_advantages
+from cobalt.training.online.rows import ROLLOUT_FAILED, drop_rows_after_end, with_given_advantages
 from cobalt.training.patches.hf_rollout import HFRollout
 from cobalt.training.patches.online_hf import OnlineHFRollout
 from cobalt.training.patches.table import ONLINE_VARIABLE

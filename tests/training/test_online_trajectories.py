@@ -18,8 +18,8 @@ from verl import DataProto
 from cobalt.errors import InputError
 from cobalt.prompts import first_messages, problem_instruction
 from cobalt.training import execution
-from cobalt.training.online.rollouts import ROLLOUT_FAILED, MultiTurn
-from cobalt.training.online.trajectories import Request
+from cobalt.training.online.rollouts import MultiTurn, Request
+from cobalt.training.online.rows import ROLLOUT_FAILED
 from cobalt.training.patches.online_vllm import generate_with_vllm, play_with_vllm
 from cobalt.training.patches.table import ONLINE_VARIABLE
 
@@ -61,10 +61,10 @@ def prompts_of(tokenizer, trajectories, turns, tests=PUBLIC_TESTS):
 def roll(tokenizer, answers, prompt_width=PROMPT_WIDTH, tests=PUBLIC_TESTS, **settings):
     """Rows and the engine; as many trajectories as the first call has answers."""
     config = SimpleNamespace(prompt_length=prompt_width, response_length=RESPONSE_WIDTH)
-    multi_turn = MultiTurn(make_settings(**settings), config)
+    online = make_settings(**settings)
     engine = ScriptedEngine(tokenizer, answers)
-    prompts = prompts_of(tokenizer, len(answers[0]), multi_turn._settings.turns, tests)
-    return multi_turn.rollout(prompts, engine, list(range(len(prompts)))), engine
+    prompts = prompts_of(tokenizer, len(answers[0]), online.method.turns, tests)
+    return MultiTurn(online, config).rollout(prompts, engine, list(range(len(prompts)))), engine
 
 
 def lengths(rows):

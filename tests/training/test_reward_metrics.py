@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cobalt.errors import SetupError
-from cobalt.training.infra_guard import WINDOW_STEPS, InfraGuard
 from cobalt.training.reward_metrics import reward_metrics
+from cobalt.training.unscored import WINDOW_STEPS, InfraGuard
 
 
 def make_batch(infra_B, **scores):

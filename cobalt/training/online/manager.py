@@ -3,45 +3,47 @@
 Each program gets the reward that the bandit gives it in the same context: the best pass rate so far is that of its own
 trajectory. From all programs of a group come the advantages, which the trainer takes as they are
 (``rows.with_given_advantages``). Validation is the bandit's.
+
+What the infrastructure failed is neutral, as in ``cobalt.training.unscored``, by trajectories instead of responses: one
+with a failed program gets advantage 0 in all turns, and a group with fewer than half of its trajectories valid too.
 """
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from verl import DataProto
 
 from cobalt.errors import InfraError
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases
+from cobalt.rewards.online import discounted_sum, grpo_mt_advantages, verpo_mt_advantages
 from cobalt.training.execution import SERVICE_ERRORS
-from cobalt.training.manager import (
-    CobaltRewardManager,
-    groups_of,
-    named_scores,
-    on_last_tokens,
-    report_failures,
-    response_lengths,
-    shared_costs,
-)
-from cobalt.training.neutral import neutralise_groups
-from cobalt.training.online.credit import Played, Program, advantages_by_row
-from cobalt.training.online.rollouts import ROLLOUT_FAILED
-from cobalt.training.online.rows import ADVANTAGE, TRAJECTORY
-from cobalt.training.online.settings import OnlineSettings
-from cobalt.training.scoring import INFRA, Batch, Score
-
-ROLLOUT_FAILURE = InfraError("a program could not be run during the rollout")
+from cobalt.training.manager import CobaltRewardManager, response_lengths
+from cobalt.training.online.rows import ADVANTAGE, ROLLOUT_FAILED, TRAJECTORY
+from cobalt.training.online.settings import Method, OnlineSettings
+from cobalt.training.scoring import Batch, Score
+from cobalt.training.unscored import MIN_VALID_SHARE, neutralise_groups
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A program's named scores, and its result on each test (VeRPO's; else none)."""
+class Program:
+    """A turn's program as it was judged."""
 
     score: Score
     passed_K: tuple[bool, ...]
+    """Its result on each of the problem's tests; VeRPO's only."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """A trajectory: its problem's group, the rows of its turns in order, and their programs (None: one was lost)."""
+
+    group: Hashable
+    rows: Sequence[int]
+    programs: Sequence[Program] | None
 
 
 class OnlineRewardManager(CobaltRewardManager):
@@ -51,98 +53,92 @@ class OnlineRewardManager(CobaltRewardManager):
         """As the bandit's; with ``advantage`` among the named scores."""
         if data.meta_info.get("validate", False):
             return super().__call__(data, return_dict)
-        settings = OnlineSettings.from_environment()
-        ends_B = response_lengths(data)
-        items = self._items(data, ends_B)
-        trajectories = _rows_by_trajectory(data, ends_B)
+        method, items, ends_B = OnlineSettings.from_environment().method, self.items(data), response_lengths(data)
+        rows_of_trajectory: dict[int, list[int]] = defaultdict(list)  # rows with a response, in the order of turns
+        for row, number in enumerate(data.non_tensor_batch[TRAJECTORY]):
+            if ends_B[row]:
+                rows_of_trajectory[number].append(row)
+        rows_N = [*rows_of_trajectory.values()]
 
-        async def judge_all(batch: Batch) -> list[list[Judged | Exception]]:
-            return list(await asyncio.gather(*[judge([items[row] for row in rows], batch) for rows in trajectories]))
+        async def judge(rows: list[int], batch: Batch) -> list[Program] | Exception:
+            if data.non_tensor_batch[ROLLOUT_FAILED][rows[0]]:
+                return InfraError("a program could not be run during the rollout")
+            best: float = items[rows[0]]["extra_info"].get("prev_best_pass_rate") or 0.0
+            programs = []
+            for item in (items[row] for row in rows):
+                item["extra_info"]["prev_best_pass_rate"] = best
+                score = await self.score(item, batch)
+                if isinstance(score, Exception):
+                    return score
+                best = max(best, score.get("pass_rate", 0.0))
+                passed_K = await test_results(item, batch) if method.method == "verpo" else ()
+                if isinstance(passed_K, Exception):
+                    return passed_K
+                programs.append(Program(score, passed_K))
+            return programs
 
-        async def judge(items: list[dict[str, Any]], batch: Batch) -> list[Judged | Exception]:
-            return await self._judge(items, batch, with_tests=settings.method == "verpo")
-
-        judged, work = asyncio.run(self._with_batch(judge_all, len(trajectories), validate=False))
-        outcomes = _by_row(data, trajectories, judged)
-        report_failures([outcome for outcome in outcomes.values() if isinstance(outcome, Exception)], len(outcomes))
-        rewards = on_last_tokens(_rewards(outcomes, groups_of(data)), ends_B, data)
-        if not return_dict:
-            return rewards
-        advantages = advantages_by_row(_played(trajectories, outcomes, groups_of(data)), settings)
-        rows = range(len(data))
-        named = {
-            **named_scores([_score_of(outcomes.get(row)) for row in rows]),
-            INFRA: [float(isinstance(outcomes.get(row), Exception)) for row in rows],
-            ADVANTAGE: [advantages.get(row, 0.0) for row in rows],
-            **shared_costs("reward", work, len(data)),
-        }
-        return {"reward_tensor": rewards, "reward_extra_info": named}
-
-    async def _judge(self, items: list[dict[str, Any]], batch: Batch, with_tests: bool) -> list[Judged | Exception]:
-        """The programs of one trajectory, in order. ``with_tests``: with their results on each test."""
-        best: float = items[0]["extra_info"].get("prev_best_pass_rate") or 0.0
-        judged: list[Judged | Exception] = []
-        for item in items:
-            item["extra_info"]["prev_best_pass_rate"] = best
-            outcome = await self._score(item, batch)
-            if not isinstance(outcome, Exception):
-                best = max(best, outcome.get("pass_rate", 0.0))
-                outcome = await _with_tests(outcome, item, batch) if with_tests else Judged(outcome, ())
-            judged.append(outcome)
-        return judged
+        judged_N, work = self.judged(judge, rows_N, validate=False)
+        groups_B = data.non_tensor_batch["uid"]
+        outcomes: dict[int, Score | Exception] = {}
+        trajectories = []
+        for rows, judged in zip(rows_N, judged_N, strict=True):
+            failed = isinstance(judged, Exception)
+            outcomes |= (
+                dict.fromkeys(rows, judged) if failed else {r: p.score for r, p in zip(rows, judged, strict=True)}
+            )
+            trajectories.append(Played(groups_B[rows[0]], rows, None if failed else judged))
+        advantages = advantages_by_row(trajectories, method)
+        columns = {ADVANTAGE: [advantages.get(row, 0.0) for row in range(len(data))]}
+        return self.rewards(data, outcomes, work, return_dict, **columns)
 
 
-async def _with_tests(score: Score, item: dict[str, Any], batch: Batch) -> Judged | Exception:
-    """With the results on the tests: of a program that the reward function has had run this takes nothing more."""
+async def test_results(item: dict[str, Any], batch: Batch) -> tuple[bool, ...] | Exception:
+    """Whether a response's program passes each test. Free if the reward function ran it: its result is kept."""
     code = extract_code(item["solution_str"]) if item["extra_info"]["finished"] else None
     if code is None:
-        return Judged(score, (False,) * len(TestCases.parse(item["ground_truth"])))
+        return (False,) * len(TestCases.parse(item["ground_truth"]))
     try:
-        return Judged(score, (await batch.execute(code, item["ground_truth"])).passing)
+        return (await batch.execute(code, item["ground_truth"])).passing
     except SERVICE_ERRORS as error:
         return error
 
 
-def _rows_by_trajectory(data: DataProto, ends_B: list[int]) -> list[list[int]]:
-    """Rows with a response, by trajectory, in the order of its turns."""
-    rows: dict[int, list[int]] = defaultdict(list)
-    for row, number in enumerate(data.non_tensor_batch[TRAJECTORY]):
-        if ends_B[row]:
-            rows[number].append(row)
-    return list(rows.values())
+def advantages_by_row(trajectories: Sequence[Played], method: Method) -> dict[int, float]:
+    """The advantage of every row of ``trajectories``."""
+    groups: dict[Hashable, list[Played]] = defaultdict(list)
+    for trajectory in trajectories:
+        groups[trajectory.group].append(trajectory)
+    advantages: dict[int, float] = {}
+    for group in groups.values():
+        values_NT = verpo(group, method) if method.method == "verpo" else grpo(group, method)
+        for trajectory, values_T in zip(group, values_NT, strict=True):
+            advantages.update(zip(trajectory.rows, map(float, values_T), strict=False))  # not those of turns not played
+    return advantages
 
 
-def _by_row(
-    data: DataProto, trajectories: list[list[int]], judged: list[list[Judged | Exception] | Exception]
-) -> dict[int, Judged | Exception]:
-    """What became of each row with a response; every row of a trajectory has failed if one has."""
-    outcomes: dict[int, Judged | Exception] = {}
-    for rows, of_rows in zip(trajectories, judged, strict=True):
-        failures = [of_rows] if isinstance(of_rows, Exception) else [o for o in of_rows if isinstance(o, Exception)]
-        if data.non_tensor_batch[ROLLOUT_FAILED][rows[0]]:
-            failures.append(ROLLOUT_FAILURE)
-        outcomes.update(zip(rows, [failures[0]] * len(rows) if failures else of_rows, strict=True))  # type: ignore[arg-type]
-    return outcomes
+def grpo(group: Sequence[Played], method: Method) -> np.ndarray:
+    """(N, T): the trajectory's score, normalised over the group, in every turn."""
+    scores_N: list[float | None] = []
+    for played in group:
+        rewards_T = [program.score["score"] for program in played.programs or ()]
+        if not rewards_T:
+            scores_N.append(None)
+        elif method.trajectory_score == "final":
+            scores_N.append(rewards_T[-1])
+        else:
+            scores_N.append(discounted_sum(np.array(rewards_T), method.gamma))
+    advantages_N = grpo_mt_advantages(np.array(neutralise_groups(scores_N, [0] * len(group))))
+    return np.repeat(advantages_N[:, None], method.turns, axis=1)
 
 
-def _score_of(outcome: Judged | Exception | None) -> Score | None:
-    return outcome.score if isinstance(outcome, Judged) else None
-
-
-def _rewards(outcomes: dict[int, Judged | Exception], groups_B: list[Hashable]) -> list[float]:
-    """Of all rows, for dumps and metrics: a failed one gets its group's mean, one without a response 0."""
-    scores = {row: _score_of(outcome) for row, outcome in outcomes.items()}
-    totals = [score["score"] if score else None for score in scores.values()]
-    rewards = dict(zip(scores, neutralise_groups(totals, [groups_B[row] for row in scores]), strict=True))
-    return [rewards.get(row, 0.0) for row in range(len(groups_B))]
-
-
-def _played(
-    trajectories: list[list[int]], outcomes: dict[int, Judged | Exception], groups_B: list[Hashable]
-) -> list[Played]:
-    def program(outcome: Judged | Exception) -> Program | None:
-        return Program(outcome.score["score"], outcome.passed_K) if isinstance(outcome, Judged) else None
-
-    return [
-        Played(groups_B[rows[0]], tuple(rows), tuple(program(outcomes[row]) for row in rows)) for rows in trajectories
-    ]
+def verpo(group: Sequence[Played], method: Method) -> np.ndarray:
+    """(N, T): from the results of all programs on all tests."""
+    valid = [played.programs for played in group if played.programs]
+    if len(valid) < MIN_VALID_SHARE * len(group):
+        return np.zeros((len(group), method.turns))
+    passed_NTK = np.zeros((len(group), method.turns, len(valid[0][0].passed_K)), bool)
+    mask_NT = np.zeros((len(group), method.turns), bool)
+    for index, played in enumerate(group):
+        for turn, program in enumerate(played.programs or ()):
+            passed_NTK[index, turn], mask_NT[index, turn] = program.passed_K, True
+    return verpo_mt_advantages(passed_NTK, mask_NT, method.gamma, method.smoothing, method.outcome_weight)

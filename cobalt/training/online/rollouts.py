@@ -1,105 +1,171 @@
-"""Multi-turn rollouts as veRL's workers call them.
+"""How the policy plays: program, feedback, next program, for all trajectories of a batch together.
 
-veRL repeats each prompt ``rollout.n`` times, which is samples × turns here, and wants as many rows back; they may have
-prompts of their own. So the rows of a trajectory are adjacent, one for each turn, and those after its end are empty.
+The protocol is that of ``run_multi_turn_vllm.py --enable_thinking``: public tests give feedback, and the history holds
+what follows a response's thinking. A trajectory ends when a program passes all public tests, at the last turn, when the
+next prompt would be too long, or by an infrastructure failure. The programs of a turn run from the moment that their
+responses are complete, while others are still generated; the next turn begins when all of them have run.
 """
 
-from collections.abc import Sequence
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
-import torch
-from tensordict import TensorDict
-from torch.nn.functional import pad
 from verl import DataProto
 from verl.utils import hf_tokenizer
 
-from cobalt.training.manager import shared_costs
-from cobalt.training.online.programs import BackgroundPrograms
+from cobalt.extraction import extract_code
+from cobalt.inference.conversation import history_text
+from cobalt.prompts import feedback_message, feedback_to_policy
+from cobalt.records import ExecutionResult, TestCases
+from cobalt.training.execution import SERVICE_ERRORS, open_programs
+from cobalt.training.online.rows import TESTS, Trajectory, rows_of
 from cobalt.training.online.settings import OnlineSettings
-from cobalt.training.online.trajectories import Generate, Rules, Trajectory, play
+from cobalt.training.scoring import RewardSettings, is_finished
 
-ROLLOUT_FAILED = "rollout_failed"
-"""Column of the rows: whether the infrastructure ended their trajectory."""
-TESTS = "public_test_cases"
-"""In ``extra_info.tools_kwargs`` of veRL's data, the part of a row that reaches rollouts."""
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Widths:
-    """Of the tensors that veRL wants, in tokens."""
+class Request:
+    """A prompt's token ids, and the seed of the one response to it (engines with seeds of their own ignore it)."""
 
-    prompt: int
-    response: int
+    prompt: tuple[int, ...]
+    seed: int
+
+
+OnFinished = Callable[[int, list[int]], None]
+"""Takes a request's index and its response's token ids, the end token included."""
+
+Generate = Callable[[Sequence[Request], OnFinished], None]
+"""Samples a response to every request, and hands each over as soon as it is complete, from any thread."""
 
 
 class MultiTurn:
-    """Plays the trajectories of a batch with any engine."""
+    """Plays the trajectories of a batch with any engine, as veRL's workers call it."""
 
     def __init__(self, settings: OnlineSettings, config: Any):
         """``config``: veRL's ``rollout``."""
         self._settings = settings
-        self._widths = Widths(config.prompt_length, config.response_length)
+        self._max_prompt, self._max_response = config.prompt_length, config.response_length
         self._tokenizer = hf_tokenizer(settings.model)
 
     def rollout(self, prompts: DataProto, generate: Generate, seeds_B: Sequence[int]) -> DataProto:
         """Rows for ``prompts`` (B = trajectories × turns); ``seeds_B``: of each row's response."""
-        settings, widths = self._settings, self._widths
-        trajectories = _trajectories(prompts, settings.turns, seeds_B)
-        rules = Rules(self._tokenizer, settings.turns, widths.prompt, widths.response, settings.require_end)
-        with BackgroundPrograms(settings) as programs:
-            waited_s = play(trajectories, generate, programs, rules)
+        turns, columns = self._settings.method.turns, prompts.non_tensor_batch
+        trajectories = [
+            Trajectory(
+                messages=list(columns["raw_prompt"][row]),
+                next_prompt=tuple(columns["raw_prompt_ids"][row]),
+                public_tests=(columns["tools_kwargs"][row] or {}).get(TESTS),
+            )
+            for row in range(0, len(prompts), turns)
+        ]
+        waited_s = 0.0
+        with BackgroundPrograms(self._settings.reward) as programs:
+            for turn in range(turns):
+                playing = [index for index, trajectory in enumerate(trajectories) if trajectory.open]
+                if playing:
+                    seeds = [seeds_B[index * turns + turn] for index in playing]
+                    runs = programs if turn + 1 < turns else None
+                    waited_s += self._play_turn([trajectories[index] for index in playing], seeds, generate, runs)
         costs = {"execution_wait_s": waited_s, **programs.work_done}
-        return _rows(trajectories, settings.turns, widths, self._tokenizer.pad_token_id, costs)
+        widths = self._max_prompt, self._max_response
+        return rows_of(trajectories, turns, *widths, self._tokenizer.pad_token_id, costs)
+
+    def _play_turn(
+        self,
+        playing: Sequence[Trajectory],
+        seeds: Sequence[int],
+        generate: Generate,
+        programs: "BackgroundPrograms | None",
+    ) -> float:
+        """A response of each trajectory, and what its program does, unless nobody will read that (None).
+
+        Returns the seconds in which only programs were waited for.
+        """
+        tests = [trajectory.tests() for trajectory in playing] if programs else []
+        results: dict[int, Future[ExecutionResult]] = {}
+
+        def finished(index: int, response: list[int]) -> None:
+            trajectory = playing[index]
+            trajectory.prompts.append(trajectory.next_prompt)
+            trajectory.responses.append(response)
+            if programs is not None:
+                results[index] = programs.submit(self._program_of(response), tests[index])
+
+        generate([Request(t.next_prompt, seed) for t, seed in zip(playing, seeds, strict=True)], finished)
+        started = time.monotonic()
+        done = {index: result.result() for index, result in results.items()}
+        waited_s = time.monotonic() - started
+        for index, result in done.items():
+            self._continue(playing[index], result)
+        return waited_s
+
+    def _program_of(self, response: list[int]) -> str | None:
+        """The program in a response, as the reward manager reads it."""
+        any_end = not self._settings.reward.require_end
+        if any_end or is_finished(response, self._max_response, self._tokenizer.eos_token_id):
+            return extract_code(self._tokenizer.decode(response, skip_special_tokens=True))
+        return None
+
+    def _continue(self, trajectory: Trajectory, result: ExecutionResult) -> None:
+        """The next prompt, or the end, by what the program of this turn did."""
+        trajectory.failed = result.infra_error is not None
+        if trajectory.failed or result.solved:
+            trajectory.open = False
+            return
+        response = self._tokenizer.decode(trajectory.responses[-1], skip_special_tokens=True)
+        answer = {"role": "assistant", "content": history_text(response, enable_thinking=True)}
+        trajectory.messages += [answer, feedback_message(feedback_to_policy(result))]
+        # token ids are made as veRL makes those of its data
+        text = self._tokenizer.apply_chat_template(trajectory.messages, add_generation_prompt=True, tokenize=False)
+        trajectory.next_prompt = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        trajectory.open = len(trajectory.next_prompt) <= self._max_prompt
 
 
-def _trajectories(prompts: DataProto, turns: int, seeds_B: Sequence[int]) -> list[Trajectory]:
-    columns = prompts.non_tensor_batch
-    return [
-        Trajectory(
-            messages=list(columns["raw_prompt"][row]),
-            next_prompt=tuple(columns["raw_prompt_ids"][row]),
-            seeds_T=seeds_B[row : row + turns],
-            public_tests=(columns["tools_kwargs"][row] or {}).get(TESTS),
-        )
-        for row in range(0, len(prompts), turns)
-    ]
+class BackgroundPrograms:
+    """Runs programs while the policy generates: an event loop with the execution service, in a thread of its own.
 
-
-def _rows(
-    trajectories: Sequence[Trajectory], turns: int, widths: Widths, pad_token: int, costs: dict[str, float]
-) -> DataProto:
-    """One row per trajectory and turn. A row after the end has one token of prompt, for models need one, and no other.
-
-    Costs are shared among the rows with a response: the others are dropped later.
+    A context manager. Failures of the service are results with ``infra_error``, never exceptions.
     """
-    tensors, failed = [], []
-    for trajectory in trajectories:
-        nothing = (trajectory.prompts[0][-1:], [])
-        played = [*zip(trajectory.prompts, trajectory.responses, strict=True)]
-        for prompt, response in [*played, *[nothing] * (turns - len(played))]:
-            tensors.append(_row(prompt, response, widths, pad_token))
-            failed.append(trajectory.failed)
-    batch = {name: torch.stack([row[name] for row in tensors]) for name in tensors[0]}
-    named = {ROLLOUT_FAILED: np.array(failed, dtype=object)}
-    live_B = batch["attention_mask"][:, widths.prompt :].any(1).numpy()
-    for name, shares in shared_costs("rollout", costs, int(live_B.sum())).items():
-        named[name] = np.where(live_B, shares[0], 0.0).astype(object)
-    return DataProto(batch=TensorDict(batch, batch_size=len(tensors)), non_tensor_batch=named)
 
+    def __init__(self, settings: RewardSettings):
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="programs")
+        self._stack = AsyncExitStack()
+        self.work_done: dict[str, float] = {}
+        """What was run, once this is closed (``ExecutionCounter.work_done``)."""
 
-def _row(prompt: Sequence[int], response: Sequence[int], widths: Widths, pad_token: int) -> dict[str, torch.Tensor]:
-    """The prompt padded on its left, the response on its right; positions count valid tokens and then go on."""
-    before, after = widths.prompt - len(prompt), widths.response - len(response)
-    prompts = pad(torch.tensor(prompt), (before, 0), value=pad_token)
-    responses = pad(torch.tensor(response, dtype=torch.long), (0, after), value=pad_token)
-    positions = torch.arange(-before, len(prompt) + widths.response).clamp(min=0)
-    mask = (torch.arange(len(positions)) >= before) & (torch.arange(len(positions)) < widths.prompt + len(response))
-    return {
-        "prompts": prompts,
-        "responses": responses,
-        "input_ids": torch.cat([prompts, responses]),
-        "attention_mask": mask.long(),
-        "position_ids": positions,
-    }
+    def __enter__(self) -> "BackgroundPrograms":
+        self._thread.start()
+        opening = open_programs(self._settings.executor, self._settings.max_in_flight, self._settings.limits)
+        self._opening = self._do(self._stack.enter_async_context(opening))
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        with suppress(*SERVICE_ERRORS):  # it never opened
+            self.work_done = self._opening.result()[1].work_done()
+        self._do(self._stack.aclose()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def submit(self, code: str | None, tests: TestCases) -> "Future[ExecutionResult]":
+        """Run a program; equal ones run once. Returns at once, and may be called from any thread."""
+        return self._do(self._run(code, tests))
+
+    async def _run(self, code: str | None, tests: TestCases) -> ExecutionResult:
+        try:
+            programs, _ = await asyncio.shield(asyncio.wrap_future(self._opening))
+            return await programs.run(code, tests)
+        except SERVICE_ERRORS as error:
+            return ExecutionResult.infra(len(tests), str(error))
+
+    def _do(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -1,15 +1,100 @@
-"""What the trainer does with the rows of trajectories: those after an end are dropped, so that nothing is computed of
-them and no token's weight in the loss depends on them."""
+"""Trajectories as rows of veRL's batches.
 
+veRL repeats each prompt ``rollout.n`` times, which is samples × turns here, and wants as many rows back; they may have
+prompts of their own. So the rows of a trajectory are adjacent, one for each turn, and those after its end are empty.
+The trainer drops these: nothing is computed of them, and no token's weight in the loss depends on them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDict
+from torch.nn.functional import pad
+from verl import DataProto
+
+from cobalt.completion import Message
+from cobalt.errors import InputError
+from cobalt.records import TestCases
+from cobalt.training.reward_metrics import shared_costs
 
 TRAJECTORY, TURN, ADVANTAGE = "trajectory", "turn", "advantage"
 """Columns: which trajectory of the batch a row belongs to, which turn of it it is, and what the manager gives it."""
+ROLLOUT_FAILED = "rollout_failed"
+"""Column: whether the infrastructure ended the row's trajectory."""
 MINI_BATCHES = "mini_batches"
 """In ``meta_info``: optimizer steps that the batch is for; with rows dropped a fixed number of rows would not tell."""
+
+
+TESTS = "public_test_cases"
+"""In ``extra_info.tools_kwargs`` of veRL's data, the part of a row that reaches rollouts."""
+
+
+@dataclass
+class Trajectory:
+    """One conversation of the policy. ``prompts`` and ``responses`` have one entry of token ids per turn played."""
+
+    messages: list[Message]
+    next_prompt: tuple[int, ...]
+    public_tests: str | None
+    """JSON; not needed with a single turn."""
+    prompts: list[tuple[int, ...]] = field(default_factory=list)
+    responses: list[list[int]] = field(default_factory=list)
+    open: bool = True
+    failed: bool = False
+    """An infrastructure failure ended it: nothing may be learned from it."""
+
+    def tests(self) -> TestCases:
+        """Raises ``InputError`` where the data holds none."""
+        if self.public_tests is None:
+            raise InputError(
+                "the training data lack extra_info.tools_kwargs.public_test_cases, whose feedback the turns show: make "
+                "them with preproc/verl_preproc_single_turn.py from problems with public_test_cases"
+            )
+        return TestCases.parse(self.public_tests)
+
+
+def rows_of(
+    trajectories: Sequence[Trajectory],
+    turns: int,
+    prompt_width: int,
+    response_width: int,
+    pad_token: int,
+    costs: Mapping[str, float],
+) -> DataProto:
+    """One row per trajectory and turn. A row after the end has one token of prompt, for models need one, and no other.
+
+    Costs are shared among the rows with a response: the others are dropped later.
+    """
+    tensors, failed = [], []
+    for trajectory in trajectories:
+        played = [*zip(trajectory.prompts, trajectory.responses, strict=True)]
+        empty = (trajectory.prompts[0][-1:], [])
+        for prompt, response in played + [empty] * (turns - len(played)):
+            # the prompt padded on its left, the response on its right; positions count valid tokens and then go on
+            before = prompt_width - len(prompt)
+            prompts = pad(torch.tensor(prompt), (before, 0), value=pad_token)
+            ids = torch.tensor(response, dtype=torch.long)
+            responses = pad(ids, (0, response_width - len(response)), value=pad_token)
+            places = torch.arange(prompt_width + response_width)
+            tensors.append(
+                {
+                    "prompts": prompts,
+                    "responses": responses,
+                    "input_ids": torch.cat([prompts, responses]),
+                    "attention_mask": ((places >= before) & (places < prompt_width + len(response))).long(),
+                    "position_ids": (places - before).clamp(min=0),
+                }
+            )
+            failed.append(trajectory.failed)
+    batch = {name: torch.stack([row[name] for row in tensors]) for name in tensors[0]}
+    named = {ROLLOUT_FAILED: np.array(failed, dtype=object)}
+    live_B = batch["attention_mask"][:, prompt_width:].any(1).numpy()
+    for name, shares in shared_costs("rollout", costs, int(live_B.sum())).items():
+        named[name] = np.where(live_B, shares[0], 0.0).astype(object)
+    return DataProto(batch=TensorDict(batch, batch_size=len(tensors)), non_tensor_batch=named)
 
 
 def kept_rows(live_B: list[bool], unit: int) -> list[int]:

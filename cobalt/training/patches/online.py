@@ -22,7 +22,7 @@ def patch_trainer(ray_trainer: Any) -> None:
         mini_batches = data.train_batch_size // actor.ppo_mini_batch_size
         rows_of_problem = self.config.actor_rollout_ref.rollout.n
         unit = self.actor_rollout_wg.world_size * micro_batch
-        drop_rows_after_end(batch, settings.turns, rows_of_problem, mini_batches, unit)
+        drop_rows_after_end(batch, settings.method.turns, rows_of_problem, mini_batches, unit)
 
     def given_advantage(data: Any, *_: Any, **__: Any) -> Any:
         return with_given_advantages(data)

@@ -6,9 +6,8 @@ from typing import Any
 from verl import DataProto
 
 from cobalt.sampler.sampling import Row
-from cobalt.training.online.rollouts import MultiTurn
+from cobalt.training.online.rollouts import MultiTurn, OnFinished, Request
 from cobalt.training.online.settings import OnlineSettings
-from cobalt.training.online.trajectories import OnFinished, Request
 from cobalt.training.patches.hf_rollout import HFRollout, as_set
 
 

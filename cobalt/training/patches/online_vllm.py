@@ -7,9 +7,8 @@ from typing import Any
 
 from verl import DataProto
 
-from cobalt.training.online.rollouts import MultiTurn
+from cobalt.training.online.rollouts import MultiTurn, OnFinished, Request
 from cobalt.training.online.settings import OnlineSettings
-from cobalt.training.online.trajectories import OnFinished, Request
 
 
 def play_with_vllm(vllm_rollout: Any) -> None:

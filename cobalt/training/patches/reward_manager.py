@@ -4,9 +4,10 @@ from types import ModuleType
 
 from verl.workers.reward_manager import register
 
-from cobalt.training.manager import MANAGER_NAME, CobaltRewardManager
+from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online.manager import OnlineRewardManager
 from cobalt.training.online.settings import MANAGER_NAME as ONLINE_MANAGER_NAME
+from cobalt.training.scoring import MANAGER_NAME
 
 
 def register_manager(_reward: ModuleType) -> None:

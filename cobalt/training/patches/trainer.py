@@ -12,9 +12,9 @@ from typing import Any
 from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
 from cobalt.training.budget import budget_of
-from cobalt.training.infra_guard import InfraGuard
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.reward_metrics import cost_metrics, reward_metrics
+from cobalt.training.unscored import InfraGuard
 
 LOG_DELAY_S = 3.0
 """Ray brings a worker's last lines to the driver only while the driver lives, and polls the worker's log for them."""
@@ -46,7 +46,7 @@ def watch_scoring(ray_trainer: Any) -> None:
     @wraps(fit)
     def fit_under_guard(self: Any) -> None:
         if isinstance(self.reward_fn, CobaltRewardManager):
-            _after_each_step(self, InfraGuard(self.reward_fn.max_infra_rate))
+            _after_each_step(self, InfraGuard(self.reward_fn.settings.max_infra_rate))
         fit(self)
 
     trainer.init_workers, trainer.fit = check_and_init_workers, fit_under_guard

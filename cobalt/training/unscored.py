@@ -1,16 +1,43 @@
-"""The end of a training whose samples cannot be scored any more."""
+"""Responses that the infrastructure failed to score: they teach the policy nothing, and too many of them end training.
 
-from collections import deque
+GRPO normalises rewards within a group of responses to one prompt. A failed sample gets the mean of its group's valid
+ones, which makes its advantage 0. That shrinks the group's standard deviation and so inflates the other advantages,
+so a group with fewer than half of its samples valid is neutralised whole.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from cobalt.errors import SetupError
 from cobalt.training.reward_metrics import reward_metrics
 from cobalt.training.scoring import INFRA
 
-MAX_INFRA_RATE = 0.25
+MIN_VALID_SHARE = 0.5
 WINDOW_STEPS = 4
 """Steps over which the share of infra failures is taken. With the default limit a step that is lost whole (a restart of
 the service) is survived, and a second one within the window ends training."""
+
+
+def neutralise_groups(scores_B: Sequence[float | None], groups_B: Sequence[Hashable]) -> list[float]:
+    """Training: ``scores_B`` with each None replaced by its group's mean, and 0 for groups that are mostly None."""
+    rows_of_group: dict[Hashable, list[int]] = defaultdict(list)
+    for row, group in enumerate(groups_B):
+        rows_of_group[group].append(row)
+    rewards_B = [0.0] * len(scores_B)
+    for rows in rows_of_group.values():
+        scores = [scores_B[row] for row in rows]
+        if sum(score is not None for score in scores) >= MIN_VALID_SHARE * len(rows):
+            for row, reward in zip(rows, fill_with_mean(scores), strict=True):
+                rewards_B[row] = reward
+    return rewards_B
+
+
+def fill_with_mean(scores_B: Sequence[float | None]) -> list[float]:
+    """Validation and logs: each None becomes the mean of the others, which leaves their mean as it is (none: NaN)."""
+    valid = [score for score in scores_B if score is not None]
+    mean = sum(valid) / len(valid) if valid else float("nan")
+    return [mean if score is None else score for score in scores_B]
 
 
 class InfraGuard:
