@@ -7,7 +7,7 @@ from typing import Any
 
 from cobalt.errors import InputError
 from cobalt.records.training_run import METRICS_FILE
-from cobalt.reporting.training_log import read_training_log
+from cobalt.training.training_log import read_training_log
 
 UNITS = ("responses", "gpu_seconds")
 """What may be limited. Seconds are those without start-up, validation and checkpoints."""

@@ -17,12 +17,11 @@ from cobalt.serving.app_settings import complaint
 from cobalt.serving.handles import cluster_address
 from cobalt.training.budget import budget_of
 from cobalt.training.online.settings import MANAGER_NAME as ONLINE_MANAGER_NAME
-from cobalt.training.online.settings import OnlineSettings, online_settings, prepare
+from cobalt.training.online.settings import ONLINE_VARIABLE, OnlineSettings, online_settings, prepare
 from cobalt.training.patches.install import HOOK, install, usable_patches
 from cobalt.training.patches.table import (
     BACKEND_VARIABLE,
     CPU_BACKEND,
-    ONLINE_VARIABLE,
     RELEASE,
     SEED_VARIABLE,
     SHARE_VARIABLE,

@@ -17,10 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cobalt.commands.flags import ExecutorName
 from cobalt.errors import InfraError, InputError
 from cobalt.extraction import extract_code
-from cobalt.hacking.dynamic_check import NO_EXPECTATION, DynamicCheckConfig, compare, inputs_to_compare, observe
 from cobalt.prompts import shown_input
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.rewards import CountTokens, RewardConstants, RewardParts, penalised, training_reward, validation_reward
+from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheckConfig, compare, inputs_to_compare, observe
 from cobalt.serving.app_settings import complaint
 from cobalt.serving.programs import DistinctPrograms
 

@@ -20,9 +20,9 @@ from cobalt.training import execution
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online.manager import OnlineRewardManager
 from cobalt.training.online.rows import ROLLOUT_FAILED, drop_rows_after_end, with_given_advantages
+from cobalt.training.online.settings import ONLINE_VARIABLE
 from cobalt.training.patches.hf_rollout import HFRollout
 from cobalt.training.patches.online_hf import OnlineHFRollout
-from cobalt.training.patches.table import ONLINE_VARIABLE
 from cobalt.training.scoring import compute_score
 
 PROMPT_WIDTH, RESPONSE_WIDTH, SAMPLES = 64, 60, 4

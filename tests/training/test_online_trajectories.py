@@ -20,8 +20,8 @@ from cobalt.prompts import first_messages, problem_instruction
 from cobalt.training import execution
 from cobalt.training.online.rollouts import MultiTurn, Request
 from cobalt.training.online.rows import ROLLOUT_FAILED
+from cobalt.training.online.settings import ONLINE_VARIABLE
 from cobalt.training.patches.online_vllm import generate_with_vllm, play_with_vllm
-from cobalt.training.patches.table import ONLINE_VARIABLE
 
 PROMPT_WIDTH, RESPONSE_WIDTH = 600, 60
 WRONG, RIGHT, LOST = respond(1), respond(2), respond("fail")

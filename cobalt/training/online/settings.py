@@ -12,11 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cobalt.errors import InputError
 from cobalt.rewards.online import GAMMA, OUTCOME_WEIGHT, SMOOTHING
 from cobalt.serving.app_settings import complaint
-from cobalt.training.patches.table import ONLINE_VARIABLE
 from cobalt.training.scoring import RewardSettings
 
 ROLLOUTS = ("hf", "vllm")
 MANAGER_NAME = "cobalt_online"
+ONLINE_VARIABLE = "COBALT_ONLINE"
+"""Environment variable of a training job: ``OnlineSettings`` as JSON, or empty."""
 NEEDED = {
     "algorithm.adv_estimator": "grpo",
     "algorithm.norm_adv_by_std_in_grpo": True,

@@ -17,7 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from cobalt.errors import SetupError
-from cobalt.training.patches.table import BACKEND_VARIABLE, ONLINE_VARIABLE, SHARE_VARIABLE, Patch, patches_of
+from cobalt.training.online.settings import ONLINE_VARIABLE
+from cobalt.training.patches.table import BACKEND_VARIABLE, SHARE_VARIABLE, Patch, patches_of
 
 HOOK = f"{__name__}.install"
 """``install``, by the name that Ray's workers resolve."""

@@ -21,8 +21,6 @@ RELEASE, TOKENS = "release", "tokens"
 """What a token may count for in the loss (``cobalt.training.patches.loss_weights``)."""
 WEIGHTS_VARIABLE = "COBALT_LOSS_WEIGHTS"
 """One of these; unset: ``release``."""
-ONLINE_VARIABLE = "COBALT_ONLINE"
-"""Environment variable of a training job: the settings of online training (``cobalt.training.online``), or empty."""
 VERL_VERSION = "0.5.0"
 """The one that all patches were written and tested for."""
 
