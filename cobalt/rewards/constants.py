@@ -53,17 +53,7 @@ class RewardConstants:
     """Upper bound on the sum over keywords."""
     keyword_max_uses: int = 4
     """A keyword used more often than this counts nothing."""
-    keywords: tuple[str, ...] = (
-        "wait",
-        "mistake",
-        "however",
-        "but",
-        "retry",
-        "error",
-        "verify",
-        "wrong",
-        "evaluate",
-    )
+    keywords: tuple[str, ...] = ("wait", "mistake", "however", "but", "retry", "error", "verify", "wrong", "evaluate")
     """Whole words, looked up in the lower-cased thinking."""
 
     hard_coding: float = 0.0

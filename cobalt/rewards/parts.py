@@ -48,12 +48,12 @@ def training_reward(
     >>> training_reward("<think>t</think>\\n```python\\nprint(1)\\n```", 0.75, 0.5, len)
     RewardParts(correct=0.2, improve=0.05, format=0.0, total=0.25)
     """
-    if pass_rate is None:
-        return _clipped(constants.no_program, 0.0, 0.0, constants)
-    correct = correctness(pass_rate, constants)
-    improve = improvement(pass_rate, prev_best_pass_rate or 0.0, correct, constants)
-    form = format_part(response, correct + improve, count_tokens, constants)
-    return _clipped(correct, improve, form, constants)
+    correct, improve, form = constants.no_program, 0.0, 0.0
+    if pass_rate is not None:
+        correct = correctness(pass_rate, constants)
+        improve = improvement(pass_rate, prev_best_pass_rate or 0.0, correct, constants)
+        form = format_part(response, correct + improve, count_tokens, constants)
+    return penalised(RewardParts(correct, improve, form, total=0.0), 0.0, constants)
 
 
 def penalised(parts: RewardParts, penalty: float, constants: RewardConstants = PAPER) -> RewardParts:
@@ -65,10 +65,6 @@ def penalised(parts: RewardParts, penalty: float, constants: RewardConstants = P
 def validation_reward(pass_rate: float | None) -> float:
     """1 iff all tests pass, else 0."""
     return float(pass_rate == 1)
-
-
-def _clipped(correct: float, improve: float, form: float, constants: RewardConstants) -> RewardParts:
-    return penalised(RewardParts(correct, improve, form, total=0.0), 0.0, constants)
 
 
 def correctness(pass_rate: float, constants: RewardConstants = PAPER) -> float:
@@ -96,10 +92,8 @@ def improvement(pass_rate: float, prev_best: float, correct: float, constants: R
 
 def format_part(response: str, so_far: float, count_tokens: CountTokens, constants: RewardConstants = PAPER) -> float:
     """The part for form: ``so_far`` (correctness and improvement) decides whether reflection is rewarded."""
-    if has_repetition(response, constants.repeat_chars, constants.repeat_times):
-        return constants.malformed
     pieces = split_response(response)
-    if pieces is None:
+    if pieces is None or has_repetition(response, constants.repeat_chars, constants.repeat_times):
         return constants.malformed
     think = count_tokens(pieces.thinking)
     long_answer = count_tokens(pieces.answer) > constants.max_answer
@@ -124,15 +118,9 @@ def split_response(response: str) -> WellFormed | None:
 
     Clean: opened once, closed once on its own line, no backtick inside. A block of another language may come before.
     """
-    if response.count(THINK_END) != 1:
+    thinking, *answers = response.split(THINK_END)
+    programs = answers[0].split(BLOCK_START)[1:] if len(answers) == 1 else []
+    pieces = programs[0].split(BLOCK_END) if len(programs) == 1 else []
+    if len(pieces) != 2 or "`" in pieces[0]:
         return None
-    thinking, answer = (part.strip() for part in response.split(THINK_END))
-    if answer.count(BLOCK_START) != 1:
-        return None
-    after = answer.split(BLOCK_START)[1]
-    if after.count(BLOCK_END) != 1:
-        return None
-    program, explanation = after.split(BLOCK_END)
-    if "`" in program:
-        return None
-    return WellFormed(thinking, answer, explanation.strip())
+    return WellFormed(thinking.strip(), answers[0].strip(), pieces[1].strip())

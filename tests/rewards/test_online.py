@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cobalt.rewards import online
-from cobalt.rewards.online import grpo_mt_advantages, test_weights, verpo_mt_advantages
+from cobalt.rewards.online import normalised, test_weights, verpo_mt_advantages
 
 ROOT_HALF = 0.5**0.5
 
@@ -28,7 +28,7 @@ def test_the_examples():
     ],
 )
 def test_a_trajectorys_score_is_normalised_over_its_group(scores, expected):
-    assert grpo_mt_advantages(np.array(scores)) == pytest.approx(expected, abs=1e-5)
+    assert normalised(np.array(scores)) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(

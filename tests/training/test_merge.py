@@ -1,13 +1,15 @@
 """The model card, and what merging refuses."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from huggingface_hub import ModelCard
 
 from cobalt.errors import InputError, SetupError
-from cobalt.training.merge import MergeConfig, latest_step, merge, model_card, upload
+from cobalt.training.merge import MergeConfig, merge, model_card
 
 
 @pytest.fixture
@@ -69,23 +71,46 @@ def test_a_model_of_the_hub_is_named_as_the_hub_does(run_dir, monkeypatch):
     assert {"license": "mit", "base_model": "Some/Model-8B"}.items() <= header(model_card(run_dir, 16)).items()
 
 
-def test_a_model_is_uploaded_or_the_refusal_told(tmp_path, monkeypatch):
+@pytest.fixture
+def merged(run_dir, monkeypatch):
+    """Merge with a stand-in for veRL's merger; the model's folder."""
+    (run_dir / "global_step_16" / "actor").mkdir(parents=True)
+
+    def write_weights(command, check):
+        folder = Path(command[command.index("--target_dir") + 1])
+        folder.mkdir()
+        (folder / "from").write_text(command[command.index("--local_dir") + 1])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr("subprocess.run", write_weights)
+
+    def run(**flags):
+        merge(MergeConfig(checkpoint_dir=run_dir, output_dir=run_dir / "model", **flags))
+        return run_dir / "model"
+
+    return run
+
+
+def test_the_latest_checkpoint_is_merged_and_has_a_card(merged, run_dir):
+    folder = merged()
+    assert (folder / "from").read_text() == str(run_dir / "global_step_16" / "actor")
+    assert "16 steps" in (folder / "README.md").read_text()
+
+
+def test_a_model_is_uploaded_or_the_refusal_told(merged, run_dir, monkeypatch):
     calls = []
     monkeypatch.setattr("huggingface_hub.HfApi.create_repo", lambda _self, name, private, exist_ok: calls.append(name))
     monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", lambda _self, **what: calls.append(what))
-    upload(tmp_path, "me/model")
-    assert calls == ["me/model", {"repo_id": "me/model", "folder_path": tmp_path}]
+    folder = merged(push_to_hub="me/model")
+    assert calls == ["me/model", {"repo_id": "me/model", "folder_path": folder}]
 
     def refuse(_self, **_what):
         raise OSError("401 no token\nat length")
 
     monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", refuse)
+    folder.rename(run_dir / "first")
     with pytest.raises(SetupError, match=r"--push_to_hub me/model: 401 no token \(the model is in"):
-        upload(tmp_path, "me/model")
-
-
-def test_the_latest_checkpoint_is_found(run_dir):
-    assert latest_step(run_dir) == 16
+        merged(push_to_hub="me/model")
 
 
 def test_a_run_without_checkpoints_is_refused(tmp_path):
@@ -93,12 +118,9 @@ def test_a_run_without_checkpoints_is_refused(tmp_path):
         merge(MergeConfig(checkpoint_dir=tmp_path, output_dir=tmp_path / "model"))
 
 
-def test_a_missing_checkpoint_is_refused(run_dir):
+def test_a_missing_checkpoint_and_an_existing_model_are_refused(run_dir):
     with pytest.raises(InputError, match="no such checkpoint"):
         merge(MergeConfig(checkpoint_dir=run_dir, output_dir=run_dir / "model", step=5))
-
-
-def test_an_existing_model_is_not_overwritten(run_dir):
     (run_dir / "model").mkdir()
     with pytest.raises(InputError, match="exists already"):
         merge(MergeConfig(checkpoint_dir=run_dir, output_dir=run_dir / "model"))

@@ -19,7 +19,7 @@ from verl import DataProto
 from cobalt.errors import InfraError
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases
-from cobalt.rewards.online import discounted_sum, grpo_mt_advantages, verpo_mt_advantages
+from cobalt.rewards.online import discounted_sum, normalised, verpo_mt_advantages
 from cobalt.training.execution import SERVICE_ERRORS
 from cobalt.training.manager import CobaltRewardManager, response_lengths
 from cobalt.training.online.rows import ADVANTAGE, ROLLOUT_FAILED, TRAJECTORY
@@ -127,7 +127,7 @@ def grpo(group: Sequence[Played], method: Method) -> np.ndarray:
             scores_N.append(rewards_T[-1])
         else:
             scores_N.append(discounted_sum(np.array(rewards_T), method.gamma))
-    advantages_N = grpo_mt_advantages(np.array(neutralise_groups(scores_N, [0] * len(group))))
+    advantages_N = normalised(np.array(neutralise_groups(scores_N, [0] * len(group))))
     return np.repeat(advantages_N[:, None], method.turns, axis=1)
 
 
