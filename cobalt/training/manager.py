@@ -1,4 +1,4 @@
-"""The reward manager that veRL calls once per batch, known to it as ``cobalt`` (``patches.reward_manager``).
+"""The reward manager that veRL calls once per batch, known to it as ``cobalt``.
 
 All programs of a batch go through the execution service at once, identical ones once. A failure of the infrastructure
 is never a verdict: its sample is neutralised (``cobalt.training.unscored``) and counted in ``infra``. An error in the
@@ -29,7 +29,7 @@ Outcome = TypeVar("Outcome")
 
 
 class CobaltRewardManager:
-    """veRL's reward manager interface. No handle, loop or connection is kept: veRL pickles the manager."""
+    """veRL's reward manager interface. It keeps no handle, loop or connection, because veRL pickles it."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class CobaltRewardManager:
         reward_fn_key: str = "data_source",
         **reward_kwargs: Any,
     ):
-        """``reward_kwargs``: of ``RewardSettings``. ``num_examine``, veRL's number of samples to print, is not read:
-        dumps show them all. Raises ``InputError``."""
+        """``reward_kwargs``: ``RewardSettings``. ``num_examine``, samples to print, is not read: dumps show them all.
+
+        Raises ``InputError``.
+        """
         self.settings = RewardSettings.read(reward_kwargs)
-        self.tokenizer = tokenizer
-        self.compute_score = compute_score
-        self.reward_fn_key = reward_fn_key
+        self.tokenizer, self.compute_score, self.reward_fn_key = tokenizer, compute_score, reward_fn_key
         # veRL binds the user's function to its constants as partial(call, function, constants). ``call`` takes any
         # arguments, so only the function itself tells whether it wants the batch.
         is_bound = isinstance(compute_score, partial) and compute_score.func.__module__ == REWARD_LOADER
@@ -61,58 +61,58 @@ class CobaltRewardManager:
 
     def __call__(self, data: DataProto, return_dict: bool = False) -> Any:
         """Rewards on the last token of each response: tensor (batch, response length), with named scores if asked."""
-        validate = data.meta_info.get("validate", False)
-        outcomes_B, work = self.judged(self.score, self.items(data), validate)
+        outcomes_B, work = self.judged(self.score, self.items(data), data.meta_info.get("validate", False))
         return self.rewards(data, dict(enumerate(outcomes_B)), work, return_dict)
 
     def items(self, data: DataProto) -> list[dict[str, Any]]:
         """One set of arguments of ``compute_score`` per response."""
-        width, columns = data.batch["responses"].shape[-1], data.non_tensor_batch
-        ids_B = [ids[:end].tolist() for ids, end in zip(data.batch["responses"], response_lengths(data), strict=True)]
+        responses, columns = data.batch["responses"], data.non_tensor_batch
+        ids_B = [ids[:end].tolist() for ids, end in zip(responses, response_lengths(data), strict=True)]
         texts_B = self.tokenizer.batch_decode(ids_B, skip_special_tokens=True)
-        extras_B = columns.get("extra_info", [None] * len(ids_B))
-        rows = zip(columns[self.reward_fn_key], texts_B, columns["reward_model"], extras_B, ids_B, strict=True)
-        any_end = not self.settings.require_end
-        return [
-            {
-                "data_source": source,
-                "solution_str": text,
-                "ground_truth": truth["ground_truth"],
-                "extra_info": {
-                    **(extra or {}),
-                    "finished": any_end or is_finished(ids, width, self.tokenizer.eos_token_id),
-                },
-            }
-            for source, text, truth, extra, ids in rows
-        ]
+        items = []
+        for row, (ids, text) in enumerate(zip(ids_B, texts_B, strict=True)):
+            finished = not self.settings.require_end or is_finished(
+                ids, responses.shape[-1], self.tokenizer.eos_token_id
+            )
+            extra_info = columns["extra_info"][row] if "extra_info" in columns else None
+            items.append(
+                {
+                    "data_source": columns[self.reward_fn_key][row],
+                    "solution_str": text,
+                    "ground_truth": columns["reward_model"][row]["ground_truth"],
+                    "extra_info": {**(extra_info or {}), "finished": finished},
+                }
+            )
+        return items
 
     def judged(
         self, judge: Callable[[Item, Batch], Awaitable[Outcome]], items: Sequence[Item], validate: bool
     ) -> tuple[list[Outcome | Exception], dict[str, float]]:
         """What ``judge`` says of each item, or the error by which the infrastructure failed; and what that took."""
-        count_tokens = self._counter()
+        settings, count_tokens = self.settings, self._counter()
+
+        async def judge_one(item: Item, batch: Batch) -> Outcome | Exception:
+            try:
+                return await judge(item, batch)
+            except SERVICE_ERRORS as error:
+                return error
 
         async def judge_all() -> tuple[list[Outcome | Exception], dict[str, float]]:
-            settings = self.settings
             try:
                 async with open_programs(settings.executor, settings.max_in_flight, settings.limits) as opened:
                     batch = Batch(opened[0], count_tokens, validate)
-                    outcomes = await asyncio.gather(*[judge(item, batch) for item in items])
-                    return [*outcomes], opened[1].work_done()
+                    outcomes = await asyncio.gather(*[judge_one(item, batch) for item in items])
+                    return outcomes, opened[1].work_done()
             except SERVICE_ERRORS as error:
                 return [error] * len(items), {}
 
         return asyncio.run(judge_all())
 
-    async def score(self, item: dict[str, Any], batch: Batch) -> Score | Exception:
-        """What the reward function says of one response, or the error by which the infrastructure failed."""
-        surroundings = {BATCH: batch} if self.gives_batch else {}
-        try:
-            result = self.compute_score(**item, **surroundings)
-            if inspect.isawaitable(result):
-                result = await result
-        except SERVICE_ERRORS as error:
-            return error
+    async def score(self, item: dict[str, Any], batch: Batch) -> Score:
+        """What the reward function says of one response. Raises one of ``SERVICE_ERRORS``."""
+        result = self.compute_score(**item, **({BATCH: batch} if self.gives_batch else {}))
+        if inspect.isawaitable(result):
+            result = await result
         named = result if isinstance(result, dict) else {"score": result}
         return {name: float(value) for name, value in named.items()}
 
@@ -125,32 +125,26 @@ class CobaltRewardManager:
         **columns: list[float],
     ) -> Any:
         """What ``__call__`` gives. ``outcomes``: of every row with a response; ``columns``: further named scores."""
-        validate = data.meta_info.get("validate", False)
-        failures = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
+        validate, rows = data.meta_info.get("validate", False), range(len(data))
+        failures = {row: outcome for row, outcome in outcomes.items() if isinstance(outcome, Exception)}
         if failures:
-            of = f"{len(failures)} of {len(outcomes)} samples not scored"
-            print(f"cobalt: INFRA FAILURE: {of}; the first: {failures[0]}", flush=True)
-        scores = {row: None if isinstance(outcome, Exception) else outcome for row, outcome in outcomes.items()}
-        totals = [score["score"] if score else None for score in scores.values()]
-        groups_B = data.non_tensor_batch.get("uid", range(len(data)))  # without names each row is a group of its own
-        filled = fill_with_mean(totals) if validate else neutralise_groups(totals, [groups_B[row] for row in scores])
+            shares = f"{len(failures)} of {len(outcomes)} samples not scored"
+            print(f"cobalt: INFRA FAILURE: {shares}; the first: {next(iter(failures.values()))}", flush=True)
+        scores = {row: outcome for row, outcome in outcomes.items() if not isinstance(outcome, Exception)}
+        totals = [scores[row]["score"] if row in scores else None for row in outcomes]
+        groups_B = data.non_tensor_batch.get("uid", rows)  # without names each row is a group of its own
+        filled = fill_with_mean(totals) if validate else neutralise_groups(totals, [groups_B[row] for row in outcomes])
         rewards, ends_B = torch.zeros_like(data.batch["responses"], dtype=torch.float32), response_lengths(data)
-        for row, reward in zip(scores, filled, strict=True):
+        for row, reward in zip(outcomes, filled, strict=True):
             rewards[row, max(ends_B[row] - 1, 0)] = reward
         if not return_dict:
             return rewards
         # veRL wants equal keys for all samples, and has a key "score" itself. Rows without a score get means.
-        names = dict.fromkeys(name for score in scores.values() if score for name in score) or dict.fromkeys(
-            SCORE_NAMES
-        )
-        scores_B = [scores.get(row) for row in range(len(data))]
-        named = {
-            name: fill_with_mean([score.get(name) if score else None for score in scores_B])
-            for name in names
-            if name != "score"
-        }
-        infra_B = [float(isinstance(outcomes.get(row), Exception)) for row in range(len(data))]
+        names = dict.fromkeys(name for score in scores.values() for name in score) or dict.fromkeys(SCORE_NAMES)
+        names.pop("score", None)
+        named = {name: fill_with_mean([scores.get(row, {}).get(name) for row in rows]) for name in names}
         costs = {} if validate else shared_costs("reward", work, len(data))
+        infra_B = [float(row in failures) for row in rows]
         return {"reward_tensor": rewards, "reward_extra_info": {**named, INFRA: infra_B, **columns, **costs}}
 
     def _counter(self) -> CountTokens:

@@ -11,7 +11,7 @@ from test_shared_prompts import RESPONSES, ROWS, SETTINGS, make_update
 from verl import DataProto
 from verl.workers.actor import dp_actor
 
-from cobalt.training.online.manager import Played, Program, advantages_by_row
+from cobalt.training.online.manager import Program, group_advantages
 from cobalt.training.online.rows import (
     ADVANTAGE,
     MINI_BATCHES,
@@ -31,15 +31,13 @@ def program(reward, *passed):
 
 
 def advantages(groups, **settings):
-    """``groups[g][n]``: the programs of trajectory n; rows are numbered as they come."""
-    row, played = 0, []
-    for number, group in enumerate(groups):
-        for programs in group:
-            rows = range(row, row + len(programs))
-            played.append(Played(number, rows, None if None in programs else programs))
-            row += len(programs)
-    by_row = advantages_by_row(played, make_settings(**settings).method)
-    return [by_row[index] for index in range(row)]
+    """``groups[g][n]``: the programs of trajectory n; turn by turn."""
+    method, found = make_settings(**settings).method, []
+    for group in groups:
+        judged = [None if None in programs else programs for programs in group]
+        for programs, values_T in zip(group, group_advantages(judged, method), strict=True):
+            found += values_T[: len(programs)].tolist()
+    return found
 
 
 GROUP = [[program(0.2, 1, 0), program(1.0, 1, 1)], [program(-0.1, 0, 0), program(-0.1, 0, 0), program(-0.1, 0, 0)]]

@@ -18,12 +18,13 @@ from typing import Any, TypeVar
 from verl import DataProto
 from verl.utils import hf_tokenizer
 
+from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
 from cobalt.prompts import feedback_message, feedback_to_policy
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.training.execution import SERVICE_ERRORS, open_programs
-from cobalt.training.online.rows import TESTS, Trajectory, rows_of
+from cobalt.training.online.rows import Trajectory, rows_of
 from cobalt.training.online.settings import OnlineSettings
 from cobalt.training.scoring import RewardSettings, is_finished
 
@@ -55,77 +56,70 @@ class MultiTurn:
         self._tokenizer = hf_tokenizer(settings.model)
 
     def rollout(self, prompts: DataProto, generate: Generate, seeds_B: Sequence[int]) -> DataProto:
-        """Rows for ``prompts`` (B = trajectories × turns); ``seeds_B``: of each row's response."""
-        turns, columns = self._settings.method.turns, prompts.non_tensor_batch
-        trajectories = [
-            Trajectory(
-                messages=list(columns["raw_prompt"][row]),
-                next_prompt=tuple(columns["raw_prompt_ids"][row]),
-                public_tests=(columns["tools_kwargs"][row] or {}).get(TESTS),
-            )
-            for row in range(0, len(prompts), turns)
-        ]
+        """Rows for ``prompts`` (B = trajectories × turns); ``seeds_B``: of each row's response.
+
+        Raises ``InputError`` where turns are to follow and the data holds no tests to give feedback.
+        """
+        turns, columns, trajectories = self._settings.method.turns, prompts.non_tensor_batch, []
+        for row in range(0, len(prompts), turns):
+            tests = (columns["tools_kwargs"][row] or {}).get("public_test_cases")
+            if tests is None and turns > 1:
+                raise InputError(
+                    "the training data lack extra_info.tools_kwargs.public_test_cases, whose feedback the turns show: "
+                    "make them with preproc/verl_preproc_single_turn.py from problems with public_test_cases"
+                )
+            messages, ids = list(columns["raw_prompt"][row]), tuple(columns["raw_prompt_ids"][row])
+            seeds_T, parsed = seeds_B[row : row + turns], TestCases.parse(tests) if turns > 1 else None
+            trajectories.append(Trajectory(messages, ids, seeds_T, parsed))
         waited_s = 0.0
         with BackgroundPrograms(self._settings.reward) as programs:
             for turn in range(turns):
-                playing = [index for index, trajectory in enumerate(trajectories) if trajectory.open]
-                if playing:
-                    seeds = [seeds_B[index * turns + turn] for index in playing]
-                    runs = programs if turn + 1 < turns else None
-                    waited_s += self._play_turn([trajectories[index] for index in playing], seeds, generate, runs)
+                playing = [trajectory for trajectory in trajectories if trajectory.open]
+                if not playing:
+                    break
+                runs = self._generate(turn, playing, generate, programs)
+                started = time.monotonic()
+                results = {index: run.result() for index, run in runs.items()}
+                waited_s += time.monotonic() - started
+                for index, result in results.items():
+                    self._continue(playing[index], result)
         costs = {"execution_wait_s": waited_s, **programs.work_done}
-        widths = self._max_prompt, self._max_response
-        return rows_of(trajectories, turns, *widths, self._tokenizer.pad_token_id, costs)
+        return rows_of(trajectories, turns, self._max_prompt, self._max_response, self._tokenizer.pad_token_id, costs)
 
-    def _play_turn(
-        self,
-        playing: Sequence[Trajectory],
-        seeds: Sequence[int],
-        generate: Generate,
-        programs: "BackgroundPrograms | None",
-    ) -> float:
-        """A response of each trajectory, and what its program does, unless nobody will read that (None).
-
-        Returns the seconds in which only programs were waited for.
-        """
-        tests = [trajectory.tests() for trajectory in playing] if programs else []
-        results: dict[int, Future[ExecutionResult]] = {}
+    def _generate(
+        self, turn: int, playing: Sequence[Trajectory], generate: Generate, programs: "BackgroundPrograms"
+    ) -> "dict[int, Future[ExecutionResult]]":
+        """A response of each trajectory; what its program does, unless this is the last turn: nobody would read it."""
+        runs: dict[int, Future[ExecutionResult]] = {}
+        end_token, any_end = self._tokenizer.eos_token_id, not self._settings.reward.require_end
 
         def finished(index: int, response: list[int]) -> None:
             trajectory = playing[index]
             trajectory.prompts.append(trajectory.next_prompt)
             trajectory.responses.append(response)
-            if programs is not None:
-                results[index] = programs.submit(self._program_of(response), tests[index])
+            if trajectory.tests is not None and turn + 1 < self._settings.method.turns:
+                has_end = any_end or is_finished(response, self._max_response, end_token)
+                code = extract_code(self._text_of(response)) if has_end else None  # as the reward manager reads it
+                runs[index] = programs.submit(code, trajectory.tests)
 
-        generate([Request(t.next_prompt, seed) for t, seed in zip(playing, seeds, strict=True)], finished)
-        started = time.monotonic()
-        done = {index: result.result() for index, result in results.items()}
-        waited_s = time.monotonic() - started
-        for index, result in done.items():
-            self._continue(playing[index], result)
-        return waited_s
-
-    def _program_of(self, response: list[int]) -> str | None:
-        """The program in a response, as the reward manager reads it."""
-        any_end = not self._settings.reward.require_end
-        if any_end or is_finished(response, self._max_response, self._tokenizer.eos_token_id):
-            return extract_code(self._tokenizer.decode(response, skip_special_tokens=True))
-        return None
+        generate([Request(trajectory.next_prompt, trajectory.seeds_T[turn]) for trajectory in playing], finished)
+        return runs
 
     def _continue(self, trajectory: Trajectory, result: ExecutionResult) -> None:
         """The next prompt, or the end, by what the program of this turn did."""
         trajectory.failed = result.infra_error is not None
-        if trajectory.failed or result.solved:
-            trajectory.open = False
-            return
-        response = self._tokenizer.decode(trajectory.responses[-1], skip_special_tokens=True)
-        answer = {"role": "assistant", "content": history_text(response, enable_thinking=True)}
-        trajectory.messages += [answer, feedback_message(feedback_to_policy(result))]
-        # token ids are made as veRL makes those of its data
-        text = self._tokenizer.apply_chat_template(trajectory.messages, add_generation_prompt=True, tokenize=False)
-        trajectory.next_prompt = tuple(self._tokenizer.encode(text, add_special_tokens=False))
-        trajectory.open = len(trajectory.next_prompt) <= self._max_prompt
+        trajectory.open = not trajectory.failed and not result.solved
+        if trajectory.open:
+            answer = history_text(self._text_of(trajectory.responses[-1]), enable_thinking=True)
+            feedback = feedback_message(feedback_to_policy(result))
+            trajectory.messages += [{"role": "assistant", "content": answer}, feedback]
+            # token ids are made as veRL makes those of its data
+            text = self._tokenizer.apply_chat_template(trajectory.messages, add_generation_prompt=True, tokenize=False)
+            trajectory.next_prompt = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+            trajectory.open = len(trajectory.next_prompt) <= self._max_prompt
+
+    def _text_of(self, response: list[int]) -> str:
+        return self._tokenizer.decode(response, skip_special_tokens=True)
 
 
 class BackgroundPrograms:

@@ -16,7 +16,6 @@ from torch.nn.functional import pad
 from verl import DataProto
 
 from cobalt.completion import Message
-from cobalt.errors import InputError
 from cobalt.records import TestCases
 from cobalt.training.reward_metrics import shared_costs
 
@@ -28,32 +27,20 @@ MINI_BATCHES = "mini_batches"
 """In ``meta_info``: optimizer steps that the batch is for; with rows dropped a fixed number of rows would not tell."""
 
 
-TESTS = "public_test_cases"
-"""In ``extra_info.tools_kwargs`` of veRL's data, the part of a row that reaches rollouts."""
-
-
 @dataclass
 class Trajectory:
     """One conversation of the policy. ``prompts`` and ``responses`` have one entry of token ids per turn played."""
 
     messages: list[Message]
     next_prompt: tuple[int, ...]
-    public_tests: str | None
-    """JSON; not needed with a single turn."""
+    seeds_T: Sequence[int]
+    tests: TestCases | None
+    """Public ones; not needed with a single turn."""
     prompts: list[tuple[int, ...]] = field(default_factory=list)
     responses: list[list[int]] = field(default_factory=list)
     open: bool = True
     failed: bool = False
     """An infrastructure failure ended it: nothing may be learned from it."""
-
-    def tests(self) -> TestCases:
-        """Raises ``InputError`` where the data holds none."""
-        if self.public_tests is None:
-            raise InputError(
-                "the training data lack extra_info.tools_kwargs.public_test_cases, whose feedback the turns show: make "
-                "them with preproc/verl_preproc_single_turn.py from problems with public_test_cases"
-            )
-        return TestCases.parse(self.public_tests)
 
 
 def rows_of(
