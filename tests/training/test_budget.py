@@ -64,10 +64,7 @@ def test_a_budget_is_spent_when_one_more_step_would_lead_away(tmp_path):
 @pytest.mark.parametrize(
     "section", [{"steps": 3}, {"responses": 0}, {"responses": "x"}, {"responses": 1, "gpu_seconds": 1}, {}, 9]
 )
-def test_other_budgets_are_refused(tmp_path, section):
+def test_other_budgets_are_refused_and_without_one_there_is_none(tmp_path, section):
+    assert budget_of(config_for(tmp_path, None)) is None
     with pytest.raises(InputError, match=r"cobalt\.budget"):
         budget_of(config_for(tmp_path, section))
-
-
-def test_without_a_budget_there_is_none(tmp_path):
-    assert budget_of(config_for(tmp_path, None)) is None

@@ -79,11 +79,8 @@ def test_without_a_test_shown_there_is_no_penalty(conversation):
     assert scored("special", conversation, 0.4)["reward_hard_coding"] == 0
 
 
-def test_the_penalty_is_clipped_with_the_rest_and_not_part_of_validation():
+def test_the_penalty_is_clipped_with_the_rest_not_part_of_validation_and_without_the_setting_not_named():
     assert scored("special", context(WRONG), 5.0)["score"] == -1
     assert scored("special", context(WRONG), 5.0, validate=True)["score"] == 0
     assert scored(DOUBLE, context(WRONG), 5.0, validate=True)["score"] == 1
-
-
-def test_without_the_setting_nothing_is_run_or_named():
     assert "reward_hard_coding" not in scored("special", context(WRONG), penalty=0.0)

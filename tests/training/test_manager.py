@@ -21,6 +21,7 @@ from cobalt.training import execution
 from cobalt.training.patches.reward_manager import register_manager
 from cobalt.training.scoring import compute_score
 
+pytestmark = pytest.mark.usefixtures("no_waiting")
 PROMPT_WIDTH, RESPONSE_WIDTH = 3, 120
 END, PAD = "<end>", "<pad>"
 
@@ -33,19 +34,6 @@ def tokenizer():
     byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     byte_level.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=byte_level, eos_token=END, pad_token=PAD)
-
-
-@pytest.fixture
-def service(monkeypatch):
-    fake = FakeService()
-    monkeypatch.setattr(execution, "open_execution_service", fake.opener())
-    return fake
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr(execution, "OPEN_ATTEMPTS", 3)
-    monkeypatch.setattr(execution, "FIRST_OPEN_DELAY_S", 0)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -92,11 +80,9 @@ def totals(result):
 
 
 def test_rewards_lie_on_the_last_token_of_each_response(tokenizer, service):
-    batch = make_batch(tokenizer, [respond(4), respond(1, think="a longer plan")])
-    tensor = make_manager(tokenizer)(batch)
-    lengths = batch.batch["attention_mask"][:, PROMPT_WIDTH:].sum(-1)
-    assert tensor.nonzero()[:, 1].tolist()[0] == int(lengths[0]) - 1
-    assert tensor.sum(-1)[0] == 1
+    batch = make_batch(tokenizer, [respond(4), respond(4, think="a longer plan")])
+    ends = batch.batch["attention_mask"][:, PROMPT_WIDTH:].sum(-1) - 1
+    assert make_manager(tokenizer)(batch).nonzero().tolist() == [[row, int(end)] for row, end in enumerate(ends)]
 
 
 def test_all_parts_are_plain_floats_of_every_sample(tokenizer, service):
@@ -112,25 +98,16 @@ def test_all_parts_are_plain_floats_of_every_sample(tokenizer, service):
     assert info["reward_correct"] == [1, 0, -1]
 
 
-def test_the_context_counts(tokenizer, service):
-    batch = make_batch(tokenizer, [respond(2)], prev_best=0.25)
-    assert totals(make_manager(tokenizer)(batch, return_dict=True)) == pytest.approx([0.2 + 0.1 * 0.25 / 0.75])
-
-
-@pytest.mark.parametrize("prev_best", [None, 0.0])
-def test_a_missing_best_pass_rate_is_zero(tokenizer, service, prev_best):
+@pytest.mark.parametrize(("prev_best", "total"), [(0.25, 0.2 + 0.1 * 0.25 / 0.75), (None, 0.2), (0.0, 0.2)])
+def test_the_context_counts_and_a_missing_best_pass_rate_is_zero(tokenizer, service, prev_best, total):
     batch = make_batch(tokenizer, [respond(2)], prev_best=prev_best)
-    assert totals(make_manager(tokenizer)(batch, return_dict=True)) == pytest.approx([0.2])
+    assert totals(make_manager(tokenizer)(batch, return_dict=True)) == pytest.approx([total])
 
 
-def test_validation_is_pass_or_fail_without_groups(tokenizer, service):
-    batch = make_batch(tokenizer, [respond(4), respond(3), "nothing"], validate=True)
-    assert totals(make_manager(tokenizer)(batch, return_dict=True)) == [1, 0, 0]
-
-
-def test_identical_programs_run_once(tokenizer, service):
-    make_manager(tokenizer)(make_batch(tokenizer, [respond(1)] * 5 + [respond(2)]))
-    assert len(service.programs) == 2
+def test_validation_is_pass_or_fail_and_a_failed_sample_does_not_move_its_mean(tokenizer, service):
+    batch = make_batch(tokenizer, [respond(4), respond(3), respond("fail"), "nothing", respond(4)], validate=True)
+    result = make_manager(tokenizer)(batch, return_dict=True)
+    assert totals(result) == result["reward_extra_info"]["acc"] == [1, 0, 0.5, 0, 1]
 
 
 def test_unfinished_responses_count_as_no_program_if_asked(tokenizer, service):
@@ -141,33 +118,14 @@ def test_unfinished_responses_count_as_no_program_if_asked(tokenizer, service):
     assert totals(make_manager(tokenizer)(batch, return_dict=True)) == [1, 1]
 
 
-def test_a_failed_sample_gets_its_groups_mean_and_is_counted(tokenizer, service):
-    responses = [respond(4), respond("fail"), respond(1), respond(2), respond(1), respond(4)]
-    result = make_manager(tokenizer)(make_batch(tokenizer, responses, uids=list("aaaabb")), return_dict=True)
+def test_a_failed_sample_gets_its_groups_mean_and_a_mostly_failed_group_is_zero(tokenizer, service):
+    responses = [respond(4), respond("fail"), respond(1), respond(2)]
+    responses += [respond(4), *(respond(f"fail{number}") for number in range(3))]
+    result = make_manager(tokenizer)(make_batch(tokenizer, responses, uids=list("aaaabbbb")), return_dict=True)
     rewards = totals(result)
     assert rewards[1] == pytest.approx((rewards[0] + rewards[2] + rewards[3]) / 3)
-    assert result["reward_extra_info"]["infra"] == [0, 1, 0, 0, 0, 0]
-
-
-def test_a_mostly_failed_group_is_zero(tokenizer, service):
-    responses = [respond(4), respond("fail1"), respond("fail2"), respond("fail3")]
-    result = make_manager(tokenizer)(make_batch(tokenizer, responses, uids=list("aaaa")), return_dict=True)
-    assert totals(result) == [0, 0, 0, 0]
-
-
-def test_a_failed_validation_sample_does_not_move_the_mean(tokenizer, service):
-    batch = make_batch(tokenizer, [respond(4), respond("fail"), respond(1)], validate=True)
-    result = make_manager(tokenizer)(batch, return_dict=True)
-    assert totals(result) == [1, 0.5, 0]
-    assert result["reward_extra_info"]["acc"] == [1, 0.5, 0]
-
-
-def test_without_a_service_the_step_ends_neutralised(tokenizer, monkeypatch, capsys):
-    monkeypatch.setattr(execution, "open_execution_service", no_service)
-    result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4), "x"], uids=["a", "a"]), return_dict=True)
-    assert totals(result) == [0, 0]
-    assert result["reward_extra_info"]["infra"] == [1, 1]
-    assert "INFRA FAILURE: 2 of 2" in capsys.readouterr().out
+    assert rewards[4:] == [0, 0, 0, 0]
+    assert result["reward_extra_info"]["infra"] == [0, 1, 0, 0, 0, 1, 1, 1]
 
 
 @asynccontextmanager
@@ -188,12 +146,15 @@ async def dying_service(executor, **limits):
     yield DyingService()
 
 
-@pytest.mark.parametrize("service", [no_cluster, dying_service])
-def test_a_failing_cluster_is_never_an_error_of_the_reward_function(tokenizer, monkeypatch, service):
+@pytest.mark.parametrize("service", [no_service, no_cluster, dying_service])
+def test_without_a_service_a_step_is_neutral_and_a_validation_is_not_a_zero(tokenizer, monkeypatch, capsys, service):
     monkeypatch.setattr(execution, "open_execution_service", service)
-    result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4), respond(1)]), return_dict=True)
+    result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4), respond(1)], uids=["a", "a"]), return_dict=True)
     assert totals(result) == [0, 0]
     assert result["reward_extra_info"]["infra"] == [1, 1]
+    assert "INFRA FAILURE: 2 of 2" in capsys.readouterr().out
+    result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4)], validate=True), return_dict=True)
+    assert math.isnan(result["reward_extra_info"]["acc"][0])
 
 
 def test_a_service_that_comes_back_is_waited_for(tokenizer, monkeypatch):
@@ -201,12 +162,6 @@ def test_a_service_that_comes_back_is_waited_for(tokenizer, monkeypatch):
     monkeypatch.setattr(execution, "open_execution_service", lambda *args, **limits: next(openings)(*args, **limits))
     result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4)]), return_dict=True)
     assert totals(result) == [1]
-
-
-def test_a_validation_nobody_could_score_is_not_a_zero(tokenizer, monkeypatch):
-    monkeypatch.setattr(execution, "open_execution_service", no_service)
-    result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4)], validate=True), return_dict=True)
-    assert math.isnan(result["reward_extra_info"]["acc"][0])
 
 
 def test_an_error_in_the_reward_function_is_raised_not_scored(tokenizer, service):
@@ -228,28 +183,26 @@ async def bonus_function(data_source, solution_str, ground_truth, extra_info=Non
     return {**scores, "score": scores["score"] + bonus, "reward_comment": bonus}
 
 
-def test_a_plain_function_of_the_user_works(tokenizer, service):
-    batch = make_batch(tokenizer, ["abc", "ab"])
-    assert totals(make_manager(tokenizer, plain_function)(batch, return_dict=True)) == [3, 2]
-
-
-def test_a_part_can_be_added(tokenizer, service):
-    result = make_manager(tokenizer, bonus_function)(
-        make_batch(tokenizer, [respond(1, "# a"), respond(1)]), return_dict=True
-    )
-    assert result["reward_extra_info"]["reward_comment"] == [0.01, 0]
-    assert totals(result) == pytest.approx([0.01, 0])
-
-
 async def sum_function(data_source, solution_str, ground_truth, extra_info, batch):
     """A user's own rule about the program's run."""
     return (await batch.execute("print(3)", ground_truth)).pass_rate
 
 
-def test_a_function_of_the_user_can_run_programs(tokenizer, service):
-    result = make_manager(tokenizer, sum_function)(make_batch(tokenizer, ["abc", "ab"]), return_dict=True)
-    assert totals(result) == [0.75, 0.75]
-    assert service.programs == ["print(3)"]
+@pytest.mark.parametrize(
+    ("function", "responses", "rewards"),
+    [
+        (plain_function, ["abc", "ab"], [3, 2]),
+        (bonus_function, [respond(1, "# a"), respond(1)], [0.01, 0]),
+        (sum_function, ["abc", "ab"], [0.75, 0.75]),
+    ],
+)
+def test_a_function_of_the_user_may_be_plain_add_a_part_and_run_programs(
+    tokenizer, service, function, responses, rewards
+):
+    result = make_manager(tokenizer, function)(make_batch(tokenizer, responses), return_dict=True)
+    assert totals(result) == pytest.approx(rewards)
+    assert result["reward_extra_info"].get("reward_comment", rewards) == rewards
+    assert len(service.programs) == (function is not plain_function)
 
 
 def forgetful_function(data_source, solution_str, ground_truth, extra_info):
@@ -276,23 +229,15 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, weight=1.
 """
 
 
-def test_a_users_file_without_a_batch_keeps_working(tokenizer, service, tmp_path):
+def test_functions_that_verl_loads_by_path_take_constants_with_and_without_a_batch(tokenizer, service, tmp_path):
     (tmp_path / "reward.py").write_text(USERS_FILE)
-    function = {"path": str(tmp_path / "reward.py"), "name": "compute_score", "reward_kwargs": {"weight": 0.5}}
-    manager = make_manager(tokenizer, get_custom_reward_fn({"custom_reward_function": function}))
-    assert totals(manager(make_batch(tokenizer, ["abcd"]), return_dict=True)) == [2]
-
-
-def test_the_function_that_verl_loads_by_path_takes_constants(tokenizer, service):
-    config = {
-        "custom_reward_function": {
-            "path": "verl/code_reward_func_think.py",
-            "name": "compute_score",
-            "reward_kwargs": {"correct_some": 0.125},
-        }
-    }
-    batch = make_batch(tokenizer, [respond(1)])
-    assert totals(make_manager(tokenizer, get_custom_reward_fn(config))(batch, return_dict=True)) == [0.125]
+    for path, constants, response, total in (
+        (str(tmp_path / "reward.py"), {"weight": 0.5}, "abcd", 2),
+        ("verl/code_reward_func_think.py", {"correct_some": 0.125}, respond(1), 0.125),
+    ):
+        function = {"path": path, "name": "compute_score", "reward_kwargs": constants}
+        manager = make_manager(tokenizer, get_custom_reward_fn({"custom_reward_function": function}))
+        assert totals(manager(make_batch(tokenizer, [response]), return_dict=True)) == [total]
 
 
 def test_the_manager_can_be_pickled_and_used_again_and_again(tokenizer, service):
@@ -304,14 +249,20 @@ def test_the_manager_can_be_pickled_and_used_again_and_again(tokenizer, service)
     assert totals(pickle.loads(pickle.dumps(manager))(batch, return_dict=True)) == [1]
 
 
-def test_unknown_lengths_are_refused(tokenizer):
-    with pytest.raises(InputError, match="lengths=words"):
-        make_manager(tokenizer, lengths="words")
-
-
-def test_an_unknown_executor_is_not_taken_for_another(tokenizer):
-    with pytest.raises(InputError, match="executor=sevre"):
-        make_manager(tokenizer, executor="sevre")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lengths": "words"},
+        {"executor": "sevre"},
+        {"max_in_flight": "abc"},
+        {"max_in_flight": 0},
+        {"max_infra_rate": 2},
+    ],
+)
+def test_settings_of_a_wrong_type_or_out_of_range_are_refused_in_one_line(tokenizer, settings):
+    ((name, value),) = settings.items()
+    with pytest.raises(InputError, match=rf"^reward_model\.reward_kwargs\.{name}={value}: Input should be [^\n]*$"):
+        make_manager(tokenizer, **settings)
 
 
 @pytest.mark.parametrize("settings", [{"executor": "serve", "cpu_limit_s": 2}, {"executor": "local", "cpu_limt_s": 2}])
@@ -320,11 +271,11 @@ def test_limits_that_nobody_takes_are_refused_before_training(tokenizer, setting
         make_manager(tokenizer, **settings).check()
 
 
-def test_all_programs_are_in_flight_at_once(tokenizer, monkeypatch):
+def test_equal_programs_run_once_and_all_are_in_flight_at_once(tokenizer, monkeypatch):
     fake = FakeService(delay_s=0.05)
     monkeypatch.setattr(execution, "open_execution_service", fake.opener())
     make_manager(tokenizer)(make_batch(tokenizer, [respond(1, f"plan {index}") for index in range(64)]))
-    assert fake.most_running == 1  # one program, 64 times
+    assert fake.programs == ["print(1)"]  # 64 times
     responses = [respond(index) for index in range(64)]
     make_manager(tokenizer)(make_batch(tokenizer, responses))
     assert fake.most_running == 64

@@ -30,54 +30,42 @@ def program(reward, *passed):
     return Program({"score": reward}, tuple(map(bool, passed)))
 
 
-def advantages(groups, **settings):
-    """``groups[g][n]``: the programs of trajectory n; turn by turn."""
-    method, found = make_settings(**settings).method, []
-    for group in groups:
-        judged = [None if None in programs else programs for programs in group]
-        for programs, values_T in zip(group, group_advantages(judged, method), strict=True):
-            found += values_T[: len(programs)].tolist()
-    return found
+def advantages(group, **settings):
+    """``group[n]``: the programs of trajectory n; turn by turn."""
+    judged = [None if None in programs else programs for programs in group]
+    values_NT = group_advantages(judged, make_settings(**settings).method)
+    return [value for programs, values_T in zip(group, values_NT, strict=True) for value in values_T[: len(programs)]]
 
 
 GROUP = [[program(0.2, 1, 0), program(1.0, 1, 1)], [program(-0.1, 0, 0), program(-0.1, 0, 0), program(-0.1, 0, 0)]]
 
 
 def test_grpo_gives_each_trajectory_one_advantage():
-    assert advantages([GROUP]) == pytest.approx([HALF_ROOT] * 2 + [-HALF_ROOT] * 3, abs=1e-4)
+    assert advantages(GROUP) == pytest.approx([HALF_ROOT] * 2 + [-HALF_ROOT] * 3, abs=1e-4)
 
 
 def test_grpo_scores_the_last_program_or_the_discounted_sum():
     """The last program says 1 and 0.2 of these two; the sums are 0.1 and 0.4 + 0.1."""
     group = [[program(-0.4), program(1.0)], [program(0.4), program(0.2)]]
-    assert advantages([group])[0] > 0
-    assert advantages([group], trajectory_score="sum", gamma=0.5)[0] < 0
+    assert advantages(group)[0] > 0
+    assert advantages(group, trajectory_score="sum", gamma=0.5)[0] < 0
 
 
 def test_verpo_tells_turns_apart():
-    first, second, *others = advantages([GROUP], method="verpo")
+    first, second, *others = advantages(GROUP, method="verpo")
     assert first == pytest.approx(2 * HALF_ROOT, abs=1e-4)  # its return and its outcome are above the other's
     assert second == pytest.approx(2 * HALF_ROOT, abs=1e-4)
     assert others == pytest.approx([-2 * HALF_ROOT, -2 * HALF_ROOT, -HALF_ROOT], abs=1e-4)  # alone at turn 2
 
 
-def test_groups_do_not_touch():
-    assert advantages([GROUP, GROUP]) == pytest.approx(2 * advantages([GROUP]))
-
-
 @pytest.mark.parametrize("method", ["grpo", "verpo"])
-def test_a_failed_program_neutralises_its_trajectory(method):
+def test_a_failed_program_neutralises_its_trajectory_and_mostly_failed_groups_whole(method):
     failed = [[program(1.0, 1, 1), None]]
     others = [[program(1.0, 1, 1)], [program(0.0, 1, 0)], [program(0.0, 0, 1)]]
-    values = advantages([failed + others], method=method)
+    values = advantages([*failed, *others], method=method)
     assert values[:2] == [0, 0]
-    assert np.sign(values[2:]).tolist() == np.sign(advantages([others], method=method)).tolist()
-
-
-@pytest.mark.parametrize("method", ["grpo", "verpo"])
-def test_a_group_that_mostly_failed_is_neutralised_whole(method):
-    group = [[None], [None], [None], [program(1.0, 1, 1)], [program(0.0, 0, 0)]]
-    assert advantages([group], method=method) == [0] * 5
+    assert np.sign(values[2:]).tolist() == np.sign(advantages(others, method=method)).tolist()
+    assert advantages([[None], [None], [None], [program(1.0, 1, 1)], [program(0.0, 0, 0)]], method=method) == [0] * 5
 
 
 def test_rows_after_the_end_are_dropped_but_for_what_divides_evenly():
@@ -103,12 +91,9 @@ def test_the_rows_that_are_left_know_their_trajectory_and_turn():
     assert batch.non_tensor_batch[TRAJECTORY].tolist() == [0, 1, 0, 2, 3, 2, 2]
     assert batch.non_tensor_batch[TURN].tolist() == [0, 0, 1, 0, 0, 1, 2]
     assert batch.non_tensor_batch["uid"].tolist() == [0, 0, 0, 1, 1, 1, 1]
-
-
-def test_with_one_turn_every_row_stays_where_it_is():
-    batch = make_batch([[1], [2], [3], [4]], turns=1, samples=2)
-    drop_rows_after_end(batch, turns=1, rows_of_problem=2, mini_batches=2, unit=2)
-    assert batch.batch["responses"][:, 0].tolist() == [0, 1, 2, 3]
+    alone = make_batch([[1], [2], [3], [4]], turns=1, samples=2)  # with one turn every row stays where it is
+    drop_rows_after_end(alone, turns=1, rows_of_problem=2, mini_batches=2, unit=2)
+    assert alone.batch["responses"][:, 0].tolist() == [0, 1, 2, 3]
 
 
 def test_given_advantages_stand_at_every_token_of_a_response():
