@@ -66,14 +66,12 @@ class CobaltRewardManager:
 
     def items(self, data: DataProto) -> list[dict[str, Any]]:
         """One set of arguments of ``compute_score`` per response."""
-        responses, columns = data.batch["responses"], data.non_tensor_batch
+        responses, columns, end_token = data.batch["responses"], data.non_tensor_batch, self.tokenizer.eos_token_id
         ids_B = [ids[:end].tolist() for ids, end in zip(responses, response_lengths(data), strict=True)]
         texts_B = self.tokenizer.batch_decode(ids_B, skip_special_tokens=True)
         items = []
         for row, (ids, text) in enumerate(zip(ids_B, texts_B, strict=True)):
-            finished = not self.settings.require_end or is_finished(
-                ids, responses.shape[-1], self.tokenizer.eos_token_id
-            )
+            finished = not self.settings.require_end or is_finished(ids, responses.shape[-1], end_token)
             extra_info = columns["extra_info"][row] if "extra_info" in columns else None
             items.append(
                 {

@@ -9,11 +9,11 @@ responses are complete, while others are still generated; the next turn begins w
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from verl import DataProto
 from verl.utils import hf_tokenizer
@@ -27,8 +27,6 @@ from cobalt.training.execution import SERVICE_ERRORS, open_programs
 from cobalt.training.online.rows import Trajectory, rows_of
 from cobalt.training.online.settings import OnlineSettings
 from cobalt.training.scoring import RewardSettings, is_finished
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,8 @@ OnFinished = Callable[[int, list[int]], None]
 
 Generate = Callable[[Sequence[Request], OnFinished], None]
 """Samples a response to every request, and hands each over as soon as it is complete, from any thread."""
+
+Submit = Callable[[str | None, TestCases], "Future[ExecutionResult]"]
 
 
 class MultiTurn:
@@ -72,22 +72,22 @@ class MultiTurn:
             seeds_T, parsed = seeds_B[row : row + turns], TestCases.parse(tests) if turns > 1 else None
             trajectories.append(Trajectory(messages, ids, seeds_T, parsed))
         waited_s = 0.0
-        with BackgroundPrograms(self._settings.reward) as programs:
+        with background_programs(self._settings.reward) as (submit, work_done):
             for turn in range(turns):
                 playing = [trajectory for trajectory in trajectories if trajectory.open]
                 if not playing:
                     break
-                runs = self._generate(turn, playing, generate, programs)
+                runs = self._generate(turn, playing, generate, submit)
                 started = time.monotonic()
                 results = {index: run.result() for index, run in runs.items()}
                 waited_s += time.monotonic() - started
                 for index, result in results.items():
                     self._continue(playing[index], result)
-        costs = {"execution_wait_s": waited_s, **programs.work_done}
+        costs = {"execution_wait_s": waited_s, **work_done}
         return rows_of(trajectories, turns, self._max_prompt, self._max_response, self._tokenizer.pad_token_id, costs)
 
     def _generate(
-        self, turn: int, playing: Sequence[Trajectory], generate: Generate, programs: "BackgroundPrograms"
+        self, turn: int, playing: Sequence[Trajectory], generate: Generate, submit: Submit
     ) -> "dict[int, Future[ExecutionResult]]":
         """A response of each trajectory; what its program does, unless this is the last turn: nobody would read it."""
         runs: dict[int, Future[ExecutionResult]] = {}
@@ -100,7 +100,7 @@ class MultiTurn:
             if trajectory.tests is not None and turn + 1 < self._settings.method.turns:
                 has_end = any_end or is_finished(response, self._max_response, end_token)
                 code = extract_code(self._text_of(response)) if has_end else None  # as the reward manager reads it
-                runs[index] = programs.submit(code, trajectory.tests)
+                runs[index] = submit(code, trajectory.tests)
 
         generate([Request(trajectory.next_prompt, trajectory.seeds_T[turn]) for trajectory in playing], finished)
         return runs
@@ -122,44 +122,32 @@ class MultiTurn:
         return self._tokenizer.decode(response, skip_special_tokens=True)
 
 
-class BackgroundPrograms:
+@contextmanager
+def background_programs(settings: RewardSettings) -> Iterator[tuple[Submit, dict[str, float]]]:
     """Runs programs while the policy generates: an event loop with the execution service, in a thread of its own.
 
-    A context manager. Failures of the service are results with ``infra_error``, never exceptions.
+    Gives ``submit``, for any thread, and what was run (``work_done``), filled in at the end. Equal programs run once.
+    A failure of the service is a result with ``infra_error``, never an exception.
     """
+    loop, stack, work_done = asyncio.new_event_loop(), AsyncExitStack(), dict[str, float]()
+    thread = threading.Thread(target=loop.run_forever, name="programs")
+    thread.start()
+    opened = open_programs(settings.executor, settings.max_in_flight, settings.limits)
+    opening = asyncio.run_coroutine_threadsafe(stack.enter_async_context(opened), loop)
 
-    def __init__(self, settings: RewardSettings):
-        self._settings = settings
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="programs")
-        self._stack = AsyncExitStack()
-        self.work_done: dict[str, float] = {}
-        """What was run, once this is closed (``ExecutionCounter.work_done``)."""
-
-    def __enter__(self) -> "BackgroundPrograms":
-        self._thread.start()
-        opening = open_programs(self._settings.executor, self._settings.max_in_flight, self._settings.limits)
-        self._opening = self._do(self._stack.enter_async_context(opening))
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        with suppress(*SERVICE_ERRORS):  # it never opened
-            self.work_done = self._opening.result()[1].work_done()
-        self._do(self._stack.aclose()).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def submit(self, code: str | None, tests: TestCases) -> "Future[ExecutionResult]":
-        """Run a program; equal ones run once. Returns at once, and may be called from any thread."""
-        return self._do(self._run(code, tests))
-
-    async def _run(self, code: str | None, tests: TestCases) -> ExecutionResult:
+    async def run(code: str | None, tests: TestCases) -> ExecutionResult:
         try:
-            programs, _ = await asyncio.shield(asyncio.wrap_future(self._opening))
+            programs, _ = await asyncio.shield(asyncio.wrap_future(opening))
             return await programs.run(code, tests)
         except SERVICE_ERRORS as error:
             return ExecutionResult.infra(len(tests), str(error))
 
-    def _do(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+    try:
+        yield lambda code, tests: asyncio.run_coroutine_threadsafe(run(code, tests), loop), work_done
+    finally:
+        with suppress(*SERVICE_ERRORS):  # the service never opened
+            work_done.update(opening.result()[1].work_done())
+        asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
