@@ -42,18 +42,15 @@ def discounted_sum(rewards_T: np.ndarray, gamma: float = GAMMA) -> float:
     return float(rewards_T @ gamma ** np.arange(len(rewards_T)))
 
 
-def test_weights(passed_MK: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
+def weights_of_tests(passed_MK: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
     """Difficulty weights (K,) of tests, summing to 1: the fewer of the M programs pass a test, the more it weighs.
 
-    >>> test_weights(np.array([[True, False], [True, True]])).round(3).tolist()
+    >>> weights_of_tests(np.array([[True, False], [True, True]])).round(3).tolist()
     [0.333, 0.667]
     """
     passed_MK = np.asarray(passed_MK, bool)
     failures_K = (~passed_MK).sum(0) + smoothing
     return failures_K / failures_K.sum()
-
-
-test_weights.__test__ = False  # type: ignore[attr-defined]  # not a pytest function
 
 
 def verpo_mt_advantages(
@@ -75,7 +72,7 @@ def verpo_mt_advantages(
     """
     mask_NT = np.asarray(mask_NT, bool)
     passed_NTK = np.asarray(passed_NTK, bool) & mask_NT[:, :, None]
-    rewards_NT = passed_NTK @ test_weights(passed_NTK[mask_NT], smoothing)
+    rewards_NT = passed_NTK @ weights_of_tests(passed_NTK[mask_NT], smoothing)
     advantages_NT, return_N = np.zeros(mask_NT.shape), np.zeros(len(mask_NT))
     for turn in reversed(range(mask_NT.shape[1])):
         return_N = rewards_NT[:, turn] + gamma * return_N

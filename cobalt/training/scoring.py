@@ -102,8 +102,9 @@ async def score(
     penalty = {}
     if constants.hard_coding:
         conversation = None if batch.validate else extra_info.get("conversation")
-        can_fire = code is not None and conversation is not None
-        fires = can_fire and await changes_shown_answer_only(conversation, code, TestCases.parse(tests), batch)
+        fires = False
+        if code is not None and conversation is not None:
+            fires = await changes_shown_answer_only(conversation, code, TestCases.parse(tests), batch)
         penalty = {"reward_hard_coding": -constants.hard_coding * fires}
         parts = penalised(parts, constants.hard_coding * fires, constants)
     passed = validation_reward(pass_rate)

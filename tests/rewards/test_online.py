@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cobalt.rewards import online
-from cobalt.rewards.online import normalised, test_weights, verpo_mt_advantages
+from cobalt.rewards.online import normalised, verpo_mt_advantages, weights_of_tests
 
 ROOT_HALF = 0.5**0.5
 
@@ -41,7 +41,7 @@ def test_a_trajectorys_score_is_normalised_over_its_group(scores, expected):
     ],
 )
 def test_the_fewer_pass_a_test_the_more_it_weighs(passed, expected):
-    assert test_weights(np.array(passed)) == pytest.approx(expected)
+    assert weights_of_tests(np.array(passed)) == pytest.approx(expected)
 
 
 def test_two_trajectories_of_unequal_length_by_hand():

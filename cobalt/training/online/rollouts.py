@@ -69,7 +69,10 @@ class MultiTurn:
                     "make them with preproc/verl_preproc_single_turn.py from problems with public_test_cases"
                 )
             messages, ids = list(columns["raw_prompt"][row]), tuple(columns["raw_prompt_ids"][row])
-            seeds_T, parsed = seeds_B[row : row + turns], TestCases.parse(tests) if turns > 1 else None
+            seeds_T, parsed = (
+                seeds_B[row : row + turns],
+                TestCases.parse(tests) if tests is not None and turns > 1 else None,
+            )
             trajectories.append(Trajectory(messages, ids, seeds_T, parsed))
         waited_s = 0.0
         with background_programs(self._settings.reward) as (submit, work_done):
