@@ -1,11 +1,18 @@
-"""Parts for tests of online training: settings, an engine that answers from a script, MiniCoder's tokenizer."""
+"""Parts for tests of reward managers and online training: batches, settings, an engine that answers from a script."""
 
 from pathlib import Path
+
+import numpy as np
+import torch
+from service import make_tests
+from verl import DataProto
 
 from cobalt.training.online.settings import Method, OnlineSettings
 from cobalt.training.scoring import RewardSettings
 
 MODEL = Path(__file__).parents[2] / "assets/minicoder"
+WIDTH = 60
+"""Of responses, in tokens."""
 
 
 def make_settings(**changes):
@@ -15,6 +22,28 @@ def make_settings(**changes):
         method=Method(**{"method": "grpo", "turns": 3, **changes}),
         reward=RewardSettings(**{"executor": "local", "max_in_flight": 8, "require_end": True, **reward}),
         model=str(MODEL),
+    )
+
+
+def make_batch(tokenizer, responses, prev_best=0.0, validate=False, **columns):
+    """As veRL hands it over: a token of prompt, responses (None: none) padded on the right, non-tensor columns."""
+    count = len(responses)
+    ids, mask = torch.full((count, WIDTH), tokenizer.pad_token_id), torch.zeros(count, WIDTH, dtype=torch.long)
+    for row, response in enumerate(responses):
+        if response is not None:
+            tokens = [*tokenizer.encode(response), tokenizer.eos_token_id][:WIDTH]
+            ids[row, : len(tokens)], mask[row, : len(tokens)] = torch.tensor(tokens), 1
+    columns |= {
+        "data_source": ["code_taco_verified"] * count,
+        "reward_model": [{"style": "rule", "ground_truth": make_tests()}] * count,
+        "extra_info": [{"prev_best_pass_rate": prev_best, "index": index} for index in range(count)],
+    }
+    prompts = torch.zeros(count, 1, dtype=torch.long)
+    attention_mask = torch.cat([prompts + 1, mask], 1)
+    return DataProto.from_dict(
+        {"prompts": prompts, "responses": ids, "attention_mask": attention_mask, "response_mask": mask},
+        {name: np.array(values, dtype=object) for name, values in columns.items()},
+        {"validate": True} if validate else {},
     )
 
 

@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from online_parts import MODEL, make_settings
+from online_parts import MODEL, WIDTH, make_batch, make_settings
 from service import FakeService, make_tests, respond
 from tensordict import TensorDict
 from test_hf_rollout import rollout_config
@@ -25,37 +25,15 @@ from cobalt.training.patches.hf_rollout import HFRollout
 from cobalt.training.patches.online_hf import OnlineHFRollout
 from cobalt.training.scoring import compute_score
 
-PROMPT_WIDTH, RESPONSE_WIDTH, SAMPLES = 64, 60, 4
+PROMPT_WIDTH, SAMPLES = 64, 4
 
 
-def make_batch(minicoder, trajectories, uids, failed=(), turns=3):
+def make_trajectories(minicoder, trajectories, uids, failed=(), turns=3):
     """Rows as they reach the manager: ``trajectories[n]`` are the responses of trajectory n, of group ``uids[n]``."""
     texts = [text for responses in trajectories for text in [*responses, *[None] * (turns - len(responses))]]
-    ids = torch.full((len(texts), RESPONSE_WIDTH), minicoder.pad_token_id)
-    mask = torch.zeros(len(texts), 1 + RESPONSE_WIDTH, dtype=torch.long)
-    mask[:, 0] = 1
-    for row, text in enumerate(texts):
-        if text is not None:
-            tokens = [*minicoder.encode(text), minicoder.eos_token_id]
-            ids[row, : len(tokens)] = torch.tensor(tokens)
-            mask[row, 1 : 1 + len(tokens)] = 1
     numbers = np.arange(len(texts)) // turns
-    columns = {
-        "uid": [uids[number] for number in numbers],
-        ROLLOUT_FAILED: [number in failed for number in numbers],
-        "data_source": ["code"] * len(texts),
-        "reward_model": [{"ground_truth": make_tests()}] * len(texts),
-        "extra_info": [{"prev_best_pass_rate": 0.0}] * len(texts),
-    }
-    data = DataProto.from_dict(
-        tensors={
-            "prompts": torch.zeros(len(texts), 1, dtype=torch.long),
-            "responses": ids,
-            "attention_mask": mask,
-            "response_mask": mask[:, 1:],
-        },
-        non_tensors={name: np.array(values, dtype=object) for name, values in columns.items()},
-    )
+    rollout_failed = {ROLLOUT_FAILED: [number in failed for number in numbers]}
+    data = make_batch(minicoder, texts, uid=[uids[number] for number in numbers], **rollout_failed)
     drop_rows_after_end(data, turns, rows_of_problem=len(texts), mini_batches=1, unit=2)
     return data
 
@@ -72,7 +50,7 @@ def judge(minicoder, data, monkeypatch, **settings):
 
 def test_a_programs_context_is_its_own_trajectory(minicoder, service, monkeypatch):
     """Pass rates 1/4, 2/4, 1/4: better than before, then worse than the best; another trajectory starts anew."""
-    data = make_batch(minicoder, [[respond(1), respond(2), respond(1)], [respond(2)]], ["a", "a"])
+    data = make_trajectories(minicoder, [[respond(1), respond(2), respond(1)], [respond(2)]], ["a", "a"])
     got = judge(minicoder, data, monkeypatch)
     improved = 0.2 + 0.1 * 0.25 / 0.75
     worse = -0.1 - 0.1 * 0.5
@@ -80,7 +58,7 @@ def test_a_programs_context_is_its_own_trajectory(minicoder, service, monkeypatc
 
 
 def test_rows_without_a_response_have_no_part_in_anything(minicoder, service, monkeypatch):
-    data = make_batch(minicoder, [[respond(4)], [respond(1), respond(2)]], ["a", "a"])
+    data = make_trajectories(minicoder, [[respond(4)], [respond(1), respond(2)]], ["a", "a"])
     monkeypatch.setenv(ONLINE_VARIABLE, make_settings().to_json())
     result = OnlineRewardManager(minicoder, 0, compute_score)(data, return_dict=True)
     info, empty = result["reward_extra_info"], (~data.batch["response_mask"].any(1)).numpy()
@@ -92,8 +70,8 @@ def test_rows_without_a_response_have_no_part_in_anything(minicoder, service, mo
 
 def test_groups_do_not_touch(minicoder, service, monkeypatch):
     group = [[respond(4)], [respond(1), respond(2)], [respond(0)]]
-    alone = judge(minicoder, make_batch(minicoder, group, "aaa"), monkeypatch)["advantage"]
-    both = judge(minicoder, make_batch(minicoder, group + group, "aaabbb"), monkeypatch)["advantage"]
+    alone = judge(minicoder, make_trajectories(minicoder, group, "aaa"), monkeypatch)["advantage"]
+    both = judge(minicoder, make_trajectories(minicoder, group + group, "aaabbb"), monkeypatch)["advantage"]
     assert both.tolist() == [*alone, *alone] and both.any()
 
 
@@ -101,7 +79,7 @@ def test_groups_do_not_touch(minicoder, service, monkeypatch):
 def test_an_infrastructure_failure_neutralises_the_whole_trajectory(minicoder, service, monkeypatch, where):
     second = respond("fail") if where == "reward" else respond(2)
     responses = [[respond(1), second], [respond(4)], [respond(0)], [respond(0)]]
-    data = make_batch(minicoder, responses, ["a"] * 4, failed=[0] if where == "rollout" else [])
+    data = make_trajectories(minicoder, responses, ["a"] * 4, failed=[0] if where == "rollout" else [])
     got = judge(minicoder, data, monkeypatch)
     assert got["infra"].tolist() == [1, 1, 0, 0, 0]
     assert got["advantage"][:2].tolist() == [0, 0]
@@ -109,7 +87,7 @@ def test_an_infrastructure_failure_neutralises_the_whole_trajectory(minicoder, s
 
 
 def test_verpo_runs_no_program_twice(minicoder, service, monkeypatch):
-    data = make_batch(minicoder, [[respond(1), respond(2)], [respond(4)]], ["a", "a"])
+    data = make_trajectories(minicoder, [[respond(1), respond(2)], [respond(4)]], ["a", "a"])
     got = judge(minicoder, data, monkeypatch, method="verpo")
     assert sorted(service.programs) == ["print(1)", "print(2)", "print(4)"]
     assert got["advantage"][2] > 0 > got["advantage"][0]
@@ -149,7 +127,7 @@ def prompts_for(minicoder):
 
 
 def make_rollout(rollout_class):
-    config = rollout_config(response_length=RESPONSE_WIDTH, prompt_length=PROMPT_WIDTH, micro_batch_size=16)
+    config = rollout_config(response_length=WIDTH, prompt_length=PROMPT_WIDTH, micro_batch_size=16)
     return rollout_class(AutoModelForCausalLM.from_pretrained(MODEL), config)
 
 
