@@ -15,7 +15,7 @@ UNITS = ("responses", "gpu_seconds")
 
 @dataclass(frozen=True)
 class Budget:
-    """Tells which step is the last: the one whose end is closest to the limit. ``metrics``: what was spent."""
+    """Tells which step is the last: the one that ends closest to ``limit``. ``metrics`` holds what was spent."""
 
     metrics: Path
     unit: str

@@ -86,7 +86,7 @@ class CobaltRewardManager:
     def judged(
         self, judge: Callable[[Item, Batch], Awaitable[Outcome]], items: Sequence[Item], validate: bool
     ) -> tuple[list[Outcome | Exception], dict[str, float]]:
-        """What ``judge`` says of each item, or the error by which the infrastructure failed; and what that took."""
+        """Call ``judge`` on all items at once. Returns its outcomes, or the infrastructure's errors, and the work done."""
         settings, count_tokens = self.settings, self._counter()
 
         async def judge_one(item: Item, batch: Batch) -> Outcome | Exception:
@@ -107,7 +107,7 @@ class CobaltRewardManager:
         return asyncio.run(judge_all())
 
     async def score(self, item: dict[str, Any], batch: Batch) -> Score:
-        """What the reward function says of one response. Raises one of ``SERVICE_ERRORS``."""
+        """The named scores that the reward function gives one response. Raises one of ``SERVICE_ERRORS``."""
         result = self.compute_score(**item, **({BATCH: batch} if self.gives_batch else {}))
         if inspect.isawaitable(result):
             result = await result
@@ -122,7 +122,7 @@ class CobaltRewardManager:
         return_dict: bool,
         **columns: list[float],
     ) -> Any:
-        """What ``__call__`` gives. ``outcomes``: of every row with a response; ``columns``: further named scores."""
+        """What ``__call__`` returns. ``outcomes``: one per row with a response; ``columns``: more named scores."""
         validate, rows = data.meta_info.get("validate", False), range(len(data))
         failures = {row: outcome for row, outcome in outcomes.items() if isinstance(outcome, Exception)}
         if failures:

@@ -41,7 +41,7 @@ DYNAMIC_CHECK = DynamicCheckConfig()
 
 
 class RewardSettings(BaseModel):
-    """``reward_model.reward_kwargs``. What it does not name goes to the executor, which checks it (``limits``)."""
+    """``reward_model.reward_kwargs``. All other keys are limits of a local executor, which checks them itself."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -54,7 +54,7 @@ class RewardSettings(BaseModel):
     max_in_flight: int = Field(512, ge=1)
     """Programs at the service at once. More would only wait there."""
     max_infra_rate: float = Field(0.25, ge=0, le=1)
-    """Share of samples that may fail before training ends (``cobalt.training.unscored.InfraGuard``)."""
+    """Training ends when a larger share of samples could not be run (``cobalt.training.unscored.InfraGuard``)."""
 
     @property
     def limits(self) -> dict[str, Any]:

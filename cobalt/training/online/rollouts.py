@@ -92,7 +92,7 @@ class MultiTurn:
     def _generate(
         self, turn: int, playing: Sequence[Trajectory], generate: Generate, submit: Submit
     ) -> "dict[int, Future[ExecutionResult]]":
-        """A response of each trajectory; what its program does, unless this is the last turn: nobody would read it."""
+        """Sample a response for each trajectory. Returns the runs of their programs; none in the last turn."""
         runs: dict[int, Future[ExecutionResult]] = {}
         end_token, any_end = self._tokenizer.eos_token_id, not self._settings.reward.require_end
 
@@ -109,7 +109,7 @@ class MultiTurn:
         return runs
 
     def _continue(self, trajectory: Trajectory, result: ExecutionResult) -> None:
-        """The next prompt, or the end, by what the program of this turn did."""
+        """Make the next prompt from what the program of this turn did, or end the trajectory."""
         trajectory.failed = result.infra_error is not None
         trajectory.open = not trajectory.failed and not result.solved
         if trajectory.open:

@@ -20,11 +20,11 @@ from cobalt.records import TestCases
 from cobalt.training.reward_metrics import shared_costs
 
 TRAJECTORY, TURN, ADVANTAGE = "trajectory", "turn", "advantage"
-"""Columns: which trajectory of the batch a row belongs to, which turn of it it is, and what the manager gives it."""
+"""Columns: the row's trajectory in the batch, its turn, and the advantage that the manager gives it."""
 ROLLOUT_FAILED = "rollout_failed"
 """Column: whether the infrastructure ended the row's trajectory."""
 MINI_BATCHES = "mini_batches"
-"""In ``meta_info``: optimizer steps that the batch is for; with rows dropped a fixed number of rows would not tell."""
+"""In ``meta_info``: the optimizer steps of the batch. Rows are dropped, so a fixed number of rows would not tell."""
 
 
 @dataclass
@@ -51,9 +51,9 @@ def rows_of(
     pad_token: int,
     costs: Mapping[str, float],
 ) -> DataProto:
-    """One row per trajectory and turn. A row after the end has one token of prompt, for models need one, and no other.
+    """One row per trajectory and turn. A row after the end holds one prompt token, which models need, and no response.
 
-    Costs are shared among the rows with a response: the others are dropped later.
+    The rows with a response share the costs, because the trainer drops the others.
     """
     tensors, failed = [], []
     for trajectory in trajectories:
@@ -85,9 +85,9 @@ def rows_of(
 
 
 def kept_rows(live_B: list[bool], unit: int) -> list[int]:
-    """Indices of the live rows, in order, and of as few others as make their number a multiple of ``unit``.
+    """Indices of the live rows, in order, and of the fewest others that make the count a multiple of ``unit``.
 
-    The others are spread evenly, so that no rank and no micro-batch has more of them than another.
+    The others are spread evenly over ranks and micro-batches.
 
     >>> kept_rows([True, False, True, True, False, False], 2)
     [0, 2, 1, 3]
@@ -103,8 +103,8 @@ def kept_rows(live_B: list[bool], unit: int) -> list[int]:
 def drop_rows_after_end(batch: Any, turns: int, rows_of_problem: int, mini_batches: int, unit: int) -> None:
     """Name the trajectory and turn of the rows of veRL's ``batch`` and drop those without a response, in place.
 
-    Then each problem's rows come turn by turn: its first responses share their prompt. ``unit``: what the number of
-    rows of an optimizer step must be a multiple of.
+    Each problem's rows then come turn by turn, so that those with the same prompt are adjacent. The rows of an
+    optimizer step are a multiple of ``unit``.
     """
     numbers_B = np.arange(len(batch))
     batch.non_tensor_batch[TRAJECTORY], batch.non_tensor_batch[TURN] = numbers_B // turns, numbers_B % turns
