@@ -86,7 +86,7 @@ class CobaltRewardManager:
     def judged(
         self, judge: Callable[[Item, Batch], Awaitable[Outcome]], items: Sequence[Item], validate: bool
     ) -> tuple[list[Outcome | Exception], dict[str, float]]:
-        """Call ``judge`` on all items at once. Returns its outcomes, or the infrastructure's errors, and the work done."""
+        """Call ``judge`` on all items at once. Returns outcomes (or the infrastructure's errors) and the work done."""
         settings, count_tokens = self.settings, self._counter()
 
         async def judge_one(item: Item, batch: Batch) -> Outcome | Exception:

@@ -5,14 +5,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from service import make_tests
+from tensordict import TensorDict
 from verl import DataProto
 
+from cobalt.prompts import first_messages, problem_instruction
 from cobalt.training.online.settings import Method, OnlineSettings
 from cobalt.training.scoring import RewardSettings
 
 MODEL = Path(__file__).parents[2] / "assets/minicoder"
-WIDTH = 60
-"""Of responses, in tokens."""
+WIDTH, PROMPT_WIDTH = 60, 64
+"""Of responses and first prompts, in tokens."""
 
 
 def make_settings(**changes):
@@ -45,6 +47,25 @@ def make_batch(tokenizer, responses, prev_best=0.0, validate=False, **columns):
         {name: np.array(values, dtype=object) for name, values in columns.items()},
         {"validate": True} if validate else {},
     )
+
+
+def make_prompts(tokenizer, problems, repeats, tests=None):
+    """What veRL hands to a rollout: ``repeats`` rows for each problem, prompts padded on the left, and its columns."""
+    prompts, columns = [], {"raw_prompt": [], "raw_prompt_ids": [], "tools_kwargs": [], "uid": []}
+    for problem in problems:
+        messages = first_messages(problem_instruction(f"Print the {problem} of the values."))
+        ids = tokenizer.encode(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+        prompts += [[tokenizer.pad_token_id] * (PROMPT_WIDTH - len(ids)) + ids] * repeats
+        for name, value in zip(columns, (messages, ids, {"public_test_cases": tests}, problem), strict=True):
+            columns[name] += [value] * repeats
+    ids = torch.tensor(prompts)
+    mask = (ids != tokenizer.pad_token_id).long()
+    tensors = {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+    named = {name: np.empty(len(ids), dtype=object) for name in columns}
+    for name, values in columns.items():
+        named[name][:] = values
+    meta = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    return DataProto(batch=TensorDict(tensors, batch_size=len(ids)), non_tensor_batch=named, meta_info=meta)
 
 
 class ScriptedEngine:

@@ -6,15 +6,13 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from online_parts import MODEL, WIDTH, make_batch, make_settings
+from online_parts import MODEL, PROMPT_WIDTH, WIDTH, make_batch, make_prompts, make_settings
 from service import FakeService, make_tests, respond
-from tensordict import TensorDict
 from test_hf_rollout import rollout_config
 from transformers import AutoModelForCausalLM
 from verl import DataProto
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
-from cobalt.prompts import first_messages, problem_instruction
 from cobalt.records import ExecutionResult, Verdict
 from cobalt.training import execution
 from cobalt.training.manager import CobaltRewardManager
@@ -25,7 +23,8 @@ from cobalt.training.patches.hf_rollout import HFRollout
 from cobalt.training.patches.online_hf import OnlineHFRollout
 from cobalt.training.scoring import compute_score
 
-PROMPT_WIDTH, SAMPLES = 64, 4
+SAMPLES = 4
+PROBLEMS = ("sum", "product", "largest", "smallest")
 
 
 def make_trajectories(minicoder, trajectories, uids, failed=(), turns=3):
@@ -105,27 +104,6 @@ class ByHash(FakeService):
         return ExecutionResult(passing, ("",) * 4, tuple(Verdict.WRONG_ANSWER for _ in passing))
 
 
-def prompts_for(minicoder):
-    """Four problems, each ``SAMPLES`` times, as veRL hands them to a rollout; and the columns that it keeps."""
-    prompts, columns = [], {"raw_prompt": [], "raw_prompt_ids": [], "tools_kwargs": [], "uid": []}
-    for kind in ("sum", "product", "largest", "smallest"):
-        messages = first_messages(problem_instruction(f"Print the {kind} of the values."))
-        ids = minicoder.encode(minicoder.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-        for _ in range(SAMPLES):
-            prompts.append([minicoder.pad_token_id] * (PROMPT_WIDTH - len(ids)) + ids)
-            for name, value in zip(columns, (messages, ids, {}, kind), strict=True):
-                columns[name].append(value)
-    ids = torch.tensor(prompts)
-    mask = (ids != minicoder.pad_token_id).long()
-    tensors = {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
-    named = {}
-    for name, values in columns.items():
-        named[name] = np.empty(len(values), dtype=object)
-        named[name][:] = values
-    meta = {"eos_token_id": minicoder.eos_token_id, "pad_token_id": minicoder.pad_token_id}
-    return DataProto(batch=TensorDict(tensors, batch_size=len(ids)), non_tensor_batch=named, meta_info=meta)
-
-
 def make_rollout(rollout_class):
     config = rollout_config(response_length=WIDTH, prompt_length=PROMPT_WIDTH, micro_batch_size=16)
     return rollout_class(AutoModelForCausalLM.from_pretrained(MODEL), config)
@@ -150,15 +128,16 @@ def test_with_one_turn_rows_rewards_and_advantages_are_those_of_single_turn_grpo
     """The update takes rows, masks and advantages; that it is unchanged too is ``test_online_credit``'s."""
     monkeypatch.setattr(execution, "open_execution_service", ByHash().opener())
     monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=1).to_json())
-    single = make_rollout(HFRollout).generate_sequences(prompts_for(minicoder))
-    multi = make_rollout(OnlineHFRollout).generate_sequences(prompts_for(minicoder))
+    prompts = make_prompts(minicoder, PROBLEMS, SAMPLES)
+    single = make_rollout(HFRollout).generate_sequences(prompts)
+    multi = make_rollout(OnlineHFRollout).generate_sequences(prompts)
     for name, values in single.batch.items():
         assert multi.batch[name].equal(values), name
 
-    data = for_reward(multi, prompts_for(minicoder))
+    data = for_reward(multi, prompts)
     drop_rows_after_end(data, turns=1, rows_of_problem=SAMPLES, mini_batches=1, unit=2)
     given = OnlineRewardManager(minicoder, 0, compute_score)(data, return_dict=True)
-    expected = CobaltRewardManager(minicoder, 0, compute_score)(for_reward(single, prompts_for(minicoder)), True)
+    expected = CobaltRewardManager(minicoder, 0, compute_score)(for_reward(single, prompts), True)
     assert given["reward_tensor"].equal(expected["reward_tensor"])
     assert 0 < sum(given["reward_extra_info"]["infra"]) < len(data)
 

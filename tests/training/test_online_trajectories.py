@@ -6,49 +6,28 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from online_parts import ScriptedEngine, make_settings
+from online_parts import WIDTH, ScriptedEngine, make_prompts, make_settings
 from service import FakeService, make_tests, no_service, respond
-from tensordict import TensorDict
-from verl import DataProto
 
 from cobalt.errors import InputError
-from cobalt.prompts import first_messages, problem_instruction
 from cobalt.training import execution
 from cobalt.training.online.rollouts import MultiTurn, Request
 from cobalt.training.online.rows import ROLLOUT_FAILED
 from cobalt.training.online.settings import ONLINE_VARIABLE
 from cobalt.training.patches.online_vllm import generate_with_vllm, play_with_vllm
 
-PROMPT_WIDTH, RESPONSE_WIDTH = 600, 60
+PROMPT_WIDTH = 600
 WRONG, RIGHT, LOST = respond(1), respond(2), respond("fail")
 ALL_PUBLIC = 2
 PUBLIC_TESTS = make_tests(ALL_PUBLIC)
 
 
-def prompts_of(minicoder, trajectories, turns, tests=PUBLIC_TESTS):
-    """What veRL hands to a rollout for one problem."""
-    messages = first_messages(problem_instruction("Print the sum."))
-    ids = minicoder.encode(minicoder.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-    rows = trajectories * turns
-    columns = {"raw_prompt": messages, "raw_prompt_ids": ids, "tools_kwargs": {"public_test_cases": tests}}
-    named = {}
-    for name, value in columns.items():
-        named[name] = np.empty(rows, dtype=object)
-        named[name][:] = [value] * rows
-    return DataProto(
-        batch=TensorDict({"input_ids": torch.zeros(rows, 1)}, batch_size=rows),
-        non_tensor_batch=named,
-        meta_info={"eos_token_id": minicoder.eos_token_id, "pad_token_id": minicoder.pad_token_id},
-    )
-
-
 def roll_with(engine, minicoder, trajectories, prompt_width=PROMPT_WIDTH, tests=PUBLIC_TESTS, **settings):
-    config = SimpleNamespace(prompt_length=prompt_width, response_length=RESPONSE_WIDTH)
+    config = SimpleNamespace(prompt_length=prompt_width, response_length=WIDTH)
     online = make_settings(**settings)
-    prompts = prompts_of(minicoder, trajectories, online.method.turns, tests)
+    prompts = make_prompts(minicoder, ["sum"], trajectories * online.method.turns, tests)
     return MultiTurn(online, config).rollout(prompts, engine, list(range(len(prompts))))
 
 
@@ -72,7 +51,7 @@ def played(rows, turns=3):
 def test_the_next_turn_shows_program_and_feedback_without_the_thinking(minicoder, service):
     _, engine = roll(minicoder, [[respond(1, think="my plan")], [RIGHT]])
     first, second = (minicoder.decode(requests[0].prompt) for requests in engine.asked)
-    assert "Print the sum." in first and "Print the sum." in second
+    assert "Print the sum of the values." in first and "Print the sum of the values." in second
     assert "print(1)" in second and "Here is the execution feedback:" in second
     assert "my plan" not in second
 
@@ -135,7 +114,7 @@ def test_without_a_service_every_trajectory_that_needs_it_has_failed(minicoder, 
 
 def test_a_response_that_was_cut_off_has_no_program(minicoder, service):
     def cut_off(requests, on_finished):
-        on_finished(0, minicoder.encode(RIGHT + " x" * RESPONSE_WIDTH)[:RESPONSE_WIDTH])
+        on_finished(0, minicoder.encode(RIGHT + " x" * WIDTH)[:WIDTH])
 
     for require_end, expected in ((False, "print(2)"), (True, None)):
         asked = []
@@ -230,7 +209,7 @@ def test_verls_vllm_rollout_plays_in_training_and_validates_as_before(minicoder,
     config = SimpleNamespace(prompt_length=PROMPT_WIDTH, response_length=PROMPT_WIDTH)
     rollout = module.vLLMRollout("model", config, minicoder, None)
     assert rollout.sampling_params.output_kind is not None
-    prompts = prompts_of(minicoder, trajectories=3, turns=2)
+    prompts = make_prompts(minicoder, ["sum"], 3 * 2, PUBLIC_TESTS)
     assert played(rollout.generate_sequences(prompts), turns=2) == [2, 2, 2]
     prompts.meta_info["validate"] = True
     assert rollout.generate_sequences(prompts) == "a single turn"
