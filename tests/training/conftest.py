@@ -9,9 +9,15 @@ from cobalt.training import execution
 
 
 @pytest.fixture
-def service(monkeypatch):
+def use(monkeypatch):
+    """Has training open another execution service."""
+    return lambda opener: monkeypatch.setattr(execution, "open_execution_service", opener)
+
+
+@pytest.fixture
+def service(use):
     fake = FakeService()
-    monkeypatch.setattr(execution, "open_execution_service", fake.opener())
+    use(fake.opener())
     return fake
 
 

@@ -13,7 +13,6 @@ from verl.trainer.ppo.reward import compute_reward, get_custom_reward_fn
 from verl.workers.reward_manager import NaiveRewardManager, get_reward_manager_cls
 
 from cobalt.errors import InputError
-from cobalt.training import execution
 from cobalt.training.patches.reward_manager import register_manager
 from cobalt.training.scoring import compute_score
 
@@ -101,8 +100,8 @@ async def dying_service(executor, **limits):
 
 
 @pytest.mark.parametrize("service", [no_service, no_cluster, dying_service])
-def test_without_a_service_a_step_is_neutral_and_a_validation_is_not_a_zero(minicoder, monkeypatch, capsys, service):
-    monkeypatch.setattr(execution, "open_execution_service", service)
+def test_without_a_service_a_step_is_neutral_and_a_validation_is_not_a_zero(minicoder, use, capsys, service):
+    use(service)
     result = make_manager(minicoder)(make_batch(minicoder, [respond(4), respond(1)], uid=["a", "a"]), return_dict=True)
     assert totals(result) == [0, 0]
     assert result["reward_extra_info"]["infra"] == [1, 1]
@@ -111,9 +110,9 @@ def test_without_a_service_a_step_is_neutral_and_a_validation_is_not_a_zero(mini
     assert math.isnan(result["reward_extra_info"]["acc"][0])
 
 
-def test_a_service_that_comes_back_is_waited_for(minicoder, monkeypatch):
+def test_a_service_that_comes_back_is_waited_for(minicoder, use):
     openings = iter([no_service, no_service, FakeService().opener()])
-    monkeypatch.setattr(execution, "open_execution_service", lambda *args, **limits: next(openings)(*args, **limits))
+    use(lambda *args, **limits: next(openings)(*args, **limits))
     result = make_manager(minicoder)(make_batch(minicoder, [respond(4)]), return_dict=True)
     assert totals(result) == [1]
 
@@ -225,9 +224,9 @@ def test_limits_that_nobody_takes_are_refused_before_training(minicoder, setting
         make_manager(minicoder, **settings).check()
 
 
-def test_equal_programs_run_once_and_all_are_in_flight_at_once(minicoder, monkeypatch):
+def test_equal_programs_run_once_and_all_are_in_flight_at_once(minicoder, use):
     fake = FakeService(delay_s=0.05)
-    monkeypatch.setattr(execution, "open_execution_service", fake.opener())
+    use(fake.opener())
     make_manager(minicoder)(make_batch(minicoder, [respond(1, f"plan {index}") for index in range(64)]))
     assert fake.programs == ["print(1)"]  # 64 times
     responses = [respond(index) for index in range(64)]

@@ -14,7 +14,6 @@ from verl import DataProto
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
 from cobalt.records import ExecutionResult, Verdict
-from cobalt.training import execution
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online.manager import OnlineRewardManager
 from cobalt.training.online.rows import ROLLOUT_FAILED, drop_rows_after_end, with_given_advantages
@@ -124,9 +123,9 @@ def for_reward(rows, prompts):
     return data
 
 
-def test_with_one_turn_rows_rewards_and_advantages_are_those_of_single_turn_grpo(minicoder, monkeypatch):
+def test_with_one_turn_rows_rewards_and_advantages_are_those_of_single_turn_grpo(minicoder, monkeypatch, use):
     """The update takes rows, masks and advantages; that it is unchanged too is ``test_online_credit``'s."""
-    monkeypatch.setattr(execution, "open_execution_service", ByHash().opener())
+    use(ByHash().opener())
     monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=1).to_json())
     prompts = make_prompts(minicoder, PROBLEMS, SAMPLES)
     single = make_rollout(HFRollout).generate_sequences(prompts)

@@ -12,7 +12,6 @@ from online_parts import WIDTH, ScriptedEngine, make_prompts, make_settings
 from service import FakeService, make_tests, no_service, respond
 
 from cobalt.errors import InputError
-from cobalt.training import execution
 from cobalt.training.online.rollouts import MultiTurn, Request
 from cobalt.training.online.rows import ROLLOUT_FAILED
 from cobalt.training.online.settings import ONLINE_VARIABLE
@@ -78,7 +77,7 @@ def test_a_full_context_ends_a_trajectory(minicoder, service):
         assert len(engine.asked) == calls
 
 
-def test_programs_run_while_others_are_generated(minicoder, monkeypatch):
+def test_programs_run_while_others_are_generated(minicoder, use):
     ran = threading.Event()
 
     class Service(FakeService):
@@ -86,7 +85,7 @@ def test_programs_run_while_others_are_generated(minicoder, monkeypatch):
             ran.set()
             return await super().run(code, tests)
 
-    monkeypatch.setattr(execution, "open_execution_service", Service().opener())
+    use(Service().opener())
 
     class Engine(ScriptedEngine):
         def __call__(self, requests, on_finished):
@@ -105,8 +104,8 @@ def test_an_infrastructure_failure_ends_and_marks_its_trajectory_only(minicoder,
     assert rows.non_tensor_batch[ROLLOUT_FAILED].tolist() == [True] * 3 + [False] * 3
 
 
-def test_without_a_service_every_trajectory_that_needs_it_has_failed(minicoder, no_waiting, monkeypatch):
-    monkeypatch.setattr(execution, "open_execution_service", no_service)
+def test_without_a_service_every_trajectory_that_needs_it_has_failed(minicoder, no_waiting, use):
+    use(no_service)
     rows, _ = roll(minicoder, [[WRONG, RIGHT]])
     assert rows.non_tensor_batch[ROLLOUT_FAILED].all()
     assert played(rows) == [1, 1]
