@@ -11,13 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from functools import partial
+from functools import cache, partial
 from itertools import zip_longest
 from typing import Any
 
-from cobalt.commands.own_files import identity_of, is_own, with_absolute_path
-from cobalt.records import TestCases
-from cobalt.sandbox.own_checker import own_checker
+from cobalt.sandbox.own_files import identity_of, is_own, load_own, with_absolute_path
+from cobalt.sandbox.tests import TestCases
 
 Checker = Callable[[str, str], bool]
 
@@ -107,13 +106,8 @@ def same_value(output: str, expected: str) -> bool:
         result = json.loads(output)
     except (ValueError, RecursionError):
         return False
-    return _same(result, expected_value(expected))
-
-
-def _same(result: Any, wanted: Any) -> bool:
-    """Equality of JSON values; without recursion, since values may be as deep as Python allows."""
-    pairs = [(result, wanted)]
-    while pairs:
+    pairs = [(result, expected_value(expected))]
+    while pairs:  # without recursion, since values may be as deep as Python allows
         ours, theirs = pairs.pop()
         if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
             pairs += zip(ours, theirs, strict=True)
@@ -127,7 +121,7 @@ def _same(result: Any, wanted: Any) -> bool:
 def _same_scalar(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, list | dict) or isinstance(ours, bool) is not isinstance(theirs, bool):
         return False
-    return ours == theirs or (ours != ours and theirs != theirs)
+    return ours == theirs or (ours != ours and theirs != theirs)  # NaN is NaN
 
 
 def expected_value(expected: str) -> Any:
@@ -144,6 +138,27 @@ CHECKERS: dict[str, Checker] = {
     "unordered": unordered,
     "float": partial(within, _TOLERANCE),
 }
+
+
+class CheckerFailed(Exception):
+    """The user's checker raised an error: nothing is known about the program."""
+
+
+@cache
+def own_checker(name: str) -> Checker:
+    """The checker ``FILE.py:NAME``; once loaded, its file is not read again. Its errors become ``CheckerFailed``.
+
+    It is called in the worker, outside the sandbox.
+    """
+    function = load_own(name)
+
+    def check(output: str, expected: str) -> bool:
+        try:
+            return bool(function(output, expected))
+        except Exception as error:
+            raise CheckerFailed(f"checker {name}: {type(error).__name__}: {error}") from error
+
+    return check
 
 
 def checker_of(name: str) -> Checker:

@@ -16,9 +16,11 @@ from ray.serve.metrics import Counter, Gauge
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cobalt.records import ExecutionResult, TestCases
-from cobalt.sandbox.executor import Executor, Tests, default_workers, parse_program
-from cobalt.sandbox.limits import Limits
+from cobalt.prompts import with_feedback
+from cobalt.sandbox.executor import Executor, Tests, parse_program
+from cobalt.sandbox.limits import Limits, default_workers
+from cobalt.sandbox.results import ExecutionResult
+from cobalt.sandbox.tests import TestCases
 from cobalt.serving.app_settings import HEALTH
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.http_guard import UNPROCESSABLE, HttpGuard, Refusal, guard_of, json_response
@@ -122,7 +124,8 @@ class Evaluator:
             programs, many = parse_payload(body)
         except (ValueError, RecursionError) as error:
             raise Refusal(UNPROCESSABLE, str(error)) from None
-        records = [result.to_record() for result in await self.run_many(programs)]
+        judged = zip(await self.run_many(programs), programs, strict=True)
+        records = [with_feedback(result, tests).to_record() for result, (_, tests) in judged]
         return {"results": records} if many else records[0]
 
     async def describe(self) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from cobalt.extraction import extract_code
 from cobalt.prompts import shown_input
-from cobalt.records import ExecutionResult, TestCases
 from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheckConfig, compare, inputs_to_compare, observe
+from cobalt.sandbox import ExecutionResult, TestCases
 
 SETTINGS = DynamicCheckConfig()
 Execute = Callable[[str, TestCases], Awaitable[ExecutionResult]]
@@ -33,5 +33,5 @@ async def changes_shown_answer_only(
     others = inputs_to_compare([shown], shown, tests, SETTINGS, random.Random(shown))
     observed = others.with_pairs((shown, *others.inputs_K), (NO_EXPECTATION, *others.outputs_K))
     before, after = await asyncio.gather(execute(previous, observed), execute(code, observed))
-    check = compare(before, after, observed, range(1, len(observed)), SETTINGS)
-    return check is not None and check.hard_coded and observe(before, 0, observed) != observe(after, 0, observed)
+    check = compare(before, after, range(1, len(observed)), SETTINGS)
+    return check is not None and check.hard_coded and observe(before, 0) != observe(after, 0)

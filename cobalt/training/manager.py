@@ -17,12 +17,12 @@ from verl import DataProto
 from cobalt.commands.flags import ExecutorName
 from cobalt.errors import InputError
 from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
+from cobalt.serving.execution import open_execution_service
 from cobalt.serving.service_check import check_service
-from cobalt.training.execution import SERVICE_ERRORS, open_programs
 from cobalt.training.infra_guard import MAX_INFRA_RATE
 from cobalt.training.neutral import fill_with_mean, neutralise_groups
 from cobalt.training.reward_metrics import COST_PREFIX
-from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, Batch, Score, is_finished
+from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, Score, is_finished
 
 MANAGER_NAME = "cobalt"
 LENGTHS = ("policy", "o200k_base")
@@ -133,8 +133,11 @@ class CobaltRewardManager:
         the infrastructure failed, for each response."""
         count_tokens = self._counter()
         try:
-            async with open_programs(self.executor, self.max_in_flight, self.limits) as (programs, counter):
-                return list(await work(Batch(programs, count_tokens, validate))), counter.work_done()
+            opening = open_execution_service(
+                self.executor, max_in_flight=self.max_in_flight, patient=True, **self.limits
+            )
+            async with opening as service:
+                return list(await work(Batch(service, count_tokens, validate))), service.work_done()
         except SERVICE_ERRORS as error:
             return [error] * count, {}
 

@@ -7,16 +7,21 @@ the same signature that calls this one (docs/method.md).
 
 import multiprocessing
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from cobalt.errors import InfraError, InputError
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+
+from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code
-from cobalt.records import ExecutionResult, TestCases
 from cobalt.rewards import CountTokens, RewardConstants, RewardParts, penalised, training_reward, validation_reward
-from cobalt.serving.programs import DistinctPrograms
+from cobalt.sandbox import ExecutionResult, TestCases
+from cobalt.serving.execution import ExecutionService, Runs
 from cobalt.training.hard_coding import changes_shown_answer_only
 
+SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
+"""How running programs fails. None of these leaves training's own code: veRL would take it for a defect."""
 Score = dict[str, float]
 SCORE_NAMES = ("acc", "pass_rate", *(f"reward_{part.name}" for part in fields(RewardParts)))
 """The named parts that reach metrics and dumps, beside veRL's own ``score``."""
@@ -34,14 +39,16 @@ NO_BATCH = (
 class Batch:
     """Surroundings of a response: the batch that it belongs to."""
 
-    programs: DistinctPrograms
+    programs: ExecutionService
     count_tokens: CountTokens
     validate: bool
     """Validation: the score is 1 iff all tests pass, else 0."""
+    runs: Runs = field(default_factory=dict)
+    """What has run: equal programs of the batch run once."""
 
     async def execute(self, code: str, tests: str | TestCases) -> ExecutionResult:
         """Run a program on its tests (or their JSON). Raises ``InfraError`` where there is no verdict."""
-        result = await self.programs.run(code, tests)
+        result = await self.programs.run(code, tests, self.runs)
         if result.infra_error is not None:
             raise InfraError(result.infra_error)
         return result

@@ -73,7 +73,11 @@ async def run_probes(executor):
             question = json.dumps({"names": [name], **laid_out})
             result = await executor.run(source, {"inputs": [question], "outputs": [f"{name}: contained"]})
             after = await executor.run("print(input())", {"inputs": ["next"], "outputs": ["next"]})
-            text = "contained" if result.solved else f"{result.verdicts[0].value}: {result.feedback[0][-300:]}"
+            text = (
+                "contained"
+                if result.solved
+                else f"{result.verdicts[0].value}: {(result.outputs[0] + result.errors[0])[-300:]}"
+            )
             outcomes[name] = {"outcome": text, "next": [verdict.value for verdict in after.verdicts]}
     return outcomes
 
@@ -110,7 +114,7 @@ async def run_reader(executor):
     read = []
     for paths in offered:
         result = await executor.run(READER, {"inputs": [json.dumps(paths)], "outputs": ["?"]})
-        read.append(result.feedback[0].partition("Program's Output:\n")[2].partition("\nExpected Output:")[0].split())
+        read.append(result.outputs[0].split())
     return {"offered": [len(paths) for paths in offered], "read": read}
 
 
@@ -147,7 +151,7 @@ async def run_crowd():
         await asyncio.sleep(1)
         tests = {"inputs": ["next"] * 4, "outputs": ["next"] * 4}
         results = await executor.run_many([("print(input())", tests)] * 3)
-        threads = (await crowd).feedback[0].split("Program's Output:\n")[1].split()[0]
+        threads = (await crowd).outputs[0]
     return {"threads": int(threads), "verdicts": [verdict.value for result in results for verdict in result.verdicts]}
 
 

@@ -15,7 +15,7 @@ from own_serve import free_port, own_serve
 from pydantic import ValidationError
 
 from cobalt.errors import InputError, SetupError
-from cobalt.records import ExecutionResult, Verdict
+from cobalt.sandbox import ExecutionResult, Verdict
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.selftest import examine
 from cobalt.serving import execution
@@ -248,16 +248,16 @@ async def test_programs_submitted_together_share_calls(monkeypatch):
     class Method:
         async def remote(self, programs):
             calls.append(len(programs))
-            return [ExecutionResult.uniform(len(tests), Verdict.PASSED, code) for code, tests in programs]
+            return [ExecutionResult.uniform(len(tests), Verdict.WRONG_ANSWER, code) for code, tests in programs]
 
     class Handle:
         run_many = Method()
 
     monkeypatch.setattr(execution, "PROGRAMS_PER_CALL", 4)
-    service = execution.ServedEvaluator(Handle())
+    service = execution.ExecutionService(app=Handle())
     results = await asyncio.gather(*(service.run(str(i), TESTS) for i in range(10)))
     assert calls == [4, 4, 2]
-    assert [result.feedback[0] for result in results] == [str(i) for i in range(10)]
+    assert [result.errors[0] for result in results] == [str(i) for i in range(10)]
 
 
 JSON_CHECKER = """
@@ -407,7 +407,7 @@ async def test_a_service_that_stays_away_is_an_infra_error(monkeypatch):
 
     monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
     started = time.monotonic()
-    results = await execution.ServedEvaluator(Handle()).run_many([(ADD, TESTS)] * 20)
+    results = await execution.ExecutionService(app=Handle()).run_many([(ADD, TESTS)] * 20)
     assert time.monotonic() - started < 5
     assert all(result.infra_error and result.pass_rate is None for result in results)
 
@@ -429,9 +429,9 @@ async def test_programs_that_a_replica_could_not_judge_are_sent_again(monkeypatc
         run_many = Method()
 
     monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
-    results = await execution.ServedEvaluator(Handle()).run_many([("a", TESTS), ("unlucky", TESTS), ("b", TESTS)])
+    results = await execution.ExecutionService(app=Handle()).run_many([("a", TESTS), ("unlucky", TESTS), ("b", TESTS)])
     assert calls == [["a", "unlucky", "b"], ["unlucky"], ["unlucky"]]
-    assert [result.feedback[0] for result in results] == ["a", "unlucky", "b"]
+    assert [result.errors[0] for result in results] == ["a", "unlucky", "b"]
 
 
 async def test_a_dead_controller_is_a_setup_error(monkeypatch):

@@ -3,6 +3,7 @@
 import math
 import pickle
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from verl.trainer.ppo import reward
 from verl.trainer.ppo.reward import compute_reward, get_custom_reward_fn
 from verl.workers.reward_manager import NaiveRewardManager, get_reward_manager_cls
 
-from cobalt.errors import InputError
-from cobalt.training import execution
+from cobalt.errors import InputError, SetupError
+from cobalt.serving import execution
+from cobalt.serving.execution import ExecutionService
+from cobalt.training import manager
 from cobalt.training.patches.reward_manager import register_manager
 from cobalt.training.scoring import compute_score
 
@@ -38,14 +41,8 @@ def tokenizer():
 @pytest.fixture
 def service(monkeypatch):
     fake = FakeService()
-    monkeypatch.setattr(execution, "open_execution_service", fake.opener())
+    monkeypatch.setattr(manager, "open_execution_service", fake.opener())
     return fake
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr(execution, "OPEN_ATTEMPTS", 3)
-    monkeypatch.setattr(execution, "FIRST_OPEN_DELAY_S", 0)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -163,7 +160,7 @@ def test_a_failed_validation_sample_does_not_move_the_mean(tokenizer, service):
 
 
 def test_without_a_service_the_step_ends_neutralised(tokenizer, monkeypatch, capsys):
-    monkeypatch.setattr(execution, "open_execution_service", no_service)
+    monkeypatch.setattr(manager, "open_execution_service", no_service)
     result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4), "x"], uids=["a", "a"]), return_dict=True)
     assert totals(result) == [0, 0]
     assert result["reward_extra_info"]["infra"] == [1, 1]
@@ -185,26 +182,37 @@ class DyingService:
 
 @asynccontextmanager
 async def dying_service(executor, **limits):
-    yield DyingService()
+    yield ExecutionService(DyingService())
 
 
 @pytest.mark.parametrize("service", [no_cluster, dying_service])
 def test_a_failing_cluster_is_never_an_error_of_the_reward_function(tokenizer, monkeypatch, service):
-    monkeypatch.setattr(execution, "open_execution_service", service)
+    monkeypatch.setattr(manager, "open_execution_service", service)
     result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4), respond(1)]), return_dict=True)
     assert totals(result) == [0, 0]
     assert result["reward_extra_info"]["infra"] == [1, 1]
 
 
 def test_a_service_that_comes_back_is_waited_for(tokenizer, monkeypatch):
-    openings = iter([no_service, no_service, FakeService().opener()])
-    monkeypatch.setattr(execution, "open_execution_service", lambda *args, **limits: next(openings)(*args, **limits))
+    complaints = iter(["no cluster", "no app"])
+
+    def handle(*_):
+        for complaint in complaints:
+            raise SetupError(complaint)
+        return app
+
+    async def answer(programs):
+        return [await FakeService().run(code, tests) for code, tests in programs]
+
+    app = SimpleNamespace(run_many=SimpleNamespace(remote=answer))
+    monkeypatch.setattr(execution, "app_handle", handle)
+    monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
     result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4)]), return_dict=True)
     assert totals(result) == [1]
 
 
 def test_a_validation_nobody_could_score_is_not_a_zero(tokenizer, monkeypatch):
-    monkeypatch.setattr(execution, "open_execution_service", no_service)
+    monkeypatch.setattr(manager, "open_execution_service", no_service)
     result = make_manager(tokenizer)(make_batch(tokenizer, [respond(4)], validate=True), return_dict=True)
     assert math.isnan(result["reward_extra_info"]["acc"][0])
 
@@ -322,7 +330,7 @@ def test_limits_that_nobody_takes_are_refused_before_training(tokenizer, setting
 
 def test_all_programs_are_in_flight_at_once(tokenizer, monkeypatch):
     fake = FakeService(delay_s=0.05)
-    monkeypatch.setattr(execution, "open_execution_service", fake.opener())
+    monkeypatch.setattr(manager, "open_execution_service", fake.opener())
     make_manager(tokenizer)(make_batch(tokenizer, [respond(1, f"plan {index}") for index in range(64)]))
     assert fake.most_running == 1  # one program, 64 times
     responses = [respond(index) for index in range(64)]

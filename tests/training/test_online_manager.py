@@ -15,9 +15,10 @@ from verl import DataProto
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
 from cobalt.prompts import first_messages, problem_instruction
-from cobalt.records import ExecutionResult, Verdict
-from cobalt.training import execution
+from cobalt.sandbox import ExecutionResult, Verdict
+from cobalt.training import manager
 from cobalt.training.manager import CobaltRewardManager
+from cobalt.training.online import programs
 from cobalt.training.online.manager import OnlineRewardManager
 from cobalt.training.online.rollouts import ROLLOUT_FAILED
 from cobalt.training.online.rows import drop_rows_after_end, with_given_advantages
@@ -37,7 +38,7 @@ def tokenizer():
 @pytest.fixture
 def service(monkeypatch):
     fake = FakeService()
-    monkeypatch.setattr(execution, "open_execution_service", fake.opener())
+    monkeypatch.setattr(manager, "open_execution_service", fake.opener())
     return fake
 
 
@@ -132,7 +133,8 @@ class ByHash(FakeService):
         if value % 5 == 0:
             return ExecutionResult.infra(4, "worker lost")
         passing = tuple(value >> bit & 1 == 1 for bit in range(4))
-        return ExecutionResult(passing, ("",) * 4, tuple(Verdict.WRONG_ANSWER for _ in passing))
+        verdicts = tuple(Verdict.PASSED if passed else Verdict.WRONG_ANSWER for passed in passing)
+        return ExecutionResult(verdicts, ("",) * 4, ("",) * 4)
 
 
 def prompts_for(tokenizer):
@@ -178,7 +180,8 @@ def for_reward(rows, prompts):
 
 def test_with_one_turn_rows_rewards_and_advantages_are_those_of_single_turn_grpo(tokenizer, monkeypatch):
     """The update takes rows, masks and advantages; that it is unchanged too is ``test_online_credit``'s."""
-    monkeypatch.setattr(execution, "open_execution_service", ByHash().opener())
+    for module in (manager, programs):
+        monkeypatch.setattr(module, "open_execution_service", ByHash().opener())
     monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=1).to_json())
     single = make_rollout(HFRollout).generate_sequences(prompts_for(tokenizer))
     multi = make_rollout(OnlineHFRollout).generate_sequences(prompts_for(tokenizer))

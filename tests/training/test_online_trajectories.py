@@ -17,7 +17,7 @@ from verl import DataProto
 
 from cobalt.errors import InputError
 from cobalt.prompts import first_messages, problem_instruction
-from cobalt.training import execution
+from cobalt.training.online import programs
 from cobalt.training.online.rollouts import ROLLOUT_FAILED, MultiTurn
 from cobalt.training.online.trajectories import Request
 from cobalt.training.patches.online_vllm import generate_with_vllm, play_with_vllm
@@ -37,7 +37,7 @@ def tokenizer():
 @pytest.fixture
 def service(monkeypatch):
     fake = FakeService()
-    monkeypatch.setattr(execution, "open_execution_service", fake.opener())
+    monkeypatch.setattr(programs, "open_execution_service", fake.opener())
     return fake
 
 
@@ -121,7 +121,7 @@ def test_programs_run_while_others_are_generated(tokenizer, monkeypatch):
             ran.set()
             return await super().run(code, tests)
 
-    monkeypatch.setattr(execution, "open_execution_service", Service().opener())
+    monkeypatch.setattr(programs, "open_execution_service", Service().opener())
 
     class Engine(ScriptedEngine):
         def __call__(self, requests, on_finished):
@@ -143,8 +143,7 @@ def test_an_infrastructure_failure_ends_and_marks_its_trajectory_only(tokenizer,
 
 
 def test_without_a_service_every_trajectory_that_needs_it_has_failed(tokenizer, monkeypatch):
-    monkeypatch.setattr(execution, "open_execution_service", no_service)
-    monkeypatch.setattr(execution, "FIRST_OPEN_DELAY_S", 0)
+    monkeypatch.setattr(programs, "open_execution_service", no_service)
     rows, _ = roll(tokenizer, [[WRONG, RIGHT]])
     assert rows.non_tensor_batch[ROLLOUT_FAILED].all()
     assert played(rows) == [1, 1]

@@ -8,7 +8,6 @@ do other tests' inputs. Tests inherit neither the channel nor any other descript
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
 import gc
-import marshal
 import os
 import sys
 import time
@@ -16,20 +15,19 @@ import time
 import kernel
 import packets
 import plain
-import tracebacks
 
 _SHORTEST_WAIT_S = 0.005
 _COMPILE_CPU_S = 10
 _STANDARD = 3  # descriptors: input, output and error output
 _MOST_DESCRIPTORS = 64  # more than this process ever has
-_FORK_PATIENCE_S = 20.0  # below sealed.GRACE_S, or the worker would take a program that waits for a lost one
+_FORK_PATIENCE_S = 20.0  # below GRACE_S outside, or the worker would take a program that waits for a lost one
 _FORK_PAUSE_S = 0.01
 _IN_THEIR_PLACES = packets.DESCRIPTORS.pack(*range(_STANDARD))
 _DESCRIPTORS_SPACE = _socket.CMSG_SPACE(packets.DESCRIPTORS.size)
 _FIRST_OF_NAMESPACE = 1
 _CHILD_ENDED = (_signal.SIGCHLD,)
 _CPU_CLOCK_OF_PROCESS = 2
-_SOURCE_NAME = tracebacks.SOURCE_NAME
+_SOURCE_NAME = plain.SOURCE_NAME
 _exit = os._exit  # a program may replace the name in the module
 _closerange = os.closerange  # a name of this module is found without touching pages of the other one
 
@@ -101,7 +99,7 @@ class Program:
         try:
             self.code = compile(source, _SOURCE_NAME, "exec", dont_inherit=True)
         except Exception as error:  # whatever it is, the source is the cause
-            self.channel.send(tracebacks.compile_error(error).encode("utf-8", "replace"))
+            self.channel.send(plain.compile_error(error).encode("utf-8", "replace"))
             return
         hoist(source)
         if fn_name is not None:
@@ -215,13 +213,13 @@ def _guarded(source, function, *arguments):
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return (stop.code or 0) & 0xFF
-        tracebacks.write_error(f"{stop.code}\n")
+        plain.write_error(f"{stop.code}\n")
         return 1
     except MemoryError:
-        tracebacks.write_error("MemoryError\n")
+        plain.write_error("MemoryError\n")
         return packets.EXIT_MEMORY
     except BaseException as error:
-        tracebacks.write_error(tracebacks.traceback_text(error, source))
+        plain.write_error(plain.traceback_text(error, source))
         return 1
     return 0
 
@@ -254,9 +252,3 @@ def _watch(pid, cpu_limit_s, deadline, more_time):
         if killed == packets.NOT_KILLED and (cpu_s >= cpu_limit_s or (overdue and more_s == 0)):
             killed = packets.KILLED_CPU if cpu_s >= cpu_limit_s else packets.KILLED_WALL
             os.kill(pid, _signal.SIGKILL)
-
-
-def receive_program(payload):
-    """``(source, fn_name)`` from the descriptor the worker sent."""
-    with open(payload, "rb") as file:
-        return marshal.load(file)

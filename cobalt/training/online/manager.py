@@ -16,7 +16,6 @@ from verl import DataProto
 from cobalt.errors import InfraError
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases
-from cobalt.training.execution import SERVICE_ERRORS
 from cobalt.training.manager import (
     CobaltRewardManager,
     groups_of,
@@ -31,7 +30,7 @@ from cobalt.training.online.credit import Played, Program, advantages_by_row
 from cobalt.training.online.rollouts import ROLLOUT_FAILED
 from cobalt.training.online.rows import ADVANTAGE, TRAJECTORY
 from cobalt.training.online.settings import OnlineSettings
-from cobalt.training.scoring import INFRA, Batch, Score
+from cobalt.training.scoring import INFRA, SERVICE_ERRORS, Batch, Score
 
 ROLLOUT_FAILURE = InfraError("a program could not be run during the rollout")
 

@@ -7,9 +7,10 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
-from cobalt.records import ExecutionResult, TestCases
-from cobalt.training.execution import SERVICE_ERRORS, open_programs
+from cobalt.sandbox import ExecutionResult, TestCases
+from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 from cobalt.training.online.settings import OnlineSettings
+from cobalt.training.scoring import SERVICE_ERRORS
 
 Result = TypeVar("Result")
 
@@ -22,9 +23,10 @@ class BackgroundPrograms:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="programs")
         self._stack = AsyncExitStack()
-        self._opening: Future[Any]
+        self._opening: Future[ExecutionService]
+        self._runs: Runs = {}
         self.work_done: dict[str, float] = {}
-        """What was run, once this is closed (``ExecutionCounter.work_done``)."""
+        """What was run, once this is closed (``ExecutionService.work_done``)."""
 
     def __enter__(self) -> "BackgroundPrograms":
         self._thread.start()
@@ -44,22 +46,23 @@ class BackgroundPrograms:
     def _do(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def _open(self) -> Any:
-        settings = self._settings
-        opening: Any = open_programs(settings.executor, settings.max_in_flight, settings.limits)  # type: ignore[arg-type]
+    async def _open(self) -> ExecutionService:
+        executor: Any = self._settings.executor
+        limits, max_in_flight = self._settings.limits, self._settings.max_in_flight
+        opening = open_execution_service(executor, max_in_flight=max_in_flight, patient=True, **limits)
         return await self._stack.enter_async_context(opening)
 
     async def _run(self, code: str | None, tests: TestCases) -> ExecutionResult:
         try:
-            programs, _ = await asyncio.shield(asyncio.wrap_future(self._opening))
-            return await programs.run(code, tests)
+            service = await asyncio.shield(asyncio.wrap_future(self._opening))
+            return await service.run(code, tests, self._runs)
         except SERVICE_ERRORS as error:
             return ExecutionResult.infra(len(tests), str(error))
 
     async def _close(self) -> None:
         try:
-            _, counter = await asyncio.wrap_future(self._opening)
+            service = await asyncio.wrap_future(self._opening)
         except SERVICE_ERRORS:
             return
-        self.work_done = counter.work_done()
+        self.work_done = service.work_done()
         await self._stack.aclose()

@@ -15,8 +15,8 @@ from cobalt.completion import Message
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
-from cobalt.prompts import feedback_message, feedback_to_policy
-from cobalt.records import ExecutionResult, TestCases
+from cobalt.prompts import feedback_message, feedback_to_policy, with_feedback
+from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.training.online.programs import BackgroundPrograms
 from cobalt.training.scoring import is_finished
 
@@ -108,7 +108,7 @@ class Trajectory:
         self.messages = [
             *self.messages,
             {"role": "assistant", "content": text},
-            feedback_message(feedback_to_policy(result)),
+            feedback_message(feedback_to_policy(with_feedback(result, self.tests()))),
         ]
         self.next_prompt = rules.prompt_of(self.messages)
         self.open = len(self.next_prompt) <= rules.max_prompt

@@ -1,4 +1,4 @@
-"""The outside handle on one zygote: start it, have it open a program, run tests in it.
+"""The outside handle on one sandbox: start its zygote (``inside/zygote.py``), open a program in it, run tests.
 
 Everything here blocks; one process drives one zygote. A lost zygote or a protocol that stalls raises ``InfraError``.
 """
@@ -10,17 +10,17 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, fcntl
+from pathlib import Path
 
-from cobalt.errors import InfraError, SetupError
-from cobalt.sandbox import confinement
+from cobalt.sandbox.confinement import ENVIRONMENT, Mode, interpreter, zygote_config
+from cobalt.sandbox.errors import InfraError, SetupError
 from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
-from cobalt.sandbox.load import waited_s
-from cobalt.sandbox.modes import Mode
 
+INSIDE = Path(__file__).parent / "inside"
 START_TIMEOUT_S = 60.0
 GRACE_S = 30.0
 """How much longer than its wall limit a test may take to answer before its sandbox counts as lost."""
@@ -31,8 +31,11 @@ SAMPLING_S = 0.1
 SHORTEST_GRANT_S = 0.01
 """A test that has waited less than this since it was last given more time is killed at its wall limit."""
 
+_START = "import sys; sys.path[0] = sys.argv.pop(); import zygote; zygote.main()"
+"""By import, so that compiled code can be cached: compiling it leaves holes in memory that every fork would carry."""
 _PACKET_BYTES = 1 << 16
 _SIGKILL = 9
+_NS_PER_S = 1e9
 
 
 @dataclass(frozen=True)
@@ -54,29 +57,8 @@ class CompileFailure(Exception):
     """The program does not compile; the text is for its author."""
 
 
-def _memory_file(name: str, data: bytes = b"", read_only: bool = False) -> int:
-    """Descriptor of an anonymous file in memory that holds ``data``.
-
-    Such a file is always open for writing. Only seals make it ``read_only``, and nothing takes them off again: so a
-    program can neither change its input nor keep data there, where no limit on its memory counts it.
-    """
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-    if data:
-        os.lseek(fd, 0, os.SEEK_SET)
-    if read_only:
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
-    return fd
-
-
-def _send_descriptors(channel: socket.socket, data: bytes, descriptors: list[int]) -> None:
-    channel.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
-
-
 class Zygote:
-    """One sandbox."""
+    """One sandbox. Raises ``SetupError`` if it cannot be made."""
 
     def __init__(self, mode: Mode, limits: Limits):
         self.limits = limits
@@ -84,45 +66,43 @@ class Zygote:
         self._control.settimeout(START_TIMEOUT_S)
         self._ends_pending = 0
         with inner:
+            arguments = [str(inner.fileno()), str(os.getpid()), str(INSIDE)]
             self._process = subprocess.Popen(
-                confinement.zygote_command(inner.fileno()),
+                [interpreter(), "-S", "-s", "-W", "ignore", "-c", _START, *arguments],
                 pass_fds=[inner.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 cwd="/",
-                env=confinement.ENVIRONMENT,
+                env=ENVIRONMENT,
             )
         try:
-            self._start(mode)
-        except BaseException:
-            self.close()
-            raise
-
-    def _start(self, mode: Mode) -> None:
-        try:
-            config = confinement.zygote_config(mode, self.limits)
+            config = zygote_config(mode, limits)
             self._control.send(marshal.dumps(config))
             answer = self._control.recv(_PACKET_BYTES)
             if answer == packets.UNSHARED:
                 self._map_users(config["run_as"])
                 self._control.send(b"1")
                 answer = self._control.recv(_PACKET_BYTES)
+            if answer != packets.READY:
+                reason = answer.decode(errors="replace").removeprefix("failed: ")
+                raise SetupError(reason or "its process died at start")
         except OSError as error:
+            self.close()
             raise SetupError(f"the sandbox did not start: {error}") from None
-        if answer != packets.READY:
-            raise SetupError(answer.decode(errors="replace").removeprefix("failed: ") or "its process died at start")
+        except BaseException:
+            self.close()
+            raise
 
     def _map_users(self, run_as: int | None) -> None:
         """Root maps itself (to build the root) and whom programs run as; anyone else only themselves."""
-        user, group = os.getuid(), os.getgid()
-        base = f"/proc/{self._process.pid}"
         if run_as is not None:
             both = f"0 0 1\n{run_as} {run_as} 1\n"
             maps = {"uid_map": both, "gid_map": both}
         else:
+            user, group = os.getuid(), os.getgid()
             maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1\n", "gid_map": f"{group} {group} 1\n"}
         for name, text in maps.items():
-            with open(f"{base}/{name}", "w") as file:
+            with open(f"/proc/{self._process.pid}/{name}", "w") as file:
                 file.write(text)
 
     @contextmanager
@@ -140,21 +120,17 @@ class Zygote:
                 finally:
                     os.close(payload)
             self._ends_pending += 1
-            self._await_compilation(channel)
+            channel.settimeout(SAMPLING_S)
+            if self._receive_patiently(channel) != packets.STARTED:
+                raise InfraError("the program's process could not be set up")
+            answer = self._receive_patiently(channel)
+            if answer and answer != packets.READY:
+                raise CompileFailure(answer.decode(errors="replace"))
+            if not answer:
+                if self._finish_previous() == _SIGKILL:  # which no source brings about
+                    raise InfraError("the program's process was killed before it could start")
+                raise CompileFailure("the program is too deep or too large to compile")
             yield OpenProgram(channel, self.limits, self._process.pid)
-
-    def _await_compilation(self, channel: socket.socket) -> None:
-        channel.settimeout(SAMPLING_S)
-        if self._receive_patiently(channel) != packets.STARTED:
-            raise InfraError("the program's process could not be set up")
-        answer = self._receive_patiently(channel)
-        if answer == packets.READY:
-            return
-        if answer:
-            raise CompileFailure(answer.decode(errors="replace"))
-        if self._finish_previous() == _SIGKILL:  # which no source brings about
-            raise InfraError("the program's process was killed before it could start")
-        raise CompileFailure("the program is too deep or too large to compile")
 
     def _receive_patiently(self, channel: socket.socket) -> bytes:
         """A packet of a process that starts or compiles; what it waits for a core is added to the time that it has."""
@@ -172,7 +148,12 @@ class Zygote:
         """Wait until the last program's processes are gone; the signal that ended it, or 0."""
         ended_by = 0
         while self._ends_pending:
-            packet = _receive(self._control)
+            try:
+                packet = self._control.recv(_PACKET_BYTES)
+            except TimeoutError:
+                raise InfraError("the sandbox did not answer in time") from None
+            except OSError as error:
+                raise InfraError(f"the sandbox died: {error}") from None
             if not packet:
                 raise InfraError("the sandbox died")
             (ended_by,) = packets.ENDED.unpack(packet)
@@ -184,15 +165,6 @@ class Zygote:
         self._control.close()
         self._process.kill()
         self._process.wait()
-
-
-def _receive(channel: socket.socket) -> bytes:
-    try:
-        return channel.recv(_PACKET_BYTES)
-    except TimeoutError:
-        raise InfraError("the sandbox did not answer in time") from None
-    except OSError as error:
-        raise InfraError(f"the sandbox died: {error}") from None
 
 
 class OpenProgram:
@@ -210,7 +182,23 @@ class OpenProgram:
             self._channel.settimeout(SAMPLING_S)
             self._send(packets.TEST.pack(cpu_limit_s, wall_limit_s), descriptors)
             packet, waited = self._await_result(wall_limit_s)
-            return self._ending(packet, waited, cpu_limit_s, *descriptors[1:])
+            killed, status, cpu_s, wall_s = packets.RESULT.unpack(packet)
+            signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+            if signal == _SIGKILL and killed == packets.NOT_KILLED and cpu_s <= cpu_limit_s:
+                # nothing that a test may do brings a kill about, but using up its CPU time
+                raise InfraError("a test was killed from outside, as when the machine runs out of memory")
+            _, output, stderr = descriptors
+            output_size, stderr_size = os.fstat(output).st_size, os.fstat(stderr).st_size
+            return Ending(
+                killed=killed,
+                signal=signal,
+                exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
+                cpu_s=cpu_s,
+                wall_s=max(wall_s - waited - SAMPLING_S, cpu_s),
+                output=os.pread(output, output_size, 0),
+                stderr=os.pread(stderr, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
+                output_full=max(output_size, stderr_size) >= self._limits.output_limit_mb << 20,
+            )
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -244,20 +232,40 @@ class OpenProgram:
                 raise InfraError("the program's process died during a test")
         raise InfraError("the sandbox did not answer in time")
 
-    def _ending(self, packet: bytes, waited: float, cpu_limit_s: float, output_fd: int, stderr_fd: int) -> Ending:
-        killed, status, cpu_s, wall_s = packets.RESULT.unpack(packet)
-        signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        if signal == _SIGKILL and killed == packets.NOT_KILLED and cpu_s <= cpu_limit_s:
-            # nothing that a test may do brings a kill about, but using up its CPU time
-            raise InfraError("a test was killed from outside, as when the machine runs out of memory")
-        output_size, stderr_size = (os.fstat(output_fd).st_size, os.fstat(stderr_fd).st_size)
-        return Ending(
-            killed=killed,
-            signal=signal,
-            exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
-            cpu_s=cpu_s,
-            wall_s=max(wall_s - waited - SAMPLING_S, cpu_s),
-            output=os.pread(output_fd, output_size, 0),
-            stderr=os.pread(stderr_fd, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
-            output_full=max(output_size, stderr_size) >= self._limits.output_limit_mb << 20,
-        )
+
+def _memory_file(name: str, data: bytes = b"", read_only: bool = False) -> int:
+    """Descriptor of an anonymous file in memory that holds ``data``.
+
+    Such a file is always open for writing. Only seals make it ``read_only``, and nothing takes them off again: so a
+    program can neither change its input nor keep data there, where no limit on its memory counts it.
+    """
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    if data:
+        os.lseek(fd, 0, os.SEEK_SET)
+    if read_only:
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+    return fd
+
+
+def _send_descriptors(channel: socket.socket, data: bytes, descriptors: list[int]) -> None:
+    channel.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
+
+
+def waited_s(ancestor: int) -> float:
+    """Seconds that the last descendant of process ``ancestor`` has spent ready to run, without a core to run on.
+
+    Between a zygote and the test that it runs each process has one child, so the last one is the test; its threads are
+    summed up. Time that a test sleeps is no part of it. 0 if the test has ended meanwhile.
+    """
+    test = ancestor
+    with suppress(OSError):
+        while children := Path(f"/proc/{test}/task/{test}/children").read_text().split():
+            test = int(children[-1])
+    waited_ns = 0
+    for task in Path(f"/proc/{test}/task").glob("*/schedstat"):
+        with suppress(OSError):
+            waited_ns += int(task.read_text().split()[1])
+    return waited_ns / _NS_PER_S
