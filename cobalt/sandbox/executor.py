@@ -128,12 +128,11 @@ class _Worker:
         worker = cls(process, reader, writer)
         try:
             complaint = await worker.ask(settings)
+            if complaint is not None:
+                raise SetupError(f"no sandbox: {complaint}")
         except BaseException:
             worker.kill()
             raise
-        if complaint is not None:
-            worker.kill()
-            raise SetupError(f"no sandbox: {complaint}")
         return worker
 
     @property
@@ -261,7 +260,6 @@ class Executor:
         worker.kill()
 
     async def _work(self, queue: FairQueue, worker: _Worker | None) -> None:
-        """Feed one worker from its lane, replacing it whenever it dies."""
         while True:  # and hold no job while waiting for the next
             worker = await self._serve(await queue.get(), worker, queue is self._long)
 

@@ -5,7 +5,6 @@ because others run beside it.
 """
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,23 +32,17 @@ class Limits:
 
     cpu_limit_s: float = 4.0
     """CPU seconds per test; a test that used more is ``time_limit`` even if it ended by itself."""
-
     suite_cpu_limit_s: float = 27.0
     """CPU seconds of one program over all its tests; tests not reached are ``time_limit``, passed ones stay passed."""
-
     wall_factor: float = 3.0
     """Wall seconds per CPU second of the two limits above, for programs that sleep. Time that a test is ready to run
     and has no core to run on does not count, so a loaded machine makes no test late."""
-
     memory_limit_mb: int = 1024
     """Address space of a test's process, MiB. A program cannot start processes, so this bounds its whole tree."""
-
     output_limit_mb: int = 16
     """Bytes on stdout, and on stderr, MiB; at this size the verdict is ``output_limit``."""
-
     max_threads: int = 64
     """Threads of a test; in mode ``landlock`` held only under a root server (``docs/sandbox.md``)."""
-
     max_open_files: int = 64
     """Open files of a test."""
 
@@ -87,17 +80,13 @@ def affordable_workers(limits: Limits) -> int:
 def memory_mb() -> int:
     """MiB of this machine, or of the container or control group that this process is in."""
     fields = Path("/proc/meminfo").read_text().split()
-    machine_bytes = int(fields[fields.index("MemTotal:") + 1]) << 10
-    return min([machine_bytes, *_group_limits()]) >> 20
-
-
-def _group_limits() -> Iterator[int]:
-    """Limits of the groups around this process, from its own up to the mounted one."""
+    found_bytes = [int(fields[fields.index("MemTotal:") + 1]) << 10]
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         for mounted in _MOUNTED.get(controllers, ()):
             group = _GROUPS / mounted / path.lstrip("/")
-            for directory in (group, *group.parents):
+            for directory in (group, *group.parents):  # from the process's own up to the mounted one
                 file = directory / _LIMIT_FILES[controllers]
                 if file.exists() and file.read_text().strip() != "max":
-                    yield int(file.read_text())
+                    found_bytes.append(int(file.read_text()))
+    return min(found_bytes) >> 20

@@ -11,7 +11,7 @@ from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.results import ExecutionResult, Verdict, cut
 from cobalt.sandbox.tests import TestCases
-from cobalt.sandbox.zygote import CompileFailure, Ending, OpenProgram, Zygote
+from cobalt.sandbox.zygote import CompileFailure, Ending, Zygote
 
 ANSWERS = {"accepted": True, "rejected": False}
 _SHOWN_OF_ANSWER = 500
@@ -73,44 +73,41 @@ class SuiteRunner:
         Continues from ``progress``. A program whose tests need more than ``turn_s`` seconds gives its new progress
         instead; the test that was cut short is then not part of it.
         """
+        limits = self._limits
+        progress = progress or Progress((), limits.suite_cpu_limit_s, limits.suite_wall_limit_s)
+        outcomes, cpu_left_s, wall_left_s = list(progress.outcomes), progress.cpu_left_s, progress.wall_left_s
+        pairs = list(zip(tests.inputs_K, tests.outputs_K, strict=True))[len(outcomes) :]
         try:
             with self._zygote.program(code, tests.fn_name) as program, self._judge(tests) as judge:
-                return self._run_tests(program, judge, tests, progress, turn_s)
+                for input_text, expected in pairs:
+                    if cpu_left_s <= 0 or wall_left_s <= 0:
+                        outcomes.append((Verdict.TIME_LIMIT, "", ""))
+                        continue
+                    if turn_s <= 0:
+                        return Progress(tuple(outcomes), cpu_left_s, wall_left_s)
+                    wall_limit_s = min(limits.wall_limit_s, wall_left_s)
+                    ending = program.run_test(
+                        input_text.encode("utf-8", "surrogatepass"),
+                        min(limits.cpu_limit_s, cpu_left_s),
+                        min(wall_limit_s, turn_s),
+                    )
+                    if ending.killed == packets.KILLED_WALL and turn_s < wall_limit_s:  # the turn ended it: not charged
+                        return Progress(tuple(outcomes), cpu_left_s, wall_left_s)
+                    cpu_left_s -= ending.cpu_s
+                    wall_left_s -= ending.wall_s
+                    turn_s -= ending.wall_s
+                    output = ending.output[: _SHOWN_OF_FULL_OUTPUT if ending.output_full else None].decode(
+                        "utf-8", "replace"
+                    )
+                    error = ending.stderr.decode("utf-8", "replace") if ending.exit_code or ending.signal else ""
+                    verdict = verdict_of(ending, limits.cpu_limit_s)
+                    if verdict is Verdict.PASSED and not judge(input_text, output, expected):
+                        verdict = Verdict.WRONG_ANSWER
+                    outcomes.append((verdict, cut(output), cut(error)))
         except CheckerFault as fault:
             return ExecutionResult.infra(len(tests), f"the problem's checker program gave no verdict: {fault}")
         except CompileFailure as failure:
             return ExecutionResult.uniform(len(tests), Verdict.COMPILE_ERROR, str(failure))
-
-    def _run_tests(
-        self, program: OpenProgram, judge: Judge, tests: TestCases, progress: Progress | None, turn_left_s: float
-    ) -> ExecutionResult | Progress:
-        limits = self._limits
-        progress = progress or Progress((), limits.suite_cpu_limit_s, limits.suite_wall_limit_s)
-        outcomes, cpu_left_s, wall_left_s = list(progress.outcomes), progress.cpu_left_s, progress.wall_left_s
-        pairs = list(zip(tests.inputs_K, tests.outputs_K, strict=True))
-        for input_text, expected in pairs[len(outcomes) :]:
-            if cpu_left_s <= 0 or wall_left_s <= 0:
-                outcomes.append((Verdict.TIME_LIMIT, "", ""))
-                continue
-            if turn_left_s <= 0:
-                return Progress(tuple(outcomes), cpu_left_s, wall_left_s)
-            wall_limit_s = min(limits.wall_limit_s, wall_left_s)
-            ending = program.run_test(
-                input_text.encode("utf-8", "surrogatepass"),
-                min(limits.cpu_limit_s, cpu_left_s),
-                min(wall_limit_s, turn_left_s),
-            )
-            if ending.killed == packets.KILLED_WALL and turn_left_s < wall_limit_s:  # the turn ended it: not charged
-                return Progress(tuple(outcomes), cpu_left_s, wall_left_s)
-            cpu_left_s -= ending.cpu_s
-            wall_left_s -= ending.wall_s
-            turn_left_s -= ending.wall_s
-            output = ending.output[: _SHOWN_OF_FULL_OUTPUT if ending.output_full else None].decode("utf-8", "replace")
-            error = ending.stderr.decode("utf-8", "replace") if ending.exit_code or ending.signal else ""
-            verdict = verdict_of(ending, limits.cpu_limit_s)
-            if verdict is Verdict.PASSED and not judge(input_text, output, expected):
-                verdict = Verdict.WRONG_ANSWER
-            outcomes.append((verdict, cut(output), cut(error)))
         cpu_s = limits.suite_cpu_limit_s - cpu_left_s
         verdicts, outputs, errors = zip(*outcomes, strict=True)
         return ExecutionResult(verdicts, outputs, errors, cpu_limit_s=limits.cpu_limit_s, cpu_s=cpu_s)

@@ -120,29 +120,17 @@ class Zygote:
                 finally:
                     os.close(payload)
             self._ends_pending += 1
-            channel.settimeout(SAMPLING_S)
-            if self._receive_patiently(channel) != packets.STARTED:
+            program = OpenProgram(channel, self.limits, self._process.pid)
+            if program.receive(time.monotonic() + START_TIMEOUT_S) != packets.STARTED:
                 raise InfraError("the program's process could not be set up")
-            answer = self._receive_patiently(channel)
+            answer = program.receive(time.monotonic() + START_TIMEOUT_S)
             if answer and answer != packets.READY:
                 raise CompileFailure(answer.decode(errors="replace"))
             if not answer:
                 if self._finish_previous() == _SIGKILL:  # which no source brings about
                     raise InfraError("the program's process was killed before it could start")
                 raise CompileFailure("the program is too deep or too large to compile")
-            yield OpenProgram(channel, self.limits, self._process.pid)
-
-    def _receive_patiently(self, channel: socket.socket) -> bytes:
-        """A packet of a process that starts or compiles; what it waits for a core is added to the time that it has."""
-        started, waited = time.monotonic(), 0.0
-        while time.monotonic() < started + START_TIMEOUT_S + waited:
-            try:
-                return channel.recv(_PACKET_BYTES)
-            except TimeoutError:
-                waited = waited_s(self._process.pid)
-            except OSError as error:
-                raise InfraError(f"the sandbox died: {error}") from None
-        raise InfraError("the sandbox did not answer in time")
+            yield program
 
     def _finish_previous(self) -> int:
         """Wait until the last program's processes are gone; the signal that ended it, or 0."""
@@ -172,16 +160,28 @@ class OpenProgram:
 
     def __init__(self, channel: socket.socket, limits: Limits, zygote_pid: int):
         self._channel = channel
+        self._channel.settimeout(SAMPLING_S)
         self._limits = limits
         self._zygote_pid = zygote_pid
+        self._waited_s = 0.0
+        """What the process has waited for a core since it began to compile, or since the test began."""
+
+    def receive(self, lost_at: float) -> bytes:
+        """The next packet. The sandbox is lost if none comes until ``lost_at``, or as much later as it has waited."""
+        while time.monotonic() < lost_at + self._waited_s:
+            try:
+                return self._channel.recv(_PACKET_BYTES)
+            except TimeoutError:
+                self._waited_s = max(self._waited_s, waited_s(self._zygote_pid))
+            except OSError as error:
+                raise InfraError(f"the sandbox died: {error}") from None
+        raise InfraError("the sandbox did not answer in time")
 
     def run_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> Ending:
         """Run one test on ``input_bytes``; raises ``InfraError`` if the sandbox is lost."""
         descriptors = [_memory_file("input", input_bytes, read_only=True), _memory_file("out"), _memory_file("err")]
         try:
-            self._channel.settimeout(SAMPLING_S)
-            self._send(packets.TEST.pack(cpu_limit_s, wall_limit_s), descriptors)
-            packet, waited = self._await_result(wall_limit_s)
+            packet = self._result_of_test(packets.TEST.pack(cpu_limit_s, wall_limit_s), descriptors, wall_limit_s)
             killed, status, cpu_s, wall_s = packets.RESULT.unpack(packet)
             signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
             if signal == _SIGKILL and killed == packets.NOT_KILLED and cpu_s <= cpu_limit_s:
@@ -194,7 +194,7 @@ class OpenProgram:
                 signal=signal,
                 exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
                 cpu_s=cpu_s,
-                wall_s=max(wall_s - waited - SAMPLING_S, cpu_s),
+                wall_s=max(wall_s - self._waited_s - SAMPLING_S, cpu_s),
                 output=os.pread(output, output_size, 0),
                 stderr=os.pread(stderr, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
                 output_full=max(output_size, stderr_size) >= self._limits.output_limit_mb << 20,
@@ -203,34 +203,25 @@ class OpenProgram:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _send(self, packet: bytes, descriptors: list[int]) -> None:
-        try:
-            _send_descriptors(self._channel, packet, descriptors)
-        except OSError as error:
-            raise InfraError(f"the program's process is gone: {error}") from None
-
-    def _await_result(self, wall_limit_s: float) -> tuple[bytes, float]:
-        """The result, and how many seconds the test has waited for a core; as much longer it may take."""
+    def _result_of_test(self, packet: bytes, descriptors: list[int], wall_limit_s: float) -> bytes:
+        """Send the test, and await its result. A test that is overdue gets as much more time as it has waited."""
         lost_at = time.monotonic() + wall_limit_s + GRACE_S
-        waited = granted = 0.0
-        while time.monotonic() < lost_at + granted:
+        self._waited_s = granted_s = 0.0
+        while True:
             try:
-                packet = self._channel.recv(_PACKET_BYTES)
-            except TimeoutError:
-                waited = max(waited, waited_s(self._zygote_pid))
-                continue
+                _send_descriptors(self._channel, packet, descriptors)
             except OSError as error:
-                raise InfraError(f"the sandbox died: {error}") from None
-            if packet == packets.OVERDUE:
-                waited = max(waited, waited_s(self._zygote_pid))
-                more_s = waited - granted if waited - granted >= SHORTEST_GRANT_S else 0.0
-                granted += more_s
-                self._send(packets.MORE_TIME.pack(more_s), [])
-            elif packet:
-                return packet, waited
-            else:
+                raise InfraError(f"the program's process is gone: {error}") from None
+            answer = self.receive(lost_at)
+            if not answer:
                 raise InfraError("the program's process died during a test")
-        raise InfraError("the sandbox did not answer in time")
+            if answer != packets.OVERDUE:
+                return answer
+            self._waited_s = max(self._waited_s, waited_s(self._zygote_pid))
+            more_s = self._waited_s - granted_s
+            more_s = more_s if more_s >= SHORTEST_GRANT_S else 0.0
+            granted_s += more_s
+            packet, descriptors = packets.MORE_TIME.pack(more_s), []
 
 
 def _memory_file(name: str, data: bytes = b"", read_only: bool = False) -> int:

@@ -120,15 +120,11 @@ class ExecutionService:
             await self._executor.close()
 
     async def run(self, code: str | None, tests: Tests, runs: Runs | None = None) -> ExecutionResult:
-        """One program on its tests; ``code`` None: no program could be extracted. One that is in ``runs`` already is
-        not run again."""
-        if runs is None:
-            return await self._run(code, tests)
-        if (code, tests) not in runs:
-            runs[code, tests] = asyncio.ensure_future(self._run(code, tests))
-        return await asyncio.shield(runs[code, tests])
-
-    async def _run(self, code: str | None, tests: Tests) -> ExecutionResult:
+        """One program on its tests; ``code`` None: no program was extracted. What is in ``runs`` runs only once."""
+        if runs is not None:
+            if (code, tests) not in runs:
+                runs[code, tests] = asyncio.ensure_future(self.run(code, tests))
+            return await asyncio.shield(runs[code, tests])
         async with self._slots:
             self.active += 1
             try:
@@ -175,18 +171,19 @@ class ExecutionService:
     def _submit(self, code: str | None, tests: Tests) -> "asyncio.Future[ExecutionResult]":
         """The future result of a program; what is submitted in this turn of the event loop goes to the app together."""
         loop = asyncio.get_running_loop()
+
+        def send() -> None:
+            submitted, self._submitted = self._submitted, []
+            for start in range(0, len(submitted), PROGRAMS_PER_CALL):
+                call = asyncio.ensure_future(self._call(submitted[start : start + PROGRAMS_PER_CALL]))
+                self._calls.add(call)  # the event loop itself keeps no strong reference
+                call.add_done_callback(self._calls.discard)
+
         submission = _Submission(*parse_program(code, tests), loop.create_future())
         if not self._submitted:
-            loop.call_soon(self._send)
+            loop.call_soon(send)
         self._submitted.append(submission)
         return submission.result
-
-    def _send(self) -> None:
-        submitted, self._submitted = self._submitted, []
-        for start in range(0, len(submitted), PROGRAMS_PER_CALL):
-            call = asyncio.ensure_future(self._call(submitted[start : start + PROGRAMS_PER_CALL]))
-            self._calls.add(call)  # the event loop itself keeps no strong reference
-            call.add_done_callback(self._calls.discard)
 
     async def _call(self, submitted: list[_Submission]) -> None:
         """Send programs to the app until each has its result.
@@ -201,23 +198,23 @@ class ExecutionService:
 
         for submission in submitted:
             submission.result.add_done_callback(stop_if_nobody_waits)
-        lost: list[tuple[_Submission, ExecutionResult]] = []
+        answers: list[tuple[_Submission, ExecutionResult]] = []
+
+        def settle(with_lost: bool) -> None:
+            for submission, result in answers:
+                if not submission.result.done() and (with_lost or result.infra_error is None):
+                    submission.result.set_result(result)
+
         try:
             async for attempt in _attempts(InfraError):
                 with attempt:
                     waiting = [submission for submission in submitted if not submission.result.done()]
-                    results = await self._ask_app(waiting) if waiting else []
-                    answers = list(zip(waiting, results, strict=True))
-                    lost = [(submission, result) for submission, result in answers if result.infra_error is not None]
-                    for submission, result in answers:
-                        if result.infra_error is None and not submission.result.done():  # its caller may have gone
-                            submission.result.set_result(result)
-                    if lost:
-                        raise InfraError(lost[0][1].infra_error)
+                    answers = list(zip(waiting, await self._ask_app(waiting) if waiting else [], strict=True))
+                    settle(with_lost=False)
+                    if not all(submission.result.done() for submission in submitted):
+                        raise InfraError("a replica could not judge them all")
         except InfraError:  # after the last attempt
-            for submission, result in lost:
-                if not submission.result.done():
-                    submission.result.set_result(result)
+            settle(with_lost=True)
         except Exception as error:  # of the app itself: each caller gets it
             for submission in submitted:
                 if not submission.result.done():

@@ -51,14 +51,10 @@ def hoist(source):
         for word in words[1:2] if words[0] == "from" else words[1:]:
             package = word.partition(".")[0]  # a module of it may print, or do anything else
             if package in IMPORTED_ONCE:
-                _import_quietly(package)
-
-
-def _import_quietly(name):
-    try:
-        __import__(name)
-    except BaseException:  # the program meets the same error, or exit, itself
-        return
+                try:
+                    __import__(package)
+                except BaseException:  # the program meets the same error, or exit, itself
+                    continue
 
 
 def call_prelude():
@@ -78,10 +74,7 @@ class Program:
     def __init__(self, channel, seccomp_filter):
         self.channel = channel
         self.filter = seccomp_filter
-        self.source, self.fn_name = "", None
-        self.code = None
-        self.prelude = {}
-        self.main = None
+        self.code, self.main, self.prelude = None, None, {}
         self.pid = os.getpid()
 
     def serve(self, source, fn_name):
@@ -108,45 +101,37 @@ class Program:
             self.prelude = call_prelude()
         if "/dev/" in source:
             plain.provide_standard_files()
-        plain.hide_frames(3)  # and those of _serve_test, _become_test and _guarded
+        plain.hide_frames(2)  # and those of _become_test and _guarded
         _signal.setitimer(_signal.ITIMER_PROF, 0)
         _signal.signal(_signal.SIGPROF, _signal.SIG_DFL)
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         _signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGCHLD])
         gc.freeze()  # a collection in a test would otherwise copy the pages of everything that this process holds
         self.channel.send(packets.READY)
-        while self._serve_test():
-            pass
-
-    def _serve_test(self):
-        _closerange(0, _STANDARD)  # the next ones arrive in their places, which are the lowest that are free
-        packet, ancillary, _, _ = self.channel.recvmsg(packets.TEST.size, _DESCRIPTORS_SPACE)
-        if not packet:
-            return False
-        cpu_limit_s, wall_limit_s = packets.TEST.unpack(packet)
-        self._prepare(ancillary[0][2])
-        pid = _fork()
-        if pid == 0:
-            self._become_test()
-        started = time.monotonic()
-        killed, status, cpu_s = _watch(pid, cpu_limit_s, started + wall_limit_s, self._more_time)
-        wall_s = time.monotonic() - started
-        self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s))
-        return True
+        while True:
+            _closerange(0, _STANDARD)  # the next ones arrive in their places, which are the lowest that are free
+            packet, ancillary, _, _ = self.channel.recvmsg(packets.TEST.size, _DESCRIPTORS_SPACE)
+            if not packet:
+                return
+            cpu_limit_s, wall_limit_s = packets.TEST.unpack(packet)
+            if ancillary[0][2] != _IN_THEIR_PLACES:
+                raise OSError("a test's descriptors are not in their places")
+            name = "__main__" if fn_name is None else plain.FUNCTION_MODULE
+            self.main = plain.new_module(name, _SOURCE_NAME)  # before the fork, where pages need no copying
+            sys.modules["__main__"] = sys.modules[name] = self.main
+            pid = _fork()
+            if pid == 0:
+                self._become_test()
+            started = time.monotonic()
+            killed, status, cpu_s = _watch(pid, cpu_limit_s, started + wall_limit_s, self._more_time)
+            wall_s = time.monotonic() - started
+            self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s))
 
     def _more_time(self):
         """Seconds that an overdue test may still run: the worker knows how long it has waited for a core."""
         self.channel.send(packets.OVERDUE)
         answer = self.channel.recv(packets.MORE_TIME.size)
         return packets.MORE_TIME.unpack(answer)[0] if answer else 0.0
-
-    def _prepare(self, descriptors):
-        """Before the fork, where pages need no copying: look at the test's descriptors, and make its main module."""
-        if descriptors != _IN_THEIR_PLACES:
-            raise OSError("a test's descriptors are not in their places")
-        name = "__main__" if self.fn_name is None else plain.FUNCTION_MODULE
-        self.main = plain.new_module(name, _SOURCE_NAME)
-        sys.modules["__main__"] = sys.modules[name] = self.main
 
     def _become_test(self):
         """In the fork: drop the channel, seal the process, run the program; never returns."""
