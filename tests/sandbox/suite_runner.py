@@ -20,19 +20,19 @@ from hostile import ALL, LIMITS, QUICK
 from idioms import run_idioms
 
 from cobalt.sandbox.executor import Executor
+from cobalt.sandbox.inside.kernel import number
 from cobalt.sandbox.probe_program import PROBES
 from cobalt.sandbox.selftest import PROBE_PROGRAM, canaries
 
 ORDINARY_USER = 65534
-REFUSALS = {"namespaces": (272, 97), "landlock": (444, 444)}  # unshare, landlock_create_ruleset
+REFUSALS = {"namespaces": "unshare", "landlock": "landlock_create_ruleset"}
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER_MODE = 38, 22, 2
 _ALLOW, _EPERM = 0x7FFF0000, 0x00050001
 
 
 def refuse(names):
     """Have these system calls fail with EPERM from here on."""
-    column = ("x86_64", "aarch64").index(os.uname().machine)
-    numbers = [REFUSALS[name][column] for name in names]
+    numbers = [number(REFUSALS[name]) for name in names]
     steps = [(0x20, 0, 0, 0), *((0x15, len(numbers) - i, 0, n) for i, n in enumerate(numbers))]
     steps += [(0x06, 0, 0, _ALLOW), (0x06, 0, 0, _EPERM)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
