@@ -18,14 +18,11 @@ from typing import Any, Literal, get_args
 from cobalt.sandbox.limits import Limits
 
 Mode = Literal["namespaces", "landlock"]
-MODES: tuple[Mode, ...] = get_args(Mode)
-"""The stronger one first."""
+MODES: tuple[Mode, ...] = get_args(Mode)  # the stronger one first
 NAMESPACES, LANDLOCK = MODES
 _ALIASES: dict[str, Mode] = {"A": NAMESPACES, "B": LANDLOCK}
 
-PACKAGES = ("numpy",)
-"""Packages beside the standard library that programs may import, if the server has them."""
-
+PACKAGES = ("numpy",)  # beside the standard library programs may import them, if the server has them
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # a program that depends on the order of a set gets the same verdict every time
@@ -63,7 +60,12 @@ def zygote_config(mode: Mode, limits: Limits) -> dict[str, Any]:
     """The zygote's configuration, of types that ``marshal`` knows. ``ValueError`` for a mode that does not exist."""
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    run_as = _program_user()
+    # Whom a root server's programs run as; None: as the server itself. The kernel counts tasks and pages in pipes by
+    # user. So each sandbox gets a user of its own, if this process may use any.
+    run_as = None
+    if os.getuid() == 0:
+        any_user = Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
+        run_as = secrets.choice(_OWN_USERS) if any_user else _NOBODY
     shared_user = mode == LANDLOCK and run_as in (None, _NOBODY)
     packages = _packages()
     readable: dict[str, None] = {}  # without what lies below another path, shortest first
@@ -85,18 +87,6 @@ def zygote_config(mode: Mode, limits: Limits) -> dict[str, Any]:
         "max_open_files": limits.max_open_files,
         "max_tasks": limits.max_threads + (_EXTRA_TASKS_OF_USER if shared_user else 2),
     }
-
-
-def _program_user() -> int | None:
-    """Whom a root server's programs run as; None: as the server itself.
-
-    The kernel counts tasks and pages in pipes by user. So each sandbox gets a user of its own, if this process may use
-    any.
-    """
-    if os.getuid() != 0:
-        return None
-    any_user = Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
-    return secrets.choice(_OWN_USERS) if any_user else _NOBODY
 
 
 def interpreter() -> str:

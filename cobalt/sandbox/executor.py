@@ -30,16 +30,11 @@ from cobalt.sandbox.suite import Progress
 from cobalt.sandbox.tests import TestCases
 from cobalt.sandbox.worker import LENGTH, frame
 
-MAX_ATTEMPTS = 5
-RETRY_DELAY_S = 0.5
-"""The first retry comes at once, each later one after a pause that is this much longer than the one before. A program
-is given up after five sandboxes: 3 seconds of pauses and the time that sandboxes take to start, about 5 in all."""
-
-TURN_S = 0.5
-"""Of a program in the quick lane: seconds that its tests compute or sleep, as ``Ending.wall_s`` counts them."""
-
-LONG_NICENESS = 5
-"""Of the long lane's workers: a core that both lanes want is shared three to one."""
+# The first retry comes at once, each later one after a pause that is this much longer than the one before. A program is
+# given up after five sandboxes: 3 seconds of pauses and the time that sandboxes take to start, about 5 in all.
+MAX_ATTEMPTS, RETRY_DELAY_S = 5, 0.5
+TURN_S = 0.5  # of a program in the quick lane: seconds that its tests compute or sleep (``Ending.wall_s``)
+LONG_NICENESS = 5  # of the long lane's workers: a core that both lanes want is shared three to one
 
 Tests = str | Mapping[str, Any] | TestCases
 

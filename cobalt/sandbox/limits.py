@@ -10,17 +10,14 @@ from pathlib import Path
 
 from cobalt.sandbox.errors import SetupError
 
-LANES = 2
-"""Sandboxes of a worker: a quick one, and one that goes on with long programs."""
-
+LANES = 2  # sandboxes of a worker: a quick one, and one that goes on with long programs
+# Held in memory beside a program: standard output and error, its own and those of its problem's checker program. The
+# two programs share one limit, because the checker runs only when the test that it judges has ended.
 _OUTPUTS = 4
-"""Held in memory beside a program: standard output and error, its own and those of its problem's checker program. The
-two programs share one limit, because the checker runs only when the test that it judges has ended."""
-
 _GROUPS = Path("/sys/fs/cgroup")
+# both by the controllers that a line of /proc/self/cgroup names: version 2 names none
 _LIMIT_FILES = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 _MOUNTED = {"": ("", "unified"), "memory": ("memory",)}
-"""Both by the controllers that a line of /proc/self/cgroup names: version 2 names none."""
 
 
 @dataclass(frozen=True)

@@ -22,17 +22,11 @@ from cobalt.sandbox.limits import Limits
 
 INSIDE = Path(__file__).parent / "inside"
 START_TIMEOUT_S = 60.0
-GRACE_S = 30.0
-"""How much longer than its wall limit a test may take to answer before its sandbox counts as lost."""
-
-SAMPLING_S = 0.1
-"""How often a running test is asked how long it has waited for a core."""
-
-SHORTEST_GRANT_S = 0.01
-"""A test that has waited less than this since it was last given more time is killed at its wall limit."""
-
+GRACE_S = 30.0  # longer than its wall limit a test may take to answer before its sandbox counts as lost
+SAMPLING_S = 0.1  # between two looks at how long a running test has waited for a core
+SHORTEST_GRANT_S = 0.01  # a test that has waited less since it last got more time is killed at its wall limit
+# by import, so that compiled code can be cached: compiling it leaves holes in memory that every fork would carry
 _START = "import sys; sys.path[0] = sys.argv.pop(); import zygote; zygote.main()"
-"""By import, so that compiled code can be cached: compiling it leaves holes in memory that every fork would carry."""
 _PACKET_BYTES = 1 << 16
 _SIGKILL = 9
 _NS_PER_S = 1e9
@@ -80,7 +74,14 @@ class Zygote:
             self._control.send(marshal.dumps(config))
             answer = self._control.recv(_PACKET_BYTES)
             if answer == packets.UNSHARED:
-                self._map_users(config["run_as"])
+                # root maps itself, to build the root, and whom programs run as; anyone else only themselves
+                run_as, user, group = config["run_as"], os.getuid(), os.getgid()
+                both = f"0 0 1\n{run_as} {run_as} 1\n"
+                maps = {"uid_map": both, "gid_map": both}
+                if run_as is None:
+                    maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1\n", "gid_map": f"{group} {group} 1\n"}
+                for name, text in maps.items():
+                    Path(f"/proc/{self._process.pid}/{name}").write_text(text)
                 self._control.send(b"1")
                 answer = self._control.recv(_PACKET_BYTES)
             if answer != packets.READY:
@@ -92,18 +93,6 @@ class Zygote:
         except BaseException:
             self.close()
             raise
-
-    def _map_users(self, run_as: int | None) -> None:
-        """Root maps itself (to build the root) and whom programs run as; anyone else only themselves."""
-        if run_as is not None:
-            both = f"0 0 1\n{run_as} {run_as} 1\n"
-            maps = {"uid_map": both, "gid_map": both}
-        else:
-            user, group = os.getuid(), os.getgid()
-            maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1\n", "gid_map": f"{group} {group} 1\n"}
-        for name, text in maps.items():
-            with open(f"/proc/{self._process.pid}/{name}", "w") as file:
-                file.write(text)
 
     @contextmanager
     def program(self, source: str, fn_name: str | None) -> Iterator["OpenProgram"]:

@@ -71,9 +71,8 @@ PROBED = {
 
 libc = ctypes.CDLL(None, use_errno=True)
 _syscall = ctypes.PyDLL(None, use_errno=True)["syscall"]  # holds Python's lock, as a fork must
+# For what every test calls: it converts no arguments and keeps no ``errno``, and so touches fewer pages.
 prctl_in_tests = ctypes.PyDLL(None)["prctl"]
-"""For what every test calls: it converts no arguments and keeps no ``errno``, and so touches fewer pages."""
-
 _SET_DEATH_SIGNAL = ctypes.c_int(_PR_SET_PDEATHSIG), ctypes.c_ulong(_SIGKILL)
 
 
@@ -94,11 +93,6 @@ def call(name, *arguments):
     """The system call ``name``. Integers are passed as C longs, bytes and buffers as pointers."""
     converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return check(libc.syscall(ctypes.c_long(number(name)), *converted), name)
-
-
-def prctl(option, argument):
-    values = [ctypes.c_ulong(value) for value in (argument, 0, 0, 0)]
-    check(libc.prctl(option, *values), f"prctl {option}")
 
 
 def fork_into(namespaces):
@@ -138,5 +132,5 @@ def drop_privileges():
     """No capabilities, none to be gained, and no other process may trace this one or read its /proc entries."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     call("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
-    prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    prctl(_PR_SET_DUMPABLE, 0)
+    for option, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_DUMPABLE, 0)):
+        check(libc.prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))), f"prctl {option}")

@@ -14,9 +14,7 @@ import io
 import os
 import sys
 
-FUNCTION_MODULE = "solution"
-"""Name of a module whose function is called: what stands under ``if __name__ == "__main__"`` is not run there."""
-
+FUNCTION_MODULE = "solution"  # whose function is called: what stands under ``if __name__ == "__main__"`` is not run
 SOURCE_NAME = "<solution>"
 _MOST_FRAMES = 20
 _SHOWN_OF_COMPILE_ERROR = 4096  # of its beginning and of its end: it goes out in one packet

@@ -117,20 +117,20 @@ def _serve(control, config):
         packet, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(packets.PROGRAM.size))
         if not packet:
             return
-        descriptors = packets.PROGRAM.unpack(ancillary[0][2])
+        channel_fd, payload_fd = packets.PROGRAM.unpack(ancillary[0][2])
         # when the first process of a pid namespace ends, the kernel kills whatever is left in it
         pid = kernel.fork_into(walls.PER_PROGRAM) if config["namespaces"] else os.fork()
         if pid == 0:
             code = 1
             try:
-                _become_program(parent, control, *descriptors, config, ruleset, filters)
+                _become_program(parent, control, channel_fd, payload_fd, config, ruleset, filters)
                 code = 0
             except Exception as error:
                 os.write(2, f"cobalt.sandbox: {type(error).__name__}: {error}\n".encode())
             finally:
                 os._exit(code)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        os.close(channel_fd)
+        os.close(payload_fd)
         _, status = os.waitpid(pid, 0)
         control.send(packets.ENDED.pack(os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0))
 
