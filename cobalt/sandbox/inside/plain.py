@@ -20,7 +20,8 @@ _MOST_FRAMES = 20
 _SHOWN_OF_COMPILE_ERROR = 4096  # of its beginning and of its end: it goes out in one packet
 _EXIT_FLUSH_FAILED = 120
 _HIGHEST_LIMIT = (1 << 31) - 1
-_LATE = ("open", "FileIO", "Writer", "writer", "Wrapper", "yield", "async", "__del__", "weakref")
+# in the source of programs whose objects may have something to do when they go; and going takes its time
+LATE = ("open", "FileIO", "Writer", "writer", "Wrapper", "yield", "async", "__del__", "weakref")
 _STANDARD_FILES = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2, "/dev/fd/0": 0, "/dev/fd/1": 1, "/dev/fd/2": 2}
 
 
@@ -85,11 +86,6 @@ def new_random_numbers():
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
-
-
-def may_end_late(source):
-    """Whether objects of a program may have something to do when they go: most have not, and going takes its time."""
-    return any(word in source for word in _LATE)
 
 
 def finish(code, run, ends_late):

@@ -84,7 +84,7 @@ class Program:
         """
         source = source.removeprefix("\ufeff")  # as of a file
         self.source, self.fn_name = source, fn_name
-        self.uses_random, self.ends_late = "random" in source, plain.may_end_late(source)
+        self.uses_random, self.ends_late = "random" in source, any(word in source for word in plain.LATE)
         sys.argv = [_SOURCE_NAME]
         self.channel.send(packets.STARTED)
         kernel.exit_on(_signal.SIGPROF)  # no Python handler: it would wait until the compiler is done

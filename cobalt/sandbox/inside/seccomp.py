@@ -17,17 +17,7 @@ are passed over, so filters are built from the leaves up: the length of a part i
 import ctypes
 import struct
 
-from kernel import (
-    AARCH64,
-    ALLOWED,
-    CLONE,
-    COLUMNS,
-    MACHINE,
-    NOT_IN_TESTS,
-    SPECIAL,
-    X86_64,
-    prctl_in_tests,
-)
+from kernel import AARCH64, ALLOWED, CLONE, COLUMNS, MACHINE, NOT_IN_TESTS, SPECIAL, X86_64, prctl_in_tests
 
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _EPERM, _ENOSYS, _ENOTTY = 1, 38, 25
