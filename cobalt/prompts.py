@@ -17,8 +17,8 @@ from typing import Any
 
 from cobalt.errors import InputError
 from cobalt.records import ResultRecord
-from cobalt.sandbox.results import TRUNCATION, ExecutionResult, Verdict, cut
-from cobalt.sandbox.tests import TestCases
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox.results import TRUNCATION, cut
 
 PROMPT_VERSION = "1"
 

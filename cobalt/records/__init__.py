@@ -13,8 +13,7 @@ from cobalt.records.jsonl import (
 )
 from cobalt.records.manifest import Manifest
 from cobalt.records.results import ResultRecord
-from cobalt.sandbox.results import Verdict
-from cobalt.sandbox.tests import TestCases
+from cobalt.sandbox import TestCases, Verdict
 
 __all__ = [
     "Manifest",

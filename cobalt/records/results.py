@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cobalt.sandbox.results import Verdict
+from cobalt.sandbox import Verdict
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 It imports nothing else of ``cobalt``, and nothing but Python's standard library.
 """
 
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from cobalt.sandbox.limits import Limits
@@ -18,5 +17,7 @@ __all__ = ["ExecutionResult", "Executor", "Limits", "TestCases", "Verdict"]
 
 def __getattr__(name: str) -> Any:
     if name == "Executor":  # found on first use: workers import this package too, and have no need of asyncio
-        return resolve_name("cobalt.sandbox.executor:Executor")
+        from cobalt.sandbox.executor import Executor
+
+        return Executor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,10 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cobalt.prompts import with_feedback
+from cobalt.sandbox import ExecutionResult, Limits, TestCases
 from cobalt.sandbox.executor import Executor, Tests, parse_program
-from cobalt.sandbox.limits import Limits, default_workers
-from cobalt.sandbox.results import ExecutionResult
-from cobalt.sandbox.tests import TestCases
+from cobalt.sandbox.limits import default_workers
 from cobalt.serving.app_settings import HEALTH
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.http_guard import UNPROCESSABLE, HttpGuard, Refusal, guard_of, json_response

@@ -13,10 +13,9 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from cobalt.commands.flags import ExecutorName
 from cobalt.errors import InfraError, InputError, SetupError
+from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.sandbox.checkers import checker_identity, known_checker
 from cobalt.sandbox.executor import Executor, Tests, parse_program
-from cobalt.sandbox.results import ExecutionResult
-from cobalt.sandbox.tests import TestCases
 from cobalt.serving.handles import app_handle
 
 APP_NAME = "evaluator"
