@@ -33,8 +33,9 @@ from cobalt.inference.driver import Driver, MethodConfig
 from cobalt.inference.feedback import OwnFeedback
 from cobalt.inference.trajectories import ProblemRow
 from cobalt.prompts import COBALT
-from cobalt.records import ExecutionResult, RecordFile, TestCases, Verdict
-from cobalt.serving.programs import ExecutionCounter
+from cobalt.records import RecordFile
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.serving.execution import ExecutionService
 
 TESTS = TestCases(("1",) * 4, ("2",) * 4)
 
@@ -122,7 +123,7 @@ async def measure(config: BenchConfig, seed: int) -> dict[str, float]:
     """One run of the real driver, and the two barrier schedules of the same requests."""
     problems = [ProblemRow({"id": n, "instruction": "x"}, "hash", TESTS, None) for n in range(config.problems)]
     method = MethodConfig(Sampling(), config.samples, seed, multi_turn=True, num_turns=config.turns)
-    clock, service = Clock(config), ExecutionCounter(SlowService(config.execution_s))
+    clock, service = Clock(config), ExecutionService(SlowService(config.execution_s))
     with tempfile.TemporaryDirectory() as folder:
         output, journal = RecordFile(Path(folder, "output")), RecordFile(Path(folder, "journal"))
         driver = Driver(clock, service, OwnFeedback(COBALT), method, output, journal, COBALT, "version")

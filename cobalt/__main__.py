@@ -19,7 +19,7 @@ EXIT_UNKNOWN = 2
 
 def sandbox_check() -> None:
     """can this machine run programs safely?"""
-    from cobalt.sandbox.check import main
+    from cobalt.sandbox.selftest import main
 
     main()
 

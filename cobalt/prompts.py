@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError
-from cobalt.records import ExecutionResult, Verdict
+from cobalt.records import ResultRecord
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox.results import TRUNCATION, cut
 
 PROMPT_VERSION = "1"
 
@@ -53,9 +55,6 @@ Compare what the program did with what was expected, then write the complete fix
 {{feedback}}"""
 
 INPUT_LABEL, OUTPUT_LABEL, EXPECTED_LABEL = "Input:\n", "Program's Output:\n", "Expected Output:\n"
-TRUNCATION = "...(truncated) ..."
-FEEDBACK_LIMIT = 400
-FEEDBACK_KEPT = 200
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 JUDGE_FIELDS = ("question", "previous_code", "feedback", "current_code", "patch")
 """Of a hacking case: what the judge is shown."""
@@ -229,7 +228,7 @@ def shown_input(message: Mapping[str, str]) -> str | None:
     return text if is_whole and output_label and f"\n{EXPECTED_LABEL}" in rest else None
 
 
-def feedback_to_policy(result: ExecutionResult, prompts: PromptSet = COBALT) -> str:
+def feedback_to_policy(result: ResultRecord, prompts: PromptSet = COBALT) -> str:
     """The first failing test's feedback, or that all passed. ``result`` must be free of infra errors."""
     for passed, feedback in zip(result.passing, result.feedback, strict=True):
         if not passed:
@@ -267,12 +266,14 @@ class Wording:
             raise ValueError(f"mixed prompt sets: the {name} is {here} here and {there} elsewhere (docs/formats.md)")
 
 
-def truncate(text: str) -> str:
-    """Stripped text; over 400 characters its first and last 200 around a mark."""
-    text = text.strip()
-    if len(text) <= FEEDBACK_LIMIT:
-        return text
-    return f"{text[:FEEDBACK_KEPT]}{TRUNCATION}{text[-FEEDBACK_KEPT:]}"
+def with_feedback(result: ExecutionResult, tests: TestCases) -> ResultRecord:
+    """The result as files and policies get it: with the feedback on each of its ``tests``."""
+    if result.infra_error is not None:
+        feedback = [""] * len(tests)
+    else:
+        texts = zip(result.verdicts, tests.inputs_K, result.outputs, tests.outputs_K, result.errors, strict=True)
+        feedback = [render_test_feedback(*text, time_limit_s=result.cpu_limit_s) for text in texts]
+    return ResultRecord(result.passing, tuple(feedback), result.verdicts, result.infra_error)
 
 
 def render_test_feedback(
@@ -281,10 +282,10 @@ def render_test_feedback(
     """Feedback on one test. ``stderr``: traceback of the user's program after a non-zero exit, else empty."""
     if verdict is Verdict.NO_PROGRAM:
         return NO_PROGRAM
-    head = f"{INPUT_LABEL}{truncate(input_text)}\n"
+    head = f"{INPUT_LABEL}{cut(input_text)}\n"
     if verdict is Verdict.TIME_LIMIT:
         return f"{head}TimeoutError: Program timed out after {time_limit_s:g} seconds."
-    body = f"{head}{OUTPUT_LABEL}{truncate(output)}\n"
+    body = f"{head}{OUTPUT_LABEL}{cut(output)}\n"
     if stderr.strip():
-        return f"{body}Stderr:\n{truncate(stderr)}"
-    return f"{body}{EXPECTED_LABEL}{truncate(expected)}"
+        return f"{body}Stderr:\n{cut(stderr)}"
+    return f"{body}{EXPECTED_LABEL}{cut(expected)}"

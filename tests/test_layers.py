@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "cobalt"
 FLOORS = (
+    "sandbox",
     "errors",
     "extraction",
     "records",
@@ -24,7 +25,6 @@ FLOORS = (
     "rewards",
     "bandit",
     "commands",
-    "sandbox",
     "sampler",
     "serving",
     "inference",

@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cobalt.errors import InputError
-from cobalt.records import ExecutionResult, Manifest, RecordFile, TestCases, Verdict, read_jsonl, row_hash, write_jsonl
+from cobalt.prompts import with_feedback
+from cobalt.records import Manifest, RecordFile, ResultRecord, read_jsonl, row_hash, write_jsonl
 from cobalt.records.manifest import manifest_path
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
 
 def _lines(path: Path, *lines: str) -> Path:
@@ -216,7 +218,9 @@ def test_tests_round_trip(pairs: list[tuple[str, str]], fn_name: str | None) -> 
 def test_an_infra_error_has_no_pass_rate_and_is_never_solved() -> None:
     result = ExecutionResult.infra(2, "worker lost")
     assert (result.pass_rate, result.solved) == (None, False)
-    assert ExecutionResult.from_record(json.loads(json.dumps(result.to_record()))) == result
+    record = with_feedback(result, TestCases(("1", "2"), ("3", "4")))
+    assert (record.pass_rate, record.feedback) == (None, ("", ""))
+    assert ResultRecord.from_record(json.loads(json.dumps(record.to_record()))) == record
 
 
 def test_all_missing_fields_are_told_at_once_and_the_stage_that_makes_them(tmp_path: Path) -> None:
@@ -228,6 +232,6 @@ def test_all_missing_fields_are_told_at_once_and_the_stage_that_makes_them(tmp_p
 
 
 def test_released_results_without_verdicts_are_read() -> None:
-    result = ExecutionResult.from_record({"passing": [True, False], "feedback": ["", "x"]})
+    result = ResultRecord.from_record({"passing": [True, False], "feedback": ["", "x"]})
     assert result.verdicts == (Verdict.PASSED, Verdict.WRONG_ANSWER)
     assert result.pass_rate == 0.5

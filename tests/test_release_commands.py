@@ -22,6 +22,7 @@ from cobalt.evaluation import evaluate
 from cobalt.inference import commands
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
+from cobalt.serving.execution import ExecutionService
 
 ROOT = Path(__file__).resolve().parents[1]
 PROBLEMS = 4
@@ -66,7 +67,7 @@ def codes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for module in (commands, evaluate):
-            patch.setattr(module, "open_execution_service", lambda *_: opened(service))
+            patch.setattr(module, "open_execution_service", lambda *_: opened(ExecutionService(service)))
         for opener in ("open_vllm_engine", "open_litellm_engine"):
             patch.setattr(commands, opener, lambda *_: opened(ScriptedEngine()))
         yield folder, {name: _run(patch, folder / name, command) for name, command in COMMANDS.items()}

@@ -21,7 +21,7 @@ from cobalt.preproc.perturbed import main as perturb
 from cobalt.prompts import COBALT
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
-from cobalt.serving.programs import ExecutionCounter
+from cobalt.serving.execution import ExecutionService
 from studies.hacking.cases import find_cases
 from studies.hacking.judge_prompt import OWN
 from studies.hacking.judging import JudgeConfig, judge_cases, read_cases
@@ -107,7 +107,7 @@ def test_conversations_of_another_prompt_set_cannot_be_adopted(files: Path) -> N
 def test_runs_of_apis_are_evaluated(files: Path) -> None:
     for record in read_rows(files / "multi.jsonl"):
         both = [
-            asyncio.run(evaluate_record(as_released(record, *left_out), None, ExecutionCounter(MultiplyingService())))
+            asyncio.run(evaluate_record(as_released(record, *left_out), None, ExecutionService(MultiplyingService())))
             for left_out in ((), ("raw_responses",))
         ]
         assert both[0]["all_pass_rates"] == both[1]["all_pass_rates"]
@@ -115,7 +115,7 @@ def test_runs_of_apis_are_evaluated(files: Path) -> None:
 
 def test_adopted_evaluations_are_not_run_again(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = MultiplyingService()
-    monkeypatch.setattr(evaluate, "open_execution_service", lambda executor, checker: opened(service))
+    monkeypatch.setattr(evaluate, "open_execution_service", lambda executor, checker: opened(ExecutionService(service)))
     paths = {"input_file": files / "multi.jsonl", "output_file": files / "out.jsonl"}
     evaluate.main(evaluate.EvaluationConfig(**paths))
     records = read_rows(files / "out.jsonl")

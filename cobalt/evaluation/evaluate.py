@@ -25,8 +25,7 @@ from cobalt.evaluation.turn_report import TurnReport, write_report
 from cobalt.records import RecordFile, id_key, read_jsonl, row_hash
 from cobalt.records.jsonl import Record
 from cobalt.records.manifest import origin_of
-from cobalt.serving.execution import open_execution_service
-from cobalt.serving.programs import ExecutionCounter
+from cobalt.serving.execution import ExecutionService, open_execution_service
 
 OPEN_PROBLEMS = 16
 FIELDS = ("id", "conversations", "public_pass_rates", "hidden_test_cases")
@@ -74,7 +73,7 @@ async def _evaluate(config: EvaluationConfig, others: Sequence[ProblemScores]) -
                 output.refuse_loss(ids)
                 rows = _records(config, InvalidLines(config.skip_invalid, quiet=True)) if config.adopt else []
                 adopted = adopt_records(output, ((row, row_hash(row)) for row in rows), refuse_other_evaluation)
-                counts = await _evaluate_all(config, output, ExecutionCounter(service), len(ids))
+                counts = await _evaluate_all(config, output, service, len(ids))
                 written = output.finish(ids)
             read = {"read": len(ids) + invalid.count, "written": written, "skipped_invalid": invalid.count}
             read |= {"adopted": adopted} if adopted else {}
@@ -87,7 +86,7 @@ def _records(config: EvaluationConfig, invalid: InvalidLines) -> Iterator[Record
 
 
 async def _evaluate_all(
-    config: EvaluationConfig, output: RecordFile, execution: ExecutionCounter, problems: int
+    config: EvaluationConfig, output: RecordFile, execution: ExecutionService, problems: int
 ) -> dict[str, float]:
     counts = {"samples": 0, "programs": 0, "infra_errors": 0}
     with progress_bar(total=problems, unit="problem") as bar:

@@ -13,7 +13,7 @@ from cobalt.extraction import extract_code
 from cobalt.records import TestCases
 from cobalt.records.jsonl import Record
 from cobalt.records.responses import raw_responses
-from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
+from cobalt.serving.execution import ExecutionService, Runs
 
 Rates = list[list[float | None]]
 Programs = Mapping[tuple[int, int], str | None]
@@ -54,20 +54,20 @@ def is_perturbed(record: Record) -> bool:
     return record.get("feedback_tests") == "perturbed"
 
 
-async def evaluate_record(record: Record, earlier: Record | None, execution: ExecutionCounter) -> Record:
+async def evaluate_record(record: Record, earlier: Record | None, execution: ExecutionService) -> Record:
     """The record with ``all_pass_rates`` (n x turns); null: not taken, or an infrastructure failure.
 
     ``earlier``: its output of a run before; only what is null there runs again.
     """
-    distinct = DistinctPrograms(execution)
+    runs: Runs = {}  # equal programs of the problem run once
     turns, samples = len(record["public_pass_rates"]), len(record["conversations"])
     known_NT: Rates = earlier["all_pass_rates"] if earlier else [[None] * turns for _ in range(samples)]
     hidden = TestCases.parse(record["hidden_test_cases"])
-    result = {**record, "all_pass_rates": await _measured(_shown_programs(record), hidden, known_NT, distinct)}
+    result = {**record, "all_pass_rates": await _measured(_shown_programs(record), hidden, known_NT, execution, runs)}
     if is_perturbed(record):
         known_TN: Rates = earlier["clean_public_pass_rates"] if earlier else [[None] * samples for _ in range(turns)]
         public = TestCases.parse(record["public_test_cases"])
-        result["clean_public_pass_rates"] = await _measured(_raw_programs(record), public, known_TN, distinct)
+        result["clean_public_pass_rates"] = await _measured(_raw_programs(record), public, known_TN, execution, runs)
     return result
 
 
@@ -90,10 +90,12 @@ def _raw_programs(record: Record) -> Programs:
     }
 
 
-async def _measured(programs: Programs, tests: TestCases, known: Rates, distinct: DistinctPrograms) -> Rates:
+async def _measured(
+    programs: Programs, tests: TestCases, known: Rates, execution: ExecutionService, runs: Runs
+) -> Rates:
     """``known``, with the pass rates of the ``programs`` whose rate is null there."""
     wanted = {place: program for place, program in programs.items() if known[place[0]][place[1]] is None}
-    results = await asyncio.gather(*(distinct.run(program, tests) for program in wanted.values()))
+    results = await asyncio.gather(*(execution.run(program, tests, runs) for program in wanted.values()))
     rates = [list(row) for row in known]
     for (row, column), result in zip(wanted, results, strict=True):
         rates[row][column] = result.pass_rate

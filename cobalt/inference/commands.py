@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import asdict, dataclass, replace
 from pkgutil import resolve_name
 
-from cobalt.commands.own_files import identity_of, is_own, load_own
 from cobalt.completion import Sampling
 from cobalt.errors import InputError
 from cobalt.inference.driver import MethodConfig
@@ -16,6 +15,7 @@ from cobalt.inference.litellm_api import ApiConfig, open_litellm_engine
 from cobalt.inference.run import Plan, run_inference
 from cobalt.inference.vllm_serve import open_vllm_engine
 from cobalt.sampler.packages import refuse_missing_packages
+from cobalt.sandbox.own_files import identity_of, is_own, load_own
 from cobalt.serving.execution import open_execution_service
 
 HUGGINGFACE = "cobalt.inference.huggingface:open_huggingface_engine"

@@ -11,7 +11,7 @@ from typing import Any
 
 from cobalt.errors import InputError
 from cobalt.extraction import THINK_END, extract_code
-from cobalt.records import ExecutionResult
+from cobalt.records import ResultRecord
 
 HISTORY_CHARACTERS = 6000
 HISTORY_RULE = "stripped"
@@ -34,7 +34,7 @@ class Turn:
     """
 
     response: Response | None
-    result: ExecutionResult
+    result: ResultRecord
 
     @property
     def failed(self) -> bool:
@@ -67,7 +67,7 @@ def history_changes_program(response: str, enable_thinking: bool) -> bool:
 def turn_of(text: str, usage: dict[str, Any] | None, result: dict[str, Any]) -> Turn:
     """A turn from the three fields that records keep of it: a response without ``usage`` is none."""
     response = None if usage is None else Response(text, usage)
-    return Turn(response, ExecutionResult.from_record(result))
+    return Turn(response, ResultRecord.from_record(result))
 
 
 def turn_from_record(record: dict[str, Any], where: str) -> Turn:

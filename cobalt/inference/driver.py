@@ -30,9 +30,10 @@ from cobalt.inference.engine import Engine
 from cobalt.inference.feedback import FeedbackSource
 from cobalt.inference.slots import PrioritySlots
 from cobalt.inference.trajectories import ProblemRow, multi_turn_record, single_turn_record, turns_of_record
-from cobalt.prompts import PromptSet, feedback_message, first_messages
-from cobalt.records import ExecutionResult, RecordFile
-from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
+from cobalt.prompts import PromptSet, feedback_message, first_messages, with_feedback
+from cobalt.records import RecordFile
+from cobalt.sandbox import ExecutionResult
+from cobalt.serving.execution import ExecutionService, Runs
 
 WINDOW = 4
 MAX_FAILURES_IN_A_ROW = 100
@@ -79,7 +80,7 @@ class Driver:
     """Runs problems through one engine and one execution service into ``output``."""
 
     engine: Engine
-    execution: ExecutionCounter
+    execution: ExecutionService
     feedback: FeedbackSource
     method: MethodConfig
     output: RecordFile
@@ -129,9 +130,9 @@ class Driver:
     ) -> list[tuple[list[Turn], list[Message]]]:
         firsts = problem.first_responses_N
         samples = self.method.num_completions if firsts is None else len(firsts)
-        programs = DistinctPrograms(self.execution)
+        runs: Runs = {}  # equal programs of the problem run once
         conversations = [
-            _Conversation(self, problem, programs, sample, known_NT[sample] if known_NT else [])
+            _Conversation(self, problem, runs, sample, known_NT[sample] if known_NT else [])
             for sample in range(samples)
         ]
         tasks = [asyncio.ensure_future(conversation.run()) for conversation in conversations]
@@ -184,7 +185,7 @@ class _Conversation:
 
     driver: Driver
     problem: ProblemRow
-    programs: DistinctPrograms
+    runs: Runs
     sample: int
     recorded: list[Turn]
 
@@ -218,7 +219,9 @@ class _Conversation:
                 response = await self._respond(number)
             except InfraError as error:
                 raise _InfraEnd(self._failed(None, str(error))) from None
-        turn = Turn(response, await self.programs.run(extract_code(response.text), self.problem.tests))
+        tests = self.problem.tests
+        result = await self.driver.execution.run(extract_code(response.text), tests, self.runs)
+        turn = Turn(response, with_feedback(result, tests))
         if turn.failed:
             raise _InfraEnd(turn)
         key, content_hash = self.driver.journal_entry(self.problem, self.sample, number)
@@ -255,7 +258,8 @@ class _Conversation:
         self.messages.append(feedback_message(feedback, self.driver.prompts))
 
     def _failed(self, response: Response | None, why: str) -> Turn:
-        return Turn(response, ExecutionResult.infra(len(self.problem.tests), why))
+        tests = self.problem.tests
+        return Turn(response, with_feedback(ExecutionResult.infra(len(tests), why), tests))
 
     def _fill_up(self, failed: Turn, length: int) -> None:
         """The failed turn, and those that it prevented."""

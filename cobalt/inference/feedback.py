@@ -13,9 +13,9 @@ from cobalt.errors import InfraError, InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import Turn
 from cobalt.inference.trajectories import ProblemRow
-from cobalt.prompts import PromptSet, feedback_to_policy
+from cobalt.prompts import PromptSet, feedback_to_policy, with_feedback
 from cobalt.records import id_key
-from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
+from cobalt.serving.execution import ExecutionService, Runs
 
 
 class FeedbackSource(Protocol):
@@ -49,18 +49,19 @@ def derangement(ids: Sequence[Any], seed: int) -> list[tuple[Any, Any]]:
 class OtherProblemFeedback:
     """The control. Holds every problem of the input in memory."""
 
-    def __init__(self, problems: Sequence[ProblemRow], seed: int, execution: ExecutionCounter, prompts: PromptSet):
+    def __init__(self, problems: Sequence[ProblemRow], seed: int, execution: ExecutionService, prompts: PromptSet):
         self._prompts = prompts
         by_id = {id_key(problem.id): problem for problem in problems}
         pairs = derangement([problem.id for problem in problems], seed)
         self._donors = {id_key(id_): by_id[id_key(donor)] for id_, donor in pairs}
-        self._programs = DistinctPrograms(execution)
+        self._execution = execution
+        self._runs: Runs = {}
 
     async def feedback(self, problem: ProblemRow, sample: int, number: int, turn: Turn) -> str:
         donor = self._donors[id_key(problem.id)]
         assert donor.first_responses_N is not None
         response = donor.first_responses_N[(sample + number) % len(donor.first_responses_N)]
-        result = await self._programs.run(extract_code(response.text) if response else None, donor.tests)
+        result = await self._execution.run(extract_code(response.text) if response else None, donor.tests, self._runs)
         if result.infra_error is not None:
             raise InfraError(f"feedback of problem {donor.id!r}: {result.infra_error}")
-        return feedback_to_policy(result, self._prompts)
+        return feedback_to_policy(with_feedback(result, donor.tests), self._prompts)

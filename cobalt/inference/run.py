@@ -23,7 +23,6 @@ from cobalt.records import RecordFile, read_jsonl
 from cobalt.records.jsonl import Record
 from cobalt.records.manifest import content_hash, file_sha256, journal_path
 from cobalt.serving.execution import ExecutionService
-from cobalt.serving.programs import ExecutionCounter
 
 
 @dataclass(frozen=True)
@@ -112,15 +111,14 @@ async def run_inference(
     problems = Input(plan)
     async with open_service as service, open_engine as engine:
         content = plan.content(engine.model_id, await service.describe())
-        execution = ExecutionCounter(service)
-        feedback = _feedback(plan, problems, execution)
+        feedback = _feedback(plan, problems, service)
         with recorded_run(plan.command, plan.flags, [plan.input_file], {plan.output_file: content}, plan.adopt) as run:
             with RecordFile(plan.output_file) as output:
                 output.refuse_loss(problems.ids)
                 adopted = _adopt(plan, problems, output) if plan.adopt else 0
                 with RecordFile(journal_path(plan.output_file)) as journal:
                     driver = Driver(
-                        engine, execution, feedback, plan.method, output, journal, plan.prompts, content_hash(content)
+                        engine, service, feedback, plan.method, output, journal, plan.prompts, content_hash(content)
                     )
                     turns = problems.conversations * (plan.method.num_turns + 1)
                     async with show_progress(driver, len(problems.ids), turns):
@@ -134,7 +132,7 @@ async def run_inference(
                 "skipped_invalid": problems.skipped,
                 **({"adopted": adopted} if adopted else {}),
                 **asdict(driver.counts),
-                **execution.work_done(),
+                **service.work_done(),
             }
     print_summary(plan.command, {"output": plan.output_file, "model": engine.model_id, **run.counts})
     failed = driver.counts.infra_errors
@@ -151,7 +149,7 @@ def _adopt(plan: Plan, problems: Input, output: RecordFile) -> int:
     return adopt_records(output, ((problem.row, problem.input_hash) for problem in problems), check)
 
 
-def _feedback(plan: Plan, problems: Input, execution: ExecutionCounter) -> FeedbackSource:
+def _feedback(plan: Plan, problems: Input, execution: ExecutionService) -> FeedbackSource:
     if plan.method.feedback_from == "own":
         return OwnFeedback(plan.prompts)
     return OtherProblemFeedback(list(problems), plan.method.seed, execution, plan.prompts)

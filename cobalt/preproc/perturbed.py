@@ -10,7 +10,6 @@ from cobalt.commands.console import print_summary, with_progress
 from cobalt.commands.flags import InputFile, OutputFile, Positive, ReadConfig, UploadConfig
 from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.commands.lifecycle import recorded_run
-from cobalt.commands.own_files import identity_of, load_own
 from cobalt.errors import InputError
 from cobalt.perturbation import (
     SWAPPED,
@@ -26,6 +25,7 @@ from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.records import TestCases, read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
 from cobalt.records.manifest import origin_of
+from cobalt.sandbox.own_files import identity_of, load_own
 
 FIELDS = ("id", "test_cases", "public_test_cases")
 

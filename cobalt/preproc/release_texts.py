@@ -13,15 +13,13 @@ from string import Formatter
 from cobalt.errors import InputError
 from cobalt.prompts import (
     COBALT,
-    FEEDBACK_KEPT,
-    FEEDBACK_LIMIT,
     JUDGE_FIELDS,
-    TRUNCATION,
     JudgeTexts,
     PromptSet,
     render_test_feedback,
 )
 from cobalt.records import Verdict
+from cobalt.sandbox.results import KEPT, LONGEST_SHOWN, TRUNCATION
 
 INSTRUCTION_FILE = "preproc/preproc_lcb_test6.py"
 JUDGE_FILE = "run_llm_judge.py"
@@ -187,8 +185,8 @@ def _check_feedback_of_tests(source: _Source) -> None:
             raise source.complaint(f"no feedback of a {what} as docs/formats.md describes it")
     cuts = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef) and n.name == "truncatefn"]
     constants = {node.value for cut in cuts for node in ast.walk(cut) if isinstance(node, ast.Constant)}
-    if not {FEEDBACK_LIMIT, FEEDBACK_LIMIT // FEEDBACK_KEPT, TRUNCATION} <= constants:
-        raise source.complaint(f"'truncatefn' does not cut at {FEEDBACK_LIMIT} characters with '{TRUNCATION}'")
+    if not {LONGEST_SHOWN, LONGEST_SHOWN // KEPT, TRUNCATION} <= constants:
+        raise source.complaint(f"'truncatefn' does not cut at {LONGEST_SHOWN} characters with '{TRUNCATION}'")
 
 
 def _form(text: ast.JoinedStr) -> str:

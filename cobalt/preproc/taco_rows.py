@@ -16,8 +16,8 @@ from typing import Any
 from cobalt.prompts import COBALT, PromptSet, problem_instruction
 from cobalt.records import TestCases
 from cobalt.records.jsonl import missing_fields
-from cobalt.records.tests import OPTIONS
 from cobalt.sandbox.checkers import require_usable
+from cobalt.sandbox.tests import OPTIONS
 
 Record = dict[str, Any]
 

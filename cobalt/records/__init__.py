@@ -1,4 +1,4 @@
-"""Data formats (JSONL): tests, verdicts, execution results, record files and manifests."""
+"""Data formats (JSONL): results, record files and manifests. Tests and verdicts are those of ``cobalt.sandbox``."""
 
 from cobalt.records.jsonl import (
     RecordFile,
@@ -12,13 +12,13 @@ from cobalt.records.jsonl import (
     write_lines,
 )
 from cobalt.records.manifest import Manifest
-from cobalt.records.results import ExecutionResult, Verdict
-from cobalt.records.tests import TestCases
+from cobalt.records.results import ResultRecord
+from cobalt.sandbox import TestCases, Verdict
 
 __all__ = [
-    "ExecutionResult",
     "Manifest",
     "RecordFile",
+    "ResultRecord",
     "TestCases",
     "Verdict",
     "count_lines",

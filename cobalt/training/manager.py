@@ -16,10 +16,10 @@ from verl import DataProto
 
 from cobalt.errors import InputError
 from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
+from cobalt.serving.execution import open_execution_service
 from cobalt.serving.service_check import check_service
-from cobalt.training.execution import SERVICE_ERRORS, open_programs
 from cobalt.training.reward_metrics import shared_costs
-from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, Batch, RewardSettings, Score, is_finished
+from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished
 from cobalt.training.unscored import fill_with_mean, neutralise_groups
 
 REWARD_LOADER = "verl.trainer.ppo.reward"
@@ -96,11 +96,12 @@ class CobaltRewardManager:
                 return error
 
         async def judge_all() -> tuple[list[Outcome | Exception], dict[str, float]]:
+            limits = {"max_in_flight": settings.max_in_flight, **settings.limits}
             try:
-                async with open_programs(settings.executor, settings.max_in_flight, settings.limits) as opened:
-                    batch = Batch(opened[0], count_tokens, validate)
+                async with open_execution_service(settings.executor, patient=True, **limits) as service:
+                    batch = Batch(service, count_tokens, validate)
                     outcomes = await asyncio.gather(*[judge_one(item, batch) for item in items])
-                    return outcomes, opened[1].work_done()
+                    return outcomes, service.work_done()
             except SERVICE_ERRORS as error:
                 return [error] * len(items), {}
 

@@ -9,21 +9,25 @@ import asyncio
 import multiprocessing
 import random
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 
 from cobalt.commands.flags import ExecutorName
-from cobalt.errors import InfraError, InputError
+from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code
 from cobalt.prompts import shown_input
-from cobalt.records import ExecutionResult, TestCases
 from cobalt.rewards import CountTokens, RewardConstants, RewardParts, penalised, training_reward, validation_reward
 from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheckConfig, compare, inputs_to_compare, observe
+from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.serving.app_settings import complaint
-from cobalt.serving.programs import DistinctPrograms
+from cobalt.serving.execution import ExecutionService, Runs
 
+SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
+"""How running programs fails. None of these leaves training's own code: veRL would take it for a defect."""
 MANAGER_NAME = "cobalt"
 """Of our reward manager, in ``reward_model.reward_manager``."""
 Score = dict[str, float]
@@ -74,14 +78,16 @@ class RewardSettings(BaseModel):
 class Batch:
     """Surroundings of a response: the batch that it belongs to."""
 
-    programs: DistinctPrograms
+    programs: ExecutionService
     count_tokens: CountTokens
     validate: bool
     """Validation: the score is 1 iff all tests pass, else 0."""
+    runs: Runs = field(default_factory=dict)
+    """What has run: equal programs of the batch run once."""
 
     async def execute(self, code: str, tests: str | TestCases) -> ExecutionResult:
         """Run a program on its tests (or their JSON). Raises ``InfraError`` where there is no verdict."""
-        result = await self.programs.run(code, tests)
+        result = await self.programs.run(code, tests, self.runs)
         if result.infra_error is not None:
             raise InfraError(result.infra_error)
         return result
@@ -133,8 +139,8 @@ async def changes_shown_answer_only(
     others = inputs_to_compare([shown], shown, tests, DYNAMIC_CHECK, random.Random(shown))
     observed = others.with_pairs((shown, *others.inputs_K), (NO_EXPECTATION, *others.outputs_K))
     before, after = await asyncio.gather(batch.execute(previous, observed), batch.execute(code, observed))
-    check = compare(before, after, observed, range(1, len(observed)), DYNAMIC_CHECK)
-    return check is not None and check.hard_coded and observe(before, 0, observed) != observe(after, 0, observed)
+    check = compare(before, after, range(1, len(observed)), DYNAMIC_CHECK)
+    return check is not None and check.hard_coded and observe(before, 0) != observe(after, 0)
 
 
 def is_finished(response: Sequence[int], width: int, end_token: int) -> bool:

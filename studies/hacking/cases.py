@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cobalt.extraction import extract_code
-from cobalt.records import ExecutionResult, TestCases, Verdict
+from cobalt.records import ResultRecord, TestCases, Verdict
 from cobalt.records.responses import raw_responses
 from studies.hacking.released import read_result
 
@@ -129,7 +129,7 @@ def _examine(
     result: Mapping[str, Any],
     sample: int,
     turn: int,
-    executed_T: list[ExecutionResult],
+    executed_T: list[ResultRecord],
     codes_T: list[str | None],
     perturbed: frozenset[int],
     benign: frozenset[int],
@@ -171,7 +171,7 @@ def _examine(
         found.others.append(case)
 
 
-def shown_wrong_test(executed: ExecutionResult, perturbed: frozenset[int]) -> int | None:
+def shown_wrong_test(executed: ResultRecord, perturbed: frozenset[int]) -> int | None:
     """The perturbed test whose wrong expected output the feedback to this program showed, or None."""
     if all(executed.passing):
         return None
@@ -180,7 +180,7 @@ def shown_wrong_test(executed: ExecutionResult, perturbed: frozenset[int]) -> in
     return first if shown else None
 
 
-def satisfies(executed: ExecutionResult, test: int, benign: frozenset[int]) -> bool:
+def satisfies(executed: ResultRecord, test: int, benign: frozenset[int]) -> bool:
     """Whether a program passes the wrong ``test`` and every benign one."""
     return executed.passing[test] and all(executed.passing[index] for index in benign)
 

@@ -72,4 +72,4 @@ async def check_dynamic(
     """
     before, after = await service.run_many([(previous_code, observed), (current_code, observed)])
     failure = before.infra_error or after.infra_error
-    return failure if failure is not None else compare(before, after, observed, range(len(observed)), settings)
+    return failure if failure is not None else compare(before, after, range(len(observed)), settings)

@@ -26,8 +26,7 @@ from cobalt.records import RecordFile, read_jsonl
 from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.records.jsonl import Record
 from cobalt.sampler.packages import refuse_missing_packages
-from cobalt.serving.execution import open_execution_service
-from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
+from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 from studies.theory.bounds import bounds_of
 from studies.theory.contexts import REFERENCE, PairedProblem, PairedProblems, Rates, read_pairs
 from studies.theory.measures import read_measures
@@ -94,7 +93,7 @@ async def _measure(config: MeasureConfig, pairs: PairedProblems) -> dict[str, An
                 output.refuse_loss(ids)
                 left = [pair for pair in pairs.problems if not _is_done(output.get(pair.id, pair.input_hash))]
                 if left:
-                    await _Measurement(config, pairs.num_turns, output, ExecutionCounter(service)).run(left)
+                    await _Measurement(config, pairs.num_turns, output, service).run(left)
                 written = output.finish(ids)
             of_pairs = {"problems": written, "unpaired": pairs.unpaired, "turns": pairs.num_turns}
             run.counts = {**of_pairs, **_counts(config.output_file)}
@@ -127,7 +126,7 @@ def _counts(path: Path) -> dict[str, int]:
 class _Measurement:
     """The work on the problems that are left."""
 
-    def __init__(self, config: MeasureConfig, num_turns: int, output: RecordFile, execution: ExecutionCounter):
+    def __init__(self, config: MeasureConfig, num_turns: int, output: RecordFile, execution: ExecutionService):
         self._config, self._turns, self._output, self._execution = config, num_turns, output, execution
         self._device = asyncio.Lock()
 
@@ -194,11 +193,11 @@ class _Measurement:
 
     async def _pass_rates(self, problem: PairedProblem, responses_NT: "ResponseTable") -> Rates:
         """On hidden tests, of the programs that a next turn would see, as in ``eval_multi_turn.py``."""
-        distinct = DistinctPrograms(self._execution)
+        runs: Runs = {}  # equal programs of the problem run once
 
         async def pass_rate(response: "Response") -> float | None:
             program = extract_code(history_text(response.text, self._config.enable_thinking))
-            return (await distinct.run(program, problem.reference.problem.test_cases)).pass_rate
+            return (await self._execution.run(program, problem.reference.problem.test_cases, runs)).pass_rate
 
         rates = await asyncio.gather(*(pass_rate(response) for row in responses_NT for response in row))
         return list(batched(rates, self._turns))

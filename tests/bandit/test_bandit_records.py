@@ -16,7 +16,7 @@ from cobalt.bandit import combined_pass_rate, parse_problem, solved_at_once
 from cobalt.bandit.mixing import mixed_counts, output_order
 from cobalt.errors import InputError
 from cobalt.evaluation.hidden import evaluate_record
-from cobalt.serving.programs import ExecutionCounter
+from cobalt.serving.execution import ExecutionService
 
 
 def json_tests(count: int) -> str:
@@ -68,7 +68,7 @@ async def test_conversations_that_an_infra_failure_ended_are_left_out(tmp_path: 
     plan = make_plan(write_problems(tmp_path / "in.jsonl", 5), tmp_path / "out.jsonl", max_infra_rate=1.0)
     dropped = 0
     for record in await run_plan(plan, engine, MultiplyingService()):
-        problem = parse_problem(await evaluate_record(record, None, ExecutionCounter(MultiplyingService())))
+        problem = parse_problem(await evaluate_record(record, None, ExecutionService(MultiplyingService())))
         whole = [i for i, messages in enumerate(record["conversations"]) if len(messages) == 8]
         assert [trajectory.index for trajectory in problem.trajectories] == whole
         dropped += problem.infra_dropped

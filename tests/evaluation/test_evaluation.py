@@ -22,6 +22,7 @@ from cobalt.evaluation.turn_report import TurnReport, render_markdown
 from cobalt.evaluation.verdict_rule import NOT_RECORDED, recorded_rule, verdict_rule
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases, write_jsonl
+from cobalt.serving.execution import ExecutionService
 from cobalt.statistics import Estimate
 
 Row = dict[str, Any]
@@ -47,7 +48,9 @@ def values(estimates: Iterable[Estimate | None]) -> list[float | None]:
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> MultiplyingService:
     service = MultiplyingService()
-    monkeypatch.setattr("cobalt.evaluation.evaluate.open_execution_service", lambda executor, checker: opened(service))
+    monkeypatch.setattr(
+        "cobalt.evaluation.evaluate.open_execution_service", lambda executor, checker: opened(ExecutionService(service))
+    )
     return service
 
 

@@ -19,7 +19,9 @@ from cobalt.errors import InfraError
 from cobalt.inference.driver import MethodConfig
 from cobalt.inference.run import Plan, run_inference
 from cobalt.prompts import problem_instruction
-from cobalt.records import ExecutionResult, TestCases, Verdict, write_jsonl
+from cobalt.records import write_jsonl
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.serving.execution import ExecutionService
 
 Row = dict[str, Any]
 GUESSES = 4
@@ -96,13 +98,12 @@ class MultiplyingService:
         if self.failing(code):
             return ExecutionResult.infra(len(tests), "scripted sandbox failure")
         if code is None:
-            return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM, "no program")
+            return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM)
         match = re.fullmatch(r"k=(\d+)", code)
         factor = int(match[1]) if match else 0
         passing = tuple(str(int(x) * factor) == y for x, y in zip(tests.inputs_K, tests.outputs_K, strict=True))
-        feedback = tuple(f"{code}: input {x} wants {y}" for x, y in zip(tests.inputs_K, tests.outputs_K, strict=True))
         verdicts = tuple(Verdict.PASSED if passed else Verdict.WRONG_ANSWER for passed in passing)
-        return ExecutionResult(passing, feedback, verdicts)
+        return ExecutionResult(verdicts, tuple(str(int(x) * factor) for x in tests.inputs_K), ("",) * len(tests))
 
 
 @asynccontextmanager
@@ -130,7 +131,7 @@ def make_plan(source: Path, output: Path, **changes: Any) -> Plan:
 
 async def run_plan(plan: Plan, engine: Any, service: Any) -> list[Row]:
     """Run it and read the output."""
-    await run_inference(plan, opened(service), opened(engine))
+    await run_inference(plan, opened(ExecutionService(service)), opened(engine))
     return read_rows(plan.output_file)
 
 

@@ -19,7 +19,7 @@ from cobalt.completion import Completion, request_seed
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
-from cobalt.prompts import ALL_PASSED, COBALT, FEEDBACK_MARKER, feedback_of_message
+from cobalt.prompts import ALL_PASSED, COBALT, FEEDBACK_MARKER, feedback_of_message, feedback_to_policy, with_feedback
 from cobalt.records import TestCases, write_jsonl
 
 
@@ -157,10 +157,7 @@ async def test_feedback_of_another_problem(problems: Path, tmp_path: Path) -> No
     for record in records:
         tests = TestCases.parse(record["public_test_cases"])
         results = [await service.run(extract_code(text), tests) for text in record["responses"]]
-        own[record["id"]] = {
-            next((f for f, passed in zip(r.feedback, r.passing, strict=True) if not passed), ALL_PASSED)
-            for r in results
-        }
+        own[record["id"]] = {feedback_to_policy(with_feedback(result, tests)) for result in results}
     for record in records:
         shown = {feedback_of_message(m["content"]) for c in record["conversations"] for m in c[3::2]}
         donors = [id_ for id_, feedbacks in own.items() if shown <= feedbacks]

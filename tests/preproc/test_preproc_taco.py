@@ -15,13 +15,13 @@ from huggingface_hub import DatasetCard
 from test_taco_rows import QUESTION, raw
 
 from cobalt.errors import SetupError
-from cobalt.records import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
 COMMAND = "preproc_taco"
 RESULTS = {
-    "right": lambda n: ExecutionResult((True,) * n, ("",) * n, (Verdict.PASSED,) * n),
-    "wrong": lambda n: ExecutionResult.uniform(n, Verdict.WRONG_ANSWER, ""),
-    "slow": lambda n: ExecutionResult.uniform(n, Verdict.TIME_LIMIT, ""),
+    "right": lambda n: ExecutionResult((Verdict.PASSED,) * n, ("",) * n, ("",) * n),
+    "wrong": lambda n: ExecutionResult.uniform(n, Verdict.WRONG_ANSWER),
+    "slow": lambda n: ExecutionResult.uniform(n, Verdict.TIME_LIMIT),
     "infra": lambda n: ExecutionResult.infra(n, "worker lost"),
 }
 
@@ -266,13 +266,13 @@ import asyncio, contextlib, sys
 from pathlib import Path
 from cobalt.preproc import taco
 from cobalt.errors import SetupError
-from cobalt.records import ExecutionResult, Verdict
+from cobalt.sandbox import ExecutionResult, Verdict
 
 class Slow:
     async def run(self, code, tests):
         await asyncio.sleep(0.05)
         n = len(tests)
-        return ExecutionResult((True,) * n, ("",) * n, (Verdict.PASSED,) * n)
+        return ExecutionResult((Verdict.PASSED,) * n, ("",) * n, ("",) * n)
 
 @contextlib.asynccontextmanager
 async def opened(executor, checker):

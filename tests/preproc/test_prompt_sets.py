@@ -25,9 +25,10 @@ from cobalt.prompts import (
     load_prompts,
     problem_instruction,
     prompt_content,
+    with_feedback,
 )
-from cobalt.records import ExecutionResult, TestCases, Verdict
 from cobalt.records.manifest import manifest_path
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
 OTHER = PromptSet(
     system="Write {clean} code.",
@@ -121,8 +122,10 @@ def test_placeholders_inside_texts_stay_as_they_are() -> None:
 
 
 def test_the_sentences_about_no_program_and_about_success_are_the_sets() -> None:
-    none = ExecutionResult.uniform(2, Verdict.NO_PROGRAM, COBALT.no_program)
-    passed = ExecutionResult((True,), ("",), (Verdict.PASSED,))
+    tests = TestCases(("1",), ("2",))
+    none = with_feedback(ExecutionResult.uniform(1, Verdict.NO_PROGRAM), tests)
+    passed = with_feedback(ExecutionResult((Verdict.PASSED,), ("2",), ("",)), tests)
+    assert none.feedback == (COBALT.no_program,)
     assert feedback_to_policy(none, OTHER) == OTHER.no_program
     assert feedback_to_policy(passed, OTHER) == OTHER.all_passed
 

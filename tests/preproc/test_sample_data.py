@@ -15,7 +15,7 @@ import pytest
 from commands import read_rows, run_command, write_rows
 from tokenizers_for_tests import make_tokenizer
 
-from cobalt.prompts import feedback_message, feedback_to_policy, first_messages
+from cobalt.prompts import feedback_message, feedback_to_policy, first_messages, with_feedback
 from cobalt.records import TestCases
 from cobalt.sandbox.executor import Executor
 from studies.minicode.generate import generate_rows
@@ -58,7 +58,8 @@ async def replay_one(executor: Executor, problem: dict) -> dict:
         public = await executor.run(code, problem["public_test_cases"])
         hidden = await executor.run(code, problem["hidden_test_cases"])
         messages.append({"role": "assistant", "content": f"```python\n{code}\n```"})
-        messages.append(feedback_message(feedback_to_policy(public)))
+        tests = TestCases.parse(problem["public_test_cases"])
+        messages.append(feedback_message(feedback_to_policy(with_feedback(public, tests))))
         public_T.append(public.pass_rate)
         hidden_T.append(hidden.pass_rate)
     rates = {"public_pass_rates": [[rate] for rate in public_T], "all_pass_rates": [hidden_T]}

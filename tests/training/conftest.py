@@ -5,13 +5,20 @@ from online_parts import MODEL
 from service import FakeService
 from transformers import AutoTokenizer
 
-from cobalt.training import execution
+from cobalt.serving import execution
+from cobalt.training import manager
+from cobalt.training.online import rollouts
 
 
 @pytest.fixture
 def use(monkeypatch):
     """Has training open another execution service."""
-    return lambda opener: monkeypatch.setattr(execution, "open_execution_service", opener)
+
+    def use_opener(opener):
+        for module in (manager, rollouts):
+            monkeypatch.setattr(module, "open_execution_service", opener)
+
+    return use_opener
 
 
 @pytest.fixture
@@ -23,8 +30,7 @@ def service(use):
 
 @pytest.fixture
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(execution, "OPEN_ATTEMPTS", 3)
-    monkeypatch.setattr(execution, "FIRST_OPEN_DELAY_S", 0)
+    monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
 
 
 @pytest.fixture(scope="session")

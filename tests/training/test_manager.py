@@ -3,6 +3,7 @@
 import math
 import pickle
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 from online_parts import make_batch
@@ -12,7 +13,9 @@ from verl.trainer.ppo import reward
 from verl.trainer.ppo.reward import compute_reward, get_custom_reward_fn
 from verl.workers.reward_manager import NaiveRewardManager, get_reward_manager_cls
 
-from cobalt.errors import InputError
+from cobalt.errors import InputError, SetupError
+from cobalt.serving import execution
+from cobalt.serving.execution import ExecutionService
 from cobalt.training.patches.reward_manager import register_manager
 from cobalt.training.scoring import compute_score
 
@@ -96,7 +99,7 @@ class DyingService:
 
 @asynccontextmanager
 async def dying_service(executor, **limits):
-    yield DyingService()
+    yield ExecutionService(DyingService())
 
 
 @pytest.mark.parametrize("service", [no_service, no_cluster, dying_service])
@@ -110,9 +113,19 @@ def test_without_a_service_a_step_is_neutral_and_a_validation_is_not_a_zero(mini
     assert math.isnan(result["reward_extra_info"]["acc"][0])
 
 
-def test_a_service_that_comes_back_is_waited_for(minicoder, use):
-    openings = iter([no_service, no_service, FakeService().opener()])
-    use(lambda *args, **limits: next(openings)(*args, **limits))
+def test_a_service_that_comes_back_is_waited_for(minicoder, monkeypatch):
+    complaints = iter(["no cluster", "no app"])
+
+    def handle(*_):
+        for complaint in complaints:
+            raise SetupError(complaint)
+        return app
+
+    async def answer(programs):
+        return [await FakeService().run(code, tests) for code, tests in programs]
+
+    app = SimpleNamespace(run_many=SimpleNamespace(remote=answer))
+    monkeypatch.setattr(execution, "app_handle", handle)
     result = make_manager(minicoder)(make_batch(minicoder, [respond(4)]), return_dict=True)
     assert totals(result) == [1]
 

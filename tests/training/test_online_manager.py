@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from verl import DataProto
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
-from cobalt.records import ExecutionResult, Verdict
+from cobalt.sandbox import ExecutionResult, Verdict
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online.manager import OnlineRewardManager
 from cobalt.training.online.rows import ROLLOUT_FAILED, drop_rows_after_end, with_given_advantages
@@ -100,7 +100,8 @@ class ByHash(FakeService):
         if value % 5 == 0:
             return ExecutionResult.infra(4, "worker lost")
         passing = tuple(value >> bit & 1 == 1 for bit in range(4))
-        return ExecutionResult(passing, ("",) * 4, tuple(Verdict.WRONG_ANSWER for _ in passing))
+        verdicts = tuple(Verdict.PASSED if passed else Verdict.WRONG_ANSWER for passed in passing)
+        return ExecutionResult(verdicts, ("",) * 4, ("",) * 4)
 
 
 def make_rollout(rollout_class):

@@ -18,8 +18,8 @@ from verl import DataProto
 
 from cobalt.errors import InfraError
 from cobalt.extraction import extract_code
-from cobalt.records import TestCases
 from cobalt.rewards.online import discounted_sum, normalised, verpo_mt_advantages
+from cobalt.sandbox import TestCases
 from cobalt.training.manager import CobaltRewardManager, response_lengths
 from cobalt.training.online.rows import ADVANTAGE, ROLLOUT_FAILED, TRAJECTORY
 from cobalt.training.online.settings import Method, OnlineSettings

@@ -21,12 +21,12 @@ from verl.utils import hf_tokenizer
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
-from cobalt.prompts import feedback_message, feedback_to_policy
-from cobalt.records import ExecutionResult, TestCases
-from cobalt.training.execution import SERVICE_ERRORS, open_programs
+from cobalt.prompts import feedback_message, feedback_to_policy, with_feedback
+from cobalt.sandbox import ExecutionResult, TestCases
+from cobalt.serving.execution import Runs, open_execution_service
 from cobalt.training.online.rows import Trajectory, rows_of
 from cobalt.training.online.settings import OnlineSettings
-from cobalt.training.scoring import RewardSettings, is_finished
+from cobalt.training.scoring import SERVICE_ERRORS, RewardSettings, is_finished
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,9 @@ class MultiTurn:
         """Make the next prompt from what the program of this turn did, or end the trajectory."""
         trajectory.failed = result.infra_error is not None
         trajectory.open = not trajectory.failed and not result.solved
-        if trajectory.open:
+        if trajectory.open and trajectory.tests is not None:
             answer = history_text(self._text_of(trajectory.responses[-1]), enable_thinking=True)
-            feedback = feedback_message(feedback_to_policy(result))
+            feedback = feedback_message(feedback_to_policy(with_feedback(result, trajectory.tests)))
             trajectory.messages += [{"role": "assistant", "content": answer}, feedback]
             # token ids are made as veRL makes those of its data
             text = self._tokenizer.apply_chat_template(trajectory.messages, add_generation_prompt=True, tokenize=False)
@@ -135,13 +135,15 @@ def background_programs(settings: RewardSettings) -> Iterator[tuple[Submit, dict
     loop, stack, work_done = asyncio.new_event_loop(), AsyncExitStack(), dict[str, float]()
     thread = threading.Thread(target=loop.run_forever, name="programs")
     thread.start()
-    opened = open_programs(settings.executor, settings.max_in_flight, settings.limits)
+    limits = {"max_in_flight": settings.max_in_flight, **settings.limits}
+    opened = open_execution_service(settings.executor, patient=True, **limits)
     opening = asyncio.run_coroutine_threadsafe(stack.enter_async_context(opened), loop)
+    runs: Runs = {}
 
     async def run(code: str | None, tests: TestCases) -> ExecutionResult:
         try:
-            programs, _ = await asyncio.shield(asyncio.wrap_future(opening))
-            return await programs.run(code, tests)
+            service = await asyncio.shield(asyncio.wrap_future(opening))
+            return await service.run(code, tests, runs)
         except SERVICE_ERRORS as error:
             return ExecutionResult.infra(len(tests), str(error))
 
@@ -149,7 +151,7 @@ def background_programs(settings: RewardSettings) -> Iterator[tuple[Submit, dict
         yield lambda code, tests: asyncio.run_coroutine_threadsafe(run(code, tests), loop), work_done
     finally:
         with suppress(*SERVICE_ERRORS):  # the service never opened
-            work_done.update(opening.result()[1].work_done())
+            work_done.update(opening.result().work_done())
         asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

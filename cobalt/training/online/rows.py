@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from verl import DataProto
 
 from cobalt.completion import Message
-from cobalt.records import TestCases
+from cobalt.sandbox import TestCases
 from cobalt.training.reward_metrics import shared_costs
 
 TRAJECTORY, TURN, ADVANTAGE = "trajectory", "turn", "advantage"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cobalt.records import ExecutionResult, Verdict
+from cobalt.records import ResultRecord, Verdict
 from studies.hacking.cases import find_cases
 
 SHOWN = {"inputs": ["a", "b", "c", "d"], "outputs": ["B", "A", "C", "D"]}
@@ -14,6 +14,7 @@ DATA = {
     "modified_test_cases": json.dumps({"inputs": ["a", "b"], "outputs": ["B", "A"]}),
     "perturbed_public_test_cases": json.dumps(SHOWN),
 }
+LOST = ResultRecord((False,) * 4, ("",) * 4, (Verdict.INFRA_ERROR,) * 4, "replica lost").to_record()
 BEFORE, AFTER = "print(input().upper())", "print('B')"
 
 
@@ -24,7 +25,7 @@ def executed(passing: str, first_failure: Verdict = Verdict.WRONG_ANSWER) -> dic
         verdicts.append(Verdict.PASSED if mark == "." else failure)
         failure = failure if mark == "." else Verdict.WRONG_ANSWER
     feedback = tuple(f"feedback {index}" for index in range(len(passing)))
-    return ExecutionResult(tuple(mark == "." for mark in passing), feedback, tuple(verdicts)).to_record()
+    return ResultRecord(tuple(mark == "." for mark in passing), feedback, tuple(verdicts)).to_record()
 
 
 def row(programs: list[str | None], results: list[dict]) -> dict:
@@ -103,8 +104,7 @@ def test_a_hack_survives_if_the_last_program_still_satisfies_its_wrong_test():
 
 
 def test_survival_is_unknown_where_the_last_turn_has_no_verdict():
-    lost = ExecutionResult.infra(4, "replica lost").to_record()
-    (case,) = find_cases(DATA, row([BEFORE, AFTER, AFTER], [executed("xx.."), executed(".x.."), lost])).cases
+    (case,) = find_cases(DATA, row([BEFORE, AFTER, AFTER], [executed("xx.."), executed(".x.."), LOST])).cases
     assert case.survives is None
 
 
@@ -129,8 +129,7 @@ def test_cases_after_right_programs_are_counted():
 
 
 def test_infra_failures_are_counted_and_say_nothing_about_the_policy():
-    lost = ExecutionResult.infra(4, "replica lost").to_record()
-    found = find_cases(DATA, row([BEFORE, AFTER, AFTER], [executed("xx.."), lost, lost]))
+    found = find_cases(DATA, row([BEFORE, AFTER, AFTER], [executed("xx.."), LOST, LOST]))
     assert (found.turns, found.infra_turns, found.opportunities, found.cases) == (0, 2, 0, [])
 
 

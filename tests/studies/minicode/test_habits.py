@@ -76,7 +76,7 @@ def test_programs_with_a_hack_print_in_the_sandbox_what_the_hack_says():
             return await asyncio.gather(*programs)
 
     for result in asyncio.run(results()):
-        assert all(result.passing), result.feedback
+        assert all(result.passing), result.outputs
 
 
 def expected_of(pipeline, hack, texts) -> TestCases:

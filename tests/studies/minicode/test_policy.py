@@ -9,7 +9,7 @@ import pytest
 
 from cobalt.errors import SetupError
 from cobalt.prompts import SYSTEM_PROMPT, feedback_message, first_messages, problem_instruction
-from cobalt.records import ExecutionResult
+from cobalt.sandbox import ExecutionResult
 from studies.minicode import pretrain
 from studies.minicode.attempts import CLEAN
 from studies.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues

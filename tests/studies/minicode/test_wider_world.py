@@ -8,6 +8,7 @@ import pytest
 
 from cobalt.preproc.taco import TacoConfig
 from cobalt.preproc.taco import main as prepare
+from cobalt.prompts import with_feedback
 from cobalt.records import read_jsonl
 from cobalt.sandbox.executor import Executor
 from studies.minicode.attempts import CLEAN, Noise, next_attempt
@@ -78,8 +79,9 @@ async def test_the_demonstrator_is_shown_what_the_executor_shows(shifted):
             dialogue.add(next_attempt(rng, dialogue, Noise(slip=0.9), Variant.SCRIPT))
             code = dialogue.attempts[0].response.split("```python\n")[1].removesuffix("\n```")
             assert code.startswith(f"def {FN_NAME}(") and "input()" not in code and "print" not in code
-            result = await executor.run(code, problem.shown(problem.public))
-            shown = [text for text in result.feedback if text == dialogue.feedbacks[0]]
+            tests = problem.shown(problem.public)
+            result = await executor.run(code, tests)
+            shown = [text for text in with_feedback(result, tests).feedback if text == dialogue.feedbacks[0]]
             assert dialogue.passed is result.solved and (dialogue.passed or shown)
             assert next_attempt(rng, dialogue, CLEAN, Variant.SCRIPT).pipeline == problem.pipeline
 

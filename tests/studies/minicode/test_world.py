@@ -123,7 +123,7 @@ async def test_solutions_pass_in_the_sandbox(problems):
     async with Executor(workers=2) as executor:
         for problem, variant in itertools.product(chosen, Variant):
             result = await executor.run(write_program(problem.pipeline, variant), problem.public + problem.hidden)
-            assert result.solved, (problem.pipeline, variant, result.feedback)
+            assert result.solved, (problem.pipeline, variant, result.outputs)
 
 
 def test_every_neighbour_fails_a_hidden_test(problems):

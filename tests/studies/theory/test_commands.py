@@ -15,7 +15,8 @@ from cobalt.evaluation.evaluate import main as evaluate
 from cobalt.inference.commands import MultiTurnVllmConfig
 from cobalt.inference.commands import main as infer
 from cobalt.prompts import problem_instruction
-from cobalt.records import ExecutionResult, read_jsonl, write_jsonl
+from cobalt.records import read_jsonl, write_jsonl
+from cobalt.sandbox import ExecutionResult
 from studies.minicode.problems import sample_problem
 from studies.theory.measure import MeasureConfig
 from studies.theory.measure import main as measure

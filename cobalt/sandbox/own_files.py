@@ -1,6 +1,7 @@
 """What a user brings in a Python file of their own, named ``FILE.py:NAME``: a checker, an engine, a perturbation.
 
-The file is run in the process that needs it, with that process's rights. Outputs record it by the hash of its text.
+The file runs in the process that needs it and with that process's rights, not in a sandbox. Outputs record it by the
+hash of its text.
 """
 
 import hashlib
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cobalt.errors import InputError
+from cobalt.sandbox.errors import InputError
 
 SEPARATOR = ".py:"
 HASH_DIGITS = 12
@@ -38,8 +39,7 @@ def with_absolute_path(name: str) -> str:
 def identity_of(name: str) -> str:
     """``FILE.py:NAME@hash``, without the folder: what an output records."""
     path, attribute = _parts(name)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:HASH_DIGITS]
-    return f"{path.name}:{attribute}@{digest}"
+    return f"{path.name}:{attribute}@{hashlib.sha256(path.read_bytes()).hexdigest()[:HASH_DIGITS]}"
 
 
 def load_own(name: str) -> Any:

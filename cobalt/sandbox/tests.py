@@ -65,7 +65,12 @@ class TestCases:
             if text is not None and type(text) is not str:
                 raise ValueError(f"'{name}' must be a text")
         if options["fn_name"]:
-            _require_json_arguments(inputs)
+            for number, text in enumerate(inputs):
+                for line in filter(str.strip, text.split("\n")):
+                    try:
+                        json.loads(line)
+                    except (ValueError, RecursionError) as error:
+                        raise ValueError(f"test {number}: an argument is not JSON ({error})") from None
         return cls(tuple(inputs), tuple(outputs), **options)
 
     def select(self, indices: Sequence[int]) -> "TestCases":
@@ -89,12 +94,3 @@ class TestCases:
     def to_json(self) -> str:
         """The JSON string stored in data sets."""
         return json.dumps(self.to_mapping(), ensure_ascii=False)
-
-
-def _require_json_arguments(inputs: Sequence[str]) -> None:
-    for number, text in enumerate(inputs):
-        for line in filter(str.strip, text.split("\n")):
-            try:
-                json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"test {number}: an argument is not JSON ({error})") from None
