@@ -1,4 +1,4 @@
-"""The reward manager that veRL calls once per batch, known to it as ``cobalt`` (``patches.reward_manager``).
+"""The reward manager that veRL calls once per batch, known to it as ``cobalt`` (``trainer``).
 
 All programs of a batch go through the execution service at once, identical ones once. A failure of the infrastructure
 is never a verdict: its sample is neutralised (``cobalt.training.neutral``) and counted in ``infra``. An error in the

@@ -2,17 +2,22 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_module
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import OmegaConf
 
 from cobalt.errors import InputError
 
 CONFIG_MODULE, CONFIG_NAME = "verl.trainer.config", "ppo_trainer"
+DEFAULTS_FILE = "_generated_ppo_trainer.yaml"
+"""veRL's defaults as it composes them, in one file of its."""
 INTEGER, NUMBER, TRUTH, SECTION = "an integer", "a number", "true or false", "settings in braces, {NAME: VALUE}"
 MISSPELT, NEARLY_MISSPELT = 0.9, 0.6
 """Similarity (difflib) to a setting from which a new one (``+KEY``), and one that hydra refuses, are taken for it."""
@@ -40,32 +45,58 @@ NULL_INTEGERS = {
 """Settings that are null in veRL's files, and otherwise integers."""
 
 
-def refuse_faulty(overrides: Sequence[str], config_dir: Path | None) -> None:
-    """Raise ``InputError`` for the first misspelt setting or value of a wrong type, hydra's errors for its own.
+def refuse_faulty(config: Any, overrides: Sequence[str]) -> None:
+    """Raise ``InputError`` for the first setting that is misspelt, or whose value is of another type than veRL's.
+
+    ``config``: composed with these ``overrides``. Hydra lets misspelt settings through where they are added (``+KEY``).
+    """
+    defaults: Any = OmegaConf.to_container(OmegaConf.load(str(files(CONFIG_MODULE) / DEFAULTS_FILE)), resolve=True)
+    known: Any = OmegaConf.to_container(config, resolve=False)
+    if HydraConfig.initialized():
+        known["hydra"] = OmegaConf.to_container(HydraConfig.get(), resolve=False)
+    given = [override for override in _parsed(overrides) if _is_setting(override) and not override.is_delete()]
+    for override in given:
+        if (override.is_add() or override.is_force_add()) and not _holds(defaults, override.key_or_group):
+            # what was added is not known for that, nor are the sections that it made
+            *path, name = override.key_or_group.split(".")
+            sections = [known]
+            for part in path:
+                sections.append(sections[-1][part])
+            for section, part in zip(reversed(sections), [name, *reversed(path)], strict=True):
+                section.pop(part, None)
+                if section:
+                    break
+    _refuse_misspelt(given, known)
+    for name, value, expected in _mismatches(OmegaConf.to_container(config, resolve=True), defaults):
+        raise InputError(f"{name}={'null' if value is None else value}: expected {expected}")
+
+
+def refused_by_hydra(error: HydraException, overrides: Sequence[str], config_dir: Path | None) -> InputError:
+    """What hydra has refused, in one line: the setting that was meant, if one is misspelt, else hydra's words.
 
     ``config_dir``: of our recipes and presets, as in ``--config-dir``.
     """
-    if config_dir is not None and not config_dir.is_dir():
-        return  # hydra says so
+    told = InputError(" ".join(str(error).split()))
+    if isinstance(error, OverrideParseException):
+        return InputError(f"{error.override}: {told}")
     search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    parsed = _parsed(overrides)
     groups = [text for text, override in zip(overrides, parsed, strict=True) if not _is_setting(override)]
-    with initialize_config_module(CONFIG_MODULE, version_base=None):
-        known = compose(CONFIG_NAME, [*search, *groups], return_hydra_config=True)
-        settings: Any = OmegaConf.to_container(known, resolve=False)
-        for override in parsed:
-            if _is_setting(override) and not override.is_delete():
-                _refuse_misspelt(override, settings)
-        given = compose(CONFIG_NAME, [*search, *overrides])
-        refuse_other_types(given, compose(CONFIG_NAME))
+    try:
+        with initialize_config_module(CONFIG_MODULE, version_base=None):
+            known = compose(CONFIG_NAME, [*search, *groups], return_hydra_config=True)
+    except HydraException:
+        return told  # recipe or preset are not there
+    settings: Any = OmegaConf.to_container(known, resolve=False)
+    try:
+        _refuse_misspelt([o for o in parsed if _is_setting(o) and not o.is_delete()], settings)
+    except InputError as misspelt:
+        return misspelt
+    return told
 
 
-def refuse_other_types(config: Any, defaults: Any) -> None:
-    """Raise ``InputError`` for the first value of ``config`` whose type is not that of veRL's ``defaults``."""
-    given: Any = OmegaConf.to_container(config, resolve=True)
-    own: Any = OmegaConf.to_container(defaults, resolve=True)
-    for name, value, expected in _mismatches(given, own):
-        raise InputError(f"{name}={'null' if value is None else value}: expected {expected}")
+def _parsed(overrides: Sequence[str]) -> list[Override]:
+    return OverridesParser.create().parse_overrides(list(overrides))
 
 
 def _is_setting(override: Override) -> bool:
@@ -73,24 +104,31 @@ def _is_setting(override: Override) -> bool:
     return "." in override.key_or_group and "/" not in override.key_or_group and override.package is None
 
 
-def _refuse_misspelt(override: Override, settings: Mapping[str, Any]) -> None:
-    names = override.key_or_group.split(".")
-    there: Any = settings
-    for depth, name in enumerate(names):
-        if not isinstance(there, Mapping):
-            return
-        if name not in there:
-            cutoff = MISSPELT if override.is_add() or override.is_force_add() else NEARLY_MISSPELT
-            if matches := get_close_matches(name, map(str, there), n=1, cutoff=cutoff):
-                meant = ".".join([*names[:depth], *matches, *names[depth + 1 :]])
-                raise InputError(f"'{override.key_or_group}': no such setting; did you mean {meant}?")
-            return
-        there = there[name]
+def _holds(settings: Any, name: str) -> bool:
+    for part in name.split("."):
+        if not isinstance(settings, Mapping) or part not in settings:
+            return False
+        settings = settings[part]
+    return True
 
 
-def _mismatches(
-    given: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any, str]]:
+def _refuse_misspelt(overrides: Sequence[Override], settings: Mapping[str, Any]) -> None:
+    for override in overrides:
+        names = override.key_or_group.split(".")
+        there: Any = settings
+        for depth, name in enumerate(names):
+            if not isinstance(there, Mapping):
+                break
+            if name not in there:
+                cutoff = MISSPELT if override.is_add() or override.is_force_add() else NEARLY_MISSPELT
+                if matches := get_close_matches(name, map(str, there), n=1, cutoff=cutoff):
+                    meant = ".".join([*names[:depth], *matches, *names[depth + 1 :]])
+                    raise InputError(f"'{override.key_or_group}': no such setting; did you mean {meant}?")
+                break
+            there = there[name]
+
+
+def _mismatches(given: Any, defaults: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     """Name, value and what was expected instead, of values that are numbers, truth values or sections in veRL."""
     for name in (name for name in defaults if name in given):
         value, default = given[name], defaults[name]

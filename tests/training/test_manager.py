@@ -12,13 +12,12 @@ from service import FakeService, make_tests, no_service, respond
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from verl import DataProto
-from verl.trainer.ppo import reward
 from verl.trainer.ppo.reward import compute_reward, get_custom_reward_fn
 from verl.workers.reward_manager import NaiveRewardManager, get_reward_manager_cls
 
 from cobalt.errors import InputError
 from cobalt.training import execution
-from cobalt.training.patches.reward_manager import register_manager
+from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.scoring import compute_score
 
 PROMPT_WIDTH, RESPONSE_WIDTH = 3, 120
@@ -48,13 +47,8 @@ def no_waiting(monkeypatch):
     monkeypatch.setattr(execution, "FIRST_OPEN_DELAY_S", 0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def registered():
-    register_manager(reward)
-
-
 def make_manager(tokenizer, function=compute_score, **settings):
-    return get_reward_manager_cls("cobalt")(tokenizer, 0, function, reward_fn_key="data_source", **settings)
+    return CobaltRewardManager(tokenizer, 0, function, reward_fn_key="data_source", **settings)
 
 
 def make_batch(tokenizer, responses, uids=None, prev_best=0.0, end=True, validate=False):

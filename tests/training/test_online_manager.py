@@ -21,9 +21,8 @@ from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online.manager import OnlineRewardManager
 from cobalt.training.online.rollouts import ROLLOUT_FAILED
 from cobalt.training.online.rows import drop_rows_after_end, with_given_advantages
-from cobalt.training.patches.hf_rollout import HFRollout
-from cobalt.training.patches.online_hf import OnlineHFRollout
-from cobalt.training.patches.table import ONLINE_VARIABLE
+from cobalt.training.online.settings import ONLINE_VARIABLE
+from cobalt.training.rollout_engines import HFRollout, OnlineRollout
 from cobalt.training.scoring import compute_score
 
 PROMPT_WIDTH, RESPONSE_WIDTH, SAMPLES = 64, 60, 4
@@ -156,9 +155,9 @@ def prompts_for(tokenizer):
     return DataProto(batch=TensorDict(tensors, batch_size=len(ids)), non_tensor_batch=named, meta_info=meta)
 
 
-def make_rollout(rollout_class):
+def make_rollout():
     config = rollout_config(response_length=RESPONSE_WIDTH, prompt_length=PROMPT_WIDTH, micro_batch_size=16)
-    return rollout_class(AutoModelForCausalLM.from_pretrained(MODEL), config)
+    return HFRollout(AutoModelForCausalLM.from_pretrained(MODEL), config), config
 
 
 def for_reward(rows, prompts):
@@ -180,8 +179,8 @@ def test_with_one_turn_rows_rewards_and_advantages_are_those_of_single_turn_grpo
     """The update takes rows, masks and advantages; that it is unchanged too is ``test_online_credit``'s."""
     monkeypatch.setattr(execution, "open_execution_service", ByHash().opener())
     monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=1).to_json())
-    single = make_rollout(HFRollout).generate_sequences(prompts_for(tokenizer))
-    multi = make_rollout(OnlineHFRollout).generate_sequences(prompts_for(tokenizer))
+    single = make_rollout()[0].generate_sequences(prompts_for(tokenizer))
+    multi = OnlineRollout(*make_rollout()).generate_sequences(prompts_for(tokenizer))
     for name, values in single.batch.items():
         assert multi.batch[name].equal(values), name
 

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,9 +18,8 @@ from cobalt.errors import InputError
 from cobalt.prompts import first_messages, problem_instruction
 from cobalt.training import execution
 from cobalt.training.online.rollouts import ROLLOUT_FAILED, MultiTurn
-from cobalt.training.online.trajectories import Request
-from cobalt.training.patches.online_vllm import generate_with_vllm, play_with_vllm
-from cobalt.training.patches.table import ONLINE_VARIABLE
+from cobalt.training.online.settings import ONLINE_VARIABLE
+from cobalt.training.rollout_engines import OnlineRollout
 
 PROMPT_WIDTH, RESPONSE_WIDTH = 600, 60
 WRONG, RIGHT, LOST = respond(1), respond(2), respond("fail")
@@ -210,19 +208,10 @@ class FakeVLLM:
         return [*running, SimpleNamespace(request_id=request_id, finished=True, outputs=[response])]
 
 
-def test_vllm_hands_over_each_response_when_it_is_finished():
-    ids, engine = count(), FakeVLLM()
-    requests = [Request((1, 2), 0), Request((3, 4), 0), Request((1, 2), 0)]
-    for _ in range(2):
-        got = {}
-        generate_with_vllm(engine, None, ids, requests, got.__setitem__)
-        assert [*got.items()] == [(2, [2, 1]), (1, [4, 3]), (0, [2, 1])]
-
-
 class VLLMRollout:
     """The part of veRL's ``vLLMRollout`` that is built upon."""
 
-    def __init__(self, model_path, config, tokenizer, model_hf_config, **kwargs):
+    def __init__(self):
         self.inference_engine = SimpleNamespace(llm_engine=FakeVLLM())
         self.sampling_params = SimpleNamespace(output_kind=None)
 
@@ -244,12 +233,17 @@ def test_verls_vllm_rollout_plays_in_training_and_validates_as_before(tokenizer,
     """The fake engine answers with the prompt backwards: no program, so every trajectory goes on to its last turn."""
     monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=2, require_end=False).to_json())
     service.run = lambda code, tests: FakeService().run("print(0)", tests)
-    module = SimpleNamespace(vLLMRollout=VLLMRollout)
-    play_with_vllm(module)
-    config = SimpleNamespace(prompt_length=PROMPT_WIDTH, response_length=PROMPT_WIDTH)
-    rollout = module.vLLMRollout("model", config, tokenizer, None)
-    assert rollout.sampling_params.output_kind is not None
+    vllm = VLLMRollout()
+    rollout = OnlineRollout(vllm, SimpleNamespace(prompt_length=PROMPT_WIDTH, response_length=PROMPT_WIDTH))
+    assert vllm.sampling_params.output_kind is not None
     prompts = prompts_of(tokenizer, trajectories=3, turns=2)
-    assert played(rollout.generate_sequences(prompts), turns=2) == [2, 2, 2]
+    for _ in range(2):  # request ids are new in each call
+        rows = rollout.generate_sequences(prompts)
+        assert played(rows, turns=2) == [2, 2, 2]
+        for prompt, response in zip(rows.batch["prompts"], rows.batch["responses"], strict=True):
+            assert (
+                prompt[prompt != tokenizer.pad_token_id].flip(0).tolist()
+                == response[response != tokenizer.pad_token_id].tolist()
+            )
     prompts.meta_info["validate"] = True
     assert rollout.generate_sequences(prompts) == "a single turn"

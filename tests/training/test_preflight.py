@@ -97,22 +97,22 @@ def test_no_rows_to_validate_on(check, tmp_path):
         ("trainer.logger=[console,mlflow]", SetupError, "mlflow, which is not installed"),
         ("actor_rollout_ref.rollout.name=vllm", SetupError, "vllm is not installed"),
         ("actor_rollout_ref.model.use_liger=true", SetupError, "liger-kernel is not installed"),
-        ("actor_rollout_ref.model.use_remove_padding=true", SetupError, "need flash-attn, which is not installed"),
     ],
 )
 def test_settings_that_this_machine_cannot_meet(check, override, error, told):
     assert told in complaint(check, override, error=error)
 
 
-def test_a_flash_attn_without_what_makes_verl_fast(check, tmp_path, monkeypatch):
+def test_no_flash_attn_or_one_without_what_makes_verl_fast(check, tmp_path, monkeypatch):
+    verls_own = ["actor_rollout_ref.model.use_remove_padding=true", "cobalt.share_prompts=false"]
+    assert "need flash-attn, which is not installed" in complaint(check, *verls_own, error=SetupError)
     monkeypatch.syspath_prepend(tmp_path)
     kernels = tmp_path / "flash_attn/ops/triton"
     kernels.mkdir(parents=True)
     (tmp_path / "flash_attn/__init__.py").touch()
-    override = "actor_rollout_ref.model.use_remove_padding=true"
-    assert "need flash-attn's ops/triton/cross_entropy.py" in complaint(check, override, error=SetupError)
+    assert "need flash-attn's ops/triton/cross_entropy.py" in complaint(check, *verls_own, error=SetupError)
     (kernels / "cross_entropy.py").touch()
-    check(override)
+    check(*verls_own)
 
 
 def test_an_output_folder_that_cannot_be_written(check, monkeypatch):
@@ -126,7 +126,8 @@ def test_more_gpus_than_there_are(check, monkeypatch):
         check,
         "data.train_batch_size=16",
         "actor_rollout_ref.actor.ppo_mini_batch_size=16",
-        preset="one-gpu",
+        "actor_rollout_ref.rollout.name=sglang",
+        preset="one-gpu-vllm",
         error=SetupError,
     )
 

@@ -204,9 +204,10 @@ def test_any_file_name_reaches_the_configuration(tmp_path):
     assert config.actor_rollout_ref.model.path == f"hub/{name}"
 
 
-def test_hugging_face_rollouts_bring_their_backend():
-    done = run_recipe("train_grpo_multi_turn.sh", "--dry-run", PRESET="paper-qwen3", ROLLOUT="hf")
-    config = OmegaConf.create(done.stdout)
-    assert (config.cobalt.backend, config.actor_rollout_ref.rollout.name) == ("hf", "hf")
-    assert not config.actor_rollout_ref.model.use_remove_padding
-    assert not config.actor_rollout_ref.model.use_liger
+@pytest.mark.parametrize(
+    ("knob", "value", "told"), [("PRESET", "one-gpu", "one-gpu-vllm"), ("ROLLOUT", "hf", "PRESET=cpu")]
+)
+def test_knobs_of_hugging_face_rollouts_on_gpus_are_refused_in_one_line(knob, value, told):
+    done = run_recipe("train_grpo_multi_turn.sh", "--dry-run", **{knob: value})
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"{knob}" in done.stderr and "was removed" in done.stderr and told in done.stderr

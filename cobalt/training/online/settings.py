@@ -15,8 +15,9 @@ from pydantic.dataclasses import dataclass
 from cobalt.errors import InputError
 from cobalt.rewards.online import GAMMA, OUTCOME_WEIGHT, SMOOTHING
 from cobalt.serving.app_settings import complaint
-from cobalt.training.patches.table import ONLINE_VARIABLE
 
+ONLINE_VARIABLE = "COBALT_ONLINE"
+"""Environment variable of a training job: these settings as JSON, or empty."""
 METHODS = ("grpo", "verpo")
 TRAJECTORY_SCORES = ("final", "sum")
 ROLLOUTS = ("hf", "vllm")
