@@ -90,7 +90,7 @@ def _settings(prompts: int, samples: int, max_tokens: int, folder: str) -> Any:
         config = compose("ppo_trainer", overrides)
     with open_dict(config):
         own = TrainingConfig(backend="verl" if on_gpu else CPU_BACKEND, share_prompts=True)
-        config.actor_rollout_ref.cobalt = own.for_workers()
+        config.actor_rollout_ref.cobalt = asdict(own)
     return config.actor_rollout_ref
 
 

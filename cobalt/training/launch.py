@@ -1,6 +1,7 @@
 """A training run: its manifest, Ray with the job's runtime environment, and veRL's ``run_ppo`` inside it."""
 
 import os
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,32 @@ def train(config: Any, lock: int | None = None) -> None:
 
     ``lock``: ``descriptor`` of ``hold_folder``.
     """
+    import ray
+    from omegaconf import open_dict
+    from ray.exceptions import RayTaskError
+
     settings, manifest = checked(config)
+    online = online_settings(config)
     with hold_folder(manifest.output, lock):
-        _run(config, settings, manifest)
+        manifest.start()
+        if online is not None:
+            prepare(config, online)
+        with open_dict(config):
+            config.actor_rollout_ref.cobalt = asdict(settings)  # the part of the configuration that workers get
+        print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE", flush=True)
+        _connect(config, settings, online)
+        from verl.trainer import main_ppo
+
+        from cobalt.training.trainer import CobaltTaskRunner
+
+        main_ppo.TaskRunner = ray.remote(num_cpus=1)(CobaltTaskRunner)  # which ``run_ppo`` makes, and no setting names
+        try:
+            main_ppo.run_ppo(config)
+        except RayTaskError as error:  # raised in another process
+            raise error.cause if isinstance(error.cause, CobaltError) else error from None
+        finally:
+            ray.shutdown()
+        manifest.done()
 
 
 def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
@@ -48,33 +72,6 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     if config.trainer.resume_mode == "auto" and (manifest.output / TRACKER_NAME).exists():
         manifest.refuse_other_content()
     return settings, manifest
-
-
-def _run(config: Any, settings: TrainingConfig, manifest: Manifest) -> None:
-    import ray
-    from omegaconf import open_dict
-    from ray.exceptions import RayTaskError
-
-    online = online_settings(config)
-    manifest.start()
-    if online is not None:
-        prepare(config, online)
-    with open_dict(config):
-        config.actor_rollout_ref.cobalt = settings.for_workers()
-    print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE", flush=True)
-    _connect(config, settings, online)
-    from verl.trainer import main_ppo
-
-    from cobalt.training.trainer import CobaltTaskRunner
-
-    main_ppo.TaskRunner = ray.remote(num_cpus=1)(CobaltTaskRunner)  # which ``run_ppo`` makes, and no setting names
-    try:
-        main_ppo.run_ppo(config)
-    except RayTaskError as error:  # raised in another process
-        raise error.cause if isinstance(error.cause, CobaltError) else error from None
-    finally:
-        ray.shutdown()
-    manifest.done()
 
 
 def _manifest(config: Any, settings: TrainingConfig) -> Manifest:

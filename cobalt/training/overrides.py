@@ -1,5 +1,6 @@
 """Overrides that hydra would take and training would not: misspelt settings, and values of another type than veRL's."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
@@ -23,25 +24,7 @@ MISSPELT, NEARLY_MISSPELT = 0.9, 0.6
 """Similarity (difflib) to a setting from which a new one (``+KEY``), and one that hydra refuses, are taken for it."""
 REAL = {"entropy_coeff", "temperature", "top_p"}
 """Settings whose default is an integer in veRL's files, and which are no integers."""
-NULL_INTEGERS = {
-    "forward_micro_batch_size",
-    "forward_micro_batch_size_per_gpu",
-    "log_prob_micro_batch_size",
-    "log_prob_micro_batch_size_per_gpu",
-    "max_actor_ckpt_to_keep",
-    "max_assistant_turns",
-    "max_critic_ckpt_to_keep",
-    "max_length",
-    "max_model_len",
-    "max_user_turns",
-    "micro_batch_size",
-    "micro_batch_size_per_gpu",
-    "num_cpus",
-    "ppo_micro_batch_size",
-    "ppo_micro_batch_size_per_gpu",
-    "total_training_steps",
-    "val_batch_size",
-}
+NULL_INTEGERS = re.compile(r"(\w+_)?micro_batch_size(_per_gpu)?|max_\w+|num_cpus|total_training_steps|val_batch_size")
 """Settings that are null in veRL's files, and otherwise integers."""
 
 
@@ -51,23 +34,11 @@ def refuse_faulty(config: Any, overrides: Sequence[str]) -> None:
     ``config``: composed with these ``overrides``. Hydra lets misspelt settings through where they are added (``+KEY``).
     """
     defaults: Any = OmegaConf.to_container(OmegaConf.load(str(files(CONFIG_MODULE) / DEFAULTS_FILE)), resolve=True)
-    known: Any = OmegaConf.to_container(config, resolve=False)
-    if HydraConfig.initialized():
-        known["hydra"] = OmegaConf.to_container(HydraConfig.get(), resolve=False)
-    given = [override for override in _parsed(overrides) if _is_setting(override) and not override.is_delete()]
-    for override in given:
-        if (override.is_add() or override.is_force_add()) and not _holds(defaults, override.key_or_group):
-            # what was added is not known for that, nor are the sections that it made
-            *path, name = override.key_or_group.split(".")
-            sections = [known]
-            for part in path:
-                sections.append(sections[-1][part])
-            for section, part in zip(reversed(sections), [name, *reversed(path)], strict=True):
-                section.pop(part, None)
-                if section:
-                    break
-    _refuse_misspelt(given, known)
-    for name, value, expected in _mismatches(OmegaConf.to_container(config, resolve=True), defaults):
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    hydras: Any = OmegaConf.to_container(HydraConfig.get(), resolve=False) if HydraConfig.initialized() else {}
+    added = [override for override in _settings_in(overrides) if override.is_add() or override.is_force_add()]
+    _refuse_misspelt(added, {**settings, "hydra": hydras}, {**defaults, "hydra": hydras})
+    for name, value, expected in _mismatches(settings, defaults):
         raise InputError(f"{name}={'null' if value is None else value}: expected {expected}")
 
 
@@ -79,53 +50,45 @@ def refused_by_hydra(error: HydraException, overrides: Sequence[str], config_dir
     told = InputError(" ".join(str(error).split()))
     if isinstance(error, OverrideParseException):
         return InputError(f"{error.override}: {told}")
+    given = _settings_in(overrides)
     search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
-    parsed = _parsed(overrides)
-    groups = [text for text, override in zip(overrides, parsed, strict=True) if not _is_setting(override)]
+    groups = [text for text in overrides if text not in {override.input_line for override in given}]
     try:
         with initialize_config_module(CONFIG_MODULE, version_base=None):
             known = compose(CONFIG_NAME, [*search, *groups], return_hydra_config=True)
+        settings: Any = OmegaConf.to_container(known, resolve=False)
+        _refuse_misspelt(given, settings, settings)
     except HydraException:
-        return told  # recipe or preset are not there
-    settings: Any = OmegaConf.to_container(known, resolve=False)
-    try:
-        _refuse_misspelt([o for o in parsed if _is_setting(o) and not o.is_delete()], settings)
+        pass  # recipe or preset are not there
     except InputError as misspelt:
         return misspelt
     return told
 
 
-def _parsed(overrides: Sequence[str]) -> list[Override]:
-    return OverridesParser.create().parse_overrides(list(overrides))
+def _settings_in(overrides: Sequence[str]) -> list[Override]:
+    """Those that set one value or delete it; the others choose files of the configuration."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return [
+        override
+        for override in parsed
+        if "." in override.key_or_group and "/" not in override.key_or_group and override.package is None
+    ]
 
 
-def _is_setting(override: Override) -> bool:
-    """Whether it sets one value; the others choose files of the configuration."""
-    return "." in override.key_or_group and "/" not in override.key_or_group and override.package is None
-
-
-def _holds(settings: Any, name: str) -> bool:
-    for part in name.split("."):
-        if not isinstance(settings, Mapping) or part not in settings:
-            return False
-        settings = settings[part]
-    return True
-
-
-def _refuse_misspelt(overrides: Sequence[Override], settings: Mapping[str, Any]) -> None:
-    for override in overrides:
-        names = override.key_or_group.split(".")
-        there: Any = settings
+def _refuse_misspelt(overrides: Sequence[Override], settings: Any, known: Any) -> None:
+    """Raise ``InputError`` for a name that ``known`` does not hold and that is nearly another one of ``settings``."""
+    for override in (override for override in overrides if not override.is_delete()):
+        cutoff = MISSPELT if override.is_add() or override.is_force_add() else NEARLY_MISSPELT
+        names, there, own = override.key_or_group.split("."), settings, known
         for depth, name in enumerate(names):
             if not isinstance(there, Mapping):
                 break
-            if name not in there:
-                cutoff = MISSPELT if override.is_add() or override.is_force_add() else NEARLY_MISSPELT
-                if matches := get_close_matches(name, map(str, there), n=1, cutoff=cutoff):
+            if not isinstance(own, Mapping) or name not in own:
+                others = [str(other) for other in there if other != name]
+                if matches := get_close_matches(name, others, n=1, cutoff=cutoff):
                     meant = ".".join([*names[:depth], *matches, *names[depth + 1 :]])
                     raise InputError(f"'{override.key_or_group}': no such setting; did you mean {meant}?")
-                break
-            there = there[name]
+            there, own = there.get(name), own.get(name) if isinstance(own, Mapping) else None
 
 
 def _mismatches(given: Any, defaults: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -144,7 +107,7 @@ def _expected(name: str, default: Any) -> str | None:
         return TRUTH
     if isinstance(default, float) or (isinstance(default, int) and name in REAL):
         return NUMBER
-    if isinstance(default, int) or (default is None and name in NULL_INTEGERS):
+    if isinstance(default, int) or (default is None and NULL_INTEGERS.fullmatch(name)):
         return INTEGER
     return SECTION if isinstance(default, Mapping) else None
 

@@ -44,7 +44,3 @@ class TrainingConfig:
         if settings.backend not in BACKENDS:
             raise SetupError(f"cobalt.backend={settings.backend}: choose one of {', '.join(BACKENDS)}")
         return settings
-
-    def for_workers(self) -> dict[str, Any]:
-        """What veRL's workers need of it. They get it as ``cobalt`` in ``actor_rollout_ref``."""
-        return {name: getattr(self, name) for name in ("backend", "seed", "share_prompts", "loss_weights")}

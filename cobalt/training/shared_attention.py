@@ -36,10 +36,8 @@ class Spans:
     """(N+1,) int32."""
     longest_query: int
     longest_key: int
-    sequences_Q: Tensor
-    """The sequence of each query."""
-    offsets_Q: Tensor
-    """Its place in that sequence."""
+    places_Q: Tensor
+    """Each query's place in N · ``longest_query``."""
 
     @property
     def ends(self) -> tuple[Tensor, Tensor, int, int]:
@@ -62,16 +60,12 @@ def spans(query_lengths: list[int], key_lengths: list[int], device: Any) -> Span
     """Sequences of these lengths."""
     queries, keys = torch.tensor(query_lengths), torch.tensor(key_lengths)
     query_starts, key_starts = (torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]) for lengths in (queries, keys))
+    # at least 2: kernels take sequences of one query for decoding, and lay out their log-sum-exp in another way
+    longest_query, longest_key = max(2, *query_lengths), max(2, *key_lengths)
     sequences = torch.repeat_interleave(queries)
-    return Spans(
-        query_starts=query_starts.to(device, torch.int32),
-        key_starts=key_starts.to(device, torch.int32),
-        # at least 2: kernels take sequences of one query for decoding, and lay out their log-sum-exp in another way
-        longest_query=max(2, *query_lengths),
-        longest_key=max(2, *key_lengths),
-        sequences_Q=sequences.to(device),
-        offsets_Q=(torch.arange(len(sequences)) - query_starts[sequences]).to(device),
-    )
+    places = sequences * longest_query + torch.arange(len(sequences)) - query_starts[sequences]
+    starts = [starts.to(device, torch.int32) for starts in (query_starts, key_starts)]
+    return Spans(*starts, longest_query, longest_key, places.to(device))
 
 
 def extend_attention(config: Any) -> None:
@@ -177,15 +171,15 @@ def varlen_forward(query: Tensor, key: Tensor, value: Tensor, spans: Spans, caus
     )
     padded = lse.ndim == 3  # (N, H, longest query) in torch 2.6, (H, Q) in later ones
     if padded:
-        lse = lse[spans.sequences_Q, :, spans.offsets_Q].t().contiguous()
+        lse = lse.transpose(0, 1).flatten(1)[:, spans.places_Q]
     return out, lse, (padded, rng)
 
 
 def varlen_backward(*inputs: Any) -> Any:
     """From gradient, query, key, value, output, log-sum-exp, state, spans, causal, scale: the three gradients."""
-    *tensors, lse_HQ, (padded, rng), spans, causal, scale = inputs
-    lse = lse_HQ
+    *tensors, lse, (padded, rng), spans, causal, scale = inputs
     if padded:
-        lse = lse_HQ.new_zeros(len(spans.query_starts) - 1, len(lse_HQ), spans.longest_query)
-        lse[spans.sequences_Q, :, spans.offsets_Q] = lse_HQ.t()
+        filled = lse.new_zeros(len(lse), (len(spans.query_starts) - 1) * spans.longest_query)
+        filled[:, spans.places_Q] = lse
+        lse = filled.unflatten(1, (-1, spans.longest_query)).transpose(0, 1).contiguous()
     return torch.ops.aten._flash_attention_backward(*tensors, lse, *spans.ends, 0.0, causal, *rng, scale=scale)

@@ -29,7 +29,7 @@ from cobalt.training.settings import CPU_BACKEND, RELEASE
 
 
 class CobaltActor(DataParallelPPOActor):
-    """The policy or the reference. ``settings``: ``TrainingConfig.for_workers``."""
+    """The policy or the reference. ``settings``: the fields of ``TrainingConfig``."""
 
     def __init__(self, config: Any, actor_module: Any, actor_optimizer: Any, settings: Any):
         super().__init__(config, actor_module, actor_optimizer)

@@ -1,5 +1,6 @@
 """Small models, batches and veRL's actor, for tests of forward passes and updates."""
 
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -88,7 +89,7 @@ def make_update(rows):
 
 
 def worker_settings(**settings):
-    return OmegaConf.create(TrainingConfig(**settings).for_workers())
+    return OmegaConf.create(asdict(TrainingConfig(**settings)))
 
 
 def stand_in(model, **config):

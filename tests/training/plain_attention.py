@@ -14,11 +14,13 @@ def install(monkeypatch):
 def scores(query, key, spans, causal, scale):
     """(H, Q, X), minus infinity where a query does not see a key."""
     lengths_q, lengths_k = spans.query_starts.diff(), spans.key_starts.diff()
-    sequences_x = torch.repeat_interleave(lengths_k)
+    sequences_q, sequences_x = torch.repeat_interleave(lengths_q), torch.repeat_interleave(lengths_k)
     places_x = torch.arange(len(sequences_x)) - spans.key_starts[sequences_x]
-    seen = spans.sequences_Q[:, None] == sequences_x
+    seen = sequences_q[:, None] == sequences_x
     if causal:
-        places_q = spans.offsets_Q + (lengths_k - lengths_q)[spans.sequences_Q]
+        offsets_q = torch.arange(len(sequences_q)) - spans.query_starts[sequences_q]
+        assert spans.places_Q.equal(sequences_q * spans.longest_query + offsets_q)
+        places_q = offsets_q + (lengths_k - lengths_q)[sequences_q]
         seen = seen & (places_x <= places_q[:, None])
     repeated = key.float().repeat_interleave(query.shape[1] // key.shape[1], 1)
     return (torch.einsum("qhd,khd->hqk", query.float(), repeated) * scale).masked_fill(~seen, -torch.inf)
