@@ -19,7 +19,6 @@ from cobalt.errors import InputError
 CONFIG_MODULE, CONFIG_NAME = "verl.trainer.config", "ppo_trainer"
 DEFAULTS_FILE = "_generated_ppo_trainer.yaml"
 """veRL's defaults as it composes them, in one file of its."""
-INTEGER, NUMBER, TRUTH, SECTION = "an integer", "a number", "true or false", "settings in braces, {NAME: VALUE}"
 MISSPELT, NEARLY_MISSPELT = 0.9, 0.6
 """Similarity (difflib) to a setting from which a new one (``+KEY``), and one that hydra refuses, are taken for it."""
 REAL = {"entropy_coeff", "temperature", "top_p"}
@@ -95,28 +94,21 @@ def _mismatches(given: Any, defaults: Mapping[str, Any], prefix: str = "") -> It
     """Name, value and what was expected instead, of values that are numbers, truth values or sections in veRL."""
     for name in (name for name in defaults if name in given):
         value, default = given[name], defaults[name]
-        if isinstance(default, Mapping) and isinstance(value, Mapping):
-            yield from _mismatches(value, default, f"{prefix}{name}.")
-        elif (expected := _expected(name, default)) and not _is(value, expected, nullable=default is None):
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if isinstance(default, Mapping):
+            if isinstance(value, Mapping):
+                yield from _mismatches(value, default, f"{prefix}{name}.")
+                continue
+            expected, fits = "settings in braces, {NAME: VALUE}", value is None
+        elif isinstance(default, bool):
+            expected, fits = "true or false", isinstance(value, bool)
+        elif isinstance(default, float) or (isinstance(default, int) and name in REAL):
+            expected, fits = "a number", is_integer or isinstance(value, float)
+        elif isinstance(default, int):
+            expected, fits = "an integer", is_integer
+        elif default is None and NULL_INTEGERS.fullmatch(name):
+            expected, fits = "an integer", is_integer or value is None
+        else:
+            continue  # texts and lists, which veRL often takes in place of each other
+        if not fits:
             yield f"{prefix}{name}", value, expected
-
-
-def _expected(name: str, default: Any) -> str | None:
-    """None where anything goes: texts and lists, which veRL often takes in place of each other."""
-    if isinstance(default, bool):
-        return TRUTH
-    if isinstance(default, float) or (isinstance(default, int) and name in REAL):
-        return NUMBER
-    if isinstance(default, int) or (default is None and NULL_INTEGERS.fullmatch(name)):
-        return INTEGER
-    return SECTION if isinstance(default, Mapping) else None
-
-
-def _is(value: Any, expected: str, nullable: bool) -> bool:
-    if value is None:
-        return nullable or expected == SECTION
-    if expected == SECTION:
-        return False
-    if isinstance(value, bool) or expected == TRUTH:
-        return isinstance(value, bool) and expected == TRUTH
-    return isinstance(value, int) or (expected == NUMBER and isinstance(value, float))

@@ -25,15 +25,28 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     """Raise ``InputError`` or ``SetupError`` for the first thing that a run of this configuration would fail on."""
     _refuse_contradictions(config.actor_rollout_ref, settings)
     refuse_unwritable(config.trainer.default_local_dir)
-    _refuse_batches(config)
+
+    batch, policy, trainer = config.data.train_batch_size, config.actor_rollout_ref, config.trainer
+    train_rows, val_rows = (_rows(config, name) for name in DATA_FILES)
+    if train_rows is not None and train_rows < batch:
+        raise InputError(f"data.train_batch_size={batch}, but data.train_files hold only {train_rows} rows")
+    if val_rows == 0:
+        raise InputError("data.val_files hold no rows")
+    if (mini_batch := policy.actor.ppo_mini_batch_size) > batch:
+        name = "actor_rollout_ref.actor.ppo_mini_batch_size"
+        raise InputError(f"{name}={mini_batch} is more than data.train_batch_size={batch}")
+    workers, n = trainer.n_gpus_per_node * trainer.nnodes, policy.rollout.n
+    if batch * n % workers:
+        samples = f"data.train_batch_size={batch} times actor_rollout_ref.rollout.n={n}"
+        raise InputError(f"{samples} cannot be shared by {workers} GPUs (trainer.n_gpus_per_node times trainer.nnodes)")
+
     _refuse_missing_packages(config, settings)
-    refuse_missing_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path=")
+    refuse_missing_model(policy.model.path, "actor_rollout_ref.model.path=")
     if (function := config.custom_reward_function.path) and not Path(function).is_file():
         raise InputError(f"custom_reward_function.path={function}: no such file")
     if os.environ.get("RAY_ADDRESS"):
         cluster_address()
         return
-    trainer = config.trainer
     if trainer.nnodes > 1:
         raise SetupError(f"trainer.nnodes={trainer.nnodes} needs a Ray cluster, and RAY_ADDRESS names none")
     if settings.backend != CPU_BACKEND:
@@ -95,22 +108,6 @@ def _refuse_contradictions(policy: Any, settings: TrainingConfig) -> None:
             )
         if settings.loss_weights == RELEASE and actor.ppo_micro_batch_size_per_gpu is None:
             raise InputError(f"{setting} needs actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu")
-
-
-def _refuse_batches(config: Any) -> None:
-    batch, mini_batch = config.data.train_batch_size, config.actor_rollout_ref.actor.ppo_mini_batch_size
-    train_rows, val_rows = (_rows(config, name) for name in DATA_FILES)
-    if train_rows is not None and train_rows < batch:
-        raise InputError(f"data.train_batch_size={batch}, but data.train_files hold only {train_rows} rows")
-    if val_rows == 0:
-        raise InputError("data.val_files hold no rows")
-    if mini_batch > batch:
-        name = "actor_rollout_ref.actor.ppo_mini_batch_size"
-        raise InputError(f"{name}={mini_batch} is more than data.train_batch_size={batch}")
-    workers, n = config.trainer.n_gpus_per_node * config.trainer.nnodes, config.actor_rollout_ref.rollout.n
-    if batch * n % workers:
-        samples = f"data.train_batch_size={batch} times actor_rollout_ref.rollout.n={n}"
-        raise InputError(f"{samples} cannot be shared by {workers} GPUs (trainer.n_gpus_per_node times trainer.nnodes)")
 
 
 def _rows(config: Any, name: str) -> int | None:

@@ -71,7 +71,17 @@ class HFRollout:
         end_tokens = set(np.atleast_1d(meta["eos_token_id"]).tolist())
         self._calls += 1
         sequence = np.random.SeedSequence([self._seed, int(os.environ.get("RANK", "0")), self._calls])
-        self._refresh_copy()
+        if self._copy is None:
+            register()
+            config = self._policy.config
+            self._copy = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=ATTENTION)
+            self._copy.eval()
+        targets = dict(self._copy.named_parameters())
+        with torch.no_grad():
+            # Gathering shards is collective: every rank reads all parameters, in the same order.
+            for name, value in self._policy.named_parameters():
+                targets.pop(name).copy_(value.full_tensor() if isinstance(value, DTensor) else value)
+        assert not targets, f"parameters that the policy does not have: {sorted(targets)}"
 
         def generate(requests: Sequence[Request], on_finished: OnFinished) -> None:
             rows = [Row(request.prompt, width, temperature, top_p, request.seed) for request in requests]
@@ -95,20 +105,6 @@ class HFRollout:
                 torch.set_num_threads(threads)
 
         return generate, sequence.generate_state(len(prompts), np.uint64).tolist()
-
-    def _refresh_copy(self) -> None:
-        """Make the copy, which is not in FSDP, equal to the policy."""
-        if self._copy is None:
-            register()
-            config = self._policy.config
-            self._copy = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=ATTENTION)
-            self._copy.eval()
-        targets = dict(self._copy.named_parameters())
-        with torch.no_grad():
-            # Gathering shards is collective: every rank reads all parameters, in the same order.
-            for name, value in self._policy.named_parameters():
-                targets.pop(name).copy_(value.full_tensor() if isinstance(value, DTensor) else value)
-        assert not targets, f"parameters that the policy does not have: {sorted(targets)}"
 
 
 class OnlineRollout:

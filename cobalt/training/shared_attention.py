@@ -76,22 +76,15 @@ def extend_attention(config: Any) -> None:
     name = config._attn_implementation
     if name == "eager":
         raise NotImplementedError("shared prompts exclude eager attention: take flash_attention_2 or sdpa")
-    present = ALL_ATTENTION_FUNCTIONS[name]
-    if not isinstance(present, _Extended):
-        ALL_ATTENTION_FUNCTIONS[name] = _Extended(present)
+    original: Any = ALL_ATTENTION_FUNCTIONS[name]
+    if hasattr(original, "shares_prompts"):
+        return
 
-
-@dataclass(frozen=True)
-class _Extended:
-    """An attention implementation of transformers, and shared prompts."""
-
-    original: Any
-
-    def __call__(self, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any) -> Any:
+    def attention(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any) -> Any:
         """The states as transformers hands them over: (1, H or J, L, D). Gives (1, L, H, D)."""
         shared = kwargs.pop("shared_prompts", None)
         if shared is None:
-            return self.original(module, query, key, value, mask, **kwargs)
+            return original(module, query, key, value, mask, **kwargs)
         if kwargs.get("dropout") or kwargs.get("sliding_window"):
             raise NotImplementedError("shared prompts need attention without dropout and without a sliding window")
         states = [states[0].transpose(0, 1) for states in (query, key, value)]
@@ -100,6 +93,9 @@ class _Extended:
             states = [states.to(torch.get_autocast_dtype(device_type)) for states in states]
         out_LHD: Any = SharedPromptAttention.apply(*states, shared, kwargs["scaling"])
         return out_LHD[None], None
+
+    attention.shares_prompts = True
+    ALL_ATTENTION_FUNCTIONS[name] = attention
 
 
 def attention_kept() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:

@@ -105,9 +105,14 @@ class CobaltTrainer(RayPPOTrainer):
 
     def _finished_at(self) -> int | None:
         """The step of the checkpoint, if it is the last. veRL would take one more step, and only then ask."""
-        step, budget = resumed_step(self.config.trainer), budget_of(self.config)
+        settings, folder, budget = self.config.trainer, None, budget_of(self.config)
+        if settings.resume_mode == "resume_path":
+            folder = settings.resume_from_path
+        elif settings.resume_mode != "disable":
+            folder = find_latest_ckpt_path(settings.default_local_dir)
+        step = int(folder.split("global_step_")[-1]) if folder else 0
         is_over = step >= self.total_training_steps or (step > 0 and budget is not None and budget.is_spent)
-        return step if is_over and not self.config.trainer.val_only else None
+        return step if is_over and not settings.val_only else None
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], logging_prefix: str = "global_seqlen") -> None:
         """Before rewards: online, drop rows after a trajectory's end; else give the ranks whole groups, or rows."""
@@ -122,12 +127,3 @@ class CobaltTrainer(RayPPOTrainer):
             metrics.update(balance_batch(batch, ranks, logging_prefix))
         else:
             super()._balance_batch(batch, metrics, logging_prefix)
-
-
-def resumed_step(trainer: Any) -> int:
-    """The step of the checkpoint that veRL will resume from; 0 if it will start from scratch."""
-    if trainer.resume_mode == "disable":
-        return 0
-    by_path = trainer.resume_mode == "resume_path"
-    folder = trainer.resume_from_path if by_path else find_latest_ckpt_path(trainer.default_local_dir)
-    return int(folder.split("global_step_")[-1]) if folder else 0
