@@ -2,9 +2,9 @@
 
 Takes veRL's hydra overrides. Ours are under ``cobalt``: see ``verl/config``. Runs in the Ray cluster at
 ``RAY_ADDRESS``, or in a local one of its own. With ``--check`` it looks at configuration, files and machine, and starts
-nothing; ``--show`` prints the resolved configuration before. With ``--log FILE`` the console shows a progress bar, and
-the file everything else. ``--lock_fd`` is for the recipes: the descriptor of ``training.lock`` in the output folder,
-which they have locked.
+nothing. ``--cfg job`` prints the configuration (with ``--resolve`` without interpolations), and starts nothing either.
+With ``--log FILE`` the console shows a progress bar, and the file everything else. ``--lock_fd`` is for the recipes:
+the descriptor of ``training.lock`` in the output folder, which they have locked.
 
 Exit codes: 0 done, 1 a crash, 2 overrides that hydra or their types refuse, files that are missing or unusable,
 settings that contradict each other or the checkpoint to resume from, a folder in which another training runs, 3 no
@@ -37,24 +37,25 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else hydra ends the program itself, after many lines
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--cfg", choices=["job"])
+    parser.add_argument("--resolve", action="store_true")
     parser.add_argument("--log", type=Path)
     parser.add_argument("--lock_fd", type=int)
     parser.add_argument("--config-dir", "-cd", type=Path)
     own, rest = parser.parse_known_args()
     folder = [] if own.config_dir is None else ["--config-dir", str(own.config_dir)]
-    sys.argv[1:] = [*folder, *rest, *(WITHOUT_FILES if own.check else ())]
+    sys.argv[1:] = [*folder, *rest, *(WITHOUT_FILES if own.check or own.cfg else ())]
     overrides = [argument for argument in rest if argument[0] != "-" and ("=" in argument or argument[0] == "~")]
     refused: list[CobaltError] = []
 
     def act(config: Any) -> None:
         try:
             refuse_faulty(config, overrides)
-            if own.show:
-                print(OmegaConf.to_yaml(config, resolve=True), flush=True)
+            if own.cfg:
+                print(OmegaConf.to_yaml(config, resolve=own.resolve), flush=True)
             if own.check:
                 checked(config)
-            else:
+            elif not own.cfg:
                 with quiet_console(own.log, config) if own.log else nullcontext():
                     train(config, own.lock_fd)
         except CobaltError as error:

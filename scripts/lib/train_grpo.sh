@@ -83,7 +83,7 @@ hold_folder() { # on descriptor 9, until this shell and its children that inheri
 
 [[ ! -f $LOCK_FILE ]] || (hold_folder)
 [[ $EXECUTOR != serve ]] || check_evaluator_args
-"$PYTHON" -m cobalt train --check ${dry_run:+--show} "${overrides[@]}"
+"$PYTHON" -m cobalt train --check ${dry_run:+--cfg job --resolve} "${overrides[@]}"
 [[ -z $dry_run ]] || exit 0
 
 mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"
