@@ -37,7 +37,7 @@ class LoopConfig(CommandConfig):
     """Trajectories per problem to measure on."""
     steps: Positive = 60
     """GRPO steps."""
-    preset: str = "one-gpu"
+    preset: str = "one-gpu-vllm"
     """Training preset: a file of verl/config/preset."""
     max_tokens: Positive = USUAL_TOKENS
     """Of a response, when collecting and when measuring."""

@@ -389,7 +389,7 @@ def said(calls):
     for call in calls:
         if "cobalt train --log" in call:
             pattern = r"(\+recipe=\S+|\+preset=\S+|data.\w+_files='[^']*'|local_dir='[^']*'|model.path='[^']*')"
-            words = re.findall(pattern, call.replace(f"{ROOT}/", "ROOT/"))
+            words = re.findall(pattern, call.replace(f"{ROOT}/", "ROOT/").replace("=one-gpu-vllm ", "=one-gpu "))
             call = " ".join(["train", *words, call[call.index("trainer.total_training_steps=") :]])
         if "service check" not in call and "train --check" not in call:
             kept.append(call)
@@ -411,7 +411,7 @@ def said(calls):
 def test_a_study_says_what_the_shell_scripts_said(study, name, size, trainings, minutes, count, digest):
     """The digests are those of the commands that the shell scripts called: their folders can be continued.
 
-    Only the report of the paper's study has changed since: it is made without ``--published``.
+    Since then the report of the paper's study is made without ``--published``, and a GPU's preset is one-gpu-vllm.
     """
     done, _ = study(name, "--plan", size=size)
     assert f": {trainings} trainings of " in done.stdout and f"left: about {minutes} min, " in done.stdout
@@ -425,7 +425,7 @@ def test_a_study_says_what_the_shell_scripts_said(study, name, size, trainings, 
 def test_a_folder_of_the_shell_scripts_is_known_by_its_settings(study, tmp_path):
     settings = (
         "DATA_SEED=0 MODEL=assets/minicoder REFERENCE=assets/minicoder-small TRAIN=1000 x 8 DEV=200 x 8 TURNS=8"
-        " RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE="
+        " RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu-vllm BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE="
         " OVERRIDES=a=1 b=2"
     )
     (tmp_path / "run" / "done").mkdir(parents=True)
@@ -466,7 +466,7 @@ def test_each_arm_against_hacking_has_its_contexts_and_settings(study):
 
 
 def test_policies_side_by_side_have_services_and_a_gpu_of_their_own(study, tmp_path):
-    arms = {"arms": "cobalt single_turn", "preset": "one-gpu"}
+    arms = {"arms": "cobalt single_turn", "preset": "one-gpu-vllm"}
     done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **arms)
     assert done.returncode == 0, done.stderr
     assert all((tmp_path / "run" / "logs" / folder / "ray.log").exists() for folder in ("worker-0", "worker-1"))

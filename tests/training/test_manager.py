@@ -9,26 +9,20 @@ import pytest
 from online_parts import make_batch
 from ray.exceptions import RayActorError, RayError
 from service import FakeService, no_service, respond
-from verl.trainer.ppo import reward
 from verl.trainer.ppo.reward import compute_reward, get_custom_reward_fn
 from verl.workers.reward_manager import NaiveRewardManager, get_reward_manager_cls
 
 from cobalt.errors import InputError, SetupError
 from cobalt.serving import execution
 from cobalt.serving.execution import ExecutionService
-from cobalt.training.patches.reward_manager import register_manager
+from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.scoring import compute_score
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def registered():
-    register_manager(reward)
-
-
 def make_manager(minicoder, function=compute_score, **settings):
-    return get_reward_manager_cls("cobalt")(minicoder, 0, function, reward_fn_key="data_source", **settings)
+    return CobaltRewardManager(minicoder, 0, function, reward_fn_key="data_source", **settings)
 
 
 def totals(result):

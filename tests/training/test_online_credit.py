@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
+from actors import RESPONSES, make_update, updated, verls_actor, worker_settings
 from online_parts import make_settings
 from tensordict import TensorDict
-from test_packing import make_model
-from test_shared_prompts import RESPONSES, ROWS, SETTINGS, make_update
+from test_shared_prompts import ROWS
 from verl import DataProto
-from verl.workers.actor import dp_actor
 
 from cobalt.training.online.manager import Program, group_advantages
 from cobalt.training.online.rows import (
@@ -21,8 +19,9 @@ from cobalt.training.online.rows import (
     kept_rows,
     with_given_advantages,
 )
-from cobalt.training.patches import online
+from cobalt.training.workers import CobaltActor
 
+__all__ = ["verls_actor"]
 HALF_ROOT = 0.5**0.5
 
 
@@ -103,25 +102,11 @@ def test_given_advantages_stand_at_every_token_of_a_response():
     assert given.tolist() == [[0.5, 0, 0, 0], [-2, -2, -2, 0]]
 
 
-def parameters_after(data, monkeypatch, configured_rows):
-    """Of the actor after ``update_policy``, with micro-batches of 2 rows."""
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
-    monkeypatch.setattr("verl.utils.profiler.performance._get_current_mem_info", lambda: ("",) * 4)
-    settings = {**SETTINGS, "use_dynamic_bsz": False, "ppo_micro_batch_size_per_gpu": 2, "use_remove_padding": False}
-    model = make_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = OmegaConf.create({**settings, "ppo_mini_batch_size": configured_rows})
-    actor = dp_actor.DataParallelPPOActor(config, model, optimizer)
-    actor.update_policy(data)
-    assert config.ppo_mini_batch_size == configured_rows
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
-def test_dropped_rows_count_for_nothing_in_the_update(monkeypatch):
+@pytest.mark.usefixtures("verls_actor")
+def test_dropped_rows_count_for_nothing_in_the_update():
     """As many steps of as many rows as if the trainer had never asked for more."""
-    alone = parameters_after(make_update(ROWS), monkeypatch, configured_rows=4)
-    monkeypatch.setattr(dp_actor.DataParallelPPOActor, "update_policy", dp_actor.DataParallelPPOActor.update_policy)
-    online.patch_actor(dp_actor)
+    micro_batches = {"ppo_micro_batch_size_per_gpu": 2}
+    *_, alone = updated(CobaltActor, make_update(ROWS), worker_settings(), **micro_batches)
     data = make_update([*ROWS, *ROWS])
     data.batch["response_mask"][len(ROWS) :] = 0
     data.batch["response_mask"] = data.batch["response_mask"].clone()
@@ -129,4 +114,5 @@ def test_dropped_rows_count_for_nothing_in_the_update(monkeypatch):
         data.batch[name][: len(ROWS)] = values
     drop_rows_after_end(data, turns=1, rows_of_problem=1, mini_batches=2, unit=2)
     assert data.meta_info[MINI_BATCHES] == 2 and data.batch["responses"].shape == (len(ROWS), RESPONSES)
-    torch.testing.assert_close(parameters_after(data, monkeypatch, configured_rows=8), alone)
+    *_, found = updated(CobaltActor, data, worker_settings(), ppo_mini_batch_size=8, **micro_batches)
+    torch.testing.assert_close(found, alone)

@@ -18,8 +18,7 @@ from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online.manager import OnlineRewardManager
 from cobalt.training.online.rows import ROLLOUT_FAILED, drop_rows_after_end, with_given_advantages
 from cobalt.training.online.settings import ONLINE_VARIABLE
-from cobalt.training.patches.hf_rollout import HFRollout
-from cobalt.training.patches.online_hf import OnlineHFRollout
+from cobalt.training.rollout_engines import HFRollout, OnlineRollout
 from cobalt.training.scoring import compute_score
 
 SAMPLES = 4
@@ -104,9 +103,9 @@ class ByHash(FakeService):
         return ExecutionResult(verdicts, ("",) * 4, ("",) * 4)
 
 
-def make_rollout(rollout_class):
+def make_rollout():
     config = rollout_config(response_length=WIDTH, prompt_length=PROMPT_WIDTH, micro_batch_size=16)
-    return rollout_class(AutoModelForCausalLM.from_pretrained(MODEL), config)
+    return HFRollout(AutoModelForCausalLM.from_pretrained(MODEL), config), config
 
 
 def for_reward(rows, prompts):
@@ -129,8 +128,8 @@ def test_with_one_turn_rows_rewards_and_advantages_are_those_of_single_turn_grpo
     use(ByHash().opener())
     monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=1).to_json())
     prompts = make_prompts(minicoder, PROBLEMS, SAMPLES)
-    single = make_rollout(HFRollout).generate_sequences(prompts)
-    multi = make_rollout(OnlineHFRollout).generate_sequences(prompts)
+    single = make_rollout()[0].generate_sequences(prompts)
+    multi = OnlineRollout(*make_rollout()).generate_sequences(prompts)
     for name, values in single.batch.items():
         assert multi.batch[name].equal(values), name
 

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,10 +11,10 @@ from online_parts import WIDTH, ScriptedEngine, make_prompts, make_settings
 from service import FakeService, make_tests, no_service, respond
 
 from cobalt.errors import InputError
-from cobalt.training.online.rollouts import MultiTurn, Request
+from cobalt.training.online.rollouts import MultiTurn
 from cobalt.training.online.rows import ROLLOUT_FAILED
 from cobalt.training.online.settings import ONLINE_VARIABLE
-from cobalt.training.patches.online_vllm import generate_with_vllm, play_with_vllm
+from cobalt.training.rollout_engines import OnlineRollout
 
 PROMPT_WIDTH = 600
 WRONG, RIGHT, LOST = respond(1), respond(2), respond("fail")
@@ -169,19 +168,10 @@ class FakeVLLM:
         return [*running, SimpleNamespace(request_id=request_id, finished=True, outputs=[response])]
 
 
-def test_vllm_hands_over_each_response_when_it_is_finished():
-    ids, engine = count(), FakeVLLM()
-    requests = [Request((1, 2), 0), Request((3, 4), 0), Request((1, 2), 0)]
-    for _ in range(2):
-        got = {}
-        generate_with_vllm(engine, None, ids, requests, got.__setitem__)
-        assert [*got.items()] == [(2, [2, 1]), (1, [4, 3]), (0, [2, 1])]
-
-
 class VLLMRollout:
     """The part of veRL's ``vLLMRollout`` that is built upon."""
 
-    def __init__(self, model_path, config, tokenizer, model_hf_config, **kwargs):
+    def __init__(self):
         self.inference_engine = SimpleNamespace(llm_engine=FakeVLLM())
         self.sampling_params = SimpleNamespace(output_kind=None)
 
@@ -203,12 +193,17 @@ def test_verls_vllm_rollout_plays_in_training_and_validates_as_before(minicoder,
     """The fake engine answers with the prompt backwards: no program, so every trajectory goes on to its last turn."""
     monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=2, require_end=False).to_json())
     service.run = lambda code, tests: FakeService().run("print(0)", tests)
-    module = SimpleNamespace(vLLMRollout=VLLMRollout)
-    play_with_vllm(module)
-    config = SimpleNamespace(prompt_length=PROMPT_WIDTH, response_length=PROMPT_WIDTH)
-    rollout = module.vLLMRollout("model", config, minicoder, None)
-    assert rollout.sampling_params.output_kind is not None
+    vllm = VLLMRollout()
+    rollout = OnlineRollout(vllm, SimpleNamespace(prompt_length=PROMPT_WIDTH, response_length=PROMPT_WIDTH))
+    assert vllm.sampling_params.output_kind is not None
     prompts = make_prompts(minicoder, ["sum"], 3 * 2, PUBLIC_TESTS)
-    assert played(rollout.generate_sequences(prompts), turns=2) == [2, 2, 2]
+    for _ in range(2):  # request ids are new in each call
+        rows = rollout.generate_sequences(prompts)
+        assert played(rows, turns=2) == [2, 2, 2]
+        for prompt, response in zip(rows.batch["prompts"], rows.batch["responses"], strict=True):
+            assert (
+                prompt[prompt != minicoder.pad_token_id].flip(0).tolist()
+                == response[response != minicoder.pad_token_id].tolist()
+            )
     prompts.meta_info["validate"] = True
     assert rollout.generate_sequences(prompts) == "a single turn"
