@@ -31,7 +31,7 @@ CPU_ANSWERS = {
 _compute_data_metrics = ray_trainer.compute_data_metrics
 _get_fsdp_wrap_policy = fsdp_workers.get_fsdp_wrap_policy
 _init_process_group = dist.init_process_group
-_offload_policy = fsdp_workers.CPUOffloadPolicy
+_offload_policy: Any = fsdp_workers.CPUOffloadPolicy
 
 
 def use_own_trainer(trainer: type, metrics_log: type) -> None:

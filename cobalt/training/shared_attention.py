@@ -64,8 +64,8 @@ def spans(query_lengths: list[int], key_lengths: list[int], device: Any) -> Span
     longest_query, longest_key = max(2, *query_lengths), max(2, *key_lengths)
     sequences = torch.repeat_interleave(queries)
     places = sequences * longest_query + torch.arange(len(sequences)) - query_starts[sequences]
-    starts = [starts.to(device, torch.int32) for starts in (query_starts, key_starts)]
-    return Spans(*starts, longest_query, longest_key, places.to(device))
+    query_starts, key_starts = query_starts.to(device, torch.int32), key_starts.to(device, torch.int32)
+    return Spans(query_starts, key_starts, longest_query, longest_key, places.to(device))
 
 
 def extend_attention(config: Any) -> None:

@@ -30,7 +30,11 @@ LOG_DELAY_S = 3.0
 """Ray brings a worker's last lines to the driver only while the driver lives, and polls the worker's log for them."""
 
 
-class CobaltTaskRunner(TaskRunner.__ray_actor_class__):  # the class that veRL has decorated with ``ray.remote``
+PlainTaskRunner: Any = TaskRunner.__ray_actor_class__  # pyright: ignore[reportAttributeAccessIssue]
+"""The class that veRL has decorated with ``ray.remote``."""
+
+
+class CobaltTaskRunner(PlainTaskRunner):
     """Runs in a process of its own, which builds data, reward managers and trainer."""
 
     def run(self, config: Any) -> None:
@@ -88,10 +92,11 @@ class CobaltTrainer(RayPPOTrainer):
             print(f"cobalt: finished already: checkpoint {step} of {self.total_training_steps} steps", flush=True)
             time.sleep(LOG_DELAY_S)
             return
-        datasets_own = getattr(self.train_dataset, "on_batch_end", None)
-        own_manager = isinstance(self.reward_fn, CobaltRewardManager)
-        guard = InfraGuard(self.reward_fn.settings.max_infra_rate) if own_manager else None
-        budget = budget_of(self.config)
+        dataset: Any = self.train_dataset
+        datasets_own, budget = getattr(dataset, "on_batch_end", None), budget_of(self.config)
+        guard = None
+        if isinstance(self.reward_fn, CobaltRewardManager):
+            guard = InfraGuard(self.reward_fn.settings.max_infra_rate)
 
         def after_step(batch: Any) -> None:
             if datasets_own is not None:
@@ -101,7 +106,7 @@ class CobaltTrainer(RayPPOTrainer):
             if budget is not None and budget.allows_one:
                 self.total_training_steps = self.global_steps  # of the step that begins now
 
-        self.train_dataset.on_batch_end = after_step
+        dataset.on_batch_end = after_step
         super().fit()
 
     def _finished_at(self) -> int | None:

@@ -84,7 +84,7 @@ class CobaltWorker(ActorRolloutRefWorker):
         patches.keep_rotary_frequencies()
         super().__init__(config, role, **kwargs)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # pyright: ignore[reportAttributeAccessIssue] - a dynamic enumeration
     def init_model(self) -> None:
         """veRL names the actor's class in this method, so its actors are made again, of the same parts."""
         super().init_model()

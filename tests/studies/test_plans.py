@@ -386,10 +386,10 @@ def test_knobs_are_refused_before_anything_runs(study, tmp_path, name, knobs, re
 def said(calls):
     """Of each call what the study says; what the recipe and the services add is theirs."""
     kept = []
-    for call in calls:
+    for call in (call.replace("=one-gpu-vllm ", "=one-gpu ") for call in calls):
         if "cobalt train --log" in call:
             pattern = r"(\+recipe=\S+|\+preset=\S+|data.\w+_files='[^']*'|local_dir='[^']*'|model.path='[^']*')"
-            words = re.findall(pattern, call.replace(f"{ROOT}/", "ROOT/").replace("=one-gpu-vllm ", "=one-gpu "))
+            words = re.findall(pattern, call.replace(f"{ROOT}/", "ROOT/"))
             call = " ".join(["train", *words, call[call.index("trainer.total_training_steps=") :]])
         if "service check" not in call and "train --check" not in call:
             kept.append(call)

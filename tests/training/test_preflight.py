@@ -10,6 +10,7 @@ from test_recipes import compose_recipe, run_recipe
 from cobalt.errors import CobaltError, InputError, SetupError
 from cobalt.records import TestCases
 from cobalt.sampler import packages
+from cobalt.training import preflight
 from cobalt.training.launch import checked
 
 BATCH_SIZE = 16
@@ -120,11 +121,11 @@ def test_an_output_folder_that_cannot_be_written(check, monkeypatch):
 
 def test_more_gpus_than_there_are(check, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr(preflight, "find_spec", lambda _name: True)  # vLLM, too
     assert "1 GPUs are asked for" in complaint(
         check,
         "data.train_batch_size=16",
         "actor_rollout_ref.actor.ppo_mini_batch_size=16",
-        "actor_rollout_ref.rollout.name=sglang",
         preset="one-gpu-vllm",
         error=SetupError,
     )
