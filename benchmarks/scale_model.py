@@ -17,8 +17,8 @@ from typing import Any, Literal
 from shapes import SHAPES, Shape
 from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops, layer_weights
 
-from cobalt.commands.entry import run
-from cobalt.commands.flags import CommandConfig, Positive, Share
+from cobalt.cli.entry import run
+from cobalt.cli.flags import CommandConfig, Positive, Share
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.tables import markdown_table
 

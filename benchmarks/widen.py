@@ -48,10 +48,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from shapes import SHAPES, Shape
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.entry import run
-from cobalt.commands.flags import CommandConfig, ModelFolder
-from cobalt.commands.lifecycle import check_paths, refuse_existing, whole_folder
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.entry import run
+from cobalt.cli.flags import CommandConfig, ModelFolder
+from cobalt.cli.lifecycle import check_paths, refuse_existing, whole_folder
 from cobalt.errors import InputError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 
 import cobalt
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ COMMANDS = {
         "cobalt.minicode.signal_check:main",
         "cobalt.minicode.signal_check:SignalCheckConfig",
     ),
-    "study": Command("run a study of many policies; needs a checkout", "cobalt.commands.study:main"),
+    "study": Command("run a study of many policies; needs a checkout", "cobalt.cli.study:main"),
     "theory measure": Command(
         "J, J_step and the distance to the reference",
         "cobalt.theory.measure:main",

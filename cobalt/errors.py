@@ -1,7 +1,7 @@
 """The errors that a user meets, and the exit code that each one means.
 
 An error is raised where the fact is known, passes through everything untouched, and is turned into one line on
-stderr and an exit code in one place only: ``cobalt.commands.entry.run``.
+stderr and an exit code in one place only: ``cobalt.cli.entry.run``.
 """
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import tyro
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.errors import InputError
 from studies.arms import run_arms
 from studies.hacking import Hacking, HackingConfig

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cobalt.commands.flags import CommandConfig
+from cobalt.cli.flags import CommandConfig
 from studies.places import Folder, Place
 
 SMALL = "--hidden_size 144 --feed_forward_size 384 --num_layers 5"

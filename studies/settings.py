@@ -9,7 +9,7 @@ import tyro
 from annotated_types import Ge
 from typing_extensions import Self
 
-from cobalt.commands.flags import CommandConfig, NotNegative, Positive, Share
+from cobalt.cli.flags import CommandConfig, NotNegative, Positive, Share
 from cobalt.errors import InputError
 
 LEARNING_TURNS = 2  # after the first, in trajectories to learn from

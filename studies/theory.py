@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from cobalt.commands.flags import Positive
+from cobalt.cli.flags import Positive
 from studies.arms import ArmStudy
 from studies.places import Item
 from studies.settings import StudyConfig

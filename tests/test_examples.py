@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cobalt.commands.own_files import identity_of, load_own
+from cobalt.cli.own_files import identity_of, load_own
 from cobalt.errors import InputError
 from cobalt.inference.commands import _own_engine
 from cobalt.records import ExecutionResult, TestCases, Verdict

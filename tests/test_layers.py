@@ -23,7 +23,7 @@ FLOORS = (
     "perturbation",
     "rewards",
     "bandit",
-    "commands",
+    "cli",
     "sandbox",
     "sampler",
     "serving",

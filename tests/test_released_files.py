@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "inference"))
 from scripted import MultiplyingService, ScriptedEngine, make_plan, opened, read_rows, run_plan, write_problems
 
-from cobalt.commands.invalid_lines import InvalidLines
+from cobalt.cli.invalid_lines import InvalidLines
 from cobalt.errors import InputError
 from cobalt.evaluation import evaluate
 from cobalt.evaluation.hidden import evaluate_record

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.adoption import AdoptConfig, adopt_records
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
-from cobalt.commands.tasks import for_each
+from cobalt.cli.adoption import AdoptConfig, adopt_records
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
+from cobalt.cli.invalid_lines import InvalidLines
+from cobalt.cli.lifecycle import check_paths, recorded_run, refuse_infra_rate
+from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
 from cobalt.evaluation.counts import counts_path, read_evaluation, write_counts
 from cobalt.evaluation.hidden import evaluate_record, is_retryable, refuse_other_evaluation, usable_trajectory

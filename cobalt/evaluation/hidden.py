@@ -7,7 +7,7 @@ run once. For perturbed runs the clean public tests run as well, on the raw resp
 import asyncio
 from collections.abc import Mapping
 
-from cobalt.commands.adoption import refuse_other_fields
+from cobalt.cli.adoption import refuse_other_fields
 from cobalt.evaluation.scores import conversation_programs
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases

@@ -17,11 +17,11 @@ from typing import Any
 
 import tyro
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
-from cobalt.commands.tasks import batched
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
+from cobalt.cli.invalid_lines import InvalidLines
+from cobalt.cli.lifecycle import recorded_run, refuse_infra_rate
+from cobalt.cli.tasks import batched
 from cobalt.hacking.cases import (
     DATA_FIELDS,
     RESULT_FIELDS,

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.adoption import AdoptConfig, adopt_records, refuse_other_fields
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import InputFile, ModelName, NumCompletions, OutputFile, Positive, ReadConfig, Share
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
+from cobalt.cli.adoption import AdoptConfig, adopt_records, refuse_other_fields
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import InputFile, ModelName, NumCompletions, OutputFile, Positive, ReadConfig, Share
+from cobalt.cli.invalid_lines import InvalidLines
+from cobalt.cli.lifecycle import recorded_run, refuse_infra_rate
 from cobalt.completion import Sampling
 from cobalt.errors import InputError
 from cobalt.hacking.judge_prompt import OWN, judge_content

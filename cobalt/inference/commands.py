@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import asdict, dataclass, replace
 from pkgutil import resolve_name
 
-from cobalt.commands.own_files import identity_of, is_own, load_own
+from cobalt.cli.own_files import identity_of, is_own, load_own
 from cobalt.completion import Sampling
 from cobalt.errors import InputError
 from cobalt.inference.driver import MethodConfig

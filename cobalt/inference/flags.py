@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from cobalt.commands.adoption import AdoptConfig
-from cobalt.commands.flags import (
+from cobalt.cli.adoption import AdoptConfig
+from cobalt.cli.flags import (
     CommandConfig,
     ExecutionConfig,
     InputFile,
@@ -20,7 +20,7 @@ from cobalt.commands.flags import (
     Temperature,
     TopP,
 )
-from cobalt.commands.prompt_flags import PromptsConfig
+from cobalt.cli.prompt_flags import PromptsConfig
 
 ReasoningEffort = Annotated[str, tyro.conf.arg(aliases=["-r"])]
 

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.adoption import adopt_records
-from cobalt.commands.console import print_summary
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
-from cobalt.commands.prompt_flags import InstructionCheck
+from cobalt.cli.adoption import adopt_records
+from cobalt.cli.console import print_summary
+from cobalt.cli.invalid_lines import InvalidLines
+from cobalt.cli.lifecycle import check_paths, recorded_run, refuse_infra_rate
+from cobalt.cli.prompt_flags import InstructionCheck
 from cobalt.inference.conversation import HISTORY_RULE
 from cobalt.inference.driver import Driver, MethodConfig
 from cobalt.inference.engine import Engine

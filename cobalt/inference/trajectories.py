@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cobalt.commands.adoption import refuse_other_fields
+from cobalt.cli.adoption import refuse_other_fields
 from cobalt.completion import Message
 from cobalt.inference.conversation import Response, Turn, turn_of
 from cobalt.prompts import PromptSet, Wording

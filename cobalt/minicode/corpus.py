@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cobalt.commands.console import progress_bar
+from cobalt.cli.console import progress_bar
 from cobalt.inference.conversation import history_text
 from cobalt.minicode.attempts import Noise, next_attempt
 from cobalt.minicode.dialogue import Dialogue

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import CommandConfig, NotNegative, OutputFile
-from cobalt.commands.lifecycle import recorded_run
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import CommandConfig, NotNegative, OutputFile
+from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.minicode.problems import Problem, sample_problem
 from cobalt.minicode.programs import Variant, write_function, write_program

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
-from cobalt.commands.flags import CommandConfig, NotNegative, Positive, Share
+from cobalt.cli.flags import CommandConfig, NotNegative, Positive, Share
 from cobalt.errors import SetupError
 from cobalt.minicode.attempts import Noise
 from cobalt.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues

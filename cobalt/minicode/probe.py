@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import (
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import (
     CommandConfig,
     ModelFolder,
     NotNegative,

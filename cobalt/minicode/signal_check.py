@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, Positive
-from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, Positive
+from cobalt.cli.lifecycle import recorded_run, refuse_infra_rate
 from cobalt.errors import InputError
 from cobalt.hacking.cases import DATA_FIELDS, RESULT_FIELDS, find_cases
 from cobalt.hacking.categories import Category

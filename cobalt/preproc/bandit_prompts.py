@@ -22,12 +22,12 @@ from cobalt.bandit import (
 )
 from cobalt.bandit.evaluated import OPENING_MESSAGES, Conversation, EvaluatedProblem, parse_problem
 from cobalt.bandit.mixing import output_order
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OptionalModelName, OutputFile, Positive, ReadConfig, Share, UploadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
-from cobalt.commands.prompt_flags import PromptsConfig
-from cobalt.commands.tasks import batched
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import InputFile, OptionalModelName, OutputFile, Positive, ReadConfig, Share, UploadConfig
+from cobalt.cli.invalid_lines import InvalidLines
+from cobalt.cli.lifecycle import recorded_run
+from cobalt.cli.prompt_flags import PromptsConfig
+from cobalt.cli.tasks import batched
 from cobalt.errors import InputError
 from cobalt.preproc.bandit_stats import SetStats
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench

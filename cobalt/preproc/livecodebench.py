@@ -7,11 +7,11 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OutputFile, ReadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
-from cobalt.commands.prompt_flags import PromptsConfig
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import InputFile, OutputFile, ReadConfig
+from cobalt.cli.invalid_lines import InvalidLines
+from cobalt.cli.lifecycle import recorded_run
+from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.errors import InputError
 from cobalt.preproc.cards import NOT_REDISTRIBUTABLE, CardInfo, publish
 from cobalt.preproc.livecodebench_rows import FIELDS, Functional, contest_day, is_functional, prepare

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OutputFile, Positive, ReadConfig, UploadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
-from cobalt.commands.own_files import identity_of, load_own
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import InputFile, OutputFile, Positive, ReadConfig, UploadConfig
+from cobalt.cli.invalid_lines import InvalidLines
+from cobalt.cli.lifecycle import recorded_run
+from cobalt.cli.own_files import identity_of, load_own
 from cobalt.errors import InputError
 from cobalt.perturbation import (
     SWAPPED,

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import OptionalInputFile, OutputFile, ReadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import OptionalInputFile, OutputFile, ReadConfig
+from cobalt.cli.invalid_lines import InvalidLines
+from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.preproc.release_texts import FILES, read_release

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import (
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import (
     ExecutionConfig,
     NotNegative,
     OptionalInputFile,
@@ -26,10 +26,10 @@ from cobalt.commands.flags import (
     ReadConfig,
     UploadConfig,
 )
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
-from cobalt.commands.prompt_flags import InstructionCheck, PromptsConfig
-from cobalt.commands.tasks import for_each
+from cobalt.cli.invalid_lines import InvalidLines
+from cobalt.cli.lifecycle import recorded_run, refuse_infra_rate
+from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
+from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.preproc.hub import hub_licence, hub_rows

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import ReadConfig, UploadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
-from cobalt.commands.prompt_flags import InstructionCheck, PromptsConfig
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import ReadConfig, UploadConfig
+from cobalt.cli.invalid_lines import InvalidLines
+from cobalt.cli.lifecycle import recorded_run
+from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.prompts import COBALT, PromptSet, Wording, first_messages
 from cobalt.records import TestCases, read_jsonl

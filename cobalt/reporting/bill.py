@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cobalt.commands.flags import CommandConfig, Positive
-from cobalt.commands.lifecycle import recorded_run
+from cobalt.cli.flags import CommandConfig, Positive
+from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.records.manifest import file_sha256, manifest_path
 from cobalt.records.training_run import METRICS_FILE

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cobalt.commands.flags import CommandConfig
-from cobalt.commands.lifecycle import recorded_run
+from cobalt.cli.flags import CommandConfig
+from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.evaluation.counts import Evaluation, read_evaluation
 from cobalt.evaluation.summary import Comparison, Gain, Summary, compare, summarise

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import CommandConfig
-from cobalt.commands.lifecycle import recorded_run
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import CommandConfig
+from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.evaluation.counts import SUFFIX, Evaluation, write_counts
 from cobalt.figures import Picture

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import CommandConfig
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.figures import Picture
 from cobalt.reporting.loop import loop_picture

@@ -15,8 +15,8 @@ from typing import Literal
 
 from matplotlib.figure import Figure
 
-from cobalt.commands.flags import CommandConfig
-from cobalt.commands.lifecycle import recorded_run
+from cobalt.cli.flags import CommandConfig
+from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.evaluation.counts import read_evaluations
 from cobalt.evaluation.verdict_rule import recorded_rule

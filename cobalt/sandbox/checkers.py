@@ -15,7 +15,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from cobalt.commands.own_files import identity_of, is_own, with_absolute_path
+from cobalt.cli.own_files import identity_of, is_own, with_absolute_path
 from cobalt.records import TestCases
 from cobalt.sandbox.own_checker import own_checker
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 
-from cobalt.commands.own_files import load_own
+from cobalt.cli.own_files import load_own
 
 
 class CheckerFailed(Exception):

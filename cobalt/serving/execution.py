@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt, wait_exponential
 
-from cobalt.commands.flags import ExecutorName
+from cobalt.cli.flags import ExecutorName
 from cobalt.errors import InputError, SetupError
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.sandbox.checkers import checker_identity, known_checker

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cobalt.commands.flags import CommandConfig, ExecutorName
+from cobalt.cli.flags import CommandConfig, ExecutorName
 from cobalt.errors import InputError, SetupError
 from cobalt.records import TestCases
 from cobalt.sandbox.checkers import checker_identity

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Gt
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import ExecutionConfig, OutputFile, Positive
-from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
-from cobalt.commands.tasks import batched, for_each
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import ExecutionConfig, OutputFile, Positive
+from cobalt.cli.lifecycle import check_paths, recorded_run, refuse_infra_rate
+from cobalt.cli.tasks import batched, for_each
 from cobalt.completion import request_seed
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text

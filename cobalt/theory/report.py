@@ -7,9 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import CommandConfig
-from cobalt.commands.lifecycle import recorded_run
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import CommandConfig
+from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.theory.bounds import bounds_of
 from cobalt.theory.measures import read_measures

@@ -8,7 +8,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from cobalt.commands.flags import ExecutorName
+from cobalt.cli.flags import ExecutorName
 from cobalt.errors import InfraError, SetupError
 from cobalt.serving.execution import ExecutionService, open_execution_service
 from cobalt.serving.programs import DistinctPrograms, ExecutionCounter

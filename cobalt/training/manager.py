@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args
 import torch
 from verl import DataProto
 
-from cobalt.commands.flags import ExecutorName
+from cobalt.cli.flags import ExecutorName
 from cobalt.errors import InputError
 from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
 from cobalt.serving.service_check import check_service

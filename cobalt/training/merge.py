@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.flags import CommandConfig, Positive
-from cobalt.commands.hub_upload import hub_upload
-from cobalt.commands.lifecycle import refuse_existing, whole_folder
+from cobalt.cli.flags import CommandConfig, Positive
+from cobalt.cli.hub_upload import hub_upload
+from cobalt.cli.lifecycle import refuse_existing, whole_folder
 from cobalt.errors import InputError, SetupError
 from cobalt.preproc.cards import UNKNOWN_LICENCE
 from cobalt.records.training_run import (

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.lifecycle import refuse_unwritable
+from cobalt.cli.lifecycle import refuse_unwritable
 from cobalt.errors import InputError, SetupError
 from cobalt.records.identity import refuse_missing_model
 from cobalt.sampler import packages

@@ -13,7 +13,7 @@ from judge_server import GOOD, VAGUE, JudgeServer, judge_server
 sys.path.insert(0, str(Path(__file__).parents[1] / "inference"))
 from scripted import ScriptedEngine
 
-from cobalt.commands.invalid_lines import InvalidLines
+from cobalt.cli.invalid_lines import InvalidLines
 from cobalt.errors import InputError, SetupError
 from cobalt.hacking.judging import JudgeConfig, judge, judge_cases, read_cases
 from cobalt.prompts import COBALT

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cobalt.commands.flags import CommandConfig
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.prompts import COBALT, PromptSet, load_prompts, prompts_of
 from cobalt.records.manifest import manifest_path, origin_of

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from cobalt.commands.flags import CommandConfig
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.records import RecordFile
 from cobalt.records.jsonl import Record
