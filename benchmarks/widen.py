@@ -39,12 +39,13 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from pydantic.dataclasses import dataclass
 from safetensors.torch import load_file, save_file
 from shapes import SHAPES, Shape
 

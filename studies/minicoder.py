@@ -1,8 +1,9 @@
 """Makes the checkpoint of assets/minicoder, and its scores on MiniCode dev."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig
 from studies.places import Folder, Place

@@ -1,10 +1,11 @@
 """The paper's bound, measured on policies with KL coefficients over three decades. docs/theory.md."""
 
 import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import Positive
 from studies.arms import ArmStudy

@@ -14,9 +14,11 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
+from pydantic.dataclasses import is_pydantic_dataclass
 
 import cobalt
 from cobalt import __main__ as console
+from cobalt.cli.flags import CommandConfig
 from cobalt.sampler import packages
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -342,6 +344,15 @@ def test_every_row_of_the_console_names_a_function_and_its_flags(name: str) -> N
     command = console.COMMANDS[name]
     assert callable(resolve_name(command.main))
     assert command.config is None or is_dataclass(resolve_name(command.config))
+
+
+def test_pydantic_checks_every_setting() -> None:
+    """The dataclasses of the standard library would accept any value."""
+    unchecked, found = [], [CommandConfig]
+    for config in found:
+        found += config.__subclasses__()
+        unchecked += [] if is_pydantic_dataclass(config) else [config]
+    assert len(found) > 1 and not unchecked
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

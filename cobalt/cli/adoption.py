@@ -1,7 +1,8 @@
 """``--adopt``: taking over an output that has no manifest, such as a released file, record by record."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError

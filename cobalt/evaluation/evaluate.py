@@ -6,9 +6,11 @@ Writes the records with ``all_pass_rates`` to the output, and ``<output>.report.
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.adoption import AdoptConfig, adopt_records
 from cobalt.cli.console import print_summary, progress_bar

@@ -7,10 +7,12 @@ included.
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.adoption import AdoptConfig, adopt_records, refuse_other_fields
 from cobalt.cli.console import print_summary, progress_bar

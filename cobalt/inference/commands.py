@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pkgutil import resolve_name
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.own_files import identity_of, is_own, load_own
 from cobalt.completion import Sampling

@@ -1,9 +1,9 @@
 """The flags of the four inference commands, as blocks, and what follows from them."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import tyro
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.adoption import AdoptConfig
 from cobalt.cli.flags import (

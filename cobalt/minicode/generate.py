@@ -7,9 +7,11 @@ TACO) and ``split`` (train or dev), ``fully_specified`` (false where a rule must
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import CommandConfig, NotNegative, OutputFile

@@ -15,10 +15,12 @@ import random
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary
 from cobalt.cli.flags import (

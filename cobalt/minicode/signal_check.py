@@ -9,9 +9,11 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary
 from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, Positive

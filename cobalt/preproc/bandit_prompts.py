@@ -6,9 +6,10 @@ records to disk; memory holds one batch, whatever the size of the file. The outp
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.bandit import (
     EVALUATED_FIELDS,

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import date
 from functools import partial
 from pathlib import Path
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import InputFile, OutputFile, ReadConfig

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import InputFile, OutputFile, Positive, ReadConfig, UploadConfig

@@ -8,9 +8,11 @@ marker line. What surrounds the statement is known there only where the row has 
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import OptionalInputFile, OutputFile, ReadConfig

@@ -10,11 +10,11 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import (

@@ -6,10 +6,12 @@ model, the manifests of the commands that sampled and judged them: that part is 
 GPU-seconds are those in which GPUs are held, busy or not. Start-up, validation and checkpoints are left out.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, Positive
 from cobalt.cli.lifecycle import recorded_run
@@ -66,7 +68,7 @@ class CostConfig(CommandConfig):
     """The record (JSON)."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Bill:
     """Costs of a training. ``examples``: prompts, each with all of its samples, over all steps."""
 
@@ -75,7 +77,7 @@ class Bill:
     """By phase; what was paid before the first step among them: ``collection``, ``earlier training``."""
     counts: Mapping[str, float]
     """By name, collection included."""
-    collected: Mapping[str, float] = field(default_factory=dict)
+    collected: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """GPU-seconds of each command that collected; the name tells whether two bills hold the same one."""
 
     @property

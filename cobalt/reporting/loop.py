@@ -6,10 +6,12 @@ what is gained from *reading* feedback must vanish there). Reads outputs of ``ev
 over problems, differences paired by problem.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig
 from cobalt.cli.lifecycle import recorded_run
@@ -41,7 +43,7 @@ class LoopConfig(CommandConfig):
     """Where to write, without a suffix."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Policy:
     """One policy's scores and numbers, with its own feedback and in the control."""
 
@@ -62,7 +64,7 @@ def main(config: LoopConfig) -> None:
     ]
     markdown = "\n\n".join(table.to_markdown_section() for table in tables) + "\n"
     text, data = (config.output.with_suffix(suffix) for suffix in (".md", ".json"))
-    flags = asdict(config)
+    flags = dataclasses.asdict(config)
     inputs = [path for name, path in flags.items() if name != "output"]
     with recorded_run("cobalt report loop", flags, inputs, {text: {}}):
         text.write_text(markdown)

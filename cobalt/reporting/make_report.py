@@ -3,9 +3,11 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary
 from cobalt.cli.flags import CommandConfig

@@ -5,11 +5,11 @@ beside it. Reward parts by step are not in it.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary
 from cobalt.cli.flags import CommandConfig

@@ -5,15 +5,16 @@ makes lines. Writes ``sweep.md``, ``.csv``, ``.json``, ``.png`` and ``.svg`` int
 bootstrap intervals over problems and repetitions.
 """
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Literal
 
 from matplotlib.figure import Figure
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig
 from cobalt.cli.lifecycle import recorded_run
@@ -77,7 +78,7 @@ class SweepConfig(CommandConfig):
     """Folder for sweep.md, sweep.csv, sweep.json, sweep.png and sweep.svg."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Sweep:
     """What was read, by point, in the order of the axis."""
 
@@ -116,7 +117,7 @@ def main(config: SweepConfig) -> None:
         raise InputError("no points given: --points VALUE=PATH ...")
     inputs = [path for paths in (*points.values(), *logs.values()) for path in paths]
     page = config.output_dir / "sweep.md"
-    with recorded_run("cobalt report sweep", asdict(config), inputs, {page: {}}):
+    with recorded_run("cobalt report sweep", dataclasses.asdict(config), inputs, {page: {}}):
         sweep = read_sweep(config, points, logs)
         table = sweep_table(sweep)
         texts = {"md": table.to_markdown_section() + "\n", "csv": table.to_csv()}

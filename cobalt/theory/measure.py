@@ -8,12 +8,13 @@ A record is written when its problem is done, so that a killed run repeats a gro
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Gt
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import ExecutionConfig, OutputFile, Positive

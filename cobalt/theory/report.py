@@ -1,11 +1,12 @@
 """``cobalt theory report``: measured policies side by side, as tables and figures."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary
 from cobalt.cli.flags import CommandConfig

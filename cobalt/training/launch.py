@@ -13,7 +13,6 @@ from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
 from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME, hold_folder
-from cobalt.serving.app_settings import complaint
 from cobalt.serving.handles import cluster_address
 from cobalt.training.budget import budget_of
 from cobalt.training.online.settings import OnlineSettings, online_settings, prepare
@@ -115,7 +114,7 @@ def _own_settings(config: Any) -> TrainingConfig:
     try:
         return TrainingConfig(**config.get("cobalt", {}))
     except ValidationError as error:
-        raise InputError(f"cobalt.{complaint(error, (field.name for field in fields(TrainingConfig)))}") from None
+        raise InputError.of_setting(error, "cobalt.", (field.name for field in fields(TrainingConfig))) from None
 
 
 def refuse_unshareable(actor_rollout_ref: Any) -> None:

@@ -8,9 +8,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, Positive
 from cobalt.cli.hub_upload import hub_upload

@@ -14,7 +14,6 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.errors import InputError
 from cobalt.rewards.online import GAMMA, OUTCOME_WEIGHT, SMOOTHING
-from cobalt.serving.app_settings import complaint
 from cobalt.training.patches.table import ONLINE_VARIABLE
 
 METHODS = ("grpo", "verpo")
@@ -87,7 +86,7 @@ def online_settings(config: Any) -> OnlineSettings | None:
     try:
         method = Method(**section)
     except ValidationError as error:
-        raise InputError(f"cobalt.online.{complaint(error, (field.name for field in fields(Method)))}") from None
+        raise InputError.of_setting(error, "cobalt.online.", (field.name for field in fields(Method))) from None
     _refuse_out_of_range(method)
     _refuse_contradictions(config)
     reward = dict(config.reward_model.reward_kwargs)
