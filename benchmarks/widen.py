@@ -52,10 +52,10 @@ from shapes import SHAPES, Shape
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.entry import run
 from cobalt.cli.flags import CommandConfig, ModelFolder
-from cobalt.cli.lifecycle import check_paths, refuse_existing, whole_folder
 from cobalt.errors import InputError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
+from cobalt.records.manifest import check_paths, refuse_existing, whole_folder
 
 WEIGHTS_FILE = "model.safetensors"
 COPIED_FILES = (

@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+EXIT_INTERRUPTED = 130
+"""Of a command that Ctrl-C ended."""
+
+
+def first_line(error: object) -> str:
+    """The first line of an error's text, for a message of one line."""
+    return str(error).strip().partition("\n")[0]
+
+
 class CobaltError(Exception):
     """Base class. ``exit_code`` is what a command returns when the error reaches the top."""
 

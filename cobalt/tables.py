@@ -99,6 +99,14 @@ def in_percent(estimate: Estimate | None) -> Estimate | None:
     return Estimate(PERCENT * estimate.value, low, high)
 
 
+def percent(share: Mapping[str, float | None] | None) -> str:
+    """A share as ``asdict`` of an ``Estimate`` holds it, in per cent; "-" if nothing was measured."""
+    if share is None:
+        return "-"
+    interval = "" if share["low"] is None else f" [{share['low']:.1%}, {share['high']:.1%}]"
+    return f"{share['value']:.1%}{interval}"
+
+
 def show(cell: Cell) -> str:
     """A cell as a person reads it: estimates (in per cent) to one decimal, other numbers to three digits or more.
 

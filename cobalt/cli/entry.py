@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 import cobalt
-from cobalt.errors import CobaltError, InputError
+from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError
 
 Config = TypeVar("Config")
 
-EXIT_INTERRUPTED = 130
 FILE_TROUBLE = {
     errno.EACCES,
     errno.EDQUOT,

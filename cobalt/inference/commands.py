@@ -82,7 +82,6 @@ def _plan(flags: InferenceConfig) -> Plan:
         flags=asdict(flags),
         prompts=flags.prompt_set([flags.input_file]),
         prompts_required=flags.prompts is not None,
-        adopt=flags.adopt,
     )
 
 

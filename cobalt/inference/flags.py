@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 import tyro
 from pydantic.dataclasses import dataclass
 
-from cobalt.cli.adoption import AdoptConfig
 from cobalt.cli.flags import (
     CommandConfig,
     ExecutionConfig,
@@ -26,7 +25,7 @@ ReasoningEffort = Annotated[str, tyro.conf.arg(aliases=["-r"])]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceRunConfig(ExecutionConfig, PromptsConfig, AdoptConfig, ReadConfig):
+class InferenceRunConfig(ExecutionConfig, PromptsConfig, ReadConfig):
     """Flags of every inference command."""
 
     input_file: InputFile

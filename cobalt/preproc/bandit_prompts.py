@@ -25,8 +25,6 @@ from cobalt.bandit.evaluated import OPENING_MESSAGES, Conversation, EvaluatedPro
 from cobalt.bandit.mixing import output_order
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import InputFile, OptionalModelName, OutputFile, Positive, ReadConfig, Share, UploadConfig
-from cobalt.cli.invalid_lines import InvalidLines
-from cobalt.cli.lifecycle import recorded_run
 from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.cli.tasks import batched
 from cobalt.errors import InputError
@@ -36,8 +34,8 @@ from cobalt.preproc.prompt_lengths import PromptCounter, load_tokenizer
 from cobalt.preproc.spool import Spool
 from cobalt.prompts import Wording
 from cobalt.records import read_jsonl, write_lines
-from cobalt.records.jsonl import Record
-from cobalt.records.manifest import origin_of
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import origin_of, recorded_run
 
 BATCH_PROBLEMS = 64
 LATER_SETTINGS = ("hide_expected", "selection")

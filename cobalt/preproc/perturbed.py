@@ -10,8 +10,6 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import InputFile, OutputFile, Positive, ReadConfig, UploadConfig
-from cobalt.cli.invalid_lines import InvalidLines
-from cobalt.cli.lifecycle import recorded_run
 from cobalt.cli.own_files import identity_of, load_own
 from cobalt.errors import InputError
 from cobalt.perturbation import (
@@ -26,8 +24,8 @@ from cobalt.perturbation import (
 )
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.records import TestCases, read_jsonl, write_jsonl
-from cobalt.records.jsonl import Record
-from cobalt.records.manifest import origin_of
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import origin_of, recorded_run
 
 FIELDS = ("id", "test_cases", "public_test_cases")
 

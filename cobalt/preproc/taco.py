@@ -26,8 +26,6 @@ from cobalt.cli.flags import (
     ReadConfig,
     UploadConfig,
 )
-from cobalt.cli.invalid_lines import InvalidLines
-from cobalt.cli.lifecycle import recorded_run, refuse_infra_rate
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
@@ -49,6 +47,8 @@ from cobalt.preproc.taco_rows import (
 from cobalt.preproc.verification import INFRA, UNSOLVED, VERIFIED, Pending, VerificationLog, verify
 from cobalt.prompts import described, prompt_content
 from cobalt.records import read_jsonl, row_hash, write_lines
+from cobalt.records.jsonl import InvalidLines
+from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from cobalt.sandbox.checkers import checker_identity
 from cobalt.serving.execution import open_execution_service
 

@@ -18,13 +18,12 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import ReadConfig, UploadConfig
-from cobalt.cli.invalid_lines import InvalidLines
-from cobalt.cli.lifecycle import recorded_run
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.prompts import COBALT, PromptSet, Wording, first_messages
 from cobalt.records import TestCases, read_jsonl
-from cobalt.records.jsonl import Record
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import recorded_run
 
 DATA_SOURCE = "code_taco_verified"
 ABILITY = "code"

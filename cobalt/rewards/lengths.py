@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from cobalt.errors import SetupError
+from cobalt.errors import SetupError, first_line
 
 SHOWN_CHARACTERS = 200
 """Of the cause, in an error message."""
@@ -30,7 +30,7 @@ def o200k_counter() -> CountTokens:
     try:
         encoding = tiktoken.get_encoding("o200k_base")
     except (OSError, ValueError) as error:  # of requests, or of a file that is not the encoding
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:SHOWN_CHARACTERS]
+        reason = first_line(f"{type(error).__name__}: {error}")[:SHOWN_CHARACTERS]
         raise SetupError(
             "reward_model.reward_kwargs.lengths=o200k_base (the presets paper-*) needs tiktoken's encoding, and it "
             f"cannot be downloaded ({reason}): set TIKTOKEN_CACHE_DIR to a folder that holds it, or lengths=policy"

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt, wait_exponential
 
 from cobalt.cli.flags import ExecutorName
-from cobalt.errors import InputError, SetupError
+from cobalt.errors import InputError, SetupError, first_line
 from cobalt.records import ExecutionResult, TestCases
 from cobalt.sandbox.checkers import checker_identity, known_checker
 from cobalt.sandbox.executor import Executor, Tests, parse_program
@@ -112,7 +112,9 @@ class ServedEvaluator:
         try:
             return await self._handle.describe.remote()
         except (RayError, RayServeException, ConnectionError) as error:
-            raise SetupError(f"the execution service does not answer ({_first_line(error)}); {START_HINT}") from None
+            raise SetupError(
+                f"the execution service does not answer ({type(error).__name__}: {first_line(error)}); {START_HINT}"
+            ) from None
 
     async def _call(self, submissions: list[Submission[_Parsed, ExecutionResult]]) -> None:
         """Send programs until each has its result; those that a replica could not judge may go to another one.
@@ -164,14 +166,10 @@ class ServedEvaluator:
             response.cancel()  # in the replica too
             raise
         except (RayError, RayServeException, ConnectionError) as error:
-            reason = f"execution service failed ({_first_line(error)})"
+            reason = f"execution service failed ({type(error).__name__}: {first_line(error)})"
             return [ExecutionResult.infra(len(tests), reason) for _, tests in programs]
 
 
 def _settle(answer: "asyncio.Future[ExecutionResult]", result: ExecutionResult) -> None:
     if not answer.done():  # its caller may have gone
         answer.set_result(result)
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

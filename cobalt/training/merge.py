@@ -15,12 +15,13 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, Positive
 from cobalt.cli.hub_upload import hub_upload
-from cobalt.cli.lifecycle import refuse_existing, whole_folder
 from cobalt.errors import InputError, SetupError
 from cobalt.preproc.cards import UNKNOWN_LICENCE
+from cobalt.records.manifest import refuse_existing, whole_folder
 from cobalt.records.training_run import (
     EDGE_STEPS,
     METRICS_FILE,
+    START_MODEL,
     TRACKER_NAME,
     edge_means,
     read_metrics,
@@ -29,7 +30,6 @@ from cobalt.records.training_run import (
 from cobalt.tables import markdown_table
 
 CARD_FILE = "README.md"
-START_MODEL = "actor_rollout_ref.model.path"
 RECIPE_KEYS = (
     START_MODEL,
     "algorithm.adv_estimator",

@@ -20,13 +20,13 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
-from cobalt.cli.invalid_lines import InvalidLines
-from cobalt.cli.lifecycle import recorded_run, refuse_infra_rate
 from cobalt.cli.tasks import batched
 from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_jsonl, row_hash, write_jsonl
-from cobalt.records.jsonl import Record
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from cobalt.rewards.dynamic_check import DynamicCheckConfig
 from cobalt.serving.execution import ExecutionService, open_execution_service
+from cobalt.tables import percent
 from studies.hacking.cases import (
     DATA_FIELDS,
     RESULT_FIELDS,
@@ -210,12 +210,5 @@ def case_record(known: Record, case: Case) -> Record:
 def _shown(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The summary as a table."""
     rows = {name.replace("_", " "): value for name, value in summary.items() if isinstance(value, int)}
-    rates = {f"{name.replace('_', ' ')} (rate)": _percent(rate) for name, rate in summary["rates"].items()}
+    rates = {f"{name.replace('_', ' ')} (rate)": percent(rate) for name, rate in summary["rates"].items()}
     return {**rows, **rates}
-
-
-def _percent(rate: Mapping[str, float | None] | None) -> str:
-    if rate is None:
-        return "-"
-    interval = f" [{rate['low']:.1%}, {rate['high']:.1%}]" if rate["low"] is not None else ""
-    return f"{rate['value']:.1%}{interval}"

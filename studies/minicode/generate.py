@@ -15,9 +15,9 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import CommandConfig, NotNegative, OutputFile
-from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
+from cobalt.records.manifest import recorded_run
 from studies.minicode.problems import Problem, sample_problem
 from studies.minicode.programs import Variant, write_function, write_program
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, Positive
-from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
-from cobalt.records.manifest import file_sha256, manifest_path
+from cobalt.records.manifest import file_sha256, manifest_path, recorded_run
 from cobalt.records.training_run import METRICS_FILE
 from cobalt.tables import Cell, Table
 from cobalt.training.training_log import TrainingLog, read_training_log

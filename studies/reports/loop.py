@@ -14,13 +14,12 @@ from pathlib import Path
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig
-from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import Evaluation, read_evaluation
+from cobalt.evaluation.files import Evaluation, read_evaluation, recorded_rule
 from cobalt.evaluation.summary import Comparison, Gain, Summary, compare, summarise
-from cobalt.evaluation.verdict_rule import recorded_rule
 from cobalt.figures import Curve, Picture, pass1_picture
 from cobalt.records import read_jsonl
+from cobalt.records.manifest import recorded_run
 from cobalt.statistics import Estimate, mean_estimate
 from cobalt.tables import Cell, Table, in_percent
 

@@ -17,10 +17,8 @@ from matplotlib.figure import Figure
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig
-from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import read_evaluations
-from cobalt.evaluation.verdict_rule import recorded_rule
+from cobalt.evaluation.files import read_evaluations, recorded_rule
 from cobalt.figures import (
     CHARACTER_INCHES,
     COLUMN,
@@ -42,6 +40,7 @@ from cobalt.figures import (
     new_figure,
     styled,
 )
+from cobalt.records.manifest import recorded_run
 from cobalt.records.training_run import edge_means
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table

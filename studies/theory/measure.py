@@ -18,7 +18,6 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import ExecutionConfig, OutputFile, Positive
-from cobalt.cli.lifecycle import check_paths, recorded_run, refuse_infra_rate
 from cobalt.cli.tasks import batched, for_each
 from cobalt.completion import request_seed
 from cobalt.extraction import extract_code
@@ -26,6 +25,7 @@ from cobalt.inference.conversation import history_text
 from cobalt.records import RecordFile, read_jsonl
 from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.records.jsonl import Record
+from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
 from cobalt.sampler.packages import refuse_missing_packages
 from cobalt.serving.execution import open_execution_service
 from cobalt.serving.programs import DistinctPrograms, ExecutionCounter

@@ -10,8 +10,8 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary
 from cobalt.cli.flags import CommandConfig
-from cobalt.cli.lifecycle import recorded_run
 from cobalt.errors import InputError
+from cobalt.records.manifest import recorded_run
 from studies.theory.bounds import bounds_of
 from studies.theory.measures import read_measures
 from studies.theory.pictures import all_pictures
