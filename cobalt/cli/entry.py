@@ -3,7 +3,7 @@
 import errno
 import sys
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import cobalt
 from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError
@@ -11,16 +11,9 @@ from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError
 Config = TypeVar("Config")
 
 FILE_TROUBLE = {
-    errno.EACCES,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.ENOSPC,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.EDQUOT, errno.EFBIG, errno.ENOSPC),
+    *(errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR),
 }
 """What a user can mend: no permission, no room, no such folder."""
 
@@ -29,36 +22,26 @@ def run(config_type: type[Config], main: Callable[[Config], None], default: Conf
     """Parse ``config_type`` from the command line, call ``main`` with it and exit.
 
     ``config_type`` is a dataclass: its docstring is the command's help, a docstring under a field the flag's help.
-    ``default`` holds other default values than its fields.
-    ``--version`` prints the version.
+    ``default`` holds other default values than its fields. ``--version`` prints the version.
 
     Exit codes: 0 done, 2 bad input or flags, 3 environment or too many infra failures, 130 Ctrl-C.
     """
     import tyro
 
+    program = sys.argv[0].rsplit("/", 1)[-1]
     if "--version" in sys.argv[1:]:
-        print(f"{_program()} (cobalt {cobalt.__version__})")
+        print(f"{program} (cobalt {cobalt.__version__})")
         return
     try:
-        if default is None:
-            main(tyro.cli(config_type, use_underscores=True))
-        else:
-            main(tyro.cli(config_type, use_underscores=True, default=default))
-    except CobaltError as error:
-        _stop(error)
-    except OSError as error:
-        if error.errno not in FILE_TROUBLE:
-            raise
-        _stop(InputError.at(error.filename or "output", None, error.strerror or str(error)))
+        defaults: dict[str, Any] = {} if default is None else {"default": default}
+        main(tyro.cli(config_type, use_underscores=True, **defaults))
+    except (CobaltError, OSError) as error:
+        if isinstance(error, OSError):
+            if error.errno not in FILE_TROUBLE:
+                raise
+            error = InputError.at(error.filename or "output", None, error.strerror or str(error))
+        print(f"{program}: error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print(f"{_program()}: interrupted; run the same command again to continue", file=sys.stderr)
+        print(f"{program}: interrupted; run the same command again to continue", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
-
-
-def _stop(error: CobaltError) -> NoReturn:
-    print(f"{_program()}: error: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
-
-
-def _program() -> str:
-    return sys.argv[0].rsplit("/", 1)[-1]

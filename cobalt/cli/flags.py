@@ -4,6 +4,8 @@ A command's flags are a frozen, keyword-only pydantic dataclass that inherits th
 pydantic checks types and bounds, also for a library user who builds the dataclass.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,7 +15,7 @@ from pydantic import ConfigDict, ModelWrapValidatorHandler, ValidationError, mod
 from pydantic.dataclasses import dataclass
 from typing_extensions import Self
 
-from cobalt.errors import InputError
+from cobalt.errors import InputError, SetupError, first_line
 
 Positive = Annotated[int, Ge(1)]
 NotNegative = Annotated[int, Ge(0)]
@@ -76,3 +78,19 @@ class UploadConfig(CommandConfig):
 
     push_to_hub: str | None = None
     """Also upload the set and its card to this dataset repository."""
+
+
+@contextmanager
+def hub_upload(repo_id: str, hint: str = "", **kind: Any) -> Iterator[Any]:
+    """The hub's API, for uploads to a repository that is made, and private, if need be; ``kind``: its ``repo_type``.
+
+    A failure is a ``SetupError`` of one line that ends with ``hint``.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    try:
+        api.create_repo(repo_id, private=True, exist_ok=True, **kind)
+        yield api
+    except (OSError, ValueError) as error:  # what the hub answers, and names that it refuses
+        raise SetupError(f"--push_to_hub {repo_id}: {first_line(error)}{hint}") from None

@@ -116,7 +116,7 @@ async def evaluate_record(row: MultiTurn, earlier: Record | None, execution: Exe
         return rates
 
     shown = {(n, t): extract_code(text) for n, texts in enumerate(row.texts_N) for t, text in enumerate(texts)}
-    known = earlier["all_pass_rates"] if earlier else [[None] * turns for _ in range(samples)]
+    known: Rates = earlier["all_pass_rates"] if earlier else [[None] * turns for _ in range(samples)]
     result = {**row.row, "all_pass_rates": await measured(shown, row.hidden_test_cases, known)}
     if row.is_perturbed:
         raw = {
@@ -125,6 +125,6 @@ async def evaluate_record(row: MultiTurn, earlier: Record | None, execution: Exe
             for sample, text in enumerate(texts)
             if row.public_pass_rates[turn][sample] is not None
         }
-        known = earlier["clean_public_pass_rates"] if earlier else [[None] * samples for _ in range(turns)]
-        result["clean_public_pass_rates"] = await measured(raw, row.public_test_cases, known)
+        known_TN: Rates = earlier["clean_public_pass_rates"] if earlier else [[None] * samples for _ in range(turns)]
+        result["clean_public_pass_rates"] = await measured(raw, row.public_test_cases, known_TN)
     return result

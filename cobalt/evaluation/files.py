@@ -181,8 +181,8 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
             if any(len(table) != len(content["ids"]) for table in tables):
                 raise ValueError("its tables and its ids differ in length")
             problems = [
-                ProblemScores(id_, valid, excluded, *map(tuple, by_turn))
-                for id_, valid, excluded, *by_turn in zip(content["ids"], *tables, strict=True)
+                ProblemScores(id_, valid, excluded, tuple(solved), tuple(repaired), tuple(repeats), tuple(failed))
+                for id_, valid, excluded, solved, repaired, repeats, failed in zip(content["ids"], *tables, strict=True)
                 if valid is not None
             ]
             for problem in problems:

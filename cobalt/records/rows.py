@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import Interval, MinLen
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, PlainValidator, PrivateAttr, ValidationError, model_validator
 from typing_extensions import Self, TypedDict
 
 from cobalt.errors import InputError
@@ -71,7 +71,7 @@ class Problem(Row):
     test_cases: Tests
     public_test_cases: Tests
     hidden_test_cases: Tests
-    perturbed_public_test_cases: Tests = Field(default=None)
+    perturbed_public_test_cases: Tests = None  # type: ignore[assignment]  # null is refused, to lack it is not
 
     @model_validator(mode="after")
     def _some_tests_are_hidden(self) -> Self:
@@ -101,7 +101,7 @@ class MultiTurn(Row):
     public_pass_rates: Rates
     """[T][N]"""
     hidden_test_cases: Tests
-    public_test_cases: Tests = Field(default=None)
+    public_test_cases: Tests = None  # type: ignore[assignment]  # null is refused, to lack it is not
     feedback_tests: str | None = None
     """The tests that feedback came from, public or perturbed; released files do not say."""
 

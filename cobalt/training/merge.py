@@ -13,8 +13,7 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from cobalt.cli.flags import CommandConfig, Positive
-from cobalt.cli.hub_upload import hub_upload
+from cobalt.cli.flags import CommandConfig, Positive, hub_upload
 from cobalt.errors import InputError, SetupError
 from cobalt.preproc.cards import UNKNOWN_LICENCE
 from cobalt.records.manifest import refuse_existing, whole_folder
