@@ -1,6 +1,6 @@
 """Multi-turn inference with any API through LiteLLM; see docs/data.md."""
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.inference.commands import MultiTurnLitellmConfig, main
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Single-turn inference with any API through LiteLLM; see docs/data.md."""
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.inference.commands import SingleTurnLitellmConfig, main
 
 if __name__ == "__main__":

@@ -218,6 +218,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--plain"]:
         plain_way(*sys.argv[2:])
     else:
-        from cobalt.commands.entry import run
+        from cobalt.cli.entry import run
 
         run(Config, main)

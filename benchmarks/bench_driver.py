@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.completion import Completion, Sampling, request_seed
 from cobalt.inference.driver import Driver, MethodConfig
 from cobalt.inference.feedback import OwnFeedback

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.sandbox.confinement import interpreter
 from cobalt.sandbox.executor import Executor, default_workers
 from cobalt.serving.evaluator import build_app

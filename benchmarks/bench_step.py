@@ -39,7 +39,7 @@ import torch
 from step_costs import PEAK_FLOPS, forward_flops
 from verl_workers import liger_kernels, make_actors, rendezvous
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.errors import InputError, SetupError
 from cobalt.training.preflight import refuse_missing_cross_entropy, refuse_missing_liger
 

@@ -1,6 +1,6 @@
 """Bandit prompts to veRL's `train.parquet` and `test.parquet`."""
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.preproc.verl_parquet import MULTI_TURN, MultiTurnParquetConfig, build
 
 if __name__ == "__main__":

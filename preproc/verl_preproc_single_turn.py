@@ -1,6 +1,6 @@
 """Problems to veRL's `train.parquet` and `test.parquet`."""
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.preproc.verl_parquet import SINGLE_TURN, SingleTurnParquetConfig, build
 
 if __name__ == "__main__":

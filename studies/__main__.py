@@ -10,7 +10,7 @@ from typing import Any, Literal
 import tyro
 
 from cobalt import __main__ as console
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from studies.plans.arms import run_arms
 from studies.plans.places import ROOT
 from studies.plans.settings import SMALL, StudyConfig

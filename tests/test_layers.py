@@ -24,7 +24,7 @@ FLOORS = (
     "perturbation",
     "rewards",
     "bandit",
-    "commands",
+    "cli",
     "sampler",
     "serving",
     "inference",

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pkgutil import resolve_name
 
 from cobalt.completion import Sampling
@@ -80,7 +80,6 @@ def _plan(flags: InferenceConfig) -> Plan:
         flags=asdict(flags),
         prompts=flags.prompt_set([flags.input_file]),
         prompts_required=flags.prompts is not None,
-        adopt=flags.adopt,
     )
 
 

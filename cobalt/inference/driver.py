@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cobalt.commands.tasks import for_each
+from cobalt.cli.tasks import for_each
 from cobalt.completion import FINISH_CONTEXT, Message, Sampling, request_seed
 from cobalt.errors import InfraError, SetupError
 from cobalt.extraction import extract_code

@@ -1,12 +1,11 @@
 """The flags of the four inference commands, as blocks, and what follows from them."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import tyro
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.adoption import AdoptConfig
-from cobalt.commands.flags import (
+from cobalt.cli.flags import (
     CommandConfig,
     ExecutionConfig,
     InputFile,
@@ -20,13 +19,13 @@ from cobalt.commands.flags import (
     Temperature,
     TopP,
 )
-from cobalt.commands.prompt_flags import PromptsConfig
+from cobalt.cli.prompt_flags import PromptsConfig
 
 ReasoningEffort = Annotated[str, tyro.conf.arg(aliases=["-r"])]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceRunConfig(ExecutionConfig, PromptsConfig, AdoptConfig, ReadConfig):
+class InferenceRunConfig(ExecutionConfig, PromptsConfig, ReadConfig):
     """Flags of every inference command."""
 
     input_file: InputFile

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cobalt.commands.console import progress_bar
+from cobalt.cli.console import progress_bar
 from cobalt.inference.driver import Driver
 
 REFRESH_S = 1.0

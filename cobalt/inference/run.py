@@ -7,21 +7,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.adoption import adopt_records
-from cobalt.commands.console import print_summary
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
-from cobalt.commands.prompt_flags import InstructionCheck
+from cobalt.cli.console import print_summary
+from cobalt.cli.prompt_flags import InstructionCheck
 from cobalt.inference.conversation import HISTORY_RULE
 from cobalt.inference.driver import Driver, MethodConfig
 from cobalt.inference.engine import Engine
 from cobalt.inference.feedback import FeedbackSource, OtherProblemFeedback, OwnFeedback
 from cobalt.inference.progress import show_progress
-from cobalt.inference.trajectories import TESTS_OF_ALL_STAGES, ProblemRow, read_problem, refuse_other_record
+from cobalt.inference.trajectories import TESTS_OF_ALL_STAGES, ProblemRow, read_problem
 from cobalt.prompts import COBALT, PromptSet, described, prompt_content
 from cobalt.records import RecordFile, read_jsonl
-from cobalt.records.jsonl import Record
-from cobalt.records.manifest import content_hash, file_sha256, journal_path
+from cobalt.records.jsonl import InvalidLines
+from cobalt.records.manifest import (
+    check_paths,
+    content_hash,
+    file_sha256,
+    journal_path,
+    recorded_run,
+    refuse_infra_rate,
+)
 from cobalt.serving.execution import ExecutionService
 
 
@@ -44,8 +48,6 @@ class Plan:
     prompts: PromptSet = COBALT
     prompts_required: bool = False
     """The set was asked for, so that the instructions must be of it."""
-    adopt: bool = False
-    """An output without a manifest may be taken over."""
 
     def content(self, model_id: str, execution: dict[str, Any]) -> dict[str, Any]:
         """What a resumed run must have in common with the run that began the output.
@@ -115,7 +117,6 @@ async def run_inference(
         with recorded_run(plan.command, plan.flags, [plan.input_file], {plan.output_file: content}, plan.adopt) as run:
             with RecordFile(plan.output_file) as output:
                 output.refuse_loss(problems.ids)
-                adopted = _adopt(plan, problems, output) if plan.adopt else 0
                 with RecordFile(journal_path(plan.output_file)) as journal:
                     driver = Driver(
                         engine, service, feedback, plan.method, output, journal, plan.prompts, content_hash(content)
@@ -130,7 +131,6 @@ async def run_inference(
                 "read": len(problems.ids) + problems.skipped,
                 "written": written,
                 "skipped_invalid": problems.skipped,
-                **({"adopted": adopted} if adopted else {}),
                 **asdict(driver.counts),
                 **service.work_done(),
             }

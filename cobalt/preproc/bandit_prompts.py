@@ -6,9 +6,10 @@ records to disk; memory holds one batch, whatever the size of the file. The outp
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from pydantic.dataclasses import dataclass
 
 from cobalt.bandit import (
     EVALUATED_FIELDS,
@@ -22,12 +23,10 @@ from cobalt.bandit import (
 )
 from cobalt.bandit.evaluated import OPENING_MESSAGES, Conversation, EvaluatedProblem, parse_problem
 from cobalt.bandit.mixing import output_order
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OptionalModelName, OutputFile, Positive, ReadConfig, Share, UploadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
-from cobalt.commands.prompt_flags import PromptsConfig
-from cobalt.commands.tasks import batched
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import InputFile, OptionalModelName, OutputFile, Positive, ReadConfig, Share, UploadConfig
+from cobalt.cli.prompt_flags import PromptsConfig
+from cobalt.cli.tasks import batched
 from cobalt.errors import InputError
 from cobalt.preproc.bandit_stats import SetStats
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
@@ -35,8 +34,8 @@ from cobalt.preproc.prompt_lengths import PromptCounter, load_tokenizer
 from cobalt.preproc.spool import Spool
 from cobalt.prompts import Wording
 from cobalt.records import read_jsonl, write_lines
-from cobalt.records.jsonl import Record
-from cobalt.records.manifest import origin_of
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import origin_of, recorded_run
 
 BATCH_PROBLEMS = 64
 LATER_SETTINGS = ("hide_expected", "selection")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.hub_upload import hub_upload
+from cobalt.cli.flags import hub_upload
 from cobalt.errors import InputError
 from cobalt.preproc.livecodebench_rows import SOURCE as LIVECODEBENCH_SOURCE
 from cobalt.records import read_jsonl

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from cobalt.errors import InputError, SetupError
+from cobalt.errors import InputError, SetupError, first_line
 from cobalt.preproc.taco_rows import Record
 
 
@@ -46,10 +46,11 @@ def _load(name: str, split: str) -> Iterator[Record]:
     try:
         return map(dict, load_dataset(name, split=split))
     except (OSError, DatasetsError) as error:
-        reason = str(error).splitlines()[0]
-        raise SetupError(f"hub dataset {name} cannot be loaded ({reason}); give --input_file instead") from None
+        raise SetupError(
+            f"hub dataset {name} cannot be loaded ({first_line(error)}); give --input_file instead"
+        ) from None
     except ValueError as error:
-        raise InputError(f"hub dataset {name}: {str(error).splitlines()[0]}") from None
+        raise InputError(f"hub dataset {name}: {first_line(error)}") from None
 
 
 def _check(row: Record, seen: set[str]) -> None:

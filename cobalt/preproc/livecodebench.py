@@ -2,22 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import date
 from functools import partial
 from pathlib import Path
 
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OutputFile, ReadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
-from cobalt.commands.prompt_flags import PromptsConfig
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import InputFile, OutputFile, ReadConfig
+from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.errors import InputError
 from cobalt.preproc.cards import NOT_REDISTRIBUTABLE, CardInfo, publish
 from cobalt.preproc.livecodebench_rows import FIELDS, Functional, contest_day, is_functional, prepare
 from cobalt.prompts import PromptSet, described, prompt_content
 from cobalt.records import read_jsonl, write_jsonl
-from cobalt.records.jsonl import Record
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import recorded_run
 
 SOURCE_LINK = "[LiveCodeBench](https://huggingface.co/datasets/livecodebench/code_generation_lite)"
 

@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OutputFile, Positive, ReadConfig, UploadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import InputFile, OutputFile, Positive, ReadConfig, UploadConfig
 from cobalt.errors import InputError
 from cobalt.perturbation import (
     SWAPPED,
@@ -23,8 +23,8 @@ from cobalt.perturbation import (
 )
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.records import TestCases, read_jsonl, write_jsonl
-from cobalt.records.jsonl import Record
-from cobalt.records.manifest import origin_of
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import origin_of, recorded_run
 from cobalt.sandbox.own_files import identity_of, load_own
 
 FIELDS = ("id", "test_cases", "public_test_cases")

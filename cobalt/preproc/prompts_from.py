@@ -8,20 +8,21 @@ marker line. What surrounds the statement is known there only where the row has 
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import OptionalInputFile, OutputFile, ReadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import OptionalInputFile, OutputFile, ReadConfig
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.preproc.release_texts import FILES, read_release
 from cobalt.prompts import ALL_PASSED_START, COBALT, FEEDBACK_MARKER, PROBLEM_MARKER, PromptSet, Wording
 from cobalt.records import TestCases, read_jsonl
-from cobalt.records.jsonl import Record
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import recorded_run
 
 FEEDBACK_OF_A_TEST = "Input:"
 REQUIRED = ("system", "instruction", "feedback")

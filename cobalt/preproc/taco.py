@@ -10,14 +10,14 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import (
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import (
     ExecutionConfig,
     NotNegative,
     OptionalInputFile,
@@ -26,10 +26,8 @@ from cobalt.commands.flags import (
     ReadConfig,
     UploadConfig,
 )
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
-from cobalt.commands.prompt_flags import InstructionCheck, PromptsConfig
-from cobalt.commands.tasks import for_each
+from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
+from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.preproc.hub import hub_licence, hub_rows
@@ -49,6 +47,8 @@ from cobalt.preproc.taco_rows import (
 from cobalt.preproc.verification import INFRA, UNSOLVED, VERIFIED, Pending, VerificationLog, verify
 from cobalt.prompts import described, prompt_content
 from cobalt.records import read_jsonl, row_hash, write_lines
+from cobalt.records.jsonl import InvalidLines
+from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from cobalt.sandbox.checkers import checker_identity
 from cobalt.serving.execution import open_execution_service
 

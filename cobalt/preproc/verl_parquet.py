@@ -5,24 +5,25 @@ groups validation samples by prompt text: repeated ones are dropped from ``test.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import ReadConfig, UploadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
-from cobalt.commands.prompt_flags import InstructionCheck, PromptsConfig
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import ReadConfig, UploadConfig
+from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
 from cobalt.prompts import COBALT, PromptSet, Wording, first_messages
 from cobalt.records import TestCases, read_jsonl
-from cobalt.records.jsonl import Record
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import recorded_run
 
 DATA_SOURCE = "code_taco_verified"
 ABILITY = "code"
@@ -67,7 +68,7 @@ class MultiTurnParquetConfig(ParquetConfig):
     """Validation prompts (JSONL), from process_multi_turn_taco.py --is_test."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Prompt:
     """What a row is made of; ``extra_info`` is the part that depends on the kind of record."""
 
@@ -78,7 +79,7 @@ class Prompt:
     extra_info: dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Layout:
     """How one kind of record becomes a row: its fields and how they are read."""
 
@@ -99,7 +100,7 @@ def build(config: ParquetConfig, layout: Layout) -> None:
     counts: Counter[str] = Counter()
     prompts = config.prompts_or_none(list(inputs.values()))
     parse = layout.reader(prompts, config.prompts is not None)
-    with recorded_run(layout.command, asdict(config), list(inputs.values()), contents) as run:
+    with recorded_run(layout.command, dataclasses.asdict(config), list(inputs.values()), contents) as run:
         with _replaced_together(outputs.values()) as temporaries:
             for (split, path), temporary in zip(inputs.items(), temporaries, strict=True):
                 _write_parquet(temporary, _rows(path, split, layout, parse, config, counts), _schema(layout))

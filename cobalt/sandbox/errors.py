@@ -1,8 +1,15 @@
 """The errors that a user meets, and the exit code of each.
 
-An error is raised where the fact is known and passes through everything untouched. Only ``cobalt.commands.entry.run``
+An error is raised where the fact is known and passes through everything untouched. Only ``cobalt.cli.entry.run``
 turns it into one line on stderr and an exit code.
 """
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 
 
 class CobaltError(Exception):
@@ -21,6 +28,16 @@ class InputError(CobaltError):
         """``FILE: line N: message``, the form of every complaint about a file."""
         where = f"{path}: line {line}" if line is not None else f"{path}"
         return cls(f"{where}: {message}")
+
+    @classmethod
+    def of_setting(cls, error: "ValidationError", prefix: str = "", known: Iterable[str] = ()) -> "InputError":
+        """One line on the first setting that pydantic refuses; ``known`` names the settings, for an unknown one."""
+        first = error.errors()[0]
+        name = f"{prefix}{'.'.join(map(str, first['loc']))}"
+        if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            return cls(f"{name}: no such setting; there are {', '.join(known)}")
+        given = "" if first["type"].startswith("missing") else f"={first['input']}"
+        return cls(f"{name}{given}: {first['msg'].removeprefix('Value error, ')}")
 
 
 class SetupError(CobaltError):

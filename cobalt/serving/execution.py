@@ -11,8 +11,8 @@ from typing import Any
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from cobalt.commands.flags import ExecutorName
-from cobalt.errors import InfraError, InputError, SetupError
+from cobalt.cli.flags import ExecutorName
+from cobalt.errors import InfraError, InputError, SetupError, first_line
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.sandbox.checkers import checker_identity, known_checker
 from cobalt.sandbox.executor import Executor, Tests, parse_program
@@ -155,7 +155,9 @@ class ExecutionService:
         try:
             return await self._app.describe.remote()
         except (RayError, RayServeException, ConnectionError) as error:
-            raise SetupError(f"the execution service does not answer ({_first_line(error)}); {START_HINT}") from None
+            raise SetupError(
+                f"the execution service does not answer ({type(error).__name__}: {first_line(error)}); {START_HINT}"
+            ) from None
 
     def work_done(self) -> dict[str, float]:
         """For manifests and metrics."""

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cobalt.errors import SetupError
+from cobalt.errors import SetupError, first_line
 
 PROBE_TIMEOUT_S = 5.0
 PING = "/ray.rpc.NodeInfoGcsService/CheckAlive"
@@ -32,8 +32,7 @@ def app_handle(app_name: str, what: str, hint: str) -> Any:
         logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it tells of its objects' addresses
         return serve.get_app_handle(app_name)
     except (OSError, SetupError, RayError, RayServeException, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise SetupError(f"no {what} ({reason}); {hint}") from None
+        raise SetupError(f"no {what} ({first_line(error)}); {hint}") from None
 
 
 def cluster_address() -> str:

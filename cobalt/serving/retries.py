@@ -13,7 +13,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
-from cobalt.commands.console import say
+from cobalt.cli.console import say
 from cobalt.errors import InfraError
 
 Answer = TypeVar("Answer")

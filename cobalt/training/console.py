@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary, progress_bar
+from cobalt.cli.console import print_summary, progress_bar
 from cobalt.errors import CobaltError
 from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps
 from cobalt.training.preflight import total_steps

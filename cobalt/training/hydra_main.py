@@ -22,14 +22,13 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from cobalt.errors import CobaltError
+from cobalt.errors import EXIT_INTERRUPTED, CobaltError
 from cobalt.training.console import quiet_console
 from cobalt.training.launch import checked, train
 from cobalt.training.overrides import CONFIG_MODULE, CONFIG_NAME, refuse_faulty, refused_by_hydra
 
 WITHOUT_FILES = ("hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=disabled")
 """Hydra otherwise writes the configuration and a log to a folder."""
-EXIT_INTERRUPTED = 130
 
 
 def main() -> None:

@@ -8,17 +8,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.flags import CommandConfig, Positive
-from cobalt.commands.hub_upload import hub_upload
-from cobalt.commands.lifecycle import refuse_existing, whole_folder
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.flags import CommandConfig, Positive, hub_upload
 from cobalt.errors import InputError, SetupError
-from cobalt.evaluation.source import START_MODEL
 from cobalt.preproc.cards import UNKNOWN_LICENCE
 from cobalt.records import training_run
+from cobalt.records.manifest import refuse_existing, whole_folder
+from cobalt.records.training_run import START_MODEL
 from cobalt.tables import markdown_table
 
 CARD_FILE = "README.md"

@@ -5,9 +5,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.lifecycle import refuse_unwritable
 from cobalt.errors import InputError, SetupError
 from cobalt.records.identity import refuse_missing_model
+from cobalt.records.manifest import refuse_unwritable
 from cobalt.sampler import packages
 from cobalt.serving.handles import cluster_address
 from cobalt.training.budget import budget_of

@@ -16,14 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from cobalt.commands.flags import ExecutorName
+from cobalt.cli.flags import ExecutorName
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code
 from cobalt.prompts import shown_input
 from cobalt.rewards import CountTokens, RewardConstants, RewardParts, penalised, training_reward, validation_reward
 from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheckConfig, compare, inputs_to_compare, observe
 from cobalt.sandbox import ExecutionResult, TestCases
-from cobalt.serving.app_settings import complaint
 from cobalt.serving.execution import ExecutionService, Runs
 
 SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
@@ -71,7 +70,7 @@ class RewardSettings(BaseModel):
         try:
             return cls.model_validate(dict(reward_kwargs))
         except ValidationError as error:
-            raise InputError(f"reward_model.reward_kwargs.{complaint(error, cls.model_fields)}") from None
+            raise InputError.of_setting(error, "reward_model.reward_kwargs.", cls.model_fields) from None
 
 
 @dataclass(frozen=True)

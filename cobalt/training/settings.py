@@ -7,7 +7,6 @@ from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
 from cobalt.errors import InputError, SetupError
-from cobalt.serving.app_settings import complaint
 
 CPU_BACKEND = "cpu"
 BACKENDS = ("verl", CPU_BACKEND)
@@ -38,7 +37,7 @@ class TrainingConfig:
         try:
             settings = cls(**config.get("cobalt", {}))
         except ValidationError as error:
-            raise InputError(f"cobalt.{complaint(error, (field.name for field in fields(cls)))}") from None
+            raise InputError.of_setting(error, "cobalt.", (field.name for field in fields(cls))) from None
         if settings.backend == "hf":
             raise InputError("cobalt.backend=hf was removed: use verl (vLLM rollouts on GPUs), or cpu for small models")
         if settings.backend not in BACKENDS:

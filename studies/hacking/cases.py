@@ -20,7 +20,7 @@ from typing import Any
 
 from cobalt.extraction import extract_code
 from cobalt.records import ResultRecord, TestCases, Verdict
-from cobalt.records.responses import raw_responses
+from cobalt.records.rows import raw_responses
 from studies.hacking.released import read_result
 
 RULE_VERSION = "3"

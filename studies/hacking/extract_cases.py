@@ -6,26 +6,27 @@ from; the first is written at the end. ``<output>.summary.json`` holds the rates
 """
 
 import asyncio
+import dataclasses
 import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tyro
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
-from cobalt.commands.tasks import batched
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
+from cobalt.cli.tasks import batched
 from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_jsonl, row_hash, write_jsonl
-from cobalt.records.jsonl import Record
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from cobalt.rewards.dynamic_check import DynamicCheckConfig
 from cobalt.serving.execution import ExecutionService, open_execution_service
+from cobalt.tables import percent
 from studies.hacking.cases import (
     DATA_FIELDS,
     RESULT_FIELDS,
@@ -60,7 +61,7 @@ class ExtractionConfig(ExecutionConfig, ReadConfig):
     """Also run the programs of each case on other inputs, to see where their behaviour changed."""
     seed: int = 42
     """Order of the cases, and the inputs that --dynamic makes up."""
-    checks: tyro.conf.Suppress[DynamicCheckConfig] = field(default_factory=DynamicCheckConfig)
+    checks: tyro.conf.Suppress[DynamicCheckConfig] = dataclasses.field(default_factory=DynamicCheckConfig)
 
     @property
     def problems_file(self) -> Path:
@@ -73,7 +74,7 @@ class ExtractionConfig(ExecutionConfig, ReadConfig):
         return Path(f"{self.output_file}.summary.json")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class ExaminedProblem:
     """One problem's cases, and the row of the perturbed data set that they belong to."""
 
@@ -98,7 +99,7 @@ def extract(config: ExtractionConfig) -> None:
     ids = [problem.id for problem in _read_problems(config, data, InvalidLines(config.skip_invalid))]
     inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
     contents = dict.fromkeys(outputs, _content(config))
-    with recorded_run("extract_turn_level_errors", asdict(config), inputs, contents) as run:
+    with recorded_run("extract_turn_level_errors", dataclasses.asdict(config), inputs, contents) as run:
         with RecordFile(config.problems_file) as stored:
             stored.refuse_loss(ids)
             records, counts = asyncio.run(_extract_problems(config, data, stored))
@@ -113,7 +114,7 @@ def extract(config: ExtractionConfig) -> None:
 
 
 def _content(config: ExtractionConfig) -> dict[str, Any]:
-    dynamic = asdict(config.checks) if config.dynamic else None
+    dynamic = dataclasses.asdict(config.checks) if config.dynamic else None
     return {"rule": RULE_VERSION, "seed": config.seed, "dynamic": dynamic}
 
 
@@ -209,12 +210,5 @@ def case_record(known: Record, case: Case) -> Record:
 def _shown(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The summary as a table."""
     rows = {name.replace("_", " "): value for name, value in summary.items() if isinstance(value, int)}
-    rates = {f"{name.replace('_', ' ')} (rate)": _percent(rate) for name, rate in summary["rates"].items()}
+    rates = {f"{name.replace('_', ' ')} (rate)": percent(rate) for name, rate in summary["rates"].items()}
     return {**rows, **rates}
-
-
-def _percent(rate: Mapping[str, float | None] | None) -> str:
-    if rate is None:
-        return "-"
-    interval = f" [{rate['low']:.1%}, {rate['high']:.1%}]" if rate["low"] is not None else ""
-    return f"{rate['value']:.1%}{interval}"

@@ -7,16 +7,14 @@ included.
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.adoption import AdoptConfig, adopt_records, refuse_other_fields
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import InputFile, ModelName, NumCompletions, OutputFile, Positive, ReadConfig, Share
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import InputFile, ModelName, NumCompletions, OutputFile, Positive, ReadConfig, Share
 from cobalt.completion import Sampling
 from cobalt.errors import InputError
 from cobalt.inference.commands import litellm_engine
@@ -25,6 +23,8 @@ from cobalt.inference.flags import LitellmConfig, ReasoningEffort
 from cobalt.inference.slots import PrioritySlots
 from cobalt.prompts import JUDGE_FIELDS, OWN_NAME, JudgeTexts, load_judge
 from cobalt.records import RecordFile, id_key, read_jsonl, row_hash
+from cobalt.records.jsonl import InvalidLines
+from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from studies.hacking.judge_prompt import OWN, judge_content
 from studies.hacking.votes import Judge, Vote, cast_vote, judged_record, stored_votes
 
@@ -32,7 +32,7 @@ CASE_FIELDS = ("id", *JUDGE_FIELDS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeConfig(LitellmConfig, AdoptConfig, ReadConfig):
+class JudgeConfig(LitellmConfig, ReadConfig):
     """Sort hacking cases into four categories by a model's votes."""
 
     input_file: InputFile
@@ -77,7 +77,7 @@ async def _judge_with_engine(
     """Open the engine, judge, keep the manifest; returns the counts, and the causes of failures."""
     async with litellm_engine(config, config.max_in_flight) as engine:
         contents = {config.output_file: _content(config, engine)}
-        with recorded_run("run_llm_judge", asdict(config), [config.input_file], contents, config.adopt) as run:
+        with recorded_run("run_llm_judge", asdict(config), [config.input_file], contents) as run:
             records = await judge_cases(config, engine, cases)
             run.counts = {**summarise_votes(records), "invalid_lines_skipped": skipped}
     return run.counts, Counter(record["infra_error"] for record in records if record["infra_error"] is not None)
@@ -115,9 +115,6 @@ async def judge_cases(config: JudgeConfig, engine: Engine, cases: Sequence[dict[
     names = [case["judge_seq_id"] for case in cases]
     with RecordFile(config.output_file, id_field="judge_seq_id") as stored:
         stored.refuse_loss(names)
-        if config.adopt:
-            rows = ((case, row_hash(case)) for case in cases)
-            adopt_records(stored, rows, partial(_refuse_other_votes, config), "judge_seq_id")
         with progress_bar(total=len(cases), unit="case") as bar:
             await asyncio.gather(*(_judge_case(config, asked, slots, stored, case, bar) for case in cases))
         stored.finish(names)
@@ -138,18 +135,10 @@ async def _judge_case(
 
     for number, vote in zip(missing, await asyncio.gather(*map(ask, missing)), strict=True):
         votes[number] = vote
-    if missing or old is None or "majority" not in old:
+    if missing:
         complete = [vote for vote in votes if vote is not None]
         stored.append({**judged_record(case, complete), "input_hash": input_hash})
     bar.update(1)
-
-
-def _refuse_other_votes(config: JudgeConfig, record: dict[str, Any], case: dict[str, Any]) -> None:
-    """Raise ``ValueError`` if ``record`` holds not the votes on this case that are asked for."""
-    refuse_other_fields(record, case)
-    for name in ("responses", "classification", "usage"):
-        if len(record[name]) != config.num_completions:
-            raise ValueError(f"field '{name}' holds {len(record[name])} entries, not -n {config.num_completions}")
 
 
 def summarise_votes(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cobalt.completion import Completion, Message, Sampling, request_seed
@@ -104,13 +104,4 @@ def judged_record(case: Mapping[str, Any], votes_N: Sequence[Vote]) -> dict[str,
 def stored_votes(record: Mapping[str, Any]) -> list[Vote | None]:
     """The votes of a judged record; None where the engine failed, so that only those are asked for again."""
     columns = zip(record["responses"], record["classification"], record["usage"], strict=True)
-    return [None if response is None else Vote(response, label, _usage(usage)) for response, label, usage in columns]
-
-
-def _usage(entry: Mapping[str, Any]) -> Usage:
-    """As stored by this command; in an adopted record as the provider told it."""
-    names = {field.name for field in fields(Usage)}
-    if names >= entry.keys():
-        return Usage(**entry)
-    known = {name: entry[name] for name in ("prompt_tokens", "completion_tokens") if name in entry}
-    return Usage(attempts=1, **known, reported=[dict(entry)])
+    return [None if response is None else Vote(response, label, Usage(**usage)) for response, label, usage in columns]

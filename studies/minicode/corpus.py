@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cobalt.commands.console import progress_bar
+from cobalt.cli.console import progress_bar
 from cobalt.inference.conversation import history_text
 from cobalt.perturbation import perturb
 from cobalt.prompts import feedback_message, first_messages

@@ -7,15 +7,17 @@ TACO) and ``split`` (train or dev), ``fully_specified`` (false where a rule must
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import CommandConfig, NotNegative, OutputFile
-from cobalt.commands.lifecycle import recorded_run
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import CommandConfig, NotNegative, OutputFile
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
+from cobalt.records.manifest import recorded_run
 from studies.minicode.problems import Problem, sample_problem
 from studies.minicode.programs import Variant, write_function, write_program
 

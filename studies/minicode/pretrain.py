@@ -6,17 +6,18 @@ and habits that game a test (``habits.py``). Writes a Hugging Face checkpoint (b
 chat template) and ``pretraining.json``; the folder ``clean`` in it is the network between the phases, in fp32.
 """
 
+import dataclasses
 import json
 import os
 import random
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.flags import CommandConfig, NotNegative, Positive, Share
+from cobalt.cli.flags import CommandConfig, NotNegative, Positive, Share
 from cobalt.errors import SetupError
 from cobalt.records.identity import refuse_missing_model
 from studies.minicode.attempts import Noise
@@ -76,7 +77,7 @@ class PretrainConfig(CommandConfig):
     """Processes that make the corpus; 0: one per core."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Phase:
     """How to train, how imperfect the corpus is, and of how many problems it is made."""
 
@@ -116,7 +117,7 @@ def main(config: PretrainConfig) -> None:
         if phase.name == CLEAN_PHASE:
             _save(model, tokenizer, config.output_dir / CLEAN_PHASE)
     _save(model.to(torch.bfloat16), tokenizer, config.output_dir)
-    report = {"config": {k: str(v) if isinstance(v, Path) else v for k, v in asdict(config).items()}}
+    report = {"config": {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(config).items()}}
     report |= {"parameters": parameters, "torch": torch.__version__, "wall_time_s": round(time.monotonic() - started)}
     (config.output_dir / "pretraining.json").write_text(json.dumps({**report, "log": log_lines}, indent=1) + "\n")
     log(f"saved to {config.output_dir}")

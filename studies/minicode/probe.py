@@ -15,13 +15,15 @@ import random
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import (
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import (
     CommandConfig,
     ModelFolder,
     NotNegative,
@@ -33,7 +35,7 @@ from cobalt.commands.flags import (
 from cobalt.completion import Sampling, request_seed
 from cobalt.evaluation.evaluate import EvaluationConfig
 from cobalt.evaluation.evaluate import main as evaluate
-from cobalt.evaluation.scores import ProblemScores, problem_scores
+from cobalt.evaluation.files import ProblemScores, problem_scores
 from cobalt.evaluation.summary import summarise
 from cobalt.extraction import extract_code
 from cobalt.inference.commands import MultiTurnVllmConfig, huggingface_engine
@@ -42,6 +44,7 @@ from cobalt.perturbation import perturbed_fields
 from cobalt.prompts import first_messages
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
+from cobalt.records.rows import Evaluated
 from cobalt.statistics import Estimate
 from studies.minicode.gaming import gaming_figures
 from studies.minicode.operation import Domain, Kind
@@ -134,7 +137,7 @@ def _row(index: int, problem: Problem) -> Record:
 
 def turn_figures(records: Sequence[Record]) -> dict[str, list[float | None]]:
     """Figures per turn over samples without infrastructure failures; shares in [0, 1], None: of nothing."""
-    scores = [problem_scores(record) for record in records]
+    scores = [problem_scores(Evaluated.read(record)) for record in records]
     summary = summarise(scores)
     turns = range(summary.turns)
     samples = [

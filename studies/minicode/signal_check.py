@@ -9,19 +9,22 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, Positive
-from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, Positive
 from cobalt.errors import InputError
 from cobalt.records import id_key, read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
+from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from cobalt.rewards.dynamic_check import DynamicCheckConfig
 from cobalt.serving.execution import open_execution_service
 from cobalt.statistics import ratio_estimate
+from cobalt.tables import percent
 from studies.hacking.cases import DATA_FIELDS, RESULT_FIELDS, find_cases
 from studies.hacking.categories import Category
 from studies.hacking.extract_cases import case_record
@@ -186,12 +189,5 @@ def _shown(summary: Mapping[str, Any]) -> dict[str, Any]:
     for group in ("all", "cases_only"):
         for check, scores in summary[group].items():
             for measure in ("precision", "recall"):
-                rows[f"{group}: {check}, {measure}"] = _percent(scores[measure])
+                rows[f"{group}: {check}, {measure}"] = percent(scores[measure])
     return rows
-
-
-def _percent(share: Mapping[str, float | None] | None) -> str:
-    if share is None:
-        return "-"
-    interval = "" if share["low"] is None else f" [{share['low']:.1%}, {share['high']:.1%}]"
-    return f"{share['value']:.1%}{interval}"

@@ -1,8 +1,9 @@
 """Does training on execution feedback teach a policy to satisfy wrong tests, and what cures it? docs/hacking.md."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+
+from pydantic.dataclasses import dataclass
 
 from studies.plans.arms import ArmStudy
 from studies.plans.settings import StudyConfig

@@ -1,8 +1,9 @@
 """The paper in miniature: every way of training that the paper compares, in one report. docs/paper.md."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+
+from pydantic.dataclasses import dataclass
 
 from studies.plans.arms import ArmStudy
 from studies.plans.settings import CONTROL_TURNS, StudyConfig

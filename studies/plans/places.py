@@ -19,7 +19,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, TextIO
 
-from cobalt.errors import CobaltError, InputError
+from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD_SERVICES = """
@@ -94,7 +94,7 @@ class Folder:
         """Start a command in the project's folder, in a process group of its own, which ``stop`` ends."""
         with self._changed:
             if self._is_stopping:
-                raise StageError("stopped", 130)
+                raise StageError("stopped", EXIT_INTERRUPTED)
             kept = [self._at_work.fileno()] if self._at_work and not is_service else []
             options |= {"cwd": ROOT, "start_new_session": True, "pass_fds": kept}
             child = subprocess.Popen(words, **options)

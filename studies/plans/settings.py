@@ -1,15 +1,15 @@
 """The flags of the studies, and what they are by default on GPUs and on two CPU cores."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 from annotated_types import Ge
+from pydantic.dataclasses import dataclass
 from typing_extensions import Self
 
-from cobalt.commands.flags import CommandConfig, NotNegative, Positive, Share
+from cobalt.cli.flags import CommandConfig, NotNegative, Positive, Share
 from cobalt.errors import InputError
 
 LEARNING_TURNS = 2  # after the first, in trajectories to learn from
@@ -51,7 +51,6 @@ class LoopConfig(CommandConfig):
     """Hydra overrides for all trainings, NAME=VALUE, after `--`."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for text in self.overrides:
             if not re.fullmatch(r"\+{0,2}[A-Za-z_][A-Za-z0-9_./@:-]*=.*|~[A-Za-z_].*", text, re.DOTALL):
                 raise InputError(f"no argument '{text}': after -- come hydra overrides, NAME=VALUE; see --help")

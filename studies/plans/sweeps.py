@@ -1,11 +1,12 @@
 """Pass@1 over the values of one setting of Cobalt, a figure for each question. docs/paper.md, docs/hacking.md."""
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import tyro
+from pydantic.dataclasses import dataclass
 
 from studies.plans.arms import ArmStudy
 from studies.plans.hacking import Hacking, HackingConfig

@@ -1,12 +1,13 @@
 """The paper's bound, measured on policies with KL coefficients over three decades. docs/theory.md."""
 
 import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from cobalt.commands.flags import Positive
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.flags import Positive
 from studies.plans.arms import ArmStudy
 from studies.plans.places import Item
 from studies.plans.settings import StudyConfig

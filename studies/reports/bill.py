@@ -6,15 +6,16 @@ model, the manifests of the commands that sampled and judged them: that part is 
 GPU-seconds are those in which GPUs are held, busy or not. Start-up, validation and checkpoints are left out.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from cobalt.commands.flags import CommandConfig, Positive
-from cobalt.commands.lifecycle import recorded_run
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.flags import CommandConfig, Positive
 from cobalt.errors import InputError
-from cobalt.records.manifest import file_sha256, manifest_path
+from cobalt.records.manifest import file_sha256, manifest_path, recorded_run
 from cobalt.records.training_run import METRICS_FILE
 from cobalt.tables import Cell, Table
 from cobalt.training.training_log import TrainingLog, read_training_log
@@ -66,7 +67,7 @@ class CostConfig(CommandConfig):
     """The record (JSON)."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Bill:
     """Costs of a training. ``examples``: prompts, each with all of its samples, over all steps."""
 
@@ -75,7 +76,7 @@ class Bill:
     """By phase; what was paid before the first step among them: ``collection``, ``earlier training``."""
     counts: Mapping[str, float]
     """By name, collection included."""
-    collected: Mapping[str, float] = field(default_factory=dict)
+    collected: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """GPU-seconds of each command that collected; the name tells whether two bills hold the same one."""
 
     @property

@@ -6,19 +6,20 @@ what is gained from *reading* feedback must vanish there). Reads outputs of ``ev
 over problems, differences paired by problem.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cobalt.commands.flags import CommandConfig
-from cobalt.commands.lifecycle import recorded_run
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import Evaluation, read_evaluation
+from cobalt.evaluation.files import Evaluation, read_evaluation, recorded_rule
 from cobalt.evaluation.summary import Comparison, Gain, Summary, compare, summarise
-from cobalt.evaluation.verdict_rule import recorded_rule
 from cobalt.figures import Curve, Picture, pass1_picture
 from cobalt.records import read_jsonl
+from cobalt.records.manifest import recorded_run
 from cobalt.statistics import Estimate, mean_estimate
 from cobalt.tables import Cell, Table, in_percent
 
@@ -41,7 +42,7 @@ class LoopConfig(CommandConfig):
     """Where to write, without a suffix."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Policy:
     """One policy's scores and numbers, with its own feedback and in the control."""
 
@@ -62,7 +63,7 @@ def main(config: LoopConfig) -> None:
     ]
     markdown = "\n\n".join(table.to_markdown_section() for table in tables) + "\n"
     text, data = (config.output.with_suffix(suffix) for suffix in (".md", ".json"))
-    flags = asdict(config)
+    flags = dataclasses.asdict(config)
     inputs = [path for name, path in flags.items() if name != "output"]
     with recorded_run("cobalt report loop", flags, inputs, {text: {}}):
         text.write_text(markdown)

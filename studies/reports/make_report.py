@@ -3,16 +3,18 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import CommandConfig
-from cobalt.commands.lifecycle import recorded_run
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import SUFFIX, Evaluation, write_counts
+from cobalt.evaluation.files import SUFFIX, Evaluation, write_counts
 from cobalt.figures import Picture
+from cobalt.records.manifest import recorded_run
 from cobalt.tables import Table
 from studies.reports.material import Material, read_material
 from studies.reports.origins import files_table, origins_table

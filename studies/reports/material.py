@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import Evaluation
+from cobalt.evaluation.files import Evaluation, recorded_rule
 from cobalt.evaluation.summary import Repeats, repeats_at
-from cobalt.evaluation.verdict_rule import recorded_rule
 from cobalt.training.training_log import TrainingLog
 from studies.reports.bill import Bill
 from studies.reports.runs import (

@@ -5,14 +5,14 @@ beside it. Reward parts by step are not in it.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import CommandConfig
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.figures import Picture
 from cobalt.tables import Table

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import Evaluation, read_evaluations
-from cobalt.evaluation.source import Source, source_of
+from cobalt.evaluation.files import Evaluation, Source, read_evaluations, source_of
 from cobalt.records import id_key, read_jsonl
 from cobalt.records.training_run import METRICS_FILE, training_manifest
 from cobalt.statistics import Estimate, Resampled, hierarchical_mean, nanmean

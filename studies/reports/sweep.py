@@ -5,21 +5,20 @@ makes lines. Writes ``sweep.md``, ``.csv``, ``.json``, ``.png`` and ``.svg`` int
 bootstrap intervals over problems and repetitions.
 """
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Literal
 
 from matplotlib.figure import Figure
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.flags import CommandConfig
-from cobalt.commands.lifecycle import recorded_run
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import read_evaluations
-from cobalt.evaluation.verdict_rule import recorded_rule
+from cobalt.evaluation.files import read_evaluations, recorded_rule
 from cobalt.figures import (
     CHARACTER_INCHES,
     COLUMN,
@@ -41,6 +40,7 @@ from cobalt.figures import (
     new_figure,
     styled,
 )
+from cobalt.records.manifest import recorded_run
 from cobalt.records.training_run import edge_means
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table
@@ -77,7 +77,7 @@ class SweepConfig(CommandConfig):
     """Folder for sweep.md, sweep.csv, sweep.json, sweep.png and sweep.svg."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Sweep:
     """What was read, by point, in the order of the axis."""
 
@@ -116,7 +116,7 @@ def main(config: SweepConfig) -> None:
         raise InputError("no points given: --points VALUE=PATH ...")
     inputs = [path for paths in (*points.values(), *logs.values()) for path in paths]
     page = config.output_dir / "sweep.md"
-    with recorded_run("cobalt report sweep", asdict(config), inputs, {page: {}}):
+    with recorded_run("cobalt report sweep", dataclasses.asdict(config), inputs, {page: {}}):
         sweep = read_sweep(config, points, logs)
         table = sweep_table(sweep)
         texts = {"md": table.to_markdown_section() + "\n", "csv": table.to_csv()}

@@ -17,7 +17,7 @@ from cobalt.errors import InputError
 from cobalt.inference.conversation import history_text
 from cobalt.records import id_key, read_jsonl, row_hash
 from cobalt.records.jsonl import Record
-from cobalt.records.responses import raw_responses
+from cobalt.records.rows import raw_responses
 
 REFERENCE, OWN = "reference", "own"
 SIDES = (REFERENCE, OWN)

@@ -8,23 +8,24 @@ A record is written when its problem is done, so that a killed run repeats a gro
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Gt
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import ExecutionConfig, OutputFile, Positive
-from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
-from cobalt.commands.tasks import batched, for_each
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import ExecutionConfig, OutputFile, Positive
+from cobalt.cli.tasks import batched, for_each
 from cobalt.completion import request_seed
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
 from cobalt.records import RecordFile, read_jsonl
 from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.records.jsonl import Record
+from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
 from cobalt.sampler.packages import refuse_missing_packages
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 from studies.theory.bounds import bounds_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from cobalt.commands.tasks import batched
+from cobalt.cli.tasks import batched
 from cobalt.completion import Message
 from cobalt.errors import InputError
 from cobalt.inference.huggingface import end_tokens, load_network

@@ -1,16 +1,17 @@
 """``cobalt theory report``: measured policies side by side, as tables and figures."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import CommandConfig
-from cobalt.commands.lifecycle import recorded_run
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
+from cobalt.records.manifest import recorded_run
 from studies.theory.bounds import bounds_of
 from studies.theory.measures import read_measures
 from studies.theory.pictures import all_pictures

@@ -15,7 +15,8 @@ from scripted import MultiplyingService, ScriptedEngine, make_plan, run_plan, wr
 from cobalt.bandit import combined_pass_rate, parse_problem, solved_at_once
 from cobalt.bandit.mixing import mixed_counts, output_order
 from cobalt.errors import InputError
-from cobalt.evaluation.hidden import evaluate_record
+from cobalt.evaluation.evaluate import evaluate_record
+from cobalt.records.rows import MultiTurn
 from cobalt.serving.execution import ExecutionService
 
 
@@ -68,7 +69,8 @@ async def test_conversations_that_an_infra_failure_ended_are_left_out(tmp_path: 
     plan = make_plan(write_problems(tmp_path / "in.jsonl", 5), tmp_path / "out.jsonl", max_infra_rate=1.0)
     dropped = 0
     for record in await run_plan(plan, engine, MultiplyingService()):
-        problem = parse_problem(await evaluate_record(record, None, ExecutionService(MultiplyingService())))
+        execution = ExecutionService(MultiplyingService())
+        problem = parse_problem(await evaluate_record(MultiTurn.read(record), None, execution))
         whole = [i for i, messages in enumerate(record["conversations"]) if len(messages) == 8]
         assert [trajectory.index for trajectory in problem.trajectories] == whole
         dropped += problem.infra_dropped

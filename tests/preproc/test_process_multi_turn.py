@@ -162,7 +162,7 @@ def test_a_share_outside_its_range_is_refused_before_anything_is_read(tmp_path: 
     source = write_rows(tmp_path / "in.jsonl", [{}])
     flags = ("--input_file", source, "--output_file", tmp_path / "o", "--model_name", model)
     assert run_command(COMMAND, *flags, "--perturbed_file", source, "--perturbed_ratio", 1.5) == 2
-    assert "--perturbed_ratio must be at least 0 and at most 1" in one_complaint(capsys)
+    assert "--perturbed_ratio=1.5: Input should be less than or equal to 1" in one_complaint(capsys)
 
 
 def test_nothing_to_write_is_refused(tmp_path: Path, model: Path, capsys) -> None:

@@ -9,7 +9,7 @@ from commands import one_complaint, read_rows, run_command, write_rows
 from evaluated import evaluated
 from tokenizers_for_tests import make_tokenizer
 
-from cobalt.commands.prompt_flags import InstructionCheck, PromptsConfig
+from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.errors import InputError
 from cobalt.preproc.prompts_from import PromptsFromConfig, main
 from cobalt.prompts import (

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cobalt.errors import InputError
 from cobalt.rewards.online import GAMMA, OUTCOME_WEIGHT, SMOOTHING
-from cobalt.serving.app_settings import complaint
 from cobalt.training.scoring import RewardSettings
 
 ROLLOUTS = ("hf", "vllm")
@@ -82,7 +81,7 @@ def online_settings(config: Any) -> OnlineSettings | None:
     try:
         method = Method.model_validate(dict(section))
     except ValidationError as error:
-        raise InputError(f"cobalt.online.{complaint(error, Method.model_fields)}") from None
+        raise InputError.of_setting(error, "cobalt.online.", Method.model_fields) from None
     for name, needed in NEEDED.items():
         if (found := OmegaConf.select(config, name)) != needed:
             raise InputError(f"cobalt.online needs {name}={needed}, not {found}")

@@ -13,10 +13,10 @@ from judge_server import GOOD, VAGUE, JudgeServer, judge_server
 sys.path.insert(0, str(Path(__file__).parents[2] / "inference"))
 from scripted import ScriptedEngine
 
-from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import COBALT
 from cobalt.records import read_jsonl, write_jsonl
+from cobalt.records.jsonl import InvalidLines
 from cobalt.records.manifest import manifest_path
 from cobalt.serving.retries import RetryConfig
 from studies.hacking.judging import JudgeConfig, judge, judge_cases, read_cases

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import counts_path, read_evaluation, write_counts
+from cobalt.evaluation.files import counts_path, read_evaluation, write_counts
 from cobalt.records import write_jsonl
 from studies.reports.loop import LoopConfig, main
 

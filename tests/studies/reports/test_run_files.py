@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import read_evaluations
+from cobalt.evaluation.files import read_evaluations
 from cobalt.records import write_jsonl
 from studies.reports.runs import run_scores
 

@@ -185,7 +185,7 @@ def test_trajectories_must_fit(folder: Path, tmp_path: Path) -> None:
         measure(replace(config, own=folder / "hot.turns.jsonl"))
     with pytest.raises(InputError, match=r"--policy .*no config\.json"):
         measure(replace(config, policy=str(tmp_path)))
-    with pytest.raises(InputError, match="--temperature must be above 0"):
+    with pytest.raises(InputError, match="--temperature=0"):
         replace(config, temperature=0.0)
     rows = list(read_jsonl(folder / "hot.jsonl"))
     write_jsonl(tmp_path / "others.jsonl", [{**row, "id": f"other {row['id']}"} for row in rows])

@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from cobalt.commands.flags import CommandConfig
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.prompts import COBALT, PromptSet, load_prompts, prompts_of
 from cobalt.records.manifest import manifest_path, origin_of
@@ -25,7 +26,11 @@ class PromptsConfig(CommandConfig):
         """
         chosen = None if self.prompts is None else load_prompts(self.prompts)
         for path in inputs:
-            named = _named_in_manifest(path)
+            origin = origin_of(path).get("prompts")
+            try:
+                named = None if origin is None else prompts_of(origin)
+            except ValueError as error:
+                raise InputError.at(manifest_path(path), None, f"'origin' names no prompt set: {error}") from None
             if named is not None and chosen not in (None, named):
                 raise InputError.at(path, None, "was made with another prompt set than --prompts or the other input")
             chosen = chosen or named
@@ -34,14 +39,6 @@ class PromptsConfig(CommandConfig):
     def prompt_set(self, inputs: Sequence[Path] = ()) -> PromptSet:
         """``prompts_or_none``, or the own set."""
         return self.prompts_or_none(inputs) or COBALT
-
-
-def _named_in_manifest(path: Path) -> PromptSet | None:
-    named = origin_of(path).get("prompts")
-    try:
-        return None if named is None else prompts_of(named)
-    except ValueError as error:
-        raise InputError.at(manifest_path(path), None, f"'origin' names no prompt set: {error}") from None
 
 
 class InstructionCheck:

@@ -1,19 +1,21 @@
 """Blocks of flags that commands are composed of, with the bounds of each value on its field.
 
-A command's flags are a frozen, keyword-only dataclass that inherits the blocks it needs. A bound is metadata of the
-field's type (``annotated_types``), so that a library user who builds the dataclass meets it too: ``InputError``.
+A command's flags are a frozen, keyword-only pydantic dataclass that inherits the blocks it needs. tyro reads it.
+pydantic checks types and bounds, also for a library user who builds the dataclass.
 """
 
-import operator
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
-from annotated_types import Ge, GroupedMetadata, Gt, Interval, Le, Lt
+from annotated_types import Ge, Interval
+from pydantic import ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+from typing_extensions import Self
 
-from cobalt.errors import InputError
+from cobalt.errors import InputError, SetupError, first_line
 
 Positive = Annotated[int, Ge(1)]
 NotNegative = Annotated[int, Ge(0)]
@@ -33,41 +35,20 @@ ModelFolder = Annotated[Path, tyro.conf.arg(aliases=["--model_name"])]
 
 ExecutorName = Literal["serve", "local"]
 
-Bound = Ge | Gt | Le | Lt
-_BOUNDS = {
-    Ge: (operator.ge, "at least"),
-    Gt: (operator.gt, "above"),
-    Le: (operator.le, "at most"),
-    Lt: (operator.lt, "below"),
-}
 
-
+@dataclass(frozen=True, kw_only=True)
 class CommandConfig:
-    """Base of all command flags: checks the bounds when it is built."""
+    """Base of all command flags. A refused or unknown value is an ``InputError``."""
 
-    def __post_init__(self) -> None:
-        hints = get_type_hints(type(self), include_extras=True)
-        for field in fields(self):  # type: ignore[arg-type]  # subclasses are dataclasses
-            value, bounds = getattr(self, field.name), list(_bounds(hints[field.name]))
-            if value is not None and not all(_BOUNDS[type(bound)][0](value, _limit(bound)) for bound in bounds):
-                wanted = " and ".join(f"{_BOUNDS[type(bound)][1]} {_limit(bound)}" for bound in bounds)
-                raise InputError(f"--{field.name} must be {wanted}, not {value}")
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", defer_build=True)  # only the command that runs is built
 
-
-def _bounds(hint: Any) -> Iterator[Bound]:
-    """The bounds in a type, those of ``X | None`` included."""
-    if get_origin(hint) is not Annotated:
-        for part in get_args(hint):
-            yield from _bounds(part)
-        return
-    for item in hint.__metadata__:
-        yield from (
-            part for part in ([*item] if isinstance(item, GroupedMetadata) else [item]) if isinstance(part, Bound)
-        )
-
-
-def _limit(bound: Bound) -> Any:
-    return getattr(bound, type(bound).__name__.lower())  # annotated_types names the field after the class
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_in_one_line(cls, values: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return build(values)
+        except ValidationError as error:
+            raise InputError.of_setting(error, "--", cls.__dataclass_fields__) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,3 +78,19 @@ class UploadConfig(CommandConfig):
 
     push_to_hub: str | None = None
     """Also upload the set and its card to this dataset repository."""
+
+
+@contextmanager
+def hub_upload(repo_id: str, hint: str = "", **kind: Any) -> Iterator[Any]:
+    """The hub's API, for uploads to a repository that is made, and private, if need be; ``kind``: its ``repo_type``.
+
+    A failure is a ``SetupError`` of one line that ends with ``hint``.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    try:
+        api.create_repo(repo_id, private=True, exist_ok=True, **kind)
+        yield api
+    except (OSError, ValueError) as error:  # what the hub answers, and names that it refuses
+        raise SetupError(f"--push_to_hub {repo_id}: {first_line(error)}{hint}") from None

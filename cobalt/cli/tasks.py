@@ -16,24 +16,24 @@ async def for_each(
     ``items`` is read lazily. The first exception cancels the rest and is raised.
     """
     running: set[asyncio.Task[None]] = set()
+
+    async def wait_for_one() -> None:
+        nonlocal running
+        done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
     try:
         for item in items:
             while len(running) >= at_once():
-                running = await _some_done(running)
+                await wait_for_one()
             running.add(asyncio.ensure_future(work(item)))
         while running:
-            running = await _some_done(running)
+            await wait_for_one()
     finally:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-
-
-async def _some_done(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    done, pending = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-    return pending
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
