@@ -13,7 +13,7 @@ from cobalt.records.jsonl import (
 )
 from cobalt.records.manifest import Manifest
 from cobalt.records.results import ExecutionResult, Verdict
-from cobalt.records.tests import TestCases
+from cobalt.records.tests import TestCases, tests_of
 
 __all__ = [
     "ExecutionResult",
@@ -27,6 +27,7 @@ __all__ = [
     "read_jsonl",
     "require_fields",
     "row_hash",
+    "tests_of",
     "write_jsonl",
     "write_lines",
 ]

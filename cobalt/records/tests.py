@@ -98,3 +98,11 @@ def _require_json_arguments(inputs: Sequence[str]) -> None:
                 json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"test {number}: an argument is not JSON ({error})") from None
+
+
+def tests_of(row: Mapping[str, Any], field: str) -> TestCases:
+    """The tests in a field of a row. ``ValueError`` names the field."""
+    try:
+        return TestCases.parse(row[field])
+    except ValueError as error:
+        raise ValueError(f"field '{field}': {error}") from None

@@ -16,7 +16,7 @@ from cobalt.commands.flags import CommandConfig, Positive
 from cobalt.commands.hub_upload import hub_upload
 from cobalt.commands.lifecycle import refuse_existing, whole_folder
 from cobalt.errors import InputError, SetupError
-from cobalt.preproc.cards import UNKNOWN_LICENCE
+from cobalt.preproc.outputs import UNKNOWN_LICENCE
 from cobalt.records.training_run import (
     EDGE_STEPS,
     METRICS_FILE,

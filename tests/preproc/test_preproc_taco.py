@@ -196,7 +196,7 @@ def test_the_card_has_the_licence_of_the_hub_dataset(
         return DatasetCard("---\nlicense: cc-by-4.0\n---\n")
 
     monkeypatch.setattr("huggingface_hub.DatasetCard.load", hub_card)
-    monkeypatch.setattr("cobalt.preproc.hub._load", lambda name, split: iter([problem(0, "right")]))
+    monkeypatch.setattr("datasets.load_dataset", lambda name, split: [problem(0, "right")])
     for name, licence in (("me/set", "cc-by-4.0"), ("me/without", "unknown")):
         output = tmp_path / f"{licence}.jsonl"
         flags = ("--output_file", output, "--executor", "local", "--dev_size", 0, "--hub_dataset", name)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers_for_tests import make_tokenizer
 
-from cobalt.bandit import BanditConfig, cut_overlong, parse_problem, plan_problem
+from cobalt.bandit.builder import BanditConfig, cut_overlong, plan_problem
+from cobalt.bandit.evaluated import parse_problem
 from cobalt.preproc import bandit_prompts
 
 COMMAND = "process_multi_turn_taco"
@@ -102,14 +103,11 @@ def test_same_records_as_counting_every_prompt_from_scratch(tmp_path_factory, mo
     expected = []
     for row in rows:
         plan = plan_problem(parse_problem(row), BanditConfig())
-        if plan.first is None:
-            continue
-        expected.append(plan.first.to_record(perturbed=False))
         for contexts_C in plan.contexts_NC:
             tokens = [
                 len(tokenizer.apply_chat_template(c.conversation, add_generation_prompt=True)) for c in contexts_C
             ]
-            expected += [c.to_record(perturbed=False) for c in cut_overlong(contexts_C, tokens, limit)]
+            expected += [c.to_record() for c in cut_overlong(contexts_C, tokens, limit)]
     assert sorted(map(json.dumps, records)) == sorted(map(json.dumps, expected))
 
 

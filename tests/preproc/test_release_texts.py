@@ -8,14 +8,15 @@ import pytest
 from cobalt.__main__ import call
 from cobalt.errors import InputError
 from cobalt.hacking.judge_prompt import OWN
-from cobalt.preproc.prompts_from import PromptsFromConfig, main
-from cobalt.preproc.release_texts import (
+from cobalt.preproc.prompts_from import (
     FILES,
     INSTRUCTION_FILE,
     JUDGE_FILE,
     MULTI_TURN_FILES,
     SERVER_FILE,
     SYSTEM_FILES,
+    PromptsFromConfig,
+    main,
 )
 from cobalt.prompts import FEEDBACK_MARKER, PROBLEM_MARKER, PromptSet, load_judge, load_prompts
 from cobalt.records.manifest import manifest_path
