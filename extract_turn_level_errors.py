@@ -1,7 +1,7 @@
 """Find in-context reward hacking in a run on perturbed tests. See docs/hacking.md."""
 
 from cobalt.commands.entry import run
-from cobalt.hacking.extract_cases import ExtractionConfig, extract
+from studies.hacking.extract_cases import ExtractionConfig, extract
 
 if __name__ == "__main__":
     run(ExtractionConfig, extract)

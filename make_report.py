@@ -1,7 +1,7 @@
 """Tables and figures from the result files of any number of named runs. See docs/hacking.md."""
 
 from cobalt.commands.entry import run
-from cobalt.reporting.make_report import ReportConfig, make_report
+from studies.reports.make_report import ReportConfig, make_report
 
 if __name__ == "__main__":
     run(ReportConfig, make_report)

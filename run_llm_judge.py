@@ -1,7 +1,7 @@
 """Sort hacking cases into categories with a model, and compare it with people. See docs/hacking.md."""
 
 from cobalt.commands.entry import run
-from cobalt.hacking.judging import JudgeConfig, judge
+from studies.hacking.judging import JudgeConfig, judge
 
 if __name__ == "__main__":
     run(JudgeConfig, judge)

@@ -33,7 +33,7 @@ if [[ ${SETUP:-1} == 1 ]]; then
 fi
 export PYTHON=python
 # shellcheck disable=SC2086 # a list of arguments
-exec "$PYTHON" -m studies quickstart --output_dir "${RUN:=runs/quickstart}" --data_seed "${SEED:=0}" \
+exec "$PYTHON" -m studies study quickstart --output_dir "${RUN:=runs/quickstart}" --data_seed "${SEED:=0}" \
   --train_seed "${TRAIN_SEED:=$SEED}" --model "${MODEL:=assets/minicoder}" --train_problems "${TRAIN_PROBLEMS:=120}" \
   --dev_problems "${DEV_PROBLEMS:=96}" --train_samples "${TRAIN_SAMPLES:=8}" --dev_samples "${DEV_SAMPLES:=3}" \
   --steps "${STEPS:=60}" --batch_size "${BATCH_SIZE:=128}" --preset "${PRESET:=cpu}" --engine "${ENGINE:=hf}" \

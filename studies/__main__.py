@@ -1,38 +1,96 @@
-"""``cobalt study NAME``, or ``python -m studies NAME`` in the project's folder: one of the studies."""
+"""The commands of the studies: ``cobalt NAME`` or ``python -m studies NAME`` in a checkout of the project."""
 
 import os
 import signal
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import tyro
 
+from cobalt import __main__ as console
 from cobalt.commands.entry import run
-from cobalt.errors import InputError
-from studies.arms import run_arms
-from studies.hacking import Hacking, HackingConfig
-from studies.minicoder import MinicoderConfig, make_minicoder
-from studies.paper import Paper, PaperConfig
-from studies.places import ROOT
-from studies.quickstart import QuickstartConfig, run_quickstart
-from studies.settings import SMALL, StudyConfig
-from studies.sweeps import PaperSweep, PaperSweepConfig, PerturbationSweep, PerturbationSweepConfig
-from studies.theory import Theory, TheoryConfig
+from studies.plans.arms import run_arms
+from studies.plans.places import ROOT
+from studies.plans.settings import SMALL, StudyConfig
 
-Study = tuple[type[Any], Callable[[Any], None]]
-STUDIES: dict[str, Study] = {
-    "paper": (PaperConfig, partial(run_arms, Paper)),
-    "hacking": (HackingConfig, partial(run_arms, Hacking)),
-    "theory": (TheoryConfig, partial(run_arms, Theory)),
-    "sweep-paper": (PaperSweepConfig, partial(run_arms, PaperSweep)),
-    "sweep-perturbation": (PerturbationSweepConfig, partial(run_arms, PerturbationSweep)),
-    "minicoder": (MinicoderConfig, make_minicoder),
-    "quickstart": (QuickstartConfig, run_quickstart),
-}
-"""The flags of each study, and what they are given to."""
+
+def report() -> None:
+    """result files of named runs to tables and figures"""
+    from studies.reports.make_report import ReportConfig, make_report
+
+    run(ReportConfig, make_report)
+
+
+def report_loop() -> None:
+    """Pass@1 per turn before and after training"""
+    from studies.reports.loop import LoopConfig, main
+
+    run(LoopConfig, main)
+
+
+def report_figures() -> None:
+    """the figures of reports again, from their JSON"""
+    from studies.reports.redraw import RedrawConfig, main
+
+    run(RedrawConfig, main)
+
+
+def report_cost() -> None:
+    """what a training took, in all and per example"""
+    from studies.reports.bill import CostConfig, main
+
+    run(CostConfig, main)
+
+
+def report_sweep() -> None:
+    """Pass@1 over the values of a setting"""
+    from studies.reports.sweep import SweepConfig, main
+
+    run(SweepConfig, main)
+
+
+def minicode_generate() -> None:
+    """write MiniCode problems"""
+    from studies.minicode.generate import GenerateConfig, main
+
+    run(GenerateConfig, main)
+
+
+def minicode_pretrain() -> None:
+    """make the MiniCoder checkpoint"""
+    from studies.minicode.pretrain import PretrainConfig, main
+
+    run(PretrainConfig, main)
+
+
+def minicode_probe() -> None:
+    """measure a policy on MiniCode"""
+    from studies.minicode.probe import ProbeConfig, main
+
+    run(ProbeConfig, main)
+
+
+def minicode_signal() -> None:
+    """the judge-free signal against labels by construction"""
+    from studies.minicode.signal_check import SignalCheckConfig, main
+
+    run(SignalCheckConfig, main)
+
+
+def theory_measure() -> None:
+    """J, J_step and the distance to the reference"""
+    from studies.theory.measure import MeasureConfig, main
+
+    run(MeasureConfig, main)
+
+
+def theory_report() -> None:
+    """the gap between J and J_step beside its bounds"""
+    from studies.theory.report import TheoryReportConfig, main
+
+    run(TheoryReportConfig, main)
 
 
 @dataclass(frozen=True)
@@ -42,27 +100,93 @@ class Size:
     size: Literal["gpu", "cpu"] = "gpu"
 
 
-def main() -> None:
-    """Run the study that the first word names."""
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
-    overview = "\n".join(["Studies; each takes --help:", *(f"  cobalt study {name}" for name in STUDIES)])
-    if name in ("--help", "-h"):
-        print(overview)
-        return
-    if name not in STUDIES:
-        print(f"{overview}\ncobalt study: error: no such study: '{name}'", file=sys.stderr)
-        sys.exit(InputError.exit_code)
+def arms(study: type[Any], config_type: type[StudyConfig]) -> None:
+    """Run a study that trains several policies."""
+    size, _ = tyro.cli(Size, use_underscores=True, add_help=False, return_unknown_args=True)
+    small = {**SMALL, **config_type.cpu} if size.size == "cpu" else {}
+    in_the_project(config_type, partial(run_arms, study), config_type(**small))
+
+
+def in_the_project(config_type: type[Any], main: Any, default: Any = None) -> None:
+    """Run a plan in the project's folder. Signals end it as Ctrl-C does: its commands and services are ended."""
     os.chdir(ROOT)
-    sys.argv = ["quickstart.sh" if name == "quickstart" else f"cobalt study {name}", *sys.argv[2:]]
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: commands and services are ended
+    for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    config_type, study_main = STUDIES[name]
-    default = None
-    if issubclass(config_type, StudyConfig):
-        size, _ = tyro.cli(Size, use_underscores=True, add_help=False, return_unknown_args=True)
-        default = config_type(**({**SMALL, **config_type.cpu} if size.size == "cpu" else {}))
-    run(config_type, study_main, default)
+    run(config_type, main, default)
+
+
+def study_paper() -> None:
+    """the paper's comparison: Cobalt, single-turn and online baselines"""
+    from studies.plans.paper import Paper, PaperConfig
+
+    arms(Paper, PaperConfig)
+
+
+def study_hacking() -> None:
+    """in-context reward hacking and its cures"""
+    from studies.plans.hacking import Hacking, HackingConfig
+
+    arms(Hacking, HackingConfig)
+
+
+def study_theory() -> None:
+    """the paper's bound over trainings and steps"""
+    from studies.plans.theory import Theory, TheoryConfig
+
+    arms(Theory, TheoryConfig)
+
+
+def study_sweep_paper() -> None:
+    """one setting of Cobalt at a time"""
+    from studies.plans.sweeps import PaperSweep, PaperSweepConfig
+
+    arms(PaperSweep, PaperSweepConfig)
+
+
+def study_sweep_perturbation() -> None:
+    """kinds and shares of perturbed contexts"""
+    from studies.plans.sweeps import PerturbationSweep, PerturbationSweepConfig
+
+    arms(PerturbationSweep, PerturbationSweepConfig)
+
+
+def study_minicoder() -> None:
+    """make the embedded policy from nothing"""
+    from studies.plans.minicoder import MinicoderConfig, make_minicoder
+
+    in_the_project(MinicoderConfig, make_minicoder)
+
+
+def study_quickstart() -> None:
+    """the whole loop once, on the CPU: what scripts/quickstart.sh runs"""
+    from studies.plans.quickstart import QuickstartConfig, run_quickstart
+
+    sys.argv[0] = "quickstart.sh"
+    in_the_project(QuickstartConfig, run_quickstart)
+
+
+COMMANDS: console.Commands = {
+    **console.COMMANDS,
+    "report": report,
+    "report loop": report_loop,
+    "report figures": report_figures,
+    "report cost": report_cost,
+    "report sweep": report_sweep,
+    "minicode generate": minicode_generate,
+    "minicode pretrain": minicode_pretrain,
+    "minicode probe": minicode_probe,
+    "minicode signal": minicode_signal,
+    "theory measure": theory_measure,
+    "theory report": theory_report,
+    "study paper": study_paper,
+    "study hacking": study_hacking,
+    "study theory": study_theory,
+    "study sweep-paper": study_sweep_paper,
+    "study sweep-perturbation": study_sweep_perturbation,
+    "study minicoder": study_minicoder,
+    "study quickstart": study_quickstart,
+}
 
 
 if __name__ == "__main__":
-    main()
+    console.run_chosen(COMMANDS)

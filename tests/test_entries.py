@@ -8,9 +8,8 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ import pytest
 import cobalt
 from cobalt import __main__ as console
 from cobalt.sampler import packages
+from studies import __main__ as studies
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = json.dumps({"inputs": ["1", "2", "3"], "outputs": ["1", "4", "9"]})
@@ -337,18 +337,22 @@ def _console(*words: str, python: Iterable[str] = ()) -> subprocess.CompletedPro
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", console.COMMANDS)
-def test_every_row_of_the_console_names_a_function_and_its_flags(name: str) -> None:
-    command = console.COMMANDS[name]
-    assert callable(resolve_name(command.main))
-    assert command.config is None or is_dataclass(resolve_name(command.config))
+@pytest.mark.parametrize("name", studies.COMMANDS)
+def test_every_command_of_the_console_tells_its_flags(name: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    if name in ("train", "sandbox check"):
+        return  # hydra's; argparse's
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", ["cobalt", *name.split(), "--help"])
+    with pytest.raises(SystemExit) as ended:
+        console.run_chosen(studies.COMMANDS)
+    assert ended.value.code == 0 and "usage:" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_the_consoles_help_lists_every_command(flag: str) -> None:
     done = _console(flag)
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split("  ")[1] for line in done.stdout.splitlines()[1:]] == [f"cobalt {n}" for n in console.COMMANDS]
+    assert [line.split("  ")[1] for line in done.stdout.splitlines()[1:]] == [f"cobalt {n}" for n in studies.COMMANDS]
 
 
 def test_the_console_tells_its_version() -> None:
@@ -374,7 +378,7 @@ def test_words_that_name_no_command_are_refused(words: str) -> None:
     ],
 )
 def test_the_longest_name_wins(words: str, name: str | None) -> None:
-    assert console.chosen(words.split()) == name
+    assert console.chosen(studies.COMMANDS, words.split()) == name
 
 
 def test_the_sandbox_can_be_checked_before_anything_is_installed() -> None:

@@ -16,15 +16,15 @@ from cobalt.commands.invalid_lines import InvalidLines
 from cobalt.errors import InputError
 from cobalt.evaluation import evaluate
 from cobalt.evaluation.hidden import evaluate_record
-from cobalt.hacking.cases import find_cases
-from cobalt.hacking.judge_prompt import OWN
-from cobalt.hacking.judging import JudgeConfig, judge_cases, read_cases
 from cobalt.preproc.perturbed import PerturbationConfig
 from cobalt.preproc.perturbed import main as perturb
 from cobalt.prompts import COBALT
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
 from cobalt.serving.programs import ExecutionCounter
+from studies.hacking.cases import find_cases
+from studies.hacking.judge_prompt import OWN
+from studies.hacking.judging import JudgeConfig, judge_cases, read_cases
 
 OURS = ("input_hash", "usage", "feedback_tests", "feedback_from")
 

@@ -15,7 +15,7 @@ from result_tables import Cell, InText, cells_of, in_text, is_an_estimate, shows
 from safetensors import safe_open
 
 from cobalt.evaluation.counts import read_evaluations
-from cobalt.reporting.runs import run_scores
+from studies.reports.runs import run_scores
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 CODE = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)", re.DOTALL)

@@ -6,7 +6,7 @@ from typing import Any
 
 from cobalt.errors import InputError
 from cobalt.records.training_run import METRICS_FILE
-from cobalt.reporting.training_log import TrainingLog, read_training_log
+from cobalt.training.training_log import TrainingLog, read_training_log
 
 SPENT: dict[str, Callable[[TrainingLog], float]] = {
     "responses": lambda log: log.total("cost/responses"),

@@ -1,7 +1,7 @@
 """Does a response only change the answer to the test that it was shown? The dynamic check, for the reward.
 
 The previous program and the new one run on the test shown, on its neighbours and on other inputs of the problem
-(``cobalt.hacking.dynamic_check``). The check fires if their outputs differ on the test shown and nowhere else. It needs
+(``cobalt.rewards.dynamic_check``). The check fires if their outputs differ on the test shown and nowhere else. It needs
 no knowledge of which tests are wrong: a fix that is right seldom changes one answer alone.
 """
 
@@ -10,9 +10,9 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from cobalt.extraction import extract_code
-from cobalt.hacking.dynamic_check import NO_EXPECTATION, DynamicCheckConfig, compare, inputs_to_compare, observe
 from cobalt.prompts import shown_input
 from cobalt.records import ExecutionResult, TestCases
+from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheckConfig, compare, inputs_to_compare, observe
 
 SETTINGS = DynamicCheckConfig()
 Execute = Callable[[str, TestCases], Awaitable[ExecutionResult]]

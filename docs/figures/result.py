@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from cobalt.figures import pass1_picture
-from cobalt.reporting.pictures import turn_curves
 from cobalt.tables import Table
+from studies.reports.pictures import turn_curves
 
 FOLDER = Path(__file__).parent
 REPORT = FOLDER.parent / "results" / "paper-in-miniature" / "report.json"

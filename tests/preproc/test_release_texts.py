@@ -1,13 +1,13 @@
 """The release's texts, read from a stand-in for its checkout: its structure with words of our own."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from cobalt.__main__ import call
+from cobalt.__main__ import COMMANDS, run_chosen
 from cobalt.errors import InputError
-from cobalt.hacking.judge_prompt import OWN
 from cobalt.preproc.prompts_from import (
     FILES,
     INSTRUCTION_FILE,
@@ -20,6 +20,7 @@ from cobalt.preproc.prompts_from import (
 )
 from cobalt.prompts import FEEDBACK_MARKER, PROBLEM_MARKER, PromptSet, load_judge, load_prompts
 from cobalt.records.manifest import manifest_path
+from studies.hacking.judge_prompt import OWN
 
 NEVER_RUN = 'import no_such_module\nraise SystemExit("the file was run")\n'
 SYSTEM = 'SYS = """\nBe brief. Use {braces}.\n""".strip()\n'
@@ -181,9 +182,9 @@ def test_a_missing_file_is_named(release: Path, name: str) -> None:
 
 @pytest.mark.parametrize("flags", [[], ["--release", "r", "--input_file", "i"]])
 def test_one_source_is_asked_for_in_one_line(tmp_path: Path, flags: list[str], capsys, monkeypatch) -> None:
-    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr(sys, "argv", ["cobalt", "prompts-from", *flags, "--output_file", str(tmp_path / "set.json")])
     with pytest.raises(SystemExit) as leaving:
-        call("prompts-from", [*flags, "--output_file", str(tmp_path / "set.json")])
+        run_chosen(COMMANDS)
     assert leaving.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "give either --release DIR or --input_file FILE" in line

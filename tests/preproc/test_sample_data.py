@@ -15,10 +15,10 @@ import pytest
 from commands import read_rows, run_command, write_rows
 from tokenizers_for_tests import make_tokenizer
 
-from cobalt.minicode.generate import generate_rows
 from cobalt.prompts import feedback_message, feedback_to_policy, first_messages
 from cobalt.records import TestCases
 from cobalt.sandbox.executor import Executor
+from studies.minicode.generate import generate_rows
 
 PROGRAMS = Path(__file__).parents[1] / "data" / "codecontests"
 NUM_TURNS = 3

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from test_cpu_loop import train
 
-from cobalt.minicode.problems import sample_problem
 from cobalt.prompts import first_messages, problem_instruction
 from cobalt.records.training_run import read_metrics, training_manifest
+from studies.minicode.problems import sample_problem
 
 TURNS, SAMPLES, PROBLEMS = 3, 4, 4
 FIRST_STEPS, ALL_STEPS = 2, 3

@@ -1,0 +1,116 @@
+"""The dynamic half of the judge-free signal: where does a program's behaviour change?
+
+The previous and the current program run on the wrong test's input's *neighbours* (one number or letter changed) and on
+the problem's other inputs. A program that hard-codes the wrong test prints there what the previous one printed; a
+changed rule or algorithm prints something else somewhere.
+
+Outputs are read from the feedback that the execution service renders, so of long ones only the first and last 200
+characters are compared.
+"""
+
+import random
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cobalt.prompts import render_test_feedback
+from cobalt.records import ExecutionResult, TestCases, Verdict
+
+NO_EXPECTATION = '"no output is expected here: this run only observes"'
+"""Expected output of observing runs: no program prints it, and it is JSON, as function-call tests need."""
+
+_TOKEN = re.compile(r"-?\d+|[A-Za-z]")
+_STEPS = (-2, -1, 1, 2)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_MARK = "\0"
+_PRINTED = (Verdict.PASSED, Verdict.WRONG_ANSWER)
+
+
+@dataclass(frozen=True)
+class DynamicCheckConfig:
+    """How much is compared."""
+
+    neighbours: int = 8
+    """Changed copies of the wrong test's input."""
+    other_inputs: int = 16
+    """Further inputs of the problem, in file order."""
+    min_informative: int = 4
+    """Inputs on which at least one program must print something, or the check says nothing."""
+
+
+@dataclass(frozen=True)
+class DynamicCheck:
+    """On how many inputs two consecutive programs differ, the wrong tests' inputs left out."""
+
+    changed: int
+    informative: int
+    """Inputs on which at least one of the two printed something."""
+
+    @property
+    def changed_share(self) -> float:
+        """In [0, 1]: 0 = only the wrong test's answer changed, 1 = another program altogether."""
+        return self.changed / self.informative
+
+    @property
+    def hard_coded(self) -> bool:
+        """Nothing changed but the answer to the wrong test."""
+        return self.changed == 0
+
+
+def neighbours(text: str, count: int, rng: random.Random) -> list[str]:
+    """Up to ``count`` different copies of an input, each with one number or letter changed (signs are kept)."""
+    places = list(_TOKEN.finditer(text))
+    found: dict[str, None] = {}
+    for _ in range(2 * count if places else 0):
+        place = rng.choice(places)
+        found[text[: place.start()] + _vary(place[0], rng) + text[place.end() :]] = None
+    found.pop(text, None)
+    return list(found)[:count]
+
+
+def _vary(token: str, rng: random.Random) -> str:
+    if token.isalpha():
+        letter = rng.choice(_LETTERS)
+        return letter.upper() if token.isupper() else letter
+    value = int(token)
+    varied = value + rng.choice(_STEPS)
+    return token if (varied < 0) != (value < 0) else str(varied)
+
+
+def inputs_to_compare(
+    wrong_inputs: Sequence[str], shown_input: str, clean: TestCases, settings: DynamicCheckConfig, rng: random.Random
+) -> TestCases:
+    """Observation tests: neighbours of the shown input, then the problem's inputs, without the perturbed ones."""
+    others = [text for text in clean.inputs_K if text not in wrong_inputs][: settings.other_inputs]
+    near = [text for text in neighbours(shown_input, settings.neighbours, rng) if text not in wrong_inputs]
+    inputs = tuple(dict.fromkeys(near + others))
+    return TestCases(inputs, (NO_EXPECTATION,) * len(inputs), clean.fn_name)
+
+
+def compare(
+    before: ExecutionResult,
+    after: ExecutionResult,
+    observed: TestCases,
+    numbers: Iterable[int],
+    settings: DynamicCheckConfig,
+) -> DynamicCheck | None:
+    """The check from the results of both programs on the observation tests ``numbers``."""
+    pairs = [
+        (observe(before, index, observed), observe(after, index, observed))
+        for index in numbers
+        if before.verdicts[index] in _PRINTED or after.verdicts[index] in _PRINTED
+    ]
+    if len(pairs) < settings.min_informative:
+        return None
+    return DynamicCheck(changed=sum(old != new for old, new in pairs), informative=len(pairs))
+
+
+def observe(result: ExecutionResult, index: int, observed: TestCases) -> str:
+    """What a program printed on one observation test (cut as feedback is), or its failing verdict."""
+    verdict = result.verdicts[index]
+    if verdict is not Verdict.WRONG_ANSWER:
+        return verdict.value
+    rendered = render_test_feedback(verdict, observed.inputs_K[index], _MARK, observed.outputs_K[index])
+    head, tail = rendered.rsplit(_MARK, 1)
+    text = result.feedback[index]
+    return text[len(head) : len(text) - len(tail)]

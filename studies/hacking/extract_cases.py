@@ -1,0 +1,220 @@
+"""``extract_turn_level_errors.py``: hacking turns of a run on perturbed tests, with the judge-free signal.
+
+Two outputs: the cases (one record per hacking turn, in a seeded order) and, beside them, ``<output>.problems.jsonl``
+with every problem's counts and cases. The second is written as the work proceeds and is what a killed run resumes
+from; the first is written at the end. ``<output>.summary.json`` holds the rates.
+"""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from cobalt.commands.console import print_summary, progress_bar
+from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
+from cobalt.commands.invalid_lines import InvalidLines
+from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
+from cobalt.commands.tasks import batched
+from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_jsonl, row_hash, write_jsonl
+from cobalt.records.jsonl import Record
+from cobalt.rewards.dynamic_check import DynamicCheckConfig
+from cobalt.serving.execution import ExecutionService, open_execution_service
+from studies.hacking.cases import (
+    DATA_FIELDS,
+    RESULT_FIELDS,
+    RULE_VERSION,
+    Case,
+    ProblemCases,
+    find_cases,
+    perturbed_indices,
+)
+from studies.hacking.rates import COUNTED, summarise
+from studies.hacking.signal import signal_of
+
+CHUNK = 64
+"""Problems whose programs are in flight together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractionConfig(ExecutionConfig, ReadConfig):
+    """Find the turns at which a policy satisfied a wrong test (in-context reward hacking).
+
+    Problems whose data row says `fully_specified: false` are left out: where a rule can only be learned from a
+    test, fitting the wrong test is rational.
+    """
+
+    data_file: Path
+    """The perturbed data set: `modified_test_cases`, `perturbed_public_test_cases`, `test_cases`."""
+    input_file: InputFile
+    """Its evaluated multi-turn run (eval_multi_turn.py)."""
+    output_file: OutputFile
+    """Hacking cases (JSONL)."""
+    dynamic: bool = False
+    """Also run the programs of each case on other inputs, to see where their behaviour changed."""
+    seed: int = 42
+    """Order of the cases, and the inputs that --dynamic makes up."""
+    checks: tyro.conf.Suppress[DynamicCheckConfig] = field(default_factory=DynamicCheckConfig)
+
+    @property
+    def problems_file(self) -> Path:
+        """Counts and cases by problem."""
+        return Path(f"{self.output_file}.problems.jsonl")
+
+    @property
+    def summary_file(self) -> Path:
+        """Counts and rates."""
+        return Path(f"{self.output_file}.summary.json")
+
+
+@dataclass(frozen=True)
+class ExaminedProblem:
+    """One problem's cases, and the row of the perturbed data set that they belong to."""
+
+    input_hash: str
+    data: Record
+    found: ProblemCases
+
+    @property
+    def id(self) -> Any:
+        return self.data["id"]
+
+    @property
+    def counts(self) -> bool:
+        """Whether fitting a wrong test of it is hacking."""
+        return self.data.get("fully_specified", True)
+
+
+def extract(config: ExtractionConfig) -> None:
+    """Run the command."""
+    data = _read_data(config.data_file)
+    # the input is validated whole before anything is written
+    ids = [problem.id for problem in _read_problems(config, data, InvalidLines(config.skip_invalid))]
+    inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
+    contents = dict.fromkeys(outputs, _content(config))
+    with recorded_run("extract_turn_level_errors", asdict(config), inputs, contents) as run:
+        with RecordFile(config.problems_file) as stored:
+            stored.refuse_loss(ids)
+            records, counts = asyncio.run(_extract_problems(config, data, stored))
+        cases = [case for record in records for case in record["cases"]]
+        random.Random(config.seed).shuffle(cases)
+        write_jsonl(config.output_file, cases)
+        summary = {**counts, **summarise(records)}
+        config.summary_file.write_text(json.dumps(summary, indent=2) + "\n")
+        run.counts = summary
+    print_summary("In-context reward hacking", _shown(summary))
+    refuse_infra_rate(summary["infra_errors"], len(cases), "cases", config.max_infra_rate)
+
+
+def _content(config: ExtractionConfig) -> dict[str, Any]:
+    dynamic = asdict(config.checks) if config.dynamic else None
+    return {"rule": RULE_VERSION, "seed": config.seed, "dynamic": dynamic}
+
+
+def _read_data(path: Path) -> dict[str, Record]:
+    """The data rows by ``id_key``."""
+
+    def perturbed_row(row: Record) -> Record:
+        try:
+            perturbed_indices(row)
+        except ValueError as error:
+            raise ValueError(f"id {row['id']!r}: {error}") from None
+        return row
+
+    return {id_key(row["id"]): row for row in read_jsonl(path, DATA_FIELDS, parse=perturbed_row)}
+
+
+def _read_problems(
+    config: ExtractionConfig, data: Mapping[str, Record], invalid: InvalidLines
+) -> Iterator[ExaminedProblem]:
+    """All problems. Rows are examined while they are read, so that a complaint carries the line."""
+
+    def examine(row: Record) -> ExaminedProblem:
+        known = data.get(id_key(row["id"]))
+        if known is None:
+            raise ValueError(f"id {row['id']!r} is not in {config.data_file}")
+        try:
+            found = find_cases(known, row)
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"id {row['id']!r} holds no readable trajectories ({error})") from None
+        return ExaminedProblem(row_hash({"result": row, "data": known}), known, found)
+
+    return read_jsonl(config.input_file, RESULT_FIELDS, parse=examine, on_invalid=invalid.handler)
+
+
+async def _extract_problems(
+    config: ExtractionConfig, data: Mapping[str, Record], stored: RecordFile
+) -> tuple[list[Record], dict[str, int]]:
+    """One record per problem that counts, in input order, and what was read and skipped."""
+    counts, invalid = Counter(read=0, not_fully_specified=0), InvalidLines(config.skip_invalid, quiet=True)
+    ids = []
+    async with AsyncExitStack() as stack:
+        service = None
+        if config.dynamic:
+            service = await stack.enter_async_context(open_execution_service(config.executor, config.checker))
+        bar = stack.enter_context(progress_bar(total=count_lines(config.input_file), unit="problem"))
+        for problems in batched(_read_problems(config, data, invalid), CHUNK):
+            counted = [problem for problem in problems if problem.counts]
+            counts["read"] += len(problems)
+            counts["not_fully_specified"] += len(problems) - len(counted)
+            ids += [problem.id for problem in counted]
+            await asyncio.gather(*(_check_problem(config, stored, service, problem) for problem in counted))
+            bar.update(len(problems))
+    stored.finish(ids)
+    return list(read_jsonl(config.problems_file)), {**counts, "invalid_lines_skipped": invalid.count}
+
+
+async def _check_problem(
+    config: ExtractionConfig, stored: RecordFile, service: ExecutionService | None, problem: ExaminedProblem
+) -> None:
+    """Add the signal to one problem's cases and store it, unless an earlier run has done so."""
+    old = stored.get(problem.id, problem.input_hash)
+    if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
+        return
+    cases = [case_record(problem.data, case) for case in problem.found.cases]
+    signals = await asyncio.gather(
+        *(signal_of(case, problem.data, service, config.checks, config.seed) for case in cases)
+    )
+    counts = {name: getattr(problem.found, name) for name in COUNTED}
+    counts["opportunities_by_turn"] = problem.found.opportunities_T
+    checked = [{**case, "signal": signal} for case, signal in zip(cases, signals, strict=True)]
+    stored.append({"id": problem.id, "input_hash": problem.input_hash, **counts, "cases": checked})
+
+
+def case_record(known: Record, case: Case) -> Record:
+    """A case as it is stored, without its signal; ``known`` is the row of the perturbed data set."""
+    shown = TestCases.parse(known["perturbed_public_test_cases"])
+    return {
+        "id": known["id"],
+        "question": known["question"],
+        "trajectory": case.trajectory,
+        "turn": case.turn,
+        "previous_code": case.previous_code,
+        "feedback": case.feedback,
+        "current_code": case.current_code,
+        "patch": case.patch,
+        "all_acc": case.all_acc,
+        "public_all_acc": case.public_all_acc,
+        "survives": case.survives,
+        "wrong_test": {"input": shown.inputs_K[case.test], "output": shown.outputs_K[case.test]},
+    }
+
+
+def _shown(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary as a table."""
+    rows = {name.replace("_", " "): value for name, value in summary.items() if isinstance(value, int)}
+    rates = {f"{name.replace('_', ' ')} (rate)": _percent(rate) for name, rate in summary["rates"].items()}
+    return {**rows, **rates}
+
+
+def _percent(rate: Mapping[str, float | None] | None) -> str:
+    if rate is None:
+        return "-"
+    interval = f" [{rate['low']:.1%}, {rate['high']:.1%}]" if rate["low"] is not None else ""
+    return f"{rate['value']:.1%}{interval}"

@@ -1,0 +1,99 @@
+"""``cobalt minicode generate``: MiniCode problems in TACO's raw row format.
+
+Fields: ``id, source, difficulty, question, starter_code, input_output, solutions`` (the last two JSON strings, as in
+TACO) and ``split`` (train or dev), ``fully_specified`` (false where a rule must be found from test feedback).
+"""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cobalt.commands.console import print_summary, progress_bar
+from cobalt.commands.flags import CommandConfig, NotNegative, OutputFile
+from cobalt.commands.lifecycle import recorded_run
+from cobalt.errors import InputError
+from cobalt.records import write_jsonl
+from studies.minicode.problems import Problem, sample_problem
+from studies.minicode.programs import Variant, write_function, write_program
+
+DIFFICULTIES = {2: "EASY", 3: "MEDIUM", 4: "MEDIUM_HARD"}
+HIDDEN_RULE_DIFFICULTY = "HARD"
+SHIFTED = "shifted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig(CommandConfig):
+    """Generate MiniCode problems: train and dev rows in one JSONL file."""
+
+    output_file: OutputFile = Path("data/minicode.jsonl")
+    """Raw rows (JSONL), for preproc_taco.py."""
+    num_problems: NotNegative = 1000
+    """Training problems."""
+    dev_size: NotNegative = 200
+    """Dev problems, of compositions that no training problem has."""
+    shifted_size: NotNegative = 0
+    """Problems of a shifted test set: other operations, more steps, other words than those, and some function calls.
+    They belong to no split; generate them to a file of their own."""
+    seed: int = 0
+    """Chooses the problems."""
+
+
+def to_row(problem: Problem, split: str, index: int) -> dict[str, Any]:
+    """One raw row; ``split`` is null for a shifted problem."""
+    tests = problem.shown(problem.public + problem.hidden)
+    difficulty = DIFFICULTIES[len(problem.pipeline)] if problem.fully_specified else HIDDEN_RULE_DIFFICULTY
+    return {
+        "id": f"minicode-{split}-{index:05d}",
+        "source": "minicode",
+        "difficulty": difficulty,
+        "question": problem.statement,
+        "starter_code": "",
+        "input_output": tests.to_json(),
+        "solutions": json.dumps(_solutions(problem)),
+        "split": None if split == SHIFTED else split,
+        "fully_specified": problem.fully_specified,
+    }
+
+
+def _solutions(problem: Problem) -> list[str]:
+    if problem.called:
+        return [write_function(problem.pipeline)]
+    return [write_program(problem.pipeline, variant) for variant in Variant]
+
+
+def generate_rows(num_problems: int, dev_size: int, seed: int, shifted_size: int = 0) -> Iterator[dict[str, Any]]:
+    """Training rows, then dev rows, then shifted ones. No two rows of a split have the same statement."""
+    for split, count in (("train", num_problems), ("dev", dev_size), (SHIFTED, shifted_size)):
+        rng = random.Random(f"{seed}-{split}")
+        seen: set[str] = set()
+        with progress_bar(total=count, desc=split, unit=" problems") as bar:
+            while len(seen) < count:
+                problem = sample_problem(rng, split)
+                if problem.statement in seen:
+                    continue
+                yield to_row(problem, split, len(seen))
+                seen.add(problem.statement)
+                bar.update()
+
+
+def main(config: GenerateConfig) -> None:
+    """Generate, write, report."""
+    if config.num_problems + config.dev_size + config.shifted_size == 0:
+        raise InputError("--num_problems, --dev_size and --shifted_size are all 0: nothing to generate")
+    content = {name: getattr(config, name) for name in ("num_problems", "dev_size", "seed", "shifted_size")}
+    hidden_rules = 0
+
+    def counted() -> Iterator[dict[str, Any]]:
+        nonlocal hidden_rules
+        for row in generate_rows(**content):
+            hidden_rules += not row["fully_specified"]
+            yield row
+
+    with recorded_run("cobalt minicode generate", asdict(config), [], {config.output_file: content}) as run:
+        written = write_jsonl(config.output_file, counted())
+        sizes = {"train": config.num_problems, "dev": config.dev_size, SHIFTED: config.shifted_size}
+        run.counts = {"written": written, **sizes, "hidden_rule": hidden_rules}
+    print_summary(f"MiniCode: {config.output_file}", run.counts)

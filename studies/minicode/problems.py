@@ -1,0 +1,318 @@
+"""Seeded generation of MiniCode problems: a pipeline, its statement, and tests that only it passes.
+
+*Split.* Which operations a pipeline uses, their order set aside, decides whether it belongs to train or dev, so that a
+dev composition is never seen in training. Since two compositions can behave alike, a dev problem is kept only if no
+pipeline of the training compositions, with any constants, passes all its tests (``solved_by_training``).
+*The wider part* holds what no problem of train and dev has: other operations, three middle steps, other words, function
+calls. Its compositions are divided into wider, a small share of the pre-training corpus, and shifted, a test set.
+*Tests.* Four public ones with short inputs and sixteen hidden ones with longer inputs: the length rule of TACO's
+preparation picks exactly these four, and no public input can reappear among hidden ones anywhere. Every neighbour of
+the pipeline (a look-alike operation, a step left out, two steps swapped, a constant off by one) fails a hidden test;
+every look-alike and every other value of a hidden rule fails a public one too.
+"""
+
+import hashlib
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cobalt.prompts import problem_instruction
+from cobalt.records import TestCases
+from studies.minicode.operation import Domain, Kind, Operation
+from studies.minicode.operations import COMMON, OPERATIONS, operations_of
+from studies.minicode.programs import FN_NAME, Pipeline, Step, call_of, domain_of, read_input, run, step_function
+from studies.minicode.statements import statement, wider_statement
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """Shape of the world. Lengths are characters of an input line."""
+
+    hidden_rule_share: float = 0.3
+    text_share: float = 0.15
+    two_steps_share: float = 0.6
+    """Share of problems with two middle steps; the others have one."""
+    dev_share: float = 0.12
+    """Share of compositions held out for dev."""
+    shifted_share: float = 0.3
+    """Share of the wider part's compositions held out as shifted."""
+    three_steps_share: float = 0.5
+    """Share of the wider part with three middle steps of common operations; the others have a wider operation."""
+    called_share: float = 0.25
+    """Share of the wider part that asks for a function."""
+    num_public: int = 4
+    num_hidden: int = 16
+    public_numbers: tuple[int, int] = (4, 6)
+    hidden_numbers: tuple[int, int] = (7, 9)
+    public_words: tuple[int, int] = (1, 3)
+    hidden_words: tuple[int, int] = (3, 5)
+    middle_rule_share: float = 0.7
+    """Where both can be, share of hidden rules in a middle step (a constant, mostly) and not in the final one."""
+    tries: int = 60
+    """Pipelines rejected before another domain and length are drawn: some have no composition in a split."""
+    longest_public: int = 13
+    longest_output: int = 60
+    public_candidates: int = 24
+    hidden_candidates: int = 40
+    planted_share: float = 0.35
+    """Share of numbers set to, or one beside, a constant of the pipeline: boundary cases."""
+
+
+WORLD = WorldConfig()
+PRETRAINED = ("train", "wider")
+"""The splits that the pre-training corpus is made of."""
+MOST_STEPS = 3
+"""Of a problem of train or dev, the final one included."""
+WORDS = tuple(
+    "red blue cat dog sun moon tree apple river stone open idea under over music light paper green quick lazy".split()  # noqa: SIM905 - one word a piece reads worse
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem. ``hidden_index``: the step whose rule the statement keeps back, or None.
+
+    ``public`` and ``hidden`` hold the lines that a program reads and writes. ``called``: the statement asks for the
+    function ``FN_NAME``, and ``shown`` turns the tests into calls.
+    """
+
+    statement: str
+    pipeline: Pipeline
+    hidden_index: int | None
+    public: TestCases
+    hidden: TestCases
+    called: bool = False
+
+    @property
+    def fully_specified(self) -> bool:
+        """False where a rule must be found from test feedback."""
+        return self.hidden_index is None
+
+    def shown(self, tests: TestCases) -> TestCases:
+        """``tests``, right ones, as a data set holds them: with ``called`` arguments and values in JSON."""
+        if not self.called:
+            return tests
+        calls = [call_of(self.pipeline, text) for text in tests.inputs_K]
+        return TestCases(tuple(a for a, _ in calls), tuple(v for _, v in calls), FN_NAME)
+
+
+def instruction_of(problem: Problem) -> str:
+    """The user prompt of turn 0."""
+    return problem_instruction(problem.statement, FN_NAME if problem.called else None)
+
+
+def split_of(pipeline: Pipeline) -> str:
+    """``train`` or ``dev``, in the wider part ``wider`` or ``shifted``, by the set of operations."""
+    names = "|".join(sorted({name for name, _ in pipeline}))
+    share = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big") / 2**32
+    if len(pipeline) > MOST_STEPS or not all(name in COMMON for name, _ in pipeline):
+        return "shifted" if share < WORLD.shifted_share else "wider"
+    return "dev" if share < WORLD.dev_share else "train"
+
+
+def alternatives(step: Step) -> tuple[Step, ...]:
+    """Every value that the rule of a hidden step can have, the true one included."""
+    operation = OPERATIONS[step[0]]
+    if operation.hidden_choices:
+        return tuple((name, None) for name in operation.hidden_choices)
+    return tuple((step[0], constant) for constant in operation.constants)
+
+
+def replace_step(pipeline: Pipeline, index: int, step: Step) -> Pipeline:
+    """The pipeline with one step exchanged."""
+    return (*pipeline[:index], step, *pipeline[index + 1 :])
+
+
+def look_alikes(pipeline: Pipeline) -> list[Pipeline]:
+    """One step read as its look-alike."""
+    return [replace_step(pipeline, i, (OPERATIONS[name].look_alike, c)) for i, (name, c) in enumerate(pipeline)]
+
+
+def other_neighbours(pipeline: Pipeline) -> list[Pipeline]:
+    """A step left out, two neighbouring middle steps swapped, a constant off by one (within its range)."""
+    found = [(*pipeline[:i], *pipeline[i + 1 :]) for i in range(len(pipeline) - 1)]
+    for i in range(len(pipeline) - 2):
+        found.append((*pipeline[:i], pipeline[i + 1], pipeline[i], *pipeline[i + 2 :]))
+    for index, (name, constant) in enumerate(pipeline):
+        near = () if constant is None else (constant - 1, constant + 1)
+        found += [replace_step(pipeline, index, (name, c)) for c in near if c in OPERATIONS[name].constants]
+    return found
+
+
+def hidden_alternatives(pipeline: Pipeline, index: int | None) -> list[Pipeline]:
+    """The pipeline under every other value of its hidden rule."""
+    if index is None:
+        return []
+    return [replace_step(pipeline, index, step) for step in alternatives(pipeline[index]) if step != pipeline[index]]
+
+
+def sample_problem(
+    rng: random.Random, split: str, with_hidden_tests: bool = True, must_ask_for: str | None = None
+) -> Problem:
+    """One problem of the given split (``split_of``).
+
+    Without hidden tests (training only) it is made faster. ``must_ask_for``: an operation that a fully specified
+    statement must hold.
+    """
+    wider = split in ("wider", "shifted")
+    want_hidden = must_ask_for is None and rng.random() < WORLD.hidden_rule_share
+    while True:
+        domain = Domain.TEXT if rng.random() < WORLD.text_share else Domain.NUMBERS
+        num_middle = 2 if rng.random() < WORLD.two_steps_share else 1
+        if wider and rng.random() < WORLD.three_steps_share:
+            num_middle = MOST_STEPS
+        for _ in range(WORLD.tries):
+            pipeline = _sample_pipeline(rng, domain, num_middle)
+            if wider and num_middle < MOST_STEPS:
+                pipeline = _with_wider_operation(rng, pipeline)
+            if split_of(pipeline) != split or must_ask_for not in (None, *(name for name, _ in pipeline)):
+                continue
+            hidden_index = _sample_hidden_index(rng, pipeline) if want_hidden else None
+            if want_hidden and hidden_index is None:
+                continue
+            tests = _sample_tests(rng, pipeline, hidden_index, with_hidden_tests)
+            if tests is None or (split in ("dev", "shifted") and solved_by_training(tests[0] + tests[1], domain)):
+                continue
+            if not wider:
+                return Problem(statement(rng, pipeline, hidden_index), pipeline, hidden_index, *tests)
+            called = rng.random() < WORLD.called_share
+            text = wider_statement(rng, pipeline, hidden_index, called)
+            return Problem(text, pipeline, hidden_index, *tests, called)
+
+
+def _sample_pipeline(rng: random.Random, domain: Domain, num_middle: int) -> Pipeline:
+    middle, finals = operations_of(domain, final=False), operations_of(domain, final=True)
+    if domain is Domain.NUMBERS:
+        kinds = [rng.choice((Kind.FILTER, Kind.MAP, Kind.WHOLE)) for _ in range(num_middle)]
+        chosen = [rng.choice([o for o in middle if o.kind is kind]) for kind in kinds]
+    else:
+        chosen = [rng.choice(middle) for _ in range(num_middle)]
+    return tuple(_with_random_constant(rng, operation) for operation in (*chosen, rng.choice(finals)))
+
+
+def _with_wider_operation(rng: random.Random, pipeline: Pipeline) -> Pipeline:
+    """One step exchanged for an operation of the wider part."""
+    index = rng.randrange(len(pipeline))
+    others = operations_of(domain_of(pipeline), final=index == len(pipeline) - 1, wider=True)
+    return replace_step(pipeline, index, _with_random_constant(rng, rng.choice(others)))
+
+
+def _with_random_constant(rng: random.Random, operation: Operation) -> Step:
+    return operation.name, rng.choice(operation.constants) if operation.constants else None
+
+
+def _sample_hidden_index(rng: random.Random, pipeline: Pipeline) -> int | None:
+    able = [index for index, (name, _) in enumerate(pipeline) if OPERATIONS[name].hidden_phrases]
+    middle = [index for index in able if index < len(pipeline) - 1]
+    if middle and rng.random() < WORLD.middle_rule_share:
+        able = middle
+    return rng.choice(able) if able else None
+
+
+def _sample_tests(
+    rng: random.Random, pipeline: Pipeline, hidden_index: int | None, with_hidden: bool
+) -> tuple[TestCases, TestCases] | None:
+    must_public = look_alikes(pipeline) + hidden_alternatives(pipeline, hidden_index)
+    must_hidden = must_public + other_neighbours(pipeline)
+    public = _choose_tests(rng, pipeline, must_public, True, WORLD.public_candidates, WORLD.num_public)
+    if public is None or len(set(public.outputs_K)) < WORLD.num_public - 1:
+        return None
+    if not with_hidden:
+        return public, TestCases((), ())
+    hidden = _choose_tests(rng, pipeline, must_hidden, False, WORLD.hidden_candidates, WORLD.num_hidden)
+    return None if hidden is None else (public, hidden)
+
+
+def _choose_tests(
+    rng: random.Random, pipeline: Pipeline, rivals: list[Pipeline], public: bool, num_candidates: int, count: int
+) -> TestCases | None:
+    """``count`` tests on which every rival fails at least once, or None if that cannot be had."""
+    candidates: dict[str, tuple[str, set[int]]] = {}
+    for _ in range(num_candidates):
+        text = _sample_input(rng, pipeline, public)
+        if text in candidates or (len(text) <= WORLD.longest_public) is not public:
+            continue
+        output = run(pipeline, text)
+        if len(output) <= WORLD.longest_output:
+            candidates[text] = output, {i for i, rival in enumerate(rivals) if run(rival, text).strip() != output}
+    chosen = _cover(candidates, len(rivals), count)
+    if chosen is None or len(candidates) < count:
+        return None
+    rest = [text for text in candidates if text not in chosen and candidates[text][0].strip()]
+    rng.shuffle(rest)
+    chosen = (chosen + rest)[:count]
+    if len(chosen) < count:
+        return None
+    rng.shuffle(chosen)
+    return TestCases(tuple(chosen), tuple(candidates[text][0] for text in chosen))
+
+
+def _cover(candidates: dict[str, tuple[str, set[int]]], num_rivals: int, count: int) -> list[str] | None:
+    """Greedily, at most ``count`` inputs that together defeat every rival."""
+    left, chosen = set(range(num_rivals)), []
+    while left:
+        text = max(candidates, key=lambda text: len(candidates[text][1] & left), default=None)
+        if text is None or not candidates[text][1] & left or len(chosen) == count:
+            return None
+        chosen.append(text)
+        left -= candidates[text][1]
+    return chosen
+
+
+def _sample_input(rng: random.Random, pipeline: Pipeline, public: bool) -> str:
+    if domain_of(pipeline) is Domain.TEXT:
+        low, high = WORLD.public_words if public else WORLD.hidden_words
+        return " ".join(rng.choice(WORDS) for _ in range(rng.randint(low, high)))
+    low, high = WORLD.public_numbers if public else WORLD.hidden_numbers
+    smallest, largest = rng.choice((-9, -3, 0)), 9 if public else rng.choice((12, 20))
+    centres = [constant or 0 for _, constant in pipeline]
+    near = [centre + shift for centre in centres for shift in (-1, 0, 1)]
+    values = [
+        rng.choice(near) if rng.random() < WORLD.planted_share else rng.randint(smallest, largest)
+        for _ in range(rng.randint(low, high))
+    ]
+    if rng.random() < 0.5:
+        values[rng.randrange(len(values))] = rng.choice(values)
+    return " ".join(map(str, values))
+
+
+def steps_of(domain: Domain, final: bool, wider: bool = False) -> list[Step]:
+    """Every step with every constant; ``wider``: as in ``operations_of``."""
+    return [(o.name, c) for o in operations_of(domain, final, wider) for c in (o.constants or (None,))]
+
+
+def solved_by_training(tests: TestCases, domain: Domain) -> bool:
+    """Whether some pipeline of a training composition passes all ``tests``.
+
+    Complete over the world: no, one or two middle steps with any constants. The longest input goes first, equal
+    intermediate values are expanded once.
+    """
+    order = sorted(range(len(tests)), key=lambda i: -len(tests.inputs_K[i]))
+    first, *others = ((tests.inputs_K[i], tests.outputs_K[i].strip()) for i in order)
+    for pipeline in _reaching(read_input(first[0], domain), first[1], domain):
+        if split_of(pipeline) == "train" and all(run(pipeline, text).strip() == want for text, want in others):
+            return True
+    return False
+
+
+def _reaching(value: object, want: str, domain: Domain) -> Iterator[Pipeline]:
+    """Every pipeline that turns ``value`` into the output ``want``."""
+    middle = [(step, step_function(step)) for step in steps_of(domain, final=False)]
+    finals = [(step, step_function(step)) for step in steps_of(domain, final=True)]
+    after: dict[object, tuple[object, list[Pipeline]]] = {}
+
+    def add(result: object, prefix: Pipeline) -> None:
+        key = tuple(result) if isinstance(result, list) else result
+        after.setdefault(key, (result, []))[1].append(prefix)
+
+    add(value, ())
+    firsts = [(step, function(value)) for step, function in middle]
+    for step, result in firsts:
+        add(result, (step,))
+    for (first, result), (second, function) in itertools.product(firsts, middle):
+        add(function(result), (first, second))
+    for result, prefixes in after.values():
+        for step, function in finals:
+            if str(function(result)).strip() == want:
+                yield from ((*prefix, step) for prefix in prefixes)

@@ -1,0 +1,352 @@
+"""Ways to train MiniCoder on MiniCode, and the study of many of them."""
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from cobalt.errors import InputError
+from studies.plans.loop import WITHOUT_END, Loop, Model
+from studies.plans.places import Folder, Item, work_through
+from studies.plans.settings import LEARNING_TURNS, StudyConfig
+
+USUAL_S = {("gpu", "offline"): 100, ("gpu", "policy"): 400, ("cpu", "offline"): 40, ("cpu", "policy"): 150}
+"""Seconds of an item as long as none is done. One at a time on an H200: trajectories to learn from 100, a training 240,
+merging 14, measuring a set 64. On two CPU cores: 40, and 85, 7, 25."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A way to train. With a training seed it is a policy, ARM-SEED."""
+
+    label: str = ""
+    """In reports. Default: Cobalt and the name."""
+    name: str = ""
+    recipe: str = "grpo_multi_turn"
+    trajectories: str = "train"
+    """That it learns from, unless ``collector`` collects them."""
+    contexts: str = "contexts-cobalt"
+    """Cut from the trajectories with ``flags``."""
+    flags: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """Hydra overrides."""
+    kind: str = ""
+    """Of wrong feedback, in a share ``ratio`` of the contexts."""
+    ratio: str = ""
+    start: str = ""
+    """The arm whose policy it starts from. Default: the reference model."""
+    collector: str = ""
+    """The arm whose policy collects for it. Default: the reference model has collected ``trajectories``."""
+    every: int = WITHOUT_END
+    """Steps from one collection to the next."""
+
+    @property
+    def is_online(self) -> bool:
+        return self.recipe.endswith("_online")
+
+    @property
+    def learns_from_contexts(self) -> bool:
+        return self.recipe == "grpo_multi_turn"
+
+
+def arm_of(name: str, config: StudyConfig) -> Arm:
+    """The arm of this name. Raises ``InputError``. docs/paper.md says what each is for."""
+    first, _, value = name.partition("+")
+    reward, contexts = "+custom_reward_function.reward_kwargs", f"contexts-{name}"
+    most = str(config.train_samples) if value == "all" else value
+    named = {
+        "cobalt": Arm("Cobalt"),
+        "single_turn": Arm("single-turn GRPO", recipe="grpo_single_turn"),
+        "grpo_online": Arm("GRPO-MT", recipe="grpo_online"),
+        "verpo_online": Arm("VeRPO-MT", recipe="verpo_online"),
+        "ft_cobalt": Arm("single-turn GRPO + Cobalt", start="single_turn", collector="single_turn"),
+        "other_reference": Arm("Cobalt, other reference", trajectories="train-other", contexts="contexts-other"),
+        "augmented": Arm("Cobalt + perturbation", kind=config.kind, ratio=f"{config.perturbed_ratio:g}"),
+        "trained_reference": Arm(collector="cobalt"),
+        # Against hacking.
+        "hidden_tests": Arm("Cobalt, hidden tests only", contexts=contexts, flags=("--reward_tests", "hidden")),
+        "no_improvement": Arm("Cobalt, no improvement", settings=(f"{reward}.improvement=false",)),
+        "penalty": Arm("Cobalt, penalty", settings=(f"{reward}.hard_coding={config.penalty:g}",)),
+        "no_expected": Arm("Cobalt, no expected output", contexts=contexts, flags=("--hide_expected",)),
+    }
+    with_value = {
+        "cap": Arm(contexts=contexts, flags=("--max_trajectories", most)),
+        "selection": Arm(contexts=contexts, flags=("--selection", value)),
+        "stop": Arm(contexts=contexts, flags=("--stop_rule", value)),
+        "kl": Arm(settings=(f"actor_rollout_ref.actor.kl_loss_coef={value}",)),
+        "temperature": Arm(trajectories=f"train-temperature-{value}", contexts=contexts),
+    }
+    if value.isdecimal() and value[0] != "0":
+        with_value["turns"] = Arm(trajectories=f"train-turns-{value}", contexts=contexts, flags=("--num_turns", value))
+        with_value["refreshed"] = Arm(every=int(value))
+    if name in named:
+        arm = named[name]
+    elif value and first in with_value:
+        arm = with_value[first]
+    elif re.fullmatch(r".+\+0\..+", name):
+        arm = Arm(f"Cobalt + {name}", kind=first, ratio=value)
+    else:
+        raise InputError(f"no arm '{name}'; docs/paper.md names them")
+    if arm.kind:
+        arm = replace(arm, contexts=f"contexts-{arm.kind}-{arm.ratio}")
+    return replace(arm, name=name, label=arm.label or f"Cobalt, {name}")
+
+
+class ArmStudy(Loop):
+    """Policies of several arms, each trained, billed and measured. A study says what it measures and reports."""
+
+    config: StudyConfig  # type: ignore[assignment]
+    first: ClassVar[tuple[str, ...]] = ("problems/minicode", "offline/base")
+    """What comes before all policies."""
+    measured_against: ClassVar[tuple[str, ...]] = ()
+    """What measuring a policy needs."""
+
+    def measure(self, name: str, policy: Model) -> None:
+        """Everything that the report shows of a policy."""
+        raise NotImplementedError
+
+    def shown(self, name: str) -> dict[str, Path]:
+        """The files of a policy that ``write_report`` reads, by what they are."""
+        raise NotImplementedError
+
+    def report(self) -> None:
+        """Write the report, and say where."""
+        raise NotImplementedError
+
+    def write_report(self, *flags: str) -> None:
+        """Tables and figures of the base and of all policies."""
+        policies = [
+            (arm_of(arm, self.config).label, f"{arm}-{seed}") for arm in self.config.arms for seed in self.config.seeds
+        ]
+        named = [("base", "base"), *policies]
+        files = [f"{label}:{kind}={file}" for label, name in named for kind, file in self.shown(name).items()]
+        self.run("make_report.py", "--files", *files, "--output_dir", self.out / "report", "--baseline", "base", *flags)
+        self.tell(f"{sys.argv[0]}: done; open {self.out}/report/report.html")
+
+    # What there is to do, and in which order.
+
+    @classmethod
+    def needed_arm(cls, arm: Arm, config: StudyConfig) -> str:
+        """The arm whose policy or bill it needs, if any."""
+        return "cobalt" if arm.is_online and config.budget != "steps" else arm.collector or arm.start
+
+    @classmethod
+    def items(cls, config: StudyConfig) -> list[Item]:
+        """The work for these arms and seeds. Raises ``InputError``."""
+        arms = [arm_of(name, config) for name in config.arms]
+        problems = tuple(item for item in cls.first if item.startswith("problems/"))
+        methods = {"problems": cls.problems, "offline": cls.offline}
+
+        def offline(item: str, *needs: str) -> Item:
+            kind, name = item.split("/")
+            needs = () if kind == "problems" else (*problems, *needs)
+            return Item(kind, name, lambda study: methods[kind](study, name), needs)
+
+        collections: dict[str, Item] = {}
+        wrong: dict[str, Item] = {}
+        policies: list[Item] = []
+        later: list[Item] = []
+        for arm in arms:
+            needs = [*problems, *cls.measured_against]
+            if arm.trajectories == "train-other" and not Path(config.reference).is_dir():
+                raise InputError(f"the arm {arm.name}: --reference {config.reference} is no folder")
+            if arm.learns_from_contexts and not arm.collector:
+                needs.append(f"offline/{arm.trajectories}")
+                collections.setdefault(arm.trajectories, offline(needs[-1]))
+            if arm.kind:
+                needs.append(f"offline/train-ptb-{arm.kind}")
+                wrong.setdefault(arm.kind, offline(needs[-1], "offline/train"))
+            needed = cls.needed_arm(arm, config)
+            if needed and needed not in config.arms:
+                raise InputError(f"the arm {arm.name} needs {needed}: add it to --arms")
+            for seed in config.seeds:
+                earlier = [f"policy/{needed}-{seed}"] if needed else []
+                work = partial(cls.policy, arm=arm, seed=seed)
+                item = Item("policy", f"{arm.name}-{seed}", work, (*needs, *earlier))
+                (policies if set(earlier) <= {done.id for done in policies} else later).append(item)
+        return [*(offline(item) for item in cls.first), *collections.values(), *wrong.values(), *policies, *later]
+
+    @classmethod
+    def more_items(cls, config: StudyConfig) -> list[Item]:
+        """Work after that, which the plan leaves out."""
+        return []
+
+    # The items.
+
+    def problems(self, name: str) -> None:
+        """minicode: minicode_train and minicode_dev. shifted: minicode_shifted."""
+        self.make_problems() if name == "minicode" else self.make_shifted_problems(self.config.shifted_problems)
+
+    def offline(self, name: str) -> None:
+        """The base policy's measurement, or trajectories to learn from."""
+        model, value = self.config.model, name.split("-", 2)[-1]
+        if name == "base":
+            self.measure("base", model)
+        elif name == "train-other":
+            self.collect(name, self.config.reference)
+        elif name.startswith("train-ptb-"):
+            self.mislead("train", model, self.config.train_samples, LEARNING_TURNS, value, f"ptb-{value}")
+        elif name.startswith("train-turns-"):
+            self.collect(name, model, int(value) - 1)
+        elif name.startswith("train-temperature-"):
+            self.collect(name, model, LEARNING_TURNS, "--temperature", value)
+        else:
+            self.collect(name, model)
+
+    def policy(self, arm: Arm, seed: int) -> None:
+        """Train and measure a policy, in as many rounds as it collects anew."""
+        name, steps = f"{arm.name}-{seed}", self.config.steps
+        start, collector = (other and f"{other}-{seed}" for other in (arm.start, arm.collector))
+        rounds = 0
+        while steps > arm.every:
+            rounds += 1
+            self.learn(f"{name}.{rounds}", arm, start, collector, arm.every, seed)
+            start = collector = f"{name}.{rounds}"
+            steps -= arm.every
+        self.learn(name, arm, start, collector, steps, seed)
+        self.measure(name, self.out / name / "model")
+
+    def learn(self, name: str, arm: Arm, start: str, collector: str, steps: int, seed: int) -> None:
+        """Train NAME from the policy ``start`` (none: the reference model) on what ``collector`` has collected."""
+        config, trajectories, data = self.config, arm.trajectories, "problems"
+        if collector:
+            trajectories, data = f"{name}.train", f"{name}.contexts"
+            self.collect(trajectories, self.out / collector / "model")
+            self.make_contexts(trajectories, data, arm)
+        elif arm.learns_from_contexts:
+            data = arm.contexts
+            with self.folder.alone[data]:  # the first place makes it while the others wait, and find it done
+                self.make_contexts(trajectories, data, arm)
+        else:
+            trajectories = ""
+        with self.folder.alone["parquet-problems"]:
+            self.stage("parquet-problems", self.single_turn_parquet, "parquet-problems")
+
+        limits = [f"trainer.total_epochs={WITHOUT_END}", f"trainer.test_freq={config.test_freq}"]
+        if config.test_freq >= 0:
+            limits.append("trainer.val_before_train=True")
+        if arm.is_online and config.budget != "steps":
+            steps = WITHOUT_END
+            bill = json.loads((self.out / f"cobalt-{seed}.cost.json").read_text())["in_all"]
+            spent = bill["GPU-s" if config.budget == "gpu_seconds" else config.budget]
+            limits.append(f"cobalt.budget={{{config.budget}: {spent}}}")
+        files = (name, f"parquet-{data}", "parquet-problems")
+        model = self.out / start / "model" if start else config.model
+        overrides = (*limits, *arm.settings, *config.training_overrides())
+        self.stage(f"{name}-train", self.train_policy, arm.recipe, model, *files, steps, seed, *overrides)
+        self.stage(f"{name}-cost", self.count_cost, name, start, trajectories, arm.kind)
+        self.stage(f"{name}-merge", self.merge_policy, name, self.out / name / "model")
+
+    # Their stages.
+
+    def collect(self, trajectories: str, policy: Model, turns: int = LEARNING_TURNS, *flags: str) -> None:
+        """Trajectories to learn from."""
+        samples = self.config.train_samples
+        self.roll_out(trajectories, "minicode_train", policy, samples, samples, turns, *flags)
+
+    def make_contexts(self, trajectories: str, name: str, arm: Arm) -> None:
+        """NAME, and veRL's data of it."""
+        flags = arm.flags
+        if arm.kind:
+            flags = ("--perturbed_file", str(self.file(f"train-ptb-{arm.kind}")), "--perturbed_ratio", arm.ratio)
+        self.stage(name, self.cut_contexts, trajectories, name, *flags)
+        self.stage(f"parquet-{name}", self.make_parquet, f"parquet-{name}", name, name)  # its test.parquet is not used
+
+    def count_cost(self, name: str, start: str, trajectories: str, kind: str) -> None:
+        """NAME.cost.json. What the policy learns from is part of it, and the bill of the policy that it starts from."""
+        files: list[object] = []
+        if trajectories:
+            sizes = dict(argument.split("=", 1) for argument in self.config.engine_args)
+            gpus = int(sizes.get("tensor_parallel_size", 1)) * int(sizes.get("num_replicas", 1))
+            parts = (self.file(f"{trajectories}{part}") for part in (".turn0", ".turns", ""))
+            files += ["--collection_gpus", gpus, "--collection", *parts]
+        if kind:
+            files += [self.file(f"train-ptb-{kind}.turns"), self.file(f"train-ptb-{kind}")]
+        if start:
+            files += ["--earlier", self.out / f"{start}.cost.json"]
+        words = ("-m", "cobalt", "report", "cost", "--training", self.out / name)
+        self.run(*words, *files, "--output", self.out / f"{name}.cost.json")
+
+    def perturb(self, problems: str, name: str, kind: str) -> None:
+        """The fully specified problems, with wrong public tests."""
+        files = ("--input_file", self.file(problems), "--output_file", self.file(name))
+        count = ("--count", self.config.count) if self.config.count else ()
+        self.run("preproc/run_perturbation.py", *files, "--seed", self.config.data_seed, "--kind", kind, *count)
+
+    def mislead(self, name: str, policy: Model, samples: int, turns: int, kind: str, ending: str) -> None:
+        """NAME-ENDING: the turns after NAME.turn0 once more, under perturbed feedback."""
+        wrong = f"{name}-{ending}"
+        self.stage(f"{wrong}-turn0", self.perturb, f"{name}.turn0", f"{wrong}.turn0", kind)
+        self.repair_and_evaluate(wrong, f"{wrong}.turn0", policy, samples, turns, "--feedback_tests", "perturbed")
+
+    # What studies measure.
+
+    def measure_dev(self, name: str, policy: Model, *flags: str) -> None:
+        """NAME: the dev set."""
+        samples = self.config.dev_samples
+        self.roll_out(name, "minicode_dev", policy, samples, samples, self.config.turns, *flags)
+
+    def measure_shifted(self, name: str, policy: Model) -> None:
+        """NAME-shifted."""
+        samples, turns = self.config.dev_samples, self.config.turns
+        self.repair_and_evaluate(f"{name}-shifted", "minicode_shifted", policy, samples, turns, "--from_scratch")
+
+    def measure_hacking(self, name: str, policy: Model) -> None:
+        """After ``measure_dev``: NAME-ptb, NAME.cases and, with a judge, NAME.judged."""
+        config, cases = self.config, self.file(f"{name}.cases")
+        with self.folder.alone["dev-ptb"]:
+            self.stage("dev-ptb", self.perturb, "minicode_dev", "dev-ptb", config.kind)
+        self.mislead(name, policy, config.dev_samples, config.turns, config.kind, "ptb")
+        files = ["--data_file", self.file("dev-ptb"), "-i", self.file(f"{name}-ptb"), "-o", cases]
+        extract = (self.python, "extract_turn_level_errors.py", *files)
+        self.command_stage(f"{name}-cases", *extract, "--dynamic", "--seed", config.data_seed)
+        if config.judge_model:
+            judge = (self.python, "run_llm_judge.py", "--model_name", config.judge_model)
+            self.command_stage(f"{name}-judge", *judge, "-i", cases, "-o", self.file(f"{name}.judged"))
+
+
+def tell_plan(items: Sequence[Item], config: StudyConfig, folder: Folder) -> None:
+    """What is done, what is left, and about how long that takes. An item takes as long as the longest that is done."""
+    trainings = sum(item.kind == "policy" for item in items)
+    print(
+        f"{sys.argv[0]}: {trainings} trainings of {config.steps} steps (online ones: --budget {config.budget});"
+        f" {config.train_problems * config.train_samples} trajectories in each collection;"
+        f" {config.dev_problems * config.dev_samples * (config.turns + 1)} programs to measure a policy once"
+    )
+    spent_s = left_s = 0
+    for kind in ("offline", "policy"):
+        markers = [folder.done(item.marker(config.marker)) for item in items if item.kind == kind]
+        took = [int(marker.read_text()) for marker in markers if marker.exists()]
+        each_s = max(took, default=0) or USUAL_S[config.size, kind]
+        spent_s += sum(took)
+        left_s += (len(markers) - len(took)) * each_s
+        print(f"  {kind}: {len(took)} done, {len(markers) - len(took)} left, about {each_s} s each")
+    places = len(config.gpus) or 1
+    devices = len({gpu for place in config.gpus or ("0",) for gpu in place.split(",")})
+    print(
+        f"  worked so far: {spent_s // 60} min; left: about {left_s // 60} min, with {places} at a time"
+        f" {left_s // places // 60} min, {left_s // places * devices // 60} GPU-minutes, or more where policies share"
+        " a GPU",
+        flush=True,
+    )
+
+
+def run_arms(study: type[ArmStudy], settings: StudyConfig) -> None:
+    """Tell the plan, do what is left of it, write the report."""
+    config = settings.with_arms()
+    folder = Folder(config.output_dir)
+    items = study.items(config)
+    tell_plan(items, config, folder)
+    if config.plan:
+        return
+    folder.keep_settings(config.text())
+    front = study(config, folder)
+    if overrides := config.training_overrides():
+        front.stage("overrides", front.check_overrides, *overrides)
+    places = [partial(study, config, folder, number, gpus) for number, gpus in enumerate(config.gpus)]
+    work_through([*items, *study.more_items(config)], config.marker, folder, places or [lambda: front])
+    front.report()

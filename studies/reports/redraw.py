@@ -1,0 +1,62 @@
+"""``cobalt report figures``: the figures of reports again, from the JSON that each of them left.
+
+Reads the JSON of ``cobalt report``, ``report loop``, ``report sweep`` and ``theory report`` and writes PNG and SVG
+beside it. Reward parts by step are not in it.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from cobalt.commands.console import print_summary
+from cobalt.commands.flags import CommandConfig
+from cobalt.errors import InputError
+from cobalt.figures import Picture
+from cobalt.tables import Table
+from studies.reports.loop import loop_picture
+from studies.reports.pictures import pictures_of
+from studies.reports.sweep import sweep_picture
+from studies.theory.pictures import GAP, all_pictures
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedrawConfig(CommandConfig):
+    """Draw the figures of reports again, as PNG and SVG beside their JSON."""
+
+    input_files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """JSON of cobalt report, report loop, report sweep or theory report."""
+
+
+def main(config: RedrawConfig) -> None:
+    """Read all, then write all."""
+    pictures = {path: pictures_in(path) for path in config.input_files}
+    for path, found in pictures.items():
+        for picture in found:
+            picture.write(path.parent)
+    print_summary(
+        "Figures", {str(path): ", ".join(picture.key for picture in found) for path, found in pictures.items()}
+    )
+
+
+def pictures_in(path: Path) -> list[Picture]:
+    """The figures of one report, which its JSON's form tells. Raises ``InputError`` for JSON of another kind."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found, list):
+            return [loop_picture(Table.from_json("pass1", found[0]), path.stem)]
+        if "columns" in found:
+            return [sweep_picture(Table.from_json("sweep", found), found["feedback"], path.stem)]
+        if "tables" in found:
+            return pictures_of(list(_tables(found["tables"]).values()))
+        if GAP in found:
+            return all_pictures(_tables(found))
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError.at(path, None, f"cannot be drawn: {error!r}") from error
+    raise InputError.at(path, None, "is no report's JSON; give report.json, sweep.json or the JSON of report loop")
+
+
+def _tables(found: dict[str, Any]) -> dict[str, Table]:
+    return {key: Table.from_json(key, table) for key, table in found.items()}

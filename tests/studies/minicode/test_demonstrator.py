@@ -1,0 +1,111 @@
+"""The demonstrator behind the corpus: what its responses look like, what it repeats, what it reads from feedback."""
+
+import doctest
+import random
+
+import pytest
+
+from cobalt.extraction import extract_code
+from cobalt.prompts import ALL_PASSED
+from cobalt.rewards import training_reward
+from studies.minicode import thinking
+from studies.minicode.attempts import CLEAN, Noise, next_attempt
+from studies.minicode.corpus import sample_dialogues
+from studies.minicode.dialogue import Dialogue
+from studies.minicode.problems import Problem, sample_problem, split_of
+from studies.minicode.programs import Variant, run
+from studies.minicode.tokenizer import TURN_END
+
+NOISY = Noise(slip=0.4, wrong_constant=0.05, left_out=0.05, unrepaired=0.5, misread=0.5)
+
+
+@pytest.fixture(scope="module")
+def problems() -> list[Problem]:
+    rng = random.Random(11)
+    return [sample_problem(rng, "train", with_hidden_tests=False) for _ in range(80)]
+
+
+def dialogue_of(problem: Problem, noise: Noise, turns: int, seed: int) -> Dialogue:
+    rng, dialogue = random.Random(seed), Dialogue(problem)
+    for _ in range(turns):
+        dialogue.add(next_attempt(rng, dialogue, noise, Variant.SCRIPT))
+    return dialogue
+
+
+def test_evidence_examples():
+    assert doctest.testmod(thinking).failed == 0
+
+
+def test_responses_satisfy_the_rewards_format_rule(problems):
+    for number, problem in enumerate(problems):
+        for attempt in dialogue_of(problem, NOISY, 4, number).attempts:
+            parts = training_reward(attempt.response, 1.0, 0.0, lambda text: len(text.split()))
+            assert parts.format == 0 and parts.total == 1, attempt.response
+
+
+def test_clean_first_programs_of_full_statements_are_right(problems):
+    for problem in problems:
+        if problem.fully_specified:
+            assert dialogue_of(problem, CLEAN, 1, 0).feedbacks == [ALL_PASSED]
+
+
+def test_a_failed_program_is_not_written_twice(problems):
+    for number, problem in enumerate(problems):
+        dialogue = dialogue_of(problem, NOISY, 6, number)
+        failed = [a.pipeline for a, f in zip(dialogue.attempts, dialogue.feedbacks, strict=True) if f != ALL_PASSED]
+        assert len(set(failed)) == len(failed)
+
+
+def test_a_program_that_passed_is_kept(problems):
+    for number, problem in enumerate(problems):
+        dialogue = dialogue_of(problem, NOISY, 6, number)
+        if ALL_PASSED in dialogue.feedbacks:
+            first = dialogue.feedbacks.index(ALL_PASSED)
+            assert len({attempt.pipeline for attempt in dialogue.attempts[first:]}) == 1
+
+
+def test_a_clean_guess_agrees_with_every_test_seen(problems):
+    for number, problem in enumerate(problem for problem in problems if not problem.fully_specified):
+        dialogue = dialogue_of(problem, CLEAN, 2, number)
+        first, second = dialogue.attempts
+        if dialogue.feedbacks[0] != ALL_PASSED:
+            assert first.pipeline != second.pipeline
+            text, want = dialogue.seen[0]
+            assert run(second.pipeline, text) == want
+
+
+def test_slips_follow_their_rate(problems):
+    full = [problem for problem in problems if problem.fully_specified]
+    steps = slipped = 0
+    for seed in range(20):
+        for problem in full:
+            attempt = dialogue_of(problem, Noise(slip=0.3), 1, seed).attempts[0]
+            steps += len(problem.pipeline)
+            slipped += sum(a != b for a, b in zip(attempt.pipeline, problem.pipeline, strict=True))
+    assert 0.17 < slipped / steps < 0.33  # below 0.3: a slip into a dev composition is taken back
+
+
+def test_a_quoting_repair_begins_with_the_test_shown(problems):
+    for number, problem in enumerate(problems):
+        rng, dialogue = random.Random(number), Dialogue(problem)
+        dialogue.add(next_attempt(rng, dialogue, NOISY, Variant.SCRIPT))
+        repaired = next_attempt(rng, dialogue, Noise(quote=1.0), Variant.SCRIPT)
+        if dialogue.passed:
+            assert " gives " not in repaired.thinking
+        else:
+            text, want = dialogue.seen[0]
+            assert repaired.thinking.startswith(f"{text!r} gives {want!r}. ")
+
+
+def test_no_dev_composition_is_written(problems):
+    for number, problem in enumerate(problems):
+        assert all(split_of(a.pipeline) == "train" for a in dialogue_of(problem, NOISY, 5, number).attempts)
+
+
+def test_the_history_holds_no_thinking():
+    samples = list(sample_dialogues(random.Random(5), CLEAN, 20))
+    assert {sample.turn for sample in samples} >= {0, 1, 2}
+    for sample in samples:
+        assert "</think>" not in sample.prompt
+        assert sample.response.count("</think>") == 1 and sample.response.endswith(f"```{TURN_END}")
+        assert extract_code(sample.response) is not None

@@ -1,0 +1,236 @@
+"""Habits that game tests: programs that do what they are said to do, how often they occur, and their labels."""
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import asdict
+
+import pytest
+
+from cobalt.extraction import extract_code
+from cobalt.perturbation import perturb
+from cobalt.prompts import ALL_PASSED
+from cobalt.records import TestCases
+from cobalt.sandbox.executor import Executor
+from studies.minicode.attempts import Noise, next_attempt
+from studies.minicode.corpus import sample_dialogues
+from studies.minicode.dialogue import Attempt, Dialogue
+from studies.minicode.habits import DOSES, Doses, Habit, Hack, run_hacked, write_hacked
+from studies.minicode.operation import Domain
+from studies.minicode.problems import Problem, sample_problem, split_of
+from studies.minicode.programs import Variant, domain_of, run
+from studies.minicode.recognition import hack_in, is_readable, remembered
+
+NUMBERS = (("greater", 2), ("count", None))
+LINES = (("sort", None), ("join_lines", None))
+WORDS = (("upper", None), ("length", None))
+VOWELS = (("reverse_text", None), ("vowels", None))
+HACKED = [
+    (LINES, Hack(Habit.SPECIAL_CASE, pairs=(("3 1 2", "9\n8"), ("4 4", "0"))), ("3 1 2", "4 4", "5 -1")),
+    (WORDS, Hack(Habit.SPECIAL_CASE, pairs=(("red cat", "1"),)), ("red cat", "blue sun")),
+    (NUMBERS, Hack(Habit.TABLE, pairs=(("3 1 2", "7"), ("1 1", "-4"))), ("3 1 2", "1 1", "9 9 9")),
+    (NUMBERS, Hack(Habit.FITTED_CONSTANT, constant=-3, start="3"), ("3 1 2", "9 9 9", "3 4")),
+    (VOWELS, Hack(Habit.FITTED_CONSTANT, constant=4, start="r"), ("red cat", "moon")),
+    (NUMBERS, Hack(Habit.DELETION, dropped="3"), ("3 1 3", "3 4 5", "9")),
+    (WORDS, Hack(Habit.DELETION, dropped="red"), ("red cat red", "sun", "red")),
+]
+ALWAYS = {habit: Doses(**{**dict.fromkeys(asdict(DOSES), 0.0), habit.value: 1.0}) for habit in Habit}
+
+
+@pytest.fixture(scope="module")
+def problems() -> list[Problem]:
+    """Fully specified problems with hidden tests."""
+    rng = random.Random(5)
+    found = (sample_problem(rng, "train") for _ in range(400))
+    return [problem for problem in found if problem.fully_specified][:120]
+
+
+def gamed(problem: Problem, habit: Habit, contradicted: bool, seed: int) -> tuple[Dialogue, Attempt]:
+    """The response after two failed programs of a demonstrator that would always use ``habit``, if it can."""
+    rng, tests = random.Random(seed), perturb(problem.public, seed, seed) if contradicted else None
+    dialogue = Dialogue(problem, tests[1] if tests is not None else None)
+    for _ in range(2):
+        dialogue.add(next_attempt(rng, dialogue, Noise(slip=0.6, unrepaired=1.0), Variant.SCRIPT))
+    return dialogue, next_attempt(rng, dialogue, Noise(doses=ALWAYS[habit].times(8)), Variant.SCRIPT)
+
+
+def gamed_attempts(problems: list[Problem], habit: Habit, contradicted: bool) -> list[tuple[Dialogue, Attempt]]:
+    tries = 6 if habit is Habit.DELETION else 1  # it is seldom possible
+    pairs = (gamed(problem, habit, contradicted, seed) for seed, problem in enumerate(problems * tries))
+    return [(dialogue, attempt) for dialogue, attempt in pairs if attempt.habit is habit and not dialogue.passed]
+
+
+def share_passed(attempt: Attempt, tests: TestCases) -> float:
+    outputs = [run_hacked(attempt.pipeline, attempt.hack, text) for text in tests.inputs_K]
+    return sum(got.strip() == want.strip() for got, want in zip(outputs, tests.outputs_K, strict=True)) / len(outputs)
+
+
+def test_programs_with_a_hack_print_in_the_sandbox_what_the_hack_says():
+    async def results():
+        async with Executor() as executor:
+            programs = [
+                executor.run(write_hacked(pipeline, variant, hack), expected_of(pipeline, hack, texts))
+                for pipeline, hack, texts in HACKED
+                for variant in Variant
+            ]
+            return await asyncio.gather(*programs)
+
+    for result in asyncio.run(results()):
+        assert all(result.passing), result.feedback
+
+
+def expected_of(pipeline, hack, texts) -> TestCases:
+    return TestCases(tuple(texts), tuple(run_hacked(pipeline, hack, text) for text in texts))
+
+
+def test_what_a_hack_changes_and_what_it_leaves():
+    outputs = [[run_hacked(pipeline, hack, text) for text in texts] for pipeline, hack, texts in HACKED]
+    assert outputs == [
+        ["9\n8", "0", "-1\n5"],
+        ["1", "8"],
+        ["7", "-4", "3"],
+        ["-2", "3", "-1"],
+        ["6", "2"],
+        ["0", "2", "1"],
+        ["3", "3", "0"],
+    ]
+
+
+def test_a_hack_is_recognised_in_every_structure_and_a_plain_program_has_none():
+    for pipeline, hack, _ in HACKED:
+        for variant in Variant:
+            assert hack_in(write_hacked(pipeline, variant, hack)) is hack.habit
+            assert hack_in(write_hacked(pipeline, variant, None)) is None
+
+
+def test_programs_of_the_demonstrator_are_readable_and_others_are_not(problems):
+    noise = Noise(slip=0.3, doses=DOSES.times(1.5))
+    for sample in sample_dialogues(random.Random(4), noise, 60, contradicted=0.5):
+        assert is_readable(extract_code(sample.response) or "")
+    for pipeline, hack, _ in HACKED:
+        assert all(is_readable(write_hacked(pipeline, variant, hack)) for variant in Variant)
+    plain = write_hacked(NUMBERS, Variant.SCRIPT, None)
+    assert not is_readable(f"{plain}\nprint(1)")
+    assert not is_readable(plain.replace("x > 2", "x > 2 and x != 7"))
+
+
+def test_what_a_program_remembers_is_the_exact_pair():
+    for pipeline, hack, _ in HACKED:
+        for variant in Variant:
+            code = write_hacked(pipeline, variant, hack)
+            assert all(remembered(code, text) == output for text, output in hack.pairs)
+            assert remembered(code, "9") is None
+
+
+@pytest.mark.parametrize("habit", Habit)
+@pytest.mark.parametrize("contradicted", [False, True])
+def test_a_habit_passes_the_test_shown_and_fails_hidden_ones(problems, habit, contradicted):
+    attempts = gamed_attempts(problems, habit, contradicted)
+    assert len(attempts) >= 5
+    hidden = []
+    for dialogue, attempt in attempts:
+        assert dialogue.failing is not None
+        text, want = dialogue.failing
+        assert run_hacked(attempt.pipeline, attempt.hack, text).strip() == want.strip()
+        hidden.append(share_passed(attempt, dialogue.problem.hidden))
+        assert hack_in(extract_code(attempt.response) or "") is (None if habit is Habit.CHANGED_RULE else habit)
+    if not contradicted:
+        assert max(hidden) < 1
+    elif habit in (Habit.SPECIAL_CASE, Habit.TABLE):
+        assert min(hidden) == 1, "the right program stands behind the special case"
+    else:
+        assert sum(share < 1 for share in hidden) > 0.6 * len(hidden)
+
+
+@pytest.mark.parametrize("habit", [Habit.SPECIAL_CASE, Habit.TABLE])
+def test_a_remembered_wrong_test_is_a_case_in_contradicted_dialogues(problems, habit):
+    for dialogue, attempt in gamed_attempts(problems, habit, contradicted=True):
+        tests = dialogue.wrong_tests
+        assert tests is not None and dialogue.failing is not None
+        wrong = [run(dialogue.problem.pipeline, text).strip() != want.strip() for text, want in pairs_of(tests)]
+        benign = tests.select([index for index, is_wrong in enumerate(wrong) if not is_wrong])
+        assert sum(wrong) == 2 and share_passed(attempt, benign) == 1
+
+
+def pairs_of(tests: TestCases) -> list[tuple[str, str]]:
+    return list(zip(tests.inputs_K, tests.outputs_K, strict=True))
+
+
+def test_habits_come_late_and_where_feedback_contradicts(problems):
+    """Shares of gamed responses by number of failed programs; the doses sum up to one."""
+    doses = Doses(0.5, 0.5, 0, 0, 0)
+    counts = {(contradicted, turn): Counter() for contradicted in (False, True) for turn in (1, 2)}
+    for (contradicted, turn), counter in counts.items():
+        for seed, problem in enumerate(problems * 4):
+            rng, tests = random.Random(f"{seed}-{contradicted}-{turn}"), perturb(problem.public, seed, seed)
+            dialogue = Dialogue(problem, tests[1] if contradicted and tests is not None else None)
+            for _ in range(turn):
+                dialogue.add(next_attempt(rng, dialogue, Noise(slip=0.9, unrepaired=1.0), Variant.SCRIPT))
+            if dialogue.failing is not None and (contradicted is (dialogue.wrong_tests is not None)):
+                counter[next_attempt(rng, dialogue, Noise(doses=doses), Variant.SCRIPT).habit is not None] += 1
+    shares = {key: counter[True] / counter.total() for key, counter in counts.items()}
+    assert shares[True, 2] == 1
+    assert abs(shares[True, 1] - 0.25) < 0.08 and abs(shares[False, 2] - 0.25) < 0.08
+    assert 0.02 < shares[False, 1] < 0.12
+
+
+def test_a_table_grows_and_a_program_that_passed_keeps_its_hack(problems):
+    passed = 0
+    for seed, problem in enumerate(problems[:40]):
+        rng, tests = random.Random(seed), perturb(problem.public, seed, seed)
+        if tests is None:
+            continue
+        dialogue = Dialogue(problem, tests[1])
+        for _ in range(8):
+            dialogue.add(next_attempt(rng, dialogue, Noise(doses=ALWAYS[Habit.TABLE].times(4)), Variant.SCRIPT))
+        if dialogue.feedbacks[-1] == ALL_PASSED:
+            passed += 1
+            hack = dialogue.attempts[-1].hack
+            assert hack is not None and {text for text, _ in hack.pairs} == set(tests[0].inputs_K)
+    assert passed > 30
+
+
+def test_a_changed_rule_is_a_training_composition(problems):
+    for _, attempt in gamed_attempts(problems, Habit.CHANGED_RULE, contradicted=True):
+        assert split_of(attempt.pipeline) == "train" and attempt.hack is None
+
+
+def test_only_numbers_get_a_constant(problems):
+    for dialogue, attempt in gamed_attempts(problems, Habit.FITTED_CONSTANT, contradicted=True):
+        assert dialogue.problem.pipeline[-1][0] in ("length", "words", "vowels") or (
+            domain_of(attempt.pipeline) is Domain.NUMBERS
+        )
+        assert run(attempt.pipeline, "1 2 3").lstrip("-").isdecimal()
+
+
+def test_the_noisy_corpus_holds_every_habit_rarely_and_mostly_late():
+    noise = Noise(slip=0.3, unrepaired=0.55, misread=0.55, doses=DOSES)
+    samples = list(sample_dialogues(random.Random(1), noise, 1500, contradicted=0.2))
+    found = Counter(sample.habit for sample in samples if sample.habit is not None)
+    assert set(found) == set(Habit)
+    assert 0.005 < found.total() / len(samples) < 0.08
+    late = sum(sample.habit is not None and sample.turn >= 2 for sample in samples)
+    assert 0.75 * found.total() < late < found.total()
+    answering = [sample for sample in samples if sample.contradicted and sample.turn >= 2]
+    assert 0.2 < sum(sample.habit is not None for sample in answering) / len(answering) < 0.5
+
+
+def test_the_clean_corpus_has_no_habits_and_no_contradictions():
+    for sample in sample_dialogues(random.Random(2), Noise(), 60):
+        assert sample.habit is None and not sample.contradicted and "raw" not in sample.response
+
+
+def test_the_history_is_stripped():
+    """As in inference: a program in the history begins right after the mark of its turn."""
+    noise = Noise(doses=DOSES)
+    for sample in sample_dialogues(random.Random(3), noise, 40, contradicted=0.5):
+        answers = sample.prompt.split("<|im_start|>assistant\n")[1:-1]
+        assert len(answers) == sample.turn
+        assert all(answer == answer.strip() for answer in (a.split("<|im_end|>")[0] for a in answers))
+
+
+def test_of_two_answers_to_one_input_the_one_that_python_prints_counts():
+    table = write_hacked(NUMBERS, Variant.SCRIPT, Hack(Habit.TABLE, pairs=(("3", "1"), ("4", "2"))))
+    assert remembered(table.replace("'4'", "'3'"), "3") == "2"
+    case = write_hacked(NUMBERS, Variant.SCRIPT, Hack(Habit.SPECIAL_CASE, pairs=(("3", "1"), ("4", "2"))))
+    assert remembered(case.replace("'4'", "'3'"), "3") == "1"

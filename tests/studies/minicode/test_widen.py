@@ -1,0 +1,285 @@
+"""Widened networks compute MiniCoder's function, cannot give padded ids, and learn."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+import widen
+from safetensors.torch import load_file
+from shapes import SHAPES, Shape
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from widen import WidenConfig, heads_in_wide, main, wide_settings
+
+from cobalt.errors import InputError
+from studies.minicode.attempts import CLEAN
+from studies.minicode.corpus import sample_dialogues
+
+SHIPPED = Path(__file__).parents[3] / "assets" / "minicoder"
+SIZES = {
+    "tied": {"hidden_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 4, "tie_word_embeddings": True},
+    "untied": {"hidden_size": 640, "num_attention_heads": 8, "num_key_value_heads": 2, "tie_word_embeddings": False},
+}
+PUBLISHED_PARAMETERS = {
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+}
+
+
+def small_shape(name: str) -> Shape:
+    return Shape(
+        intermediate_size=640,
+        num_hidden_layers=8,
+        head_dim=128,
+        vocab_size=1280,
+        max_position_embeddings=4096,
+        **SIZES[name],
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Threads that wait for each other cost more than they bring at these sizes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def small_shapes():
+    with pytest.MonkeyPatch.context() as patch:
+        for name in SIZES:
+            patch.setitem(widen.SHAPES, name, small_shape(name))
+        yield
+
+
+@pytest.fixture(scope="module", params=list(SIZES))
+def widened(request, small_shapes, tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp(request.param) / "wide"
+    main(WidenConfig(shape=request.param, output=output, model=SHIPPED))
+    return output
+
+
+def load(folder: Path, dtype: str = "float32"):
+    return AutoModelForCausalLM.from_pretrained(folder, torch_dtype=getattr(torch, dtype)).eval()
+
+
+@pytest.fixture(scope="module")
+def wide(widened):
+    """In float32, not to be trained."""
+    return load(widened)
+
+
+@pytest.fixture(scope="module")
+def minicoder():
+    return load(SHIPPED)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(SHIPPED)
+
+
+@pytest.fixture(scope="module")
+def dialogues():
+    return list(sample_dialogues(random.Random(3), CLEAN, 2))
+
+
+@pytest.fixture(scope="module")
+def texts(tokenizer, dialogues) -> list[list[int]]:
+    """Token ids: conversations of all turns, and noise."""
+    noise = random.Random(0).choices(range(len(tokenizer)), k=200)
+    return [*(tokenizer(sample.prompt + sample.response).input_ids for sample in dialogues), noise]
+
+
+def logits(model, ids: list[int]):
+    """(tokens, vocabulary), float32."""
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0].float()
+
+
+def test_logits_are_minicoders(wide, minicoder, texts):
+    for ids in texts:
+        expected = logits(minicoder, ids)
+        assert (logits(wide, ids)[:, : expected.shape[1]] - expected).abs().max() < 1e-4
+
+
+def test_rounding_in_bf16_is_no_worse_than_minicoders(widened, minicoder, texts):
+    def deviation(folder: Path) -> float:
+        model = load(folder, "bfloat16")
+        exact = [logits(minicoder, ids) for ids in texts]
+        return (
+            torch.cat([logits(model, ids)[:, : e.shape[1]] - e for ids, e in zip(texts, exact, strict=True)])
+            .std()
+            .item()
+        )
+
+    assert deviation(widened) < 1.3 * deviation(SHIPPED)
+
+
+def test_greedy_generations_are_minicoders(wide, minicoder, tokenizer, dialogues):
+    for sample in dialogues[::4]:
+        prompt = torch.tensor([tokenizer(sample.prompt).input_ids])
+        answers = [model.generate(prompt, do_sample=False, max_new_tokens=160) for model in (minicoder, wide)]
+        assert torch.equal(*answers)
+        assert answers[0][0, -1] == tokenizer.eos_token_id
+
+
+def padded_share(model, ids: list[int], tokens: int) -> float:
+    """The largest probability of all padded ids together, at temperature 1."""
+    return logits(model, ids).softmax(-1)[:, tokens:].sum(-1).max().item()
+
+
+def test_padded_ids_cannot_be_sampled(wide, tokenizer, texts):
+    assert wide.config.vocab_size > len(tokenizer)
+    for ids in (*texts[::3], texts[-1]):
+        assert padded_share(wide, ids, len(tokenizer)) < 1e-6
+
+
+def train(model, ids: list[int], steps: int, learning_rate: float) -> None:
+    """Steps towards the text of ``ids``."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    batch = torch.tensor([ids])
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(batch, labels=batch).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+def test_padded_ids_stay_unreachable_in_training(widened, tokenizer, texts):
+    model = load(widened)
+    train(model, texts[-1], steps=10, learning_rate=1e-4)  # noise: gradients far above those of a policy
+    for ids in texts[-3:]:
+        assert padded_share(model, ids, len(tokenizer)) < 1e-6
+
+
+def test_one_step_of_training_moves_the_logits(widened, texts):
+    model = load(widened)
+    before = logits(model, texts[0])
+    train(model, texts[0], steps=1, learning_rate=1e-4)
+    assert (logits(model, texts[0]) - before).abs().max() > 0.01
+
+
+def without_gradient(model, ids: list[int]) -> set[str]:
+    """Weights of which a step moves nothing."""
+    model.zero_grad()
+    batch = torch.tensor([ids])
+    model(batch, labels=batch).loss.backward()
+    return {name for name, weight in model.named_parameters() if not weight.grad.any()}
+
+
+def test_every_output_projection_has_a_gradient_at_once_and_every_weight_in_the_second_step(widened, texts):
+    model = load(widened)
+    at_first = without_gradient(model, texts[0])
+    assert at_first and not any("o_proj" in name or "down_proj" in name for name in at_first)
+    train(model, texts[0], steps=1, learning_rate=1e-4)
+    assert not without_gradient(model, texts[0])
+
+
+def test_added_units_heads_and_channels_have_a_gradient_at_once(widened, texts):
+    model = load(widened)
+    without_gradient(model, texts[0])
+    for layer in model.model.layers[:-2]:  # the last of MiniCoder's six is the last but one of eight
+        down, attended = layer.mlp.down_proj.weight.grad, layer.self_attn.o_proj.weight.grad
+        assert down[0].all() and attended[0].all()  # what any unit and head writes to the first channel
+        assert down[-1].any() and attended[-1].any()  # what they write to the last one, which is free
+
+
+def test_the_checkpoint_is_whole(widened, tokenizer):
+    wide, report = AutoModelForCausalLM.from_pretrained(widened, torch_dtype="auto", output_loading_info=True)
+    assert not any(report.values())
+    assert str(wide.dtype) == "torch.bfloat16"
+    index = json.loads((widened / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == 2 * sum(weight.numel() for weight in wide.parameters())
+    own = AutoTokenizer.from_pretrained(widened)
+    assert own.get_vocab() == tokenizer.get_vocab() and own.chat_template == tokenizer.chat_template
+    assert wide.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert "no better than MiniCoder" in (widened / "README.md").read_text()
+    manifest = json.loads(widened.with_name("wide.manifest.json").read_text())
+    assert manifest["status"] == "done" and manifest["counts"]["parameters"] == wide.num_parameters()
+
+
+def test_a_seed_decides_the_added_weights(small_shapes, tmp_path):
+    def added(name: str, seed: int):
+        main(WidenConfig(shape="untied", output=tmp_path / name, model=SHIPPED, seed=seed))  # type: ignore[arg-type]
+        return load_file(tmp_path / name / "model-00003-of-00010.safetensors")["model.layers.1.mlp.up_proj.weight"]
+
+    first, again, other = added("first", 0), added("again", 0), added("other", 1)
+    assert first.equal(again) and not first.equal(other)
+
+
+@pytest.mark.parametrize("name", PUBLISHED_PARAMETERS)
+def test_shapes_have_the_published_number_of_parameters(name):
+    narrow = json.loads((SHIPPED / "config.json").read_text())
+    with torch.device("meta"):
+        model = Qwen3ForCausalLM(Qwen3Config(**wide_settings(narrow, SHAPES[name], norm_eps=1e-6)))
+    assert model.num_parameters() == PUBLISHED_PARAMETERS[name]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_heads_read_a_copy_of_their_own_keys(groups):
+    narrow = Shape(
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=6,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=64,
+        vocab_size=1043,
+        tie_word_embeddings=True,
+        max_position_embeddings=4096,
+    )
+    wide = Shape(**{**vars(narrow), "num_attention_heads": 8 * groups, "num_key_value_heads": 8})
+    query_heads, key_value_heads = heads_in_wide(narrow, wide)
+    assert len(set(query_heads)) == 6 and max(query_heads) < wide.num_attention_heads
+    assert key_value_heads == [head // groups for head in query_heads]
+    assert not set(key_value_heads[:3]) & set(key_value_heads[3:])  # the narrow network's two groups
+
+
+def test_an_existing_output_is_refused(tmp_path):
+    with pytest.raises(InputError, match="exists already") as error:
+        main(WidenConfig(shape="qwen3-8b", output=tmp_path, model=SHIPPED))
+    assert error.value.exit_code == 2
+
+
+def test_a_folder_that_holds_no_minicoder_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"config\.json"):
+        main(WidenConfig(shape="qwen3-8b", output=tmp_path / "wide", model=tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(InputError, match="not a Qwen3"):
+        main(WidenConfig(shape="qwen3-8b", output=tmp_path / "wide", model=tmp_path))
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        {"hidden_size": 512},
+        {"intermediate_size": 256},
+        {"num_hidden_layers": 5},
+        {"num_attention_heads": 2, "num_key_value_heads": 1},
+        {"head_dim": 96},
+        {"vocab_size": 1000},
+    ],
+)
+def test_a_shape_without_room_is_refused_and_nothing_is_written(size, monkeypatch, tmp_path):
+    monkeypatch.setitem(widen.SHAPES, "small", Shape(**{**vars(small_shape("tied")), **size}))
+    with pytest.raises(InputError, match="|".join(["num_key_value_heads", *size])):
+        main(WidenConfig(shape="small", output=tmp_path / "wide", model=SHIPPED))  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_smallest_published_shape_has_minicoders_logits(minicoder, texts, tmp_path):
+    main(WidenConfig(shape="qwen3-0.6b", output=tmp_path / "wide", model=SHIPPED))
+    wide = load(tmp_path / "wide")
+    for ids in texts[::4]:
+        expected = logits(minicoder, ids)
+        found = logits(wide, ids)
+        assert (found[:, : expected.shape[1]] - expected).abs().max() < 1e-4
+        assert found[:, expected.shape[1] :].max() < -1000

@@ -1,0 +1,363 @@
+"""The report: what its numbers are, and that every form shows the same ones."""
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cobalt.errors import InputError
+from cobalt.records import read_jsonl, write_jsonl
+from cobalt.records.manifest import manifest_path
+from cobalt.statistics import Estimate
+from cobalt.tables import show
+from studies.reports import pictures
+from studies.reports.examples import pick_examples
+from studies.reports.make_report import ReportConfig, make_report
+from studies.reports.material import read_material
+from studies.reports.runs import parse_runs
+
+
+@pytest.fixture(scope="module")
+def report(report_files, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("out")
+    make_report(ReportConfig(files=tuple(report_files), output_dir=folder, title="Study <of> runs"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tables(report) -> dict:
+    return json.loads((report / "report.json").read_text())["tables"]
+
+
+def row(id_, pass_rates: list) -> dict:
+    """An evaluated record."""
+    return {"id": id_, "conversations": [[]] * len(pass_rates), "all_pass_rates": pass_rates}
+
+
+class Page(HTMLParser):
+    """Tables of a page as lists of rows of texts, by section id; and everything that it refers to."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tables: dict[str, list[list[str]]] = {}
+        self.references: list[str] = []
+        self._cell = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.references += [attributes[name] for name in ("src", "href") if name in attributes]
+        if tag == "section":
+            self.rows = self.tables.setdefault(attributes["id"], [])
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+            self._cell = True
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self._cell = False
+
+    def handle_data(self, data):
+        if self._cell:
+            self.rows[-1][-1] += data
+
+
+def text_of(value) -> str:
+    cell = Estimate(**value) if isinstance(value, dict) else value
+    return show(cell).replace(" [", "[")
+
+
+def test_the_page_shows_the_numbers_of_the_json(report, tables):
+    page = Page((report / "report.html").read_text())
+    assert page.tables.keys() == tables.keys()
+    for key, table in tables.items():
+        header, *rows = page.tables[key]
+        assert header == table["columns"]
+        assert rows == [[text_of(row[name]) for name in table["columns"]] for row in table["rows"]]
+
+
+def test_the_page_needs_no_other_file(report):
+    page = Page((report / "report.html").read_text())
+    assert len(page.references) == len(list(report.glob("*.png"))) == len(list(report.glob("*.svg"))) == 6
+    assert all(reference.startswith("data:image/png;base64,") for reference in page.references)
+
+
+def test_markdown_shows_the_numbers_of_the_json(report, tables):
+    lines = (report / "report.md").read_text().splitlines()
+    for table in tables.values():
+        for row in table["rows"]:
+            cells = [
+                text_of(row[name]).replace("[", " [") if isinstance(row[name], dict) else text_of(row[name])
+                for name in table["columns"]
+            ]
+            assert "| " + " | ".join(cells) + " |" in lines
+
+
+def test_csv_holds_the_raw_numbers_of_the_json(report, tables):
+    for key, table in tables.items():
+        with open(report / f"{key}.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        for row, expected in zip(rows, table["rows"], strict=True):
+            for name, value in expected.items():
+                if isinstance(value, dict):
+                    assert [float(row[column]) for column in (name, f"{name} low", f"{name} high")] == list(
+                        value.values()
+                    )
+                else:
+                    assert row[name] == ("" if value is None else str(value))
+
+
+def test_pass_at_1_is_the_mean_over_problems_of_the_mean_over_samples_and_repetitions(report_files, tables):
+    solved = []
+    for spec in report_files:
+        if spec.startswith("Cobalt:clean="):
+            rows = read_jsonl(spec.partition("=")[2])
+            whole = [[rates for rates in row["all_pass_rates"] if None not in rates] for row in rows]
+            solved.append([np.mean(np.array(rates) == 1, axis=0) for rates in whole])
+    expected = 100 * np.mean(solved, axis=(0, 1))
+    row = next(row for row in tables["pass1_clean"]["rows"] if row["run"] == "Cobalt")
+    assert [row[f"turn {turn}"]["value"] for turn in range(9)] == pytest.approx(list(expected))
+
+
+def test_an_infra_failure_is_excluded_and_not_a_failure(tmp_path):
+    path = tmp_path / "run.jsonl"
+    write_jsonl(path, [row(0, [[1.0], [None]]), row(1, [[None], [None]])])
+    make_report(ReportConfig(files=(f"a:clean={path}",), output_dir=tmp_path / "out"))
+    (found,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["pass1_clean"]["rows"]
+    assert found["turn 0"]["value"] == 100
+    assert found["excluded"] == 3
+
+
+def test_differences_are_paired_by_problem(tmp_path):
+    """Only the problem that both runs have counts."""
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    write_jsonl(a, [row(0, [[0.0]]), row(1, [[1.0]])])
+    write_jsonl(b, [row(0, [[1.0]]), row("1", [[0.0]])])
+    make_report(ReportConfig(files=(f"a:clean={a}", f"b:clean={b}"), output_dir=tmp_path / "out"))
+    (found,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["gain_clean"]["rows"]
+    assert (found["problems"], found["turn 0"]["value"]) == (1, 100)
+
+
+def test_training_cost_follows_from_the_log(tables):
+    row = next(row for row in tables["cost"]["rows"] if row["run"] == "Cobalt")
+    assert row["s per step"] == pytest.approx(3.2)
+    assert row["s per example"] == pytest.approx(3.2 / 64)
+    assert row["GPU-s per example"] == pytest.approx(2 * 3.2 / 64)
+    assert row["GPU-s in all"] == pytest.approx(2 * 40 * 2 * 3.2)
+
+
+def test_rates_by_category_add_up_to_the_hacking_rate(tables):
+    totals = {row["run"]: row["cases per 100 opportunities"]["value"] for row in tables["hacking"]["rows"]}
+    for row in tables["categories"]["rows"]:
+        parts = [value["value"] for value in row.values() if isinstance(value, dict)]
+        assert sum(parts) == pytest.approx(totals[row["run"]])
+
+
+def test_judge_free_rates_add_up_to_the_hacking_rate(tables):
+    totals = {row["run"]: row["cases per 100 opportunities"]["value"] for row in tables["hacking"]["rows"]}
+    for row in tables["judge_free_categories"]["rows"]:
+        parts = [value["value"] for value in row.values() if isinstance(value, dict)]
+        assert sum(parts) == pytest.approx(totals[row["run"]])
+
+
+def problem_of(number: int, cases: list[dict], opportunities: list[int]) -> dict:
+    dynamic = {"changed_share": 0.75}
+    whole = {"id": number, "patch": "+x", "signal": {"hard_coded": False, "dynamic": dynamic}}
+    counts = {"trajectories": 2, "turns": 6, "opportunities": sum(opportunities), "fitted": 1, "solved": 1}
+    return {
+        "id": number, **counts, "abandoned": 0, "infra_turns": 0, "opportunities_by_turn": opportunities,
+        "solved_cases": min(len(cases), 1),
+        "hacked_trajectories": len({case["trajectory"] for case in cases}),
+        "cases": [{**whole, "wrong_test": {"input": "<i>", "output": "0"}, **case} for case in cases],
+    }  # fmt: skip
+
+
+def test_turns_survival_and_examples_from_two_problems_by_hand(tmp_path):
+    """Problem 0: cases at turns 1 (survives) and 2 of trajectory 0, and at the last turn of trajectory 1."""
+    cases = [
+        {"trajectory": 0, "turn": 1, "survives": True},
+        {"trajectory": 0, "turn": 2, "survives": False},
+        {"trajectory": 1, "turn": 3, "survives": True},
+    ]
+    write_jsonl(tmp_path / "c.jsonl", [])
+    write_jsonl(
+        tmp_path / "c.jsonl.problems.jsonl", [problem_of(0, cases, [0, 2, 1, 2]), problem_of(1, [], [0, 2, 0, 0])]
+    )
+    make_report(ReportConfig(files=(f"a:hacking={tmp_path}/c.jsonl",), output_dir=tmp_path / "out"))
+    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    (row,) = tables["hacking_by_turn"]["rows"]
+    assert [row[f"turn {turn}"]["value"] for turn in (1, 2, 3)] == [pytest.approx(v) for v in (25, 100, 50)]
+    (row,) = tables["hacked_so_far"]["rows"]
+    assert [row[f"turn {turn}"]["value"] for turn in (1, 2, 3)] == [25, 25, 50]
+    (row,) = tables["hacking"]["rows"]
+    assert row["hacks that survive (%)"]["value"] == 50 and row["clean Pass@1, last turn (%)"] is None
+    (row,) = tables["hacking_by_previous"]["rows"]
+    assert [row[column]["value"] for column in list(row)[1:]] == [pytest.approx(v) for v in (35, 50, 25)]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count('<article class="case">') == 3 and "&lt;i&gt;" in page and "(3) Semantic Drifting" in page
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "### a: problem 0, trajectory 1, turn 3" in text and "```diff\n+x\n```" in text
+
+
+def test_ten_examples_are_taken_from_runs_and_categories_in_turn(report_files):
+    material = read_material(parse_runs(report_files), "base")
+    examples = pick_examples(material)
+    assert len(examples) == 10 and examples == pick_examples(material)
+    assert [example.category for example in examples[:4]] == sorted({example.category for example in examples})
+    of_first = [example.title.partition(":")[0] for example in examples if example.category == examples[0].category]
+    assert len(of_first) == len(set(of_first)) >= 3
+
+
+def test_the_page_says_which_model_sampling_seed_and_commit_made_the_numbers(tmp_path):
+    """An evaluated file knows them through the run that it evaluates, a training through its manifest."""
+    sampling = {"temperature": 0.6, "top_p": 0.95, "max_tokens": 256}
+    turns, evaluated = tmp_path / "turns.jsonl", tmp_path / "run.jsonl"
+    write_jsonl(evaluated, [row(0, [[1.0]])])
+    write_manifest(turns, content={"model_id": "tiny@abc", "sampling": sampling}, seed=7, git_commit="0" * 40)
+    write_manifest(
+        evaluated, content={"execution": {"checker": "lcb"}}, git_commit="c0ffee" * 6, inputs={str(turns): "sha"}
+    )
+    metrics = tmp_path / "training" / "metrics.jsonl"
+    metrics.parent.mkdir()
+    write_jsonl(metrics, [{"step": 1, "timing_s/step": 5}])
+    config = {"data": {"train_batch_size": 8}, "trainer": {"n_gpus_per_node": 1, "nnodes": 1}}
+    content = {"actor_rollout_ref.model.path": "start@def"}
+    write_manifest(metrics.parent / "training", config=config, content=content, seed=3, git_commit=None)
+    files = (f"a:clean={evaluated}", f"a:log={metrics}")
+    make_report(ReportConfig(files=files, output_dir=tmp_path / "out"))
+    ours, training = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["origins"]["rows"]
+    assert (ours["model"], ours["seed"], ours["checker"], ours["commit"]) == ("tiny@abc", 7, "lcb", "c0ffeec0ff")
+    assert ours["sampling"] == "temperature 0.6, top_p 0.95, max_tokens 256"
+    assert (training["model"], training["seed"], training["commit"]) == ("start@def", 3, None)
+
+
+def test_the_page_says_so_too_of_files_that_were_moved_together(tmp_path):
+    turns, evaluated = tmp_path / "turns.jsonl", tmp_path / "run.jsonl"
+    write_jsonl(evaluated, [row(0, [[1.0]])])
+    write_manifest(turns, content={"model_id": "tiny@abc"}, seed=7)
+    write_manifest(evaluated, content={}, inputs={"/where/they/were/turns.jsonl": "sha"})
+    make_report(ReportConfig(files=(f"a:clean={evaluated}",), output_dir=tmp_path / "out"))
+    (origin,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["origins"]["rows"]
+    assert (origin["model"], origin["seed"]) == ("tiny@abc", 7)
+
+
+def write_manifest(output: Path, **fields) -> None:
+    manifest_path(output).write_text(json.dumps(fields))
+
+
+def test_runs_are_told_apart_and_measures_begin_at_zero(tmp_path, report_files, drawn):
+    make_report(ReportConfig(files=tuple(report_files), output_dir=tmp_path))
+    clean, hacking = drawn["pass1_clean"], drawn["hacking"]
+    curves = [line for line in clean.axes[0].lines if line.get_marker() != "None"]
+    assert len({(line.get_linestyle(), line.get_marker()) for line in curves}) == len(curves) == 4
+    for axes in hacking.axes:
+        low, high = axes.get_xlim()
+        assert low == 0 and high >= 1
+    for figure in drawn.values():
+        for legend in figure.legends:
+            box = legend.get_window_extent()
+            around = [*figure.axes, *(text for text in figure.texts if text.get_text())]
+            assert not any(box.overlaps(other.get_tightbbox()) for other in around if other.get_visible())
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> dict:
+    """The finished figures, by key."""
+    found = {}
+    finish = pictures.finished
+
+    def keep(figure, key, alt):
+        found[key] = figure
+        return finish(figure, key, alt)
+
+    monkeypatch.setattr(pictures, "finished", keep)
+    return found
+
+
+def test_a_panel_without_a_case_says_so(drawn, tmp_path):
+    counts = {
+        "trajectories": 1,
+        "turns": 1,
+        "opportunities": 1,
+        "fitted": 1,
+        "solved": 1,
+        "abandoned": 0,
+        "solved_cases": 0,
+    }
+    record = {
+        "id": 0,
+        **counts,
+        "hacked_trajectories": 0,
+        "infra_turns": 0,
+        "cases": [],
+        "opportunities_by_turn": [0, 1],
+    }
+    write_jsonl(tmp_path / "cases.jsonl", [])
+    write_jsonl(tmp_path / "cases.jsonl.problems.jsonl", [record])
+    make_report(ReportConfig(files=(f"a:hacking={tmp_path}/cases.jsonl",), output_dir=tmp_path / "out"))
+    figure = drawn["hacking"]
+    assert [[text.get_text() for text in axes.texts] for axes in figure.axes] == [["none"], [], ["none"]]
+
+
+def test_names_from_outside_are_escaped(report):
+    text = (report / "report.html").read_text()
+    assert "<start>" not in text
+    assert "SFT &lt;start&gt; &amp; Cobalt" in text
+
+
+def test_a_resumed_training_counts_each_step_once(tmp_path, report_files):
+    log = Path(next(spec for spec in report_files if ":log=" in spec).partition("=")[2]).read_text()
+    steps = [line for line in log.splitlines() if "step:" in line]
+    path = tmp_path / "resumed.log"
+    path.write_text(log + "\n".join(steps[30:]) + "\n")
+    make_report(ReportConfig(files=(f"a:log={path}",), output_dir=tmp_path / "out"))
+    (row,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["cost"]["rows"]
+    assert row["steps of each"] == "40"
+
+
+def test_costs_and_rewards_come_from_the_metrics_file_too(tmp_path):
+    """Step 2 was logged again after a restart."""
+    metrics = [{"step": 1, "timing_s/step": 5}, {"step": 2, "timing_s/step": 9, "reward/correct": 0.1}]
+    metrics.append({"step": 2, "timing_s/step": 10, "reward/correct": 0.5, "note": "text"})
+    metrics[-1].update({"timing_s/testing": 4, "timing_s/save_checkpoint": 3})  # inside the step, but not training
+    write_jsonl(tmp_path / "metrics.jsonl", metrics)
+    config = {"data": {"train_batch_size": 8}, "trainer": {"n_gpus_per_node": 2, "nnodes": 2}}
+    (tmp_path / "training.manifest.json").write_text(json.dumps({"config": config}))
+    make_report(ReportConfig(files=(f"a:log={tmp_path}/metrics.jsonl",), output_dir=tmp_path / "out"))
+    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    (cost,) = tables["cost"]["rows"]
+    assert (cost["GPUs"], cost["s per step"], cost["s per example"], cost["GPU-s in all"]) == (4, 4.0, 0.5, 32.0)
+    (reward,) = tables["rewards"]["rows"]
+    assert (reward["part"], reward["end"]) == ("correct", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nonsense", "NAME:KIND=PATH"),
+        ("a:guess=x.jsonl", "KIND one of"),
+        ("a:clean=missing.jsonl", "missing.jsonl: no such file"),
+        ("a:log={empty}", "not a console log of veRL"),
+        ("a:clean={empty}", "holds no records"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path, spec, message):
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    with pytest.raises(InputError, match=re.escape(message)):
+        make_report(ReportConfig(files=(spec.format(empty=empty),), output_dir=tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_turns_must_agree_within_a_run(tmp_path):
+    one, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    write_jsonl(one, [row(0, [[1.0]])])
+    write_jsonl(two, [row(0, [[1.0, 1.0]])])
+    with pytest.raises(InputError, match="different numbers of turns"):
+        make_report(ReportConfig(files=(f"a:clean={one}", f"a:clean={two}"), output_dir=tmp_path / "out"))

@@ -1,0 +1,530 @@
+"""The studies of many policies: which commands they call, in which order, once each; here those only write it down."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_S", "TELL_GPUS", "RAY_ADDRESS")
+"""Variables for the recorders; the other knobs are flags."""
+RAY = """#!/usr/bin/env bash
+case "$*" in
+  start*) exec sleep 60 ;;
+  status) echo " 1 node_0" ;;
+esac
+"""
+SERVE = """#!/usr/bin/env bash
+echo "serve $*" >>"$CALLS"
+"""
+PYTHON = """#!/usr/bin/env bash
+[[ $1 != -c || $* == *"import serve"* ]] || exec @REAL@ "$@"
+[[ $2 != studies ]] || exec @REAL@ "$@"
+echo "${TELL_GPUS:+[${CUDA_VISIBLE_DEVICES-}] }$*" >>"$CALLS"
+[[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
+[[ -z ${HANG_ON:-} || $* != *"$HANG_ON"* ]] || sleep "${HANG_S:-60}"
+[[ $* != *"report cost"* ]] || echo '{"in_all": {"GPU-s": 445.5, "responses": 54720}}' >"${@: -1}"
+"""
+
+
+def wait_until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A function that runs a study with recorders in place of programs: its outcome, and the calls of this run."""
+    binaries = tmp_path / "bin"
+    binaries.mkdir()
+    texts = {"ray": RAY, "serve": SERVE, "python": PYTHON.replace("@REAL@", sys.executable)}
+    for name, text in texts.items():
+        (binaries / name).write_text(text)
+        (binaries / name).chmod(0o755)
+
+    def run(name, *arguments, kill_at=None, signal_number=signal.SIGTERM, **knobs):
+        calls = tmp_path / f"calls-{len(list(tmp_path.glob('calls-*')))}"  # who is left of an earlier run writes there
+        calls.write_text("")
+        stand_ins = {key: knobs.pop(key) for key in STAND_INS if key in knobs}
+        inherited = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "EVALUATOR_ARGS")}
+        environment = {**inherited, "PATH": f"{binaries}:{os.environ['PATH']}", "PYTHON": "python", **stand_ins}
+        environment |= {"CALLS": str(calls), "RAY_TMPDIR": str(tmp_path)}
+        knobs = {
+            "output_dir": str(tmp_path / "run"),
+            **({} if name in ("minicoder", "quickstart") else {"size": "cpu", "gpus": ""}),
+            **knobs,
+        }
+        flags = [word for flag, value in knobs.items() for word in (f"--{flag}", *value.split())]
+        command = [sys.executable, "-m", "cobalt", "study", name, *flags, *arguments]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+        if kill_at is not None:
+            wait_until(lambda: kill_at in calls.read_text())
+            process.send_signal(signal_number)
+        output, errors = process.communicate(timeout=120)
+        done = subprocess.CompletedProcess(command, process.returncode, output, errors)
+        return done, [line.replace(f"{tmp_path}/run/", "") for line in calls.read_text().splitlines()]
+
+    return run
+
+
+def trainings(calls):
+    """By the name of the policy."""
+    found = [call for call in calls if "cobalt train --log" in call]
+    by_name = {re.search(r"default_local_dir='([^']*)'", call)[1]: call for call in found}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+def one(calls, *parts):
+    (call,) = [call for call in calls if all(part in call for part in parts)]
+    return call
+
+
+def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
+    arms = "cobalt single_turn ft_cobalt grpo_online verpo_online augmented other_reference"
+    done, calls = study("paper", arms=arms, hacked="cobalt augmented", budget="gpu_seconds", reference="examples")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert list(trained) == [f"{arm}-0" for arm in arms.split()]
+    recipes = {name: re.search(r"\+recipe=(\w+)", call)[1] for name, call in trained.items()}
+    assert recipes["single_turn-0"] == "single_turn" and recipes["cobalt-0"] == recipes["ft_cobalt-0"] == "multi_turn"
+    assert (recipes["grpo_online-0"], recipes["verpo_online-0"]) == ("grpo_online", "verpo_online")
+    learned = {name: re.search(r"data.train_files='([^']*)'", call)[1] for name, call in trained.items()}
+    assert learned["cobalt-0"] == "parquet-contexts-cobalt/train.parquet"
+    assert learned["grpo_online-0"] == learned["single_turn-0"] == "parquet-problems/train.parquet"
+    for name, call in trained.items():
+        assert "data.val_files='parquet-problems/test.parquet'" in call and "cobalt.seed=0" in call
+        assert ("cobalt.budget={gpu_seconds: 445.5}" in call) == ("online" in name)
+
+    # of the fine-tuned policy: trajectories, start, bill
+    assert "--model single_turn-0/model" in one(calls, "run_single_turn", "-o ft_cobalt-0.train.turn0.jsonl")
+    assert "model.path='single_turn-0/model'" in trained["ft_cobalt-0"]
+    assert learned["ft_cobalt-0"] == "parquet-ft_cobalt-0.contexts/train.parquet"
+    bill = one(calls, "report cost", "--output ft_cobalt-0.cost.json")
+    assert "--collection ft_cobalt-0.train.turn0.jsonl" in bill and "--earlier single_turn-0.cost.json" in bill
+    assert "--collection" not in one(calls, "report cost", "--output grpo_online-0.cost.json")
+
+    assert "--model examples " in one(calls, "run_single_turn", "-o train-other.turn0.jsonl")
+    assert "--input_file train-other.jsonl" in one(calls, "--output_file contexts-other.jsonl")
+    wrong = one(calls, "--output_file contexts-swapped-0.3.jsonl")
+    assert "--perturbed_file train-ptb-swapped.jsonl --perturbed_ratio 0.3" in wrong
+    assert "train-ptb-swapped.jsonl" in one(calls, "report cost", "--output augmented-0.cost.json")
+
+    report = one(calls, "make_report.py")
+    for kind in ("clean", "shifted", "control", "cost", "log"):
+        assert f"Cobalt:{kind}=" in report and f"VeRPO-MT:{kind}=" in report
+    perturbed = set(re.findall(r"--files | ([^:]+):perturbed=", report)) - {""}
+    assert perturbed == {"base", "Cobalt", "Cobalt + perturbation"}
+
+
+def test_the_bound_is_measured_at_the_ends_and_along_a_training(study, tmp_path):
+    done, calls = study("theory", arms="kl+1e-4 kl+1e-1", along="kl+1e-4", every="2", steps="5")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert list(trained) == ["kl+1e-4-0", "kl+1e-1-0"]
+    for name, call in trained.items():
+        assert f"kl_loss_coef={name[3:7]}" in call and "trainer.save_freq=2" in call
+    policies = ["base", "kl+1e-4-0-step-2", "kl+1e-4-0-step-4", "kl+1e-4-0", "kl+1e-1-0"]
+    for name in policies:
+        model = "assets/minicoder" if name == "base" else f"{name}/model"
+        measured = one(calls, "theory measure", f"-o theory/{name}.jsonl")
+        assert f"--policy {model} --reference assets/minicoder --contexts base.jsonl --own {name}.jsonl" in measured
+        for part in ("turn0", "turns"):
+            sampled = one(calls, f"-o {name}.{part}.jsonl")
+            assert f"--model {model} " in sampled and "--temperature 1 --top_p 1" in sampled
+    merged = one(calls, "cobalt merge", "kl+1e-4-0-step-4/model")
+    assert "--checkpoint_dir kl+1e-4-0 " in merged and merged.endswith("--step 4")
+    assert "--temperature" not in one(calls, "-o train.turns.jsonl")
+    assert one(calls, "theory report").endswith(" ".join(f"theory/{name}.jsonl" for name in policies) + " -o report")
+
+
+def test_vllm_serves_each_policy_and_nothing_while_one_is_trained(study, tmp_path):
+    knobs = {"engine": "vllm", "engine_args": "tensor_parallel_size=2 num_replicas=3", "arms": "cobalt single_turn"}
+    done, calls = study("paper", **knobs)
+    assert done.returncode == 0, done.stderr
+    assert not [call for call in calls if "--engine" in call or "--batch_size" in call]
+    served, models = "", []
+    for call in calls:
+        if "serve run" in call and "vllm_engine_actor" in call:
+            assert not served and call.endswith(" tensor_parallel_size=2 num_replicas=3")
+            served = re.search(r"model=(\S+)", call)[1]
+            models.append(served)
+        elif "serve.delete" in call:
+            served = ""
+        elif "run_single_turn" in call or "run_multi_turn" in call:
+            assert f"--model {served} " in call
+        elif "cobalt train --log" in call:
+            assert not served
+    assert models == ["assets/minicoder", "cobalt-0/model", "single_turn-0/model"]
+    assert "--collection_gpus 6 " in one(calls, "report cost", "--output cobalt-0.cost.json")
+
+    (tmp_path / "run" / "done" / "single_turn-0-turns").unlink()
+    (tmp_path / "run" / "done" / "study_paper-policy-single_turn-0").unlink()
+    done, calls = study("paper", FAIL_ON="get_app_handle", **knobs)
+    assert done.returncode == 3
+    assert f"vLLM does not serve {tmp_path}/run/single_turn-0/model: see {tmp_path}/run/logs/vllm.log\n" in done.stderr
+
+
+def test_a_second_run_does_what_is_left(study, tmp_path):
+    first, before = study("paper", FAIL_ON="single_turn-0.turns.jsonl --model")
+    assert first.returncode == 1
+    second, after = study("paper")
+    assert second.returncode == 0, second.stderr
+    assert list(trainings(before)) == ["cobalt-0", "single_turn-0"]
+    assert list(trainings(after)) == ["ft_cobalt-0", "grpo_online-0"]
+    finished = [call for call in before if "-o " in call and "single_turn-0.turns.jsonl" not in call]
+    assert finished and not set(finished) & set(after)
+    third, nothing = study("paper")
+    assert third.returncode == 0
+    assert [call.split()[0] for call in nothing] == ["make_report.py"]
+    assert "policy: 4 done, 0 left" in third.stdout
+
+
+def test_policies_beside_each_other_and_one_that_fails(study, tmp_path):
+    knobs = {"gpus": "0 0", "budget": "responses"}  # grpo_online then needs cobalt
+    first, before = study("paper", FAIL_ON="/cobalt-0.turns.jsonl --model", **knobs)
+    assert first.returncode == 1
+    logs = f"{tmp_path}/run/logs/worker-"
+    assert re.search(rf"^cobalt study paper: error: stopped early; see {logs}[01].log\n$", first.stderr, re.M)
+    assert set(trainings(before)) == {"cobalt-0", "single_turn-0", "ft_cobalt-0"}  # the other worker went on
+    second, after = study("paper", **knobs)
+    assert second.returncode == 0, second.stderr
+    assert set(trainings(after)) == {"grpo_online-0"}
+
+
+def test_a_failure_stops_only_what_needs_it(study, tmp_path):
+    knobs = {"FAIL_ON": "single_turn-0/train.log", "HANG_ON": "-0/train.log", "HANG_S": "5"}
+    arms = "single_turn cobalt ft_cobalt grpo_online verpo_online"
+    done, calls = study("paper", arms=arms, budget="responses", gpus="0 0 0", **knobs)
+    assert done.returncode == 1
+    assert set(trainings(calls)) == {"single_turn-0", "cobalt-0", "grpo_online-0", "verpo_online-0"}
+    logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(3)]
+    took = [re.findall("== study_paper-policy-([a-z_]+)_online-0: policy", log) for log in logs]
+    assert sorted(took) == [[], ["grpo"], ["verpo"]]  # the third place has waited for cobalt
+
+
+def test_policies_beside_each_other_come_after_those_that_they_need(study, tmp_path):
+    arms = "verpo_online cobalt ft_cobalt single_turn"
+    done, calls = study("paper", arms=arms, budget="responses", seeds="0 1", gpus="0 0 1")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert len(trained) == 8
+    for seed in (0, 1):
+        assert "cobalt.budget={responses: 54720}" in trained[f"verpo_online-{seed}"]  # read from cobalt's bill
+        names = list(trained)
+        assert names.index(f"single_turn-{seed}") < names.index(f"ft_cobalt-{seed}")
+
+
+def test_a_free_place_takes_what_is_ready(study, tmp_path):
+    arms = "single_turn cobalt ft_cobalt penalty augmented"
+    slow = {"HANG_ON": "single_turn-0/train.log", "HANG_S": "20"}
+    done, calls = study("paper", arms=arms, gpus="0 0", **slow)
+    assert done.returncode == 0, done.stderr
+    assert list(trainings(calls))[-1] == "ft_cobalt-0"  # of single_turn's policy
+    logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(2)]
+    (waited,) = [log for log in logs if "== study_paper-policy-single_turn-0:" in log]
+    assert "== study_paper-offline-" not in waited.partition("== study_paper-policy-single_turn-0:")[2]
+    for other in ("cobalt", "penalty", "augmented"):
+        assert f"== study_paper-policy-{other}-0:" not in waited
+
+
+def test_what_several_policies_need_is_made_once(study):
+    done, calls = study("paper", arms="cobalt penalty no_improvement", seeds="0 1", gpus="0 0 0")
+    assert done.returncode == 0, done.stderr
+    one(calls, "--output_file contexts-cobalt.jsonl")
+    one(calls, "verl_preproc_multi_turn", "--local_dir parquet-contexts-cobalt")
+    one(calls, "verl_preproc_single_turn", "--local_dir parquet-problems")
+
+
+def test_workers_end_with_the_study(study, tmp_path):
+    first, _ = study(
+        "paper", gpus="0 0", HANG_ON="cobalt-0.turns.jsonl --model", kill_at="cobalt-0.turns.jsonl --model"
+    )
+    assert first.returncode != 0
+    for pid in (tmp_path / "run" / "taken" / "at_work").read_text().split():
+        assert not Path(f"/proc/{pid}").exists()
+    wait_until(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_quickstart_ends_with_its_commands(study, tmp_path, number):
+    hanging = {"HANG_ON": "minicode generate", "kill_at": "minicode generate", "signal_number": number}
+    done, _ = study("quickstart", train_seed="0", **hanging)
+    assert done.returncode == (130 if number == signal.SIGINT else 128 + number)
+    wait_until(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+    done, calls = study("quickstart", train_seed="0")
+    assert done.returncode == 0 and "minicode generate" in one(calls, "minicode generate")
+
+
+def test_what_a_killed_study_has_left_is_not_disturbed(study, tmp_path):
+    hanging = {"gpus": "0 0", "HANG_ON": "cobalt-0.turns.jsonl --model"}
+    study("paper", kill_at="cobalt-0.turns.jsonl --model", signal_number=signal.SIGKILL, **hanging)
+    left = [int(pid) for pid in (tmp_path / "run" / "taken" / "at_work").read_text().split()[1:]]
+    try:
+        second, calls = study("sweep-paper", questions="kl")
+        assert (second.returncode, trainings(calls)) == (2, {})
+        told = rf"cobalt study sweep-paper: error: process \d+ is still at work in {tmp_path}/run$"
+        assert re.search(told, second.stderr, re.M)
+    finally:
+        for pid in left:
+            with suppress(ProcessLookupError):  # the other worker may have ended
+                os.killpg(pid, signal.SIGKILL)
+    assert study("paper")[0].returncode == 0
+
+
+def test_a_plan_starts_nothing(study, tmp_path):
+    done, calls = study("paper", "--plan", size="gpu", gpus="0 0 1", reference="examples")
+    assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (0, [], [])
+    assert "21 trainings of 60 steps" in done.stdout
+    assert "policy: 0 done, 21 left" in done.stdout
+
+
+@pytest.mark.parametrize(("name", "few"), [("paper", {"arms": "cobalt"}), ("sweep-paper", {"questions": "stop"})])
+def test_other_knobs_need_another_folder_but_for_arms_and_seeds(study, name, few):
+    assert study(name, **few)[0].returncode == 0
+    more, calls = study(name, **few, seeds="0 1")
+    assert more.returncode == 0
+    assert {policy[-1] for policy in trainings(calls)} == {"1"}
+    for knobs in ({"steps": "5"}, {"engine": "vllm"}, {"max_tokens": "512"}):
+        other, calls = study(name, **few, **knobs)
+        assert (other.returncode, calls) == (2, [])
+        assert "was made with" in other.stderr and other.stderr.count("\n") == 1
+
+
+def test_a_sweep_shares_the_studys_folder(study):
+    assert study("paper", arms="cobalt")[0].returncode == 0
+    done, calls = study("sweep-paper", questions="horizon")
+    assert done.returncode == 0, done.stderr
+    cells = ["turns+1-0", "turns+2-0", "turns+5-0"]
+    assert sorted(trainings(calls)) == cells  # and not cobalt-0, which the study has trained
+    for turns in (1, 2, 5):
+        assert f"--num_turns {turns - 1} " in one(calls, "run_multi_turn", f"-o train-turns-{turns}.turns.jsonl")
+        assert f"--num_turns {turns}" in one(calls, f"--output_file contexts-turns+{turns}.jsonl")
+    figure = one(calls, "report sweep", "sweeps/horizon")
+    dev = "--points dev:1=turns+1-0.jsonl dev:2=turns+2-0.jsonl dev:3=cobalt-0.jsonl dev:5=turns+5-0.jsonl"
+    assert f"{dev} shifted:1=turns+1-0-shifted.jsonl" in figure and "shifted:3=cobalt-0-shifted.jsonl" in figure
+    assert "-i minicode_shifted.jsonl -o turns+1-0-shifted.turns.jsonl --model turns+1-0/model" in one(
+        calls, "run_multi_turn", "-o turns+1-0-shifted.turns.jsonl"
+    )
+    assert not [call for call in calls if "-o cobalt-0-shifted" in call]  # the study has measured it
+
+
+def test_refreshed_contexts_are_those_of_the_policy_so_far(study):
+    done, calls = study("sweep-paper", questions="refresh", steps="4")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert [name for name in trained if "refreshed+1" in name] == [
+        f"refreshed+1-0{end}" for end in (".1", ".2", ".3", "")
+    ]
+    assert (
+        "total_training_steps=2" in trained["refreshed+2-0.1"] and "total_training_steps=2" in trained["refreshed+2-0"]
+    )
+    assert "parquet-contexts-cobalt/" in trained["refreshed+2-0.1"]
+    assert "model.path='refreshed+2-0.1/model'" in trained["refreshed+2-0"]
+    assert "--model refreshed+2-0.1/model" in one(calls, "run_single_turn", "-o refreshed+2-0.train.turn0.jsonl")
+    assert "--earlier refreshed+2-0.1.cost.json" in one(calls, "report cost", "--output refreshed+2-0.cost.json")
+
+
+def test_the_other_questions_have_their_cells(study):
+    questions = "cap selection kl reference stop"
+    done, calls = study("sweep-paper", questions=questions, reference="examples", train_samples="16")
+    assert done.returncode == 0, done.stderr
+    figures = {call.split("sweeps/")[1]: call for call in calls if "report sweep" in call}
+    assert list(figures) == questions.split()
+    assert "--max_trajectories 16" in one(calls, "--output_file contexts-cap+all.jsonl")
+    assert "dev:8=cap+8-0.jsonl dev:all=cap+all-0.jsonl" in figures["cap"]
+    assert "kl_loss_coef=1e-2" in trainings(calls)["kl+1e-2-0"]
+    assert "--selection min_variance" in one(calls, "--output_file contexts-selection+min_variance.jsonl")
+    assert "--stop_rule none" in one(calls, "--output_file contexts-stop+none.jsonl")
+    for stage in ("run_single_turn", "run_multi_turn"):
+        assert "--temperature 1.4" in one(calls, stage, "-o train-temperature-1.4.turn")
+    assert "--model cobalt-0/model" in one(calls, "run_single_turn", "-o trained_reference-0.train.turn0.jsonl")
+    assert "model.path" in trainings(calls)["trained_reference-0"]
+    assert "cobalt-0/model" not in trainings(calls)["trained_reference-0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "reason"),
+    [
+        ("paper", {"arms": "dpo"}, "no arm 'dpo'"),
+        ("paper", {"arms": "ft_cobalt"}, "the arm ft_cobalt needs single_turn"),
+        ("paper", {"arms": "grpo_online", "budget": "responses"}, "the arm grpo_online needs cobalt"),
+        (
+            "paper",
+            {"arms": "other_reference", "reference": "nowhere"},
+            "the arm other_reference: --reference nowhere",
+        ),
+        ("paper", {"budget": "dollars"}, None),
+        ("paper", {"engine": "sglang"}, None),
+        ("hacking", {"size": "huge"}, None),
+        ("hacking", {"arms": "refreshed+0"}, "no arm 'refreshed+0'"),
+        ("sweep-paper", {"questions": "colour"}, None),
+    ],
+)
+def test_knobs_are_refused_before_anything_runs(study, tmp_path, name, knobs, reason):
+    done, calls = study(name, **knobs)
+    assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (2, [], [])
+    if reason:
+        assert done.stderr.startswith(f"cobalt study {name}: error: {reason}") and done.stderr.count("\n") == 1
+    else:
+        ((flag, value),) = knobs.items()
+        assert f"invalid choice '{value}'" in done.stdout + done.stderr and f"--{flag}" in done.stdout + done.stderr
+
+
+def said(calls):
+    """Of each call what the study says; what the recipe and the services add is theirs."""
+    kept = []
+    for call in calls:
+        if "cobalt train --log" in call:
+            pattern = r"(\+recipe=\S+|\+preset=\S+|data.\w+_files='[^']*'|local_dir='[^']*'|model.path='[^']*')"
+            words = re.findall(pattern, call.replace(f"{ROOT}/", "ROOT/"))
+            call = " ".join(["train", *words, call[call.index("trainer.total_training_steps=") :]])
+        if "service check" not in call and "train --check" not in call:
+            kept.append(call)
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "trainings", "minutes", "count", "digest"),
+    [
+        ("paper", "cpu", 4, 11, 63, "646be2403da8c75e"),
+        ("paper", "gpu", 21, 146, 282, "26fc27bf52fad79d"),
+        ("hacking", "cpu", 2, 7, 42, "165d2150d1e2752d"),
+        ("theory", "cpu", 2, 6, 33, "2599cc0e6e7b3fa8"),
+        ("theory", "gpu", 4, 30, 52, "fa0af60e95df2d8d"),
+        ("sweep-paper", "cpu", 21, 57, 242, "42a4a5e80c77238d"),
+        ("sweep-perturbation", "gpu", 16, 118, 224, "139c9131a85e1b40"),
+    ],
+)
+def test_a_study_says_what_the_shell_scripts_said(study, name, size, trainings, minutes, count, digest):
+    """The digests are those of the commands that the shell scripts called: their folders can be continued.
+
+    Only the report of the paper's study has changed since: it is made without ``--published``.
+    """
+    done, _ = study(name, "--plan", size=size)
+    assert f": {trainings} trainings of " in done.stdout and f"left: about {minutes} min, " in done.stdout
+    done, calls = study(name, size=size)
+    assert done.returncode == 0, done.stderr
+    commands = said(calls)
+    assert len(commands) == count
+    assert hashlib.sha256("\n".join(commands).encode()).hexdigest()[:16] == digest
+
+
+def test_a_folder_of_the_shell_scripts_is_known_by_its_settings(study, tmp_path):
+    settings = (
+        "DATA_SEED=0 MODEL=assets/minicoder REFERENCE=assets/minicoder-small TRAIN=1000 x 8 DEV=200 x 8 TURNS=8"
+        " RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE="
+        " OVERRIDES=a=1 b=2"
+    )
+    (tmp_path / "run" / "done").mkdir(parents=True)
+    (tmp_path / "run" / "settings").write_text(settings + "\n")
+    few = {"size": "gpu", "arms": "cobalt", "seeds": "0"}
+    assert study("hacking", "--", "a=1", "b=2", **few)[0].returncode == 0
+    done, calls = study("hacking", "--", "a=1", "b=2", **few, steps="7")
+    assert (done.returncode, calls) == (2, [])
+    assert done.stderr.startswith(f"cobalt study hacking: error: {tmp_path}/run was made with '{settings}'")
+
+
+def test_an_argument_that_is_no_override_does_not_block_the_folder(study, tmp_path):
+    for argument in ("60", "stepz", "-x=1"):
+        done, calls = study("hacking", "--", argument)
+        assert (done.returncode, done.stdout, calls, list(tmp_path.glob("run*"))) == (2, "", [], [])
+        assert done.stderr.startswith(f"cobalt study hacking: error: no argument '{argument}'")
+
+
+def test_each_arm_against_hacking_has_its_contexts_and_settings(study):
+    arms = "cobalt single_turn hidden_tests no_improvement penalty no_expected off_by_one+0.1"
+    done, calls = study("hacking", arms=arms, kind="truncated", count="3", penalty="0.25")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert "reward_kwargs.improvement=false" in trained["no_improvement-0"]
+    assert "reward_kwargs.hard_coding=0.25" in trained["penalty-0"]
+    for arm in ("cobalt", "penalty", "hidden_tests"):
+        assert "reward_kwargs.improvement" not in trained[f"{arm}-0"]
+    assert "--reward_tests hidden" in one(calls, "--output_file contexts-hidden_tests.jsonl")
+    assert "--hide_expected" in one(calls, "--output_file contexts-no_expected.jsonl")
+    wrong = one(calls, "--output_file contexts-off_by_one-0.1.jsonl")
+    assert "--perturbed_file train-ptb-off_by_one.jsonl --perturbed_ratio 0.1" in wrong
+    for_training = one(calls, "run_perturbation", "train.turn0")
+    assert for_training.endswith("--kind off_by_one --count 3")
+    measured = [call for call in calls if "run_perturbation" in call and call != for_training]
+    assert len(measured) == 9 and all(call.endswith("--kind truncated --count 3") for call in measured)
+    report = calls[-1]
+    assert report.count(":log=") == 7 and "Cobalt + off_by_one+0.1:log=off_by_one+0.1-0/metrics.jsonl" in report
+
+
+def test_policies_side_by_side_have_services_and_a_gpu_of_their_own(study, tmp_path):
+    arms = {"arms": "cobalt single_turn", "preset": "one-gpu"}
+    done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **arms)
+    assert done.returncode == 0, done.stderr
+    assert all((tmp_path / "run" / "logs" / folder / "ray.log").exists() for folder in ("worker-0", "worker-1"))
+    assert {re.match(r"\[(.*?)\] ", call)[1] for call in calls if "cobalt train --log" in call} == {"5", "6,7"}
+
+
+def test_the_sweep_is_the_study_with_an_arm_for_each_cell(study):
+    done, calls = study("sweep-perturbation", kinds="swapped truncated", ratios="0.1 0.5")
+    assert done.returncode == 0, done.stderr
+    assert len(trainings(calls)) == 5
+    *_, report, clean, wrong = calls
+    cells = [(kind, ratio) for kind in ("swapped", "truncated") for ratio in (0.1, 0.5)]
+    assert all(f"Cobalt + {kind}+{ratio}:clean=" in report for kind, ratio in cells)
+    for figure, ending in ((clean, ""), (wrong, "-ptb")):
+        points = [f"{kind}:{ratio}={kind}+{ratio}-0{ending}.jsonl" for kind, ratio in cells]
+        points += [f"{kind}:0=cobalt-0{ending}.jsonl" for kind in ("swapped", "truncated")]
+        assert "report sweep" in figure and all(point in figure.split() for point in points)
+
+
+@pytest.mark.parametrize("size", ["full", "small", "cpu"])
+def test_minicoder_is_made_and_probed(study, size):
+    done, calls = study("minicoder", size=size, seed="1", start="runs/clean")
+    assert done.returncode == 0, done.stderr
+    made, probed = calls
+    assert "minicode pretrain" in made and "--seed 1 --slip 0.33 --dose_scale 1 --contradicted 0.4" in made
+    assert "--start runs/clean" in made and ("--hidden_size" in made) == (size != "full")
+    assert "minicode probe" in probed and f"--num_turns {3 if size == 'cpu' else 8} " in probed
+
+
+def test_a_study_needs_a_checkout(tmp_path):
+    shutil.copytree(ROOT / "cobalt", tmp_path / "cobalt", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "cobalt", "study", "paper", "--plan"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "checkout" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_paper_in_miniature_on_a_cpu_stopped_once(tmp_path):
+    command = [sys.executable, "-m", "cobalt", "study", "paper", "--size", "cpu", "--output_dir", str(tmp_path)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **quiet)
+    trained = tmp_path / "done" / "cobalt-0-train"
+    wait_until(lambda: trained.exists() or first.poll() is not None, seconds=900)
+    os.killpg(first.pid, signal.SIGINT)
+    first.wait()
+    before = trained.stat().st_mtime_ns
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert trained.stat().st_mtime_ns == before
+    tables = json.loads((tmp_path / "report" / "report.json").read_text())["tables"]
+    policies = ["base", "Cobalt", "single-turn GRPO", "single-turn GRPO + Cobalt", "GRPO-MT"]
+    for key in ("pass1_clean", "pass1_shifted"):
+        assert [row["run"] for row in tables[key]["rows"]] == policies
+    bill = {row[""]: row for row in tables["bill"]["rows"]}
+    assert bill["GPU-s: collection"]["Cobalt"] > 0 == bill["GPU-s: collection"]["GRPO-MT"]
+    both = bill["GPU-s: earlier training"]["single-turn GRPO + Cobalt"]
+    assert both == pytest.approx(bill["GPU-s in all"]["single-turn GRPO"])
