@@ -85,43 +85,39 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False, hidden_only: 
     another kind.
     """
     try:
-        return _parsed(row, perturbed, hidden_only)
+        # Labels that tell of other feedback are refused; released files carry no labels.
+        shown = "perturbed" if perturbed else "public"
+        if row.get("feedback_tests", shown) != shown:
+            raise ValueError(f"'feedback_tests' is {row['feedback_tests']!r} where {shown!r} is expected")
+        if row.get("feedback_from", "own") != "own":
+            raise ValueError("'feedback_from' is not 'own': a control run, shown feedback to other programs")
+
+        tests, public = (tests_of(row, field) for field in ("test_cases", "public_test_cases"))
+        if len(public) >= len(tests):
+            raise ValueError(
+                f"field 'test_cases' has {len(tests)} tests, 'public_test_cases' {len(public)}: none is hidden"
+            )
+        for field in ("conversations", "public_pass_rates"):
+            if not isinstance(row[field], list) or not row[field]:
+                raise ValueError(f"field '{field}' must be a list with at least one entry")
+        num_trajectories, num_turns = len(row["conversations"]), len(row["public_pass_rates"])
+        public_field = "clean_public_pass_rates" if perturbed else "public_pass_rates"
+        public_TN = _rates(row, public_field, num_turns, num_trajectories)
+        hidden_NT = _rates(row, "all_pass_rates", num_trajectories, num_turns)
+
+        trajectories = []
+        for i, conversation in enumerate(row["conversations"]):
+            rates_T = tuple(
+                hidden if hidden_only else combined_pass_rate(hidden, public_N[i], len(tests), len(public))
+                for hidden, public_N in zip(hidden_NT[i], public_TN, strict=True)
+                if hidden is not None and public_N[i] is not None
+            )
+            complete = len(rates_T) == num_turns
+            _check_conversation(i, conversation, num_turns, complete)
+            if complete:
+                trajectories.append(Trajectory(i, conversation, rates_T, _first_solved(row.get("exec_results"), i)))
     except ValueError as error:
         raise ValueError(f"problem {row['id']!r}: {error}") from None
-
-
-def _parsed(row: Mapping[str, Any], perturbed: bool, hidden_only: bool) -> EvaluatedProblem:
-    # Labels that tell of other feedback are refused; released files carry no labels.
-    shown = "perturbed" if perturbed else "public"
-    if row.get("feedback_tests", shown) != shown:
-        raise ValueError(f"'feedback_tests' is {row['feedback_tests']!r} where {shown!r} is expected")
-    if row.get("feedback_from", "own") != "own":
-        raise ValueError("'feedback_from' is not 'own': a control run, shown feedback to other programs")
-
-    tests, public = (tests_of(row, field) for field in ("test_cases", "public_test_cases"))
-    if len(public) >= len(tests):
-        raise ValueError(
-            f"field 'test_cases' has {len(tests)} tests, 'public_test_cases' {len(public)}: none is hidden"
-        )
-    for field in ("conversations", "public_pass_rates"):
-        if not isinstance(row[field], list) or not row[field]:
-            raise ValueError(f"field '{field}' must be a list with at least one entry")
-    num_trajectories, num_turns = len(row["conversations"]), len(row["public_pass_rates"])
-    public_field = "clean_public_pass_rates" if perturbed else "public_pass_rates"
-    public_TN = _rates(row, public_field, num_turns, num_trajectories)
-    hidden_NT = _rates(row, "all_pass_rates", num_trajectories, num_turns)
-
-    trajectories = []
-    for i, conversation in enumerate(row["conversations"]):
-        rates_T = tuple(
-            hidden if hidden_only else combined_pass_rate(hidden, public_N[i], len(tests), len(public))
-            for hidden, public_N in zip(hidden_NT[i], public_TN, strict=True)
-            if hidden is not None and public_N[i] is not None
-        )
-        complete = len(rates_T) == num_turns
-        _check_conversation(i, conversation, num_turns, complete)
-        if complete:
-            trajectories.append(Trajectory(i, conversation, rates_T, _first_solved(row.get("exec_results"), i)))
 
     test_cases = row["test_cases"]
     if hidden_only:

@@ -10,12 +10,15 @@ import os
 import re
 import tempfile
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from cobalt.bandit.builder import BanditConfig, Context, cut_overlong, output_order, plan_problem
+import numpy as np
+
+from cobalt.bandit.builder import BanditConfig, Context, ProblemPlan, cut_overlong, output_order, plan_problem
 from cobalt.bandit.evaluated import EVALUATED_FIELDS, Conversation, EvaluatedProblem, parse_problem
 from cobalt.commands.console import print_summary, with_progress
 from cobalt.commands.flags import InputFile, OptionalModelName, OutputFile, ReadConfig, Share, UploadConfig
@@ -24,7 +27,7 @@ from cobalt.commands.lifecycle import recorded_run
 from cobalt.commands.prompt_flags import PromptsConfig
 from cobalt.commands.tasks import batched
 from cobalt.errors import InputError
-from cobalt.preproc.bandit_stats import SetStats
+from cobalt.figures import Picture, finished, new_figure, series_of, styled
 from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import Wording
 from cobalt.records import dump_line, read_jsonl, write_lines
@@ -36,6 +39,8 @@ BATCH_PROBLEMS = 64
 AS_BEFORE = {"hide_expected": False, "selection": "max_variance", "reward_tests": "all"}
 """Settings that older outputs do not record: these values mean what was done then."""
 FINGERPRINT_LENGTH = 12
+QUANTILES = (50, 90, 100)
+HISTOGRAM_BINS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,3 +204,80 @@ class PromptCounter:
         encoded = self._tokenizer(distinct, add_special_tokens=False, return_attention_mask=False, verbose=False)
         lengths = {piece: len(ids) for piece, ids in zip(distinct, encoded["input_ids"], strict=True)}
         return [sum(lengths[piece] for piece in text) for text in pieces]
+
+
+class SetStats:
+    """What a set is made of, collected while it is built; contexts are those before the mix with perturbed ones."""
+
+    def __init__(self) -> None:
+        self.invalid_lines = 0
+        self.records_written = 0
+        self._problems: Counter[str] = Counter()
+        self._sizes: Counter[int] = Counter()
+        self._trajectories: Counter[str] = Counter()
+        self._tokens: dict[tuple[str, int], list[int]] = {}
+
+    def add_problem(self, problem: EvaluatedProblem, plan: ProblemPlan) -> None:
+        """Count one problem, kept or dropped, and its trajectories."""
+        fate = f"dropped: {plan.dropped}" if plan.dropped else "kept"
+        self._problems[f"{fate} (perturbed)" if problem.perturbed else fate] += 1
+        size = len(problem.trajectories) + problem.infra_dropped
+        self._sizes[size] += 1
+        self._trajectories["read"] += size
+        self._trajectories["dropped: infra error"] += problem.infra_dropped
+        self._trajectories["with contexts"] += sum(contexts_C[0].num_programs > 0 for contexts_C in plan.contexts_NC)
+
+    def add_context(self, context: Context, tokens: int) -> None:
+        """Count one context of ``tokens`` prompt tokens."""
+        kind = "perturbed" if context.problem.perturbed else "clean"
+        self._tokens.setdefault((kind, context.num_programs), []).append(tokens)
+
+    @property
+    def _tokens_by_name(self) -> dict[str, list[int]]:
+        return {f"{kind}, turn {turn}": tokens for (kind, turn), tokens in sorted(self._tokens.items())}
+
+    def counts(self) -> dict[str, Any]:
+        """Everything as nested counts, JSON-ready."""
+        return {
+            "problems_read": self._problems.total(),
+            "problems": dict(sorted(self._problems.items())),
+            "trajectories_per_problem": {str(size): count for size, count in sorted(self._sizes.items())},
+            "trajectories": dict(self._trajectories),
+            "contexts": {name: len(tokens) for name, tokens in self._tokens_by_name.items()},
+            "invalid_lines_skipped": self.invalid_lines,
+            "records_written": self.records_written,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The short table: problems, trajectories, records."""
+        sizes = sorted(self._sizes)
+        return {
+            **{f"problems {name}": count for name, count in sorted(self._problems.items())},
+            "trajectories per problem": f"{sizes[0]} to {sizes[-1]}" if sizes else "none",
+            **{f"trajectories {name}": count for name, count in self._trajectories.items()},
+            "invalid lines skipped": self.invalid_lines,
+            "records written": self.records_written,
+        }
+
+    def table(self) -> dict[str, Any]:
+        """The full table: with contexts and prompt tokens by turn."""
+        rows = self.summary()
+        for name, tokens in self._tokens_by_name.items():
+            quantiles = " / ".join(f"{value:.0f}" for value in np.percentile(tokens, QUANTILES))
+            rows[f"contexts {name}"] = f"{len(tokens):,} (tokens p50 / p90 / max: {quantiles})"
+        return rows
+
+    @styled
+    def picture(self, key: str) -> Picture:
+        """Histogram of prompt tokens by turn."""
+        figure, tokens_of = new_figure(), self._tokens_by_name
+        axes = figure.add_subplot()
+        longest = max((max(tokens) for tokens in tokens_of.values()), default=1)
+        bins = np.linspace(0, longest + 1, HISTOGRAM_BINS + 1).tolist()
+        for tokens, line in zip(tokens_of.values(), series_of(list(tokens_of)).values(), strict=True):
+            label = f"{line.label} ({len(tokens):,})"
+            axes.hist(tokens, bins=bins, histtype="step", color=line.colour, linestyle=line.dash, label=label)
+        axes.set(xlabel="prompt tokens", ylabel="contexts")
+        if tokens_of:
+            figure.legend(loc="outside upper center", ncols=2)
+        return finished(figure, key, "Prompt tokens by turn")

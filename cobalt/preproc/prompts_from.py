@@ -9,7 +9,7 @@ has its ``question``.
 import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from string import Formatter
@@ -179,15 +179,16 @@ def read_release(folder: Path) -> tuple[PromptSet, JudgeTexts]:
                 raise sources[name].complaint(f"the {what} is another one than in {first}")
         return texts[first]
 
-    feedback = {"0": "feedback"}
     texts = {
         "system": common("system message", SYSTEM_FILES, lambda source: source.constant("SYS")),
         "feedback": common(
-            "text before the feedback", MULTI_TURN_FILES, lambda source: source.template("FEEDBACK_TEMPLATE", feedback)
+            "text before the feedback",
+            MULTI_TURN_FILES,
+            lambda source: source.template("FEEDBACK_TEMPLATE", ["feedback"], {}),
         ),
         "all_passed": common("text when all tests pass", MULTI_TURN_FILES, _Source.all_passed),
         "no_program": common("text without a program", MULTI_TURN_FILES, _Source.no_program),
-        "instruction": sources[INSTRUCTION_FILE].template("INST", {"0": "question"}),
+        "instruction": sources[INSTRUCTION_FILE].template("INST", ["question"], {}),
     }
     for name, text in texts.items():
         try:
@@ -212,7 +213,7 @@ def read_release(folder: Path) -> tuple[PromptSet, JudgeTexts]:
         raise server.complaint(f"'truncatefn' does not cut at {FEEDBACK_LIMIT} characters with '{TRUNCATION}'")
 
     judge = sources[JUDGE_FILE]
-    system, question = judge.constant("SYS"), judge.template("INST", judge.format_arguments("INST"))
+    system, question = judge.constant("SYS"), judge.template("INST", *judge.format_arguments("INST"))
     try:
         return PromptSet(**texts), JudgeTexts(system, question)
     except ValueError as error:
@@ -242,24 +243,17 @@ class _Source:
             raise self.complaint(f"'{name}' is not a literal text")
         return text
 
-    def template(self, name: str, placeholders: Mapping[str, str]) -> str:
-        """The text of ``constant`` for ``str.format``, with our placeholders in the places of its fields."""
-        text, count = "", 0
+    def template(self, name: str, places: Sequence[str], named: Mapping[str, str]) -> str:
+        """The text of ``constant`` for ``str.format``, with our placeholders in its places."""
+        text = self.constant(name)
         try:
-            parts = list(Formatter().parse(self.constant(name)))
-        except ValueError as error:
+            count = sum(field is not None for _, field, _, _ in Formatter().parse(text))
+            if count != len(places) + len(named):
+                raise self.complaint(f"'{name}' has {count} places, not {len(places) + len(named)}")
+            ours = {field: f"{{{key}}}" for field, key in named.items()}
+            return text.format(*(f"{{{key}}}" for key in places), **ours)
+        except (ValueError, LookupError) as error:
             raise self.complaint(f"'{name}' is no template: {error}") from None
-        for literal, field, _, _ in parts:
-            text += literal
-            if field is not None:
-                key = field or str(count)
-                if key not in placeholders:
-                    raise self.complaint(f"'{name}' has an unknown place '{{{field}}}' (number {count + 1})")
-                text += f"{{{placeholders[key]}}}"
-                count += 1
-        if count != len(placeholders):
-            raise self.complaint(f"'{name}' has {count} places, not {len(placeholders)}")
-        return text
 
     def all_passed(self) -> str:
         """The one text that is assigned to ``feedback_str``, beside the empty one."""
@@ -279,23 +273,22 @@ class _Source:
                                 found += [text for text in map(_text, elements) if text is not None]
         return self._only(found, "result returned for code that is None")
 
-    def format_arguments(self, name: str) -> dict[str, str]:
-        """Of the call ``NAME.format(...)``: by a field's number or name the key of the row that fills it."""
+    def format_arguments(self, name: str) -> tuple[list[str], dict[str, str]]:
+        """Of the call ``NAME.format(...)``: the keys of the row that fill its places, and by name."""
         calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         call = next((node for node in calls if ast.unparse(node.func) == f"{name}.format"), None)
         if call is None:
             raise self.complaint(f"no call of '{name}.format'")
-        given = [(str(number), value) for number, value in enumerate(call.args)]
-        given += [(keyword.arg or "", keyword.value) for keyword in call.keywords]
-        keys = {}
-        for field, value in given:
+        keys = []
+        for value in [*call.args, *(keyword.value for keyword in call.keywords)]:
             match value:
-                case ast.Subscript(slice=ast.Constant(value=key)) if key in JUDGE_FIELDS:
-                    keys[field] = str(key)
+                case ast.Subscript(slice=ast.Constant(value=str(key))) if key in JUDGE_FIELDS:
+                    keys.append(key)
                 case _:
                     fields = ", ".join(JUDGE_FIELDS)
                     raise self.complaint(f"'{ast.unparse(value)}' is none of a case's fields {fields}")
-        return keys
+        names = [str(keyword.arg) for keyword in call.keywords]
+        return keys[: len(call.args)], dict(zip(names, keys[len(call.args) :], strict=True))
 
     def _only(self, found: list[str], what: str) -> str:
         if len(set(found)) != 1:

@@ -40,9 +40,9 @@ from cobalt.preproc.taco_rows import (
     dev_rank,
     is_prepared,
     prepare,
+    refuse_unusable,
     solution_order,
     split_of,
-    usable_row,
 )
 from cobalt.prompts import described, prompt_content
 from cobalt.records import RecordFile, Verdict, dump_line, id_key, read_jsonl, row_hash, write_lines
@@ -147,7 +147,7 @@ def _rows(config: TacoConfig, counts: Counter[str], quiet: bool = False) -> Iter
     check = InstructionCheck(prompts, required=config.prompts is not None)
 
     def parse(row: Record) -> Record:
-        usable_row(row)
+        refuse_unusable(row)
         check.see(row["instruction"] if is_prepared(row) else prompts.instruction)
         return row
 

@@ -59,8 +59,8 @@ def is_prepared(row: Mapping[str, Any]) -> bool:
     return "public_test_cases" in row
 
 
-def usable_row(row: Record) -> Record:
-    """The row itself; ``ValueError`` naming the field if it can be neither prepared nor passed through."""
+def refuse_unusable(row: Record) -> None:
+    """Raise ``ValueError`` naming the field if a row can be neither prepared nor passed through."""
     complaint = missing_fields(row, PREPARED_FIELDS if is_prepared(row) else RAW_FIELDS)
     if complaint is not None:
         raise ValueError(complaint)
@@ -69,7 +69,6 @@ def usable_row(row: Record) -> Record:
     for field in TEST_FIELDS if is_prepared(row) else ():
         tests_of(row, field)
     split_of(row)
-    return row
 
 
 def split_of(row: Mapping[str, Any]) -> str | None:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,19 +31,7 @@ VerlRow = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetConfig(UploadConfig, PromptsConfig, ReadConfig):
-    """Write `train.parquet` and `test.parquet` for veRL."""
-
-    local_dir: Path
-    """Directory of the two parquet files."""
-    train_data_file: Path
-    """Training records (JSONL)."""
-    val_data_file: Path
-    """Validation records (JSONL)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SingleTurnParquetConfig(ParquetConfig):
+class SingleTurnParquetConfig(UploadConfig, PromptsConfig, ReadConfig):
     """Write problems as `train.parquet` and `test.parquet` for veRL. The defaults are what preproc_taco.py writes."""
 
     local_dir: Path = Path("data/verl_single_turn")
@@ -55,7 +43,7 @@ class SingleTurnParquetConfig(ParquetConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiTurnParquetConfig(ParquetConfig):
+class MultiTurnParquetConfig(UploadConfig, PromptsConfig, ReadConfig):
     """Write bandit prompts as `train.parquet` and `test.parquet` for veRL."""
 
     local_dir: Path = Path("data/verl_multi_turn")
@@ -72,14 +60,12 @@ def single_turn(config: SingleTurnParquetConfig) -> None:
     check = InstructionCheck(prompts, required=config.prompts is not None)
 
     def parse(row: Record) -> VerlRow:
-        instruction, for_rollouts = row["instruction"], None
-        tests_text = _tests_text(row, "test_cases")
+        tests_text, instruction = _tests_text(row, "test_cases"), row["instruction"]
         if not isinstance(instruction, str):
             raise ValueError("field 'instruction' must be a text")
         check.see(instruction)
-        if "public_test_cases" in row:  # online training shows feedback on them
-            for_rollouts = _tests_text(row, "public_test_cases")
-        tools = {"public_test_cases": for_rollouts}
+        name = "public_test_cases"  # online training shows feedback on them
+        tools = {name: _tests_text(row, name) if name in row else None}
         extra = {"instruction": instruction, "prev_best_pass_rate": 0.0, "tools_kwargs": tools}
         return _verl_row(row["id"], first_messages(instruction, prompts), tests_text, extra)
 
@@ -91,11 +77,8 @@ def multi_turn(config: MultiTurnParquetConfig) -> None:
     wording = Wording(config.prompts_or_none([config.train_data_file, config.val_data_file]))
 
     def parse(row: Record) -> VerlRow:
-        tests_text, messages, prev_best = (
-            _tests_text(row, "test_cases"),
-            row["conversation"],
-            row["prev_best_pass_rate"],
-        )
+        tests_text = _tests_text(row, "test_cases")
+        messages, prev_best = row["conversation"], row["prev_best_pass_rate"]
         if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
             raise ValueError("field 'conversation' must be a list of messages with texts 'role' and 'content'")
         if messages[-1]["role"] != "user":
@@ -134,7 +117,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _build(
-    config: ParquetConfig,
+    config: SingleTurnParquetConfig | MultiTurnParquetConfig,
     command: str,
     fields: Sequence[str],
     unique: str | None,
@@ -149,36 +132,48 @@ def _build(
     refuse_livecodebench(inputs.values(), config.push_to_hub)
     contents = {path: {"data_source": DATA_SOURCE} for path in outputs.values()}
     # The same columns whatever the rows hold, so that train and test always agree.
-    messages = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-    extra = [("split", pa.string()), ("index", pa.int64()), ("id", pa.string()), ("prev_best_pass_rate", pa.float64())]
+    text = pa.string()
+    messages = pa.list_(pa.struct([("role", text), ("content", text)]))
+    extra = [("split", text), ("index", pa.int64()), ("id", text), ("prev_best_pass_rate", pa.float64())]
     if isinstance(config, SingleTurnParquetConfig):
-        for_rollouts = pa.struct([("public_test_cases", pa.string())])
-        extra += [("instruction", pa.string()), ("tools_kwargs", for_rollouts)]
+        extra += [("instruction", text), ("tools_kwargs", pa.struct([("public_test_cases", text)]))]
     else:
         extra.append(("conversation", messages))
-    schema = pa.schema(
-        [
-            ("data_source", pa.string()),
-            ("prompt", messages),
-            ("ability", pa.string()),
-            ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
-            ("extra_info", pa.struct(extra)),
-            ("id", pa.string()),
-        ]
-    )
-
+    reward_model = pa.struct([("style", text), ("ground_truth", text)])
+    columns = [("data_source", text), ("prompt", messages), ("ability", text), ("reward_model", reward_model)]
+    schema = pa.schema([*columns, ("extra_info", pa.struct(extra)), ("id", text)])
     counts: Counter[str] = Counter()
+
+    def groups(path: Path, split: str) -> Iterator[list[VerlRow]]:
+        """Rows with their place in the output, in groups with about ``ROW_GROUP_BYTES`` of text."""
+        invalid = InvalidLines(config.skip_invalid)
+        seen: set[bytes] = set()
+        index, group, size = 0, [], 0
+        rows = read_jsonl(path, fields, unique, parse=parse, on_invalid=invalid.handler)
+        for row in with_progress(rows, path):
+            key = hashlib.sha256(json.dumps(row["prompt"], sort_keys=True).encode()).digest()
+            if split == "test" and key in seen:
+                counts["test prompts dropped: repeated"] += 1
+                continue
+            seen.add(key)
+            group.append({**row, "extra_info": {"split": split, "index": index, "id": row["id"], **row["extra_info"]}})
+            index += 1
+            size += len(row["reward_model"]["ground_truth"]) + sum(len(message["content"]) for message in row["prompt"])
+            if size >= ROW_GROUP_BYTES:
+                yield group
+                group, size = [], 0
+        if group:
+            yield group
+        counts[f"{split} rows written"] = index
+        counts[f"{split} invalid lines skipped"] = invalid.count
+
     temporaries = {split: path.with_name(path.name + ".tmp") for split, path in outputs.items()}
     with recorded_run(command, asdict(config), list(inputs.values()), contents) as run:
         try:
             for split, path in inputs.items():
-                invalid = InvalidLines(config.skip_invalid)
-                parsed = read_jsonl(path, fields, unique, parse=parse, on_invalid=invalid.handler)
-                rows = _numbered(with_progress(parsed, path), split, counts)
                 with pq.ParquetWriter(temporaries[split], schema) as writer:
-                    for group in _row_groups(rows):
+                    for group in groups(path, split):
                         writer.write_table(pa.Table.from_pylist(group, schema=schema))
-                counts[f"{split} invalid lines skipped"] = invalid.count
             for split, path in outputs.items():
                 os.replace(temporaries[split], path)
         finally:
@@ -189,31 +184,3 @@ def _build(
     rules = ["rows for veRL 0.5.0's RLHFDataset", "validation prompts are unique"]
     files = list(outputs.values()), list(inputs.values())
     publish("Prompts for GRPO with veRL", rules, counts, *files, config.push_to_hub)
-
-
-def _numbered(rows: Iterable[VerlRow], split: str, counts: Counter[str]) -> Iterator[VerlRow]:
-    """The rows with their place in the output; of validation prompts only the first of a text."""
-    seen: set[bytes] = set()
-    index = 0
-    for row in rows:
-        key = hashlib.sha256(json.dumps(row["prompt"], sort_keys=True).encode()).digest()
-        if split == "test" and key in seen:
-            counts["test prompts dropped: repeated"] += 1
-            continue
-        seen.add(key)
-        yield {**row, "extra_info": {"split": split, "index": index, "id": row["id"], **row["extra_info"]}}
-        index += 1
-    counts[f"{split} rows written"] = index
-
-
-def _row_groups(rows: Iterable[VerlRow]) -> Iterator[list[VerlRow]]:
-    """Groups of rows with about ``ROW_GROUP_BYTES`` of text."""
-    group, size = [], 0
-    for row in rows:
-        group.append(row)
-        size += len(row["reward_model"]["ground_truth"]) + sum(len(message["content"]) for message in row["prompt"])
-        if size >= ROW_GROUP_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group

@@ -139,7 +139,7 @@ CHANGES = (
     ("run_multi_turn_litellm.py", "feedback_str", "shown", "0 texts where one is expected: the text assigned to"),
     ("run_multi_turn_vllm.py", 'feedback_str = ""', 'feedback_str = "?"', "2 texts where one is expected"),
     ("run_multi_turn_litellm.py", "if code is None:", "if not code:", "the result returned for code that is None"),
-    (INSTRUCTION_FILE, "{}", "{} {}", "'INST' has an unknown place '{}' (number 2)"),
+    (INSTRUCTION_FILE, "{}", "{} {}", "'INST' has 2 places, not 1"),
     (INSTRUCTION_FILE, "{}", "{", "'INST' is no template"),
     (INSTRUCTION_FILE, "INST", "INST(", "not a Python file"),
     (JUDGE_FILE, ".format", ".replace", "no call of 'INST.format'"),

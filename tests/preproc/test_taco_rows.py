@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cobalt.preproc.taco_rows import Candidate, TacoRules, dev_rank, prepare, solution_order, split_of, usable_row
+from cobalt.preproc.taco_rows import (
+    Candidate,
+    TacoRules,
+    dev_rank,
+    prepare,
+    refuse_unusable,
+    solution_order,
+    split_of,
+)
 from cobalt.prompts import PROBLEM_MARKER
 from cobalt.records import TestCases
 
@@ -129,7 +137,7 @@ def test_splits(split: str | None, name: str | None) -> None:
 )
 def test_unusable_rows_name_the_field(row: dict, field: str) -> None:
     with pytest.raises(ValueError, match=f"'{field}'"):
-        usable_row(row)
+        refuse_unusable(row)
 
 
 def test_results_that_are_all_wrapped_are_unwrapped() -> None:
