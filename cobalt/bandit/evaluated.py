@@ -12,14 +12,7 @@ from typing import Any
 
 from cobalt.records import tests_of
 
-EVALUATED_FIELDS = (
-    "id",
-    "test_cases",
-    "public_test_cases",
-    "conversations",
-    "public_pass_rates",
-    "all_pass_rates",
-)
+EVALUATED_FIELDS = ("id", "test_cases", "public_test_cases", "conversations", "public_pass_rates", "all_pass_rates")
 OPENING_ROLES = ("system", "user")
 TURN_ROLES = ("assistant", "user")
 OPENING_MESSAGES = len(OPENING_ROLES)
@@ -114,8 +107,16 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False, hidden_only: 
             )
             complete = len(rates_T) == num_turns
             _check_conversation(i, conversation, num_turns, complete)
+            # The single-turn results, if there are any, tell whether the first program solved the problem.
+            first_solved, results = None, row.get("exec_results")
+            if complete and results is not None:
+                result = results[i] if isinstance(results, list) and i < len(results) else {}
+                if not isinstance(result.get("passing"), list):
+                    raise ValueError(f"field 'exec_results' holds no result of conversation {i}")
+                if result.get("infra_error") is None:
+                    first_solved = bool(result["passing"]) and all(result["passing"])
             if complete:
-                trajectories.append(Trajectory(i, conversation, rates_T, _first_solved(row.get("exec_results"), i)))
+                trajectories.append(Trajectory(i, conversation, rates_T, first_solved))
     except ValueError as error:
         raise ValueError(f"problem {row['id']!r}: {error}") from None
 
@@ -133,17 +134,6 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False, hidden_only: 
         infra_dropped=num_trajectories - len(trajectories),
         perturbed=perturbed,
     )
-
-
-def _first_solved(results: Any, index: int) -> bool | None:
-    """By the single-turn results, if there are any and the infrastructure did not fail there."""
-    if results is None:
-        return None
-    if not isinstance(results, list) or index >= len(results) or not isinstance(results[index].get("passing"), list):
-        raise ValueError(f"field 'exec_results' holds no result of conversation {index}")
-    if results[index].get("infra_error") is not None:
-        return None
-    return bool(results[index]["passing"]) and all(results[index]["passing"])
 
 
 def _check_conversation(index: int, conversation: Any, num_turns: int, complete: bool) -> None:

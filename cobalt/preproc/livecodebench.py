@@ -30,17 +30,8 @@ from cobalt.prompts import PromptSet, described, problem_instruction, prompt_con
 from cobalt.records import TestCases, read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
 
-FIELDS = (
-    "question_id",
-    "question_content",
-    "platform",
-    "contest_date",
-    "difficulty",
-    "starter_code",
-    "public_test_cases",
-    "private_test_cases",
-    "metadata",
-)
+PROBLEM_FIELDS = ("question_id", "question_content", "platform", "contest_date", "difficulty", "starter_code")
+FIELDS = (*PROBLEM_FIELDS, "public_test_cases", "private_test_cases", "metadata")
 SOURCE_LINK = "[LiveCodeBench](https://huggingface.co/datasets/livecodebench/code_generation_lite)"
 EXAMPLE_MARKS = ("\nExample 1:\n\n", "\nSample Input 1\n\n")
 FUNCTIONAL_TYPE, STDIN_TYPE = "functional", "stdin"

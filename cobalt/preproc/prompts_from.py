@@ -108,7 +108,13 @@ class Derivation:
                 self._wording.see(messages)
                 self._see_problem(row, messages[1]["content"])
                 for answer, shown in zip(messages[2::2], messages[3::2], strict=False):
-                    self._see_feedback(answer["content"], shown["content"])
+                    lead, marker, rest = shown["content"].partition(FEEDBACK_MARKER)
+                    if not marker:
+                        raise ValueError(f"a feedback message lacks the line '{FEEDBACK_MARKER}'")
+                    self._wording.add("feedback", f"{lead}{marker}{_space_before(rest)}{{feedback}}")
+                    of_a_program = rest.strip().startswith((INPUT_LABEL.strip(), ALL_PASSED_START))
+                    if extract_code(answer["content"]) is None and not of_a_program:
+                        self._wording.add("no_program", rest.strip())
         except (TypeError, KeyError, IndexError) as error:
             raise ValueError(f"no readable conversations ({type(error).__name__}: {error})") from None
 
@@ -131,14 +137,6 @@ class Derivation:
             rest = rest.replace(starter_code, "{starter_code}")
         rest = re.sub(rf"\b{re.escape(fn_name)}\b", "{fn_name}", rest)
         self._call_templates.add(f"{lead}{marker}{rest}")
-
-    def _see_feedback(self, answer: str, content: str) -> None:
-        lead, marker, rest = content.partition(FEEDBACK_MARKER)
-        if not marker:
-            raise ValueError(f"a feedback message lacks the line '{FEEDBACK_MARKER}'")
-        self._wording.add("feedback", f"{lead}{marker}{_space_before(rest)}{{feedback}}")
-        if extract_code(answer) is None and not rest.strip().startswith((INPUT_LABEL.strip(), ALL_PASSED_START)):
-            self._wording.add("no_program", rest.strip())
 
     def prompts(self, path: Path) -> tuple[PromptSet, list[str]]:
         """The set, and the names of texts that no conversation shows: those are taken from the own set.
@@ -179,13 +177,12 @@ def read_release(folder: Path) -> tuple[PromptSet, JudgeTexts]:
                 raise sources[name].complaint(f"the {what} is another one than in {first}")
         return texts[first]
 
+    def feedback(source: _Source) -> str:
+        return source.template("FEEDBACK_TEMPLATE", ["feedback"], {})
+
     texts = {
         "system": common("system message", SYSTEM_FILES, lambda source: source.constant("SYS")),
-        "feedback": common(
-            "text before the feedback",
-            MULTI_TURN_FILES,
-            lambda source: source.template("FEEDBACK_TEMPLATE", ["feedback"], {}),
-        ),
+        "feedback": common("text before the feedback", MULTI_TURN_FILES, feedback),
         "all_passed": common("text when all tests pass", MULTI_TURN_FILES, _Source.all_passed),
         "no_program": common("text without a program", MULTI_TURN_FILES, _Source.no_program),
         "instruction": sources[INSTRUCTION_FILE].template("INST", ["question"], {}),
@@ -236,11 +233,9 @@ class _Source:
     def constant(self, name: str) -> str:
         """The text assigned to a name of the module; ``.strip()`` behind it is obeyed."""
         values = _assigned(self.tree.body, name)
-        if not values:
-            raise self.complaint(f"no text '{name}'")
-        text = _text(values[0])
+        text = _text(values[0]) if values else None
         if text is None:
-            raise self.complaint(f"'{name}' is not a literal text")
+            raise self.complaint(f"'{name}' is not a literal text" if values else f"no text '{name}'")
         return text
 
     def template(self, name: str, places: Sequence[str], named: Mapping[str, str]) -> str:

@@ -1,6 +1,7 @@
 """The builder's command: records, order, mixing, refusals."""
 
 import json
+import weakref
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,23 @@ def test_same_seed_same_bytes_whatever_the_batch(tmp_path: Path, model: Path, mo
         outputs.append((tmp_path / f"{batch}-{seed}" / "out.jsonl").read_bytes())
     assert outputs[0] == outputs[1] == outputs[2]
     assert outputs[0] != outputs[3] and sorted(outputs[0].splitlines()) == sorted(outputs[3].splitlines())
+
+
+def test_memory_holds_few_problems_whatever_the_size_of_the_file(tmp_path: Path, model: Path, monkeypatch) -> None:
+    seen: list[weakref.ref] = []
+    most = 0
+
+    def spy(*args, **kwargs):
+        nonlocal most
+        problem = parse_problem(*args, **kwargs)
+        seen.append(weakref.ref(problem))
+        most = max(most, sum(reference() is not None for reference in seen))
+        return problem
+
+    monkeypatch.setattr(bandit_prompts, "BATCH_PROBLEMS", 4)
+    monkeypatch.setattr(bandit_prompts, "parse_problem", spy)
+    build([evaluated(i, IMPROVING) for i in range(40)], tmp_path, model)
+    assert len(seen) == 40 and most <= 2 * 4
 
 
 def test_perturbed_contexts_make_the_asked_share_with_clean_tests(tmp_path: Path, model: Path) -> None:
