@@ -100,10 +100,11 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False, hidden_only: 
 
         trajectories = []
         for i, conversation in enumerate(row["conversations"]):
+            pairs_T = zip(hidden_NT[i], [public_N[i] for public_N in public_TN], strict=True)
             rates_T = tuple(
-                hidden if hidden_only else combined_pass_rate(hidden, public_N[i], len(tests), len(public))
-                for hidden, public_N in zip(hidden_NT[i], public_TN, strict=True)
-                if hidden is not None and public_N[i] is not None
+                on_hidden if hidden_only else combined_pass_rate(on_hidden, on_public, len(tests), len(public))
+                for on_hidden, on_public in pairs_T
+                if on_hidden is not None and on_public is not None
             )
             complete = len(rates_T) == num_turns
             _check_conversation(i, conversation, num_turns, complete)

@@ -69,9 +69,10 @@ class PromptsFromConfig(ReadConfig):
 
 def main(config: PromptsFromConfig) -> None:
     """Run the command. Raises ``InputError`` for texts that are not where they should be, or several wordings."""
-    if (config.release is None) == (config.input_file is None):
+    source = config.release or config.input_file
+    if source is None or (config.release is not None and config.input_file is not None):
         raise InputError("give either --release DIR or --input_file FILE")
-    inputs = [config.release / name for name in FILES] if config.release else [config.input_file]
+    inputs = [source / name for name in FILES] if config.release is not None else [source]
     with recorded_run("prompts-from", asdict(config), inputs, {config.output_file: {}}) as run:
         if config.release is not None:
             prompts, judge = read_release(config.release)
@@ -80,9 +81,9 @@ def main(config: PromptsFromConfig) -> None:
             shown: dict[str, Any] = {"not in the release": "call_instruction"}
         else:
             found, invalid = Derivation(), InvalidLines(config.skip_invalid)
-            rows = read_jsonl(config.input_file, (), unique=None, parse=found.see, on_invalid=invalid.handler)
-            read = sum(1 for _ in with_progress(rows, config.input_file))
-            prompts, missing = found.prompts(config.input_file)
+            rows = read_jsonl(source, (), unique=None, parse=found.see, on_invalid=invalid.handler)
+            read = sum(1 for _ in with_progress(rows, source))
+            prompts, missing = found.prompts(source)
             texts = asdict(prompts)
             run.counts = {"read": read, "conversations": found.conversations, "skipped_invalid": invalid.count}
             shown = {"not in the file, taken from 'cobalt'": missing or "nothing"}

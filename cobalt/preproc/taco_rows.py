@@ -98,7 +98,8 @@ def prepare(row: Mapping[str, Any], rules: TacoRules, prompts: PromptSet = COBAL
         return "function call, for which the prompt set has no 'call_instruction'"
 
     # The tests by length of input: the shortest and the longest. Equal lengths keep the order of the row.
-    ranked = sorted(range(len(tests)), key=lambda i: len(tests.inputs_K[i]))
+    lengths_K = [len(text) for text in tests.inputs_K]
+    ranked = sorted(range(len(tests)), key=lengths_K.__getitem__)
     if len(ranked) > rules.shortest_tests + rules.longest_tests:
         ranked = ranked[: rules.shortest_tests] + ranked[-rules.longest_tests :]
     tests = tests.select(ranked)
