@@ -1,7 +1,6 @@
 """From one evaluated problem to its bandit prompts: which problems, which trajectories, which contexts, in which order.
 
-``plan_problem`` decides everything that needs no tokenizer. The caller counts the tokens of the planned contexts,
-applies ``cut_overlong`` and writes the records in the order of ``output_order``.
+``plan_problem`` decides what needs no tokenizer. The caller counts tokens, applies ``cut_overlong`` and writes records.
 """
 
 import random
@@ -28,8 +27,7 @@ class BanditConfig:
     max_trajectories: Annotated[int, Ge(1)] = 4
     """Trajectories per problem after down-sampling."""
     selection: Literal["max_variance", "min_variance", "random"] = "max_variance"
-    """Which trajectories down-sampling keeps, by the spreads of their pass rates: the most different, the most alike,
-    or any, by the seed."""
+    """Which trajectories down-sampling keeps, by spread of pass rates: most different, most alike, or any by seed."""
     max_prompt_tokens: Annotated[int, Ge(1)] = 10_000
     """Contexts whose prompt is longer are cut off."""
     hide_expected: bool = False
