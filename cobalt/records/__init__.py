@@ -13,6 +13,7 @@ from cobalt.records.jsonl import (
 from cobalt.records.manifest import Manifest
 from cobalt.records.results import ResultRecord
 from cobalt.sandbox import TestCases, Verdict
+from cobalt.sandbox.tests import tests_of
 
 __all__ = [
     "Manifest",
@@ -25,6 +26,7 @@ __all__ = [
     "id_key",
     "read_jsonl",
     "row_hash",
+    "tests_of",
     "write_jsonl",
     "write_lines",
 ]

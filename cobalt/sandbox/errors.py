@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-
 class CobaltError(Exception):
     """Base class. ``exit_code`` is what a command returns when the error reaches the top."""
 

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, Positive, hub_upload
 from cobalt.errors import InputError, SetupError
-from cobalt.preproc.cards import UNKNOWN_LICENCE
+from cobalt.preproc.outputs import UNKNOWN_LICENCE
 from cobalt.records import training_run
 from cobalt.records.manifest import refuse_existing, whole_folder
 from cobalt.records.training_run import START_MODEL

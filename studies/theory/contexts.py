@@ -10,8 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cobalt.bandit import EVALUATED_FIELDS, EvaluatedProblem, parse_problem
-from cobalt.bandit.evaluated import MESSAGES_PER_TURN, OPENING_MESSAGES
+from cobalt.bandit.evaluated import (
+    EVALUATED_FIELDS,
+    MESSAGES_PER_TURN,
+    OPENING_MESSAGES,
+    EvaluatedProblem,
+    parse_problem,
+)
 from cobalt.completion import Message
 from cobalt.errors import InputError
 from cobalt.inference.conversation import history_text

@@ -33,16 +33,21 @@ def raw_rows() -> list[dict]:
     return [{**row, "solutions": json.dumps(solutions(row["id"]))} for row in rows]
 
 
+def programs(problem: str) -> tuple[list[str], str]:
+    """Wrong programs and the accepted one."""
+    folder = PROGRAMS / problem
+    return [path.read_text() for path in sorted(folder.glob("wrong*.py"))], (folder / "accepted.py").read_text()
+
+
 def solutions(problem: str) -> list[str]:
     """The accepted program between wrong ones: verification has to find it."""
-    wrong = [path.read_text() for path in sorted((PROGRAMS / problem).glob("wrong*.py"))]
-    return [*wrong[:1], (PROGRAMS / problem / "accepted.py").read_text(), *wrong[1:]]
+    wrong, accepted = programs(problem)
+    return [*wrong[:1], accepted, *wrong[1:]]
 
 
 def attempts(problem: str) -> list[str]:
     """One program per turn, the accepted one last."""
-    wrong = [path.read_text() for path in sorted((PROGRAMS / problem).glob("wrong*.py"))]
-    accepted = (PROGRAMS / problem / "accepted.py").read_text()
+    wrong, accepted = programs(problem)
     return [*(wrong * NUM_TURNS)[: NUM_TURNS - 1], accepted]
 
 

@@ -7,12 +7,15 @@ import pytest
 from huggingface_hub import DatasetCard
 
 from cobalt.errors import InputError, SetupError
-from cobalt.preproc.cards import CardInfo, card_path, publish, refuse_livecodebench
+from cobalt.preproc.outputs import card_path, publish, refuse_livecodebench
 from cobalt.records import write_jsonl
 
 
-def info(**fields: Any) -> CardInfo:
-    return CardInfo("Some problems", ["at least 8 tests", "no images"], {"read": 10, "written": 7}, **fields)
+def make(outputs: list[Path], inputs: list[Path], repo_id: str | None = None, **fields: Any) -> dict[str, Any]:
+    """Publish a set; the metadata of its card."""
+    rules, counts = ["at least 8 tests", "no images"], {"read": 10, "written": 7}
+    publish("Some problems", rules, counts, outputs, inputs, repo_id, **fields)
+    return DatasetCard.load(card_path(outputs[0])).data.to_dict()
 
 
 @pytest.fixture
@@ -23,24 +26,17 @@ def output(tmp_path: Path) -> Path:
 
 
 def test_the_card_names_source_licence_rules_and_counts(output: Path) -> None:
-    publish(info(license="mit", source="the source set"), [output], [], repo_id=None)
-    card = DatasetCard.load(card_path(output))
-    assert card.data.to_dict()["license"] == "mit"
+    assert make([output], [], licence="mit", source="the source set")["license"] == "mit"
     for text in ("the source set", "at least 8 tests", "no images", '"written": 7'):
-        assert text in card.text
+        assert text in DatasetCard.load(card_path(output)).text
 
 
-def test_a_derived_set_has_the_licence_of_its_input(output: Path) -> None:
-    publish(info(license="cc-by-4.0"), [output], [], repo_id=None)
+def test_a_derived_set_has_the_licence_of_its_input_if_that_is_known(output: Path) -> None:
     derived = output.with_name("derived.jsonl")
-    publish(info(), [derived], [output], repo_id=None)
-    card = DatasetCard.load(card_path(derived))
-    assert card.data.to_dict()["license"] == "cc-by-4.0" and "`set.jsonl`" in card.text
-
-
-def test_without_a_known_licence_the_card_says_so(output: Path) -> None:
-    publish(info(), [output], [], repo_id=None)
-    assert DatasetCard.load(card_path(output)).data.to_dict()["license"] == "unknown"
+    assert make([derived], [output])["license"] == "unknown"
+    make([output], [], licence="cc-by-4.0")
+    assert make([derived], [output])["license"] == "cc-by-4.0"
+    assert "`set.jsonl`" in DatasetCard.load(card_path(derived)).text
 
 
 class FakeApi:
@@ -57,14 +53,14 @@ class FakeApi:
 def test_an_upload_holds_data_manifest_and_card(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.HfApi", FakeApi)
     monkeypatch.setattr(FakeApi, "uploads", [])
-    publish(info(), [output], [], repo_id="me/set")
+    make([output], [], "me/set")
     assert FakeApi.uploads == ["set.jsonl", "set.jsonl.manifest.json", "README.md"]
 
 
 def test_a_failed_upload_is_an_error_of_the_surroundings(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.HfApi", FakeApi)
     with pytest.raises(SetupError, match="nobody/unreachable: no connection"):
-        publish(info(), [output], [], repo_id="nobody/unreachable")
+        make([output], [], "nobody/unreachable")
 
 
 def test_livecodebench_records_are_refused_for_upload_only(tmp_path: Path) -> None:
