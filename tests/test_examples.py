@@ -15,7 +15,7 @@ import pytest
 
 from cobalt.commands.own_files import identity_of, load_own
 from cobalt.errors import InputError
-from cobalt.inference.commands import _own_engine
+from cobalt.inference.engines import open_own_engine
 from cobalt.records import ExecutionResult, TestCases, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,7 +85,7 @@ def test_the_perturbation_depends_on_the_seed_alone() -> None:
 
 async def test_an_own_engine_may_complain_about_its_model() -> None:
     with pytest.raises(InputError, match="--model must name the file"):
-        async with _own_engine("examples/engine.py:Recorded", None, None):
+        async with open_own_engine("examples/engine.py:Recorded", None, None):
             pass
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,10 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
 def files(tmp_path: Path) -> Path:
     """A folder with problems, a single-turn file and a multi-turn file, the last two as released."""
     problems = write_problems(tmp_path / "problems.jsonl", 4)
-    single = make_plan(problems, tmp_path / "s.jsonl", multi_turn=False, num_turns=0)
+    single = make_plan(problems, tmp_path / "s.jsonl", num_turns=None)
     asyncio.run(run_plan(single, ScriptedEngine(), MultiplyingService()))
     write_jsonl(tmp_path / "single.jsonl", map(as_released, read_rows(tmp_path / "s.jsonl")))
-    multi = make_plan(tmp_path / "single.jsonl", tmp_path / "m.jsonl", first_turn_from_file=True)
+    multi = make_plan(tmp_path / "single.jsonl", tmp_path / "m.jsonl", from_scratch=False)
     asyncio.run(run_plan(multi, ScriptedEngine(), MultiplyingService()))
     write_jsonl(tmp_path / "multi.jsonl", map(as_released, read_rows(tmp_path / "m.jsonl")))
     return tmp_path
@@ -57,7 +57,7 @@ def files(tmp_path: Path) -> Path:
 
 async def _run(files: Path, **changes: Any) -> tuple[ScriptedEngine, list[dict[str, Any]]]:
     engine = ScriptedEngine()
-    plan = make_plan(files / "single.jsonl", files / "multi.jsonl", first_turn_from_file=True, **changes)
+    plan = make_plan(files / "single.jsonl", files / "multi.jsonl", from_scratch=False, **changes)
     return engine, await run_plan(plan, engine, MultiplyingService())
 
 
@@ -99,9 +99,9 @@ def test_a_record_that_is_not_of_the_input_cannot_be_adopted(files: Path, change
 
 
 def test_conversations_of_another_prompt_set_cannot_be_adopted(files: Path) -> None:
-    prompts = replace(COBALT, system="Other.")
+    (files / "set.json").write_text(json.dumps(asdict(replace(COBALT, system="Other."))))
     with pytest.raises(InputError, match="id 0 cannot be adopted: mixed prompt sets"):
-        asyncio.run(_run(files, adopt=True, prompts=prompts))
+        asyncio.run(_run(files, adopt=True, prompts=str(files / "set.json")))
 
 
 def test_runs_of_apis_are_evaluated(files: Path) -> None:
@@ -129,13 +129,7 @@ def test_adopted_evaluations_are_not_run_again(files: Path, monkeypatch: pytest.
 
 def test_cases_are_found_in_runs_of_apis(files: Path) -> None:
     perturb(PerturbationConfig(input_file=files / "single.jsonl", output_file=files / "ptb.jsonl"))
-    plan = make_plan(
-        files / "ptb.jsonl",
-        files / "pm.jsonl",
-        first_turn_from_file=True,
-        tests_field="perturbed_public_test_cases",
-        feedback_tests="perturbed",
-    )
+    plan = make_plan(files / "ptb.jsonl", files / "pm.jsonl", from_scratch=False, feedback_tests="perturbed")
     asyncio.run(run_plan(plan, ScriptedEngine(), MultiplyingService()))
     for data, result in zip(read_rows(files / "ptb.jsonl"), read_rows(files / "pm.jsonl"), strict=True):
         result["all_pass_rates"] = [[0.0] * 3] * 3

@@ -1,39 +1,40 @@
-"""One conversation: programs, their feedback, and the messages in between.
+"""What a conversation is made of, and the rows and records that hold it (docs/formats.md).
 
-Turn t = number of feedbacks seen; turn 0 is the first program. Public tests run on the raw response. With
-``enable_thinking`` the history holds what follows the last ``</think>``, stripped and cut to
-``HISTORY_CHARACTERS``; hidden tests later run on that text. An infrastructure failure ends the conversation: the turns
-after it are not taken.
+Turn t = number of feedbacks seen. Turn 0 is the first program. Public tests run on the raw response. With
+``enable_thinking`` the history holds ``history_text`` instead, and hidden tests later run on that.
+
+Shapes: N samples of one problem, T turns, the first included. ``turns_NT[s][t]`` is sample s at turn t.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cobalt.errors import InputError
-from cobalt.extraction import THINK_END, extract_code
-from cobalt.records import ExecutionResult
+from cobalt.commands.adoption import refuse_other_fields
+from cobalt.completion import Message
+from cobalt.extraction import THINK_END
+from cobalt.prompts import PromptSet, Wording
+from cobalt.records import ExecutionResult, TestCases, row_hash
+from cobalt.records.jsonl import Record
+from cobalt.records.responses import raw_responses
 
 HISTORY_CHARACTERS = 6000
 HISTORY_RULE = "stripped"
 """Part of what identifies an output: versions before this rule kept the white space after ``</think>``."""
+TESTS_OF_ALL_STAGES = ("test_cases", "public_test_cases", "hidden_test_cases")
+"""Tests that this or a later stage needs. A row without them is refused before anything is generated for it."""
 
-
-@dataclass(frozen=True)
-class Response:
-    """What the model wrote in a turn; its program may not have run yet. ``usage``: as in ``Completion.usage``."""
-
-    text: str
-    usage: dict[str, Any]
+Usage = dict[str, Any] | None
+"""As ``Completion.usage``; None if there was no response."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn that has ended: a response, and what its program did on the tests that give feedback.
+    """One response, and what its program did on the tests that give feedback."""
 
-    ``response`` is None iff there is none: the engine failed, or an earlier turn did.
-    """
-
-    response: Response | None
+    text: str
+    """Empty if there was no response."""
+    usage: Usage
     result: ExecutionResult
 
     @property
@@ -41,15 +42,21 @@ class Turn:
         """True after an infrastructure failure of the engine or the executor."""
         return self.result.infra_error is not None
 
-    @property
-    def text(self) -> str:
-        """The response's text; empty if there is none."""
-        return self.response.text if self.response is not None else ""
+
+@dataclass(frozen=True)
+class ProblemRow:
+    """One input row."""
+
+    row: Record
+    input_hash: str
+    tests: TestCases
+    """The tests whose feedback is recorded: all of them (single turn), or those shown to the policy."""
+    first_responses_N: tuple[tuple[str, Usage], ...] | None
+    """Texts and usage of turn 0 from a single-turn file. None: turn 0 is to be generated."""
 
     @property
-    def usage(self) -> dict[str, Any] | None:
-        """The response's usage; None if there is none."""
-        return self.response.usage if self.response is not None else None
+    def id(self) -> Any:
+        return self.row["id"]
 
 
 def history_text(response: str, enable_thinking: bool) -> str:
@@ -59,25 +66,100 @@ def history_text(response: str, enable_thinking: bool) -> str:
     return response.rpartition(THINK_END)[2].strip()[:HISTORY_CHARACTERS]
 
 
-def history_changes_program(response: str, enable_thinking: bool) -> bool:
-    """True iff the history's program is not the one that the public tests ran."""
-    return extract_code(response) != extract_code(history_text(response, enable_thinking))
+def read_problem(
+    row: Record, tests_field: str, fixed_first_turn: bool, num_completions: int, check: Callable[[str], None]
+) -> ProblemRow:
+    """Read a row and keep at most ``num_completions`` first responses. Raises ``ValueError`` saying what is wrong.
+
+    ``check`` raises it about the instruction.
+    """
+    if not isinstance(row["instruction"], str):
+        raise ValueError("field 'instruction' must be a text")
+    check(row["instruction"])
+    tests = {}
+    for field in (*TESTS_OF_ALL_STAGES, tests_field):
+        try:
+            tests[field] = TestCases.parse(row[field])
+        except ValueError as error:
+            raise ValueError(f"field '{field}': {error}") from None
+    if len(tests["public_test_cases"]) >= len(tests["test_cases"]):
+        raise ValueError("field 'public_test_cases' has as many tests as 'test_cases': none is hidden")
+    if not fixed_first_turn:
+        return ProblemRow(row, row_hash(row), tests[tests_field], None)
+    responses, usage = row["responses"], row.get("usage")
+    if not isinstance(responses, list) or not responses or not all(isinstance(text, str) for text in responses):
+        raise ValueError("field 'responses' must be a list of texts, at least one")
+    if usage is None:
+        usage = [{}] * len(responses)
+    if not isinstance(usage, list) or len(usage) != len(responses):
+        raise ValueError("fields 'usage' and 'responses' differ in length")
+    firsts = tuple(zip(responses, usage, strict=True))[:num_completions]
+    return ProblemRow(row, row_hash(row), tests[tests_field], firsts)
 
 
-def turn_of(text: str, usage: dict[str, Any] | None, result: dict[str, Any]) -> Turn:
-    """A turn from the three fields that records keep of it: a response without ``usage`` is none."""
-    response = None if usage is None else Response(text, usage)
-    return Turn(response, ExecutionResult.from_record(result))
+def single_turn_record(problem: ProblemRow, turns_NT: Sequence[Sequence[Turn]]) -> Record:
+    """The output record of a single-turn run (T = 1)."""
+    return {
+        **problem.row,
+        "responses": [turn.text for (turn,) in turns_NT],
+        "exec_results": [turn.result.to_record() for (turn,) in turns_NT],
+        "usage": [turn.usage for (turn,) in turns_NT],
+        "input_hash": problem.input_hash,
+    }
 
 
-def turn_from_record(record: dict[str, Any], where: str) -> Turn:
-    """Read what ``turn_to_record`` wrote."""
-    try:
-        return turn_of(record["response"], record["usage"], record["result"])
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{where}: not a turn ({error})") from None
+def multi_turn_record(
+    problem: ProblemRow,
+    turns_NT: Sequence[Sequence[Turn]],
+    conversations: Sequence[list[Message]],
+    labels: dict[str, str],
+) -> Record:
+    """The output record of a multi-turn run; what it was given as turn 0 is cut to the samples used."""
+    turns_TN = list(zip(*turns_NT, strict=True))
+    cut = {name: problem.row[name][: len(turns_NT)] for name in ("responses", "exec_results") if name in problem.row}
+    return {
+        **problem.row,
+        **cut,
+        "conversations": list(conversations),
+        "raw_responses": [[turn.text for turn in turns] for turns in turns_TN],
+        "public_pass_rates": [[turn.result.pass_rate for turn in turns] for turns in turns_TN],
+        "public_exec_results": [[turn.result.to_record() for turn in turns] for turns in turns_TN],
+        "usage": [[turn.usage for turn in turns] for turns in turns_TN],
+        **labels,
+        "input_hash": problem.input_hash,
+    }
 
 
-def turn_to_record(turn: Turn) -> dict[str, Any]:
-    """JSON-ready form, for the journal."""
-    return {"response": turn.text, "usage": turn.usage, "result": turn.result.to_record()}
+def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:
+    """``turns_NT`` of an output record; an adopted one may be without ``usage`` and ``raw_responses``."""
+    if multi_turn:
+        responses_TN, results_TN, usage_TN = raw_responses(record), record["public_exec_results"], record.get("usage")
+    else:
+        responses_TN, results_TN = [record["responses"]], [record["exec_results"]]
+        usage_TN = [record["usage"]] if "usage" in record else None
+    columns = (responses_TN, usage_TN or [[{}] * len(texts) for texts in responses_TN], results_TN)
+    turns_TN = [
+        [Turn(text, usage, ExecutionResult.from_record(result)) for text, usage, result in zip(*row, strict=True)]
+        for row in zip(*columns, strict=True)
+    ]
+    return [list(turns) for turns in zip(*turns_TN, strict=True)]
+
+
+def refuse_other_record(record: Record, row: Record, samples: int, turns: int, prompts: PromptSet | None) -> None:
+    """Raise ``ValueError`` if ``record`` is no output for ``row`` with so many samples and turns.
+
+    ``prompts``: the set that conversations must be of. None: the record is a single-turn one.
+    """
+    rewritten = frozenset({"responses", "exec_results", "usage", "input_hash"})  # cut to the samples used, or replaced
+    refuse_other_fields(record, row, rewritten)
+    turns_NT = turns_of_record(record, multi_turn=prompts is not None)
+    if [len(turns_T) for turns_T in turns_NT] != [turns] * samples:
+        raise ValueError(f"it does not hold {samples} samples of {turns} turns")
+    if prompts is None:
+        return
+    if "responses" in row and [turns_T[0].text for turns_T in turns_NT] != row["responses"][:samples]:
+        raise ValueError("its first turn is not that of the single-turn file")
+    if len(record["conversations"]) != samples:
+        raise ValueError(f"field 'conversations' does not hold {samples} conversations")
+    for messages in record["conversations"]:
+        Wording(prompts).see(messages)

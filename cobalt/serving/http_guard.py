@@ -16,9 +16,8 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from cobalt.serving.app_settings import HttpConfig
+from cobalt.serving.app_settings import TOKEN_VARIABLE, HttpConfig
 
-TOKEN_VARIABLE = "COBALT_HTTP_TOKEN"
 METHODS = ("GET", "POST")
 
 UNAUTHORIZED, FORBIDDEN, NOT_ALLOWED, TIMED_OUT, TOO_LARGE, UNPROCESSABLE = 401, 403, 405, 408, 413, 422

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from cobalt.inference.litellm_api import TRIAL_MESSAGES
+from cobalt.inference.endpoints import TRIAL_MESSAGES
 
 Answer = tuple[str, dict[str, Any]]
 """How to answer one request: a kind (see ``Handler``) and its details."""
