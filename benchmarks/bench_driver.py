@@ -29,9 +29,9 @@ from typing import Any
 
 from cobalt.commands.entry import run
 from cobalt.completion import Completion, Sampling, request_seed
-from cobalt.inference.conversation import ProblemRow
 from cobalt.inference.driver import Driver
 from cobalt.inference.flags import MultiTurnOpenWeightConfig
+from cobalt.inference.trajectories import ProblemRow
 from cobalt.prompts import COBALT
 from cobalt.records import ExecutionResult, RecordFile, TestCases, Verdict
 from cobalt.serving.programs import ExecutionCounter

@@ -21,16 +21,10 @@ from cobalt.commands.tasks import for_each
 from cobalt.completion import FINISH_CONTEXT, Completion, Message, Sampling, request_seed
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code
-from cobalt.inference.conversation import (
-    ProblemRow,
-    Turn,
-    history_text,
-    multi_turn_record,
-    single_turn_record,
-    turns_of_record,
-)
+from cobalt.inference.conversation import Turn, history_text
 from cobalt.inference.engines import Engine
 from cobalt.inference.flags import InferenceConfig
+from cobalt.inference.trajectories import ProblemRow, multi_turn_record, single_turn_record, turns_of_record
 from cobalt.prompts import PromptSet, feedback_message, feedback_to_policy, first_messages
 from cobalt.records import ExecutionResult, RecordFile, id_key
 from cobalt.serving.programs import DistinctPrograms, ExecutionCounter

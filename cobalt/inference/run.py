@@ -15,16 +15,11 @@ from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_ra
 from cobalt.commands.own_files import identity_of, is_own
 from cobalt.commands.prompt_flags import InstructionCheck
 from cobalt.errors import InputError
-from cobalt.inference.conversation import (
-    HISTORY_RULE,
-    TESTS_OF_ALL_STAGES,
-    ProblemRow,
-    read_problem,
-    refuse_other_record,
-)
+from cobalt.inference.conversation import HISTORY_RULE
 from cobalt.inference.driver import Driver, OtherProblemFeedback
 from cobalt.inference.engines import Engine, open_engine
 from cobalt.inference.flags import InferenceConfig, LitellmConfig
+from cobalt.inference.trajectories import TESTS_OF_ALL_STAGES, ProblemRow, read_problem, refuse_other_record
 from cobalt.prompts import PromptSet, described, prompt_content
 from cobalt.records import RecordFile, read_jsonl
 from cobalt.records.jsonl import Record
