@@ -1,20 +1,17 @@
 """The driver of single-turn and multi-turn inference: every conversation advances on its own.
 
 A conversation holds one of the engine's slots only while its response is generated. Its program runs while other
-conversations generate. About ``WINDOW`` times as many conversations as slots are open, and a free slot goes to the one
-with the most turns left, so that the last ones end together. Every finished turn goes to a journal beside the output:
-after kill -9 a run repeats only what was being generated. Infrastructure failures are kept out of the journal and
-marked in the record. The next run takes those turns again, and only those.
+conversations generate. About ``WINDOW`` times as many conversations as slots are open. Every finished turn goes to a
+journal beside the output: after kill -9 a run repeats only what was being generated. Infrastructure failures are kept
+out of the journal and marked in the record. The next run takes those turns again, and only those.
 """
 
 import asyncio
-import heapq
 import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cobalt.commands.tasks import for_each
@@ -52,42 +49,6 @@ class Counts:
     """Requests whose prompt left no room for an answer."""
     history_changes_program: int = 0
     """Turns whose program in the history is not the one that the public tests ran."""
-
-
-class PrioritySlots:
-    """At most ``size`` holders at a time. A free slot goes to the waiter with the smallest priority."""
-
-    def __init__(self, size: int):
-        self.active, self._size = 0, size
-        self._order = itertools.count()  # equal priorities: first come, first served; futures have no order
-        self._queue: list[tuple[int, int, asyncio.Future[None]]] = []
-
-    @property
-    def waiting(self) -> int:
-        """How many ask for a slot."""
-        return len(self._queue)
-
-    @asynccontextmanager
-    async def hold(self, priority: int) -> AsyncIterator[None]:
-        """Wait for a slot and keep it for the body."""
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._queue, (priority, next(self._order), ready))
-        self._hand_out()
-        try:
-            await ready
-            yield
-        finally:
-            # Cancelled while it waited: ``_hand_out`` passes over it. But it may have been given the slot already.
-            if ready.done() and not ready.cancelled():
-                self.active -= 1
-                self._hand_out()
-
-    def _hand_out(self) -> None:
-        while self._queue and self.active < self._size:
-            *_, ready = heapq.heappop(self._queue)
-            if not ready.cancelled():
-                self.active += 1  # now, not when the waiter runs: later calls must see it
-                ready.set_result(None)
 
 
 class OtherProblemFeedback:
@@ -134,12 +95,13 @@ class Driver:
     """By this run."""
     causes: Counter[str] = field(default_factory=Counter)
     """Of the conversations that an infrastructure failure ended."""
+    asked: int = 0
+    """Requests that the engine answers, or that wait for a slot."""
     _failures_in_a_row: int = 0
 
     def __post_init__(self) -> None:
-        config = self.config
-        self.sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
-        self.slots = PrioritySlots(self.engine.max_in_flight)
+        self._sampling = Sampling(self.config.temperature, self.config.top_p, self.config.max_tokens)
+        self._slots = asyncio.Semaphore(self.engine.max_in_flight)
 
     async def run(self, problems: Iterable[ProblemRow]) -> None:
         """Take every problem through all turns; a bounded number of them is open at a time."""
@@ -260,14 +222,17 @@ class Driver:
     async def _generate(self, problem: ProblemRow, sample: int, number: int, messages: list[Message]) -> Completion:
         """The model's response in one turn; waits for a slot. Raises ``InfraError``."""
         seed = request_seed(self.config.seed, problem.id, sample, number)
-        async with self.slots.hold(number):
-            try:
-                completion = await self.engine.generate(messages, self.sampling, seed)
-            except InfraError as error:
-                self._failures_in_a_row += 1
-                if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
-                    raise SetupError(f"the engine failed {MAX_FAILURES_IN_A_ROW} times in a row: {error}") from None
-                raise
+        self.asked += 1
+        try:
+            async with self._slots:
+                completion = await self.engine.generate(messages, self._sampling, seed)
+        except InfraError as error:
+            self._failures_in_a_row += 1
+            if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+                raise SetupError(f"the engine failed {MAX_FAILURES_IN_A_ROW} times in a row: {error}") from None
+            raise
+        finally:
+            self.asked -= 1
         self._failures_in_a_row = 0
         self.tokens_generated += completion.completion_tokens
         return completion

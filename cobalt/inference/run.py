@@ -163,11 +163,12 @@ async def _progress(driver: Driver, problems: int, turns: int) -> AsyncIterator[
 
         def show() -> None:
             counts, execution = driver.counts, driver.execution
+            waiting = max(driver.asked - driver.engine.max_in_flight, 0)
             elapsed = max(time.monotonic() - started, 1e-9)
             bar.set_postfix_str(
                 f"problems {counts.problems}/{problems}, conversations {counts.conversations}, "
                 f"{driver.tokens_generated / elapsed:,.0f} tok/s, {execution.tests_done / elapsed:,.0f} tests/s, "
-                f"engine {driver.slots.active}+{driver.slots.waiting} waiting, executing {execution.active}, "
+                f"engine {driver.asked - waiting}+{waiting} waiting, executing {execution.active}, "
                 f"infra {counts.infra_errors}",
                 refresh=False,
             )
