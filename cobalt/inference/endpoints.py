@@ -7,6 +7,7 @@ refused one or an unknown model stops the run. So does, before the first request
 """
 
 import asyncio
+import json
 import os
 import resource
 from collections.abc import AsyncIterator, Iterator
@@ -67,10 +68,11 @@ class OpenAIEngine:
             raise _failure(self.model_id, error, [self._client.api_key]) from error
 
     async def _send(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
-        response = await self._client.chat.completions.create(
-            model=self.model_id, messages=messages, seed=seed, **asdict(sampling)
-        )
-        return _completion(response)
+        request = {"model": self.model_id, "messages": messages, "seed": seed, **asdict(sampling)}
+        try:
+            return _completion(await self._client.chat.completions.create(**request))
+        except json.JSONDecodeError as error:
+            raise InfraError(f"the answer cannot be read: {error}") from None
 
     async def _count(self, messages: list[Message]) -> tuple[int, int] | None:
         """Tokens of the prompt, and of the context; None if the server does not say, as only vLLM does."""
@@ -82,7 +84,7 @@ class OpenAIEngine:
                 url, cast_to=dict[str, Any], body={"model": self.model_id, "messages": messages}
             )
             return said["count"], said["max_model_len"]
-        except (openai.OpenAIError, KeyError, TypeError):
+        except (openai.OpenAIError, json.JSONDecodeError, KeyError, TypeError):
             return None
 
 
@@ -105,7 +107,7 @@ async def open_openai_engine(flags: OpenWeightConfig, max_in_flight: int | None)
         try:
             listed = await client.with_options(max_retries=0).models.with_raw_response.list()
             served = [model.id for model in listed.parse().data]
-        except (openai.OpenAIError, httpx.InvalidURL, AttributeError) as error:
+        except (openai.OpenAIError, httpx.InvalidURL, AttributeError, json.JSONDecodeError) as error:
             reason = _clean(error, [client.api_key])
             raise SetupError(
                 f"no vLLM app or other server at {without_userinfo(base)} ({reason}); {START_HINT}"
@@ -186,6 +188,7 @@ async def open_litellm_engine(flags: LitellmConfig, max_in_flight: int | None) -
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
     import openai
+    from litellm.router import Router
 
     litellm.suppress_debug_info = True
     secrets = {
@@ -204,7 +207,7 @@ async def open_litellm_engine(flags: LitellmConfig, max_in_flight: int | None) -
     }
     try:
         deployments = [{"model_name": flags.model_name, "litellm_params": deployment}]
-        router = litellm.Router(deployments, disable_cooldowns=True)
+        router = Router(deployments, disable_cooldowns=True)
     except openai.OpenAIError as error:
         raise SetupError(f"{flags.model_name}: {_clean(error, list(secrets.values()))}") from None
     yield LitellmEngine(router, flags, max_in_flight or DEFAULT_IN_FLIGHT, list(secrets.values()))
