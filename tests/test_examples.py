@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cobalt.errors import InputError
-from cobalt.inference.commands import _own_engine
+from cobalt.inference.engines import open_own_engine
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 from cobalt.sandbox.own_files import identity_of, load_own
 
@@ -85,7 +85,7 @@ def test_the_perturbation_depends_on_the_seed_alone() -> None:
 
 async def test_an_own_engine_may_complain_about_its_model() -> None:
     with pytest.raises(InputError, match="--model must name the file"):
-        async with _own_engine("examples/engine.py:Recorded", None, None):
+        async with open_own_engine("examples/engine.py:Recorded", None, None):
             pass
 
 

@@ -43,10 +43,10 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
 def files(tmp_path: Path) -> Path:
     """A folder with problems, a single-turn file and a multi-turn file, the last two as released."""
     problems = write_problems(tmp_path / "problems.jsonl", 4)
-    single = make_plan(problems, tmp_path / "s.jsonl", multi_turn=False, num_turns=0)
+    single = make_plan(problems, tmp_path / "s.jsonl", num_turns=None)
     asyncio.run(run_plan(single, ScriptedEngine(), MultiplyingService()))
     write_jsonl(tmp_path / "single.jsonl", map(as_released, read_rows(tmp_path / "s.jsonl")))
-    multi = make_plan(tmp_path / "single.jsonl", tmp_path / "m.jsonl", first_turn_from_file=True)
+    multi = make_plan(tmp_path / "single.jsonl", tmp_path / "m.jsonl", from_scratch=False)
     asyncio.run(run_plan(multi, ScriptedEngine(), MultiplyingService()))
     write_jsonl(tmp_path / "multi.jsonl", map(as_released, read_rows(tmp_path / "m.jsonl")))
     return tmp_path
@@ -55,7 +55,7 @@ def files(tmp_path: Path) -> Path:
 def test_an_output_without_a_manifest_is_refused(files: Path) -> None:
     before = (files / "multi.jsonl").read_bytes()
     with pytest.raises(InputError, match="exists but has no manifest"):
-        plan = make_plan(files / "single.jsonl", files / "multi.jsonl", first_turn_from_file=True)
+        plan = make_plan(files / "single.jsonl", files / "multi.jsonl", from_scratch=False)
         asyncio.run(run_plan(plan, ScriptedEngine(), MultiplyingService()))
     assert (files / "multi.jsonl").read_bytes() == before and not manifest_path(files / "multi.jsonl").exists()
 
@@ -72,13 +72,7 @@ def test_runs_of_apis_are_evaluated(files: Path) -> None:
 
 def test_cases_are_found_in_runs_of_apis(files: Path) -> None:
     perturb(PerturbationConfig(input_file=files / "single.jsonl", output_file=files / "ptb.jsonl"))
-    plan = make_plan(
-        files / "ptb.jsonl",
-        files / "pm.jsonl",
-        first_turn_from_file=True,
-        tests_field="perturbed_public_test_cases",
-        feedback_tests="perturbed",
-    )
+    plan = make_plan(files / "ptb.jsonl", files / "pm.jsonl", from_scratch=False, feedback_tests="perturbed")
     asyncio.run(run_plan(plan, ScriptedEngine(), MultiplyingService()))
     for data, result in zip(read_rows(files / "ptb.jsonl"), read_rows(files / "pm.jsonl"), strict=True):
         result["all_pass_rates"] = [[0.0] * 3] * 3

@@ -8,6 +8,11 @@ from pydantic import BaseModel, Field
 HEALTH: dict[str, Any] = {"health_check_period_s": 10, "health_check_timeout_s": 60}
 """Options of a deployment: how often Serve asks a replica whether it is well, and how long it waits for the answer."""
 
+TOKEN_VARIABLE = "COBALT_HTTP_TOKEN"
+"""In the environment of an app: what callers must send. In that of a client: what it sends."""
+IN_FLIGHT_HEADER = "x-max-in-flight"
+"""Of the vLLM app's answers: how many requests keep all its replicas busy."""
+
 
 class HttpConfig(BaseModel):
     """Arguments that the apps share."""

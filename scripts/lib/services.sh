@@ -7,8 +7,8 @@
 #   stop_model               ends that app: its GPUs are free
 #   stop_services            stops what start_services and serve_model started; for `trap ... EXIT`
 # Knobs: PYTHON; EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16"); ENGINE_ARGS (those of the
-# vLLM app but for the model, e.g. "tensor_parallel_size=2 max_model_len=16384"); PRESET and N_GPUS, as in the recipes:
-# with PRESET=cpu veRL asks Ray for GPUs that are not there.
+# vLLM app but for the model, e.g. "tensor_parallel_size=2 max_model_len=16384"); ENGINE=vllm if serve_model will be
+# called; PRESET and N_GPUS, as in the recipes: with PRESET=cpu veRL asks Ray for GPUs that are not there.
 
 START_TIMEOUT_S=300 # a busy machine takes minutes for what an idle one does in seconds
 LOAD_TIMEOUT_S=3600 # of a model: it may be downloaded, and vLLM compiles
@@ -88,8 +88,15 @@ start_evaluator() {
       ;;
   esac
   service_log=$log_dir/evaluator.log
-  if [[ -n $ray_pid ]]; then # only handles are used: no HTTP
-    timeout "$START_TIMEOUT_S" serve start --proxy-location Disabled >>"$log_dir/evaluator.log" 2>&1 \
+  if [[ -n $ray_pid ]]; then # only the vLLM app is asked by HTTP; its usual port may be another cluster's
+    local http=(--proxy-location Disabled)
+    if [[ ${ENGINE:-} == vllm ]]; then
+      local http_port
+      http_port=$(free_port)
+      http=(--http-port "$http_port")
+      export COBALT_VLLM_URL=http://127.0.0.1:$http_port/vllm_actor/v1
+    fi
+    timeout "$START_TIMEOUT_S" serve start "${http[@]}" >>"$log_dir/evaluator.log" 2>&1 \
       || { echo "Ray Serve did not start: see $log_dir/evaluator.log" >&2; exit 3; }
   fi
   # In a Ray of our own nothing is reserved by default: the CPUs that Ray offers must do for veRL too.

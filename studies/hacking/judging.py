@@ -17,10 +17,9 @@ from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import InputFile, ModelName, NumCompletions, OutputFile, Positive, ReadConfig, Share
 from cobalt.completion import Sampling
 from cobalt.errors import InputError
-from cobalt.inference.commands import litellm_engine
-from cobalt.inference.engine import Engine
+from cobalt.inference.endpoints import open_litellm_engine
+from cobalt.inference.engines import Engine
 from cobalt.inference.flags import LitellmConfig, ReasoningEffort
-from cobalt.inference.slots import PrioritySlots
 from cobalt.prompts import JUDGE_FIELDS, OWN_NAME, JudgeTexts, load_judge
 from cobalt.records import RecordFile, id_key, read_jsonl, row_hash
 from cobalt.records.jsonl import InvalidLines
@@ -75,7 +74,7 @@ async def _judge_with_engine(
     config: JudgeConfig, cases: Sequence[dict[str, Any]], skipped: int
 ) -> tuple[dict[str, Any], Counter[str]]:
     """Open the engine, judge, keep the manifest; returns the counts, and the causes of failures."""
-    async with litellm_engine(config, config.max_in_flight) as engine:
+    async with open_litellm_engine(config, config.max_in_flight) as engine:
         contents = {config.output_file: _content(config, engine)}
         with recorded_run("run_llm_judge", asdict(config), [config.input_file], contents) as run:
             records = await judge_cases(config, engine, cases)
@@ -111,7 +110,7 @@ async def judge_cases(config: JudgeConfig, engine: Engine, cases: Sequence[dict[
     """All cases judged, in the order given; the output file is complete afterwards."""
     sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
     asked = Judge(engine, sampling, config.seed, config.attempts, config.texts())
-    slots = PrioritySlots(lambda: engine.max_in_flight)
+    slots = asyncio.Semaphore(engine.max_in_flight)
     names = [case["judge_seq_id"] for case in cases]
     with RecordFile(config.output_file, id_field="judge_seq_id") as stored:
         stored.refuse_loss(names)
@@ -122,7 +121,7 @@ async def judge_cases(config: JudgeConfig, engine: Engine, cases: Sequence[dict[
 
 
 async def _judge_case(
-    config: JudgeConfig, asked: Judge, slots: PrioritySlots, stored: RecordFile, case: dict[str, Any], bar: Any
+    config: JudgeConfig, asked: Judge, slots: asyncio.Semaphore, stored: RecordFile, case: dict[str, Any], bar: Any
 ) -> None:
     input_hash, name = row_hash(case), case["judge_seq_id"]
     old = stored.get(name, input_hash)
@@ -130,7 +129,7 @@ async def _judge_case(
     missing = [number for number, vote in enumerate(votes) if vote is None]
 
     async def ask(number: int) -> Vote:
-        async with slots.hold((0,)):
+        async with slots:
             return await cast_vote(asked, asked.texts.messages(case), name, number)
 
     for number, vote in zip(missing, await asyncio.gather(*map(ask, missing)), strict=True):

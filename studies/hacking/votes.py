@@ -7,7 +7,7 @@ from typing import Any
 
 from cobalt.completion import Completion, Message, Sampling, request_seed
 from cobalt.errors import InfraError
-from cobalt.inference.engine import Engine
+from cobalt.inference.engines import Engine
 from cobalt.prompts import JudgeTexts
 from studies.hacking.categories import UNKNOWN, parse_verdict
 

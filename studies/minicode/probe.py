@@ -38,8 +38,9 @@ from cobalt.evaluation.evaluate import main as evaluate
 from cobalt.evaluation.files import ProblemScores, problem_scores
 from cobalt.evaluation.summary import summarise
 from cobalt.extraction import extract_code
-from cobalt.inference.commands import MultiTurnVllmConfig, huggingface_engine
-from cobalt.inference.commands import main as infer
+from cobalt.inference.engines import open_local_engine
+from cobalt.inference.flags import MultiTurnOpenWeightConfig
+from cobalt.inference.run import main as infer
 from cobalt.perturbation import perturbed_fields
 from cobalt.prompts import first_messages
 from cobalt.records import read_jsonl, write_jsonl
@@ -102,7 +103,7 @@ def _roll_out(config: ProbeConfig, rows: Sequence[Record], tests: Literal["publi
     with tempfile.TemporaryDirectory() as folder:
         source, turns, evaluated = (Path(folder) / f"{name}.jsonl" for name in ("problems", "turns", "evaluated"))
         write_jsonl(source, rows)
-        flags = MultiTurnVllmConfig(
+        flags = MultiTurnOpenWeightConfig(
             input_file=source,
             output_file=turns,
             engine="hf",
@@ -180,7 +181,7 @@ def _standard_error(scores: Sequence[ProblemScores], turn: int) -> float | None:
 async def first_responses(config: ProbeConfig, problems: Sequence[Problem]) -> list[str]:
     """``config.num_samples`` responses at turn 0 to each problem, problem by problem."""
     sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
-    async with huggingface_engine(str(config.model), config.batch_size, None) as engine:
+    async with open_local_engine(str(config.model), config.batch_size, None) as engine:
         asked = (
             engine.generate(
                 first_messages(instruction_of(problem)),

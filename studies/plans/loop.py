@@ -19,7 +19,7 @@ class Loop(Place):
     """A place and the steps that can be done there."""
 
     def __init__(self, config: LoopConfig, folder: Folder, number: int | None = None, gpus: str | None = None) -> None:
-        knobs = {"PRESET": config.preset, "ENGINE_ARGS": " ".join(config.engine_args)}
+        knobs = {"PRESET": config.preset, "ENGINE": config.engine, "ENGINE_ARGS": " ".join(config.engine_args)}
         super().__init__(folder, knobs, number, gpus if config.preset != "cpu" else None)
         self.config = config
         self.out = folder.path

@@ -17,7 +17,7 @@ from cobalt.errors import InputError
 from cobalt.inference.huggingface import end_tokens, load_network
 from cobalt.records.identity import model_identity
 from cobalt.sampler.sampling import Row, sample_batch
-from cobalt.sampler.scoring import Scored, response_log_probs, scoring_batches
+from studies.theory.scoring import Scored, response_log_probs, scoring_batches
 
 NO_NUCLEUS = 1.0
 

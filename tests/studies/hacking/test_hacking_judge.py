@@ -18,7 +18,6 @@ from cobalt.prompts import COBALT
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import InvalidLines
 from cobalt.records.manifest import manifest_path
-from cobalt.serving.retries import RetryConfig
 from studies.hacking.judging import JudgeConfig, judge, judge_cases, read_cases
 
 KEY = "sk-never-to-be-written"
@@ -26,7 +25,7 @@ KEY = "sk-never-to-be-written"
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr("cobalt.inference.litellm_api.RetryConfig", lambda: RetryConfig(attempts=2, first_wait_s=0.01))
+    monkeypatch.setattr("cobalt.inference.endpoints.RETRIES", 1)
     with judge_server() as running:
         yield running
 

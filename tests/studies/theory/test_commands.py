@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cobalt.errors import InputError, SetupError
 from cobalt.evaluation.evaluate import EvaluationConfig
 from cobalt.evaluation.evaluate import main as evaluate
-from cobalt.inference.commands import MultiTurnVllmConfig
-from cobalt.inference.commands import main as infer
+from cobalt.inference.flags import MultiTurnOpenWeightConfig
+from cobalt.inference.run import main as infer
 from cobalt.prompts import problem_instruction
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.sandbox import ExecutionResult
@@ -61,7 +61,7 @@ def row(number: int, problem) -> dict:
 
 
 def roll_out(path: Path, name: str, policy: Path) -> None:
-    turns = MultiTurnVllmConfig(
+    turns = MultiTurnOpenWeightConfig(
         input_file=path / "problems.jsonl",
         output_file=path / f"{name}.turns.jsonl",
         engine="hf",

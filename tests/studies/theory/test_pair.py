@@ -9,9 +9,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cobalt.errors import InputError
 from cobalt.sampler.network import ATTENTION, register
-from cobalt.sampler.scoring import response_log_probs, scoring_batches
 from studies.theory.measures import total_variation
 from studies.theory.pair import PairConfig, PolicyPair
+from studies.theory.scoring import response_log_probs, scoring_batches
 
 MINICODER = Path(__file__).parents[3] / "assets" / "minicoder"
 HOT = 2.5

@@ -1,4 +1,4 @@
-"""LiteLLM against a real local HTTP server that refuses, fails, delays, lies and drops connections."""
+"""Both clients against a real local HTTP server that refuses, fails, delays, lies and drops connections."""
 
 import asyncio
 import hashlib
@@ -13,12 +13,12 @@ from scripted import GUESSES, MultiplyingService, make_plan, read_rows, run_plan
 
 from cobalt.completion import FINISH_CONTEXT, Completion, Sampling
 from cobalt.errors import InfraError, SetupError
-from cobalt.inference.litellm_api import AdaptiveLimit, ApiConfig, open_litellm_engine
-from cobalt.serving.retries import RetryConfig
+from cobalt.inference.endpoints import open_litellm_engine, open_openai_engine
+from cobalt.inference.flags import LitellmConfig, MultiTurnLitellmConfig, OpenWeightConfig
 
-QUICK = RetryConfig(attempts=6, first_wait_s=0.01, longest_wait_s=0.05)
 MESSAGES = [{"role": "user", "content": "hi"}]
 TIMEOUT_S = 1.0
+RETRIES = 5
 
 TROUBLES: list[Answer] = [
     ("status", {"code": 429}),
@@ -28,29 +28,52 @@ TROUBLES: list[Answer] = [
     ("slow", {"seconds": TIMEOUT_S + 1}),
     ("garbage", {"content": b"<html>gateway</html>"}),
     ("garbage", {"content": b"[1, 2]"}),
-    ("garbage", {"content": b'{"choices": []}'}),
     ("garbage", {"content": b"{}"}),
-    ("ok", {"finish_reason": "abort"}),
-    ("ok", {"finish_reason": "error"}),
     ("drop", {}),
     ("half", {}),
 ]
+NO_ANSWERS: list[Answer] = [
+    ("garbage", {"content": b'{"choices": []}'}),
+    ("ok", {"finish_reason": "abort"}),
+    ("ok", {"finish_reason": "error"}),
+    ("status", {"code": 400, "message": "odd"}),
+]
 
 
-def model(server: ApiServer, **changes: Any) -> ApiConfig:
-    return ApiConfig(
-        "openai/local", api_base=server.base, request_timeout_s=TIMEOUT_S, secrets={"api_key": KEY}, **changes
-    )
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cobalt.inference.endpoints.RETRIES", RETRIES)
+    for name in ("INITIAL_RETRY_DELAY", "JITTER"):
+        monkeypatch.setattr(f"litellm.utils.{name}", 0.001)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
+    monkeypatch.setenv("COBALT_HTTP_TOKEN", KEY)
 
 
-async def ask(server: ApiServer, retry: RetryConfig = QUICK, **changes: Any) -> Completion:
-    async with open_litellm_engine(model(server, **changes), retry=retry) as engine:
+def model(server: ApiServer) -> dict[str, Any]:
+    return {
+        "model_name": "openai/local",
+        "api_base": server.base,
+        "request_timeout_s": TIMEOUT_S,
+        "openai_api_key": KEY,
+    }
+
+
+async def ask(server: ApiServer, client: str = "litellm") -> Completion:
+    if client == "openai":
+        opened = open_openai_engine(OpenWeightConfig(api_base=server.base, request_timeout_s=TIMEOUT_S), None)
+    else:
+        opened = open_litellm_engine(LitellmConfig(**model(server)), None)
+    async with opened as engine:
         return await engine.generate(MESSAGES, Sampling(0.7, 0.9, 50), seed=3)
 
 
-async def test_request_and_answer() -> None:
+both_clients = pytest.mark.parametrize("client", ["openai", "litellm"])
+
+
+@both_clients
+async def test_request_and_answer(client: str) -> None:
     with api_server(lambda body, attempt: ("ok", {"text": "print"})) as server:
-        answer = await ask(server)
+        answer = await ask(server, client)
     assert (answer.text, answer.prompt_tokens, answer.completion_tokens) == ("print", 11, 7)
     (body,) = server.bodies
     assert body["messages"] == MESSAGES
@@ -66,34 +89,49 @@ async def test_usage_holds_all_that_the_provider_reports() -> None:
     assert json.dumps(usage), "it goes into a record"
 
 
+@both_clients
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: f"{trouble[0]}-{next(iter(trouble[1].values()), '')}")
-async def test_trouble_is_tried_again(trouble: Answer) -> None:
+async def test_trouble_is_tried_again(trouble: Answer, client: str) -> None:
     with api_server(lambda body, attempt: trouble if attempt == 0 else ("ok", {})) as server:
-        assert (await ask(server)).text == "hello"
-    assert sum(server.kinds.values()) == 2, "one retry, ours alone"
+        if client == "openai" and trouble[0] == "garbage":
+            with pytest.raises(InfraError):
+                await ask(server, client)
+            return
+        assert (await ask(server, client)).text == "hello"
+    assert sum(server.kinds.values()) == 2, "one retry, of the library alone"
 
 
-async def test_lasting_trouble_is_an_infra_error() -> None:
+@both_clients
+@pytest.mark.parametrize("answer", NO_ANSWERS, ids=lambda answer: next(iter(map(str, answer[1].values()))))
+async def test_what_is_no_answer_is_an_infra_error_and_not_repeated(answer: Answer, client: str) -> None:
+    with api_server(lambda body, attempt: answer) as server, pytest.raises(InfraError):
+        await ask(server, client)
+    assert sum(server.kinds.values()) == 1
+
+
+@both_clients
+async def test_lasting_trouble_is_an_infra_error(client: str) -> None:
     down = api_server(lambda body, attempt: ("status", {"code": 500}))
-    with down as server, pytest.raises(InfraError, match="6 attempts"):
-        await ask(server)
-    assert server.kinds["status"] == 6
+    with down as server, pytest.raises(InfraError, match=r"InternalServerError"):
+        await ask(server, client)
+    assert server.kinds["status"] == 1 + RETRIES
 
 
-async def test_retry_after_is_respected() -> None:
-    refusal = ("status", {"code": 429, "retry_after": "1.2"})
+@both_clients
+async def test_retry_after_is_respected(client: str) -> None:
+    refusal = ("status", {"code": 429, "retry_after": "1"})
     with api_server(lambda body, attempt: refusal if attempt == 0 else ("ok", {})) as server:
         started = asyncio.get_running_loop().time()
-        await ask(server)
-        assert asyncio.get_running_loop().time() - started >= 1.2
+        await ask(server, client)
+        assert asyncio.get_running_loop().time() - started >= 1
 
 
-@pytest.mark.parametrize("code", [401, 403, 404])
-async def test_a_refused_key_stops_the_run_and_is_not_shown(code: int) -> None:
-    answer = ("status", {"code": code, "message": f"bad key {KEY}"})
-    with api_server(lambda body, attempt: answer) as server, pytest.raises(SetupError) as stopped:
-        await ask(server)
-    assert KEY not in str(stopped.value)
+@both_clients
+@pytest.mark.parametrize("code", [401, 404])
+async def test_a_key_that_is_refused_later_stops_the_run_too(code: int, client: str) -> None:
+    refused = ("status", {"code": code, "message": f"bad key {KEY}"})
+    with api_server(lambda body, attempt: refused) as server, pytest.raises(SetupError, match=r"bad key \*\*\*"):
+        await ask(server, client)
     assert server.kinds["status"] == 1
 
 
@@ -104,50 +142,52 @@ async def test_keys_of_the_environment_and_of_the_address_are_not_shown(monkeypa
     message = "bad key sk-from-environment, session-of-environment at http://me:word@host/v1: none fits"
     refusing = api_server(lambda body, attempt: ("status", {"code": 401, "message": message}))
     with refusing as server, pytest.raises(SetupError, match=r"bad key \*\*\*, \*\*\* at http://host/v1: none fits"):
-        async with open_litellm_engine(ApiConfig("openai/local", api_base=server.base), retry=QUICK) as engine:
+        async with open_litellm_engine(LitellmConfig(model_name="openai/local", api_base=server.base), None) as engine:
             await engine.generate(MESSAGES, Sampling(), seed=3)
 
 
 @pytest.mark.parametrize(
-    ("trial", "complaint"),
+    ("code", "complaint"),
     [
-        (("status", {"code": 401, "message": "no such key"}), "no such key"),
-        (("status", {"code": 400, "message": "no such model"}), "refuses what the run would ask for: .*no such model"),
+        *((code, r"openai/local: .* bad key \*\*\*$") for code in (401, 403, 404)),
+        *((code, r"refuses what the run would ask for: .* bad key \*\*\*$") for code in (400, 422)),
     ],
 )
-async def test_what_every_request_would_meet_is_found_by_the_first_small_one(trial: Answer, complaint: str) -> None:
+async def test_what_every_request_would_meet_is_found_by_the_first_small_one(code: int, complaint: str) -> None:
     with api_server(lambda body, attempt: ("ok", {})) as server, pytest.raises(SetupError, match=complaint):
-        server.trial = trial
+        server.trial = ("status", {"code": code, "message": f"bad key {KEY}"})
         await ask(server)
     assert not server.bodies
 
 
 async def test_trouble_that_may_pass_does_not_stop_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    with api_server(lambda body, attempt: ("status", {"code": 503}) if attempt == 0 else ("ok", {})) as server:
+    with api_server(lambda body, attempt: ("ok", {})) as server:
         server.trial = ("status", {"code": 500, "message": "still loading"})
         assert (await ask(server)).text == "hello"
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "a request failed" in line]
-    assert "still loading" in line, "the first one, and no other"
+    assert "still loading" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [
         (
-            ApiConfig("openai/local", api_base="http://127.0.0.1:1/v1", secrets={"api_key": KEY}),
+            {"model_name": "openai/local", "api_base": "http://127.0.0.1:1/v1", "openai_api_key": KEY},
             "no connection to http",
         ),
-        (ApiConfig("openai/local", api_base="no-address", secrets={"api_key": KEY}), "no connection to no-address"),
-        (ApiConfig("gpt-5-mini-2025-08-07"), "Missing credentials"),
-        (ApiConfig("some-model", api_base="http://127.0.0.1:1/v1"), "LLM Provider NOT provided"),
+        (
+            {"model_name": "openai/local", "api_base": "no-address", "openai_api_key": KEY},
+            "no connection to no-address",
+        ),
+        ({"model_name": "gpt-5-mini-2025-08-07"}, "Missing credentials"),
+        ({"model_name": "some-model", "api_base": "http://127.0.0.1:1/v1"}, "LLM Provider NOT provided"),
     ],
 )
 async def test_what_cannot_be_asked_is_said_at_once(
-    config: ApiConfig, complaint: str, monkeypatch: pytest.MonkeyPatch
+    config: dict[str, Any], complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(SetupError, match=complaint):
-        async with open_litellm_engine(config) as engine:  # with the pauses between attempts of a real run
+        async with open_litellm_engine(LitellmConfig(**config), None) as engine:
             await asyncio.wait_for(engine.generate(MESSAGES, Sampling(), seed=3), timeout=20)
 
 
@@ -155,42 +195,23 @@ async def test_the_commonest_cause_of_failures_is_told(tmp_path: Path) -> None:
     source = write_problems(tmp_path / "problems.jsonl", 3)
     refusing = api_server(lambda body, attempt: ("status", {"code": 400, "message": "odd"}))
     with refusing as server, pytest.raises(SetupError, match=r"12 of 12 conversations .*12 x .*odd"):
-        async with open_litellm_engine(model(server), retry=QUICK) as engine:
-            plan = make_plan(source, tmp_path / "out.jsonl", num_completions=4, flags={})
+        async with open_litellm_engine(LitellmConfig(**model(server)), None) as engine:
+            plan = make_plan(source, tmp_path / "out.jsonl", num_completions=4)
             await run_plan(plan, engine, MultiplyingService())
 
 
-async def test_a_bad_request_is_not_repeated() -> None:
-    refusing = api_server(lambda body, attempt: ("status", {"code": 400, "message": "odd"}))
-    with refusing as server, pytest.raises(InfraError, match="odd"):
-        await ask(server)
-    assert server.kinds["status"] == 1
-
-
-async def test_prompt_over_the_context() -> None:
+@both_clients
+async def test_prompt_over_the_context(client: str) -> None:
     message = "This model's maximum context length is 10 tokens. However, your messages resulted in 99 tokens."
     answer = ("status", {"code": 400, "message": message, "code_text": "context_length_exceeded"})
     with api_server(lambda body, attempt: answer) as server:
-        completion = await ask(server)
+        completion = await ask(server, client)
     assert (completion.text, completion.finish_reason) == ("", FINISH_CONTEXT)
 
 
 async def test_an_answer_of_thoughts_only_is_empty() -> None:
     with api_server(lambda body, attempt: ("ok", {"text": None, "finish_reason": "length"})) as server:
         assert (await ask(server)).text == ""
-
-
-def test_adaptive_limit_halves_once_per_round_and_recovers() -> None:
-    limit = AdaptiveLimit(64)
-    for _ in range(64):
-        limit.refused()
-    assert limit.value == 32
-    for _ in range(10_000):
-        limit.answered()
-    assert limit.value == 64
-    for _ in range(10_000):
-        limit.refused()
-    assert limit.value == 1
 
 
 def scripted_text(body: dict[str, Any]) -> str:
@@ -218,10 +239,16 @@ async def test_a_run_through_all_troubles(tmp_path: Path) -> None:
 
     async def collect(name: str, plan: Any, **changes: Any) -> list[dict[str, Any]]:
         with api_server(plan) as server:
-            async with open_litellm_engine(model(server), max_in_flight=16, retry=QUICK) as engine:
-                flags = {"openai_api_key": KEY, "model_name": "openai/local"}
-                run = make_plan(source, tmp_path / name, num_completions=4, flags=flags, **changes)
-                return await run_plan(run, engine, MultiplyingService())
+            method = {"num_completions": 4, "seed": 1, "num_turns": 2, "from_scratch": True, **changes}
+            flags = MultiTurnLitellmConfig(
+                input_file=source,
+                output_file=tmp_path / name,
+                max_in_flight=16,
+                **method,
+                **{**model(server), "api_base": None},
+            )
+            async with open_litellm_engine(LitellmConfig(**model(server)), flags.max_in_flight) as engine:
+                return await run_plan(flags, engine, MultiplyingService())
 
     calm = await collect("calm.jsonl", troubled(0, 0))
     rough = await collect("rough.jsonl", troubled(0.4, 0.05), max_infra_rate=1.0)
