@@ -35,7 +35,7 @@ BANDED = Curve("base", [Estimate(10, 5, 15), None, Estimate(30, 20, 40)])
 OTHER = Curve("Cobalt", [Estimate(10, 5, 15), Estimate(12, 6, 18), Estimate(31, 25, 35)])
 ROOT = Path(__file__).parents[1]
 MANY = [Curve(name, OTHER.estimates) for name in ("base", "Cobalt", *(f"run {number}" for number in range(7)))]
-draw = styled(curves_figure)
+draw = styled()(curves_figure)
 
 
 def lightness(colour: str) -> float:

@@ -70,7 +70,7 @@ class SetStats:
             rows[f"contexts {_name(*key)}"] = f"{len(tokens):,} (tokens p50 / p90 / max: {quantiles})"
         return rows
 
-    @styled
+    @styled()
     def picture(self, key: str) -> Picture:
         """Histogram of prompt tokens by turn."""
         figure = new_figure()

@@ -59,7 +59,7 @@ def _condition_of(table: Table) -> str:
     return table.key.partition("_")[2]
 
 
-@styled
+@styled()
 def _pass1(table: Table) -> Picture:
     """Pass@1 by turn."""
     words = CONDITIONS[_condition_of(table)]
@@ -67,7 +67,7 @@ def _pass1(table: Table) -> Picture:
     return finished(figure, table.key, f"Pass@1 by turn, {words}")
 
 
-@styled
+@styled()
 def _gain(table: Table) -> Picture | None:
     """Difference to the baseline by turn; None if no turn lies beyond those of training."""
     curves = turn_curves(table)
@@ -85,7 +85,7 @@ def _gain(table: Table) -> Picture | None:
     return finished(figure, table.key, f"Difference to {baseline} by turn, {words}; shaded: learned from")
 
 
-@styled
+@styled()
 def _learning(table: Table) -> Picture | None:
     """What was paid until a share of the validation problems was solved."""
     level, *names = table.columns
@@ -101,7 +101,7 @@ def _learning(table: Table) -> Picture | None:
     return finished(figure, "learning", "Pass@1 on the validation problems over the GPU-seconds paid to reach it")
 
 
-@styled
+@styled()
 def _hacking(table: Table) -> Picture:
     """Hacks, wrong tests fitted and right programs given up by run, each on a scale of its own."""
     names = [str(name) for name in table.column("run")]
@@ -122,7 +122,7 @@ def _hacking(table: Table) -> Picture:
     return finished(figure, "hacking", "Hacks, wrong tests fitted and right programs given up, by run")
 
 
-@styled
+@styled()
 def _categories(table: Table) -> Picture:
     """The rate of hacks, stacked by the judge's category."""
     names = [str(name) for name in table.column("run")]
@@ -159,7 +159,7 @@ DRAWN: Mapping[str, Callable[[Table], Picture | None]] = {
 """By the key of the table."""
 
 
-@styled
+@styled()
 def reward_picture(logs: Mapping[str, Sequence[TrainingLog]]) -> Picture:
     """Reward parts over steps, a panel for each: the mean over repetitions, and a band from the least to the most."""
     lines = lines_of(list(logs))

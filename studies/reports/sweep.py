@@ -185,7 +185,7 @@ def _last_kl(logs: Sequence[TrainingLog]) -> float | None:
     return mean(last) if last else None
 
 
-@styled
+@styled()
 def sweep_picture(table: Table, feedback: str, key: str) -> Picture:
     """Pass@1 over the values. Values with numbers among them have an order, which a curve follows."""
     axis = table.columns[table.columns.index("seeds") - 1]

@@ -52,7 +52,7 @@ def _lines(policies: Sequence[str]) -> dict[str, Line]:
     return {name: METHODS.get(name) or ours[name] for name in policies}
 
 
-@styled
+@styled()
 def _gap_picture(gaps: Table, bounds: Table, lines: Mapping[str, Line]) -> Picture:
     """A row for each policy, by √η: left the gap with its interval, right, on a logarithmic axis, beside its bounds."""
     radii = {str(name): eta for name, eta in zip(gaps.column("policy"), gaps.estimates("eta (nats)"), strict=True)}
@@ -86,7 +86,7 @@ def _gap_picture(gaps: Table, bounds: Table, lines: Mapping[str, Line]) -> Pictu
     return finished(figure, GAP, "The gap between the objectives by policy, and beside its bounds")
 
 
-@styled
+@styled()
 def _distance_picture(table: Table, lines: Mapping[str, Line]) -> Picture:
     """KL (logarithmic) and total variation by turn, in the reference's contexts and in each policy's own.
 
@@ -122,7 +122,7 @@ def _kl(table: Table) -> list[Estimate | None]:
     ]
 
 
-@styled
+@styled()
 def _cost_picture(table: Table, lines: Mapping[str, Line]) -> Picture:
     """The cost of a failed program in later turns, a panel for each policy: mean continuation, and the best one."""
     columns = min(3, len(lines))
