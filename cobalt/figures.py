@@ -170,8 +170,6 @@ class Curve:
     name: str
     estimates: Sequence[Estimate | None]
     x: Sequence[float] | None = None
-    line: Line | None = None
-    """Default: the method's."""
 
     def points(self) -> tuple[list[float], list[Estimate]]:
         """Places that have a value, and the values."""
@@ -231,7 +229,7 @@ def curves_figure(
     The curves named ``behind`` are in all panels. With ``shaded_to`` there is a line at 0, and shade up to there.
     """
     lines = lines_of([curve.name for curve in curves])
-    drawn = [(curve, curve.line or lines[curve.name]) for curve in curves]
+    drawn = [(curve, lines[curve.name]) for curve in curves]
     if len(curves) <= MOST_TOGETHER:
         figure = new_figure()
         panels = [figure.subplots()]

@@ -26,9 +26,9 @@ from cobalt.figures import (
 )
 from cobalt.tables import Table
 from cobalt.training.training_log import REWARD_PARTS, TrainingLog
-from studies.reports.gain_tables import LAST_LEARNED
 from studies.reports.hacking_tables import WAYS
-from studies.reports.material import CONDITIONS, SETS
+from studies.reports.runs import CONDITIONS, SETS
+from studies.reports.scores import LAST_LEARNED
 
 WAY_COLOURS = ("#2E2E2E", "#6B6B6B", "#9A9A9A", "#C4C4C4", "#E3E3E3")
 PANELS_PER_ROW = 3
