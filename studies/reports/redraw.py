@@ -19,7 +19,7 @@ from cobalt.tables import Table
 from studies.reports.loop import loop_picture
 from studies.reports.pictures import pictures_of
 from studies.reports.sweep import sweep_picture
-from studies.theory.pictures import all_pictures
+from studies.theory.report import all_pictures
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,8 +96,9 @@ def horizon_table(material: Material, condition: str) -> Table:
         for first, to in spans:
             difference = None
             if name != baseline and baseline in scores and min(score.turns, scores[baseline].turns) > to:
-                both = (values_SPT[:, :, first : to + 1].mean(axis=2) for values_SPT in paired(score, scores[baseline]))
-                difference = hierarchical_mean(*both)
+                ours_SPT, theirs_SPT = paired(score, scores[baseline])
+                span = np.s_[:, :, first : to + 1]
+                difference = hierarchical_mean(ours_SPT[span].mean(axis=2), theirs_SPT[span].mean(axis=2))
             turns = f"turn {to}" if first == to else f"turns {first} to {to}"
             row[f"over {baseline}, {turns}"] = estimates([difference])[0]
         rows.append(row)
@@ -145,7 +146,7 @@ def primary_tables(material: Material, condition: str) -> Iterator[Table]:
     own = [(method, name) for name in scores if name != method and method is not None]
     pairs = [pair for pair in dict.fromkeys((*own, *material.pairs)) if scores.keys() >= set(pair)]
     both = {pair: [endpoint(values_SPT) for values_SPT in paired(*map(scores.__getitem__, pair))] for pair in pairs}
-    found = {pair: hierarchical_mean(*values_SP) for pair, values_SP in both.items()}
+    found = {pair: hierarchical_mean(ours_SP, theirs_SP) for pair, (ours_SP, theirs_SP) in both.items()}
     p_values = {pair: difference and difference.p_value for pair, difference in found.items()}
     family = {pair: p for pair, p in p_values.items() if pair in own and pair[1] != material.baseline and p is not None}
     corrected = dict(zip(family, holm(list(family.values())), strict=True))

@@ -13,6 +13,7 @@ from typing import Literal
 
 from matplotlib.figure import Figure
 
+from cobalt import figures
 from cobalt.commands.flags import CommandConfig
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
@@ -30,14 +31,6 @@ from cobalt.figures import (
     Curve,
     Line,
     Picture,
-    bars_of,
-    broken,
-    draw_curve,
-    finished,
-    label_ends,
-    label_of,
-    new_figure,
-    styled,
 )
 from cobalt.records.training_run import edge_means
 from cobalt.tables import Cell, Table
@@ -135,7 +128,7 @@ def sweep_table(config: SweepConfig, points: Mapping[Point, list[Path]], logs: M
     )
 
 
-@styled()
+@figures.styled()
 def sweep_picture(table: Table, feedback: str) -> Picture:
     """Pass@1 over the values. Values with numbers among them have an order, which a curve follows."""
     axis = table.columns[table.columns.index("seeds") - 1]
@@ -144,7 +137,7 @@ def sweep_picture(table: Table, feedback: str) -> Picture:
     of_line = table.column("line") if "line" in table.columns else [""] * len(table.rows)
     # All lines have the colour of Cobalt, which is what a setting is varied of.
     names, looks = dict.fromkeys(map(str, of_line)), cycle(zip(DASHES, MARKERS, strict=True))
-    lines = {name: Line(label_of(name), OURS, *look) for name, look in zip(names, looks, strict=False)}
+    lines = {name: Line(figures.label_of(name), OURS, *look) for name, look in zip(names, looks, strict=False)}
     curves: dict[str, list[Drawn]] = {turn: [] for turn in turns}
     for turn in turns:
         for name, line in lines.items():
@@ -154,7 +147,7 @@ def sweep_picture(table: Table, feedback: str) -> Picture:
     has_order = any(re.fullmatch(r"[\d.]+(e-\d+)?", value) for value in values)
     draw = _over_order if has_order else _in_rows
     figure = draw(curves, axis, values, f"Pass@1, {feedback} feedback (%)")
-    return finished(figure, table.key, f"Pass@1 by {axis}, {feedback} feedback")
+    return figures.finished(figure, table.key, f"Pass@1 by {axis}, {feedback} feedback")
 
 
 def _over_order(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequence[str], quantity: str) -> Figure:
@@ -162,25 +155,25 @@ def _over_order(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequen
     (first, *others) = curves.values()
     by_line = not others and len(first) > FEW_LINES
     titles = [line.label for _, line in first] if by_line else list(curves)
-    figure = new_figure(FULL if len(titles) > 2 else COLUMN, 2.0)
+    figure = figures.new_figure(FULL if len(titles) > 2 else COLUMN, 2.0)
     panels = figure.subplots(1, len(titles), sharex=True, sharey=by_line, squeeze=False)[0]
     for number, (axes, title) in enumerate(zip(panels, titles, strict=True)):
         if by_line:
             for curve, _ in first:
-                draw_curve(axes, curve, Line("", PALEST), is_faint=True)
+                figures.draw_curve(axes, curve, Line("", PALEST), is_faint=True)
             drawn = [(first[number][0], Line(title, OURS))]
         else:
             drawn = curves[title]
         for curve, line in drawn:
-            draw_curve(axes, curve, line)
+            figures.draw_curve(axes, curve, line)
         panel_inches = figure.get_figwidth() / len(titles)
-        axes.set_title(broken(title, panel_inches - 0.2))
+        axes.set_title(figures.broken(title, panel_inches - 0.2))
         is_crowded = len("  ".join(values)) * CHARACTER_INCHES > panel_inches - 0.6
         turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_crowded else {}
         axes.set_xticks(range(len(values)), [re.sub(r"^1e-(\d+)$", r"$10^{-\1}$", value) for value in values], **turned)
         axes.set_xlim(-0.3, len(values) - 0.7)
         if len(first) > 1 and not by_line and axes is panels[-1]:
-            label_ends(axes, drawn)
+            figures.label_ends(axes, drawn)
     figure.supxlabel(axis, fontsize=FONT_SIZE)
     figure.supylabel(quantity, fontsize=FONT_SIZE)
     return figure
@@ -188,7 +181,7 @@ def _over_order(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequen
 
 def _in_rows(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequence[str], quantity: str) -> Figure:
     """A row for each value, a panel for each turn."""
-    figure = new_figure(COLUMN, 0.9 + 0.2 * len(values))
+    figure = figures.new_figure(COLUMN, 0.9 + 0.2 * len(values))
     panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
     for axes, (turn, of_turn) in zip(panels, curves.items(), strict=True):
         for curve, line in of_turn:
@@ -196,7 +189,7 @@ def _in_rows(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequence[
             axes.errorbar(
                 [point.value for point in points],
                 places,
-                xerr=bars_of(points),
+                xerr=figures.bars_of(points),
                 fmt=line.marker,
                 color=line.colour,
                 mfc=line.face,

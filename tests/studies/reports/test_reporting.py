@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cobalt import figures
 from cobalt.errors import InputError
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.manifest import manifest_path
 from cobalt.statistics import Estimate
 from cobalt.tables import show
-from studies.reports import pictures
-from studies.reports.examples import pick_examples
+from studies.reports.hacking_tables import pick_examples
 from studies.reports.make_report import ReportConfig, make_report
-from studies.reports.material import read_material
-from studies.reports.runs import parse_runs
+from studies.reports.runs import parse_runs, read_material
 
 
 @pytest.fixture(scope="module")
@@ -270,13 +269,13 @@ def test_runs_are_told_apart_and_measures_begin_at_zero(tmp_path, report_files, 
 def drawn(monkeypatch) -> dict:
     """The finished figures, by key."""
     found = {}
-    finish = pictures.finished
+    finish = figures.finished
 
     def keep(figure, key, alt):
         found[key] = figure
         return finish(figure, key, alt)
 
-    monkeypatch.setattr(pictures, "finished", keep)
+    monkeypatch.setattr(figures, "finished", keep)
     return found
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from studies.theory.contexts import SIDES
-from studies.theory.measures import Measures, read_measures
-from studies.theory.repair import Repair, repairs
+from studies.theory.bound import Compared, Measures, Repair, read_measures, repairs
+from studies.theory.trajectories import SIDES
 
 Rates = list[list[float | None]]
 
@@ -29,8 +28,9 @@ def measured(path: Path, *problems: tuple[Rates, Rates]) -> Measures:
 
 
 def values(row: Repair) -> tuple[float, float, float]:
-    assert row.reference and row.policy and row.difference
-    return row.reference.value, row.policy.value, row.difference.value
+    found = row.rewards
+    assert found.first and found.second and found.difference
+    return found.second.value, found.first.value, found.difference.value
 
 
 def test_contexts_after_a_pass_do_not_count(tmp_path: Path) -> None:
@@ -58,4 +58,4 @@ def test_a_program_that_could_not_be_run_leaves_its_context_out_for_both(tmp_pat
 
 def test_a_reference_that_never_fails_leaves_nothing_to_compare(tmp_path: Path) -> None:
     (row,) = repairs(measured(tmp_path / "policy.jsonl", ([[1, 1]], [[1, 1]])))
-    assert row == Repair(1, 0, 0, None, None, None)
+    assert row == Repair(1, 0, 0, Compared())
