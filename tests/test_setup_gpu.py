@@ -6,8 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from constraints.lock import LOCK, ROOT, read_pins
+from test_constraints import ROOT, pins
 
 SCRIPT = ROOT / "scripts" / "setup_gpu.sh"
 
@@ -53,4 +52,4 @@ def test_what_is_wrong_is_said_in_one_line(
 
 def test_the_wheel_of_flash_attn_is_for_the_locked_torch() -> None:
     (of_wheel,) = re.findall(r"%2Bcu12torch([\d.]+?)cxx11abi", SCRIPT.read_text())
-    assert read_pins(LOCK, "3.12")["torch"].version.startswith(f"{of_wheel}.")
+    assert pins("train-gpu", "3.12")["torch"].startswith(f"{of_wheel}.")
