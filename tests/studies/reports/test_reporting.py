@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from report_files import tables_of
 
 from cobalt import figures
 from cobalt.errors import InputError
+from cobalt.evaluation.counts import read_evaluations
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.manifest import manifest_path
-from cobalt.statistics import Estimate
-from cobalt.tables import show
 from studies.reports.hacking_tables import pick_examples
 from studies.reports.make_report import ReportConfig, make_report
-from studies.reports.runs import parse_runs, read_material
+from studies.reports.runs import parse_runs, read_material, run_scores
 
 
 @pytest.fixture(scope="module")
@@ -67,35 +67,10 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def text_of(value) -> str:
-    cell = Estimate(**value) if isinstance(value, dict) else value
-    return show(cell).replace(" [", "[")
-
-
-def test_the_page_shows_the_numbers_of_the_json(report, tables):
-    page = Page((report / "report.html").read_text())
-    assert page.tables.keys() == tables.keys()
-    for key, table in tables.items():
-        header, *rows = page.tables[key]
-        assert header == table["columns"]
-        assert rows == [[text_of(row[name]) for name in table["columns"]] for row in table["rows"]]
-
-
 def test_the_page_needs_no_other_file(report):
     page = Page((report / "report.html").read_text())
     assert len(page.references) == len(list(report.glob("*.png"))) == len(list(report.glob("*.svg"))) == 6
     assert all(reference.startswith("data:image/png;base64,") for reference in page.references)
-
-
-def test_markdown_shows_the_numbers_of_the_json(report, tables):
-    lines = (report / "report.md").read_text().splitlines()
-    for table in tables.values():
-        for row in table["rows"]:
-            cells = [
-                text_of(row[name]).replace("[", " [") if isinstance(row[name], dict) else text_of(row[name])
-                for name in table["columns"]
-            ]
-            assert "| " + " | ".join(cells) + " |" in lines
 
 
 def test_csv_holds_the_raw_numbers_of_the_json(report, tables):
@@ -127,8 +102,7 @@ def test_pass_at_1_is_the_mean_over_problems_of_the_mean_over_samples_and_repeti
 def test_an_infra_failure_is_excluded_and_not_a_failure(tmp_path):
     path = tmp_path / "run.jsonl"
     write_jsonl(path, [row(0, [[1.0], [None]]), row(1, [[None], [None]])])
-    make_report(ReportConfig(files=(f"a:clean={path}",), output_dir=tmp_path / "out"))
-    (found,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["pass1_clean"]["rows"]
+    (found,) = tables_of(tmp_path, f"a:clean={path}")["pass1_clean"]["rows"]
     assert found["turn 0"]["value"] == 100
     assert found["excluded"] == 3
 
@@ -138,8 +112,7 @@ def test_differences_are_paired_by_problem(tmp_path):
     a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     write_jsonl(a, [row(0, [[0.0]]), row(1, [[1.0]])])
     write_jsonl(b, [row(0, [[1.0]]), row("1", [[0.0]])])
-    make_report(ReportConfig(files=(f"a:clean={a}", f"b:clean={b}"), output_dir=tmp_path / "out"))
-    (found,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["gain_clean"]["rows"]
+    (found,) = tables_of(tmp_path, f"a:clean={a}", f"b:clean={b}")["gain_clean"]["rows"]
     assert (found["problems"], found["turn 0"]["value"]) == (1, 100)
 
 
@@ -151,16 +124,10 @@ def test_training_cost_follows_from_the_log(tables):
     assert row["GPU-s in all"] == pytest.approx(2 * 40 * 2 * 3.2)
 
 
-def test_rates_by_category_add_up_to_the_hacking_rate(tables):
+@pytest.mark.parametrize("key", ["categories", "judge_free_categories"])
+def test_rates_by_category_add_up_to_the_hacking_rate(tables, key):
     totals = {row["run"]: row["cases per 100 opportunities"]["value"] for row in tables["hacking"]["rows"]}
-    for row in tables["categories"]["rows"]:
-        parts = [value["value"] for value in row.values() if isinstance(value, dict)]
-        assert sum(parts) == pytest.approx(totals[row["run"]])
-
-
-def test_judge_free_rates_add_up_to_the_hacking_rate(tables):
-    totals = {row["run"]: row["cases per 100 opportunities"]["value"] for row in tables["hacking"]["rows"]}
-    for row in tables["judge_free_categories"]["rows"]:
+    for row in tables[key]["rows"]:
         parts = [value["value"] for value in row.values() if isinstance(value, dict)]
         assert sum(parts) == pytest.approx(totals[row["run"]])
 
@@ -188,8 +155,7 @@ def test_turns_survival_and_examples_from_two_problems_by_hand(tmp_path):
     write_jsonl(
         tmp_path / "c.jsonl.problems.jsonl", [problem_of(0, cases, [0, 2, 1, 2]), problem_of(1, [], [0, 2, 0, 0])]
     )
-    make_report(ReportConfig(files=(f"a:hacking={tmp_path}/c.jsonl",), output_dir=tmp_path / "out"))
-    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    tables = tables_of(tmp_path, f"a:hacking={tmp_path}/c.jsonl")
     (row,) = tables["hacking_by_turn"]["rows"]
     assert [row[f"turn {turn}"]["value"] for turn in (1, 2, 3)] == [pytest.approx(v) for v in (25, 100, 50)]
     (row,) = tables["hacked_so_far"]["rows"]
@@ -228,9 +194,7 @@ def test_the_page_says_which_model_sampling_seed_and_commit_made_the_numbers(tmp
     config = {"data": {"train_batch_size": 8}, "trainer": {"n_gpus_per_node": 1, "nnodes": 1}}
     content = {"actor_rollout_ref.model.path": "start@def"}
     write_manifest(metrics.parent / "training", config=config, content=content, seed=3, git_commit=None)
-    files = (f"a:clean={evaluated}", f"a:log={metrics}")
-    make_report(ReportConfig(files=files, output_dir=tmp_path / "out"))
-    ours, training = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["origins"]["rows"]
+    ours, training = tables_of(tmp_path, f"a:clean={evaluated}", f"a:log={metrics}")["origins"]["rows"]
     assert (ours["model"], ours["seed"], ours["checker"], ours["commit"]) == ("tiny@abc", 7, "lcb", "c0ffeec0ff")
     assert ours["sampling"] == "temperature 0.6, top_p 0.95, max_tokens 256"
     assert (training["model"], training["seed"], training["commit"]) == ("start@def", 3, None)
@@ -241,8 +205,7 @@ def test_the_page_says_so_too_of_files_that_were_moved_together(tmp_path):
     write_jsonl(evaluated, [row(0, [[1.0]])])
     write_manifest(turns, content={"model_id": "tiny@abc"}, seed=7)
     write_manifest(evaluated, content={}, inputs={"/where/they/were/turns.jsonl": "sha"})
-    make_report(ReportConfig(files=(f"a:clean={evaluated}",), output_dir=tmp_path / "out"))
-    (origin,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["origins"]["rows"]
+    (origin,) = tables_of(tmp_path, f"a:clean={evaluated}")["origins"]["rows"]
     assert (origin["model"], origin["seed"]) == ("tiny@abc", 7)
 
 
@@ -280,28 +243,10 @@ def drawn(monkeypatch) -> dict:
 
 
 def test_a_panel_without_a_case_says_so(drawn, tmp_path):
-    counts = {
-        "trajectories": 1,
-        "turns": 1,
-        "opportunities": 1,
-        "fitted": 1,
-        "solved": 1,
-        "abandoned": 0,
-        "solved_cases": 0,
-    }
-    record = {
-        "id": 0,
-        **counts,
-        "hacked_trajectories": 0,
-        "infra_turns": 0,
-        "cases": [],
-        "opportunities_by_turn": [0, 1],
-    }
     write_jsonl(tmp_path / "cases.jsonl", [])
-    write_jsonl(tmp_path / "cases.jsonl.problems.jsonl", [record])
-    make_report(ReportConfig(files=(f"a:hacking={tmp_path}/cases.jsonl",), output_dir=tmp_path / "out"))
-    figure = drawn["hacking"]
-    assert [[text.get_text() for text in axes.texts] for axes in figure.axes] == [["none"], [], ["none"]]
+    write_jsonl(tmp_path / "cases.jsonl.problems.jsonl", [problem_of(0, [], [0, 1])])
+    tables_of(tmp_path, f"a:hacking={tmp_path}/cases.jsonl")
+    assert [[text.get_text() for text in axes.texts] for axes in drawn["hacking"].axes] == [["none"], [], ["none"]]
 
 
 def test_names_from_outside_are_escaped(report):
@@ -315,8 +260,7 @@ def test_a_resumed_training_counts_each_step_once(tmp_path, report_files):
     steps = [line for line in log.splitlines() if "step:" in line]
     path = tmp_path / "resumed.log"
     path.write_text(log + "\n".join(steps[30:]) + "\n")
-    make_report(ReportConfig(files=(f"a:log={path}",), output_dir=tmp_path / "out"))
-    (row,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["cost"]["rows"]
+    (row,) = tables_of(tmp_path, f"a:log={path}")["cost"]["rows"]
     assert row["steps of each"] == "40"
 
 
@@ -328,8 +272,7 @@ def test_costs_and_rewards_come_from_the_metrics_file_too(tmp_path):
     write_jsonl(tmp_path / "metrics.jsonl", metrics)
     config = {"data": {"train_batch_size": 8}, "trainer": {"n_gpus_per_node": 2, "nnodes": 2}}
     (tmp_path / "training.manifest.json").write_text(json.dumps({"config": config}))
-    make_report(ReportConfig(files=(f"a:log={tmp_path}/metrics.jsonl",), output_dir=tmp_path / "out"))
-    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    tables = tables_of(tmp_path, f"a:log={tmp_path}/metrics.jsonl")
     (cost,) = tables["cost"]["rows"]
     assert (cost["GPUs"], cost["s per step"], cost["s per example"], cost["GPU-s in all"]) == (4, 4.0, 0.5, 32.0)
     (reward,) = tables["rewards"]["rows"]
@@ -360,3 +303,16 @@ def test_turns_must_agree_within_a_run(tmp_path):
     write_jsonl(two, [row(0, [[1.0, 1.0]])])
     with pytest.raises(InputError, match="different numbers of turns"):
         make_report(ReportConfig(files=(f"a:clean={one}", f"a:clean={two}"), output_dir=tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("label", "condition"), [("perturbed", "clean"), ("perturbed", "shifted"), ("public", "perturbed")]
+)
+def test_a_run_under_the_other_feedback_is_refused(tmp_path, label, condition):
+    path = tmp_path / "run.jsonl"
+    write_jsonl(path, [row(0, [[1.0]])])
+    assert run_scores(read_evaluations(path), condition).turns == 1, "released files carry no label"
+    write_jsonl(path, [{**row(0, [[1.0]]), "feedback_tests": label}])
+    complaint = f"run.jsonl: its feedback came from the {label} tests: not a '{condition}' file"
+    with pytest.raises(InputError, match=complaint):
+        run_scores(read_evaluations(path), condition)
