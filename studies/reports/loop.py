@@ -78,7 +78,13 @@ def main(config: LoopConfig) -> None:
     for index in range(last):
         name = f"solved at turn {index + 1}, if unsolved at {index}"
         add(name, lambda policy, index=index: own[policy].solved_after_unsolved[index].estimate)
-    rows.append(_first_turn_row(config.base_first_turn))
+    # Whether any of the n samples of the single-turn file passes all tests: what sharpening could reach.
+    solved_PN = [
+        [all(result["passing"]) for result in record["exec_results"] if result.get("infra_error") is None]
+        for record in read_jsonl(config.base_first_turn, ("id", "exec_results"))
+    ]
+    reached = mean_estimate([float(any(solved_N)) for solved_N in solved_PN if solved_N])
+    rows.append({"": f"Pass@{max(map(len, solved_PN))} at turn 0", "base": in_percent(reached), "trained": None})
     for name, place in (("first", 0), ("last", -1)):
         add(
             f"repeats its failed program, {name} feedback",
@@ -105,16 +111,6 @@ def _gain_of(path: Path, summary: Summary) -> Gain:
     if summary.gain is None:
         raise InputError.at(path, None, "holds a single turn: nothing was repaired")
     return summary.gain
-
-
-def _first_turn_row(path: Path) -> dict[str, Cell]:
-    """Whether any of a single-turn file's n samples passes all tests, over problems: what sharpening could reach."""
-    solved_PN = [
-        [all(result["passing"]) for result in record["exec_results"] if result.get("infra_error") is None]
-        for record in read_jsonl(path, ("id", "exec_results"))
-    ]
-    estimate = mean_estimate([float(any(solved_N)) for solved_N in solved_PN if solved_N])
-    return {"": f"Pass@{max(map(len, solved_PN))} at turn 0", "base": in_percent(estimate), "trained": None}
 
 
 def loop_picture(table: Table) -> Picture:

@@ -1,7 +1,7 @@
 """``make_report.py``: from result files of named runs to one HTML page, Markdown, CSV, JSON, PNG and SVG."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -10,16 +10,16 @@ from cobalt.commands.flags import CommandConfig
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.evaluation.counts import SUFFIX, Evaluation, write_counts
+from cobalt.figures import Picture
 from cobalt.tables import Table
 from studies.reports.bill import bill_table
 from studies.reports.hacking_tables import hacking_tables, pick_examples
-from studies.reports.page import Section, render_html, write_report
+from studies.reports.page import Example, Section, render_html, write_report
 from studies.reports.pictures import pictures_of, reward_picture
 from studies.reports.runs import SETS, Material, NamedRun, origin_tables, parse_runs, read_material
 from studies.reports.scores import (
-    gain_table,
+    difference_tables,
     horizon_table,
-    method_table,
     pass1_table,
     perturbation_cost_table,
     primary_tables,
@@ -91,31 +91,35 @@ def counts_files(runs: Sequence[NamedRun]) -> dict[str, tuple[str, str, list[Eva
 def all_sections(material: Material) -> list[Section]:
     """The parts of a report, in the paper's order; a part and a table appear if files for them are given."""
 
-    def section(title: str, tables: Iterable[Table]) -> Section:
+    def section(
+        title: str, *tables: Table, pictures: Sequence[Picture] = (), examples: Sequence[Example] = ()
+    ) -> Section:
         shown = [table for table in tables if table.rows]
-        return Section(title, shown, pictures_of(shown))
+        return Section(title, shown, [*pictures_of(shown), *pictures], examples)
 
     main: list[Table] = []
     for condition in SETS:
-        main += [pass1_table(material, condition), gain_table(material, condition)]
-        main += [method_table(material, condition), *primary_tables(material, condition)]
-    bills = bill_table(material.bills, material.method)
-    cost = section("Training cost", [bills, cost_table(material), reach_table(material), reward_table(material)])
-    wrong_feedback = section(
-        "Wrong feedback and reward hacking",
-        [
+        main += [pass1_table(material, condition), *difference_tables(material, condition)]
+        main += primary_tables(material, condition)
+    sections = [
+        section("Main results", *main, repair_table(material)),
+        section(
+            "Training cost",
+            bill_table(material.bills, material.method),
+            cost_table(material),
+            reach_table(material),
+            reward_table(material),
+            pictures=[reward_picture(material.logs)] if material.logs else [],
+        ),
+        section("Beyond the turns of training", *(horizon_table(material, condition) for condition in SETS)),
+        section(
+            "Wrong feedback and reward hacking",
             pass1_table(material, "perturbed"),
-            gain_table(material, "perturbed"),
+            next(difference_tables(material, "perturbed")),
             perturbation_cost_table(material),
             *hacking_tables(material),
-        ],
-    )
-    rewards = [reward_picture(material.logs)] if material.logs else []
-    sections = [
-        section("Main results", [*main, repair_table(material)]),
-        Section(cost.title, cost.tables, [*cost.pictures, *rewards]),
-        section("Beyond the turns of training", [horizon_table(material, condition) for condition in SETS]),
-        Section(wrong_feedback.title, wrong_feedback.tables, wrong_feedback.pictures, pick_examples(material)),
-        section("Data reuse", [reuse_table(material)]),
+            examples=pick_examples(material),
+        ),
+        section("Data reuse", reuse_table(material)),
     ]
     return [section for section in sections if section.tables]

@@ -12,7 +12,7 @@ from cobalt.evaluation.summary import GAIN_TO_TURN
 from cobalt.statistics import RESAMPLES, hierarchical_mean, holm, nanmean, welch_p_value
 from cobalt.tables import PERCENT, Cell, Table
 from studies.reports.page import mean, table_of
-from studies.reports.runs import CONDITIONS, Material, RunScores, each_repetition, estimates, paired
+from studies.reports.runs import CONDITIONS, Material, each_repetition, estimates, paired
 
 LAST_PLAYED = 2
 """Last turn of a trajectory that is learned from, whether it is played by the reference model or by the policy."""
@@ -48,36 +48,29 @@ def pass1_table(material: Material, condition: str) -> Table:
     )
 
 
-def gain_table(material: Material, condition: str) -> Table:
-    """Difference of each run to the baseline by turn."""
-    scores, baseline = material.scores[condition], material.baseline
-    others = [name for name in scores if name != baseline and baseline in scores]
-    return table_of(
+def difference_tables(material: Material, condition: str) -> Iterator[Table]:
+    """By turn: each run against the baseline, then the method against each run; empty without the one or the other."""
+    scores, baseline, method = material.scores[condition], material.baseline, material.method
+
+    def row(first: str, second: str) -> dict[str, Cell]:
+        """Of the turns and the problems that both have."""
+        ours_SPT, theirs_SPT = paired(scores[first], scores[second])
+        gains_T = map(hierarchical_mean, np.moveaxis(ours_SPT, 2, 0), np.moveaxis(theirs_SPT, 2, 0))
+        return {"problems": ours_SPT.shape[1], **by_turn(estimates(gains_T))}
+
+    yield table_of(
         f"gain_{condition}",
         f"Difference to {baseline}, {CONDITIONS[condition]} (points)",
         "Paired by problem, with 95 % intervals over problems and repetitions; one that excludes 0 shows a difference.",
-        [{"run": name, **_gains(scores[name], scores[baseline])} for name in others],
+        [{"run": name, **row(name, baseline)} for name in scores if name != baseline and baseline in scores],
     )
-
-
-def method_table(material: Material, condition: str) -> Table:
-    """Gain of the method over every other run by turn."""
-    scores, method = material.scores[condition], material.method
-    others = [name for name in scores if name != method and method in scores]
-    return table_of(
+    yield table_of(
         f"method_gain_{condition}",
         f"Gain of {method} over each run, {CONDITIONS[condition]} (points)",
         "Paired by problem, with 95 % intervals over problems and repetitions. Not corrected for their number: what is "
         "tested is the primary endpoint.",
-        [{"over": name, **_gains(scores[str(method)], scores[name])} for name in others],
+        [{"over": name, **row(str(method), name)} for name in scores if name != method and method in scores],
     )
-
-
-def _gains(ours: RunScores, theirs: RunScores) -> dict[str, Cell]:
-    """Of the turns and the problems that both have."""
-    ours_SPT, theirs_SPT = paired(ours, theirs)
-    gains_T = map(hierarchical_mean, np.moveaxis(ours_SPT, 2, 0), np.moveaxis(theirs_SPT, 2, 0))
-    return {"problems": ours_SPT.shape[1], **by_turn(estimates(gains_T))}
 
 
 def horizon_table(material: Material, condition: str) -> Table:

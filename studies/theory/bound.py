@@ -84,7 +84,10 @@ def read_measures(path: Path) -> Measures:
 
     def means(tables: Sequence[Table]) -> np.ndarray:
         """[P, T] over the samples that have a value."""
-        return np.array([[_mean_known(values_N) for values_N in zip(*table, strict=True)] for table in tables])
+        columns = [
+            [[v for v in values_N if v is not None] for values_N in zip(*table, strict=True)] for table in tables
+        ]
+        return np.array([[sum(known) / len(known) for known in of_problem] for of_problem in columns])
 
     def by_side(field: str, of: Any = float) -> dict[str, np.ndarray]:
         return {side: means([[list(map(of, values)) for values in row[field][side]] for row in rows]) for side in SIDES}
@@ -101,11 +104,6 @@ def read_measures(path: Path) -> Measures:
         reference_solved=solved("reference_pass_rates"),
         step_rewards=step_rewards,
     )
-
-
-def _mean_known(values: Sequence[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known)
 
 
 def _checked(row: Record) -> Record:

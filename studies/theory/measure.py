@@ -7,7 +7,7 @@ A record is written when its problem is done, so that a killed run repeats a gro
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +23,6 @@ from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
 from cobalt.records import RecordFile, read_jsonl
 from cobalt.records.identity import model_identity, refuse_missing_model
-from cobalt.records.jsonl import Record
 from cobalt.sampler.packages import refuse_missing_packages
 from cobalt.serving.execution import ExecutionService, open_execution_service
 from cobalt.serving.programs import DistinctPrograms
@@ -32,7 +31,7 @@ from studies.theory.bound import bounds_of, read_measures
 from studies.theory.trajectories import OWN, REFERENCE, PairedProblem, PairedProblems, read_pairs
 
 if TYPE_CHECKING:
-    from studies.theory.pair import PolicyPair, Response
+    from studies.theory.pair import Response
 
     ResponseTable = list[list[Response]]  # [trajectory][turn]
 
@@ -105,7 +104,9 @@ async def _measure(config: MeasureConfig, pairs: PairedProblems) -> dict[str, An
         with recorded_run("cobalt theory measure", asdict(config), inputs, {config.output_file: content}) as run:
             with RecordFile(config.output_file) as output:
                 output.refuse_loss(ids)
-                left = [pair for pair in pairs.problems if not _is_done(output.get(pair.id, pair.input_hash))]
+                # A record is done if no infrastructure failure left a hole in it.
+                found = [(pair, output.get(pair.id, pair.input_hash)) for pair in pairs.problems]
+                left = [pair for pair, row in found if row is None or any(None in r for r in row["step_pass_rates"])]
                 if left:
                     await _write_records(config, pairs.num_turns, left, output, service)
                 written = output.finish(ids)
@@ -123,14 +124,10 @@ async def _measure(config: MeasureConfig, pairs: PairedProblems) -> dict[str, An
     return run.counts
 
 
-def _is_done(record: Record | None) -> bool:
-    """Whether it is there, and no infrastructure failure left a hole in it."""
-    return record is not None and not any(None in rates for rates in record["step_pass_rates"])
-
-
 async def _write_records(
     config: MeasureConfig, turns: int, problems: Sequence[PairedProblem], output: RecordFile, service: ExecutionService
 ) -> None:
+    """Sample and score on the device, run the programs beside it."""
     from studies.theory.pair import PolicyPair  # brings torch, which flags do without
 
     policies = PolicyPair(config.policy, config.reference, config.temperature, config.max_tokens, config.batch_size)
@@ -139,56 +136,46 @@ async def _write_records(
     groups = batched(problems, max(1, BATCHES_PER_GROUP * config.batch_size // contexts))
     with progress_bar(total=len(problems), unit="problem") as bar:
 
-        async def write(problem: PairedProblem, tables: "Mapping[str, ResponseTable]") -> None:
-            output.append(await _record(problem, tables, config.enable_thinking, service))
+        async def write(problem: PairedProblem, tables: "dict[str, ResponseTable]") -> None:
+            distinct = DistinctPrograms(service)
+
+            async def pass_rate(response: "Response") -> float | None:
+                # of the program that a next turn would see, as in eval_multi_turn.py
+                program = extract_code(history_text(response.text, config.enable_thinking))
+                return (await distinct.run(program, problem.test_cases)).pass_rate
+
+            def by_side(of: "Callable[[Response], float]") -> dict[str, list[list[float]]]:
+                return {side: [list(map(of, row)) for row in table] for side, table in tables.items()}
+
+            rates = await asyncio.gather(*(asyncio.gather(*map(pass_rate, row)) for row in tables[REFERENCE]))
+            record = {
+                "id": problem.id,
+                "reference_pass_rates": problem.pass_rates[REFERENCE],
+                "own_pass_rates": problem.pass_rates[OWN],
+                "step_pass_rates": rates,
+                "step_responses": [[response.text for response in row] for row in tables[REFERENCE]],
+                "kl": by_side(lambda response: response.kl),
+                "log_ratio": by_side(lambda response: response.log_ratio),
+                "response_tokens": sum(answer.tokens for table in tables.values() for row in table for answer in row),
+                "input_hash": problem.input_hash,
+            }
+            output.append(record)
             bar.update()
 
         async def measure(group: list[PairedProblem]) -> None:
+            asked = [
+                (context, request_seed(config.seed, [side, problem.id], number, turn))
+                for problem in group
+                for side, contexts_NT in problem.contexts.items()
+                for number, contexts_T in enumerate(contexts_NT)
+                for turn, context in enumerate(contexts_T)
+            ]
             async with device:
-                answers = await asyncio.to_thread(_answers, policies, group, config.seed)
-            await asyncio.gather(*(write(*pair) for pair in zip(group, answers, strict=True)))
+                found = iter(await asyncio.to_thread(policies.respond, *zip(*asked, strict=True)))
+            tables = [
+                {side: [[next(found) for _ in row] for row in contexts_NT] for side, contexts_NT in of.contexts.items()}
+                for of in group
+            ]
+            await asyncio.gather(*map(write, group, tables))
 
         await for_each(groups, measure, lambda: GROUPS_AT_ONCE)
-
-
-def _answers(policies: "PolicyPair", group: Sequence[PairedProblem], seed: int) -> "list[dict[str, ResponseTable]]":
-    """Per problem and side the responses to all contexts."""
-    asked = [
-        (context, request_seed(seed, [side, problem.id], number, turn))
-        for problem in group
-        for side, contexts_NT in problem.contexts.items()
-        for number, contexts_T in enumerate(contexts_NT)
-        for turn, context in enumerate(contexts_T)
-    ]
-    found = iter(policies.respond([context for context, _ in asked], [seed for _, seed in asked]))
-    return [
-        {side: [[next(found) for _ in contexts_T] for contexts_T in of] for side, of in problem.contexts.items()}
-        for problem in group
-    ]
-
-
-async def _record(
-    problem: PairedProblem, tables: "Mapping[str, ResponseTable]", enable_thinking: bool, service: ExecutionService
-) -> Record:
-    distinct = DistinctPrograms(service)
-
-    async def pass_rate(response: "Response") -> float | None:
-        """On hidden tests, of the program that a next turn would see, as in ``eval_multi_turn.py``."""
-        program = extract_code(history_text(response.text, enable_thinking))
-        return (await distinct.run(program, problem.test_cases)).pass_rate
-
-    def by_side(of: "Callable[[Response], float]") -> dict[str, list[list[float]]]:
-        return {side: [[of(response) for response in row] for row in table] for side, table in tables.items()}
-
-    rates = await asyncio.gather(*(asyncio.gather(*map(pass_rate, row)) for row in tables[REFERENCE]))
-    return {
-        "id": problem.id,
-        "reference_pass_rates": problem.pass_rates[REFERENCE],
-        "own_pass_rates": problem.pass_rates[OWN],
-        "step_pass_rates": rates,
-        "step_responses": [[response.text for response in row] for row in tables[REFERENCE]],
-        "kl": by_side(lambda response: response.kl),
-        "log_ratio": by_side(lambda response: response.log_ratio),
-        "response_tokens": sum(response.tokens for table in tables.values() for row in table for response in row),
-        "input_hash": problem.input_hash,
-    }

@@ -15,7 +15,7 @@ from cobalt.errors import InputError
 from cobalt.inference.huggingface import end_tokens, load_network
 from cobalt.records.identity import model_identity
 from cobalt.sampler.sampling import Row, sample_batch
-from cobalt.sampler.scoring import Scored, response_log_probs, scoring_batches
+from cobalt.sampler.scoring import response_log_probs, scoring_batches
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,17 @@ class PolicyPair:
         answered = [index for index, answer in enumerate(answers) if answer]
         chosen = [(prompts[index], answers[index]) for index in answered]
         for batch in scoring_batches(chosen, self._policy.device.type, self._policy.config.vocab_size):
-            for place, found in zip(batch, self._compare([chosen[place] for place in batch]), strict=True):
+            rows = [chosen[place] for place in batch]
+            ours, theirs = (response_log_probs(of, rows, self._temperature) for of in (self._policy, self._reference))
+            longest = ours.shape[1]
+            padded = [[*answer, *[0] * (longest - len(answer))] for _, answer in rows]
+            lengths = torch.tensor([len(answer) for _, answer in rows], device=ours.device)
+            written = torch.arange(longest, device=ours.device) < lengths[:, None]
+            difference = ours - theirs
+            drawn = difference.gather(-1, torch.tensor(padded, device=ours.device)[..., None])[..., 0]
+            kl = (ours.exp() * difference).sum(-1)
+            sums = [(values * written).sum(-1, dtype=torch.float64).tolist() for values in (drawn, kl)]
+            for place, found in zip(batch, zip(*sums, strict=True), strict=True):
                 distances[answered[place]] = found
         return [
             Response(text, len(answer), *distance)
@@ -87,18 +97,3 @@ class PolicyPair:
 
             sample_batch(self._policy, rows, self._end_tokens, finished)
         return answers
-
-    def _compare(self, rows: Sequence[Scored]) -> list[tuple[float, float]]:
-        """``log_ratio`` and ``kl`` of each row."""
-        ours, theirs = (
-            response_log_probs(network, rows, self._temperature) for network in (self._policy, self._reference)
-        )
-        longest = ours.shape[1]
-        padded = [[*answer, *[0] * (longest - len(answer))] for _, answer in rows]
-        lengths = torch.tensor([len(answer) for _, answer in rows], device=ours.device)
-        written = torch.arange(longest, device=ours.device) < lengths[:, None]
-        difference = ours - theirs
-        drawn = difference.gather(-1, torch.tensor(padded, device=ours.device)[..., None])[..., 0]
-        kl = (ours.exp() * difference).sum(-1)
-        sums = [(values * written).sum(-1, dtype=torch.float64).tolist() for values in (drawn, kl)]
-        return list(zip(*sums, strict=True))

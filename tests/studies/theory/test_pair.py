@@ -19,27 +19,22 @@ HOT = 2.5
 MESSAGES = [{"role": "user", "content": "add"}]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def eager(path: Path):
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-@pytest.fixture(scope="module")
-def sharper(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MiniCoder with its logits times 1.3."""
-    path = tmp_path_factory.mktemp("sharper")
+def write_scaled(path: Path, factor: float) -> Path:
+    """MiniCoder with its logits times ``factor``."""
     model = eager(MINICODER)
-    model.model.norm.weight.data *= 1.3
+    model.model.norm.weight.data *= factor
     model.save_pretrained(path)
     AutoTokenizer.from_pretrained(MINICODER).save_pretrained(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def sharper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_scaled(tmp_path_factory.mktemp("sharper"), 1.3)
 
 
 def test_log_probabilities_are_those_of_transformers() -> None:
