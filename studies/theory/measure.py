@@ -105,7 +105,7 @@ async def _measure(config: MeasureConfig, pairs: PairedProblems) -> dict[str, An
             with RecordFile(config.output_file) as output:
                 output.refuse_loss(ids)
                 # A record is done if no infrastructure failure left a hole in it.
-                found = [(pair, output.get(pair.id, pair.input_hash)) for pair in pairs.problems]
+                found = ((pair, output.get(pair.id, pair.input_hash)) for pair in pairs.problems)
                 left = [pair for pair, row in found if row is None or any(None in r for r in row["step_pass_rates"])]
                 if left:
                     await _write_records(config, pairs.num_turns, left, output, service)

@@ -63,12 +63,13 @@ class PolicyPair:
         ]
         answers = self._sample(prompts, seeds)
         texts = [self._tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
-        distances = [(0.0, 0.0)] * len(prompts)
+        distances = [(0.0, 0.0)] * len(prompts)  # log-ratio and KL
         answered = [index for index, answer in enumerate(answers) if answer]
         chosen = [(prompts[index], answers[index]) for index in answered]
         for batch in scoring_batches(chosen, self._policy.device.type, self._policy.config.vocab_size):
             rows = [chosen[place] for place in batch]
             ours, theirs = (response_log_probs(of, rows, self._temperature) for of in (self._policy, self._reference))
+            # Both sums are over the places that the response holds: answers are padded to the longest.
             longest = ours.shape[1]
             padded = [[*answer, *[0] * (longest - len(answer))] for _, answer in rows]
             lengths = torch.tensor([len(answer) for _, answer in rows], device=ours.device)

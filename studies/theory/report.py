@@ -207,7 +207,9 @@ def all_pictures(tables: Mapping[str, Table]) -> list[Picture]:
     ours = figures.series_of([name for name in names if name not in METHODS])
     lines = {name: METHODS.get(name) or ours[name] for name in names}
     pictures = [_gap_picture(tables["gap"], tables["bounds"], lines), _distance_picture(tables["distance"], lines)]
-    return [*pictures, *(_cost_picture(tables[key], lines) for key in ("failure_cost",) if key in tables)]
+    if "failure_cost" in tables:  # trajectories of one turn have none
+        pictures.append(_cost_picture(tables["failure_cost"], lines))
+    return pictures
 
 
 def _gap_picture(gaps: Table, bounds: Table, lines: Mapping[str, Line]) -> Picture:

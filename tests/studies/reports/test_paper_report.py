@@ -5,88 +5,18 @@ import random
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hacking_files import write_cases
-from report_files import VALIDATION, tables_of, write_evaluation
+from report_files import FLAGS, SECONDS, START, TURNS, VALIDATION, tables_of, write_evaluation, write_scores
 from scipy.stats import ttest_ind
-from test_bill import GPUS, step, write_collection, write_training
+from test_bill import step, write_training
 from test_reporting import Page
 
 from cobalt import statistics
 from cobalt.errors import InputError
 from cobalt.statistics import holm, mean_estimate
-from studies.reports.bill import CostConfig
-from studies.reports.bill import main as write_bill
 from studies.reports.make_report import ReportConfig, make_report
-
-TURNS, PROBLEMS = 9, 8
-FLAGS: dict[str, Any] = {
-    "baseline": "base",
-    "method": "Cobalt",
-    "pairs": ("GRPO-MT=single-turn GRPO",),
-}
-START = {"base": 0.2, "single-turn GRPO": 0.5, "Cobalt": 0.6, "GRPO-MT": 0.5}
-SECONDS = 16 * GPUS
-"""GPU-seconds of a step of ``test_bill.step``."""
-
-
-def write_scores(path: Path, start: float, seed: str, turns: int = TURNS) -> Path:
-    generator = random.Random(seed)
-    return write_evaluation(
-        path, [[int(generator.random() < start + 0.04 * t) for t in range(turns)] for _ in range(PROBLEMS)]
-    )
-
-
-def write_seed(folder: Path, name: str, seed: int, collection: tuple[Path, ...]) -> list[str]:
-    """Files of one seed; ``collection`` is shared."""
-    folder.mkdir()
-    files = {
-        kind: write_scores(folder / f"{kind}.jsonl", START[name] - loss, f"{name}{kind}{seed}", turns)
-        for kind, loss, turns in (
-            ("clean", 0, TURNS),
-            ("shifted", 0.2, TURNS),
-            ("perturbed", 0.2, 3),
-            ("control", 0, 3),
-        )
-    }
-    specs = [f"{name}:{kind}={path}" for kind, path in files.items()]
-    specs += write_cases(name, folder / "x", random.Random(f"{name}{seed}"), 0.2)
-    if name == "base":
-        return specs
-    shares = [0.25, 0.3 + 0.1 * seed, 0.5]
-    steps = [{"step": 0, VALIDATION: shares[0]}]
-    steps += [step(number, **{VALIDATION: shares[number], "reward/correct": 0.1 * number}) for number in (1, 2)]
-    write_training(folder / "training", steps)
-    write_bill(CostConfig(training=folder / "training", collection=collection, output=folder / "cost.json"))
-    return [*specs, f"{name}:log={folder}/training/metrics.jsonl", f"{name}:cost={folder}/cost.json"]
-
-
-@pytest.fixture(scope="module")
-def paper_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("paper")
-    collected = write_collection(folder / "train.jsonl", 60)
-    specs = []
-    for name in START:
-        for seed in range(1 if name == "base" else 2):
-            own = (collected,) if name == "Cobalt" else ()
-            specs += write_seed(folder / f"{name}-{seed}".replace(" ", "_"), name, seed, own)
-    return specs
-
-
-@pytest.fixture(scope="module")
-def paper(paper_files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("out")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "RESAMPLES", 300)
-        make_report(ReportConfig(files=tuple(paper_files), output_dir=out, **FLAGS))
-    return out
-
-
-@pytest.fixture(scope="module")
-def tables(paper: Path) -> dict:
-    return json.loads((paper / "report.json").read_text())["tables"]
 
 
 def shown_in_markdown(text: str) -> list[list[list[str]]]:

@@ -6,30 +6,17 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 from report_files import tables_of
 
-from cobalt import figures
+from cobalt import figures, statistics
 from cobalt.errors import InputError
 from cobalt.evaluation.counts import read_evaluations
-from cobalt.records import read_jsonl, write_jsonl
+from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
 from studies.reports.hacking_tables import pick_examples
 from studies.reports.make_report import ReportConfig, make_report
 from studies.reports.runs import parse_runs, read_material, run_scores
-
-
-@pytest.fixture(scope="module")
-def report(report_files, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("out")
-    make_report(ReportConfig(files=tuple(report_files), output_dir=folder, title="Study <of> runs"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def tables(report) -> dict:
-    return json.loads((report / "report.json").read_text())["tables"]
 
 
 def row(id_, pass_rates: list) -> dict:
@@ -67,15 +54,15 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_the_page_needs_no_other_file(report):
-    page = Page((report / "report.html").read_text())
-    assert len(page.references) == len(list(report.glob("*.png"))) == len(list(report.glob("*.svg"))) == 6
+def test_the_page_needs_no_other_file(paper):
+    page = Page((paper / "report.html").read_text())
+    assert len(page.references) == len(list(paper.glob("*.png"))) == len(list(paper.glob("*.svg"))) > 5
     assert all(reference.startswith("data:image/png;base64,") for reference in page.references)
 
 
-def test_csv_holds_the_raw_numbers_of_the_json(report, tables):
+def test_csv_holds_the_raw_numbers_of_the_json(paper, tables):
     for key, table in tables.items():
-        with open(report / f"{key}.csv", newline="") as file:
+        with open(paper / f"{key}.csv", newline="") as file:
             rows = list(csv.DictReader(file))
         for row, expected in zip(rows, table["rows"], strict=True):
             for name, value in expected.items():
@@ -87,16 +74,11 @@ def test_csv_holds_the_raw_numbers_of_the_json(report, tables):
                     assert row[name] == ("" if value is None else str(value))
 
 
-def test_pass_at_1_is_the_mean_over_problems_of_the_mean_over_samples_and_repetitions(report_files, tables):
-    solved = []
-    for spec in report_files:
-        if spec.startswith("Cobalt:clean="):
-            rows = read_jsonl(spec.partition("=")[2])
-            whole = [[rates for rates in row["all_pass_rates"] if None not in rates] for row in rows]
-            solved.append([np.mean(np.array(rates) == 1, axis=0) for rates in whole])
-    expected = 100 * np.mean(solved, axis=(0, 1))
-    row = next(row for row in tables["pass1_clean"]["rows"] if row["run"] == "Cobalt")
-    assert [row[f"turn {turn}"]["value"] for turn in range(9)] == pytest.approx(list(expected))
+def test_pass_at_1_is_the_mean_over_problems_of_the_mean_over_samples_and_repetitions(tmp_path):
+    write_jsonl(tmp_path / "1.jsonl", [row(0, [[1.0], [0.5], [0.0], [None]]), row(1, [[1.0]])])
+    write_jsonl(tmp_path / "2.jsonl", [row(0, [[1.0]]), row(1, [[0.0], [1.0]])])
+    (found,) = tables_of(tmp_path, *(f"a:clean={tmp_path}/{seed}.jsonl" for seed in (1, 2)))["pass1_clean"]["rows"]
+    assert found["turn 0"]["value"] == pytest.approx(100 * ((1 / 3 + 1) / 2 + (1 + 1 / 2) / 2) / 2)
 
 
 def test_an_infra_failure_is_excluded_and_not_a_failure(tmp_path):
@@ -116,12 +98,23 @@ def test_differences_are_paired_by_problem(tmp_path):
     assert (found["problems"], found["turn 0"]["value"]) == (1, 100)
 
 
-def test_training_cost_follows_from_the_log(tables):
-    row = next(row for row in tables["cost"]["rows"] if row["run"] == "Cobalt")
+def test_training_cost_follows_from_the_console_log_of_a_resumed_training(tmp_path):
+    """As veRL prints it through Ray: the configuration, then a line per step. Step 2 was logged again."""
+    process = "\x1b[36m(TaskRunner pid=77)\x1b[0m"
+    lines = [f"{process} {{'data': {{'train_batch_size': 64,", f"{process}  'trainer': {{'n_gpus_per_node': 2,"]
+    lines += ["  'nnodes': 1, 'project_name': 'x'}}"]
+    for step in (1, 2, 2, 3):
+        lines.append(
+            f"{process} step:{step} - actor/pg_loss:np.float64(0.012) - reward/correct:-0.3 - timing_s/step:3.2"
+        )
+    (tmp_path / "run.log").write_text("\n".join(lines) + "\n")
+    tables = tables_of(tmp_path, f"a:log={tmp_path}/run.log")
+    (row,) = tables["cost"]["rows"]
+    assert row["steps of each"] == "3" and tables["rewards"]["rows"][0]["end"] == -0.3
     assert row["s per step"] == pytest.approx(3.2)
     assert row["s per example"] == pytest.approx(3.2 / 64)
     assert row["GPU-s per example"] == pytest.approx(2 * 3.2 / 64)
-    assert row["GPU-s in all"] == pytest.approx(2 * 40 * 2 * 3.2)
+    assert row["GPU-s in all"] == pytest.approx(3 * 2 * 3.2)
 
 
 @pytest.mark.parametrize("key", ["categories", "judge_free_categories"])
@@ -170,8 +163,8 @@ def test_turns_survival_and_examples_from_two_problems_by_hand(tmp_path):
     assert "### a: problem 0, trajectory 1, turn 3" in text and "```diff\n+x\n```" in text
 
 
-def test_ten_examples_are_taken_from_runs_and_categories_in_turn(report_files):
-    material = read_material(parse_runs(report_files), "base")
+def test_ten_examples_are_taken_from_runs_and_categories_in_turn(paper_files):
+    material = read_material(parse_runs(paper_files), "base")
     examples = pick_examples(material)
     assert len(examples) == 10 and examples == pick_examples(material)
     assert [example.category for example in examples[:4]] == sorted({example.category for example in examples})
@@ -213,8 +206,9 @@ def write_manifest(output: Path, **fields) -> None:
     manifest_path(output).write_text(json.dumps(fields))
 
 
-def test_runs_are_told_apart_and_measures_begin_at_zero(tmp_path, report_files, drawn):
-    make_report(ReportConfig(files=tuple(report_files), output_dir=tmp_path))
+def test_runs_are_told_apart_and_measures_begin_at_zero(tmp_path, paper_files, drawn, monkeypatch):
+    monkeypatch.setattr(statistics, "RESAMPLES", 300)
+    tables_of(tmp_path, *paper_files)
     clean, hacking = drawn["pass1_clean"], drawn["hacking"]
     curves = [line for line in clean.axes[0].lines if line.get_marker() != "None"]
     assert len({(line.get_linestyle(), line.get_marker()) for line in curves}) == len(curves) == 4
@@ -249,19 +243,12 @@ def test_a_panel_without_a_case_says_so(drawn, tmp_path):
     assert [[text.get_text() for text in axes.texts] for axes in drawn["hacking"].axes] == [["none"], [], ["none"]]
 
 
-def test_names_from_outside_are_escaped(report):
-    text = (report / "report.html").read_text()
-    assert "<start>" not in text
-    assert "SFT &lt;start&gt; &amp; Cobalt" in text
-
-
-def test_a_resumed_training_counts_each_step_once(tmp_path, report_files):
-    log = Path(next(spec for spec in report_files if ":log=" in spec).partition("=")[2]).read_text()
-    steps = [line for line in log.splitlines() if "step:" in line]
-    path = tmp_path / "resumed.log"
-    path.write_text(log + "\n".join(steps[30:]) + "\n")
-    (row,) = tables_of(tmp_path, f"a:log={path}")["cost"]["rows"]
-    assert row["steps of each"] == "40"
+def test_names_from_outside_are_escaped(tmp_path):
+    write_jsonl(tmp_path / "run.jsonl", [row(0, [[1.0]])])
+    tables_of(tmp_path, f"SFT <start> & Cobalt:clean={tmp_path}/run.jsonl", title="Study <of> runs")
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "<start>" not in text and "SFT &lt;start&gt; &amp; Cobalt" in text
+    assert "<of>" not in text and "Study &lt;of&gt; runs" in text
 
 
 def test_costs_and_rewards_come_from_the_metrics_file_too(tmp_path):
