@@ -13,7 +13,7 @@ from cobalt.commands.flags import CommandConfig
 from cobalt.commands.lifecycle import recorded_run
 from cobalt.errors import InputError
 from cobalt.evaluation.counts import read_evaluation
-from cobalt.evaluation.summary import Gain, Summary, compare, summarise
+from cobalt.evaluation.summary import Gain, compare, summarise
 from cobalt.evaluation.verdict_rule import recorded_rule
 from cobalt.figures import Curve, Picture, pass1_picture
 from cobalt.records import read_jsonl
@@ -42,21 +42,24 @@ class LoopConfig(CommandConfig):
 
 def main(config: LoopConfig) -> None:
     """Read the files, write the report, print the tables."""
-    base, trained = read_evaluation(config.base), read_evaluation(config.trained)
-    own = {"base": summarise(base.problems), "trained": summarise(trained.problems)}
-    control = {
-        "base": summarise(read_evaluation(config.base_control).problems),
-        "trained": summarise(read_evaluation(config.trained_control).problems),
-    }
-    gains = {name: _gain_of(getattr(config, name), summary) for name, summary in own.items()}
-    control_gains = {name: _gain_of(getattr(config, f"{name}_control"), found) for name, found in control.items()}
-    differences = compare(trained.problems, base.problems, other="base")
-    columns = zip(own["base"].pass_at_1, own["trained"].pass_at_1, differences.pass_at_1, strict=False)
+    names = ("base", "trained", "base_control", "trained_control")
+    evaluations = {name: read_evaluation(getattr(config, name)) for name in names}
+    found = {name: summarise(evaluation.problems) for name, evaluation in evaluations.items()}
+    gains: dict[str, Gain] = {}
+    for name, summary in found.items():
+        if not summary.samples:
+            raise InputError.at(evaluations[name].path, None, "holds no evaluated sample")
+        if summary.gain is None:
+            raise InputError.at(evaluations[name].path, None, "holds a single turn: nothing was repaired")
+        gains[name] = summary.gain
+    differences = compare(evaluations["trained"].problems, evaluations["base"].problems, other="base")
+    rule = recorded_rule(evaluations[name].source for name in ("base", "trained"))
+    columns = zip(found["base"].pass_at_1, found["trained"].pass_at_1, differences.pass_at_1, strict=False)
     pass1 = table_of(
         config.output.with_suffix("").name,
         "Pass@1 per turn (%)",
-        f"Hidden tests, {differences.problems} problems, {own['base'].samples} and {own['trained'].samples} samples. "
-        f"Turn t = number of feedbacks seen. {recorded_rule(found.source for found in (base, trained))}",
+        f"Hidden tests, {differences.problems} problems, {found['base'].samples} and {found['trained'].samples} "
+        f"samples. Turn t = number of feedbacks seen. {rule}",
         [
             {
                 "turn": before.turn,
@@ -70,14 +73,14 @@ def main(config: LoopConfig) -> None:
     rows: list[Mapping[str, Cell]] = []
 
     def add(name: str, estimate_of: Callable[[str], Estimate | None]) -> None:
-        rows.append({"": name, **{policy: in_percent(estimate_of(policy)) for policy in own}})
+        rows.append({"": name, **{policy: in_percent(estimate_of(policy)) for policy in ("base", "trained")}})
 
     last = gains["base"].to_turn
     add(f"gain, turn 0 to {last}", lambda policy: gains[policy].estimate)
-    add(f"gain, turn 0 to {last}, another problem's feedback", lambda policy: control_gains[policy].estimate)
+    add(f"gain, turn 0 to {last}, another problem's feedback", lambda policy: gains[f"{policy}_control"].estimate)
     for index in range(last):
         name = f"solved at turn {index + 1}, if unsolved at {index}"
-        add(name, lambda policy, index=index: own[policy].solved_after_unsolved[index].estimate)
+        add(name, lambda policy, index=index: found[policy].solved_after_unsolved[index].estimate)
     # Whether any of the n samples of the single-turn file passes all tests: what sharpening could reach.
     solved_PN = [
         [all(result["passing"]) for result in record["exec_results"] if result.get("infra_error") is None]
@@ -88,7 +91,7 @@ def main(config: LoopConfig) -> None:
     for name, place in (("first", 0), ("last", -1)):
         add(
             f"repeats its failed program, {name} feedback",
-            lambda policy, place=place: own[policy].repeats[place].after_failure.estimate,
+            lambda policy, place=place: found[policy].repeats[place].after_failure.estimate,
         )
     skill = table_of(
         f"{pass1.key}.skill",
@@ -103,14 +106,6 @@ def main(config: LoopConfig) -> None:
         section = Section("", [pass1, skill], [loop_picture(pass1)])
         write_report(page, [section], [pass1.to_json(), skill.to_json()])
     print("\n\n".join(table.to_markdown_section() for table in (pass1, skill)) + "\n")
-
-
-def _gain_of(path: Path, summary: Summary) -> Gain:
-    if not summary.samples:
-        raise InputError.at(path, None, "holds no evaluated sample")
-    if summary.gain is None:
-        raise InputError.at(path, None, "holds a single turn: nothing was repaired")
-    return summary.gain
 
 
 def loop_picture(table: Table) -> Picture:
