@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Protocol
 
-from cobalt.sandbox.own_files import is_own, load_own
 from cobalt.completion import Completion, Message, Sampling
 from cobalt.errors import InputError
 from cobalt.inference.endpoints import open_litellm_engine, open_openai_engine
 from cobalt.inference.flags import InferenceConfig, LitellmConfig
 from cobalt.sampler.packages import refuse_missing_packages
+from cobalt.sandbox.own_files import is_own, load_own
 
 
 class Engine(Protocol):

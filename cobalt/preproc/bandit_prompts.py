@@ -266,7 +266,7 @@ class SetStats:
             rows[f"contexts {name}"] = f"{len(tokens):,} (tokens p50 / p90 / max: {quantiles})"
         return rows
 
-    @styled
+    @styled()
     def picture(self, key: str) -> Picture:
         """Histogram of prompt tokens by turn."""
         figure, tokens_of = new_figure(), self._tokens_by_name

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from test_pair import MINICODER, write_scaled
 
 from cobalt.errors import InputError, SetupError
 from cobalt.evaluation.evaluate import EvaluationConfig
@@ -23,26 +22,14 @@ from studies.theory.measure import main as measure
 from studies.theory.report import TheoryReportConfig
 from studies.theory.report import main as report
 
-MINICODER = Path(__file__).parents[3] / "assets" / "minicoder"
 PROBLEMS, SAMPLES, TURNS = 3, 2, 2
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``base.jsonl`` and ``hot.jsonl``: evaluated trajectories of MiniCoder, and of the model in ``hot``."""
     path = tmp_path_factory.mktemp("theory")
-    model = AutoModelForCausalLM.from_pretrained(MINICODER, dtype=torch.float32)
-    model.model.norm.weight.data *= 0.8
-    model.save_pretrained(path / "hot")
-    AutoTokenizer.from_pretrained(MINICODER).save_pretrained(path / "hot")
+    write_scaled(path / "hot", 0.8)
     rng = random.Random(5)
     write_jsonl(path / "problems.jsonl", [row(number, sample_problem(rng, "train")) for number in range(PROBLEMS)])
     for name, policy in (("base", MINICODER), ("hot", path / "hot")):
