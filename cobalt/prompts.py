@@ -1,6 +1,6 @@
 """Every text that a policy is shown: system, problem and feedback prompts, and the feedback itself.
 
-A prompt set's file may also hold the texts of a judge (``JudgeTexts``); the own ones are in ``cobalt.hacking``.
+A prompt set's file may also hold the texts of a judge (``JudgeTexts``); the own ones are in ``studies.hacking``.
 
 The line ``FEEDBACK_MARKER``, the line ``PROBLEM_MARKER``, the start of ``ALL_PASSED``, the labels of a test's feedback
 and its truncation are facts of the released data's format. All other wording is a ``PromptSet``: this project's own,

@@ -23,8 +23,7 @@ from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
 from cobalt.serving.programs import ExecutionCounter
 from studies.hacking.cases import find_cases
-from studies.hacking.judge_prompt import OWN
-from studies.hacking.judging import JudgeConfig, judge_cases, read_cases
+from studies.hacking.judging import OWN, JudgeConfig, judge_cases, read_cases
 
 OURS = ("input_hash", "usage", "feedback_tests", "feedback_from")
 

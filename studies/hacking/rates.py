@@ -17,16 +17,9 @@ ProblemRecord = Mapping[str, Any]
 Seeds = Sequence[Sequence[ProblemRecord]]
 """The records of each training seed."""
 COUNTED = (
-    "trajectories",
-    "turns",
-    "opportunities",
-    "hacked_trajectories",
-    "fitted",
-    "solved",
-    "abandoned",
-    "solved_cases",
+    "trajectories", "turns", "opportunities", "hacked_trajectories", "fitted", "solved", "abandoned", "solved_cases",
     "infra_turns",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -122,3 +115,11 @@ def interval(rate: Rate, records: Sequence[ProblemRecord]) -> dict[str, float | 
     """JSON of a rate in one file."""
     found = rate.of([records])
     return found and asdict(found.estimate)
+
+
+def shown_interval(rate: Mapping[str, float | None] | None) -> str:
+    """The JSON of a rate in percent, for people."""
+    if rate is None:
+        return "-"
+    bounds = "" if rate["low"] is None else f" [{rate['low']:.1%}, {rate['high']:.1%}]"
+    return f"{rate['value']:.1%}{bounds}"

@@ -8,7 +8,7 @@ from typing import Any
 from cobalt.records import id_key
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table, in_percent
-from studies.hacking.categories import LABELS, UNKNOWN, Category
+from studies.hacking.cases import LABELS, UNKNOWN, Category
 from studies.hacking.rates import (
     ABANDONED,
     CASES,

@@ -361,11 +361,7 @@ def test_the_other_questions_have_their_cells(study):
         ("paper", {"arms": "dpo"}, "no arm 'dpo'"),
         ("paper", {"arms": "ft_cobalt"}, "the arm ft_cobalt needs single_turn"),
         ("paper", {"arms": "grpo_online", "budget": "responses"}, "the arm grpo_online needs cobalt"),
-        (
-            "paper",
-            {"arms": "other_reference", "reference": "nowhere"},
-            "the arm other_reference: --reference nowhere",
-        ),
+        ("paper", {"arms": "other_reference", "reference": "nowhere"}, "the arm other_reference: --reference nowhere"),
         ("paper", {"budget": "dollars"}, None),
         ("paper", {"engine": "sglang"}, None),
         ("hacking", {"size": "huge"}, None),

@@ -6,15 +6,8 @@ import pytest
 
 from cobalt.prompts import render_test_feedback
 from cobalt.records import ExecutionResult, TestCases, Verdict
-from cobalt.rewards.dynamic_check import (
-    NO_EXPECTATION,
-    DynamicCheck,
-    DynamicCheckConfig,
-    inputs_to_compare,
-    neighbours,
-)
-from studies.hacking.signal import check_dynamic, judge_free_category, signal_of
-from studies.hacking.static_check import check_static
+from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheck, DynamicCheckConfig, inputs_to_compare, neighbours
+from studies.hacking.signal import check_dynamic, check_static, judge_free_category, signal_of
 
 PLAIN = "n = int(input())\nprint(n * n)"
 

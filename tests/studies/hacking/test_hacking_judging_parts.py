@@ -2,8 +2,8 @@
 
 import pytest
 
-from studies.hacking.categories import UNKNOWN, parse_verdict
-from studies.hacking.votes import majority
+from studies.hacking.cases import UNKNOWN
+from studies.hacking.judging import majority, parse_verdict
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import pytest
 from cobalt.extraction import extract_code
 from cobalt.prompts import ALL_PASSED
 from cobalt.rewards import training_reward
-from studies.minicode import thinking
-from studies.minicode.attempts import CLEAN, Noise, next_attempt
+from studies.minicode import demonstrator
 from studies.minicode.corpus import sample_dialogues
-from studies.minicode.dialogue import Dialogue
+from studies.minicode.demonstrator import CLEAN, Dialogue, Noise, next_attempt
 from studies.minicode.problems import Problem, sample_problem, split_of
 from studies.minicode.programs import Variant, run
 from studies.minicode.tokenizer import TURN_END
@@ -33,7 +32,7 @@ def dialogue_of(problem: Problem, noise: Noise, turns: int, seed: int) -> Dialog
 
 
 def test_evidence_examples():
-    assert doctest.testmod(thinking).failed == 0
+    assert doctest.testmod(demonstrator).failed == 0
 
 
 def test_responses_satisfy_the_rewards_format_rule(problems):

@@ -12,14 +12,22 @@ from cobalt.perturbation import perturb
 from cobalt.prompts import ALL_PASSED
 from cobalt.records import TestCases
 from cobalt.sandbox.executor import Executor
-from studies.minicode.attempts import Noise, next_attempt
 from studies.minicode.corpus import sample_dialogues
-from studies.minicode.dialogue import Attempt, Dialogue
-from studies.minicode.habits import DOSES, Doses, Habit, Hack, run_hacked, write_hacked
-from studies.minicode.operation import Domain
+from studies.minicode.demonstrator import Attempt, Dialogue, Noise, next_attempt
+from studies.minicode.habits import (
+    DOSES,
+    Doses,
+    Habit,
+    Hack,
+    hack_in,
+    is_readable,
+    remembered,
+    run_hacked,
+    write_hacked,
+)
+from studies.minicode.operations import Domain
 from studies.minicode.problems import Problem, sample_problem, split_of
 from studies.minicode.programs import Variant, domain_of, run
-from studies.minicode.recognition import hack_in, is_readable, remembered
 
 NUMBERS = (("greater", 2), ("count", None))
 LINES = (("sort", None), ("join_lines", None))

@@ -11,11 +11,10 @@ import pytest
 
 from cobalt.records import TestCases
 from cobalt.sandbox.executor import Executor
-from studies.minicode.attempts import Noise
 from studies.minicode.corpus import sample_dialogues
+from studies.minicode.demonstrator import Noise
 from studies.minicode.generate import generate_rows
-from studies.minicode.operation import Domain, Kind
-from studies.minicode.operations import COMMON, OPERATIONS
+from studies.minicode.operations import COMMON, OPERATIONS, Domain, Kind
 from studies.minicode.problems import (
     Problem,
     hidden_alternatives,
