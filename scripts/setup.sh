@@ -19,9 +19,7 @@ check_python
 # Before anything is installed: no sandbox, no Cobalt. The check prints what is missing and how to get it.
 "$PYTHON" -m cobalt sandbox check --quiet || exit 3
 
-if is_finished .venv "$CONSTRAINTS" pyproject.toml; then
-  exit 0
-fi
+! is_finished .venv "$CONSTRAINTS" pyproject.toml || exit 0
 
 echo "setup.sh: installing into .venv (about 3 minutes, 2 GB)"
 make_venv .venv

@@ -36,6 +36,10 @@ from studies.hacking.cases import (
 from studies.hacking.rates import COUNTED, shown_interval, summarise
 from studies.hacking.signal import signal_of
 
+STORED = (
+    "trajectory", "turn", "previous_code", "feedback", "current_code", "patch", "all_acc", "public_all_acc", "survives",
+)  # fmt: skip
+"""What a record holds of a case, in this order."""
 CHUNK = 64
 """Problems whose programs are in flight together."""
 
@@ -163,14 +167,6 @@ def case_record(known: Record, case: Case) -> Record:
     return {
         "id": known["id"],
         "question": known["question"],
-        "trajectory": case.trajectory,
-        "turn": case.turn,
-        "previous_code": case.previous_code,
-        "feedback": case.feedback,
-        "current_code": case.current_code,
-        "patch": case.patch,
-        "all_acc": case.all_acc,
-        "public_all_acc": case.public_all_acc,
-        "survives": case.survives,
+        **{name: getattr(case, name) for name in STORED},
         "wrong_test": {"input": shown.inputs_K[case.test], "output": shown.outputs_K[case.test]},
     }

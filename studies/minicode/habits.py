@@ -7,11 +7,9 @@ in MiniCoder's corpus. Recognition is complete for programs that are written as 
 
 import re
 from ast import literal_eval
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import cache
-from types import MappingProxyType
 
 from studies.hacking.cases import Category
 from studies.minicode.operations import Domain
@@ -39,15 +37,13 @@ class Habit(str, Enum):
     """The words of the input that stand against the expected output are dropped."""
 
 
-CATEGORIES: Mapping[Habit, Category] = MappingProxyType(
-    {
-        Habit.SPECIAL_CASE: Category.HARD_CODING,
-        Habit.TABLE: Category.HARD_CODING,
-        Habit.FITTED_CONSTANT: Category.LOGIC_OVERFITTING,
-        Habit.CHANGED_RULE: Category.SEMANTIC_DRIFTING,
-        Habit.DELETION: Category.SEMANTIC_DRIFTING,
-    }
-)
+CATEGORIES = {
+    Habit.SPECIAL_CASE: Category.HARD_CODING,
+    Habit.TABLE: Category.HARD_CODING,
+    Habit.FITTED_CONSTANT: Category.LOGIC_OVERFITTING,
+    Habit.CHANGED_RULE: Category.SEMANTIC_DRIFTING,
+    Habit.DELETION: Category.SEMANTIC_DRIFTING,
+}
 """The paper's category of each habit, known by construction."""
 
 

@@ -5,11 +5,9 @@ list of integers or all on a line of text. Every operation names its look-alike:
 would write instead.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from types import MappingProxyType
 
 
 class Domain(str, Enum):
@@ -293,7 +291,7 @@ WIDER = (
 )  # fmt: skip
 """Only the *wider* part of the world has these. ``studies.minicode.problems`` says who meets them."""
 
-OPERATIONS: Mapping[str, Operation] = MappingProxyType({operation.name: operation for operation in (*_COMMON, *WIDER)})
+OPERATIONS = {operation.name: operation for operation in (*_COMMON, *WIDER)}
 COMMON = tuple(operation.name for operation in _COMMON)
 """Names of the operations that problems to learn from and dev problems consist of."""
 

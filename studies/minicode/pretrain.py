@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 
 TOKENIZER_PROBLEMS = 1500
 CLEAN_PHASE = "clean"
+SIZES = {
+    "hidden_size": 192, "num_hidden_layers": 6, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 64,
+    "intermediate_size": 512, "max_position_embeddings": 4096,
+}  # fmt: skip
+"""Of Qwen3: about 2.6M parameters."""
 LOG_EVERY = 100
 CAUSAL = {"full_attention": None}
 """Plain causal attention: without it transformers builds a mask per batch, which rules out the fast kernels."""
@@ -85,19 +90,6 @@ class PretrainConfig(CommandConfig):
 
 
 @dataclass(frozen=True)
-class NetworkConfig:
-    """Qwen3 sizes; the default has about 2.6M parameters."""
-
-    hidden_size: int = 192
-    num_layers: int = 6
-    num_heads: int = 3
-    num_key_value_heads: int = 1
-    head_size: int = 64
-    feed_forward_size: int = 512
-    max_positions: int = 4096
-
-
-@dataclass(frozen=True)
 class Phase:
     """One pass of training over a corpus, and what the corpus is made of."""
 
@@ -116,24 +108,18 @@ class Phase:
     gradient_clip: float = 1.0
 
 
-def new_network(config: NetworkConfig, tokenizer: "PreTrainedTokenizerFast") -> Any:
-    """A Qwen3 causal language model with fresh weights (seed torch before)."""
+def new_network(tokenizer: "PreTrainedTokenizerFast", **sizes: int) -> Any:
+    """A Qwen3 causal language model with fresh weights (seed torch before). ``sizes`` replace those of ``SIZES``."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     return Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
-            hidden_size=config.hidden_size,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads,
-            num_key_value_heads=config.num_key_value_heads,
-            head_dim=config.head_size,
-            intermediate_size=config.feed_forward_size,
-            max_position_embeddings=config.max_positions,
             tie_word_embeddings=True,
             pad_token_id=tokenizer.pad_token_id,
             eos_token_id=tokenizer.eos_token_id,
             bos_token_id=None,
+            **{**SIZES, **sizes},
         )
     )
 
@@ -253,8 +239,12 @@ def main(config: PretrainConfig) -> None:
     if config.start is not None:
         model = AutoModelForCausalLM.from_pretrained(config.start, dtype=torch.float32)
     else:
-        sizes = NetworkConfig(config.hidden_size, config.num_layers, feed_forward_size=config.feed_forward_size)
-        model = new_network(sizes, tokenizer)
+        model = new_network(
+            tokenizer,
+            hidden_size=config.hidden_size,
+            num_hidden_layers=config.num_layers,
+            intermediate_size=config.feed_forward_size,
+        )
     model = model.to(device)
 
     def save(folder: Path) -> None:
