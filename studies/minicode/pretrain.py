@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from annotated_types import Ge, Gt
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 TOKENIZER_PROBLEMS = 1500
 CLEAN_PHASE = "clean"
-SIZES = {
+SIZES: dict[str, Any] = {
     "hidden_size": 192, "num_hidden_layers": 6, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 64,
     "intermediate_size": 512, "max_position_embeddings": 4096,
 }  # fmt: skip
@@ -108,7 +108,7 @@ class Phase:
     gradient_clip: float = 1.0
 
 
-def new_network(tokenizer: "PreTrainedTokenizerFast", **sizes: int) -> Any:
+def new_network(tokenizer: "PreTrainedTokenizerFast", **sizes: Any) -> Any:
     """A Qwen3 causal language model with fresh weights (seed torch before). ``sizes`` replace those of ``SIZES``."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -237,7 +237,7 @@ def main(config: PretrainConfig) -> None:
 
     torch.manual_seed(config.seed)
     if config.start is not None:
-        model = AutoModelForCausalLM.from_pretrained(config.start, dtype=torch.float32)
+        model = cast(Any, AutoModelForCausalLM.from_pretrained(config.start, dtype=torch.float32))
     else:
         model = new_network(
             tokenizer,
