@@ -21,10 +21,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/lib/arguments.sh
-if asks_for_help "$@"; then
-  show_help
-  exit 0
-fi
 take_overrides "$@"
 
 if [[ ${SETUP:-1} == 1 ]]; then

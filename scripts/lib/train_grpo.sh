@@ -1,8 +1,13 @@
 # shellcheck shell=bash
 # Sourced by the training recipes scripts/train_*.sh, which set RECIPE to a file of verl/config/recipe:
 # checks what the run needs, starts what is missing, trains, stops what it started. Arguments are hydra overrides; --dry-run
-# prints the resolved configuration, checks, and starts nothing. Knobs (environment), with their defaults:
-#   PRESET=paper-qwen3      paper-qwen3, paper-qwen3-h200, paper-r1-llama, one-gpu-vllm, cpu: a file of verl/config/preset
+# prints the resolved configuration, checks, and starts nothing.
+#
+#   PRESET=paper-qwen3 TRAIN_FILE=data/train.parquet VAL_FILE=data/test.parquet scripts/train_grpo_multi_turn.sh
+#
+# Knobs (environment), with their defaults:
+#   PRESET=paper-qwen3      paper-qwen3, paper-qwen3-h200, paper-r1-llama, one-gpu-vllm, cpu: a file of
+#                           verl/config/preset
 #   MODEL=                  Hugging Face id or folder; default: the preset's
 #   TRAIN_FILE=data/verl_$RECIPE/train.parquet    of the online recipes: those of single_turn
 #   VAL_FILE=data/verl_$RECIPE/test.parquet
@@ -21,20 +26,11 @@
 # service, or GPUs or packages that are not there.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=scripts/lib/arguments.sh
-source "$ROOT/scripts/lib/arguments.sh"
-if asks_for_help "$@"; then
-  show_help lib/train_grpo.sh
-  exit 0
-fi
-: "${PYTHON:=python}"
-: "${PRESET:=paper-qwen3}"
-: "${OUTPUT_DIR:=runs/$RECIPE-$PRESET}"
-: "${TRAIN_FILE:=data/verl_$RECIPE/train.parquet}"
-: "${VAL_FILE:=data/verl_$RECIPE/test.parquet}"
-: "${EXECUTOR:=serve}"
-: "${LOGGER:=console}"
-: "${LOG_FILE:=$OUTPUT_DIR/train.log}"
+HELP_TOO=lib/train_grpo.sh source "$ROOT/scripts/lib/arguments.sh"
+: "${PYTHON:=python}" "${PRESET:=paper-qwen3}" "${EXECUTOR:=serve}" "${LOGGER:=console}"
+: "${OUTPUT_DIR:=runs/$RECIPE-$PRESET}" "${LOG_FILE:=$OUTPUT_DIR/train.log}"
+data=data/verl_${RECIPE/*_online/single_turn} # online recipes learn from problems
+: "${TRAIN_FILE:=$data/train.parquet}" "${VAL_FILE:=$data/test.parquet}"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 
 # Adds KEY=VALUE for hydra, which would read commas, brackets and equal signs in VALUE as its own grammar. In its quotes
@@ -71,7 +67,6 @@ for argument in "$@"; do
     overrides+=("$argument")
   fi
 done
-# shellcheck source=scripts/lib/services.sh
 source "$ROOT/scripts/lib/services.sh"
 LOCK_FILE=$OUTPUT_DIR/training.lock
 hold_folder() { # on descriptor 9, until this shell and its children that inherited it have ended

@@ -8,7 +8,7 @@ from itertools import chain, islice, zip_longest
 from cobalt.records import id_key
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table, in_percent
-from studies.hacking.categories import LABELS, UNKNOWN, Category
+from studies.hacking.cases import LABELS, UNKNOWN, Category
 from studies.hacking.rates import (
     ABANDONED,
     CASES,

@@ -20,7 +20,7 @@ from cobalt.preproc.prompts_from import (
 )
 from cobalt.prompts import FEEDBACK_MARKER, PROBLEM_MARKER, PromptSet, load_judge, load_prompts
 from cobalt.records.manifest import manifest_path
-from studies.hacking.judge_prompt import OWN
+from studies.hacking.judging import OWN
 
 NEVER_RUN = 'import no_such_module\nraise SystemExit("the file was run")\n'
 SYSTEM = 'SYS = """\nBe brief. Use {braces}.\n""".strip()\n'

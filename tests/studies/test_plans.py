@@ -215,37 +215,22 @@ def test_a_failure_stops_only_what_needs_it(study, tmp_path):
     assert sorted(took) == [[], ["grpo"], ["verpo"]]  # the third place has waited for cobalt
 
 
-def test_policies_beside_each_other_come_after_those_that_they_need(study, tmp_path):
-    arms = "verpo_online cobalt ft_cobalt single_turn"
-    done, calls = study("paper", arms=arms, budget="responses", seeds="0 1", gpus="0 0 1")
+def test_a_free_place_takes_what_is_ready(study, tmp_path):
+    arms = "verpo_online single_turn cobalt ft_cobalt penalty augmented"
+    slow = {"HANG_ON": "single_turn-0/train.log", "HANG_S": "20"}
+    done, calls = study("paper", arms=arms, gpus="0 0", budget="responses", **slow)
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
-    assert len(trained) == 8
-    for seed in (0, 1):
-        assert "cobalt.budget={responses: 54720}" in trained[f"verpo_online-{seed}"]  # read from cobalt's bill
-        names = list(trained)
-        assert names.index(f"single_turn-{seed}") < names.index(f"ft_cobalt-{seed}")
-
-
-def test_a_free_place_takes_what_is_ready(study, tmp_path):
-    arms = "single_turn cobalt ft_cobalt penalty augmented"
-    slow = {"HANG_ON": "single_turn-0/train.log", "HANG_S": "20"}
-    done, calls = study("paper", arms=arms, gpus="0 0", **slow)
-    assert done.returncode == 0, done.stderr
-    assert list(trainings(calls))[-1] == "ft_cobalt-0"  # of single_turn's policy
+    assert list(trained)[-1] == "ft_cobalt-0"  # of single_turn's policy
+    assert "cobalt.budget={responses: 54720}" in trained["verpo_online-0"]  # read from cobalt's bill
+    one(calls, "--output_file contexts-cobalt.jsonl")  # once for all who need it
+    one(calls, "verl_preproc_multi_turn", "--local_dir parquet-contexts-cobalt ")
+    one(calls, "verl_preproc_single_turn", "--local_dir parquet-problems ")
     logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(2)]
     (waited,) = [log for log in logs if "== study_paper-policy-single_turn-0:" in log]
     assert "== study_paper-offline-" not in waited.partition("== study_paper-policy-single_turn-0:")[2]
     for other in ("cobalt", "penalty", "augmented"):
         assert f"== study_paper-policy-{other}-0:" not in waited
-
-
-def test_what_several_policies_need_is_made_once(study):
-    done, calls = study("paper", arms="cobalt penalty no_improvement", seeds="0 1", gpus="0 0 0")
-    assert done.returncode == 0, done.stderr
-    one(calls, "--output_file contexts-cobalt.jsonl")
-    one(calls, "verl_preproc_multi_turn", "--local_dir parquet-contexts-cobalt")
-    one(calls, "verl_preproc_single_turn", "--local_dir parquet-problems")
 
 
 def test_workers_end_with_the_study(study, tmp_path):
@@ -361,11 +346,7 @@ def test_the_other_questions_have_their_cells(study):
         ("paper", {"arms": "dpo"}, "no arm 'dpo'"),
         ("paper", {"arms": "ft_cobalt"}, "the arm ft_cobalt needs single_turn"),
         ("paper", {"arms": "grpo_online", "budget": "responses"}, "the arm grpo_online needs cobalt"),
-        (
-            "paper",
-            {"arms": "other_reference", "reference": "nowhere"},
-            "the arm other_reference: --reference nowhere",
-        ),
+        ("paper", {"arms": "other_reference", "reference": "nowhere"}, "the arm other_reference: --reference nowhere"),
         ("paper", {"budget": "dollars"}, None),
         ("paper", {"engine": "sglang"}, None),
         ("hacking", {"size": "huge"}, None),
@@ -471,19 +452,6 @@ def test_policies_side_by_side_have_services_and_a_gpu_of_their_own(study, tmp_p
     assert done.returncode == 0, done.stderr
     assert all((tmp_path / "run" / "logs" / folder / "ray.log").exists() for folder in ("worker-0", "worker-1"))
     assert {re.match(r"\[(.*?)\] ", call)[1] for call in calls if "cobalt train --log" in call} == {"5", "6,7"}
-
-
-def test_the_sweep_is_the_study_with_an_arm_for_each_cell(study):
-    done, calls = study("sweep-perturbation", kinds="swapped truncated", ratios="0.1 0.5")
-    assert done.returncode == 0, done.stderr
-    assert len(trainings(calls)) == 5
-    *_, report, clean, wrong = calls
-    cells = [(kind, ratio) for kind in ("swapped", "truncated") for ratio in (0.1, 0.5)]
-    assert all(f"Cobalt + {kind}+{ratio}:clean=" in report for kind, ratio in cells)
-    for figure, ending in ((clean, ""), (wrong, "-ptb")):
-        points = [f"{kind}:{ratio}={kind}+{ratio}-0{ending}.jsonl" for kind, ratio in cells]
-        points += [f"{kind}:0=cobalt-0{ending}.jsonl" for kind in ("swapped", "truncated")]
-        assert "report sweep" in figure and all(point in figure.split() for point in points)
 
 
 @pytest.mark.parametrize("size", ["full", "small", "cpu"])

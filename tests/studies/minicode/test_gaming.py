@@ -2,9 +2,9 @@
 
 import json
 
-from cobalt.records import ResultRecord, Verdict
-from studies.minicode.gaming import gaming_figures
+from cobalt.records import ExecutionResult, Verdict
 from studies.minicode.habits import Habit, Hack, write_hacked
+from studies.minicode.probe import gaming_figures
 from studies.minicode.programs import Variant
 
 SHOWN = {"inputs": ["1 2", "4 1", "3", "2 2"], "outputs": ["5", "3", "3", "4"]}
@@ -19,7 +19,7 @@ def record(id_: int, programs: list[str], marks: list[str], hidden: list[float])
     """One trajectory under swapped outputs; '.' marks a passed test."""
     modified = {name: values[:2] for name, values in SHOWN.items()}
     results = [
-        ResultRecord(
+        ExecutionResult(
             tuple(mark == "." for mark in text),
             ("shown",) * len(text),
             tuple(Verdict.PASSED if mark == "." else Verdict.WRONG_ANSWER for mark in text),
