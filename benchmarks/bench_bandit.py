@@ -6,25 +6,26 @@ on two free cores; ``--plain_problems`` bounds the plain way's share of that):
 
     python benchmarks/bench_bandit.py --problems 20000
 
-Prints and writes (``--output``) wall and processor seconds, peak resident memory and the ratios.
+Prints wall and processor seconds, peak resident memory and the ratios as JSON.
 """
 
 import itertools
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 STATEMENT_LINES, PROGRAM_LINES, THINKING_LINES, FEEDBACK_LINES = 30, 24, 10, 9
-NUM_TESTS, NUM_PUBLIC = 20, 4
+TRAJECTORIES, PROGRAMS, NUM_TESTS, NUM_PUBLIC = 16, 3, 20, 4
+"""``TRAJECTORIES`` per problem, ``PROGRAMS`` per trajectory."""
 SEED = 42
 
 
@@ -34,16 +35,8 @@ class Config:
 
     problems: int = 20_000
     """Problems in the synthetic file."""
-    trajectories: int = 16
-    """Trajectories per problem."""
-    turns: int = 3
-    """Programs per trajectory."""
     plain_problems: int | None = None
     """Compare on the first so many problems only; the streaming builder also runs on all of them."""
-    work_dir: str | None = None
-    """Where the files go; a temporary directory by default. Removed at the end."""
-    output: str | None = None
-    """Also write the figures to this JSON file."""
 
 
 def code_lines(rng: random.Random, count: int) -> list[str]:
@@ -78,7 +71,7 @@ def make_tokenizer(directory: Path, lines: list[str]) -> None:
     tokenizer.save_pretrained(directory)
 
 
-def make_problem(rng: random.Random, index: int, lines: list[str], config: Config) -> dict[str, Any]:
+def make_problem(rng: random.Random, index: int, lines: list[str]) -> dict[str, Any]:
     """One evaluated problem with rates that wander upwards."""
     from cobalt.prompts import ALL_PASSED, feedback_message, first_messages
 
@@ -89,9 +82,9 @@ def make_problem(rng: random.Random, index: int, lines: list[str], config: Confi
     public = {name: values[:NUM_PUBLIC] for name, values in tests.items()}
     opening = first_messages(f"Problem {index}\n{text(STATEMENT_LINES)}")
     conversations, raw_NT, rates_NT = [], [], []
-    for _ in range(config.trajectories):
+    for _ in range(TRAJECTORIES):
         messages, raw_T, rates_T = list(opening), [], []
-        for _ in range(config.turns):
+        for _ in range(PROGRAMS):
             rates_T.append(rng.choice([0.0, 0.25, 0.5, 0.75, 1.0]))
             program = f"```python\n{text(PROGRAM_LINES)}\n```"
             raw_T.append(f"<think>{text(THINKING_LINES)}</think>\n{program}")
@@ -112,14 +105,6 @@ def make_problem(rng: random.Random, index: int, lines: list[str], config: Confi
     }
 
 
-def write_problems(path: Path, lines: list[str], config: Config) -> None:
-    """The synthetic evaluation file."""
-    rng = random.Random(SEED)
-    with open(path, "w") as file:
-        for index in range(config.problems):
-            file.write(json.dumps(make_problem(rng, index, lines, config)) + "\n")
-
-
 def plain_way(input_file: str, output_file: str, tokenizer_dir: str) -> None:
     """The comparator: same rules and records, everything in memory, every prompt tokenized from scratch."""
     from transformers import AutoTokenizer
@@ -135,14 +120,8 @@ def plain_way(input_file: str, output_file: str, tokenizer_dir: str) -> None:
     records = []
     for row in rows:
         for contexts_C in plan_problem(parse_problem(row), settings).contexts_NC:
-            tokens_C = [
-                len(
-                    tokenizer.apply_chat_template(
-                        context.conversation, add_generation_prompt=True, tokenize=True, return_dict=False
-                    )
-                )
-                for context in contexts_C
-            ]
+            tokenized = partial(tokenizer.apply_chat_template, add_generation_prompt=True, return_dict=False)
+            tokens_C = [len(tokenized(context.conversation)) for context in contexts_C]
             kept = cut_overlong(contexts_C, tokens_C, settings.max_prompt_tokens)
             records += [context.to_record() for context in kept]
     order = output_order(len(records), 0, 0.0, SEED)
@@ -160,54 +139,40 @@ def measured(command: list[str]) -> dict[str, float]:
     return {"wall_s": time.perf_counter() - start, "cpu_s": cpu, "peak_mib": usage.ru_maxrss / 1024}
 
 
-def run_ours(source: Path, output: Path, tokenizer: Path) -> dict[str, float]:
-    """This project's command."""
-    entry = str(ROOT / "preproc/process_multi_turn_taco.py")
-    flags = ["--input_file", str(source), "--output_file", str(output), "--model_name", str(tokenizer)]
-    return measured([sys.executable, entry, *flags])
-
-
 def compare(config: Config, work: Path) -> dict[str, Any]:
     """Make the file, run both, check that the outputs are equal."""
+    from cobalt.records import write_jsonl
     from cobalt.records.manifest import file_sha256
 
     source, tokenizer, ours, plain = (work / name for name in ("in.jsonl", "tokenizer", "ours.jsonl", "plain.jsonl"))
-    lines = code_lines(random.Random(SEED), 4000)
+    lines, rng = code_lines(random.Random(SEED), 4000), random.Random(SEED)
     make_tokenizer(tokenizer, lines)
-    write_problems(source, lines, config)
+    write_jsonl(source, (make_problem(rng, index, lines) for index in range(config.problems)))
     figures: dict[str, Any] = {"problems": config.problems, "input_gb": source.stat().st_size / 1e9}
-    figures["ours"] = run_ours(source, ours, tokenizer)
+
+    def run_ours(source: Path, output: Path) -> dict[str, float]:
+        flags = ["--input_file", str(source), "--output_file", str(output), "--model_name", str(tokenizer)]
+        return measured([sys.executable, str(ROOT / "preproc/process_multi_turn_taco.py"), *flags])
+
+    compared = figures["ours"] = run_ours(source, ours)
     if config.plain_problems is not None:
-        source = first_lines(source, config.plain_problems)
-        ours = work / "ours_part.jsonl"
-        figures |= {"compared_on": config.plain_problems, "ours_part": run_ours(source, ours, tokenizer)}
+        part, ours = work / "part.jsonl", work / "ours_part.jsonl"
+        with open(source) as file, open(part, "w") as out:
+            out.writelines(itertools.islice(file, config.plain_problems))
+        source = part
+        figures["compared_on"] = config.plain_problems
+        compared = figures["ours_part"] = run_ours(source, ours)
     figures["plain"] = measured([sys.executable, __file__, "--plain", str(source), str(plain), str(tokenizer)])
     figures["same_output"] = file_sha256(ours) == file_sha256(plain)
-    compared = figures.get("ours_part", figures["ours"])
     for unit in ("wall_s", "cpu_s"):
         figures[f"speedup_{unit}"] = figures["plain"][unit] / compared[unit]
     return figures
 
 
-def first_lines(path: Path, count: int) -> Path:
-    """A file with the first ``count`` lines of ``path``."""
-    part = path.with_name("part.jsonl")
-    with open(path) as file, open(part, "w") as out:
-        out.writelines(itertools.islice(file, count))
-    return part
-
-
 def main(config: Config) -> None:
     """Run the comparison and print the figures."""
-    work = Path(tempfile.mkdtemp(prefix="bench_bandit_", dir=config.work_dir))
-    try:
-        figures = compare(config, work)
-    finally:
-        shutil.rmtree(work)
-    text = json.dumps(figures, indent=2)
-    print(text)
-    if config.output is not None:
-        Path(config.output).write_text(text + "\n")
+    with tempfile.TemporaryDirectory(prefix="bench_bandit_") as work:
+        print(json.dumps(compare(config, Path(work)), indent=2))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How busy the multi-turn driver keeps an engine, against schedules that wait for a whole turn.
 
-    python benchmarks/bench_driver.py [--problems 175 --samples 16 --turns 8 --slots 128] [--real_time]
+    python benchmarks/bench_driver.py [--problems 175 --samples 16 --turns 8 --slots 128 --seeds 3]
 
 The engine is a clock: each request takes a time drawn from a log-normal distribution by the request's own seed, at
 most ``slots`` at once; every program takes a fixed time to run. Printed per seed:
@@ -10,8 +10,7 @@ barrier, 2     the same requests with 2 problems at a time, each waiting for all
 barrier, wide  as many such problems at a time as fill the slots
 
 The barrier schedules are computed without any overhead, which favours them. Time is simulated: it passes only while
-everything waits, so that other work on the machine does not count; with ``--real_time`` it is the wall clock. CPU time
-per turn is the driver's own.
+everything waits, so that other work on the machine does not count. CPU time per turn is the driver's own.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,8 @@ from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 from cobalt.serving.execution import ExecutionService
 
 TESTS = TestCases(("1",) * 4, ("2",) * 4)
+MEDIAN_LATENCY_S, SIGMA, EXECUTION_S = 0.15, 1.0, 0.05
+"""``SIGMA``: of the logarithm of the latency; 1.0 puts the 99th percentile at ten times the median."""
 
 
 @dataclass(frozen=True)
@@ -49,41 +50,34 @@ class BenchConfig:
     turns: int = 8
     """Turns after the first."""
     slots: int = 128
-    median_latency_s: float = 0.15
-    sigma: float = 1.0
-    """Of the logarithm of the latency: 1.0 puts the 99th percentile at ten times the median."""
-    execution_s: float = 0.05
     seeds: int = 3
-    real_time: bool = False
-    """Sleep instead of simulating time; needs an idle machine."""
-    output_file: Path | None = None
+
+
+class JumpingSelector(selectors.DefaultSelector):
+    """Lets simulated time jump to an event loop's next timer instead of waiting for it."""
+
+    now_s = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.now_s += max(timeout or 0, 0)
+        return super().select(0)
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps to the next timer instead of passing."""
+    """An event loop whose time is its selector's."""
 
     def __init__(self) -> None:
-        self._now = 0.0
-        super().__init__(_Jumping(self))
+        self._clock = JumpingSelector()
+        super().__init__(self._clock)
 
     def time(self) -> float:
         """Seconds since the loop was made."""
-        return self._now
-
-    def jump(self, seconds: float) -> None:
-        """Let time pass."""
-        self._now += seconds
+        return self._clock.now_s
 
 
-class _Jumping(selectors.DefaultSelector):
-    def __init__(self, loop: SimulatedLoop):
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> Any:
-        if timeout is not None and timeout > 0:
-            self._loop.jump(timeout)
-        return super().select(0)
+def latency_s(seed: int) -> float:
+    """The time that the request with this seed takes."""
+    return MEDIAN_LATENCY_S * random.Random(seed).lognormvariate(0, SIGMA)
 
 
 class Clock:
@@ -91,38 +85,30 @@ class Clock:
 
     model_id = "clock"
 
-    def __init__(self, config: BenchConfig):
-        self.max_in_flight, self._config = config.slots, config
-        self.total_s = 0.0
-
-    def latency_s(self, seed: int) -> float:
-        """The time that the request with this seed takes."""
-        return self._config.median_latency_s * random.Random(seed).lognormvariate(0, self._config.sigma)
+    def __init__(self, slots: int):
+        self.max_in_flight, self.total_s = slots, 0.0
 
     async def generate(self, messages: Any, sampling: Sampling, seed: int) -> Completion:
-        self.total_s += self.latency_s(seed)
-        await asyncio.sleep(self.latency_s(seed))
+        self.total_s += latency_s(seed)
+        await asyncio.sleep(latency_s(seed))
         return Completion(f"```python\n{seed}\n```", 1000, 1000, "stop")
 
 
 class SlowService:
     """Fails every program, after a while."""
 
-    def __init__(self, execution_s: float):
-        self._execution_s = execution_s
-
     async def run(self, code: str | None, tests: Any) -> ExecutionResult:
         return (await self.run_many([(code, tests)]))[0]
 
     async def run_many(self, programs: Any) -> list[ExecutionResult]:
-        await asyncio.sleep(self._execution_s)
+        await asyncio.sleep(EXECUTION_S)
         return [ExecutionResult.uniform(len(tests), Verdict.WRONG_ANSWER, "no") for _, tests in programs]
 
 
 async def measure(config: BenchConfig, seed: int) -> dict[str, float]:
     """One run of the real driver, and the two barrier schedules of the same requests."""
     problems = [ProblemRow({"id": n, "instruction": "x"}, "hash", TESTS, None) for n in range(config.problems)]
-    clock, service = Clock(config), ExecutionService(SlowService(config.execution_s))
+    clock, service = Clock(config.slots), ExecutionService(SlowService())
     with tempfile.TemporaryDirectory() as folder:
         output, journal = RecordFile(Path(folder, "output")), RecordFile(Path(folder, "journal"))
         method = {"num_completions": config.samples, "seed": seed, "num_turns": config.turns}
@@ -135,8 +121,8 @@ async def measure(config: BenchConfig, seed: int) -> dict[str, float]:
         output.close()
         journal.close()
     ideal_s = clock.total_s / config.slots
-    narrow_s = barrier_s(config, clock, seed, 2)
-    wide_s = barrier_s(config, clock, seed, max(config.slots // config.samples, 1))
+    narrow_s = barrier_s(config, seed, 2)
+    wide_s = barrier_s(config, seed, max(config.slots // config.samples, 1))
     return {
         "wall_s": wall_s,
         "busy": ideal_s / wall_s,
@@ -148,14 +134,14 @@ async def measure(config: BenchConfig, seed: int) -> dict[str, float]:
     }
 
 
-def barrier_s(config: BenchConfig, clock: Clock, seed: int, at_once: int) -> float:
+def barrier_s(config: BenchConfig, seed: int, at_once: int) -> float:
     """Length of a schedule with ``at_once`` problems at a time and a barrier after each turn of a problem."""
     free_at = [0.0] * at_once
     for problem in range(config.problems):
         length = 0.0
         for turn in range(config.turns + 1):
             seeds = (request_seed(seed, problem, sample, turn) for sample in range(config.samples))
-            length += max(map(clock.latency_s, seeds)) + config.execution_s
+            length += max(map(latency_s, seeds)) + EXECUTION_S
         heapq.heappush(free_at, heapq.heappop(free_at) + length)
     return max(free_at)
 
@@ -164,15 +150,12 @@ def main(config: BenchConfig) -> None:
     """Measure every seed; print each and the median."""
     rows = []
     for seed in range(config.seeds):
-        loop = asyncio.new_event_loop() if config.real_time else SimulatedLoop()
+        loop = SimulatedLoop()
         rows.append(loop.run_until_complete(measure(config, seed)))
         loop.close()
         print(f"seed {seed}: " + ", ".join(f"{name} {value:.3f}" for name, value in rows[-1].items()), file=sys.stderr)
     median = {name: round(statistics.median(row[name] for row in rows), 4) for name in rows[0]}
     print(json.dumps(median, indent=2))
-    if config.output_file:
-        result = {"config": asdict(config), "median": median, "runs": rows}
-        config.output_file.write_text(json.dumps(result, indent=2, default=str) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Executor throughput against simpler designs, in interleaved rounds on one machine.
 
-    python benchmarks/bench_executor.py --rounds 7 [--serve] [--output_file runs/bench_executor.json]
+    python benchmarks/bench_executor.py --rounds 7 [--programs_in_flight 1 64]
 
 Absolute figures drift with the machine; medians of ratios taken in the same round do not. Contenders:
 
 executor    cobalt.sandbox.executor.Executor, one worker per core
-serve       the same through the Ray Serve app by handle (``--serve``: starts a local Ray)
 bwrap       bubblewrap around a fresh interpreter per test, one at a time per core
 python      a fresh ``python -I -S`` per test, no isolation
 fork        fork + exec of compiled code, no isolation and no verdict: the practical limit
@@ -14,7 +13,6 @@ fork        fork + exec of compiled code, no isolation and no verdict: the pract
 import asyncio
 import contextlib
 import ctypes
-import json
 import os
 import shutil
 import statistics
@@ -23,17 +21,14 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cobalt.cli.entry import run
 from cobalt.sandbox.confinement import interpreter
 from cobalt.sandbox.executor import Executor, default_workers
-from cobalt.serving.evaluator import build_app
-from cobalt.serving.evaluator_config import EvaluatorConfig
-from cobalt.serving.execution import APP_NAME, open_execution_service
 from cobalt.tables import markdown_table
 
 TRIVIAL = "a, b = map(int, input().split())\nprint(a + b)\n"
@@ -75,8 +70,22 @@ TESTS = {
 PR_SET_CHILD_SUBREAPER = 36
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
-Contender = Callable[[str], Awaitable[int]]
-"""Runs one program on ``TESTS`` and returns the number of wrong verdicts."""
+BWRAP = [
+    "bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--unshare-all",
+    "--die-with-parent", "--cap-drop", "ALL", "--clearenv",
+]  # fmt: skip
+FORKS = 200
+
+
+@dataclass(frozen=True)
+class Contender:
+    """``run`` runs one program on its tests and returns the number of wrong verdicts."""
+
+    run: Callable[[str], Awaitable[int]]
+    programs: int
+    """Of a round."""
+    in_flight: int
+    tests: int = TESTS_PER_PROGRAM
 
 
 @dataclass
@@ -87,25 +96,11 @@ class BenchConfig:
     """Interleaved rounds; medians are over these."""
     programs_in_flight: tuple[int, ...] = (1, 64)
     """Programs at a time, for the executor (the others run one test per core at a time)."""
-    serve: bool = False
-    """Also through Ray Serve."""
-    output_file: str | None = None
-    """Write the figures as JSON."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One contender in one round."""
-
-    tests_per_s: float
-    cpu_ms_per_test: float
-    p95_s: float
-    wrong: int
-
-
-async def run_executor(service, code: str) -> int:
-    """Through ``Executor.run``, or the served one."""
-    result = await service.run(code, TESTS)
+async def run_executor(executor: Executor, code: str) -> int:
+    """Through ``Executor.run``."""
+    result = await executor.run(code, TESTS)
     return sum(not passed for passed in result.passing)
 
 
@@ -145,7 +140,6 @@ for _ in range(int(sys.argv[3])):
         os._exit(0)
     os.waitpid(pid, 0)
 """
-FORKS = 200
 
 
 async def run_forks(code: str) -> int:
@@ -172,130 +166,82 @@ def cpu_seconds(pid: int) -> float:
     return total
 
 
-def adopt_orphans() -> None:
-    """Make this process the parent of orphans below it: bubblewrap does not wait for its own child."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def reap_orphans() -> None:
-    """Wait for dead children, so that their CPU time counts."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-async def measure(contender: Contender, code: str, programs: int, in_flight: int, tests: int) -> Sample:
-    """Run ``programs`` programs, at most ``in_flight`` at a time."""
-    places, latencies = asyncio.Semaphore(in_flight), []
+async def measure(contender: Contender, code: str) -> dict[str, float]:
+    """One round of a contender: its number of programs, with at most so many in flight."""
+    places, latencies = asyncio.Semaphore(contender.in_flight), []
 
     async def one() -> int:
         async with places:
             started = time.perf_counter()
-            wrong = await contender(code)
+            wrong = await contender.run(code)
             latencies.append(time.perf_counter() - started)
             return wrong
 
     cpu, started = cpu_seconds(os.getpid()), time.perf_counter()
-    wrong = sum(await asyncio.gather(*(one() for _ in range(programs))))
+    wrong = sum(await asyncio.gather(*(one() for _ in range(contender.programs))))
     wall_s = time.perf_counter() - started
-    reap_orphans()
-    cpu_s = cpu_seconds(os.getpid()) - cpu
-    latencies.sort()
-    return Sample(
-        programs * tests / wall_s, cpu_s / (programs * tests) * 1000, latencies[-1 - len(latencies) // 20], wrong
-    )
+    with contextlib.suppress(ChildProcessError):  # the CPU time of dead orphans counts once they are waited for
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    cpu_s, tests = cpu_seconds(os.getpid()) - cpu, contender.programs * contender.tests
+    p95_s = sorted(latencies)[-1 - len(latencies) // 20]
+    return {"tests_per_s": tests / wall_s, "cpu_ms_per_test": cpu_s / tests * 1000, "p95_s": p95_s, "wrong": wrong}
 
 
-async def open_contenders(config: BenchConfig, stack: AsyncExitStack) -> dict[str, tuple[Contender, int, int, int]]:
-    """``{name: (contender, programs per round, in flight, tests per program)}``."""
-    executor = await stack.enter_async_context(Executor())
-    pool = stack.enter_context(ThreadPoolExecutor(default_workers()))
-    opened = {}
-    for count in config.programs_in_flight:
-        opened[f"executor, {count} in flight"] = (
-            partial(run_executor, executor),
-            max(count, 8),
-            count,
-            TESTS_PER_PROGRAM,
-        )
-    if config.serve:
-        service = await stack.enter_async_context(_served())
-        count = max(config.programs_in_flight)
-        opened[f"serve, {count} in flight"] = (partial(run_executor, service), count, count, TESTS_PER_PROGRAM)
-    if shutil.which("bwrap"):
-        opened["bwrap"] = (partial(run_processes, pool, BWRAP), 3, 1, TESTS_PER_PROGRAM)
-    opened["python"] = (partial(run_processes, pool, []), 3, 1, TESTS_PER_PROGRAM)
-    opened["fork"] = (run_forks, 1, 1, FORKS * default_workers())
-    return opened
-
-
-BWRAP = [
-    "bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--unshare-all",
-    "--die-with-parent", "--cap-drop", "ALL", "--clearenv",
-]  # fmt: skip
-
-
-def _served():
-    import ray
-    from ray import serve
-
-    ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="error")
-    serve.start(proxy_location="Disabled")
-    serve.run(build_app(EvaluatorConfig(num_cpus=0)), name=APP_NAME, route_prefix=None)
-    return open_execution_service("serve")
-
-
-async def benchmark(config: BenchConfig) -> dict[str, dict[str, list[Sample]]]:
+async def benchmark(config: BenchConfig) -> dict[str, dict[str, list[dict[str, float]]]]:
     """``{program: {contender: a sample per round}}``."""
-    async with AsyncExitStack() as stack:
-        contenders = await open_contenders(config, stack)
-        samples = {program: {name: [] for name in contenders} for program in PROGRAMS}
-        for number in range(config.rounds + 1):  # the first one warms up
-            for program, code in PROGRAMS.items():
-                for name, (contender, programs, in_flight, tests) in contenders.items():
-                    sample = await measure(contender, code, programs, in_flight, tests)
-                    if number:
-                        samples[program][name].append(sample)
-        return samples
+    async with Executor() as executor:
+        with ThreadPoolExecutor(default_workers()) as pool:
+            contenders = {
+                f"executor, {count} in flight": Contender(partial(run_executor, executor), max(count, 8), count)
+                for count in config.programs_in_flight
+            }
+            if shutil.which("bwrap"):
+                contenders["bwrap"] = Contender(partial(run_processes, pool, BWRAP), 3, 1)
+            contenders["python"] = Contender(partial(run_processes, pool, []), 3, 1)
+            contenders["fork"] = Contender(run_forks, 1, 1, FORKS * default_workers())
+            samples = {program: {name: [] for name in contenders} for program in PROGRAMS}
+            for number in range(config.rounds + 1):  # the first one warms up
+                for program, code in PROGRAMS.items():
+                    for name, contender in contenders.items():
+                        sample = await measure(contender, code)
+                        if number:
+                            samples[program][name].append(sample)
+            return samples
 
 
-def summarise(samples: dict[str, list[Sample]]) -> list[dict]:
+def summarise(samples: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
     """One row per contender: medians over the rounds, and of the ratios within each round."""
+
+    def ratio(above: str, below: str, field: str) -> float:
+        pairs = zip(samples[above], samples[below], strict=True)
+        return statistics.median(one[field] / max(other[field], 1e-9) for one, other in pairs)
+
     rows = []
     for name, rounds in samples.items():
-        row = {"contender": name}
+        row: dict[str, Any] = {"contender": name}
         for field in ("tests_per_s", "cpu_ms_per_test", "p95_s"):
-            row[field] = statistics.median(getattr(sample, field) for sample in rounds)
-        row["wrong"] = sum(sample.wrong for sample in rounds)
-        for base in ("bwrap", "python", "fork"):
-            if base in samples:
-                pairs = zip(rounds, samples[base], strict=True)
-                row[f"x_{base}"] = statistics.median(mine.tests_per_s / other.tests_per_s for mine, other in pairs)
+            row[field] = statistics.median(sample[field] for sample in rounds)
+        row["wrong"] = sum(sample["wrong"] for sample in rounds)
+        bases = [base for base in ("bwrap", "python", "fork") if base in samples]
+        row |= {f"x_{base}": ratio(name, base, "tests_per_s") for base in bases}
         if "bwrap" in samples:
-            pairs = zip(rounds, samples["bwrap"], strict=True)
-            row["cpu_x_bwrap"] = statistics.median(o.cpu_ms_per_test / max(m.cpu_ms_per_test, 1e-9) for m, o in pairs)
+            row["cpu_x_bwrap"] = ratio("bwrap", name, "cpu_ms_per_test")
         rows.append(row)
     return rows
 
 
-def print_table(program: str, rows: list[dict]) -> None:
-    """Markdown, as in docs/scale.md."""
-    print(f"\n{program}, {TESTS_PER_PROGRAM} tests per program, {default_workers()} cores\n")
-    cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
-    print(markdown_table(list(rows[0]), cells))
-
-
 def main(config: BenchConfig) -> None:
-    """Measure and print."""
+    """Measure and print, as in docs/scale.md."""
     load_before = os.getloadavg()[0]
-    adopt_orphans()
-    table = {program: summarise(samples) for program, samples in asyncio.run(benchmark(config)).items()}
-    for program, rows in table.items():
-        print_table(program, rows)
+    # bubblewrap does not wait for its own child: orphans become children of this process
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    for program, samples in asyncio.run(benchmark(config)).items():
+        rows = summarise(samples)
+        print(f"\n{program}, {TESTS_PER_PROGRAM} tests per program, {default_workers()} cores\n")
+        cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
+        print(markdown_table(list(rows[0]), cells))
     print(f"\n1-minute load before the run: {load_before:.1f} on {default_workers()} cores")
-    if config.output_file:
-        Path(config.output_file).parent.mkdir(parents=True, exist_ok=True)
-        Path(config.output_file).write_text(json.dumps({"load_before": load_before, "table": table}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,27 +1,24 @@
 """How long good programs wait when one in ten sleeps or loops, against how long they wait without those.
 
-    python benchmarks/bench_fairness.py --rounds 3 [--mode landlock] [--output_file runs/bench_fairness.json]
+    python benchmarks/bench_fairness.py --rounds 3
 
 All programs are submitted at once, each by a caller of its own. A program's wait is the time from then to its result.
 """
 
 import asyncio
-import json
 import statistics
 import time
 from dataclasses import dataclass
-from pathlib import Path
+
+from bench_executor import TESTS
 
 from cobalt.cli.entry import run
 from cobalt.sandbox.executor import Executor
 
-TESTS_PER_PROGRAM = 20
-TESTS = {
-    "inputs": [f"{i} {i + 1}\n" for i in range(TESTS_PER_PROGRAM)],
-    "outputs": [str(2 * i + 1) for i in range(TESTS_PER_PROGRAM)],
-}
 GOOD = "import heapq, math\nprint(sum(map(int, input().split())))\n"
 BAD = ("import time\ntime.sleep(1000)\n", "while True: pass\n")
+BAD_EVERY = 10
+"""One program in so many is bad: they sleep and loop in turn."""
 
 
 @dataclass
@@ -32,14 +29,6 @@ class FairnessConfig:
     """Each is one run without bad programs and one with them; medians are over these."""
     programs: int = 64
     """Programs of a run."""
-    bad_every: int = 10
-    """One program in so many is bad: they sleep and loop in turn."""
-    workers: int | None = None
-    """Default: one per core."""
-    mode: str = "auto"
-    """Mode of the sandbox."""
-    output_file: str | None = None
-    """Write the figures as JSON."""
 
 
 async def waits(executor: Executor, programs: list[str]) -> tuple[list[float], int]:
@@ -63,9 +52,9 @@ async def waits(executor: Executor, programs: list[str]) -> tuple[list[float], i
 async def benchmark(config: FairnessConfig) -> list[dict[str, float]]:
     """A row per round: median waits in seconds, and their ratio."""
     numbers = range(config.programs)
-    bad = {number: BAD[number // config.bad_every % len(BAD)] for number in numbers[:: config.bad_every]}
+    bad = {number: BAD[number // BAD_EVERY % len(BAD)] for number in numbers[::BAD_EVERY]}
     rows = []
-    async with Executor(config.workers, mode=config.mode) as executor:
+    async with Executor() as executor:
         await waits(executor, [GOOD] * config.programs)
         for _ in range(config.rounds):
             alone, wrong_alone = await waits(executor, [GOOD for number in numbers if number not in bad])
@@ -82,9 +71,6 @@ def main(config: FairnessConfig) -> None:
     for row in rows:
         print(", ".join(f"{name} {value:.3g}" for name, value in row.items()))
     print(f"fairness ratio {ratio:.2f}: median wait of good programs beside bad ones, by that without them")
-    if config.output_file:
-        Path(config.output_file).parent.mkdir(parents=True, exist_ok=True)
-        Path(config.output_file).write_text(json.dumps({"ratio": ratio, "rounds": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

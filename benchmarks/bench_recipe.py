@@ -82,8 +82,6 @@ class RecipeBenchConfig:
     steps: int = 2
     """The last one is measured: the first holds what happens once (at 8B 12 to 18 s in the reference's first pass)."""
     settings: tuple[Settings, ...] = ("ours", "release")
-    overrides: tuple[str, ...] = ()
-    """Of hydra, for both."""
 
 
 def main(config: RecipeBenchConfig) -> None:
@@ -93,13 +91,24 @@ def main(config: RecipeBenchConfig) -> None:
             raise InputError.at(file, None, "no such file")
     config.output_dir.mkdir(parents=True, exist_ok=True)
     data = config.output_dir / "train.parquet"
-    _long_prompts(config).to_parquet(data)
+    long_prompts(config).to_parquet(data)
     model = endless(config.model, config.output_dir / "model")
     results = []
     for settings in config.settings:
-        results.append(figures(config, settings, _train(config, settings, model, data)))
+        results.append(figures(config, settings, train(config, settings, model, data)))
         (config.output_dir / "result.json").write_text(json.dumps(results, indent=1))
-    print(_table(results))
+
+    # a row per phase; the ratio is that of the release's settings to ours
+    by_name = {result["settings"]: result for result in results}
+    compared = len(by_name) > 1
+    rows = []
+    for phase in PHASES:
+        seconds = {name: result["seconds"][phase] for name, result in by_name.items()}
+        ratio = [f"{seconds['release'] / seconds['ours']:.2f}"] if compared else []
+        rows.append((phase, *(f"{value:.1f}" for value in seconds.values()), *ratio))
+    for name in ("generated_tokens_per_s_per_gpu", "update_mfu", "update_mfu_verl", "peak_memory_gb"):
+        rows.append((name, *(f"{result[name]:.3g}" for result in results), *([""] if compared else [])))
+    print(markdown_table(("seconds", *by_name, *(["times faster"] if compared else [])), rows))
 
 
 def endless(model: Path, folder: Path) -> Path:
@@ -125,16 +134,11 @@ def release_values(recipe: str) -> dict[str, Any]:
     return {name: OmegaConf.select(config, name) for name in stored}
 
 
-def compose(recipe: str, preset: str) -> DictConfig:
-    """The recipe's configuration, over the installed veRL's."""
-    search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
-    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        return hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", f"+preset={preset}"])
-
-
 def differences(recipe: str, preset: str) -> dict[str, tuple[Any, Any]]:
     """Settings of the method in which the recipe is not the release: the release's value, and ours."""
-    config = compose(recipe, preset)
+    search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        config = hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", f"+preset={preset}"])
     found = {}
     for name, value in release_values(recipe).items():
         ours = OmegaConf.select(config, name, default=value)  # of what this veRL does not know, nothing
@@ -143,7 +147,7 @@ def differences(recipe: str, preset: str) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def _long_prompts(config: RecipeBenchConfig) -> pd.DataFrame:
+def long_prompts(config: RecipeBenchConfig) -> pd.DataFrame:
     """As many rows as the steps need, each with filler in front of its last message."""
     tokenizer = AutoTokenizer.from_pretrained(config.model)
     rows = pd.read_parquet(config.train_file).head(config.prompts * config.steps)
@@ -159,7 +163,7 @@ def _long_prompts(config: RecipeBenchConfig) -> pd.DataFrame:
     return rows.assign(prompt=prompts)
 
 
-def _train(config: RecipeBenchConfig, settings: Settings, model: Path, data: Path) -> dict[str, float]:
+def train(config: RecipeBenchConfig, settings: Settings, model: Path, data: Path) -> dict[str, float]:
     """The metrics of the last step."""
     folder = config.output_dir / settings
     common = [
@@ -175,22 +179,14 @@ def _train(config: RecipeBenchConfig, settings: Settings, model: Path, data: Pat
         f"{POLICY}.rollout.n={config.samples}",
         f"{POLICY}.rollout.ignore_eos=true",
         "reward_model.reward_kwargs.lengths=policy",
-        *config.overrides,
     ]
     overrides = [*(release_overrides(config.preset, common) if settings == "release" else ()), *common]
-    environment = {
-        **os.environ,
-        "PRESET": config.preset,
-        "MODEL": str(model),
-        "N_GPUS": str(config.gpus),
-        "TRAIN_FILE": str(data),
-        "VAL_FILE": str(data),
-        "OUTPUT_DIR": str(folder),
-    }
-    script = ROOT / "scripts/train_grpo_multi_turn.sh"
+    files = {"MODEL": str(model), "TRAIN_FILE": str(data), "VAL_FILE": str(data), "OUTPUT_DIR": str(folder)}
+    environment = {**os.environ, **files, "PRESET": config.preset, "N_GPUS": str(config.gpus)}
+    command = ["bash", ROOT / "scripts/train_grpo_multi_turn.sh", *overrides]
     log = config.output_dir / f"{settings}.log"
     with log.open("w") as output:
-        done = subprocess.run(["bash", script, *overrides], env=environment, stdout=output, stderr=output, check=False)
+        done = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)
     if done.returncode:
         raise SetupError(f"training with the settings '{settings}' ended with {done.returncode}: see {log}")
     return [step for step in read_metrics(folder / METRICS_FILE) if PHASES["step"] in step][-1]
@@ -223,23 +219,6 @@ def figures(config: RecipeBenchConfig, settings: Settings, step: dict[str, float
         "update_mfu_verl": step["perf/mfu/actor"],
         "peak_memory_gb": step["perf/max_memory_allocated_gb"],
     }
-
-
-def _table(results: list[dict[str, Any]]) -> str:
-    """A row per phase; the ratio is that of the release's settings to ours."""
-    by_name = {result["settings"]: result for result in results}
-    rows = []
-    for phase in PHASES:
-        seconds = [result["seconds"][phase] for result in results]
-        cells = [f"{value:.1f}" for value in seconds]
-        if len(by_name) > 1:
-            release, ours = (by_name[name]["seconds"][phase] for name in ("release", "ours"))
-            cells.append(f"{release / ours:.2f}")
-        rows.append((phase, *cells))
-    for name in ("generated_tokens_per_s_per_gpu", "update_mfu", "update_mfu_verl", "peak_memory_gb"):
-        rows.append((name, *(f"{result[name]:.3g}" for result in results), *([""] if len(by_name) > 1 else [])))
-    times = ["times faster"] if len(by_name) > 1 else []
-    return markdown_table(("seconds", *by_name, *times), rows)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """What scoring costs beside running the programs.
 
-    python benchmarks/bench_rewards.py --what repetition   the repetition check against the plain regular expression
-    python benchmarks/bench_rewards.py --what manager      a batch through the reward manager against the executor alone
-    python benchmarks/bench_rewards.py --what manager --interrupt_s 5   ... with the evaluator killed for 5 s midway
+    python benchmarks/bench_rewards.py                     a batch through the reward manager, and the executor alone
+    python benchmarks/bench_rewards.py --interrupt_s 5     ... with the evaluator killed for 5 s midway
 
-Times are in seconds; `manager` alternates the two, so that both see the same machine, and reports the median ratio.
+Times are in seconds. The two alternate, so that both see the same machine; the ratio is a median.
 With `--interrupt_s` it starts a Ray cluster of its own with the evaluator app, kills the replica (SIGKILL) in the
 middle of a batch, and stops the replacement that Serve starts (SIGSTOP) until the time is over.
 """
@@ -12,50 +11,41 @@ middle of a batch, and stops the replacement that Serve starts (SIGSTOP) until t
 import asyncio
 import contextlib
 import random
-import re
 import statistics
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from cobalt.cli.console import print_summary
 from cobalt.cli.entry import run
 from cobalt.records import TestCases
-from cobalt.rewards.repetition import has_repetition
 from cobalt.sandbox.executor import Executor
 
-REGEX = re.compile(r"(.{32,}?)\1{7}", re.DOTALL)
 PROMPT_WIDTH = 8
 POLL_S = 0.01
 WORDS = ["so", "read", "the", "numbers", "then", "count", "each", "and", "print", "sum", "but", "wait", "list", "empty"]
+THINKING_WORDS = 300
+WORKERS, ROUNDS = 2, 3
+"""Sandboxes, and how often executor and manager are measured."""
 
 
 @dataclass(frozen=True)
 class BenchConfig:
     """Benchmarks of the reward."""
 
-    what: Literal["repetition", "manager"]
     responses: int = 2048
     """Responses in the batch, each with a program of its own."""
     tests: int = 20
     """Tests per program."""
-    words: int = 300
-    """Words of thinking per response."""
-    workers: int = 2
-    """Sandboxes."""
-    rounds: int = 3
-    """Times that executor and manager are measured."""
     interrupt_s: float = 0
     """Kill the evaluator in the middle of the batch, and keep it away for this long."""
 
 
 def main(config: BenchConfig) -> None:
-    """See ``BenchConfig``."""
-    if config.what == "repetition":
-        bench_repetition()
-    elif config.interrupt_s:
+    """Measure and print."""
+    if config.interrupt_s:
         bench_interruption(config)
     else:
         bench_manager(config)
@@ -68,61 +58,24 @@ def seconds(function: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def texts(length: int) -> dict[str, str]:
-    """Prose, and the kinds of text that are worst for the check; none holds a repetition that counts."""
-    generator = random.Random(0)
-    symbol = lambda: chr(generator.randint(0x100, 0x3000))  # noqa: E731
-    return {
-        "prose": " ".join(generator.choices(WORDS, k=length))[:length],
-        "95 % one letter": "".join(generator.choices("ab", weights=[95, 5], k=length)),
-        "runs of 250": "".join("a" * 250 + symbol() for _ in range(length // 250))[:length],
-        "runs of pairs": "".join("ab" * 120 + symbol() for _ in range(length // 240))[:length],
-        "blocks seven times": "".join(
-            "".join(generator.choices("ab", k=100)) * 7 + symbol() for _ in range(length // 700)
-        )[:length],
-    }
+def make_batch(config: BenchConfig) -> tuple[list[str], TestCases, Any, Any]:
+    """Distinct programs, their tests, a tokenizer, and the batch of responses as veRL hands it to a reward manager.
 
-
-def bench_repetition() -> None:
-    """CPU milliseconds per text; the regular expression on prose only, for it takes minutes on the worst texts."""
-    rows = {}
-    for length in (24_000, 60_000):
-        for name, text in texts(length).items():
-            rows[f"{length} characters, {name}"] = f"{_cpu_ms(lambda: has_repetition(text, 32, 8), 15):.1f} ms"  # noqa: B023
-        prose = texts(length)["prose"]
-        rows[f"{length} characters, prose, regular expression"] = f"{_cpu_ms(lambda: REGEX.search(prose), 1):.0f} ms"  # noqa: B023
-    print_summary("repetition check (median of 15, CPU time)", rows)
-
-
-def _cpu_ms(function: Callable[[], Any], times: int) -> float:
-    """Median CPU milliseconds of a call."""
-    taken = []
-    for _ in range(times):
-        started = time.process_time()
-        function()
-        taken.append(1e3 * (time.process_time() - started))
-    return statistics.median(taken)
-
-
-def make_responses(config: BenchConfig) -> tuple[list[str], list[str], str]:
-    """Distinct programs, responses that hold them, and the tests (JSON), of which each passes every second."""
-    generator = random.Random(0)
-    codes = [f"n = int(input())\nprint(n * 2 if n % 2 else {-1 - index})" for index in range(config.responses)]
-    inputs = tuple(str(index + 1) for index in range(config.tests))
-    tests = TestCases(inputs, tuple(str(int(text) * 2) for text in inputs)).to_json()
-    texts = [
-        f"<think>\n{' '.join(generator.choices(WORDS, k=config.words))}\n</think>\n```python\n{code}\n```"
-        for code in codes
-    ]
-    return codes, texts, tests
-
-
-def make_batch(tokenizer: Any, responses: list[str], tests: str) -> Any:
-    """The batch as veRL hands it to a reward manager, in groups of 16."""
+    Each program passes every second test. Groups are of 16.
+    """
     import numpy as np
     import torch
+    from transformers import AutoTokenizer
     from verl import DataProto
 
+    generator, tokenizer = random.Random(0), AutoTokenizer.from_pretrained("assets/minicoder")
+    codes = [f"n = int(input())\nprint(n * 2 if n % 2 else {-1 - index})" for index in range(config.responses)]
+    inputs = tuple(str(index + 1) for index in range(config.tests))
+    tests = TestCases(inputs, tuple(str(int(text) * 2) for text in inputs))
+    responses = [
+        f"<think>\n{' '.join(generator.choices(WORDS, k=THINKING_WORDS))}\n</think>\n```python\n{code}\n```"
+        for code in codes
+    ]
     ids = [tokenizer(response)["input_ids"] for response in responses]
     width = max(map(len, ids)) + 1
     tokens = torch.full((len(ids), width), tokenizer.pad_token_id)
@@ -132,25 +85,16 @@ def make_batch(tokenizer: Any, responses: list[str], tests: str) -> Any:
         mask[row, : PROMPT_WIDTH + len(values)] = 1
     columns = {
         "data_source": ["code_taco_verified"] * len(ids),
-        "reward_model": [{"ground_truth": tests}] * len(ids),
+        "reward_model": [{"ground_truth": tests.to_json()}] * len(ids),
         "extra_info": [{"prev_best_pass_rate": 0.25}] * len(ids),
         "uid": [index // 16 for index in range(len(ids))],
     }
-    return DataProto.from_dict(
-        tensors={
-            "prompts": torch.zeros(len(ids), PROMPT_WIDTH, dtype=torch.long),
-            "responses": tokens,
-            "attention_mask": mask,
-        },
+    prompts = torch.zeros(len(ids), PROMPT_WIDTH, dtype=torch.long)
+    batch = DataProto.from_dict(
+        tensors={"prompts": prompts, "responses": tokens, "attention_mask": mask},
         non_tensors={name: np.array(values, dtype=object) for name, values in columns.items()},
     )
-
-
-def load_tokenizer() -> Any:
-    """MiniCoder's."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained("assets/minicoder")
+    return codes, tests, tokenizer, batch
 
 
 def bench_manager(config: BenchConfig) -> None:
@@ -158,28 +102,24 @@ def bench_manager(config: BenchConfig) -> None:
     from cobalt.training.manager import CobaltRewardManager
     from cobalt.training.scoring import compute_score
 
-    codes, responses, tests = make_responses(config)
-    tokenizer = load_tokenizer()
-    batch = make_batch(tokenizer, responses, tests)
-    manager = CobaltRewardManager(tokenizer, 0, compute_score, executor="local", workers=config.workers)
+    codes, tests, tokenizer, batch = make_batch(config)
+    manager = CobaltRewardManager(tokenizer, 0, compute_score, executor="local", workers=WORKERS)
+
+    async def run_alone() -> None:
+        async with Executor(workers=WORKERS) as executor:
+            await executor.run_many([(code, tests) for code in codes])
+
     alone, managed = [], []
-    for _ in range(config.rounds):
-        alone.append(seconds(lambda: asyncio.run(run_alone(codes, tests, config.workers))))
+    for _ in range(ROUNDS):
+        alone.append(seconds(lambda: asyncio.run(run_alone())))
         managed.append(seconds(lambda: manager(batch, return_dict=True)))
     ratio = statistics.median(after / before for before, after in zip(alone, managed, strict=True))
     rows = {
         "executor alone": f"{statistics.median(alone):.1f} s",
         "reward manager": f"{statistics.median(managed):.1f} s",
-        "ratio": f"{ratio:.3f} (median of {config.rounds})",
+        "ratio": f"{ratio:.3f} (median of {ROUNDS})",
     }
-    print_summary(f"{config.responses} responses x {config.tests} tests, {config.workers} sandboxes", rows)
-
-
-async def run_alone(codes: list[str], tests: str, workers: int) -> None:
-    """The same programs, straight to the executor."""
-    parsed = TestCases.parse(tests)
-    async with Executor(workers=workers) as executor:
-        await executor.run_many([(code, parsed) for code in codes])
+    print_summary(f"{config.responses} responses x {config.tests} tests, {WORKERS} sandboxes", rows)
 
 
 def bench_interruption(config: BenchConfig) -> None:
@@ -192,21 +132,14 @@ def bench_interruption(config: BenchConfig) -> None:
     from cobalt.training.manager import CobaltRewardManager
     from cobalt.training.scoring import compute_score
 
-    codes, responses, tests = make_responses(config)
-    tokenizer = load_tokenizer()
-    batch = make_batch(tokenizer, responses, tests)
+    _, _, tokenizer, batch = make_batch(config)
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     serve.start(proxy_location="Disabled")
-    serve.run(build_app(EvaluatorConfig(workers=config.workers, num_cpus=0)), name="evaluator", route_prefix=None)
+    serve.run(build_app(EvaluatorConfig(workers=WORKERS, num_cpus=0)), name="evaluator", route_prefix=None)
     killed: list[int] = []
-
-    def interrupt(after_s: float) -> None:
-        time.sleep(after_s)
-        killed.extend(kill_replicas(config.interrupt_s))
-
     manager = CobaltRewardManager(tokenizer, 0, compute_score, executor="serve")
     undisturbed = seconds(lambda: manager(batch))
-    thread = threading.Thread(target=interrupt, args=[undisturbed / 3])
+    thread = threading.Timer(undisturbed / 3, lambda: killed.extend(kill_replicas(config.interrupt_s)))
     thread.start()
     started = time.perf_counter()
     info = manager(batch, return_dict=True)["reward_extra_info"]
@@ -219,7 +152,7 @@ def bench_interruption(config: BenchConfig) -> None:
         "infra failures": int(sum(info["infra"])),
         "right pass rates": sum(rate == 0.5 for rate in info["pass_rate"]),
     }
-    print_summary(f"{len(codes)} responses x {config.tests} tests through Ray Serve", rows)
+    print_summary(f"{config.responses} responses x {config.tests} tests through Ray Serve", rows)
     serve.shutdown()
     ray.shutdown()
 

@@ -7,13 +7,10 @@ Drives veRL's own workers (``ActorRolloutRefWorker``: FSDP, gradient checkpointi
 ``verl/config``) with random weights of a Qwen3 shape and responses of a forced length: old log-probabilities and
 entropies (``compute_log_prob``), the reference's (``compute_log_prob``) and one mini-batch of the update
 (``update_policy``, at a learning rate of 0, so that every round computes the same). Offloading between phases, rollouts
-and rewards are left out. After one round to warm up, the paths take turns within each phase; medians are shown.
+and rewards are left out. After one round to warm up, two paths take turns within each phase; medians are shown.
 
-| path | |
-|---|---|
-| ``verl`` | veRL's own, micro-batches of 2 rows, 16 for log-probabilities |
-| ``verl_dynamic`` | veRL's own, micro-batches of up to ``max_tokens`` tokens |
-| ``shared`` | each prompt once, Liger's kernels, micro-batches of up to ``max_tokens`` shared tokens |
+verl      veRL's own, micro-batches of 2 rows, 16 for log-probabilities
+shared    each prompt once, Liger's kernels, micro-batches of up to ``max_tokens`` shared tokens
 
 Tokens/s per GPU count every token of every row, for each path alike. MFU is FLOPs that the phase needs, the same for
 each path, over time and the peak (989 TFLOP/s: dense bf16 of an H100 or H200). A forward pass over a prompt of P tokens
@@ -27,26 +24,42 @@ On a CPU it runs the shape ``tiny`` in fp32, and veRL's own path is the padded o
 
 import contextlib
 import json
+import os
 import re
+import socket
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from step_costs import PEAK_FLOPS, forward_flops
-from verl_workers import liger_kernels, make_actors, rendezvous
+from step_costs import PEAK_FLOPS, ROOT, SHAPES, Shape, forward_flops
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
 from cobalt.cli.entry import run
 from cobalt.errors import InputError, SetupError
 from cobalt.training.preflight import refuse_missing_cross_entropy, refuse_missing_liger
+from cobalt.training.settings import CPU_BACKEND, TrainingConfig
 
 GB = 1024**3
 TEMPERATURE = 1.0
+POLICY = "actor_rollout_ref"
 PHASES = ("old log-probs", "reference", "update")
-PathName = Literal["verl", "verl_dynamic", "shared"]
+TINY = Shape(
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    vocab_size=1024,
+    tie_word_embeddings=False,
+    max_position_embeddings=1024,
+)
+PATHS = ("verl", "shared")
 
 
 @dataclass(frozen=True)
@@ -58,14 +71,11 @@ class BenchConfig:
     layers: int | None = None
     """Fewer layers than the shape has."""
     lengths: tuple[str, ...] = ("4096x2048",)
-    """Tokens of a prompt and of each response, as in 4096x2048."""
+    """Tokens of a prompt and of each response, as in 4096x2048. Each GPU has one prompt."""
     samples: int = 16
     """Responses to a prompt (n)."""
-    prompts: int = 1
-    """Prompts per GPU and step."""
-    paths: tuple[PathName, ...] = ("verl", "shared")
     max_tokens: int = 53248
-    """Of a micro-batch; not for veRL's own with the release's settings."""
+    """Of a micro-batch with shared prompts."""
     rounds: int = 3
     output_file: Path | None = None
     """All figures, as JSON."""
@@ -73,77 +83,130 @@ class BenchConfig:
 
 def main(config: BenchConfig) -> None:
     """Measure and print."""
-    lengths = [_prompt_and_response(text) for text in config.lengths]
+    lengths = []
+    for text in config.lengths:
+        if not (found := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
+            raise InputError(f"--lengths {text}: tokens of a prompt and of a response are wanted, such as 4096x2048")
+        lengths.append((int(found[1]), int(found[2])))
     if torch.cuda.is_available():
-        _refuse_missing_kernels(config.paths)
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        refuse_missing_cross_entropy()
+        refuse_missing_liger()
     elif config.shape != "tiny":
         raise SetupError(f"--shape {config.shape} needs a GPU; without one there is --shape tiny")
-    rendezvous()
+    with socket.socket() as free:  # what torchrun would have set, for a single process
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        os.environ.setdefault(name, value)
     bench = Bench(config)
     results = []
     for prompt, response in lengths:
         results.append(bench.measure(prompt, response))
-        if bench.rank == 0:
-            _show(results[-1])
+        if torch.distributed.get_rank() == 0:
+            show(results[-1])
             if config.output_file:
                 config.output_file.write_text(json.dumps(results, indent=1))
     torch.distributed.destroy_process_group()
 
 
-def _refuse_missing_kernels(paths: Iterable[PathName]) -> None:
-    for path in paths:
-        if path == "shared":
-            refuse_missing_liger()
-        else:
-            refuse_missing_cross_entropy()
-
-
-def _prompt_and_response(text: str) -> tuple[int, int]:
-    if found := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text):
-        return int(found[1]), int(found[2])
-    raise InputError(f"--lengths {text}: tokens of a prompt and of a response are wanted, such as 4096x2048")
-
-
 class Bench:
-    """veRL's actor and reference, and the ways of using them."""
+    """veRL's actor and reference with random weights, and the ways of using them."""
 
     def __init__(self, config: BenchConfig):
-        self.config, self.on_gpu = config, torch.cuda.is_available()
         from verl.workers.actor import dp_actor
 
+        from cobalt.training.workers import CobaltWorker
+
+        self.config, self.on_gpu = config, torch.cuda.is_available()
         self._module, self._own_batches = dp_actor, dp_actor.prepare_dynamic_batch
-        sizes = config.shape, config.layers, config.prompts, config.samples, config.max_tokens
-        self.actor, self.reference, self.model_config, self._settings = make_actors(*sizes)
-        self.rank, self.ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        shape = TINY if config.shape == "tiny" else SHAPES[f"qwen3-{config.shape}"]
+        shape = replace(shape, num_hidden_layers=config.layers or shape.num_hidden_layers)
+        self.model_config = Qwen3Config(**asdict(shape), rope_theta=1e6, architectures=["Qwen3ForCausalLM"])
+        with tempfile.TemporaryDirectory() as folder, random_weights():
+            self.model_config.save_pretrained(folder)
+            AutoTokenizer.from_pretrained(ROOT / "assets/minicoder").save_pretrained(folder)  # veRL wants to see one
+            self._settings = self._compose(folder)
+            actor, reference = (CobaltWorker(self._settings, role=role) for role in ("actor", "ref"))
+            actor.init_model()
+            reference.init_model()
+        self.actor, self.reference = actor.actor, reference.ref_policy
+
+    def _compose(self, folder: str) -> Any:
+        """``actor_rollout_ref`` of the release's recipe; the update is one mini-batch that changes nothing."""
+        from hydra import compose, initialize_config_module
+        from omegaconf import open_dict
+
+        overrides = [
+            f"hydra.searchpath=[file://{ROOT / 'verl/config'}]",
+            "+recipe=multi_turn",
+            f"+preset={'paper-qwen3' if self.on_gpu else 'cpu'}",
+            f"{POLICY}.model.path={folder}",
+            f"{POLICY}.rollout.n={self.config.samples}",
+            f"{POLICY}.actor.ppo_mini_batch_size={os.environ['WORLD_SIZE']}",
+            f"{POLICY}.actor.ppo_max_token_len_per_gpu={self.config.max_tokens}",
+            f"{POLICY}.actor.optim.lr=0",
+            f"{POLICY}.model.use_liger=false",
+            f"{POLICY}.actor.fsdp_config.param_offload=false",
+            f"{POLICY}.actor.fsdp_config.optimizer_offload=false",
+        ]
+        if not self.on_gpu:
+            overrides.append(f"{POLICY}.actor.ppo_micro_batch_size_per_gpu=2")
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            settings = compose("ppo_trainer", overrides).actor_rollout_ref
+        with open_dict(settings):
+            own = TrainingConfig(backend="verl" if self.on_gpu else CPU_BACKEND, share_prompts=True)
+            settings.cobalt = asdict(own)
+        return settings
 
     def measure(self, prompt: int, response: int) -> dict[str, Any]:
         """All figures for one pair of lengths."""
-        data, paths = self._batch(prompt, response), self.config.paths
-        seconds: dict[Any, list[float]] = {(phase, path): [] for phase in PHASES for path in paths}
-        memory: dict[Any, float] = {}
+        data = self._batch(prompt, response)
+        seconds: dict[Any, list[float]] = {(phase, path): [] for phase in PHASES for path in PATHS}
+        memory: dict[Any, float] = dict.fromkeys(seconds, 0.0)
         outputs: dict[Any, Any] = {}
         for _ in range(self.config.rounds + 1):
             for phase in PHASES:
-                for path in paths:
+                for path in PATHS:
                     with self._path(path):
                         outputs[phase, path], taken, peak = self._timed(phase, data)
                     seconds[phase, path].append(taken)
-                    memory[phase, path] = max(peak, memory.get((phase, path), 0.0))
+                    memory[phase, path] = max(peak / GB, memory[phase, path])
                 if phase != "update":  # each path is handed the same
                     key = "old_log_probs" if phase == PHASES[0] else "ref_log_prob"
-                    data.batch[key] = outputs[phase, paths[0]][0]
+                    data.batch[key] = outputs[phase, PATHS[0]][0]
         medians = {key: statistics.median(values[1:]) for key, values in seconds.items()}
+        totals = {path: sum(medians[phase, path] for phase in PHASES) for path in PATHS}
+        steps = [
+            {
+                "path": path,
+                "seconds": totals[path],
+                "peak_memory_gb": max(memory[phase, path] for phase in PHASES),
+                "times_faster": totals[PATHS[0]] / totals[path],
+            }
+            for path in PATHS
+        ]
+        phases = [
+            {
+                "phase": phase,
+                "path": path,
+                **self._rates(phase, taken, prompt, response),
+                "peak_memory_gb": memory[phase, path],
+                "times_faster": medians[phase, PATHS[0]] / taken,
+            }
+            for (phase, path), taken in medians.items()
+        ]
         return {
             "prompt": prompt,
             "response": response,
             "layers": self.model_config.num_hidden_layers,
             "shape": self.config.shape,
-            "gpus": self.ranks,
+            "gpus": torch.distributed.get_world_size(),
             "rows_per_gpu": len(data),
-            "phases": [self._figures(phase, path, medians, memory, prompt, response) for phase, path in medians],
-            "steps": [_step(path, medians, memory, paths[0]) for path in paths],
+            "phases": phases,
+            "steps": steps,
             "rounds_s": {f"{phase}, {path}": values for (phase, path), values in seconds.items()},
-            "differences": _differences(outputs, paths),
+            "differences": differences(outputs),
         }
 
     def _batch(self, prompt: int, response: int) -> Any:
@@ -151,13 +214,13 @@ class Bench:
         from tensordict import TensorDict
         from verl import DataProto
 
-        rows, device = self.config.prompts * self.config.samples, "cuda" if self.on_gpu else "cpu"
+        rows, device = self.config.samples, "cuda" if self.on_gpu else "cpu"
         generator = torch.Generator().manual_seed(torch.distributed.get_rank())
-        prompts = torch.randint(self.model_config.vocab_size, (self.config.prompts, prompt), generator=generator)
+        prompts = torch.randint(self.model_config.vocab_size, (1, prompt), generator=generator)
         responses = torch.randint(self.model_config.vocab_size, (rows, response), generator=generator)
         mask = torch.ones(rows, prompt + response, dtype=torch.long)
         batch = {
-            "input_ids": torch.cat([prompts.repeat_interleave(self.config.samples, 0), responses], 1),
+            "input_ids": torch.cat([prompts.repeat_interleave(rows, 0), responses], 1),
             "responses": responses,
             "attention_mask": mask,
             "position_ids": mask.cumsum(1) - 1,
@@ -167,7 +230,7 @@ class Bench:
         return DataProto(batch=TensorDict(batch, batch_size=rows).to(device), meta_info={"temperature": TEMPERATURE})
 
     @contextlib.contextmanager
-    def _path(self, path: PathName) -> Iterator[None]:
+    def _path(self, path: str) -> Iterator[None]:
         """Meanwhile actor and reference compute by this path."""
         from cobalt.training.shared_prompts import prepare_dynamic_batch
 
@@ -176,16 +239,16 @@ class Bench:
         for actor in (self.actor, self.reference):
             actor.use_remove_padding = self.on_gpu
             actor.settings.share_prompts = is_shared
-        self._dynamic = self.actor.config.use_dynamic_bsz = path != "verl"
+        self._dynamic = self.actor.config.use_dynamic_bsz = is_shared
         models = [actor.actor_module for actor in (self.actor, self.reference)]
-        with liger_kernels(models) if path == "shared" and self.on_gpu else contextlib.nullcontext():
+        with liger_kernels(models) if is_shared and self.on_gpu else contextlib.nullcontext():
             yield
 
     def _timed(self, phase: str, data: Any) -> tuple[Any, float, float]:
         """What the phase returns, its seconds, and the most memory allocated during it, in bytes."""
         calls: dict[str, Callable[[], Any]] = {
-            PHASES[0]: lambda: self._log_probs(self.actor, data, True),
-            PHASES[1]: lambda: self._log_probs(self.reference, data, False),
+            PHASES[0]: lambda: self._log_probs(self.actor, self._settings.rollout, data, True),
+            PHASES[1]: lambda: self._log_probs(self.reference, self._settings.ref, data, False),
             PHASES[2]: lambda: self.actor.update_policy(data),
         }
         if self.on_gpu:
@@ -202,74 +265,93 @@ class Bench:
         if self.on_gpu:
             torch.cuda.synchronize()
 
-    def _log_probs(self, actor: Any, data: Any, with_entropy: bool) -> Any:
-        sizes = self._settings.rollout if actor is self.actor else self._settings.ref
+    def _log_probs(self, actor: Any, sizes: Any, data: Any, with_entropy: bool) -> Any:
         data.meta_info["micro_batch_size"] = sizes.log_prob_micro_batch_size_per_gpu
         data.meta_info["use_dynamic_bsz"], data.meta_info["max_token_len"] = self._dynamic, self.config.max_tokens
         return actor.compute_log_prob(data, calculate_entropy=with_entropy)
 
-    def _figures(self, phase: str, path: str, medians: Any, memory: Any, prompt: int, response: int) -> dict[str, Any]:
+    def _rates(self, phase: str, seconds: float, prompt: int, response: int) -> dict[str, float]:
+        """What one GPU did per second in a phase."""
         from verl.utils.flops_counter import FlopsCounter
 
-        seconds, forwards = medians[phase, path], 3 if phase == "update" else 1
-        rows = self.config.prompts * self.config.samples
-        needed = (
-            self.config.prompts * forwards * forward_flops(self.model_config, prompt, response, self.config.samples)
-        )
-        counter = FlopsCounter(self.model_config)
-        counted = counter.estimate_func[self.model_config.model_type](
-            rows * (prompt + response), [prompt + response] * rows, seconds
-        )
+        rows, forwards = self.config.samples, 3 if phase == "update" else 1
+        needed = forwards * forward_flops(self.model_config, prompt, response, rows)
+        estimate = FlopsCounter(self.model_config).estimate_func[self.model_config.model_type]
+        counted = estimate(rows * (prompt + response), [prompt + response] * rows, seconds)
         return {
-            "phase": phase,
-            "path": path,
             "seconds": seconds,
             "tokens_per_s_per_gpu": rows * (prompt + response) / seconds,
             "mfu": needed / seconds / PEAK_FLOPS,
             "mfu_verl": counted * 1e12 * forwards / 3 / PEAK_FLOPS,
-            "peak_memory_gb": memory[phase, path] / GB,
-            "times_faster": medians[phase, self.config.paths[0]] / seconds,
         }
 
 
-def _step(path: str, medians: Any, memory: Any, first: str) -> dict[str, Any]:
-    """All phases together."""
-    seconds = {name: sum(medians[phase, name] for phase in PHASES) for name in (path, first)}
-    peak = max(memory[phase, path] for phase in PHASES) / GB
-    return {
-        "path": path,
-        "seconds": seconds[path],
-        "peak_memory_gb": peak,
-        "times_faster": seconds[first] / seconds[path],
-    }
+@contextlib.contextmanager
+def random_weights() -> Iterator[None]:
+    """Meanwhile loading a causal language model makes one, each time with the same random weights."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    load = AutoModelForCausalLM.from_pretrained
+
+    def make(*_args: Any, config: Any, torch_dtype: Any, **_kwargs: Any) -> Any:
+        torch.manual_seed(0)
+        with torch.device(device):
+            return AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32).to(torch_dtype)
+
+    AutoModelForCausalLM.from_pretrained = make  # pyright: ignore[reportAttributeAccessIssue] - a bound method
+    try:
+        yield
+    finally:
+        AutoModelForCausalLM.from_pretrained = load
 
 
-def _differences(outputs: Any, paths: tuple[str, ...]) -> dict[str, Any]:
-    """How far each path's results are from the first's."""
+@contextlib.contextmanager
+def liger_kernels(models: Iterable[Any]) -> Iterator[None]:
+    """Meanwhile these models (in FSDP) compute as with ``model.use_liger``."""
+    from liger_kernel.transformers.monkey_patch import (  # pyright: ignore[reportMissingImports]
+        _apply_liger_kernel_to_instance,
+    )
+    from transformers.models.qwen3 import modeling_qwen3
+
+    names = dict(vars(modeling_qwen3))
+    inner = [model.module for model in models]
+    for model in inner:
+        _apply_liger_kernel_to_instance(model=model)
+    try:
+        yield
+    finally:
+        vars(modeling_qwen3).update(names)
+        for module in (module for model in inner for module in model.modules()):
+            vars(module).pop("forward", None)
+
+
+def differences(outputs: Any) -> dict[str, Any]:
+    """How far the paths' results are apart, and policy and reference, which hold the same weights."""
+    (log_probs, reference, update), (own, ours) = PHASES, PATHS
+
+    def difference(one: Any, other: Any) -> dict[str, float]:
+        one, other = one.float(), other.float()
+        apart = (one - other).abs()
+        return {"mean": apart.mean().item(), "most": apart.max().item(), "of values about": one.abs().mean().item()}
+
     found: dict[str, Any] = {}
-    for path in paths[1:]:
-        for index, name in enumerate(("old log-probs", "entropies")):
-            own, ours = (outputs[PHASES[0], which][index].float() for which in (paths[0], path))
-            found[f"{name}, {path}"] = _difference(own, ours)
-        own, ours = (outputs[PHASES[1], which][0].float() for which in (paths[0], path))
-        found[f"reference, {path}"] = _difference(own, ours)
-    for path in paths:  # both hold the same weights
-        both = (outputs[phase, path][0].float() for phase in PHASES[:2])
-        found[f"policy and reference, {path}"] = _difference(*both)
-        found[f"gradient norm, {path}"] = outputs[PHASES[2], path]["actor/grad_norm"][0]
+    for name, phase, index in (
+        ("old log-probs", log_probs, 0),
+        ("entropies", log_probs, 1),
+        ("reference", reference, 0),
+    ):
+        found[f"{name}, {ours}"] = difference(outputs[phase, own][index], outputs[phase, ours][index])
+    for path in PATHS:
+        found[f"policy and reference, {path}"] = difference(outputs[log_probs, path][0], outputs[reference, path][0])
+        found[f"gradient norm, {path}"] = outputs[update, path]["actor/grad_norm"][0]
     return found
 
 
-def _difference(own: Any, ours: Any) -> dict[str, float]:
-    apart = (own - ours).abs()
-    return {"mean": apart.mean().item(), "most": apart.max().item(), "of values about": own.abs().mean().item()}
-
-
-def _show(result: dict[str, Any]) -> None:
-    model = (
-        f"{result['shape']}, {result['layers']} layers, {result['gpus']} GPUs, {result['rows_per_gpu']} rows on each"
+def show(result: dict[str, Any]) -> None:
+    """Print all figures but the rounds."""
+    print(
+        f"\nprompt {result['prompt']}, responses {result['response']}: {result['shape']}, {result['layers']} layers, "
+        f"{result['gpus']} GPUs, {result['rows_per_gpu']} rows on each"
     )
-    print(f"\nprompt {result['prompt']}, responses {result['response']}: {model}")
     print(f"{'phase':14}{'path':14}{'s':>9}{'tokens/s':>10}{'MFU':>7}{'MFU, veRL':>11}{'GB':>7}{'faster':>8}")
     for row in result["phases"]:
         print(
@@ -277,9 +359,8 @@ def _show(result: dict[str, Any]) -> None:
             f"{row['mfu']:7.3f}{row['mfu_verl']:11.3f}{row['peak_memory_gb']:7.1f}{row['times_faster']:7.2f}x"
         )
     for row in result["steps"]:
-        print(
-            f"{'all':14}{row['path']:14}{row['seconds']:9.3f}{row['peak_memory_gb']:35.1f}{row['times_faster']:7.2f}x"
-        )
+        of_step = f"{row['seconds']:9.3f}{row['peak_memory_gb']:35.1f}{row['times_faster']:7.2f}x"
+        print(f"{'all':14}{row['path']:14}{of_step}")
     for name, values in result["differences"].items():
         print(f"{name}: {values}", flush=True)
 

@@ -9,7 +9,6 @@ then becomes tokens. Run it in the environment of ``constraints/serve-vllm.txt``
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,6 @@ class BenchConfig:
     """JSON: arguments of ``vllm.LLM``, the same as the app was given."""
 
 
-def requests(path: Path, seed: int, first_turn: int) -> Iterator[tuple[list[dict[str, str]], int]]:
-    """Messages and seed of every request of the run; ``first_turn`` 1 if turn 0 came from a file."""
-    for record in read_jsonl(path):
-        for sample, messages in enumerate(record["conversations"]):
-            for turn in range(first_turn, len(messages) // 2 - 1):
-                yield messages[: 2 + 2 * turn], request_seed(seed, record["id"], sample, turn)
-
-
 def main(config: BenchConfig) -> None:
     """Measure and print."""
     from vllm import LLM, SamplingParams  # pyright: ignore[reportMissingImports]
@@ -46,7 +37,13 @@ def main(config: BenchConfig) -> None:
     manifest: dict[str, Any] = json.loads(manifest_path(config.input_file).read_text())
     content, counts = manifest["content"], manifest["counts"]
     llm = LLM(model=config.model, **json.loads(config.engine_options))
-    found = list(requests(config.input_file, content["seed"], int(content["first_turn_from_file"])))
+    first_turn = int(content["first_turn_from_file"])
+    found = [  # messages and seed of every request of the run
+        (messages[: 2 + 2 * turn], request_seed(content["seed"], record["id"], sample, turn))
+        for record in read_jsonl(config.input_file)
+        for sample, messages in enumerate(record["conversations"])
+        for turn in range(first_turn, len(messages) // 2 - 1)
+    ]
     parameters = [SamplingParams(**content["sampling"], seed=seed) for _, seed in found]
     tokenizer = llm.get_tokenizer()
     started = time.perf_counter()

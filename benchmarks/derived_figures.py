@@ -16,9 +16,8 @@ from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table
 
 RESULTS = ROOT / "docs/results"
-STUDY, QUESTIONS, VLLM = (
-    RESULTS / name for name in ("paper-in-miniature", "open-questions-h200", "vllm-rollouts-h200")
-)
+STUDY, QUESTIONS = RESULTS / "paper-in-miniature", RESULTS / "open-questions-h200"
+VLLM = RESULTS / "vllm-rollouts-h200"
 TURNS = [f"turn {turn}" for turn in range(9)]
 SEEDS = "last turn of each repetition"
 
@@ -62,22 +61,14 @@ def price_table() -> Table:
         ["the paper, training alone", None, None, None, PAPER["Cobalt"], None, PAPER["Cobalt"] / PAPER["VeRPO-MT"]],
     ]
     of_each = [f"{name}: {each:.3g} GPU-s" for name, each in zip(ONLINE, online, strict=True)]
-    return Table(
-        "price",
-        "Price of an example of Cobalt",
+    note = (
         f"Examples of the online arms, which collect nothing: {', '.join(of_each)}. Two epochs are {EPOCHS} times "
         f"{CONTEXTS:,} prompts, at the price of training alone that {trained:,.0f} examples had. The paper: seconds "
-        "times GPUs.",
-        (
-            "counted",
-            "collection, GPU-s",
-            "examples",
-            "in all, GPU-s",
-            "GPU-s per example",
-            *(f"of {name}'s" for name in ONLINE),
-        ),
-        rows,
+        "times GPUs."
     )
+    of_online = (f"of {name}'s" for name in ONLINE)
+    columns = ("counted", "collection, GPU-s", "examples", "in all, GPU-s", "GPU-s per example", *of_online)
+    return Table("price", "Price of an example of Cobalt", note, columns, rows)
 
 
 def sampled_table() -> Table:
@@ -87,13 +78,9 @@ def sampled_table() -> Table:
     for counted in ("responses", "response tokens", "prompt tokens", "GPU-s in all"):
         ours, *online = (bill[counted][name] for name in ("Cobalt", *ONLINE))
         rows.append([counted, ours, *online, *(ours / each for each in online)])
-    return Table(
-        "sampled",
-        "Sampled at equal GPU-seconds, collection included",
-        "Means over trainings.",
-        ("counted", "Cobalt", *ONLINE, *(f"Cobalt / {name}" for name in ONLINE)),
-        rows,
-    )
+    columns = ("counted", "Cobalt", *ONLINE, *(f"Cobalt / {name}" for name in ONLINE))
+    title = "Sampled at equal GPU-seconds, collection included"
+    return Table("sampled", title, "Means over trainings.", columns, rows)
 
 
 def last_turns(rows: Sequence[dict[str, Any]]) -> list[float]:
@@ -152,12 +139,7 @@ def files() -> dict[Path, list[Table]]:
     }
 
 
-def main() -> None:
-    """Write and print."""
+if __name__ == "__main__":
     for path, tables in files().items():
         path.write_text(json.dumps({table.key: table.to_json() for table in tables}, indent=2) + "\n")
         print("\n\n".join(table.to_markdown_section() for table in tables), end="\n\n")
-
-
-if __name__ == "__main__":
-    main()

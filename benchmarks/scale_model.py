@@ -12,11 +12,10 @@ import dataclasses
 import json
 import statistics
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
-from shapes import SHAPES, Shape
-from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops, layer_weights
+from step_costs import PEAK_FLOPS, PHASES, ROOT, SHAPES, Shape, forward_flops, layer_weights
 
 from cobalt.cli.entry import run
 from cobalt.cli.flags import CommandConfig, Positive, Share
@@ -76,24 +75,17 @@ class ScaleConfig(CommandConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Of one step. ``examples``: prompts with all their samples."""
+    """Of one step."""
 
     seconds: dict[Phase, float]
-    gpus: int
-    examples: int
+    step: float
+    """Seconds."""
+    per_example: float
+    """GPU-seconds of a prompt with all its samples."""
     cores: float
     """For programs, such that scoring lasts as long as the log-probabilities beside it and a tenth of the step."""
     traffic_gb: float
     """What each GPU receives from others, if none of them share a node."""
-
-    @property
-    def step(self) -> float:
-        return sum(self.seconds.values())
-
-    @property
-    def per_example(self) -> float:
-        """GPU-seconds."""
-        return self.step * self.gpus / self.examples
 
 
 def parameters(shape: Shape) -> float:
@@ -116,10 +108,11 @@ def predict(config: ScaleConfig) -> Prediction:
     shape = SHAPES[config.shape]
     seconds: dict[Phase, float] = {"generation": generation_s(config, shape), **training_s(config, shape)}
     cpu_s = config.prompts * config.samples * (PROGRAM_CPU_S + config.endless * ENDLESS_CPU_S)
-    cores = cpu_s / (seconds["old log-probs"] + seconds["reference"] + SCORING_SHARE * sum(seconds.values()))
+    step = sum(seconds.values())
+    cores = cpu_s / (seconds["old log-probs"] + seconds["reference"] + SCORING_SHARE * step)
     # each pass gathers the weights, the update twice (gradient checkpointing); then gradients, and weights for vLLM
     traffic = parameters(shape) * (4 * HALF + FULL + HALF)
-    return Prediction(seconds, config.gpus, config.prompts, cores, traffic / GB)
+    return Prediction(seconds, step, step * config.gpus / config.prompts, cores, traffic / GB)
 
 
 def training_s(config: ScaleConfig, shape: Shape) -> dict[Phase, float]:
@@ -168,95 +161,66 @@ def checks() -> Iterator[tuple[str, str, float, float]]:
     steps = [step for step in read_metrics(RESULTS / "recipe-8b-h200" / METRICS_FILE) if step["step"] > 1]
     measured = {key: statistics.median(step[key] for step in steps) for key in steps[0]}
     lengths = {"prompt": "prompt_length/mean", "response": "response_length/mean", "longest": "response_length/max"}
-    sizes = {name: round(measured[key]) for name, key in lengths.items()}
-    short = predict(ScaleConfig(gpus=2, prompts=32, **sizes))
+    short = predict(ScaleConfig(gpus=2, prompts=32, **{name: round(measured[key]) for name, key in lengths.items()}))
     for phase, seconds in {**short.seconds, "step": short.step}.items():
         yield "8B, short", phase, seconds, measured[PHASES[phase]]
-    step = json.loads((RESULTS / "recipe-8b-h200/long.json").read_text())
-    for phase, seconds in _of_equal_responses(step, "qwen3-8b").seconds.items():
-        if phase != "reference":  # a first step: it holds what veRL does once
-            yield "8B, long", phase, seconds, step["seconds"][phase]
     runs = json.loads((RESULTS / "recipe-8b-h200/beside-release.json").read_text())
-    (step,) = (run for run in runs if run["settings"] == "ours" and run["step"] > 1)
-    long = _of_equal_responses(step, "qwen3-4b")
-    for phase, seconds in {**long.seconds, "step": long.step}.items():
-        yield "4B, long", phase, seconds, step["seconds"][phase]
-
-
-def _of_equal_responses(step: dict[str, Any], shape: ShapeName) -> Prediction:
-    """Of a step of bench_recipe.py."""
-    sizes = {name: step[name] for name in ("gpus", "prompts", "samples", "prompt", "response")}
-    return predict(ScaleConfig(shape=shape, **sizes, longest=step["response"]))
-
-
-def check_table() -> str:
-    """Predictions beside what was measured."""
-    rows = [
-        (where, phase, f"{predicted:.2f}", f"{measured:.2f}", f"{predicted / measured - 1:+.0%}")
-        for where, phase, predicted, measured in checks()
-    ]
-    return markdown_table(("step", "phase", "predicted, s", "measured, s", "off by"), rows)
-
-
-def step_table(config: ScaleConfig) -> str:
-    """One step, by phase."""
-    found = predict(config)
-    rows = [(phase, f"{seconds:,.0f}") for phase, seconds in found.seconds.items()]
-    rows += [
-        ("step", f"{found.step:,.0f}"),
-        ("GPU-seconds per example", f"{found.per_example:,.1f}"),
-        ("seconds per example", f"{found.step / found.examples:,.1f}"),
-        ("cores for programs", f"{found.cores:,.0f}"),
-        ("GB that a GPU receives per step", f"{found.traffic_gb:,.0f}"),
-    ]
-    return markdown_table((f"{config.shape}, {config.gpus} GPUs", "seconds"), rows)
+    first = json.loads((RESULTS / "recipe-8b-h200/long.json").read_text())
+    (second,) = (run for run in runs if run["settings"] == "ours" and run["step"] > 1)
+    for where, shape_name, step in (("8B, long", "qwen3-8b", first), ("4B, long", "qwen3-4b", second)):
+        sizes = {name: step[name] for name in ("gpus", "prompts", "samples", "prompt", "response")}
+        long = predict(ScaleConfig(shape=shape_name, **sizes, longest=step["response"]))
+        for phase, seconds in {**long.seconds, "step": long.step}.items():
+            # a first step's reference holds what veRL does once
+            if step is second or phase not in ("reference", "step"):
+                yield where, phase, seconds, step["seconds"][phase]
 
 
 def scale_tables(config: ScaleConfig) -> Iterator[str]:
     """Shapes by numbers of GPUs, then what a shape needs whatever their number."""
-    columns = ("shape", "GPUs", "generation", "old, reference", "update", "step", "GPU-s per example", "cores")
     rows = []
-    for name, shape in SHAPES.items():
+    for name in ("qwen3-1.7b", "qwen3-8b", "qwen3-32b"):
         for gpus in (4, 8, 64, 256, 1024):
-            if name in ("qwen3-1.7b", "qwen3-8b", "qwen3-32b") and gpus >= fewest_gpus(shape):
+            if gpus >= fewest_gpus(SHAPES[name]):
                 found = predict(dataclasses.replace(config, shape=name, gpus=gpus, prompts=max(config.prompts, gpus)))
                 passes = found.seconds["old log-probs"] + found.seconds["reference"]
                 numbers = (found.seconds["generation"], passes, found.seconds["update"], found.step)
-                rows.append(
-                    (
-                        name,
-                        str(gpus),
-                        *(f"{n:,.0f}" for n in numbers),
-                        f"{found.per_example:,.1f}",
-                        f"{found.cores:,.0f}",
-                    )
-                )
+                costs = (f"{found.per_example:,.1f}", f"{found.cores:,.0f}")
+                rows.append((name, str(gpus), *(f"{number:,.0f}" for number in numbers), *costs))
+    columns = ("shape", "GPUs", "generation", "old, reference", "update", "step", "GPU-s per example", "cores")
     yield markdown_table(columns, rows)
-    columns = (
-        "shape",
-        "parameters",
-        "fewest GPUs",
-        "GPUs per engine",
-        "checkpoint, GB",
-        "with optimizer",
-    )
     rows = []
     for name, shape in SHAPES.items():
         count = parameters(shape)
         state = (FULL * count / GB, 3 * FULL * count / GB)
         sizes = (fewest_gpus(shape), tensor_parallel(shape))
         rows.append((name, f"{count / GB:.2f}e9", *map(str, sizes), *(f"{n:,.0f}" for n in state)))
+    columns = ("shape", "parameters", "fewest GPUs", "GPUs per engine", "checkpoint, GB", "with optimizer")
     yield markdown_table(columns, rows)
 
 
 def main(config: ScaleConfig) -> None:
     """Print what is asked for."""
-    if config.check:
-        print(check_table())
-    elif config.tables:
+    if config.tables:
         print("\n\n".join(scale_tables(config)))
+        return
+    if config.check:
+        columns = ("step", "phase", "predicted, s", "measured, s", "off by")
+        rows = [
+            (where, phase, f"{predicted:.2f}", f"{measured:.2f}", f"{predicted / measured - 1:+.0%}")
+            for where, phase, predicted, measured in checks()
+        ]
     else:
-        print(step_table(config))
+        found, columns = predict(config), (f"{config.shape}, {config.gpus} GPUs", "seconds")
+        rows = [
+            *((phase, f"{seconds:,.0f}") for phase, seconds in found.seconds.items()),
+            ("step", f"{found.step:,.0f}"),
+            ("GPU-seconds per example", f"{found.per_example:,.1f}"),
+            ("seconds per example", f"{found.step / config.prompts:,.1f}"),
+            ("cores for programs", f"{found.cores:,.0f}"),
+            ("GB that a GPU receives per step", f"{found.traffic_gb:,.0f}"),
+        ]
+    print(markdown_table(columns, rows))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""What a training step costs, for the benchmarks of steps: FLOPs, the GPU's peak, and what veRL calls the phases."""
+"""What a training step costs: the shapes of Qwen3, FLOPs, the GPU's peak, and what veRL calls the phases."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,46 @@ PHASES = {
     "step": "timing_s/step",
 }
 """Metrics that hold their seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Sizes of a Qwen3, by the names of its ``config.json``. The defaults are those of all published dense ones."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int = 8
+    head_dim: int = 128
+    vocab_size: int = 151_936
+    tie_word_embeddings: bool
+    max_position_embeddings: int = 40_960
+
+    @property
+    def group(self) -> int:
+        """Query heads per key-value head."""
+        return self.num_attention_heads // self.num_key_value_heads
+
+
+# The published dense shapes (arXiv 2505.09388, table 1, and the models' ``config.json``).
+SHAPES = {
+    name: Shape(
+        hidden_size=hidden_size,
+        intermediate_size=intermediate_size,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        tie_word_embeddings=tied,
+    )
+    for name, hidden_size, intermediate_size, layers, heads, tied in (
+        ("qwen3-0.6b", 1024, 3072, 28, 16, True),
+        ("qwen3-1.7b", 2048, 6144, 28, 16, True),
+        ("qwen3-4b", 2560, 9728, 36, 32, True),
+        ("qwen3-8b", 4096, 12288, 36, 32, False),
+        ("qwen3-14b", 5120, 17408, 40, 40, False),
+        ("qwen3-32b", 5120, 25600, 64, 64, False),
+    )
+}
 
 
 def layer_weights(model: Any) -> int:

@@ -47,7 +47,7 @@ from typing import Any, Literal
 import torch
 from pydantic.dataclasses import dataclass
 from safetensors.torch import load_file, save_file
-from shapes import SHAPES, Shape
+from step_costs import SHAPES, Shape
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.entry import run
@@ -117,24 +117,6 @@ def heads_in_wide(narrow: Shape, wide: Shape) -> tuple[list[int], list[int]]:
     return query_heads, key_value_heads
 
 
-def refuse_unfit(narrow: Shape, wide: Shape, least_hidden_size: int) -> None:
-    """Raise ``InputError`` if the narrow network has no room in the wide one."""
-    least = {
-        "hidden_size": least_hidden_size,
-        "intermediate_size": narrow.intermediate_size,
-        "num_hidden_layers": narrow.num_hidden_layers,
-        "num_key_value_heads": max(heads_in_wide(narrow, wide)[1]) + 1,
-        "vocab_size": narrow.vocab_size,
-    }
-    for name, size in least.items():
-        if getattr(wide, name) < size:
-            raise InputError(f"{name}: the model needs at least {size}, the shape has {getattr(wide, name)}")
-    if wide.head_dim % narrow.head_dim:
-        raise InputError(f"head_dim: the shape's {wide.head_dim} is no multiple of the model's {narrow.head_dim}")
-    if not narrow.tie_word_embeddings:
-        raise InputError("tie_word_embeddings: only models with tied embeddings can be widened")
-
-
 class Widening:
     """The wide network's tensors, bf16, on the CPU, under their names in a checkpoint."""
 
@@ -153,9 +135,22 @@ class Widening:
         Raises ``InputError`` if there is no room.
         """
         copied = COPIES * narrow.hidden_size
-        refuse_unfit(narrow, wide, least_hidden_size=copied + len(CONSTANT_SIGNS))
         self._weights, self._narrow, self._wide, self._noise_std = weights, narrow, wide, noise_std
         self._query_heads, self._key_value_heads = heads_in_wide(narrow, wide)
+        least = {
+            "hidden_size": copied + len(CONSTANT_SIGNS),
+            "intermediate_size": narrow.intermediate_size,
+            "num_hidden_layers": narrow.num_hidden_layers,
+            "num_key_value_heads": max(self._key_value_heads) + 1,
+            "vocab_size": narrow.vocab_size,
+        }
+        for name, size in least.items():
+            if getattr(wide, name) < size:
+                raise InputError(f"{name}: the model needs at least {size}, the shape has {getattr(wide, name)}")
+        if wide.head_dim % narrow.head_dim:
+            raise InputError(f"head_dim: the shape's {wide.head_dim} is no multiple of the model's {narrow.head_dim}")
+        if not narrow.tie_word_embeddings:
+            raise InputError("tie_word_embeddings: only models with tied embeddings can be widened")
         self._spread = wide.head_dim // narrow.head_dim
         self._constants = slice(copied, copied + len(CONSTANT_SIGNS))
         self._norm_scale = math.sqrt(copied / wide.hidden_size)
@@ -169,11 +164,8 @@ class Widening:
             number * wide.num_hidden_layers // narrow.num_hidden_layers for number in range(narrow.num_hidden_layers)
         ]
         """Places of the narrow network's layers, evenly spread."""
-
-    @property
-    def num_parts(self) -> int:
+        self.num_parts = wide.num_hidden_layers + 2
         """How many ``parts`` there are."""
-        return self._wide.num_hidden_layers + 2
 
     def parts(self) -> Iterator[dict[str, torch.Tensor]]:
         """The embedding, each layer, the last norm with the head (if untied). A part is made when it is asked for."""
@@ -207,21 +199,38 @@ class Widening:
         table[self._narrow.vocab_size :, self._constants] = PADDING_WEIGHT * table.new_tensor(CONSTANT_SIGNS)
 
     def _layer(self, place: int) -> dict[str, torch.Tensor]:
-        wide, long = self._wide, self._wide.head_dim
+        narrow, wide, long = self._narrow, self._wide, self._wide.head_dim
         queries = self._noise(wide.num_attention_heads * long).view(-1, long, wide.hidden_size)
         keys = self._noise(wide.num_key_value_heads * long).view(-1, long, wide.hidden_size)
         values = self._noise(wide.num_key_value_heads * long).view(-1, long, wide.hidden_size)
         gate, up = self._noise(wide.intermediate_size), self._noise(wide.intermediate_size)
         attended = self._zeros(wide.hidden_size, wide.num_attention_heads, long)
         down = self._zeros(wide.hidden_size, wide.intermediate_size)
-        norms = {name: self._ones(self._narrow.hidden_size) for name in ("input", "post_attention")}
-        head_norms = {name: self._ones(self._narrow.head_dim) for name in ("q", "k")}
+        norms = {name: self._ones(narrow.hidden_size) for name in ("input", "post_attention")}
+        head_norms = {name: self._ones(narrow.head_dim) for name in ("q", "k")}
         if place in self.real_layers:
-            prefix = f"model.layers.{self.real_layers.index(place)}"
-            self._place_attention(f"{prefix}.self_attn", queries, keys, values, attended)
-            self._place_feed_forward(f"{prefix}.mlp", gate, up, down)
-            norms = {name: self._weights[f"{prefix}.{name}_layernorm.weight"] for name in norms}
-            head_norms = {name: self._weights[f"{prefix}.self_attn.{name}_norm.weight"] for name in head_norms}
+            prefix = f"model.layers.{self.real_layers.index(place)}."
+            own = {name.removeprefix(prefix): w for name, w in self._weights.items() if name.startswith(prefix)}
+            # narrow heads into wide ones: (heads, head size, D) each, ``attended`` (D, heads, head size)
+            q, k, v = (
+                own[f"self_attn.{name}_proj.weight"].view(-1, narrow.head_dim, narrow.hidden_size) for name in "qkv"
+            )
+            outputs = own["self_attn.o_proj.weight"].view(narrow.hidden_size, -1, narrow.head_dim)
+            for head, (query, key_value) in enumerate(zip(self._query_heads, self._key_value_heads, strict=True)):
+                source = head // narrow.group
+                between = q.new_zeros(long, narrow.hidden_size)
+                between[:: self._spread] = q[head] * HEAD_SCALE
+                repeated = k[source].repeat_interleave(self._spread, dim=0) * HEAD_SCALE
+                queries[query], keys[key_value] = self._reading(between), self._reading(repeated)
+                values[key_value, :: self._spread] = self._reading(v[source])
+                self._write(attended[:, query, :: self._spread], outputs[:, head] * STREAM_SCALE)
+            # narrow units into the first wide ones
+            units = narrow.intermediate_size
+            gate[:units] = self._reading(own["mlp.gate_proj.weight"])
+            up[:units] = self._reading(own["mlp.up_proj.weight"])
+            self._write(down[:, :units], own["mlp.down_proj.weight"] * STREAM_SCALE)
+            norms = {name: own[f"{name}_layernorm.weight"] for name in norms}
+            head_norms = {name: own[f"self_attn.{name}_norm.weight"] for name in head_norms}
         return {
             "self_attn.q_proj.weight": queries.flatten(0, 1),
             "self_attn.k_proj.weight": keys.flatten(0, 1),
@@ -236,37 +245,6 @@ class Widening:
                 for name, weight in head_norms.items()
             },
         }
-
-    def _place_attention(
-        self,
-        prefix: str,
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        attended: torch.Tensor,
-    ) -> None:
-        """Narrow heads into wide ones: (heads, head size, D) each, ``attended`` (D, heads, head size)."""
-        narrow = self._narrow
-        of_head = {
-            name: self._weights[f"{prefix}.{name}_proj.weight"].view(-1, narrow.head_dim, narrow.hidden_size)
-            for name in ("q", "k", "v")
-        }
-        outputs = self._weights[f"{prefix}.o_proj.weight"].view(narrow.hidden_size, -1, narrow.head_dim)
-        for head, (query, key_value) in enumerate(zip(self._query_heads, self._key_value_heads, strict=True)):
-            source = head // narrow.group
-            between = of_head["q"].new_zeros(self._wide.head_dim, narrow.hidden_size)
-            between[:: self._spread] = of_head["q"][head] * HEAD_SCALE
-            repeated = of_head["k"][source].repeat_interleave(self._spread, dim=0) * HEAD_SCALE
-            queries[query], keys[key_value] = self._reading(between), self._reading(repeated)
-            values[key_value, :: self._spread] = self._reading(of_head["v"][source])
-            self._write(attended[:, query, :: self._spread], outputs[:, head] * STREAM_SCALE)
-
-    def _place_feed_forward(self, prefix: str, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> None:
-        """Narrow units into the first wide ones."""
-        units = self._narrow.intermediate_size
-        gate[:units] = self._reading(self._weights[f"{prefix}.gate_proj.weight"])
-        up[:units] = self._reading(self._weights[f"{prefix}.up_proj.weight"])
-        self._write(down[:, :units], self._weights[f"{prefix}.down_proj.weight"] * STREAM_SCALE)
 
     def _norm(self, weight_d: torch.Tensor) -> torch.Tensor:
         """(D,): the scaled weight in parts, zero for the constants, the scale for free channels."""
@@ -317,13 +295,17 @@ class WidenConfig(CommandConfig):
 def main(config: WidenConfig) -> None:
     """Write the checkpoint. Its folder appears complete or not at all."""
     refuse_existing(config.output)
-    narrow, wide = _read_config(config.model), SHAPES[config.shape]
+    path, weights, wide = config.model / "config.json", config.model / WEIGHTS_FILE, SHAPES[config.shape]
+    check_paths([path, weights], [])
+    narrow, sizes = json.loads(path.read_text()), [field.name for field in fields(Shape)]
+    missing = [name for name in (*KEPT_SETTINGS, *sizes, "rms_norm_eps") if name not in narrow]
+    if narrow.get("model_type") != "qwen3" or missing:
+        raise InputError.at(path, None, f"not a Qwen3 as MiniCoder is one; missing: {', '.join(missing) or 'nothing'}")
     content = {"shape": asdict(wide), "model": model_identity(str(config.model)), "seed": config.seed}
-    weights = config.model / WEIGHTS_FILE
     manifest = Manifest(config.output, "benchmarks/widen.py", asdict(config), content, [weights])
     widening = Widening(
         load_file(weights),
-        Shape(**{name: narrow[name] for name in _size_names()}),
+        Shape(**{name: narrow[name] for name in sizes}),
         wide,
         norm_eps=narrow["rms_norm_eps"],
         noise_std=narrow["initializer_range"],
@@ -341,20 +323,6 @@ def main(config: WidenConfig) -> None:
     manifest.counts = {"parameters": parameters, "shards": widening.num_parts}
     manifest.done()
     print_summary(f"{config.shape}: {config.output}", manifest.counts)
-
-
-def _read_config(model: Path) -> dict[str, Any]:
-    path = model / "config.json"
-    check_paths([path, model / WEIGHTS_FILE], [])
-    settings = json.loads(path.read_text())
-    missing = [name for name in (*KEPT_SETTINGS, *_size_names(), "rms_norm_eps") if name not in settings]
-    if settings.get("model_type") != "qwen3" or missing:
-        raise InputError.at(path, None, f"not a Qwen3 as MiniCoder is one; missing: {', '.join(missing) or 'nothing'}")
-    return settings
-
-
-def _size_names() -> list[str]:
-    return [field.name for field in fields(Shape)]
 
 
 def write_weights(widening: Widening, folder: Path) -> int:

@@ -23,7 +23,7 @@ def number(row, output):
 def test_a_killed_evaluator_costs_time_and_no_sample():
     if examine("namespaces").missing is not None and examine("landlock").missing is not None:
         pytest.skip("no sandbox here")
-    command = [sys.executable, "benchmarks/bench_rewards.py", "--what", "manager", "--interrupt_s", "1"]
+    command = [sys.executable, "benchmarks/bench_rewards.py", "--interrupt_s", "1"]
     command += ["--responses", str(RESPONSES), "--tests", "4"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -8,7 +8,7 @@ import pytest
 import torch
 import widen
 from safetensors.torch import load_file
-from shapes import SHAPES, Shape
+from step_costs import SHAPES, Shape
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from widen import WidenConfig, heads_in_wide, main, wide_settings
 
@@ -49,19 +49,17 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module")
-def small_shapes():
+def widen_into(shape: Shape, output: Path, **flags) -> Path:
+    """As the command does for a published shape."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in SIZES:
-            patch.setitem(widen.SHAPES, name, small_shape(name))
-        yield
+        patch.setitem(widen.SHAPES, "qwen3-0.6b", shape)
+        main(WidenConfig(shape="qwen3-0.6b", output=output, model=SHIPPED, **flags))
+    return output
 
 
 @pytest.fixture(scope="module", params=list(SIZES))
-def widened(request, small_shapes, tmp_path_factory) -> Path:
-    output = tmp_path_factory.mktemp(request.param) / "wide"
-    main(WidenConfig(shape=request.param, output=output, model=SHIPPED))
-    return output
+def widened(request, tmp_path_factory) -> Path:
+    return widen_into(small_shape(request.param), tmp_path_factory.mktemp(request.param) / "wide")
 
 
 def load(folder: Path, dtype: str = "float32"):
@@ -204,10 +202,10 @@ def test_the_checkpoint_is_whole(widened, tokenizer):
     assert manifest["status"] == "done" and manifest["counts"]["parameters"] == wide.num_parameters()
 
 
-def test_a_seed_decides_the_added_weights(small_shapes, tmp_path):
+def test_a_seed_decides_the_added_weights(tmp_path):
     def added(name: str, seed: int):
-        main(WidenConfig(shape="untied", output=tmp_path / name, model=SHIPPED, seed=seed))  # type: ignore[arg-type]
-        return load_file(tmp_path / name / "model-00003-of-00010.safetensors")["model.layers.1.mlp.up_proj.weight"]
+        output = widen_into(small_shape("untied"), tmp_path / name, seed=seed)
+        return load_file(output / "model-00003-of-00010.safetensors")["model.layers.1.mlp.up_proj.weight"]
 
     first, again, other = added("first", 0), added("again", 0), added("other", 1)
     assert first.equal(again) and not first.equal(other)
@@ -223,17 +221,8 @@ def test_shapes_have_the_published_number_of_parameters(name):
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_heads_read_a_copy_of_their_own_keys(groups):
-    narrow = Shape(
-        hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=6,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        head_dim=64,
-        vocab_size=1043,
-        tie_word_embeddings=True,
-        max_position_embeddings=4096,
-    )
+    heads = {"num_attention_heads": 6, "num_key_value_heads": 2}
+    narrow = Shape(**{**vars(small_shape("tied")), **heads})
     wide = Shape(**{**vars(narrow), "num_attention_heads": 8 * groups, "num_key_value_heads": 8})
     query_heads, key_value_heads = heads_in_wide(narrow, wide)
     assert len(set(query_heads)) == 6 and max(query_heads) < wide.num_attention_heads
@@ -267,10 +256,9 @@ def test_a_folder_that_holds_no_minicoder_is_refused(tmp_path):
         {"vocab_size": 1000},
     ],
 )
-def test_a_shape_without_room_is_refused_and_nothing_is_written(size, monkeypatch, tmp_path):
-    monkeypatch.setitem(widen.SHAPES, "small", Shape(**{**vars(small_shape("tied")), **size}))
+def test_a_shape_without_room_is_refused_and_nothing_is_written(size, tmp_path):
     with pytest.raises(InputError, match="|".join(["num_key_value_heads", *size])):
-        main(WidenConfig(shape="small", output=tmp_path / "wide", model=SHIPPED))  # type: ignore[arg-type]
+        widen_into(Shape(**{**vars(small_shape("tied")), **size}), tmp_path / "wide")
     assert not list(tmp_path.iterdir())
 
 
