@@ -120,22 +120,12 @@ def heads_in_wide(narrow: Shape, wide: Shape) -> tuple[list[int], list[int]]:
 class Widening:
     """The wide network's tensors, bf16, on the CPU, under their names in a checkpoint."""
 
-    def __init__(
-        self,
-        weights: Mapping[str, torch.Tensor],
-        narrow: Shape,
-        wide: Shape,
-        *,
-        norm_eps: float,
-        noise_std: float,
-        seed: int,
-    ):
-        """``weights``: the narrow network's; ``norm_eps``: its RMSNorm eps; ``noise_std``: of weights that are added.
-
-        Raises ``InputError`` if there is no room.
-        """
+    def __init__(self, weights: Mapping[str, torch.Tensor], settings: Mapping[str, Any], wide: Shape, seed: int):
+        """``weights`` and ``settings`` of the narrow network. Raises ``InputError`` if there is no room for it."""
+        narrow = Shape(**{field.name: settings[field.name] for field in fields(Shape)})
         copied = COPIES * narrow.hidden_size
-        self._weights, self._narrow, self._wide, self._noise_std = weights, narrow, wide, noise_std
+        self._weights, self._narrow, self._wide = weights, narrow, wide
+        self._noise_std = settings["initializer_range"]
         self._query_heads, self._key_value_heads = heads_in_wide(narrow, wide)
         least = {
             "hidden_size": copied + len(CONSTANT_SIGNS),
@@ -154,7 +144,7 @@ class Widening:
         self._spread = wide.head_dim // narrow.head_dim
         self._constants = slice(copied, copied + len(CONSTANT_SIGNS))
         self._norm_scale = math.sqrt(copied / wide.hidden_size)
-        squares = STREAM_SCALE**2 * copied * norm_eps
+        squares = STREAM_SCALE**2 * copied * settings["rms_norm_eps"]
         self._constant = torch.tensor(squares * (1 - EPS_SHARE) / len(CONSTANT_SIGNS)).sqrt().bfloat16()
         self.norm_eps = (squares - len(CONSTANT_SIGNS) * self._constant.item() ** 2) / wide.hidden_size
         """The wide network's RMSNorm eps."""
@@ -297,24 +287,29 @@ def main(config: WidenConfig) -> None:
     refuse_existing(config.output)
     path, weights, wide = config.model / "config.json", config.model / WEIGHTS_FILE, SHAPES[config.shape]
     check_paths([path, weights], [])
-    narrow, sizes = json.loads(path.read_text()), [field.name for field in fields(Shape)]
-    missing = [name for name in (*KEPT_SETTINGS, *sizes, "rms_norm_eps") if name not in narrow]
+    narrow, needed = json.loads(path.read_text()), [*KEPT_SETTINGS, *(field.name for field in fields(Shape))]
+    missing = [name for name in (*needed, "rms_norm_eps") if name not in narrow]
     if narrow.get("model_type") != "qwen3" or missing:
         raise InputError.at(path, None, f"not a Qwen3 as MiniCoder is one; missing: {', '.join(missing) or 'nothing'}")
     content = {"shape": asdict(wide), "model": model_identity(str(config.model)), "seed": config.seed}
     manifest = Manifest(config.output, "benchmarks/widen.py", asdict(config), content, [weights])
-    widening = Widening(
-        load_file(weights),
-        Shape(**{name: narrow[name] for name in sizes}),
-        wide,
-        norm_eps=narrow["rms_norm_eps"],
-        noise_std=narrow["initializer_range"],
-        seed=config.seed,
-    )
+    widening = Widening(load_file(weights), narrow, wide, config.seed)
     manifest.start()
     with whole_folder(config.output) as folder:
         folder.mkdir(parents=True)
-        parameters = write_weights(widening, folder)
+        # one safetensors file per part, and their index
+        places: dict[str, str] = {}
+        parameters = size = 0
+        with progress_bar(total=widening.num_parts, desc="widening", unit=" parts") as bar:
+            for number, tensors in enumerate(widening.parts(), start=1):
+                name = f"model-{number:05d}-of-{widening.num_parts:05d}.safetensors"
+                save_file(tensors, folder / name, metadata={"format": "pt"})
+                places |= dict.fromkeys(tensors, name)
+                parameters += sum(tensor.numel() for tensor in tensors.values())
+                size += sum(tensor.nbytes for tensor in tensors.values())
+                bar.update()
+        index = {"metadata": {"total_size": size}, "weight_map": places}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
         settings = wide_settings(narrow, wide, widening.norm_eps)
         (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
         for name in COPIED_FILES:
@@ -323,23 +318,6 @@ def main(config: WidenConfig) -> None:
     manifest.counts = {"parameters": parameters, "shards": widening.num_parts}
     manifest.done()
     print_summary(f"{config.shape}: {config.output}", manifest.counts)
-
-
-def write_weights(widening: Widening, folder: Path) -> int:
-    """One safetensors file per part, and their index; returns the number of parameters."""
-    places: dict[str, str] = {}
-    parameters = size = 0
-    with progress_bar(total=widening.num_parts, desc="widening", unit=" parts") as bar:
-        for number, tensors in enumerate(widening.parts(), start=1):
-            name = f"model-{number:05d}-of-{widening.num_parts:05d}.safetensors"
-            save_file(tensors, folder / name, metadata={"format": "pt"})
-            places |= dict.fromkeys(tensors, name)
-            parameters += sum(tensor.numel() for tensor in tensors.values())
-            size += sum(tensor.nbytes for tensor in tensors.values())
-            bar.update()
-    index = {"metadata": {"total_size": size}, "weight_map": places}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
-    return parameters
 
 
 def wide_settings(narrow: Mapping[str, Any], wide: Shape, norm_eps: float) -> dict[str, Any]:
