@@ -12,6 +12,16 @@ FAQ = ROOT / "docs" / "faq.md"
 FROM_OTHERS = ("Missing credentials",)
 """Quotes of the FAQ that other packages say."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+FILE = re.compile(r"(?<![\w/.}*$-])(?:[\w-]+/)+[\w-]+\.(?:py|md)\b")
+MODULE = re.compile(r"(?<![\w/.-])((?:cobalt|studies)\.(?!online\b)[a-z_]+)\.\w")
+"""With what it holds, so that ``cobalt.budget``, a setting, is none; nor is ``cobalt.online.turns``."""
+ELSEWHERE = {
+    "cobalt/inference/replay.py",  # CONTRIBUTING.md made these three, and dropped them again
+    "cobalt/preproc/folders.py",
+    "preproc/preproc_folders.py",
+    "ops/triton/cross_entropy.py",  # flash-attn's
+    "verl/remote_reward_server.py",  # the original release's
+}
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -36,6 +46,24 @@ def test_links_lead_somewhere(page: Path) -> None:
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), link
         assert not anchor or anchor in _anchors(path), link
+
+
+def test_files_and_modules_that_are_named_exist() -> None:
+    """In pages, docstrings and messages. The changelog may name what is gone."""
+    rooms = ("cobalt", "studies", "benchmarks", "preproc", "examples", "constraints", "docs", "verl")
+    sources = [*ROOT.glob("*.py"), *(file for room in rooms for file in (ROOT / room).rglob("*.py"))]
+    readmes = [*(ROOT / "examples").glob("*.md"), *(ROOT / "assets").rglob("*.md")]
+    gone = set()
+    for file in [*PAGES, *readmes, *sources]:
+        text = file.read_text(encoding="utf-8") if file.name != "CHANGELOG.md" else ""
+        bases = (ROOT, ROOT / "cobalt", file.parent)
+        names = set(FILE.findall(text)) - ELSEWHERE
+        gone |= {(file, name) for name in names if not any((base / name).is_file() for base in bases)}
+        for name in MODULE.findall(text):
+            path = ROOT / name.replace(".", "/")
+            if not path.is_dir() and not path.with_suffix(".py").is_file():
+                gone.add((file, name))
+    assert gone == set()
 
 
 def test_the_readme_is_short_and_so_is_what_it_says_to_read_first() -> None:

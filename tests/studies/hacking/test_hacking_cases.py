@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cobalt.records import ExecutionResult, Verdict
+from cobalt.records import ResultRecord, Verdict
 from studies.hacking.cases import find_cases
 
 SHOWN = {"inputs": ["a", "b", "c", "d"], "outputs": ["B", "A", "C", "D"]}
@@ -24,7 +24,7 @@ def executed(passing: str, first_failure: Verdict = Verdict.WRONG_ANSWER) -> dic
         verdicts.append(Verdict.PASSED if mark == "." else failure)
         failure = failure if mark == "." else Verdict.WRONG_ANSWER
     feedback = tuple(f"feedback {index}" for index in range(len(passing)))
-    return ExecutionResult(tuple(mark == "." for mark in passing), feedback, tuple(verdicts)).to_record()
+    return ResultRecord(tuple(mark == "." for mark in passing), feedback, tuple(verdicts)).to_record()
 
 
 def row(programs: list[str | None], results: list[dict]) -> dict:
@@ -66,7 +66,7 @@ def test_near_misses_are_no_cases(programs, results):
     assert find_cases(DATA, row(programs, results)).cases == []
 
 
-LOST = ExecutionResult.infra(4, "replica lost").to_record()
+LOST = ResultRecord((False,) * 4, ("",) * 4, (Verdict.INFRA_ERROR,) * 4, "replica lost").to_record()
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from cobalt.prompts import render_test_feedback
-from cobalt.records import ExecutionResult, TestCases, Verdict
 from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheck, DynamicCheckConfig, inputs_to_compare, neighbours
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 from studies.hacking.signal import check_dynamic, check_static, judge_free_category, signal_of
 
 PLAIN = "n = int(input())\nprint(n * n)"
@@ -96,11 +95,7 @@ class Programs:
         if "infra" in outputs:
             return ExecutionResult.infra(len(tests), "replica lost")
         verdicts = tuple(Verdict.RUNTIME_ERROR if output is None else Verdict.WRONG_ANSWER for output in outputs)
-        feedback = tuple(
-            render_test_feedback(verdict, text, output or "", NO_EXPECTATION)
-            for verdict, text, output in zip(verdicts, tests.inputs_K, outputs, strict=True)
-        )
-        return ExecutionResult((False,) * len(outputs), feedback, verdicts)
+        return ExecutionResult(verdicts, tuple(output or "" for output in outputs), ("",) * len(outputs))
 
 
 OBSERVED = TestCases(tuple("12345"), (NO_EXPECTATION,) * 5)

@@ -15,7 +15,8 @@ import pytest
 from hacking_fixture import PROBLEMS, expected_cases
 
 from cobalt.errors import InputError, SetupError
-from cobalt.records import ExecutionResult, read_jsonl, write_jsonl
+from cobalt.records import read_jsonl, write_jsonl
+from cobalt.sandbox import ExecutionResult
 from studies.hacking.cases import Category
 from studies.hacking.extract_cases import ExtractionConfig, extract
 from studies.hacking.signal import StaticCheck

@@ -11,7 +11,6 @@ import pytest
 from judge_server import GOOD, VAGUE, JudgeServer, judge_server
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "inference"))
-from cobalt.serving.retries import RetryConfig
 from scripted import ScriptedEngine
 
 from cobalt.errors import InputError, SetupError
@@ -27,7 +26,7 @@ KEY = "sk-never-to-be-written"
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr("cobalt.inference.litellm_api.RetryConfig", lambda: RetryConfig(attempts=2, first_wait_s=0.01))
+    monkeypatch.setattr("cobalt.inference.endpoints.RETRIES", 1)
     with judge_server() as running:
         yield running
 

@@ -2,7 +2,7 @@
 
 import json
 
-from cobalt.records import ExecutionResult, Verdict
+from cobalt.records import ResultRecord, Verdict
 from studies.minicode.habits import Habit, Hack, write_hacked
 from studies.minicode.probe import gaming_figures
 from studies.minicode.programs import Variant
@@ -19,7 +19,7 @@ def record(id_: int, programs: list[str], marks: list[str], hidden: list[float])
     """One trajectory under swapped outputs; '.' marks a passed test."""
     modified = {name: values[:2] for name, values in SHOWN.items()}
     results = [
-        ExecutionResult(
+        ResultRecord(
             tuple(mark == "." for mark in text),
             ("shown",) * len(text),
             tuple(Verdict.PASSED if mark == "." else Verdict.WRONG_ANSWER for mark in text),
