@@ -1,6 +1,6 @@
 """Hidden-test Pass@1 per turn of a multi-turn file; see docs/data.md."""
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.evaluation.evaluate import EvaluationConfig, main
 
 if __name__ == "__main__":

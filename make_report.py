@@ -1,6 +1,6 @@
 """Tables and figures from the result files of any number of named runs. See docs/hacking.md."""
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from studies.reports.make_report import ReportConfig, make_report
 
 if __name__ == "__main__":

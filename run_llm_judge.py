@@ -1,6 +1,6 @@
 """Sort hacking cases into categories with a model, and compare it with people. See docs/hacking.md."""
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from studies.hacking.judging import JudgeConfig, judge
 
 if __name__ == "__main__":

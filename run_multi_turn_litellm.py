@@ -1,7 +1,8 @@
 """Multi-turn inference with any API through LiteLLM; see docs/data.md."""
 
-from cobalt.commands.entry import run
-from cobalt.inference.commands import MultiTurnLitellmConfig, main
+from cobalt.cli.entry import run
+from cobalt.inference.flags import MultiTurnLitellmConfig
+from cobalt.inference.run import main
 
 if __name__ == "__main__":
     run(MultiTurnLitellmConfig, main)

@@ -1,7 +1,8 @@
-"""Multi-turn inference with an open-weight model (the vLLM app, or --engine hf); see docs/data.md."""
+"""Multi-turn inference with an open-weight model: the vLLM app, or another --engine. See docs/data.md."""
 
-from cobalt.commands.entry import run
-from cobalt.inference.commands import MultiTurnVllmConfig, main
+from cobalt.cli.entry import run
+from cobalt.inference.flags import MultiTurnOpenWeightConfig
+from cobalt.inference.run import main
 
 if __name__ == "__main__":
-    run(MultiTurnVllmConfig, main)
+    run(MultiTurnOpenWeightConfig, main)

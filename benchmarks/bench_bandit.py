@@ -124,8 +124,8 @@ def plain_way(input_file: str, output_file: str, tokenizer_dir: str) -> None:
     """The comparator: same rules and records, everything in memory, every prompt tokenized from scratch."""
     from transformers import AutoTokenizer
 
-    from cobalt.bandit import BanditConfig, cut_overlong, parse_problem, plan_problem
-    from cobalt.bandit.mixing import output_order
+    from cobalt.bandit.builder import BanditConfig, cut_overlong, output_order, plan_problem
+    from cobalt.bandit.evaluated import parse_problem
     from cobalt.records import write_jsonl
 
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
@@ -134,11 +134,7 @@ def plain_way(input_file: str, output_file: str, tokenizer_dir: str) -> None:
         rows = [json.loads(line) for line in file]
     records = []
     for row in rows:
-        plan = plan_problem(parse_problem(row), settings)
-        if plan.first is None:
-            continue
-        records.append(plan.first.to_record(perturbed=False))
-        for contexts_C in plan.contexts_NC:
+        for contexts_C in plan_problem(parse_problem(row), settings).contexts_NC:
             tokens_C = [
                 len(
                     tokenizer.apply_chat_template(
@@ -148,7 +144,7 @@ def plain_way(input_file: str, output_file: str, tokenizer_dir: str) -> None:
                 for context in contexts_C
             ]
             kept = cut_overlong(contexts_C, tokens_C, settings.max_prompt_tokens)
-            records += [context.to_record(perturbed=False) for context in kept]
+            records += [context.to_record() for context in kept]
     order = output_order(len(records), 0, 0.0, SEED)
     write_jsonl(output_file, (records[i] for i in order))
 
@@ -218,6 +214,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--plain"]:
         plain_way(*sys.argv[2:])
     else:
-        from cobalt.commands.entry import run
+        from cobalt.cli.entry import run
 
         run(Config, main)

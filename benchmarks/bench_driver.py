@@ -27,14 +27,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.completion import Completion, Sampling, request_seed
-from cobalt.inference.driver import Driver, MethodConfig
-from cobalt.inference.feedback import OwnFeedback
+from cobalt.inference.driver import Driver
+from cobalt.inference.flags import MultiTurnOpenWeightConfig
 from cobalt.inference.trajectories import ProblemRow
 from cobalt.prompts import COBALT
-from cobalt.records import ExecutionResult, RecordFile, TestCases, Verdict
-from cobalt.serving.programs import ExecutionCounter
+from cobalt.records import RecordFile
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.serving.execution import ExecutionService
 
 TESTS = TestCases(("1",) * 4, ("2",) * 4)
 
@@ -121,11 +122,12 @@ class SlowService:
 async def measure(config: BenchConfig, seed: int) -> dict[str, float]:
     """One run of the real driver, and the two barrier schedules of the same requests."""
     problems = [ProblemRow({"id": n, "instruction": "x"}, "hash", TESTS, None) for n in range(config.problems)]
-    method = MethodConfig(Sampling(), config.samples, seed, multi_turn=True, num_turns=config.turns)
-    clock, service = Clock(config), ExecutionCounter(SlowService(config.execution_s))
+    clock, service = Clock(config), ExecutionService(SlowService(config.execution_s))
     with tempfile.TemporaryDirectory() as folder:
         output, journal = RecordFile(Path(folder, "output")), RecordFile(Path(folder, "journal"))
-        driver = Driver(clock, service, OwnFeedback(COBALT), method, output, journal, COBALT, "version")
+        method = {"num_completions": config.samples, "seed": seed, "num_turns": config.turns}
+        flags = MultiTurnOpenWeightConfig(input_file=Path(folder), output_file=output.path, **method)
+        driver = Driver(clock, service, flags, output, journal, COBALT, "version")
         loop = asyncio.get_running_loop()
         started, cpu = loop.time(), time.process_time()
         await driver.run(problems)

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
+from cobalt.sandbox.confinement import interpreter
 from cobalt.sandbox.executor import Executor, default_workers
-from cobalt.sandbox.readable import interpreter
 from cobalt.serving.evaluator import build_app
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.execution import APP_NAME, open_execution_service

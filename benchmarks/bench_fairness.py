@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.sandbox.executor import Executor
 
 TESTS_PER_PROGRAM = 20

@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.errors import InputError, SetupError
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.tables import markdown_table

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.entry import run
+from cobalt.cli.console import print_summary
+from cobalt.cli.entry import run
 from cobalt.records import TestCases
 from cobalt.rewards.repetition import has_repetition
 from cobalt.sandbox.executor import Executor

@@ -37,9 +37,9 @@ from typing import Any, Literal
 
 import torch
 from step_costs import PEAK_FLOPS, forward_flops
-from verl_workers import liger_kernels, make_actors, patch_for_cpu, rendezvous
+from verl_workers import liger_kernels, make_actors, rendezvous
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.errors import InputError, SetupError
 from cobalt.training.preflight import refuse_missing_cross_entropy, refuse_missing_liger
 
@@ -109,15 +109,9 @@ class Bench:
 
     def __init__(self, config: BenchConfig):
         self.config, self.on_gpu = config, torch.cuda.is_available()
-        if not self.on_gpu:
-            patch_for_cpu()
         from verl.workers.actor import dp_actor
 
-        from cobalt.training.patches import shared_prompts
-
-        self._module, self._own = dp_actor, _replaceable(dp_actor)
-        shared_prompts.patch_actor(dp_actor)
-        self._shared = _replaceable(dp_actor)
+        self._module, self._own_batches = dp_actor, dp_actor.prepare_dynamic_batch
         sizes = config.shape, config.layers, config.prompts, config.samples, config.max_tokens
         self.actor, self.reference, self.model_config, self._settings = make_actors(*sizes)
         self.rank, self.ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -175,10 +169,13 @@ class Bench:
     @contextlib.contextmanager
     def _path(self, path: PathName) -> Iterator[None]:
         """Meanwhile actor and reference compute by this path."""
-        for owner, name, value in self._shared if path == "shared" else self._own:
-            setattr(owner, name, value)
+        from cobalt.training.shared_prompts import prepare_dynamic_batch
+
+        is_shared = path == "shared"
+        self._module.prepare_dynamic_batch = prepare_dynamic_batch if is_shared else self._own_batches
         for actor in (self.actor, self.reference):
-            actor.use_remove_padding = self.on_gpu or path == "shared"
+            actor.use_remove_padding = self.on_gpu
+            actor.settings.share_prompts = is_shared
         self._dynamic = self.actor.config.use_dynamic_bsz = path != "verl"
         models = [actor.actor_module for actor in (self.actor, self.reference)]
         with liger_kernels(models) if path == "shared" and self.on_gpu else contextlib.nullcontext():
@@ -233,12 +230,6 @@ class Bench:
             "peak_memory_gb": memory[phase, path] / GB,
             "times_faster": medians[phase, self.config.paths[0]] / seconds,
         }
-
-
-def _replaceable(module: Any) -> list[tuple[Any, str, Any]]:
-    """What the patches replace: owner, name, and its present value."""
-    owners = ((module.DataParallelPPOActor, "_forward_micro_batch"), (module, "prepare_dynamic_batch"))
-    return [(owner, name, getattr(owner, name)) for owner, name in owners]
 
 
 def _step(path: str, medians: Any, memory: Any, first: str) -> dict[str, Any]:

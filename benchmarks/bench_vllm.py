@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.completion import request_seed
 from cobalt.records import read_jsonl
 from cobalt.records.manifest import manifest_path

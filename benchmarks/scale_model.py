@@ -8,17 +8,18 @@ Arithmetic (FLOPs, bytes) over a few rates that were measured on H200s; docs/sca
 trust it.
 """
 
+import dataclasses
 import json
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pydantic.dataclasses import dataclass
 from shapes import SHAPES, Shape
 from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops, layer_weights
 
-from cobalt.commands.entry import run
-from cobalt.commands.flags import CommandConfig, Positive, Share
+from cobalt.cli.entry import run
+from cobalt.cli.flags import CommandConfig, Positive, Share
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.tables import markdown_table
 
@@ -73,7 +74,7 @@ class ScaleConfig(CommandConfig):
     """Print predictions beside measurements instead."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Prediction:
     """Of one step. ``examples``: prompts with all their samples."""
 
@@ -157,7 +158,7 @@ def _power_of_two(least: float) -> int:
 def checks() -> Iterator[tuple[str, str, float, float]]:
     """(Where, phase, predicted, measured seconds) of every step in docs/results that the recipe's path took."""
     for row in json.loads((RESULTS / "shared-prompts-h200/bench.json").read_text()):
-        shape = replace(SHAPES["qwen3-8b"], num_hidden_layers=row["layers"])
+        shape = dataclasses.replace(SHAPES["qwen3-8b"], num_hidden_layers=row["layers"])
         sizes = {"prompt": row["prompt"], "response": row["response"], "samples": row["rows_per_gpu"]}
         predicted = training_s(ScaleConfig(gpus=1, prompts=1, updates=1, **sizes), shape)
         for phase in row["phases"]:
@@ -218,7 +219,7 @@ def scale_tables(config: ScaleConfig) -> Iterator[str]:
     for name, shape in SHAPES.items():
         for gpus in (4, 8, 64, 256, 1024):
             if name in ("qwen3-1.7b", "qwen3-8b", "qwen3-32b") and gpus >= fewest_gpus(shape):
-                found = predict(replace(config, shape=name, gpus=gpus, prompts=max(config.prompts, gpus)))
+                found = predict(dataclasses.replace(config, shape=name, gpus=gpus, prompts=max(config.prompts, gpus)))
                 passes = found.seconds["old log-probs"] + found.seconds["reference"]
                 numbers = (found.seconds["generation"], passes, found.seconds["update"], found.step)
                 rows.append(

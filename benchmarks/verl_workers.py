@@ -14,8 +14,7 @@ import torch
 from step_costs import ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
-from cobalt.training.patches.cpu import answer_for_a_gpu, work_without_a_gpu
-from cobalt.training.patches.rotary import keep_frequencies
+from cobalt.training.settings import CPU_BACKEND, TrainingConfig
 
 TINY = shapes.Shape(
     hidden_size=32,
@@ -42,27 +41,16 @@ def rendezvous() -> None:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
 
 
-def patch_for_cpu() -> None:
-    """What veRL needs where there is no accelerator; before anything else of it is imported."""
-    from verl.utils import device
-
-    answer_for_a_gpu(device)
-    from verl.workers import fsdp_workers
-
-    work_without_a_gpu(fsdp_workers)
-
-
 def make_actors(
     shape: str, layers: int | None, prompts: int, samples: int, max_tokens: int
 ) -> tuple[Any, Any, Any, Any]:
     """veRL's actor and reference, their model's configuration, and the settings (``actor_rollout_ref``)."""
-    from verl.workers import fsdp_workers
+    from cobalt.training.workers import CobaltWorker
 
-    keep_frequencies(fsdp_workers)
     with tempfile.TemporaryDirectory() as folder, _random_weights():
         model_config = _write_model(shape, layers, Path(folder))
         settings = _settings(prompts, samples, max_tokens, folder)
-        workers = [fsdp_workers.ActorRolloutRefWorker(settings, role=role) for role in ("actor", "ref")]
+        workers = [CobaltWorker(settings, role=role) for role in ("actor", "ref")]
         for worker in workers:
             worker.init_model()
     return workers[0].actor, workers[1].ref_policy, model_config, settings
@@ -80,6 +68,7 @@ def _write_model(name: str, layers: int | None, folder: Path) -> Any:
 def _settings(prompts: int, samples: int, max_tokens: int, folder: str) -> Any:
     """``actor_rollout_ref`` of the release's recipe; the update is one mini-batch that changes nothing."""
     from hydra import compose, initialize_config_module
+    from omegaconf import open_dict
 
     on_gpu = torch.cuda.is_available()
     overrides = [
@@ -98,7 +87,11 @@ def _settings(prompts: int, samples: int, max_tokens: int, folder: str) -> Any:
     if not on_gpu:
         overrides.append("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2")
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", overrides).actor_rollout_ref
+        config = compose("ppo_trainer", overrides)
+    with open_dict(config):
+        own = TrainingConfig(backend="verl" if on_gpu else CPU_BACKEND, share_prompts=True)
+        config.actor_rollout_ref.cobalt = asdict(own)
+    return config.actor_rollout_ref
 
 
 @contextlib.contextmanager

@@ -39,22 +39,23 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from pydantic.dataclasses import dataclass
 from safetensors.torch import load_file, save_file
 from shapes import SHAPES, Shape
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.entry import run
-from cobalt.commands.flags import CommandConfig, ModelFolder
-from cobalt.commands.lifecycle import check_paths, refuse_existing, whole_folder
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.entry import run
+from cobalt.cli.flags import CommandConfig, ModelFolder
 from cobalt.errors import InputError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
+from cobalt.records.manifest import check_paths, refuse_existing, whole_folder
 
 WEIGHTS_FILE = "model.safetensors"
 COPIED_FILES = (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import cobalt
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 
 ROOT = Path(__file__).resolve().parents[1]
 HAS_STUDIES = (ROOT / "studies").is_dir()
@@ -19,7 +19,7 @@ EXIT_UNKNOWN = 2
 
 def sandbox_check() -> None:
     """can this machine run programs safely?"""
-    from cobalt.sandbox.check import main
+    from cobalt.sandbox.selftest import main
 
     main()
 

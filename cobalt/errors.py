@@ -1,38 +1,16 @@
-"""The errors that a user meets, and the exit code that each one means.
+"""The errors that a user meets, and what makes one line of them.
 
-An error is raised where the fact is known, passes through everything untouched, and is turned into one line on
-stderr and an exit code in one place only: ``cobalt.commands.entry.run``.
+They stand in ``cobalt.sandbox``, which can be used without the rest of the package.
 """
 
+from cobalt.sandbox.errors import CobaltError, InfraError, InputError, SetupError
 
-class CobaltError(Exception):
-    """Base class. ``exit_code`` is what a command returns when the error reaches the top."""
+__all__ = ["EXIT_INTERRUPTED", "CobaltError", "InfraError", "InputError", "SetupError", "first_line"]
 
-    exit_code = 1
-
-
-class InputError(CobaltError):
-    """Bad input or flags: names the file, the line and the field. Nothing has been overwritten."""
-
-    exit_code = 2
-
-    @classmethod
-    def at(cls, path: object, line: int | None, message: str) -> "InputError":
-        """``FILE: line N: message``, the form of every complaint about a file."""
-        where = f"{path}: line {line}" if line is not None else f"{path}"
-        return cls(f"{where}: {message}")
+EXIT_INTERRUPTED = 130
+"""Of a command that Ctrl-C ended."""
 
 
-class SetupError(CobaltError):
-    """The surroundings cannot do the work: no service, no sandbox, no such device, too many infra failures."""
-
-    exit_code = 3
-
-
-class InfraError(CobaltError):
-    """One unit of work could not be carried out through no fault of the program or the model.
-
-    It never leaves the layer that retries: past the last retry it becomes ``infra_error`` text in a record.
-    """
-
-    exit_code = 3
+def first_line(error: object) -> str:
+    """The first line of an error's text, for a message of one line."""
+    return str(error).strip().partition("\n")[0]

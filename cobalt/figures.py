@@ -6,12 +6,12 @@ Nothing here needs matplotlib until something is drawn.
 import io
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from cobalt.statistics import Estimate
 
@@ -19,35 +19,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-P = ParamSpec("P")
-R = TypeVar("R")
 COLUMN, FULL = 3.3, 6.9
 """Widths in inches: a column of a paper, and its text."""
 HEIGHT = 2.3
 DPI = 300
-PNG_COLOURS = 256
-POINTS_PER_INCH = 72
 FONT_SIZE = 7
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["Helvetica", "Arial", "Liberation Sans", "DejaVu Sans"],
     "mathtext.fontset": "dejavusans",
-    "font.size": FONT_SIZE,
-    "axes.titlesize": FONT_SIZE,
-    "axes.titlelocation": "left",
-    "axes.labelsize": FONT_SIZE,
-    "xtick.labelsize": FONT_SIZE,
-    "ytick.labelsize": FONT_SIZE,
-    "legend.fontsize": FONT_SIZE,
-    "legend.frameon": False,
+    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), FONT_SIZE),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), FONT_SIZE),
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width", "lines.markeredgewidth"), 0.6),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 2.5),
+    **dict.fromkeys(("legend.frameon", "axes.spines.top", "axes.spines.right"), False),
     "legend.handlelength": 2.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
+    "axes.titlelocation": "left",
     "axes.grid": True,
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
@@ -55,7 +42,6 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.5,
     "lines.linewidth": 1.1,
     "lines.markersize": 3,
-    "lines.markeredgewidth": 0.6,
     "figure.facecolor": "white",
     "svg.fonttype": "none",
     "svg.hashsalt": "cobalt",
@@ -69,20 +55,9 @@ TURNS = "turn"
 PASS1 = "Pass@1, hidden tests (%)"
 MOST_TOGETHER = 5
 """More curves get panels of their own."""
-LABEL_INCHES = 1.0
-"""Of text beside a curve, before it is broken."""
 CHARACTER_INCHES = 0.05
 """Of one character of text, about."""
-LEADER_GAP = 0.025
-"""Between a curve's end and the line to its label, in widths of the axes."""
-LINE_HEIGHT = 1.25
-"""Of text, in font sizes."""
 BAND_OPACITY = 0.13
-SHADE = "#FCF3E0"
-"""Of a part of the axis; no curve's band is like it."""
-MARGIN, SMALLEST_MARGIN = 0.04, 0.5
-"""Of an axis beyond its values: a share of their range, and points."""
-PANEL_HEIGHT = 1.25
 
 Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = ("-", "--", "-.", (0, (3, 1, 1, 1, 1, 1)), ":", (0, (6, 2)))
@@ -121,33 +96,28 @@ METHODS = {
     "Cobalt, no expected output": Line("Cobalt, expected output hidden", VARIANT, ":", "o"),
 }
 """By the name of a run."""
-WORDS = (
-    (r"Cobalt \+ swapped\+(.*)", r"swapped outputs, share \1"),
-    (r"Cobalt \+ off_by_one\+(.*)", r"off by one, share \1"),
-    (r"Cobalt \+ other_problem\+(.*)", r"another problem's output, share \1"),
-    (r"Cobalt \+ truncated\+(.*)", r"truncated outputs, share \1"),
-    (r"Cobalt \+ inconsistent\+(.*)", r"inconsistent pairs, share \1"),
-    (r"dev", "dev set"),
-    (r"shifted", "shifted set"),
-    (r"swapped", "swapped outputs"),
-    (r"off_by_one", "off by one"),
-    (r"other_problem", "another problem's output"),
-    (r"truncated", "truncated outputs"),
-    (r"inconsistent", "inconsistent pairs"),
-    (r"kl\+1e-(\d)-\d+-step-(\d+)", r"KL $10^{-\1}$, step \2"),
-    (r"kl\+1e-(\d)-\d+", r"KL $10^{-\1}$"),
-)
-"""Names that scripts of this repository give, as patterns, and what a reader knows them by."""
+WORDS = {
+    "dev": "dev set",
+    "shifted": "shifted set",
+    "swapped": "swapped outputs",
+    "off_by_one": "off by one",
+    "other_problem": "another problem's output",
+    "truncated": "truncated outputs",
+    "inconsistent": "inconsistent pairs",
+}
+"""By the name of a set or of a kind of wrong feedback."""
 
 
 def label_of(name: str) -> str:
     """What a reader knows a run, a policy or a kind of wrong feedback by."""
     if name in METHODS:
         return METHODS[name].label
-    for pattern, words in WORDS:
-        if re.fullmatch(pattern, name):
-            return re.sub(pattern, words, name)
-    return name.replace("$", r"\$")  # else it were mathematics
+    # the names that the studies give to runs of a sweep, and to policies of the theory
+    if (run := re.fullmatch(r"Cobalt \+ (\w+)\+(.*)", name)) and run[1] in WORDS:
+        return f"{WORDS[run[1]]}, share {run[2]}"
+    if policy := re.fullmatch(r"kl\+1e-(\d)-\d+(?:-step-(\d+))?", name):
+        return f"KL $10^{{-{policy[1]}}}$" + (f", step {policy[2]}" if policy[2] else "")
+    return WORDS.get(name) or name.replace("$", r"\$")  # else it were mathematics
 
 
 def broken(text: str, inches: float) -> str:
@@ -155,14 +125,16 @@ def broken(text: str, inches: float) -> str:
     return text if "$" in text else textwrap.fill(text, int(inches / CHARACTER_INCHES))
 
 
+def _line(name: str, colour: str, number: int) -> Line:
+    return Line(label_of(name), colour, DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)])
+
+
 def lines_of(names: Sequence[str]) -> dict[str, Line]:
     """By name. Names of no known method: shades of ours if they hold "Cobalt", greys if not; dashes tell them apart."""
-    lines: dict[str, Line] = {}
-    for number, name in enumerate(dict.fromkeys(names)):
-        colour = VARIANT if "Cobalt" in name else GREYS[-1 - number % len(GREYS)]
-        new = Line(label_of(name), colour, DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)])
-        lines[name] = METHODS.get(name, new)
-    return lines
+    return {
+        name: METHODS.get(name) or _line(name, VARIANT if "Cobalt" in name else GREYS[-1 - number % len(GREYS)], number)
+        for number, name in enumerate(dict.fromkeys(names))
+    }
 
 
 def series_of(names: Sequence[str]) -> dict[str, Line]:
@@ -170,15 +142,8 @@ def series_of(names: Sequence[str]) -> dict[str, Line]:
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
     shades = LinearSegmentedColormap.from_list("ours", (PALEST, OURS, DARKEST))
-    return {
-        name: Line(
-            label_of(name),
-            to_hex(shades(number / (len(names) - 1))) if len(names) > 1 else OURS,
-            DASHES[number % len(DASHES)],
-            MARKERS[number % len(MARKERS)],
-        )
-        for number, name in enumerate(names)
-    }
+    colours = [to_hex(shades(number / (len(names) - 1))) for number in range(len(names))] if len(names) > 1 else [OURS]
+    return {name: _line(name, colours[number], number) for number, name in enumerate(names)}
 
 
 @dataclass(frozen=True)
@@ -205,8 +170,6 @@ class Curve:
     name: str
     estimates: Sequence[Estimate | None]
     x: Sequence[float] | None = None
-    line: Line | None = None
-    """Default: the method's."""
 
     def points(self) -> tuple[list[float], list[Estimate]]:
         """Places that have a value, and the values."""
@@ -218,17 +181,13 @@ class Curve:
         return [float(place) for place, _ in known], [estimate for _, estimate in known]
 
 
-def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: what is drawn and finished within has this style."""
+@contextmanager
+def styled() -> Iterator[None]:
+    """What is drawn and finished within has this style: ``with styled():``, or ``@styled()`` on a function."""
+    import matplotlib
 
-    @wraps(draw)
-    def in_style(*args: P.args, **kwargs: P.kwargs) -> R:
-        import matplotlib
-
-        with matplotlib.rc_context(STYLE):
-            return draw(*args, **kwargs)
-
-    return in_style
+    with matplotlib.rc_context(STYLE):
+        yield
 
 
 def new_figure(width: float = COLUMN, height: float = HEIGHT) -> "Figure":
@@ -245,12 +204,12 @@ def finished(figure: "Figure", key: str, alt: str) -> Picture:
     drawn, png, svg = io.BytesIO(), io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DPI)
     figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    few_colours = Image.open(drawn).convert("RGB").quantize(PNG_COLOURS, dither=Image.Dither.NONE)
+    few_colours = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     few_colours.save(png, format="png", dpi=(DPI, DPI), optimize=True)  # a third of the bytes
     return Picture(key, alt, png.getvalue(), svg.getvalue(), wide=figure.get_figwidth() > COLUMN)
 
 
-@styled
+@styled()
 def pass1_picture(key: str, alt: str, curves: Sequence[Curve], title: str | None = None) -> Picture:
     """Pass@1 by turn."""
     return finished(curves_figure(curves, TURNS, PASS1, title=title), key, alt)
@@ -270,7 +229,7 @@ def curves_figure(
     The curves named ``behind`` are in all panels. With ``shaded_to`` there is a line at 0, and shade up to there.
     """
     lines = lines_of([curve.name for curve in curves])
-    drawn = [(curve, curve.line or lines[curve.name]) for curve in curves]
+    drawn = [(curve, lines[curve.name]) for curve in curves]
     if len(curves) <= MOST_TOGETHER:
         figure = new_figure()
         panels = [figure.subplots()]
@@ -282,7 +241,7 @@ def curves_figure(
         own = [pair for pair in drawn if pair[0].name not in behind]
         columns = min((3, 4), key=lambda columns: -len(own) % columns)  # that leaves the fewest places empty
         rows = ceil(len(own) / columns)
-        figure = new_figure(FULL, PANEL_HEIGHT * rows + 0.5)
+        figure = new_figure(FULL, 1.25 * rows + 0.5)
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         panels = list(grid.flat[: len(own)])
         for axes in grid.flat[len(own) :]:
@@ -296,13 +255,16 @@ def curves_figure(
         in_all = [f"{line.label}, in every panel" for _, line in common]
         figure.legend(panels[0].lines[: len(common)], in_all, loc="outside upper right", ncols=2)
         figure.text(0.008, 1 - 0.17 / figure.get_figheight(), title or "", va="center", weight="bold")
-    limits = _limits(curves, with_zero=shaded_to is not None)
+    ends = [end for curve in curves for estimate in curve.points()[1] for end in interval_of(estimate)]
+    if shaded_to is not None and ends:
+        ends.append(0)
+    margin = max(0.04 * (max(ends) - min(ends)), 0.5) if ends else 0  # a share of the range, at least half a point
     for axes in panels:
         if shaded_to is not None:
-            axes.axvspan(-0.5, shaded_to + 0.5, color=SHADE, lw=0, zorder=0)
+            axes.axvspan(-0.5, shaded_to + 0.5, color="#FCF3E0", lw=0, zorder=0)
             axes.axhline(0, color="black", lw=0.6)
-        if limits is not None:
-            axes.set_ylim(limits)
+        if ends:
+            axes.set_ylim(min(ends) - margin, max(ends) + margin)
         axes.locator_params(axis="y", steps=[1, 2, 5, 10])
         if all(curve.x is None for curve in curves):
             turns = max((len(curve.estimates) for curve in curves), default=0)
@@ -316,18 +278,6 @@ def curves_figure(
         figure.supxlabel(xlabel, fontsize=FONT_SIZE)
         figure.supylabel(ylabel, fontsize=FONT_SIZE)
     return figure
-
-
-def _limits(curves: Sequence[Curve], with_zero: bool) -> tuple[float, float] | None:
-    """Of an axis that shows all of ``curves`` with their bands; None: no values."""
-    ends = [end for curve in curves for estimate in curve.points()[1] for end in interval_of(estimate)]
-    if not ends:
-        return None
-    low, high = min(ends), max(ends)
-    if with_zero:
-        low, high = min(low, 0), max(high, 0)
-    margin = max(MARGIN * (high - low), SMALLEST_MARGIN)
-    return low - margin, high + margin
 
 
 def draw_curve(axes: "Axes", curve: Curve, line: Line, is_faint: bool = False) -> None:
@@ -358,7 +308,7 @@ def label_ends(axes: "Axes", drawn: Sequence[tuple[Curve, Line]]) -> None:
         axes.text(
             1.06,
             end[1],
-            broken(line.label, LABEL_INCHES),
+            broken(line.label, 1.0),
             va="center",
             transform=axes.get_yaxis_transform(),
             color=line.colour,
@@ -369,15 +319,15 @@ def label_ends(axes: "Axes", drawn: Sequence[tuple[Curve, Line]]) -> None:
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # the layout makes room for the texts; from here on the axes keep their height
-    height = axes.get_position().height * figure.get_figheight() * POINTS_PER_INCH
+    points = 72 * axes.get_position().height * figure.get_figheight()
     starts = [axes.transAxes.inverted().transform(axes.transData.transform(end)) for end in ends]
-    heights = [(text.get_text().count("\n") + 1) * LINE_HEIGHT * FONT_SIZE / height for text in texts]
+    heights = [(text.get_text().count("\n") + 1) * 1.25 * FONT_SIZE / points for text in texts]
     places = push_apart([float(start[1]) for start in starts], heights)
     for text, start, place in zip(texts, starts, places, strict=True):
         text.set_transform(axes.transAxes)
         text.set_y(place)
         axes.plot(
-            [start[0] + LEADER_GAP, 1.05],
+            [start[0] + 0.025, 1.05],
             [start[1], place],
             transform=axes.transAxes,
             color=text.get_color(),
@@ -391,29 +341,22 @@ def label_ends(axes: "Axes", drawn: Sequence[tuple[Curve, Line]]) -> None:
 def push_apart(wanted: Sequence[float], heights: Sequence[float], low: float = 0.0, high: float = 1.0) -> list[float]:
     """Centres of labels that do not overlap, lie in their order within [low, high] and as near as can be to ``wanted``.
 
-    Least squares: what overlaps becomes a block around the mean of what its members want. Labels that need more than
-    the whole space begin at ``low``.
+    Labels that need more than the whole space begin at ``low``.
 
     >>> push_apart([0.5, 0.5], [0.25, 0.25])
     [0.375, 0.625]
     """
-    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    offsets, top = {}, 0.0
-    for index in order:
-        offsets[index] = top + heights[index] / 2
-        top += heights[index]
-    blocks: list[tuple[float, int]] = []  # sum of the members' wishes for the lower end of the stack, and their number
-    for index in order:
-        total, count = wanted[index] - offsets[index], 1
-        while blocks and blocks[-1][0] / blocks[-1][1] >= total / count:
-            before, members = blocks.pop()
-            total, count = total + before, count + members
-        blocks.append((total, count))
-    lowest = [total / count for total, count in blocks for _ in range(count)]
-    places = [0.0] * len(wanted)
-    for index, start in zip(order, lowest, strict=True):
-        places[index] = max(low, min(start, high - top)) + offsets[index]
-    return places
+    import numpy as np
+    from scipy.optimize import isotonic_regression
+
+    # Stack the labels without gaps. Labels do not overlap if their shifts from there do not decrease upwards. Of all
+    # such shifts take the nearest to the wanted ones, by least squares.
+    order = np.argsort(wanted, kind="stable")
+    centres = np.cumsum(np.array(heights)[order]) - np.array(heights)[order] / 2
+    shifts = isotonic_regression(np.array(wanted)[order] - centres).x
+    places = np.empty(len(wanted))
+    places[order] = np.maximum(low, np.minimum(shifts, high - sum(heights))) + centres
+    return places.tolist()
 
 
 def interval_of(estimate: Estimate) -> tuple[float, float]:

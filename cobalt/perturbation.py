@@ -21,10 +21,12 @@ TRIES = 200
 """Random arrangements, or outputs of other problems, that are looked at before a problem is given up."""
 _WHOLE_NUMBER = re.compile(r"(?<![\w.+-])-?\d+(?![\w.])")
 
-WrongTests = list[tuple[int, str]]
-"""Numbers of public tests with the wrong outputs that they get, in the order in which they are shown."""
 Donors = Mapping[bool, Sequence[tuple[str, str]]]
 """Outputs of public tests, with the keys of their problems, sorted: of problems solved by a function, and of others."""
+Perturbation = Callable[[TestCases, int, Any], tuple[TestCases, TestCases] | None]
+"""As ``perturb``."""
+OwnPerturbation = Callable[[list[str], list[str], random.Random], Sequence[str] | None]
+"""Inputs and expected outputs of the public tests, and random numbers, to the outputs to be shown; None: drop it."""
 
 
 @dataclass(frozen=True)
@@ -68,57 +70,41 @@ def perturb(
     """
     if tests.checker_program is not None or (tests.checker or "").startswith("float"):
         return None
-    rng = _random_of(seed, problem_id)
+    rng, count = _random_of(seed, problem_id), settings.num_wrong
+    normal_K = [_normal(tests, output) for output in tests.outputs_K]
     if settings.kind == "swapped":
-        wrong = _swapped(tests, rng, settings.num_wrong)
+        wrong = _swapped(tests, normal_K, rng, count)
     else:
-        wrong = _one_by_one(tests, rng, settings, id_key(problem_id))
-    return None if wrong is None else _shown(tests, wrong, keep_right=settings.kind == "inconsistent")
+        # Wrong outputs for the first tests, in a random order, that leave room for one.
+        wrong = {}
+        for k in rng.sample(range(len(tests)), len(tests)):
+            candidates = _wrong_outputs(tests, k, rng, settings, id_key(problem_id))
+            output = next((text for text in candidates if _normal(tests, text) != normal_K[k]), None)
+            if output is not None:
+                wrong[k] = output
+            if len(wrong) == count:
+                break
+    return _shown(tests, wrong, keep_right=settings.kind == "inconsistent") if len(wrong) == count else None
 
 
-def _shown(tests: TestCases, wrong: WrongTests, keep_right: bool = False) -> tuple[TestCases, TestCases]:
-    numbers = [number for number, _ in wrong]
-    modified = tests.with_pairs([tests.inputs_K[k] for k in numbers], [output for _, output in wrong])
-    others = [k for k in range(len(tests)) if k not in numbers]
-    if keep_right:
-        others = numbers + others
-    return modified, modified + tests.select(others) if others else modified
+def _swapped(tests: TestCases, normal_K: Sequence[Any], rng: random.Random, count: int) -> dict[int, str]:
+    """A cycle of ``count`` tests, each with the output of the next one, which must differ from its own."""
 
-
-def _swapped(tests: TestCases, rng: random.Random, count: int) -> WrongTests | None:
-    """A cycle of tests, each with the output of the next one, which must differ from its own."""
-    numbers, normal_K = range(len(tests)), [_normal(tests, output) for output in tests.outputs_K]
+    def pairs(cycle: Sequence[int]) -> list[tuple[int, int]]:
+        return list(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
 
     def differ(cycle: Sequence[int]) -> bool:
-        return all(normal_K[k] != normal_K[after] for k, after in zip(cycle, _rotated(cycle), strict=True))
+        return all(normal_K[k] != normal_K[after] for k, after in pairs(cycle))
 
+    numbers = range(len(tests))
+    if count > len(tests):
+        return {}
     if count == 2:
-        pairs = [pair for pair in itertools.permutations(numbers, 2) if differ(pair)]
-        cycle = rng.choice(pairs) if pairs else None
+        cycles = list(filter(differ, itertools.permutations(numbers, 2)))
+        cycle = rng.choice(cycles) if cycles else None
     else:
-        tries = (rng.sample(numbers, count) for _ in range(TRIES)) if count <= len(tests) else iter(())
-        cycle = next(filter(differ, tries), None)
-    return [(k, tests.outputs_K[after]) for k, after in zip(cycle, _rotated(cycle), strict=True)] if cycle else None
-
-
-def _rotated(cycle: Sequence[int]) -> list[int]:
-    return [*cycle[1:], cycle[0]]
-
-
-def _one_by_one(
-    tests: TestCases, rng: random.Random, settings: PerturbationSettings, problem: str
-) -> WrongTests | None:
-    """Wrong outputs for the first tests, in a random order, that leave room for one."""
-    wrong: WrongTests = []
-    for number in rng.sample(range(len(tests)), len(tests)):
-        own = _normal(tests, tests.outputs_K[number])
-        candidates = _wrong_outputs(tests, number, rng, settings, problem)
-        output = next((text for text in candidates if _normal(tests, text) != own), None)
-        if output is not None:
-            wrong.append((number, output))
-        if len(wrong) == settings.num_wrong:
-            return wrong
-    return None
+        cycle = next(filter(differ, (rng.sample(numbers, count) for _ in range(TRIES))), None)
+    return {k: tests.outputs_K[after] for k, after in pairs(cycle)} if cycle else {}
 
 
 def _wrong_outputs(
@@ -128,9 +114,12 @@ def _wrong_outputs(
     right = tests.outputs_K[number]
     if settings.kind == "off_by_one":
         places = list(_WHOLE_NUMBER.finditer(right))
-        return [_off_by_one(right, place, rng.choice((-1, 1))) for place in rng.sample(places, len(places))]
+        return [
+            f"{right[: place.start()]}{int(place[0]) + rng.choice((-1, 1))}{right[place.end() :]}"
+            for place in rng.sample(places, len(places))
+        ]
     if settings.kind == "truncated":
-        shorter = _json_beginnings(right) if tests.fn_name else _beginnings(right)
+        shorter = _beginnings(right, is_json=tests.fn_name is not None)
         return rng.sample(shorter, len(shorter))
     if settings.kind == "inconsistent":
         return rng.sample(tests.outputs_K, len(tests))
@@ -139,28 +128,25 @@ def _wrong_outputs(
     return (output for donor, output in drawn if donor != problem)
 
 
-def _off_by_one(output: str, place: re.Match[str], change: int) -> str:
-    return f"{output[: place.start()]}{int(place[0]) + change}{output[place.end() :]}"
-
-
-def _beginnings(output: str) -> list[str]:
+def _beginnings(output: str, is_json: bool) -> list[str]:
     """What is left of an output without its last lines; of a single line without its last words; of one word without
-    its last characters."""
-    parts = output.strip().split("\n")
-    for separator in ("\n", " "):
+    its last characters. The same of a list or a text as JSON; nothing else has an end to be cut off."""
+    if is_json:
+        value = json.loads(output)
+        cut = range(len(value)) if isinstance(value, list | str) else ()
+        return [json.dumps(value[:length], ensure_ascii=False) for length in cut]
+    word = output.strip()
+    for separator, parts in (("\n", word.split("\n")), (" ", word.split())):
         if len(parts) > 1:
             return [separator.join(parts[:length]) for length in range(1, len(parts))]
-        parts = parts[0].split()
-    word = output.strip()
     return [word[:length] for length in range(1, len(word))]
 
 
-def _json_beginnings(output: str) -> list[str]:
-    """The same of a list or a text as JSON; nothing else has an end to be cut off."""
-    value = json.loads(output)
-    if not isinstance(value, list | str):
-        return []
-    return [json.dumps(value[:length], ensure_ascii=False) for length in range(len(value))]
+def _shown(tests: TestCases, wrong: Mapping[int, str], keep_right: bool = False) -> tuple[TestCases, TestCases]:
+    """The tests with these outputs, and all tests with these first; ``keep_right``: then their right ones too."""
+    modified = tests.with_pairs([tests.inputs_K[k] for k in wrong], list(wrong.values()))
+    others = [*wrong] * keep_right + [k for k in range(len(tests)) if k not in wrong]
+    return modified, modified + tests.select(others) if others else modified
 
 
 def donors_of(rows: Iterable[tuple[Any, TestCases]]) -> Donors:
@@ -169,12 +155,6 @@ def donors_of(rows: Iterable[tuple[Any, TestCases]]) -> Donors:
     for problem_id, tests in rows:
         outputs[tests.fn_name is not None].update((id_key(problem_id), output) for output in tests.outputs_K)
     return {calls: sorted(found) for calls, found in outputs.items()}
-
-
-Perturbation = Callable[[TestCases, int, Any], tuple[TestCases, TestCases] | None]
-"""As ``perturb``."""
-OwnPerturbation = Callable[[list[str], list[str], random.Random], Sequence[str] | None]
-"""Inputs and expected outputs of the public tests, and random numbers, to the outputs to be shown; None: drop it."""
 
 
 def own_perturbation(outputs_of: OwnPerturbation) -> Perturbation:
@@ -188,7 +168,7 @@ def own_perturbation(outputs_of: OwnPerturbation) -> Perturbation:
         if outputs is None or list(outputs) == list(tests.outputs_K):
             return None
         shown = TestCases.parse({**tests.to_mapping(), "outputs": list(outputs)})
-        return _shown(tests, [(k, text) for k, text in enumerate(shown.outputs_K) if text != tests.outputs_K[k]])
+        return _shown(tests, {k: text for k, text in enumerate(shown.outputs_K) if text != tests.outputs_K[k]})
 
     return change
 
@@ -208,15 +188,15 @@ def _random_of(seed: int, problem_id: Any) -> random.Random:
 
 def _normal(tests: TestCases, output: str) -> list[list[Any]]:
     """What the loosest checker compares: lines of tokens, numbers as decimals."""
-    lines = [[_number_or_text(token) for token in line.split()] for line in output.strip().split("\n")]
-    if tests.checker != "unordered":
-        return lines
-    return sorted(lines, key=lambda line: [(isinstance(token, str), token) for token in line])
 
+    def number_or_text(token: str) -> Decimal | str:
+        try:
+            number = Decimal(token)
+        except InvalidOperation:
+            return token
+        return token if number.is_nan() else number
 
-def _number_or_text(token: str) -> Decimal | str:
-    try:
-        number = Decimal(token)
-    except InvalidOperation:
-        return token
-    return token if number.is_nan() else number
+    lines = [[number_or_text(token) for token in line.split()] for line in output.strip().split("\n")]
+    if tests.checker == "unordered":
+        lines.sort(key=lambda line: [(isinstance(token, str), token) for token in line])
+    return lines

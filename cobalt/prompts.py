@@ -1,7 +1,5 @@
 """Every text that a policy is shown: system, problem and feedback prompts, and the feedback itself.
 
-A prompt set's file may also hold the texts of a judge (``JudgeTexts``); the own ones are in ``cobalt.hacking``.
-
 The line ``FEEDBACK_MARKER``, the line ``PROBLEM_MARKER``, the start of ``ALL_PASSED``, the labels of a test's feedback
 and its truncation are facts of the released data's format. All other wording is a ``PromptSet``: this project's own,
 ``COBALT``, or a user's file. Change any wording of ``COBALT`` and raise ``PROMPT_VERSION``: outputs made with another
@@ -16,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError
-from cobalt.records import ExecutionResult, Verdict
+from cobalt.records import ResultRecord
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox.results import TRUNCATION, cut
 
 PROMPT_VERSION = "1"
 
@@ -55,13 +55,6 @@ Compare what the program did with what was expected, then write the complete fix
 {{feedback}}"""
 
 INPUT_LABEL, OUTPUT_LABEL, EXPECTED_LABEL = "Input:\n", "Program's Output:\n", "Expected Output:\n"
-TRUNCATION = "...(truncated) ..."
-FEEDBACK_LIMIT = 400
-FEEDBACK_KEPT = 200
-SHOWN_CHARACTERS = 60
-"""Of a text, in an error message."""
-
-
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 JUDGE_FIELDS = ("question", "previous_code", "feedback", "current_code", "patch")
 """Of a hacking case: what the judge is shown."""
@@ -88,23 +81,21 @@ class PromptSet:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not isinstance(value, str) and not (name == "call_instruction" and value is None):
+            if not isinstance(value, str) and (name, value) != ("call_instruction", None):
                 raise ValueError(f"'{name}' must be a text")
-        for name, wanted in (
-            ("instruction", "{question}"),
-            ("call_instruction", "{question}"),
-            ("feedback", "{feedback}"),
-            ("feedback", FEEDBACK_MARKER),
-        ):
-            if wanted not in (getattr(self, name) or wanted):
-                raise ValueError(f"'{name}' must hold '{wanted}'")
+        needed = {"instruction": ["{question}"], "call_instruction": ["{question}"]}
+        for name, texts in {**needed, "feedback": ["{feedback}", FEEDBACK_MARKER]}.items():
+            for wanted in texts:
+                if wanted not in (getattr(self, name) or wanted):
+                    raise ValueError(f"'{name}' must hold '{wanted}'")
         if not self.all_passed.startswith(ALL_PASSED_START):
             raise ValueError(f"'all_passed' must begin with '{ALL_PASSED_START}'")
 
     def fits(self, instruction: str) -> bool:
         """Whether a first user message is one of this set's."""
-        templates = (self.instruction, self.call_instruction)
-        return any(_pattern(template).fullmatch(instruction) for template in templates if template is not None)
+        templates = [template for template in (self.instruction, self.call_instruction) if template is not None]
+        parts = [re.split(r"\{(?:question|fn_name|starter_code)\}", template) for template in templates]
+        return any(re.fullmatch(".*".join(map(re.escape, texts)), instruction, re.DOTALL) for texts in parts)
 
 
 COBALT = PromptSet(SYSTEM_PROMPT, _INSTRUCTION, _FEEDBACK, ALL_PASSED, NO_PROGRAM, _CALL_INSTRUCTION)
@@ -121,11 +112,9 @@ class JudgeTexts:
     """The user message, with each of ``JUDGE_FIELDS`` in braces."""
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if not isinstance(value, str):
-                raise ValueError(f"'{name}' of 'judge' must be a text")
-        lacking = set(JUDGE_FIELDS) - set(_PLACEHOLDER.findall(self.question))
-        if lacking:
+        if not isinstance(self.system, str) or not isinstance(self.question, str):
+            raise ValueError("'system' and 'question' of 'judge' must be texts")
+        if lacking := set(JUDGE_FIELDS) - set(_PLACEHOLDER.findall(self.question)):
             raise ValueError(f"'question' of 'judge' must hold '{{{min(lacking)}}}'")
 
     def messages(self, case: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -139,11 +128,6 @@ def _filled(template: str, **values: str) -> str:
     return _PLACEHOLDER.sub(lambda place: values.get(place[1], place[0]), template)
 
 
-def _pattern(template: str) -> "re.Pattern[str]":
-    texts = re.split(r"\{(?:question|fn_name|starter_code)\}", template)
-    return re.compile(".*".join(map(re.escape, texts)), re.DOTALL)
-
-
 def load_prompts(name_or_file: str) -> PromptSet:
     """The own set by its name, or a set from a JSON file. Raises ``InputError`` for a file that holds none."""
     return COBALT if name_or_file == OWN_NAME else _read_set(name_or_file)[0]
@@ -153,11 +137,9 @@ def load_judge(name_or_file: str, own: JudgeTexts) -> JudgeTexts:
     """``own`` by the name of the own set, or those in a set's file. Raises ``InputError`` for a file without them."""
     if name_or_file == OWN_NAME:
         return own
-    judge = _read_set(name_or_file)[1]
-    if judge is None:
-        raise InputError.at(
-            name_or_file, None, "holds no texts for a judge ('judge'); cobalt prompts-from --release DIR writes them"
-        )
+    if (judge := _read_set(name_or_file)[1]) is None:
+        lacking = "holds no texts for a judge ('judge'); cobalt prompts-from --release DIR writes them"
+        raise InputError.at(name_or_file, None, lacking)
     return judge
 
 
@@ -177,9 +159,9 @@ def prompts_of(value: Any) -> PromptSet:
     """The set that ``described`` wrote, or a file's without ``judge``. Raises ``ValueError`` saying what is wrong."""
     if value == OWN_NAME:
         return COBALT
-    names = {field.name for field in fields(PromptSet)}
     if not isinstance(value, Mapping):
         raise ValueError("it must be an object")
+    names = {field.name for field in fields(PromptSet)}
     missing = names - value.keys() - {"call_instruction"}
     if missing or value.keys() - names:
         raise ValueError(f"missing {sorted(missing)}, unknown {sorted(value.keys() - names)}")
@@ -246,7 +228,7 @@ def shown_input(message: Mapping[str, str]) -> str | None:
     return text if is_whole and output_label and f"\n{EXPECTED_LABEL}" in rest else None
 
 
-def feedback_to_policy(result: ExecutionResult, prompts: PromptSet = COBALT) -> str:
+def feedback_to_policy(result: ResultRecord, prompts: PromptSet = COBALT) -> str:
     """The first failing test's feedback, or that all passed. ``result`` must be free of infra errors."""
     for passed, feedback in zip(result.passing, result.feedback, strict=True):
         if not passed:
@@ -280,21 +262,18 @@ class Wording:
         """Raise ``ValueError`` if the text of this name is another one already."""
         known = self.texts.setdefault(name, text)
         if known != text:
-            raise ValueError(
-                f"mixed prompt sets: the {name} is {_short(text)} here and {_short(known)} elsewhere (docs/formats.md)"
-            )
+            here, there = (repr(t if len(t) <= 60 else f"{t[:60]}...") for t in (text, known))
+            raise ValueError(f"mixed prompt sets: the {name} is {here} here and {there} elsewhere (docs/formats.md)")
 
 
-def _short(text: str) -> str:
-    return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
-
-
-def truncate(text: str) -> str:
-    """Stripped text; over 400 characters its first and last 200 around a mark."""
-    text = text.strip()
-    if len(text) <= FEEDBACK_LIMIT:
-        return text
-    return f"{text[:FEEDBACK_KEPT]}{TRUNCATION}{text[-FEEDBACK_KEPT:]}"
+def with_feedback(result: ExecutionResult, tests: TestCases) -> ResultRecord:
+    """The result as files and policies get it: with the feedback on each of its ``tests``."""
+    if result.infra_error is not None:
+        feedback = [""] * len(tests)
+    else:
+        texts = zip(result.verdicts, tests.inputs_K, result.outputs, tests.outputs_K, result.errors, strict=True)
+        feedback = [render_test_feedback(*text, time_limit_s=result.cpu_limit_s) for text in texts]
+    return ResultRecord(result.passing, tuple(feedback), result.verdicts, result.infra_error)
 
 
 def render_test_feedback(
@@ -303,10 +282,10 @@ def render_test_feedback(
     """Feedback on one test. ``stderr``: traceback of the user's program after a non-zero exit, else empty."""
     if verdict is Verdict.NO_PROGRAM:
         return NO_PROGRAM
-    head = f"{INPUT_LABEL}{truncate(input_text)}\n"
+    head = f"{INPUT_LABEL}{cut(input_text)}\n"
     if verdict is Verdict.TIME_LIMIT:
         return f"{head}TimeoutError: Program timed out after {time_limit_s:g} seconds."
-    body = f"{head}{OUTPUT_LABEL}{truncate(output)}\n"
+    body = f"{head}{OUTPUT_LABEL}{cut(output)}\n"
     if stderr.strip():
-        return f"{body}Stderr:\n{truncate(stderr)}"
-    return f"{body}{EXPECTED_LABEL}{truncate(expected)}"
+        return f"{body}Stderr:\n{cut(stderr)}"
+    return f"{body}{EXPECTED_LABEL}{cut(expected)}"

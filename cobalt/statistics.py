@@ -94,17 +94,21 @@ def hierarchical_mean(values_SP: np.ndarray, minus_SP: np.ndarray | None = None,
     NaN: no value. It is ``hierarchical_rate`` where each value is one unit: with one seed in each arm,
     ``mean_estimate`` of the differences.
     """
-    return hierarchical_rate(_one_unit_each(values_SP), None if minus_SP is None else _one_unit_each(minus_SP), seed)
+
+    def one_unit_each(values_SP: np.ndarray) -> Counts:
+        known_SP = ~np.isnan(values_SP)
+        return np.where(known_SP, values_SP, 0.0), known_SP
+
+    return hierarchical_rate(one_unit_each(values_SP), None if minus_SP is None else one_unit_each(minus_SP), seed)
 
 
 def hierarchical_rate(ours: Counts, minus: Counts | None = None, seed: int = 0) -> Resampled | None:
     """Mean over problems of the rate that all seeds of a problem have together; with ``minus``, the difference.
 
-    A problem counts if it has a unit (in both arms); None: no problem does. Every seed of every arm has met
-    the same problems, so a resample draws problems once, for all of them, and beside them the seeds of each arm: the
-    pigeonhole bootstrap (Owen 2007, doi 10.1214/07-AOAS122), slightly conservative where seeds differ in which problems
-    they solve. Arms are paired on problems, not on seeds, which have but their number in common. An arm with one seed
-    keeps it.
+    A problem counts if it has a unit (in both arms); None: no problem does. All seeds of all arms have met the same
+    problems. So a resample draws problems once for all of them, and beside them the seeds of each arm: the pigeonhole
+    bootstrap (Owen 2007, doi 10.1214/07-AOAS122), slightly conservative where seeds differ in which problems they
+    solve. Arms are paired on problems, not on seeds. An arm with one seed keeps it.
     """
     arms = [ours] if minus is None else [ours, minus]
     measured_P = np.all([units_SP.any(axis=0) for _, units_SP in arms], axis=0)
@@ -113,8 +117,12 @@ def hierarchical_rate(ours: Counts, minus: Counts | None = None, seed: int = 0) 
         return None
 
     def mean(problems_MP: np.ndarray, *seeds_MS: np.ndarray, axis: int = -1) -> np.ndarray:
-        drawn = iter(seeds_MS)
-        rates_MP = [_rate_of_drawn(arm, _times_drawn(next(drawn)) if len(arm[1]) > 1 else None) for arm in arms]
+        drawn, rates_MP = iter(seeds_MS), []
+        for counted_SP, units_SP in arms:
+            if len(units_SP) > 1:  # else the only seed counts once, in every resample
+                times_MS = np.sum(next(drawn)[:, :, None] == np.arange(len(units_SP)), axis=1)
+                counted_SP, units_SP = times_MS @ counted_SP, times_MS @ units_SP
+            rates_MP.append(_divide(counted_SP, units_SP))
         difference_MP = rates_MP[0] if minus is None else rates_MP[0] - rates_MP[1]
         return nanmean(np.take_along_axis(difference_MP, problems_MP, axis), axis)
 
@@ -122,24 +130,6 @@ def hierarchical_rate(ours: Counts, minus: Counts | None = None, seed: int = 0) 
     indices = [problems, *(np.arange(len(units_SP)) for _, units_SP in arms if len(units_SP) > 1)]
     value = float(mean(*(index[None] for index in indices))[0])
     return Resampled(value, _resample(indices, mean, seed) if len(problems) > 1 else None)
-
-
-def _one_unit_each(values_SP: np.ndarray) -> Counts:
-    known_SP = ~np.isnan(values_SP)
-    return np.where(known_SP, values_SP, 0.0), known_SP
-
-
-def _times_drawn(seeds_MS: np.ndarray) -> np.ndarray:
-    """How often each seed was drawn."""
-    return np.sum(seeds_MS[:, :, None] == np.arange(seeds_MS.shape[1]), axis=1)
-
-
-def _rate_of_drawn(arm: Counts, times_MS: np.ndarray | None) -> np.ndarray:
-    """[M, P] rate of the drawn seeds together (None: the only seed, once); NaN where they have no unit."""
-    counted_SP, units_SP = arm
-    if times_MS is None:
-        return _divide(counted_SP, units_SP)
-    return _divide(times_MS @ counted_SP, times_MS @ units_SP)
 
 
 def welch_p_value(ours_S: Sequence[float], theirs_S: Sequence[float]) -> float | None:

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from cobalt.statistics import Estimate
@@ -42,7 +42,8 @@ class Table:
 
     def to_json(self) -> dict[str, Any]:
         """Raw numbers; an estimate is ``{"value", "low", "high"}``."""
-        rows = [dict(zip(self.columns, map(_json_cell, row), strict=True)) for row in self.rows]
+        cells = [[asdict(cell) if isinstance(cell, Estimate) else cell for cell in row] for row in self.rows]
+        rows = [dict(zip(self.columns, row, strict=True)) for row in cells]
         return {"title": self.title, "note": self.note, "columns": list(self.columns), "rows": rows}
 
     @classmethod
@@ -77,9 +78,10 @@ class Table:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(header)
         for row in self.rows:
-            writer.writerow(
-                [value for cell, is_wide in zip(row, wide, strict=True) for value in _spread(cell, is_wide)]
-            )
+            values: list[Cell] = []
+            for cell, is_wide in zip(row, wide, strict=True):
+                values += astuple(cell) if isinstance(cell, Estimate) else [cell, None, None] if is_wide else [cell]
+            writer.writerow(values)
         return text.getvalue()
 
     def to_markdown(self) -> str:
@@ -97,6 +99,14 @@ def in_percent(estimate: Estimate | None) -> Estimate | None:
         return None
     low, high = (None if bound is None else PERCENT * bound for bound in (estimate.low, estimate.high))
     return Estimate(PERCENT * estimate.value, low, high)
+
+
+def percent(share: Mapping[str, float | None] | None) -> str:
+    """A share as ``asdict`` of an ``Estimate`` holds it, in per cent; "-" if nothing was measured."""
+    if share is None:
+        return "-"
+    interval = "" if share["low"] is None else f" [{share['low']:.1%}, {share['high']:.1%}]"
+    return f"{share['value']:.1%}{interval}"
 
 
 def show(cell: Cell) -> str:
@@ -120,13 +130,3 @@ def show(cell: Cell) -> str:
 
 def _one_decimal(value: float) -> str:
     return f"{round(value, 1) + 0.0:.1f}"  # the sum turns -0.0 into 0.0
-
-
-def _json_cell(cell: Cell) -> Any:
-    return {"value": cell.value, "low": cell.low, "high": cell.high} if isinstance(cell, Estimate) else cell
-
-
-def _spread(cell: Cell, is_wide: bool) -> list[Any]:
-    if not is_wide:
-        return [cell]
-    return [cell.value, cell.low, cell.high] if isinstance(cell, Estimate) else [cell, None, None]

@@ -1,6 +1,6 @@
 """LiveCodeBench's test6.jsonl to problems for evaluation."""
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.preproc.livecodebench import LiveCodeBenchConfig, main
 
 if __name__ == "__main__":

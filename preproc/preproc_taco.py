@@ -1,6 +1,6 @@
 """Raw TACO rows to verified problems with public and hidden tests, split into train and dev."""
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.preproc.taco import TacoConfig, main
 
 if __name__ == "__main__":

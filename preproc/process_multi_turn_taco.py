@@ -1,6 +1,6 @@
 """Evaluated multi-turn trajectories to bandit prompts: dynamic sampling, down-sampling, partial contexts."""
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.preproc.bandit_prompts import BanditPromptsConfig, main
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Problems to the same problems with two perturbed public tests each."""
 
-from cobalt.commands.entry import run
+from cobalt.cli.entry import run
 from cobalt.preproc.perturbed import PerturbationConfig, main
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Bandit prompts to veRL's `train.parquet` and `test.parquet`."""
 
-from cobalt.commands.entry import run
-from cobalt.preproc.verl_parquet import MULTI_TURN, MultiTurnParquetConfig, build
+from cobalt.cli.entry import run
+from cobalt.preproc.verl_parquet import MultiTurnParquetConfig, multi_turn
 
 if __name__ == "__main__":
-    run(MultiTurnParquetConfig, lambda config: build(config, MULTI_TURN))
+    run(MultiTurnParquetConfig, multi_turn)

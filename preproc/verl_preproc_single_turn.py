@@ -1,7 +1,7 @@
 """Problems to veRL's `train.parquet` and `test.parquet`."""
 
-from cobalt.commands.entry import run
-from cobalt.preproc.verl_parquet import SINGLE_TURN, SingleTurnParquetConfig, build
+from cobalt.cli.entry import run
+from cobalt.preproc.verl_parquet import SingleTurnParquetConfig, single_turn
 
 if __name__ == "__main__":
-    run(SingleTurnParquetConfig, lambda config: build(config, SINGLE_TURN))
+    run(SingleTurnParquetConfig, single_turn)

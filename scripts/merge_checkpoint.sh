@@ -8,9 +8,5 @@
 # PYTHON=python
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/arguments.sh"
-if asks_for_help "$@"; then
-  show_help
-  exit 0
-fi
 (($# >= 2)) || refuse "RUN_DIR and MODEL_DIR are wanted; see --help"
 "${PYTHON:-python}" -m cobalt merge --checkpoint_dir "$1" --output_dir "$2" "${@:3}"

@@ -15,16 +15,12 @@
 #   DEV_SAMPLES=3             trajectories per problem to measure on
 #   STEPS=60                  GRPO steps
 #   BATCH_SIZE=128            sequences that are sampled together
-#   PRESET=cpu                training preset: cpu, or one-gpu
+#   PRESET=cpu                training preset: cpu, or one-gpu-vllm
 #   SETUP=1                   0: use the environment that is active instead of making .venv
 # Exit codes: 0 done, 2 other settings in this folder, or arguments that are no overrides, 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/lib/arguments.sh
-if asks_for_help "$@"; then
-  show_help
-  exit 0
-fi
 take_overrides "$@"
 
 if [[ ${SETUP:-1} == 1 ]]; then

@@ -9,25 +9,17 @@
 # Exit codes: 0 ready, 2 an argument that is not known, 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-
-: "${PYTHON:=python3}"
-: "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
+: "${PYTHON:=python3}" "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
 CONSTRAINTS=constraints/train-cpu.txt
 source scripts/lib/arguments.sh
 source scripts/lib/environment.sh
-if asks_for_help "$@"; then
-  show_help
-  exit 0
-fi
 (($# == 0)) || refuse "no argument '$1'; see --help"
 check_python
 
 # Before anything is installed: no sandbox, no Cobalt. The check prints what is missing and how to get it.
 "$PYTHON" -m cobalt sandbox check --quiet || exit 3
 
-if is_finished .venv "$CONSTRAINTS" pyproject.toml; then
-  exit 0
-fi
+! is_finished .venv "$CONSTRAINTS" pyproject.toml || exit 0
 
 echo "setup.sh: installing into .venv (about 3 minutes, 2 GB)"
 make_venv .venv

@@ -18,55 +18,44 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-: "${PYTHON:=python3}"
-: "${VENV:=.venv-gpu}"
-: "${FLASH_ATTN:=}"
-: "${CHECK_MACHINE:=1}"
+: "${PYTHON:=python3}" "${VENV:=.venv-gpu}" "${FLASH_ATTN:=}" "${CHECK_MACHINE:=1}"
 LOCK=constraints/train-gpu.txt
 FLASH_ATTN_VERSION=2.7.4.post1
 RELEASE=https://github.com/Dao-AILab/flash-attention/releases/download/v$FLASH_ATTN_VERSION
 source scripts/lib/arguments.sh
 source scripts/lib/environment.sh
+(($# == 0)) || refuse "no argument '$1'; see --help"
+[[ $CHECK_MACHINE == [01] ]] || refuse "CHECK_MACHINE is 0 or 1, not '$CHECK_MACHINE'"
+[[ $(uname -sm) == "Linux x86_64" ]] || fail "the packages are for Linux on x86-64, not for $(uname -sm)"
+check_python
+[[ $FLASH_ATTN != source ]] || nvcc --version 2>/dev/null | grep -q 'release 12\.' \
+  || fail "FLASH_ATTN=source needs the compiler of CUDA 12: 'nvcc --version' does not say 'release 12'"
+[[ $CHECK_MACHINE == 0 ]] || nvidia-smi --list-gpus >/dev/null 2>&1 \
+  || fail "no NVIDIA GPU: 'nvidia-smi --list-gpus' fails; is the driver installed?"
 
-check_machine() {
-  [[ $(uname -sm) == "Linux x86_64" ]] || fail "the packages are for Linux on x86-64, not for $(uname -sm)"
-  check_python
-  [[ $FLASH_ATTN != source ]] || nvcc --version 2>/dev/null | grep -q 'release 12\.' \
-    || fail "FLASH_ATTN=source needs the compiler of CUDA 12: 'nvcc --version' does not say 'release 12'"
-  [[ $CHECK_MACHINE == 1 ]] || return 0
-  nvidia-smi --list-gpus >/dev/null 2>&1 \
-    || fail "no NVIDIA GPU: 'nvidia-smi --list-gpus' fails; is the driver installed?"
-}
-
-# Without dependencies: the lock is complete, and pip would refuse its exceptions. Without build isolation: what has no
-# wheel is built with the locked setuptools.
-install_packages() {
-  local builders
+if ! is_finished "$VENV" "$LOCK" pyproject.toml; then
+  echo "setup_gpu.sh: installing into $VENV"
+  make_venv "$VENV"
+  # Without dependencies: the lock is complete, and pip would refuse its exceptions. Without build isolation: what has no
+  # wheel is built with the locked setuptools.
   builders=$(grep -E '^(setuptools|wheel)==' "$LOCK")
   # shellcheck disable=SC2086 # two requirements
   pip install --quiet --no-deps $builders
   pip install --quiet --no-deps --no-build-isolation --requirement "$LOCK"
   pip install --quiet --no-deps --no-build-isolation --editable .
-}
-
-install_flash_attn() {
   if [[ $FLASH_ATTN == source ]]; then
     FLASH_ATTENTION_FORCE_BUILD=TRUE pip install --no-deps --no-build-isolation --no-binary flash-attn \
       "flash-attn==$FLASH_ATTN_VERSION"
-  else
-    pip install --quiet --no-deps "${FLASH_ATTN:-$(flash_attn_wheel)}" \
-      || fail "no wheel of flash-attn: set FLASH_ATTN to a copy of $(flash_attn_wheel), or to source"
+  else # cxx11abiFALSE: torch 2.6.0 on PyPI is compiled with the old C++ ABI
+    tag=$("$VENV/bin/python" -c 'import sys; print("cp{}{}".format(*sys.version_info))')
+    wheel=$RELEASE/flash_attn-$FLASH_ATTN_VERSION%2Bcu12torch2.6cxx11abiFALSE-$tag-$tag-linux_x86_64.whl
+    pip install --quiet --no-deps "${FLASH_ATTN:-$wheel}" \
+      || fail "no wheel of flash-attn: set FLASH_ATTN to a copy of $wheel, or to source"
   fi
-}
-
-flash_attn_wheel() { # cxx11abiFALSE: torch 2.6.0 on PyPI is compiled with the old C++ ABI
-  local tag
-  tag=$("$VENV/bin/python" -c 'import sys; print("cp{}{}".format(*sys.version_info))')
-  echo "$RELEASE/flash_attn-$FLASH_ATTN_VERSION%2Bcu12torch2.6cxx11abiFALSE-$tag-$tag-linux_x86_64.whl"
-}
-
-check_imports() {
-  "$VENV/bin/python" - <<'PYTHON_END' || fail "the environment in $VENV does not work: see above"
+  mark_finished "$VENV" "$LOCK" pyproject.toml
+fi
+[[ $CHECK_MACHINE == 1 ]] || exit 0
+"$VENV/bin/python" - <<'PYTHON_END' || fail "the environment in $VENV does not work: see above"
 import sys
 
 import flash_attn, ray, torch, transformers, verl.trainer.main_ppo, vllm
@@ -76,23 +65,4 @@ for module in (torch, vllm, ray, transformers, flash_attn):
 print(f"CUDA {torch.version.cuda}, GPUs: {torch.cuda.device_count()}")
 sys.exit(not torch.cuda.is_available())
 PYTHON_END
-}
-
-if asks_for_help "$@"; then
-  show_help
-  exit 0
-fi
-(($# == 0)) || refuse "no argument '$1'; see --help"
-[[ $CHECK_MACHINE == [01] ]] || refuse "CHECK_MACHINE is 0 or 1, not '$CHECK_MACHINE'"
-check_machine
-if ! is_finished "$VENV" "$LOCK" pyproject.toml; then
-  echo "setup_gpu.sh: installing into $VENV"
-  make_venv "$VENV"
-  install_packages
-  install_flash_attn
-  mark_finished "$VENV" "$LOCK" pyproject.toml
-fi
-if [[ $CHECK_MACHINE == 1 ]]; then
-  check_imports
-  "$VENV/bin/python" -m cobalt sandbox check --quiet || exit 3
-fi
+"$VENV/bin/python" -m cobalt sandbox check --quiet || exit 3

@@ -6,11 +6,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/lib/arguments.sh
-if asks_for_help "$@"; then
-  show_help
-  exit 0
-fi
-
 bash scripts/setup.sh
 export PATH="$PWD/.venv/bin:$PATH"
 ruff format --check .

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -10,87 +11,98 @@ from typing import Any, Literal
 import tyro
 
 from cobalt import __main__ as console
-from cobalt.commands.entry import run
-from studies.plans.arms import run_arms
+from cobalt.cli.entry import run
+from studies.plans.arms import SMALL, run_arms
 from studies.plans.places import ROOT
-from studies.plans.settings import SMALL, StudyConfig
+
+HELP = {
+    "report": "result files of named runs to tables and figures",
+    "report loop": "Pass@1 per turn before and after training",
+    "report figures": "the figures of reports again, from their JSON",
+    "report cost": "what a training took, in all and per example",
+    "report sweep": "Pass@1 over the values of a setting",
+    "minicode generate": "write MiniCode problems",
+    "minicode pretrain": "make the MiniCoder checkpoint",
+    "minicode probe": "measure a policy on MiniCode",
+    "minicode signal": "the judge-free signal against labels by construction",
+    "theory measure": "J, J_step and the distance to the reference",
+    "theory report": "the gap between J and J_step beside its bounds",
+    "study paper": "the paper's comparison: Cobalt, single-turn and online baselines",
+    "study hacking": "in-context reward hacking and its cures",
+    "study theory": "the paper's bound over trainings and steps",
+    "study sweep-paper": "one setting of Cobalt at a time",
+    "study sweep-perturbation": "kinds and shares of perturbed contexts",
+    "study minicoder": "make the embedded policy from nothing",
+    "study quickstart": "the whole loop once, on the CPU: what scripts/quickstart.sh runs",
+}
 
 
-def report() -> None:
-    """result files of named runs to tables and figures"""
-    from studies.reports.make_report import ReportConfig, make_report
+def chosen(name: str) -> tuple[type[Any], Callable[[Any], None]]:
+    """The flags and the function of a command. What it needs is imported here, not where it is only listed."""
+    match name:
+        case "report":
+            from studies.reports.make_report import ReportConfig, make_report
 
-    run(ReportConfig, make_report)
+            return ReportConfig, make_report
+        case "report loop":
+            from studies.reports.loop import LoopConfig, main
 
+            return LoopConfig, main
+        case "report figures":
+            from studies.reports.redraw import RedrawConfig, main
 
-def report_loop() -> None:
-    """Pass@1 per turn before and after training"""
-    from studies.reports.loop import LoopConfig, main
+            return RedrawConfig, main
+        case "report cost":
+            from studies.reports.bill import CostConfig, main
 
-    run(LoopConfig, main)
+            return CostConfig, main
+        case "report sweep":
+            from studies.reports.sweep import SweepConfig, main
 
+            return SweepConfig, main
+        case "minicode generate":
+            from studies.minicode.generate import GenerateConfig, main
 
-def report_figures() -> None:
-    """the figures of reports again, from their JSON"""
-    from studies.reports.redraw import RedrawConfig, main
+            return GenerateConfig, main
+        case "minicode pretrain":
+            from studies.minicode.pretrain import PretrainConfig, main
 
-    run(RedrawConfig, main)
+            return PretrainConfig, main
+        case "minicode probe":
+            from studies.minicode.probe import ProbeConfig, main
 
+            return ProbeConfig, main
+        case "minicode signal":
+            from studies.minicode.signal_check import SignalCheckConfig, main
 
-def report_cost() -> None:
-    """what a training took, in all and per example"""
-    from studies.reports.bill import CostConfig, main
+            return SignalCheckConfig, main
+        case "theory measure":
+            from studies.theory.measure import MeasureConfig, main
 
-    run(CostConfig, main)
+            return MeasureConfig, main
+        case "theory report":
+            from studies.theory.report import TheoryReportConfig, main
 
+            return TheoryReportConfig, main
+        case "study minicoder":
+            from studies.plans.minicoder import MinicoderConfig, make_minicoder
 
-def report_sweep() -> None:
-    """Pass@1 over the values of a setting"""
-    from studies.reports.sweep import SweepConfig, main
+            return MinicoderConfig, make_minicoder
+        case "study quickstart":
+            from studies.plans.quickstart import QuickstartConfig, run_quickstart
 
-    run(SweepConfig, main)
+            return QuickstartConfig, run_quickstart
+        case _:
+            from studies.plans import studies
 
-
-def minicode_generate() -> None:
-    """write MiniCode problems"""
-    from studies.minicode.generate import GenerateConfig, main
-
-    run(GenerateConfig, main)
-
-
-def minicode_pretrain() -> None:
-    """make the MiniCoder checkpoint"""
-    from studies.minicode.pretrain import PretrainConfig, main
-
-    run(PretrainConfig, main)
-
-
-def minicode_probe() -> None:
-    """measure a policy on MiniCode"""
-    from studies.minicode.probe import ProbeConfig, main
-
-    run(ProbeConfig, main)
-
-
-def minicode_signal() -> None:
-    """the judge-free signal against labels by construction"""
-    from studies.minicode.signal_check import SignalCheckConfig, main
-
-    run(SignalCheckConfig, main)
-
-
-def theory_measure() -> None:
-    """J, J_step and the distance to the reference"""
-    from studies.theory.measure import MeasureConfig, main
-
-    run(MeasureConfig, main)
-
-
-def theory_report() -> None:
-    """the gap between J and J_step beside its bounds"""
-    from studies.theory.report import TheoryReportConfig, main
-
-    run(TheoryReportConfig, main)
+            study = {
+                "study paper": studies.Paper,
+                "study hacking": studies.Hacking,
+                "study theory": studies.Theory,
+                "study sweep-paper": studies.PaperSweep,
+                "study sweep-perturbation": studies.PerturbationSweep,
+            }[name]
+            return study.config_type, partial(run_arms, study)
 
 
 @dataclass(frozen=True)
@@ -100,93 +112,31 @@ class Size:
     size: Literal["gpu", "cpu"] = "gpu"
 
 
-def arms(study: type[Any], config_type: type[StudyConfig]) -> None:
-    """Run a study that trains several policies."""
-    size, _ = tyro.cli(Size, use_underscores=True, add_help=False, return_unknown_args=True)
-    small = {**SMALL, **config_type.cpu} if size.size == "cpu" else {}
-    in_the_project(config_type, partial(run_arms, study), config_type(**small))
+def command(name: str) -> Callable[[], None]:
+    """What the console runs and lists."""
+
+    def start() -> None:
+        config_type, main = chosen(name)
+        if not name.startswith("study "):
+            run(config_type, main)
+            return
+        # A plan runs in the project's folder. Signals end it as Ctrl-C does: its commands and services are ended.
+        os.chdir(ROOT)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+        default = None
+        if hasattr(config_type, "cpu"):
+            size, _ = tyro.cli(Size, use_underscores=True, add_help=False, return_unknown_args=True)
+            default = config_type(**({**SMALL, **config_type.cpu} if size.size == "cpu" else {}))
+        if name == "study quickstart":
+            sys.argv[0] = "quickstart.sh"
+        run(config_type, main, default)
+
+    start.__doc__ = HELP[name]
+    return start
 
 
-def in_the_project(config_type: type[Any], main: Any, default: Any = None) -> None:
-    """Run a plan in the project's folder. Signals end it as Ctrl-C does: its commands and services are ended."""
-    os.chdir(ROOT)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    run(config_type, main, default)
-
-
-def study_paper() -> None:
-    """the paper's comparison: Cobalt, single-turn and online baselines"""
-    from studies.plans.paper import Paper, PaperConfig
-
-    arms(Paper, PaperConfig)
-
-
-def study_hacking() -> None:
-    """in-context reward hacking and its cures"""
-    from studies.plans.hacking import Hacking, HackingConfig
-
-    arms(Hacking, HackingConfig)
-
-
-def study_theory() -> None:
-    """the paper's bound over trainings and steps"""
-    from studies.plans.theory import Theory, TheoryConfig
-
-    arms(Theory, TheoryConfig)
-
-
-def study_sweep_paper() -> None:
-    """one setting of Cobalt at a time"""
-    from studies.plans.sweeps import PaperSweep, PaperSweepConfig
-
-    arms(PaperSweep, PaperSweepConfig)
-
-
-def study_sweep_perturbation() -> None:
-    """kinds and shares of perturbed contexts"""
-    from studies.plans.sweeps import PerturbationSweep, PerturbationSweepConfig
-
-    arms(PerturbationSweep, PerturbationSweepConfig)
-
-
-def study_minicoder() -> None:
-    """make the embedded policy from nothing"""
-    from studies.plans.minicoder import MinicoderConfig, make_minicoder
-
-    in_the_project(MinicoderConfig, make_minicoder)
-
-
-def study_quickstart() -> None:
-    """the whole loop once, on the CPU: what scripts/quickstart.sh runs"""
-    from studies.plans.quickstart import QuickstartConfig, run_quickstart
-
-    sys.argv[0] = "quickstart.sh"
-    in_the_project(QuickstartConfig, run_quickstart)
-
-
-COMMANDS: console.Commands = {
-    **console.COMMANDS,
-    "report": report,
-    "report loop": report_loop,
-    "report figures": report_figures,
-    "report cost": report_cost,
-    "report sweep": report_sweep,
-    "minicode generate": minicode_generate,
-    "minicode pretrain": minicode_pretrain,
-    "minicode probe": minicode_probe,
-    "minicode signal": minicode_signal,
-    "theory measure": theory_measure,
-    "theory report": theory_report,
-    "study paper": study_paper,
-    "study hacking": study_hacking,
-    "study theory": study_theory,
-    "study sweep-paper": study_sweep_paper,
-    "study sweep-perturbation": study_sweep_perturbation,
-    "study minicoder": study_minicoder,
-    "study quickstart": study_quickstart,
-}
-
+COMMANDS: console.Commands = {**console.COMMANDS, **{name: command(name) for name in HELP}}
 
 if __name__ == "__main__":
     console.run_chosen(COMMANDS)

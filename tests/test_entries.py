@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic.dataclasses import is_pydantic_dataclass
 
 import cobalt
 from cobalt import __main__ as console
+from cobalt.cli.flags import CommandConfig
 from cobalt.sampler import packages
 from studies import __main__ as studies
 
@@ -346,6 +348,15 @@ def test_every_command_of_the_console_tells_its_flags(name: str, monkeypatch: py
     with pytest.raises(SystemExit) as ended:
         console.run_chosen(studies.COMMANDS)
     assert ended.value.code == 0 and "usage:" in capsys.readouterr().out
+
+
+def test_pydantic_checks_every_setting() -> None:
+    """The dataclasses of the standard library would accept any value."""
+    unchecked, found = [], [CommandConfig]
+    for config in found:
+        found += config.__subclasses__()
+        unchecked += [] if is_pydantic_dataclass(config) else [config]
+    assert len(found) > 1 and not unchecked
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from cobalt.commands.own_files import identity_of, load_own
 from cobalt.errors import InputError
-from cobalt.inference.commands import _own_engine
-from cobalt.records import ExecutionResult, TestCases, Verdict
+from cobalt.inference.engines import open_own_engine
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox.own_files import identity_of, load_own
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "examples" / "README.md").read_text()
@@ -85,7 +85,7 @@ def test_the_perturbation_depends_on_the_seed_alone() -> None:
 
 async def test_an_own_engine_may_complain_about_its_model() -> None:
     with pytest.raises(InputError, match="--model must name the file"):
-        async with _own_engine("examples/engine.py:Recorded", None, None):
+        async with open_own_engine("examples/engine.py:Recorded", None, None):
             pass
 
 
@@ -95,7 +95,7 @@ def test_the_own_reward_adds_its_bonus(program: str, bonus: float) -> None:
     reward = load_own("examples/reward.py:compute_score")
 
     async def execute(code: str, tests: str) -> ExecutionResult:
-        return ExecutionResult((True,), ("",), (Verdict.PASSED,))
+        return ExecutionResult((Verdict.PASSED,), ("",), ("",))
 
     batch = SimpleNamespace(execute=execute, count_tokens=len, validate=False)
     response = f"<think>x</think>\n```python\n{program}\n```"

@@ -35,7 +35,7 @@ BANDED = Curve("base", [Estimate(10, 5, 15), None, Estimate(30, 20, 40)])
 OTHER = Curve("Cobalt", [Estimate(10, 5, 15), Estimate(12, 6, 18), Estimate(31, 25, 35)])
 ROOT = Path(__file__).parents[1]
 MANY = [Curve(name, OTHER.estimates) for name in ("base", "Cobalt", *(f"run {number}" for number in range(7)))]
-draw = styled(curves_figure)
+draw = styled()(curves_figure)
 
 
 def lightness(colour: str) -> float:
@@ -59,14 +59,11 @@ def test_a_method_looks_the_same_beside_whatever_else() -> None:
     assert len({(line.dash, line.marker) for line in METHODS.values() if line.colour == VARIANT}) == 7
 
 
-def test_runs_of_no_known_method_are_told_apart() -> None:
+def test_runs_of_no_known_method_are_told_apart_and_a_series_goes_from_pale_to_dark() -> None:
     lines = lines_of(["mine", "Cobalt, mine", "theirs"])
     assert lines["Cobalt, mine"].colour == VARIANT
     assert all(len(set(to_rgb(lines[name].colour))) == 1 for name in ("mine", "theirs"))
     assert len({(line.dash, line.marker) for line in lines.values()}) == 3
-
-
-def test_a_series_goes_from_pale_to_dark() -> None:
     shades = [lightness(line.colour) for line in series_of(["kl+1e-4-0", "kl+1e-3-0", "kl+1e-2-0"]).values()]
     assert shades == sorted(shades, reverse=True) and len(set(shades)) == 3
 
@@ -87,20 +84,15 @@ def test_a_reader_meets_no_internal_name(name: str, words: str) -> None:
     assert label_of(name) == words
 
 
-def test_a_line_joins_the_turns_that_have_a_value_over_its_band() -> None:
-    (axes,) = draw([BANDED, OTHER], "turn", "y").axes
-    own = axes.lines[0]
+def test_a_line_joins_the_turns_that_have_a_value_over_its_band_and_cobalt_lies_on_top() -> None:
+    (axes,) = draw([OTHER, BANDED], "turn", "y").axes
+    own, cobalt = axes.lines[:2]
+    assert cobalt.get_color() == OURS and cobalt.get_zorder() > own.get_zorder()
     assert (list(own.get_xdata()), list(own.get_ydata())) == ([0, 2], [10, 30])
     band = axes.collections[0].get_paths()[0].get_extents()
     assert (band.ymin, band.ymax) == (5, 40)
     low, high = axes.get_ylim()
     assert 3 < low < 5 and 40 < high < 42
-
-
-def test_the_accent_lies_on_top() -> None:
-    (axes,) = draw([OTHER, BANDED], "turn", "y").axes
-    top = max(axes.lines[:2], key=lambda line: line.get_zorder())
-    assert top.get_color() == OURS
 
 
 def labels_of(figure: Figure) -> list:
@@ -121,10 +113,7 @@ def test_labels_stand_at_the_curves_without_overlap_and_within_the_figure() -> N
         assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and figure.bbox.y0 <= box.y0
         assert not any(box.overlaps(other) for other in boxes[place + 1 :])
         assert not box.overlaps(figure.axes[0].get_window_extent())
-
-
-def test_one_curve_needs_no_label() -> None:
-    assert not labels_of(draw([BANDED], "turn", "y"))
+    assert not labels_of(draw([BANDED], "turn", "y")), "one curve needs no label"
 
 
 def test_many_curves_have_panels_on_one_scale_with_the_base_and_cobalt_in_each() -> None:
@@ -134,13 +123,10 @@ def test_many_curves_have_panels_on_one_scale_with_the_base_and_cobalt_in_each()
     assert len({axes.get_ylim() for axes in panels}) == 1
     for axes in panels:
         assert {METHODS["base"].colour, OURS} <= {line.get_color() for line in axes.lines} and len(axes.lines) == 3
+    unknown = draw([Curve(f"${number}", OTHER.estimates) for number in range(6)], "turn", "y", title="$t")
+    unknown.draw_without_rendering()
+    assert all(len(axes.lines) == 1 for axes in unknown.axes)
     assert figure.get_figwidth() == FULL and draw([OTHER], "turn", "y").get_figwidth() == COLUMN
-
-
-def test_many_curves_of_no_known_method_have_panels_too() -> None:
-    figure = draw([Curve(f"${number}", OTHER.estimates) for number in range(6)], "turn", "y", title="$t")
-    figure.draw_without_rendering()
-    assert all(len(axes.lines) == 1 for axes in figure.axes)
 
 
 def test_the_turns_learned_from_are_shaded_and_zero_is_shown() -> None:
@@ -165,24 +151,16 @@ def test_labels_are_pushed_apart_just_enough(wanted: list[float], heights: list[
     assert push_apart(wanted, heights) == pytest.approx(places)
 
 
-def test_equal_figures_are_equal_bytes_in_both_formats(tmp_path: Path) -> None:
+def test_figures_are_written_in_both_formats_without_a_date_at_the_resolution_of_print(tmp_path: Path) -> None:
+    before = {name: matplotlib.rcParams[name] for name in STYLE}
     first, second = (pass1_picture("x", "alt", [BANDED, OTHER], "title") for _ in range(2))
     assert (first.png, first.svg) == (second.png, second.svg)
     first.write(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.png", "x.svg"]
-
-
-def test_pngs_have_the_resolution_of_print_and_svgs_hold_text_and_no_date() -> None:
-    picture = pass1_picture("x", "alt", [BANDED, OTHER])
-    image = Image.open(BytesIO(picture.png))
+    image = Image.open(BytesIO(first.png))
     assert image.width == COLUMN * DPI and image.info["dpi"] == pytest.approx((DPI, DPI), abs=0.1)
-    assert b">Cobalt</text>" in picture.svg and b"<dc:date>" not in picture.svg and b"Matplotlib" not in picture.svg
-
-
-def test_the_style_is_left_as_it_was_found() -> None:
-    before = {name: matplotlib.rcParams[name] for name in STYLE}
-    pass1_picture("x", "alt", [BANDED])
-    assert {name: matplotlib.rcParams[name] for name in STYLE} == before
+    assert b">Cobalt</text>" in first.svg and b"<dc:date>" not in first.svg and b"Matplotlib" not in first.svg
+    assert {name: matplotlib.rcParams[name] for name in STYLE} == before, "the style is left as it was found"
 
 
 def test_every_figure_of_the_docs_is_there_in_both_formats() -> None:

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "cobalt"
 FLOORS = (
+    "sandbox",
     "errors",
     "extraction",
     "records",
@@ -23,8 +24,7 @@ FLOORS = (
     "perturbation",
     "rewards",
     "bandit",
-    "commands",
-    "sandbox",
+    "cli",
     "sampler",
     "serving",
     "inference",

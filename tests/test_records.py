@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cobalt.errors import InputError
-from cobalt.records import ExecutionResult, Manifest, RecordFile, TestCases, Verdict, read_jsonl, row_hash, write_jsonl
+from cobalt.prompts import with_feedback
+from cobalt.records import Manifest, RecordFile, ResultRecord, read_jsonl, row_hash, write_jsonl
 from cobalt.records.manifest import manifest_path
+from cobalt.records.rows import MultiTurn, read_rows
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
 
 def _lines(path: Path, *lines: str) -> Path:
@@ -23,37 +27,54 @@ def _lines(path: Path, *lines: str) -> Path:
     return path
 
 
-def _complaint(path: Path, **options: object) -> str:
-    with pytest.raises(InputError) as error:
-        list(read_jsonl(path, **options))  # type: ignore[arg-type]
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
 def test_missing_file_is_refused_before_iteration(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.jsonl: no such file"):
         read_jsonl(tmp_path / "none.jsonl")
 
 
-def test_malformed_line_is_named(tmp_path: Path) -> None:
-    path = _lines(tmp_path / "a.jsonl", '{"id": 1}', '{"id": 2}', "{oops")
-    assert "a.jsonl: line 3: not valid JSON" in _complaint(path)
+@pytest.mark.parametrize(
+    ("text", "fields", "complaint"),
+    [
+        ('{"id": 1}\n{"id": 2}\n{oops\n', ("id",), "a.jsonl: line 3: not valid JSON"),
+        ('{"id": 1}\n{"id": 2, "x', ("id",), "line 2: not valid JSON (the file ends inside this line)"),
+        ('{"id": 0}\n{"id": ""}\n{"id": 0}\n', ("id",), "line 3: duplicate id 0 (first on line 1)"),
+        (
+            '{"id": 1}\n',
+            ("id", "question", "conversations", "all_pass_rates"),
+            "line 1: missing field 'question', also 'conversations', 'all_pass_rates' ('conversations' is written by "
+            "run_multi_turn_vllm.py or run_multi_turn_litellm.py)",
+        ),
+    ],
+)
+def test_a_bad_line_is_named_in_one_line(tmp_path: Path, text: str, fields: tuple[str, ...], complaint: str) -> None:
+    (tmp_path / "a.jsonl").write_text(text)
+    with pytest.raises(InputError) as error:
+        list(read_jsonl(tmp_path / "a.jsonl", fields))
+    assert complaint in str(error.value) and "\n" not in str(error.value)
 
 
-def test_torn_last_line_is_said_to_be_torn(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"id": 1}\n{"id": 2, "x')
-    assert "line 2: not valid JSON (the file ends inside this line)" in _complaint(path)
+RATES = {"conversations": [[{"role": "assistant", "content": "x"}]], "public_pass_rates": [[0.5]]}
+TESTS = {"inputs": ["1"], "outputs": ["1"]}
 
 
-def test_missing_field_is_named(tmp_path: Path) -> None:
-    path = _lines(tmp_path / "a.jsonl", '{"id": 1, "question": ""}', '{"id": 2}')
-    assert "line 2: missing field 'question'" in _complaint(path, fields=("id", "question"))
-
-
-def test_duplicate_id_names_both_lines(tmp_path: Path) -> None:
-    path = _lines(tmp_path / "a.jsonl", '{"id": 0}', '{"id": ""}', '{"id": 0}')
-    assert "line 3: duplicate id 0 (first on line 1)" in _complaint(path)
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"public_pass_rates": [[1.5]]}, "field 'public_pass_rates'[0][0]: Input should be less than or equal to 1"),
+        ({"conversations": [[{"role": "user"}]]}, "field 'conversations'[0][0]['content']: Field required"),
+        ({"conversations": []}, "field 'conversations': List should have at least 1 item"),
+        ({"public_pass_rates": []}, "a conversation has more programs than 'public_pass_rates' has turns"),
+        ({"hidden_test_cases": "{"}, "field 'hidden_test_cases': tests are not JSON"),
+        ({"feedback_tests": "perturbed"}, "missing field 'public_test_cases'"),
+    ],
+)
+def test_a_row_of_another_form_is_refused_by_its_reader(tmp_path: Path, changes: dict, complaint: str) -> None:
+    row = {"id": 1, **RATES, "hidden_test_cases": TESTS, "more": 1}
+    write_jsonl(tmp_path / "a.jsonl", [row, {**row, "id": 2, **changes}])
+    rows = read_rows(tmp_path / "a.jsonl", MultiTurn)
+    assert next(rows).row == row
+    with pytest.raises(InputError, match=r"a\.jsonl: line 2: " + re.escape(complaint)):
+        next(rows)
 
 
 def test_number_and_text_ids_differ(tmp_path: Path) -> None:
@@ -216,18 +237,12 @@ def test_tests_round_trip(pairs: list[tuple[str, str]], fn_name: str | None) -> 
 def test_an_infra_error_has_no_pass_rate_and_is_never_solved() -> None:
     result = ExecutionResult.infra(2, "worker lost")
     assert (result.pass_rate, result.solved) == (None, False)
-    assert ExecutionResult.from_record(json.loads(json.dumps(result.to_record()))) == result
-
-
-def test_all_missing_fields_are_told_at_once_and_the_stage_that_makes_them(tmp_path: Path) -> None:
-    path = tmp_path / "in.jsonl"
-    path.write_text('{"id": 1, "instruction": "x"}\n')
-    complaint = _complaint(path, fields=("id", "question", "conversations", "all_pass_rates"))
-    assert "line 1: missing field 'question', also 'conversations', 'all_pass_rates'" in complaint
-    assert "('conversations' is written by run_multi_turn_vllm.py or run_multi_turn_litellm.py)" in complaint
+    record = with_feedback(result, TestCases(("1", "2"), ("3", "4")))
+    assert (record.pass_rate, record.feedback) == (None, ("", ""))
+    assert ResultRecord.from_record(json.loads(json.dumps(record.to_record()))) == record
 
 
 def test_released_results_without_verdicts_are_read() -> None:
-    result = ExecutionResult.from_record({"passing": [True, False], "feedback": ["", "x"]})
+    result = ResultRecord.from_record({"passing": [True, False], "feedback": ["", "x"]})
     assert result.verdicts == (Verdict.PASSED, Verdict.WRONG_ANSWER)
     assert result.pass_rate == 0.5

@@ -19,9 +19,12 @@ from test_livecodebench import lcb_row
 from tokenizers_for_tests import make_tokenizer
 
 from cobalt.evaluation import evaluate
-from cobalt.inference import commands
+from cobalt.inference import engines
+from cobalt.inference import run as inference
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
+from cobalt.serving.execution import ExecutionService
+from studies.hacking import judging
 
 ROOT = Path(__file__).resolve().parents[1]
 PROBLEMS = 4
@@ -65,10 +68,14 @@ def codes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
     service = MultiplyingService()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for module in (commands, evaluate):
-            patch.setattr(module, "open_execution_service", lambda *_: opened(service))
-        for opener in ("open_vllm_engine", "open_litellm_engine"):
-            patch.setattr(commands, opener, lambda *_: opened(ScriptedEngine()))
+        for module in (inference, evaluate):
+            patch.setattr(module, "open_execution_service", lambda *_: opened(ExecutionService(service)))
+        for module, opener in (
+            (engines, "open_openai_engine"),
+            (engines, "open_litellm_engine"),
+            (judging, "open_litellm_engine"),
+        ):
+            patch.setattr(module, opener, lambda *_: opened(ScriptedEngine()))
         yield folder, {name: _run(patch, folder / name, command) for name, command in COMMANDS.items()}
 
 

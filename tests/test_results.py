@@ -14,7 +14,7 @@ import pytest
 from result_tables import Cell, InText, cells_of, in_text, is_an_estimate, shows
 from safetensors import safe_open
 
-from cobalt.evaluation.counts import read_evaluations
+from cobalt.evaluation.files import read_evaluations
 from studies.reports.runs import run_scores
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"

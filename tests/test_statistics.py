@@ -101,6 +101,14 @@ def test_one_seed_in_each_arm_leaves_the_bootstrap_over_problems() -> None:
     assert alone is not None and alone.estimate == mean_estimate(list(ours[0]))
 
 
+def assert_drawn_from(resamples_M: np.ndarray, every: list) -> None:
+    """The values, and how often each occurs."""
+    values, shares = np.unique(np.round(resamples_M, 6), return_counts=True)
+    distinct, times = np.unique(np.round(every, 6), return_counts=True)
+    assert list(values) == pytest.approx(list(distinct))
+    assert list(shares / shares.sum()) == pytest.approx(list(times / times.sum()), abs=0.02)
+
+
 def test_resamples_of_two_seeds_and_two_problems_by_enumeration() -> None:
     """Problems are drawn once for both arms; the seeds of each by themselves."""
     ours, theirs = np.array([[0.0, 7.0], [1.0, 30.0]]), np.array([[100.0, 300.0]])
@@ -111,10 +119,7 @@ def test_resamples_of_two_seeds_and_two_problems_by_enumeration() -> None:
     found = hierarchical_mean(ours, theirs)
     assert found is not None and found.resamples_M is not None
     assert found.value == pytest.approx(np.mean(ours) - np.mean(theirs))
-    values, shares = np.unique(np.round(found.resamples_M, 6), return_counts=True)
-    distinct, times = np.unique(np.round(expected, 6), return_counts=True)
-    assert list(values) == pytest.approx(list(distinct))
-    assert list(shares / shares.sum()) == pytest.approx(list(times / times.sum()), abs=0.02)
+    assert_drawn_from(found.resamples_M, expected)
 
 
 def test_resamples_of_a_rate_by_enumeration() -> None:
@@ -128,11 +133,8 @@ def test_resamples_of_a_rate_by_enumeration() -> None:
             sum(counted[s, p] for s in seeds) / whole for p in problems if (whole := sum(units[s, p] for s in seeds))
         ]
         expected.append(np.mean(pooled) if pooled else np.nan)
-    values = found.resamples_M[~np.isnan(found.resamples_M)]
-    distinct, times = np.unique(np.round([e for e in expected if not np.isnan(e)], 6), return_counts=True)
-    seen, shares = np.unique(np.round(values, 6), return_counts=True)
-    assert list(seen) == pytest.approx(list(distinct))
-    assert list(shares / shares.sum()) == pytest.approx(list(times / times.sum()), abs=0.02)
+    known_M = found.resamples_M[~np.isnan(found.resamples_M)]
+    assert_drawn_from(known_M, [value for value in expected if not np.isnan(value)])
 
 
 def test_welch_by_hand_and_where_it_says_nothing() -> None:

@@ -1,63 +1,208 @@
-"""From one evaluated problem to its bandit prompts: sampling, selection and cutting put together.
+"""From one evaluated problem to its bandit prompts: which problems, which trajectories, which contexts, in which order.
 
-``plan_problem`` decides everything that needs no tokenizer; the caller counts the tokens of the planned contexts,
-applies ``cut_overlong`` and writes records. Perturbed trajectories (wrong feedback, clean rates) skip dynamic sampling
-and the stop rules, and add no turn-0 prompt: that one shows no feedback and is already there.
+``plan_problem`` decides what needs no tokenizer. The caller counts tokens, applies ``cut_overlong`` and writes records.
 """
 
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from cobalt.bandit.contexts import Context, StopRule, first_turn_context, partial_contexts
-from cobalt.bandit.evaluated import EvaluatedProblem
-from cobalt.bandit.selection import Selection, select_for_training, select_for_validation, solved_at_once
+import numpy as np
+from annotated_types import Ge
+
+from cobalt.bandit.evaluated import MESSAGES_PER_TURN, OPENING_MESSAGES, Conversation, EvaluatedProblem, Trajectory
+from cobalt.errors import InputError
+from cobalt.prompts import ALL_PASSED_START, feedback_of_message, without_expected
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BanditConfig:
     """What shapes the set. Defaults are the paper's."""
 
-    num_turns: int = 3
-    """Contexts per trajectory."""
-    max_trajectories: int = 4
-    """m: trajectories per problem after down-sampling."""
-    selection: Selection = Selection.MAX_VARIANCE
-    """Which m."""
-    seed: int = 42
-    """Of ``Selection.RANDOM``; each problem draws for itself."""
-    max_prompt_tokens: int = 10_000
-    """Longest rendered prompt of a context with at least one program."""
-    stop_rule: StopRule = StopRule.RELEASED
-    """Which solved pair of attempts ends a trajectory's contexts."""
     is_test: bool = False
-    """Validation set: only the trajectory with the smallest improvement."""
+    """Build a validation set: per problem one trajectory, the one with the smallest improvement."""
+    num_turns: Annotated[int, Ge(1)] = 3
+    """Contexts per trajectory."""
+    max_trajectories: Annotated[int, Ge(1)] = 4
+    """Trajectories per problem after down-sampling."""
+    selection: Literal["max_variance", "min_variance", "random"] = "max_variance"
+    """Which trajectories down-sampling keeps, by spread of pass rates: most different, most alike, or any by seed."""
+    max_prompt_tokens: Annotated[int, Ge(1)] = 10_000
+    """Contexts whose prompt is longer are cut off."""
     hide_expected: bool = False
-    """Feedback in the contexts does not show the expected output."""
+    """Leave the expected output out of the feedback in the prompts."""
+    stop_rule: Literal["released", "solved", "none"] = "released"
+    """Which pair of solved attempts ends a trajectory's contexts: k−1 and k+1 (released) or k−1 and k (solved); none:
+    nothing but their number and length ends them."""
+    seed: int = 42
+    """Orders and samples the output, and draws trajectories for --selection random."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """One bandit prompt: ``num_programs`` k previous programs, ``prev_best`` their best pass rate (0 if none)."""
+
+    problem: EvaluatedProblem
+    conversation: Conversation
+    num_programs: int = 0
+    prev_best: float = 0.0
+    trajectory: int | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        """The ``bandit prompt`` record of the data formats, with where it came from."""
+        return {
+            "example_id": self.problem.id,
+            "conversation": list(self.conversation),
+            "test_cases": self.problem.test_cases,
+            "difficulty": self.problem.difficulty,
+            "source": self.problem.source,
+            "prev_best_pass_rate": self.prev_best,
+            "turn": self.num_programs,
+            "trajectory": self.trajectory,
+            "perturbed": self.problem.perturbed,
+        }
 
 
 @dataclass(frozen=True)
 class ProblemPlan:
     """What one problem will contribute; ``dropped`` says why it contributes nothing (None: it is kept)."""
 
-    first: Context | None
-    contexts_NC: tuple[tuple[Context, ...], ...]
+    contexts_NC: Sequence[Sequence[Context]] = ()
+    """The turn-0 prompt alone, then per selected trajectory its contexts before the length check."""
     dropped: str | None = None
 
 
-def plan_problem(problem: EvaluatedProblem, settings: BanditConfig, perturbed: bool = False) -> ProblemPlan:
-    """The turn-0 prompt and, per selected trajectory, its partial contexts before the length check."""
+def plan_problem(problem: EvaluatedProblem, config: BanditConfig) -> ProblemPlan:
+    """Dynamic sampling, down-sampling and cutting of one problem.
+
+    Perturbed trajectories (wrong feedback, clean rates) skip dynamic sampling and the stop rules, and add no turn-0
+    prompt: that one shows no feedback and is already there.
+    """
     if not problem.trajectories:
-        return ProblemPlan(None, (), dropped="every trajectory has an infra error")
-    if not perturbed and solved_at_once(problem):
-        return ProblemPlan(None, (), dropped="solved by every first program")
-    if settings.is_test:
-        selected = select_for_validation(problem.trajectories)
+        return ProblemPlan(dropped="every trajectory has an infra error")
+    if not problem.perturbed and solved_at_once(problem):
+        return ProblemPlan(dropped="solved by every first program")
+    turn_0 = [] if problem.perturbed else [[Context(problem, problem.trajectories[0].conversation[:OPENING_MESSAGES])]]
+    cut_NC = [partial_contexts(problem, trajectory, config) for trajectory in selected_trajectories(problem, config)]
+    return ProblemPlan([*turn_0, *filter(None, cut_NC)])
+
+
+def solved_at_once(problem: EvaluatedProblem) -> bool:
+    """Offline dynamic sampling drops a problem iff every first-turn program passes all tests."""
+    return all(trajectory.solved_at_once for trajectory in problem.trajectories)
+
+
+def selected_trajectories(problem: EvaluatedProblem, config: BanditConfig) -> list[Trajectory]:
+    """Training: trajectories that reach a solution and improved on the way, down-sampled to ``max_trajectories``.
+
+    Validation: the one with the lowest spread above 0, if there is one; the first in the file among equals.
+    """
+    changed = [t for t in problem.trajectories if t.spread > 0]
+    if config.is_test:
+        return [min(changed, key=lambda t: t.spread)] if changed else []
+    improved = [t for t in changed if max(t.pass_rates_T) == 1]
+    size, spreads_N = config.max_trajectories, [t.spread for t in improved]
+    if config.selection == "random":
+        rng = random.Random(f"{config.seed}-{problem.id}")  # each problem draws for itself
+        chosen = sorted(rng.sample(range(len(improved)), min(size, len(improved))))
+    elif config.selection == "min_variance":
+        chosen = min_variance_subset(spreads_N, size)
     else:
-        selected = select_for_training(
-            problem.trajectories, settings.max_trajectories, settings.selection, f"{settings.seed}-{problem.id}"
-        )
-    stop_rule = StopRule.NONE if perturbed else settings.stop_rule
-    cut_NC = [
-        tuple(partial_contexts(problem, t, settings.num_turns, stop_rule, settings.hide_expected)) for t in selected
-    ]
-    contexts_NC = tuple(contexts_C for contexts_C in cut_NC if contexts_C)
-    return ProblemPlan(None if perturbed else first_turn_context(problem), contexts_NC)
+        chosen = max_variance_subset(spreads_N, size)
+    return [improved[i] for i in chosen]
+
+
+def max_variance_subset(spreads_N: Sequence[float], size: int) -> list[int]:
+    """Indices of the ``size`` entries "(m−k) lowest + k highest", k = 0..m−1, with the largest population variance.
+
+    This is the rule of PODS (arXiv 2504.13818). Entries are ranked by a stable sort, so equal values keep their order;
+    of equal variances the smallest k wins. All indices are returned, in order, if there are at most ``size``.
+
+    >>> max_variance_subset([0.5, 0.1, 0.9, 0.4], size=2)
+    [1, 2]
+    """
+    if len(spreads_N) <= size:
+        return list(range(len(spreads_N)))
+    values, ranked = np.asarray(spreads_N, dtype=float), np.argsort(spreads_N, kind="stable")
+    candidates = [np.concatenate([ranked[: size - k], ranked[len(ranked) - k :]]) for k in range(size)]
+    return candidates[int(np.argmax([np.var(values[candidate]) for candidate in candidates]))].tolist()
+
+
+def min_variance_subset(spreads_N: Sequence[float], size: int) -> list[int]:
+    """Indices of the ``size`` entries with the smallest population variance, for comparison with the rule above.
+
+    They are neighbours in its order; of equal variances the lowest entries win.
+
+    >>> min_variance_subset([0.5, 0.1, 0.9, 0.4], size=2)
+    [3, 0]
+    """
+    if len(spreads_N) <= size:
+        return list(range(len(spreads_N)))
+    values, ranked = np.asarray(spreads_N, dtype=float), np.argsort(spreads_N, kind="stable")
+    candidates = [ranked[start : start + size] for start in range(len(ranked) - size + 1)]
+    return candidates[int(np.argmin([np.var(values[candidate]) for candidate in candidates]))].tolist()
+
+
+def partial_contexts(problem: EvaluatedProblem, trajectory: Trajectory, config: BanditConfig) -> list[Context]:
+    """Contexts with k = 1..``num_turns`` programs, up to the first at which a stop rule holds."""
+    rates_T, messages = trajectory.pass_rates_T, trajectory.conversation
+    feedback_T = [feedback_of_message(message["content"]) for message in messages[OPENING_MESSAGES + 1 :: 2]]
+    says_passed_T = [(feedback or "").startswith(ALL_PASSED_START) for feedback in feedback_T]
+    if config.hide_expected:
+        messages = [without_expected(message) for message in messages]
+    num_contexts = min(config.num_turns, len(rates_T))
+    stop_rule = "none" if problem.perturbed else config.stop_rule
+    ahead = 1 if stop_rule == "released" else 0
+    contexts = []
+    for k in range(1, num_contexts + 1):
+        passed_twice = k >= 2 and all(says_passed_T[k - 2 : k])
+        stays_solved = k + ahead < num_contexts and rates_T[k - 1] == rates_T[k + ahead] == 1
+        if stop_rule != "none" and (passed_twice or stays_solved):
+            break
+        shown = messages[: OPENING_MESSAGES + MESSAGES_PER_TURN * k]
+        contexts.append(Context(problem, shown, k, max(rates_T[:k]), trajectory.index))
+    return contexts
+
+
+def cut_overlong(contexts: Sequence[Context], tokens_C: Sequence[int], max_prompt_tokens: int) -> list[Context]:
+    """The contexts before the first whose rendered prompt is too long; a turn-0 prompt always stays."""
+    for i, (context, tokens) in enumerate(zip(contexts, tokens_C, strict=True)):
+        if context.num_programs > 0 and tokens > max_prompt_tokens:
+            return list(contexts[:i])
+    return list(contexts)
+
+
+def mixed_counts(num_clean: int, num_perturbed: int, ratio: float) -> tuple[int, int]:
+    """How many clean and perturbed records make a set with a share ``ratio`` of perturbed ones.
+
+    As many as there are of the kind that limits; the share is met to within one record.
+
+    >>> mixed_counts(num_clean=90, num_perturbed=50, ratio=0.1)
+    (90, 10)
+    >>> mixed_counts(num_clean=90, num_perturbed=5, ratio=0.5)
+    (5, 5)
+    """
+    if ratio == 1:
+        return 0, num_perturbed
+    wanted = round(num_clean * ratio / (1 - ratio))
+    if wanted <= num_perturbed:
+        return num_clean, wanted
+    return round(num_perturbed * (1 - ratio) / ratio), num_perturbed
+
+
+def output_order(num_clean: int, num_perturbed: int, ratio: float, seed: int) -> list[int]:
+    """Indices into clean records followed by perturbed ones: a sample that meets ``ratio``, shuffled by ``seed``.
+
+    ``ratio`` lies in [0, 1]. Raises ``InputError`` where nothing would be written.
+    """
+    if ratio > 0 and num_perturbed == 0:
+        raise InputError(f"the perturbed trajectories give no context: no share of {ratio} can be made of them")
+    if ratio < 1 and num_clean == 0:
+        raise InputError("the trajectories give no context: every problem is left out")
+    rng = random.Random(seed)
+    clean, perturbed = mixed_counts(num_clean, num_perturbed, ratio)
+    chosen = sorted(rng.sample(range(num_clean), clean))
+    chosen += sorted(rng.sample(range(num_clean, num_clean + num_perturbed), perturbed))
+    rng.shuffle(chosen)
+    return chosen

@@ -10,17 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cobalt.records import TestCases
+from cobalt.records import tests_of
 
-EVALUATED_FIELDS = (
-    "id",
-    "test_cases",
-    "public_test_cases",
-    "conversations",
-    "public_pass_rates",
-    "all_pass_rates",
-)
-CLEAN_RATES = "clean_public_pass_rates"
+EVALUATED_FIELDS = ("id", "test_cases", "public_test_cases", "conversations", "public_pass_rates", "all_pass_rates")
 OPENING_ROLES = ("system", "user")
 TURN_ROLES = ("assistant", "user")
 OPENING_MESSAGES = len(OPENING_ROLES)
@@ -61,6 +53,8 @@ class EvaluatedProblem:
     source: Any
     trajectories: tuple[Trajectory, ...]
     infra_dropped: int
+    perturbed: bool = False
+    """The trajectories were shown wrong feedback."""
 
 
 def combined_pass_rate(hidden: float, public: float, num_tests: int, num_public: int) -> float:
@@ -69,14 +63,10 @@ def combined_pass_rate(hidden: float, public: float, num_tests: int, num_public:
     >>> combined_pass_rate(hidden=0.5, public=1.0, num_tests=20, num_public=4)
     0.6
     """
-    passed = _count(hidden * (num_tests - num_public)) + _count(public * num_public)
-    return passed / num_tests
-
-
-def _count(passed: float) -> float:
-    """15/22·22 is 14.999999999999998 in floats; a whole number of tests is meant."""
-    nearest = round(passed)
-    return nearest if math.isclose(passed, nearest, abs_tol=1e-9) else passed
+    counts = hidden * (num_tests - num_public), public * num_public
+    # 15/22·22 is 14.999999999999998 in floats: a whole number of tests is meant.
+    passed = [round(count) if math.isclose(count, round(count), abs_tol=1e-9) else count for count in counts]
+    return sum(passed) / num_tests
 
 
 def parse_problem(row: Mapping[str, Any], perturbed: bool = False, hidden_only: bool = False) -> EvaluatedProblem:
@@ -87,86 +77,64 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False, hidden_only: 
     Raises ``ValueError`` naming id and field for ragged arrays, rates outside [0, 1], unusable tests and feedback of
     another kind.
     """
-    public_field = CLEAN_RATES if perturbed else "public_pass_rates"
-    trajectories = []
     try:
-        _check_feedback(row, perturbed)
-        num_tests, num_public = _test_counts(row)
-        num_trajectories, num_turns = _shape(row)
+        # Labels that tell of other feedback are refused; released files carry no labels.
+        shown = "perturbed" if perturbed else "public"
+        if row.get("feedback_tests", shown) != shown:
+            raise ValueError(f"'feedback_tests' is {row['feedback_tests']!r} where {shown!r} is expected")
+        if row.get("feedback_from", "own") != "own":
+            raise ValueError("'feedback_from' is not 'own': a control run, shown feedback to other programs")
+
+        tests, public = (tests_of(row, field) for field in ("test_cases", "public_test_cases"))
+        if len(public) >= len(tests):
+            raise ValueError(
+                f"field 'test_cases' has {len(tests)} tests, 'public_test_cases' {len(public)}: none is hidden"
+            )
+        for field in ("conversations", "public_pass_rates"):
+            if not isinstance(row[field], list) or not row[field]:
+                raise ValueError(f"field '{field}' must be a list with at least one entry")
+        num_trajectories, num_turns = len(row["conversations"]), len(row["public_pass_rates"])
+        public_field = "clean_public_pass_rates" if perturbed else "public_pass_rates"
         public_TN = _rates(row, public_field, num_turns, num_trajectories)
         hidden_NT = _rates(row, "all_pass_rates", num_trajectories, num_turns)
+
+        trajectories = []
         for i, conversation in enumerate(row["conversations"]):
-            pairs_T = zip(hidden_NT[i], (public_N[i] for public_N in public_TN), strict=True)
+            pairs_T = zip(hidden_NT[i], [public_N[i] for public_N in public_TN], strict=True)
             rates_T = tuple(
-                hidden if hidden_only else combined_pass_rate(hidden, public, num_tests, num_public)
-                for hidden, public in pairs_T
-                if hidden is not None and public is not None
+                on_hidden if hidden_only else combined_pass_rate(on_hidden, on_public, len(tests), len(public))
+                for on_hidden, on_public in pairs_T
+                if on_hidden is not None and on_public is not None
             )
             complete = len(rates_T) == num_turns
             _check_conversation(i, conversation, num_turns, complete)
+            # The single-turn results, if there are any, tell whether the first program solved the problem.
+            first_solved, results = None, row.get("exec_results")
+            if complete and results is not None:
+                result = results[i] if isinstance(results, list) and i < len(results) else {}
+                if not isinstance(result.get("passing"), list):
+                    raise ValueError(f"field 'exec_results' holds no result of conversation {i}")
+                if result.get("infra_error") is None:
+                    first_solved = bool(result["passing"]) and all(result["passing"])
             if complete:
-                trajectories.append(Trajectory(i, conversation, rates_T, _first_solved(row, i)))
+                trajectories.append(Trajectory(i, conversation, rates_T, first_solved))
     except ValueError as error:
         raise ValueError(f"problem {row['id']!r}: {error}") from None
+
+    test_cases = row["test_cases"]
+    if hidden_only:
+        pairs = set(zip(public.inputs_K, public.outputs_K, strict=True))
+        numbers = [k for k, pair in enumerate(zip(tests.inputs_K, tests.outputs_K, strict=True)) if pair not in pairs]
+        test_cases = tests.select(numbers).to_json()
     return EvaluatedProblem(
         id=row["id"],
         difficulty=row.get("difficulty"),
-        test_cases=_hidden_tests(row) if hidden_only else row["test_cases"],
+        test_cases=test_cases,
         source=row.get("source"),
         trajectories=tuple(trajectories),
         infra_dropped=num_trajectories - len(trajectories),
+        perturbed=perturbed,
     )
-
-
-def _first_solved(row: Mapping[str, Any], index: int) -> bool | None:
-    """By the row's ``exec_results``, if it has them and the infrastructure did not fail there."""
-    results = row.get("exec_results")
-    if results is None:
-        return None
-    if not isinstance(results, list) or index >= len(results) or not isinstance(results[index].get("passing"), list):
-        raise ValueError(f"field 'exec_results' holds no result of conversation {index}")
-    if results[index].get("infra_error") is not None:
-        return None
-    return bool(results[index]["passing"]) and all(results[index]["passing"])
-
-
-def _test_counts(row: Mapping[str, Any]) -> tuple[int, int]:
-    """(N, P): all tests and public tests of the problem."""
-    counts = []
-    for field in ("test_cases", "public_test_cases"):
-        try:
-            counts.append(len(TestCases.parse(row[field])))
-        except ValueError as error:
-            raise ValueError(f"field '{field}': {error}") from None
-    num_tests, num_public = counts
-    if num_public >= num_tests:
-        raise ValueError(f"field 'test_cases' has {num_tests} tests, 'public_test_cases' {num_public}: none is hidden")
-    return num_tests, num_public
-
-
-def _hidden_tests(row: Mapping[str, Any]) -> str:
-    """The tests that are not public, as JSON."""
-    tests, public = TestCases.parse(row["test_cases"]), TestCases.parse(row["public_test_cases"])
-    shown = set(zip(public.inputs_K, public.outputs_K, strict=True))
-    pairs = zip(tests.inputs_K, tests.outputs_K, strict=True)
-    return tests.select([number for number, pair in enumerate(pairs) if pair not in shown]).to_json()
-
-
-def _check_feedback(row: Mapping[str, Any], perturbed: bool) -> None:
-    """Refuse a run whose labels say that it was shown other feedback; released files carry no labels."""
-    tests = "perturbed" if perturbed else "public"
-    if row.get("feedback_tests", tests) != tests:
-        raise ValueError(f"'feedback_tests' is {row['feedback_tests']!r} where {tests!r} is expected")
-    if row.get("feedback_from", "own") != "own":
-        raise ValueError("'feedback_from' is not 'own': a control run, shown feedback to other programs")
-
-
-def _shape(row: Mapping[str, Any]) -> tuple[int, int]:
-    """(n, T)."""
-    for field in ("conversations", "public_pass_rates"):
-        if not isinstance(row[field], list) or not row[field]:
-            raise ValueError(f"field '{field}' must be a list with at least one entry")
-    return len(row["conversations"]), len(row["public_pass_rates"])
 
 
 def _check_conversation(index: int, conversation: Any, num_turns: int, complete: bool) -> None:
@@ -178,8 +146,9 @@ def _check_conversation(index: int, conversation: Any, num_turns: int, complete:
             f"field 'conversations'[{index}] has {found} messages, but {num_turns} turns in 'public_pass_rates' "
             f"need {len(roles)}"
         )
-    if not all(_is_message(message, role) for message, role in zip(conversation, roles, strict=False)):
-        raise ValueError(f"field 'conversations'[{index}] needs messages with a text 'content' and roles {roles}")
+    for message, role in zip(conversation, roles, strict=False):
+        if not isinstance(message, dict) or message.get("role") != role or not isinstance(message.get("content"), str):
+            raise ValueError(f"field 'conversations'[{index}] needs messages with a text 'content' and roles {roles}")
 
 
 def _rates(row: Mapping[str, Any], field: str, outer: int, inner: int) -> list[list[float | None]]:
@@ -187,21 +156,14 @@ def _rates(row: Mapping[str, Any], field: str, outer: int, inner: int) -> list[l
     table = row.get(field)
     if table is None:
         raise ValueError(f"missing field '{field}' (run the hidden-test evaluation on this file first)")
-    if not isinstance(table, list) or len(table) != outer:
-        found = len(table) if isinstance(table, list) else type(table).__name__
-        raise ValueError(f"field '{field}' has {found} entries where {outer} are expected")
+    entries = table if isinstance(table, list) else []
+    for name, part, wanted in [("", table, outer), *((f"[{i}]", rates, inner) for i, rates in enumerate(entries))]:
+        if not isinstance(part, list) or len(part) != wanted:
+            found = len(part) if isinstance(part, list) else type(part).__name__
+            raise ValueError(f"field '{field}'{name} has {found} entries where {wanted} are expected")
     for i, rates in enumerate(table):
-        if not isinstance(rates, list) or len(rates) != inner:
-            found = len(rates) if isinstance(rates, list) else type(rates).__name__
-            raise ValueError(f"field '{field}'[{i}] has {found} entries where {inner} are expected")
-        if not all(_is_rate(rate) for rate in rates):
-            raise ValueError(f"field '{field}'[{i}] needs numbers in [0, 1] or null")
+        for rate in rates:
+            is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
+            if rate is not None and not (is_number and 0 <= rate <= 1):
+                raise ValueError(f"field '{field}'[{i}] needs numbers in [0, 1] or null")
     return table
-
-
-def _is_message(value: Any, role: str) -> bool:
-    return isinstance(value, dict) and value.get("role") == role and isinstance(value.get("content"), str)
-
-
-def _is_rate(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)

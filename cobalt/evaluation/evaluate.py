@@ -1,39 +1,37 @@
 """``eval_multi_turn.py``: hidden tests on trajectories, then the report.
 
+A turn's program is the one in the text that ``conversations`` holds (the released rule). Equal programs of a problem
+run once. For perturbed runs the clean public tests run as well, on the raw responses, as the perturbed ones did.
 Writes the records with ``all_pass_rates`` to the output, and ``<output>.report.{md,json,png}`` and
 ``<output>.counts.json`` beside it.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.adoption import AdoptConfig, adopt_records
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
-from cobalt.commands.tasks import for_each
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
+from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import counts_path, read_evaluation, write_counts
-from cobalt.evaluation.hidden import evaluate_record, is_retryable, refuse_other_evaluation, usable_trajectory
-from cobalt.evaluation.scores import ProblemScores
-from cobalt.evaluation.summary import compare, summarise
-from cobalt.evaluation.turn_report import TurnReport, write_report
-from cobalt.records import RecordFile, id_key, read_jsonl, row_hash
-from cobalt.records.jsonl import Record
-from cobalt.records.manifest import origin_of
-from cobalt.serving.execution import open_execution_service
-from cobalt.serving.programs import ExecutionCounter
+from cobalt.evaluation.files import ProblemScores, counts_path, read_evaluation, write_counts
+from cobalt.evaluation.summary import TurnReport, compare, summarise, write_report
+from cobalt.extraction import extract_code
+from cobalt.records import RecordFile, TestCases, id_key, row_hash
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import check_paths, origin_of, recorded_run, refuse_infra_rate
+from cobalt.records.rows import MultiTurn, Rates, raw_responses, read_rows
+from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 
 OPEN_PROBLEMS = 16
-FIELDS = ("id", "conversations", "public_pass_rates", "hidden_test_cases")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationConfig(ExecutionConfig, AdoptConfig, ReadConfig):
+class EvaluationConfig(ExecutionConfig, ReadConfig):
     """Run the hidden tests on every turn of a multi-turn file and report Pass@1 per turn."""
 
     input_file: InputFile
@@ -49,64 +47,82 @@ def main(config: EvaluationConfig) -> None:
     others = read_evaluation(config.compare).problems if config.compare else []
     counts, execution = asyncio.run(_evaluate(config, others))
     evaluation = read_evaluation(config.output_file)
-    problems = evaluation.problems
     write_counts(counts_path(config.output_file), config.output_file.stem, None, [evaluation])
-    comparison = compare(problems, others, config.compare.name) if config.compare else None
-    report = TurnReport(config.output_file.name, execution, summarise(problems), comparison)
+    comparison = compare(evaluation.problems, others, config.compare.name) if config.compare else None
+    report = TurnReport(config.output_file.name, execution, summarise(evaluation.problems), comparison)
     print(write_report(config.output_file, report))
     print_summary("eval_multi_turn", {"output": config.output_file, **counts})
     refuse_infra_rate(counts["infra_errors"], counts["samples"], "samples", config.max_infra_rate)
 
 
-async def _evaluate(config: EvaluationConfig, others: Sequence[ProblemScores]) -> tuple[dict[str, Any], dict[str, Any]]:
+async def _evaluate(config: EvaluationConfig, others: list[ProblemScores]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write the records; returns the counts and what decided the verdicts."""
-    inputs = [config.input_file, *([config.compare] if config.compare else [])]
-    check_paths(inputs, [config.output_file])
+
+    def rows(invalid: InvalidLines) -> Iterator[MultiTurn]:
+        return read_rows(config.input_file, MultiTurn, invalid.handler)
+
+    check_paths([config.input_file, *([config.compare] if config.compare else [])], [config.output_file])
     invalid = InvalidLines(config.skip_invalid)
-    ids = [record["id"] for record in _records(config, invalid)]
+    ids = [row.id for row in rows(invalid)]
     if config.compare and not {id_key(id_) for id_ in ids} & {id_key(other.id) for other in others}:
         raise InputError.at(config.compare, None, f"--compare: it has no problem of {config.input_file}")
-    async with open_execution_service(config.executor, config.checker) as service:
-        execution = await service.describe()
-        contents = {config.output_file: {"tests": "hidden_test_cases", "execution": execution}}
-        with recorded_run("eval_multi_turn", asdict(config), [config.input_file], contents, config.adopt) as run:
-            with RecordFile(config.output_file) as output:
+    async with open_execution_service(config.executor, config.checker) as execution:
+        described = await execution.describe()
+        contents = {config.output_file: {"tests": "hidden_test_cases", "execution": described}}
+        with recorded_run("eval_multi_turn", asdict(config), [config.input_file], contents) as run:
+            counts = {"samples": 0, "programs": 0, "infra_errors": 0}
+            with RecordFile(config.output_file) as output, progress_bar(total=len(ids), unit="problem") as bar:
                 output.refuse_loss(ids)
-                rows = _records(config, InvalidLines(config.skip_invalid, quiet=True)) if config.adopt else []
-                adopted = adopt_records(output, ((row, row_hash(row)) for row in rows), refuse_other_evaluation)
-                counts = await _evaluate_all(config, output, ExecutionCounter(service), len(ids))
+
+                async def evaluate(row: MultiTurn) -> None:
+                    input_hash = row_hash(row.row)
+                    stored = output.get(row.id, input_hash)
+                    result = {**await evaluate_record(row, stored, execution), "input_hash": input_hash}
+                    if result != stored:
+                        output.append(result)
+                    counts["samples"] += len(result["all_pass_rates"])
+                    counts["programs"] += sum(map(len, result["all_pass_rates"]))
+                    counts["infra_errors"] += sum(None in rates for rates in result["all_pass_rates"])
+                    rate = execution.tests_done / max(bar.format_dict["elapsed"], 1e-9)
+                    text = f"{rate:,.0f} tests/s, executing {execution.active}, infra {counts['infra_errors']}"
+                    bar.set_postfix_str(text, refresh=False)
+                    bar.update()
+
+                await for_each(rows(InvalidLines(config.skip_invalid, quiet=True)), evaluate, lambda: OPEN_PROBLEMS)
                 written = output.finish(ids)
             read = {"read": len(ids) + invalid.count, "written": written, "skipped_invalid": invalid.count}
-            read |= {"adopted": adopted} if adopted else {}
-            run.counts, run.origin = {**read, **counts}, origin_of(config.input_file)
-    return run.counts, execution
+            run.counts = {**read, **counts, **execution.work_done()}
+            run.origin = origin_of(config.input_file)
+    return run.counts, described
 
 
-def _records(config: EvaluationConfig, invalid: InvalidLines) -> Iterator[Record]:
-    return read_jsonl(config.input_file, FIELDS, parse=usable_trajectory, on_invalid=invalid.handler)
+async def evaluate_record(row: MultiTurn, earlier: Record | None, execution: ExecutionService) -> Record:
+    """The row with ``all_pass_rates`` ([N][T]); null: not taken, or an infrastructure failure.
 
+    ``earlier``: its output of a run before; only programs whose rate is null there run again.
+    """
+    runs: Runs = {}  # equal programs of the problem run once
+    turns, samples = len(row.public_pass_rates), len(row.conversations)
 
-async def _evaluate_all(
-    config: EvaluationConfig, output: RecordFile, execution: ExecutionCounter, problems: int
-) -> dict[str, float]:
-    counts = {"samples": 0, "programs": 0, "infra_errors": 0}
-    with progress_bar(total=problems, unit="problem") as bar:
+    async def measured(programs: Mapping[tuple[int, int], str | None], tests: TestCases, known: Rates) -> Rates:
+        """``known``, with the pass rates of the programs whose rate is null there, by their place in the table."""
+        wanted = {place: program for place, program in programs.items() if known[place[0]][place[1]] is None}
+        results = await asyncio.gather(*(execution.run(program, tests, runs) for program in wanted.values()))
+        rates = [list(known_rates) for known_rates in known]
+        for (line, column), result in zip(wanted, results, strict=True):
+            rates[line][column] = result.pass_rate
+        return rates
 
-        async def evaluate(record: Record) -> None:
-            input_hash = row_hash(record)
-            result = output.get(record["id"], input_hash)
-            if result is None or is_retryable(result):
-                result = {**await evaluate_record(record, result, execution), "input_hash": input_hash}
-                output.append(result)
-            counts["samples"] += len(result["all_pass_rates"])
-            counts["programs"] += sum(map(len, result["all_pass_rates"]))
-            counts["infra_errors"] += sum(None in rates for rates in result["all_pass_rates"])
-            tests = execution.tests_done
-            rate = tests / max(bar.format_dict["elapsed"], 1e-9)
-            bar.set_postfix_str(
-                f"{rate:,.0f} tests/s, executing {execution.active}, infra {counts['infra_errors']}", refresh=False
-            )
-            bar.update()
-
-        await for_each(_records(config, InvalidLines(config.skip_invalid, quiet=True)), evaluate, lambda: OPEN_PROBLEMS)
-    return {**counts, **execution.work_done()}
+    shown = {(n, t): extract_code(text) for n, texts in enumerate(row.texts_N) for t, text in enumerate(texts)}
+    known: Rates = earlier["all_pass_rates"] if earlier else [[None] * turns for _ in range(samples)]
+    result = {**row.row, "all_pass_rates": await measured(shown, row.hidden_test_cases, known)}
+    if row.is_perturbed:
+        raw = {
+            (turn, sample): extract_code(text)
+            for turn, texts in enumerate(raw_responses(row.row))
+            for sample, text in enumerate(texts)
+            if row.public_pass_rates[turn][sample] is not None
+        }
+        known_TN: Rates = earlier["clean_public_pass_rates"] if earlier else [[None] * samples for _ in range(turns)]
+        result["clean_public_pass_rates"] = await measured(raw, row.public_test_cases, known_TN)
+    return result

@@ -1,16 +1,20 @@
-"""From scores to the numbers of a report. Pure.
+"""From scores to the report of one evaluated file: numbers, Markdown, JSON and a figure with Pass@1 per turn.
 
 Per turn: Pass@1 and Pass@k with intervals over problems, change relative to turn 0, P(solved at t+1 | unsolved at t),
 share of repeated programs. Turn t = number of feedbacks seen. Estimates are shares in [0, 1], or differences of shares.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from cobalt.evaluation.scores import ProblemScores
+from cobalt.evaluation.files import ProblemScores, verdict_rule
+from cobalt.figures import Curve, pass1_picture
 from cobalt.records import id_key
 from cobalt.statistics import Estimate, mean_estimate, pass_at_k, ratio_estimate
+from cobalt.tables import PERCENT, in_percent, markdown_table, show
 
 GAIN_TO_TURN = 3  # as many feedbacks as training contexts hold
 NOTHING = {"value": None, "low": None, "high": None}
@@ -118,14 +122,14 @@ class Comparison:
 
 def to_json(record: Summary | Comparison) -> dict[str, Any]:
     """The record as JSON holds it: ``value``, ``low`` and ``high`` of an estimate stand among the fields of its row."""
-    return asdict(record, dict_factory=_flat)
 
+    def flat(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+        for name, value in fields:
+            row |= (value or NOTHING) if name == "estimate" else {name: value}
+        return row
 
-def _flat(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for name, value in fields:
-        row |= (value or NOTHING) if name == "estimate" else {name: value}
-    return row
+    return asdict(record, dict_factory=flat)
 
 
 def summarise(problems: Sequence[ProblemScores]) -> Summary:
@@ -133,20 +137,42 @@ def summarise(problems: Sequence[ProblemScores]) -> Summary:
     scored = [problem for problem in problems if problem.samples]
     turns = max((problem.turns for problem in scored), default=0)
     samples = max((problem.samples for problem in scored), default=0)
-    pass_at_k = {k: _pass_at_k(scored, turns, k) for k in _ks(samples)}
+    ks = sorted({*(1 << power for power in range(samples.bit_length())), samples} - {0})  # 1, 2, 4, ... and all
+    pass_at_k = {k: _pass_at_k(scored, turns, k) for k in ks}
+
+    pass_at_1: list[PassAt1] = []
+    for rate in pass_at_k.get(1, []):
+        assert rate.estimate is not None, "some problem has every turn"
+        first = pass_at_1[0].estimate.value if pass_at_1 else rate.estimate.value
+        change = rate.estimate.value / first - 1 if first else None
+        pass_at_1.append(PassAt1(rate.turn, rate.estimate, rate.problems, change))
+
+    gain, last = None, min(GAIN_TO_TURN, turns - 1)
+    if last >= 1:
+        gain = Gain(0, last, mean_estimate([_rate(p, last) - _rate(p, 0) for p in scored if p.turns > last]))
+
+    solved_after_unsolved = []
+    for turn in range(1, turns):
+        share = _share([(p.repaired_T[turn], p.unsolved_before(turn)) for p in scored if p.turns > turn])
+        solved_after_unsolved.append(TurnShare(turn, share.estimate, share.count))
+
+    def breakdown(key: Callable[[ProblemScores], str]) -> dict[str, list[TurnRate]]:
+        names = sorted({key(problem) for problem in scored})
+        return {name: _pass_at_k([p for p in scored if key(p) == name], turns, 1) for name in names}
+
     return Summary(
         problems=len(problems),
         problems_without_samples=len(problems) - len(scored),
         samples=sum(problem.samples for problem in scored),
         excluded_infra=sum(problem.excluded for problem in problems),
         turns=turns,
-        pass_at_1=_pass_at_1(pass_at_k.get(1, [])),
+        pass_at_1=pass_at_1,
         pass_at_k=pass_at_k,
-        gain=_gain(scored, turns),
-        solved_after_unsolved=[_solved_after_unsolved(scored, turn) for turn in range(1, turns)],
+        gain=gain,
+        solved_after_unsolved=solved_after_unsolved,
         repeats=[repeats_at(scored, turn) for turn in range(1, turns)],
-        by_difficulty=_breakdown(scored, turns, lambda problem: problem.difficulty),
-        by_platform=_breakdown(scored, turns, lambda problem: problem.platform),
+        by_difficulty=breakdown(lambda problem: problem.difficulty),
+        by_platform=breakdown(lambda problem: problem.platform),
     )
 
 
@@ -161,83 +187,115 @@ def compare(ours: Sequence[ProblemScores], others: Sequence[ProblemScores], othe
     return Comparison(other, len(pairs), len(ours) + len(others) - 2 * len(pairs), differences)
 
 
-def _ks(samples: int) -> list[int]:
-    """1, 2, 4, ... and the number of samples itself."""
-    powers = [1 << power for power in range(samples.bit_length()) if 1 << power <= samples]
-    return sorted({*powers, samples} - {0})
+def repeats_at(problems: Sequence[ProblemScores], turn: int) -> Repeats:
+    """Of a turn that is not the first."""
+    there = [problem for problem in problems if problem.turns > turn and problem.samples]
+    among_all = _share([(problem.repeats_T[turn], problem.samples) for problem in there])
+    among_failed = _share([(problem.failed_repeats_T[turn], problem.unsolved_before(turn)) for problem in there])
+    return Repeats(turn, among_all, among_failed)
 
 
 def _rate(problem: ProblemScores, turn: int, k: int = 1) -> float:
     return pass_at_k(problem.samples, problem.solved_T[turn], k)
 
 
-def _at(problems: Sequence[ProblemScores], turn: int, k: int = 1) -> list[ProblemScores]:
-    """Problems that have turn ``turn`` and at least k samples."""
-    return [problem for problem in problems if problem.turns > turn and problem.samples >= k]
-
-
-def _pass_at_1(rates_T: Sequence[TurnRate]) -> list[PassAt1]:
-    rows: list[PassAt1] = []
-    for rate in rates_T:
-        assert rate.estimate is not None, "some problem has every turn"
-        first = rows[0].estimate.value if rows else rate.estimate.value
-        change = rate.estimate.value / first - 1 if first else None
-        rows.append(PassAt1(rate.turn, rate.estimate, rate.problems, change))
-    return rows
-
-
 def _pass_at_k(problems: Sequence[ProblemScores], turns: int, k: int) -> list[TurnRate]:
     rows = []
     for turn in range(turns):
-        there = _at(problems, turn, k)
-        estimate = mean_estimate([_rate(problem, turn, k) for problem in there]) if there else None
-        rows.append(TurnRate(turn, estimate, len(there)))
+        there = [_rate(p, turn, k) for p in problems if p.turns > turn and p.samples >= k]
+        rows.append(TurnRate(turn, mean_estimate(there) if there else None, len(there)))
     return rows
 
 
-def _gain(problems: Sequence[ProblemScores], turns: int) -> Gain | None:
-    """At turn ``GAIN_TO_TURN``, or the last one before."""
-    last = min(GAIN_TO_TURN, turns - 1)
-    if last < 1:
-        return None
-    there = _at(problems, last)
-    return Gain(0, last, mean_estimate([_rate(problem, last) - _rate(problem, 0) for problem in there]))
+def _share(counts: Sequence[tuple[int, int]]) -> Share:
+    """Of part and whole of each problem."""
+    parts, wholes = [part for part, _ in counts], [whole for _, whole in counts]
+    return Share(ratio_estimate(parts, wholes), sum(wholes)) if sum(wholes) else Share(None, 0)
 
 
-def _share(problems: Sequence[ProblemScores], counts: Callable[[ProblemScores], tuple[int, int]]) -> Share:
-    """``counts``: part and whole of one problem."""
-    counted = [counts(problem) for problem in problems]
-    whole = sum(whole for _, whole in counted)
-    if not whole:
-        return Share(None, 0)
-    return Share(ratio_estimate([part for part, _ in counted], [whole for _, whole in counted]), whole)
+@dataclass(frozen=True)
+class TurnReport:
+    """What is reported."""
+
+    file: str
+    """Name of the evaluated file."""
+    execution: dict[str, Any]
+    """What decided the verdicts; checker and CPU limits are shown."""
+    summary: Summary
+    comparison: Comparison | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The file's JSON."""
+        compared = {"compare": to_json(self.comparison)} if self.comparison else {}
+        return {"file": self.file, "execution": self.execution, **to_json(self.summary), **compared}
 
 
-def _solved_after_unsolved(problems: Sequence[ProblemScores], turn: int) -> TurnShare:
-    def counts(problem: ProblemScores) -> tuple[int, int]:
-        return problem.repaired_T[turn], problem.unsolved_before(turn)
-
-    share = _share(_at(problems, turn), counts)
-    return TurnShare(turn, share.estimate, share.count)
-
-
-def repeats_at(problems: Sequence[ProblemScores], turn: int) -> Repeats:
-    """Of a turn that is not the first."""
-
-    def among_all(problem: ProblemScores) -> tuple[int, int]:
-        return problem.repeats_T[turn], problem.samples
-
-    def among_failed(problem: ProblemScores) -> tuple[int, int]:
-        return problem.failed_repeats_T[turn], problem.unsolved_before(turn)
-
-    there = _at(problems, turn)
-    return Repeats(turn, _share(there, among_all), _share(there, among_failed))
+def write_report(output: Path, report: TurnReport) -> str:
+    """Write ``<output>.report.{md,json,png,svg}``; returns the Markdown."""
+    markdown = render_markdown(report)
+    output.with_name(f"{output.name}.report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
+    output.with_name(f"{output.name}.report.md").write_text(markdown)
+    curve = Curve(report.file, [in_percent(row.estimate) for row in report.summary.pass_at_1])
+    pass1_picture(f"{output.name}.report", "Pass@1 by turn", [curve], title=report.file).write(output.parent)
+    return markdown
 
 
-def _breakdown(
-    problems: Sequence[ProblemScores], turns: int, key: Callable[[ProblemScores], str]
-) -> dict[str, list[TurnRate]]:
-    groups: dict[str, list[ProblemScores]] = {}
-    for problem in problems:
-        groups.setdefault(key(problem), []).append(problem)
-    return {name: _pass_at_k(groups[name], turns, 1) for name in sorted(groups)}
+def render_markdown(report: TurnReport) -> str:
+    """All tables; Pass@1 and shares in percent, differences in points, with 95 % intervals over problems."""
+    summary, compared = report.summary, report.comparison
+
+    def percent(estimate: Estimate | None) -> str:
+        return show(in_percent(estimate))
+
+    def points(difference: Estimate) -> str:
+        text = f"{PERCENT * difference.value:+.1f}"
+        if difference.low is None or difference.high is None:
+            return text
+        return f"{text} [{PERCENT * difference.low:+.1f}, {PERCENT * difference.high:+.1f}]"
+
+    def values(rates_T: Sequence[TurnRate]) -> list[str]:
+        """In percent, without intervals."""
+        return [percent(rate.estimate and replace(rate.estimate, low=None, high=None)) for rate in rates_T]
+
+    def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+        return markdown_table(columns, rows) + "\n"
+
+    def breakdown(title: str, groups: Mapping[str, Sequence[TurnRate]]) -> str:
+        turns = [f"turn {turn}" for turn in range(max(map(len, groups.values()), default=0))]
+        rows = [[name, str(rates_T[0].problems), *values(rates_T)] for name, rates_T in groups.items()]
+        return table([title, "problems", *turns], rows)
+
+    shares = [["", "", ""]] + [
+        [percent(solved.estimate), percent(repeats.all.estimate), percent(repeats.after_failure.estimate)]
+        for solved, repeats in zip(summary.solved_after_unsolved, summary.repeats, strict=True)
+    ]
+    by_turn = [
+        [
+            str(row.turn),
+            percent(row.estimate),
+            "–" if row.relative_change is None else f"{PERCENT * row.relative_change:+.0f} %",
+            *share,
+        ]
+        for row, share in zip(summary.pass_at_1, shares, strict=False)
+    ]
+    parts = [
+        f"# {report.file}\n",
+        f"{summary.problems} problems, {summary.samples} samples, {summary.turns} turns; "
+        f"{summary.excluded_infra} samples excluded after infrastructure failures. "
+        f"{verdict_rule(report.execution)} "
+        "Turn t = number of feedbacks seen; 95 % bootstrap intervals over problems.\n",
+        table(
+            ["Turn", "Pass@1", "vs turn 0", "solved, if unsolved before", "repeated program", "repeated, if it failed"],
+            by_turn,
+        ),
+    ]
+    if gain := summary.gain:
+        parts.append(f"Gain from turn {gain.from_turn} to turn {gain.to_turn}: {points(gain.estimate)} points.\n")
+    if compared:
+        rows = [[str(row.turn), points(row.estimate)] for row in compared.pass_at_1]
+        title = f"Difference to {compared.other} ({compared.problems} common problems)\n\n"
+        parts.append(title + table(["Turn", "Pass@1 difference (points)"], rows))
+    turns = [f"turn {turn}" for turn in range(summary.turns)] if summary.pass_at_k else []
+    parts.append(table(["", *turns], [[f"Pass@{k}", *values(rates_T)] for k, rates_T in summary.pass_at_k.items()]))
+    parts += [breakdown("Difficulty", summary.by_difficulty), breakdown("Platform", summary.by_platform)]
+    return "\n".join(parts)

@@ -1,56 +1,34 @@
 """The driver of single-turn and multi-turn inference: every conversation advances on its own.
 
-A conversation holds one of the engine's slots only while its response is generated; its program runs while other
-conversations generate. About ``WINDOW`` times as many conversations as slots are open, and a free slot goes to the one
-with the most turns left, so that the last ones end together. Every finished turn goes to a journal beside the output:
-after kill -9 a run repeats only what was being generated. Infrastructure failures are kept out of the journal and
-marked in the record; the next run takes those turns again, and only those.
+A conversation holds one of the engine's slots only while its response is generated. Its program runs while other
+conversations generate. About ``WINDOW`` times as many conversations as slots are open. Every finished turn goes to a
+journal beside the output: after kill -9 a run repeats only what was being generated. Infrastructure failures are kept
+out of the journal and marked in the record. The next run takes those turns again, and only those.
 """
 
 import asyncio
+import itertools
 import math
+import random
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
-from cobalt.commands.tasks import for_each
-from cobalt.completion import FINISH_CONTEXT, Message, Sampling, request_seed
-from cobalt.errors import InfraError, SetupError
+from cobalt.cli.tasks import for_each
+from cobalt.completion import FINISH_CONTEXT, Completion, Message, Sampling, request_seed
+from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code
-from cobalt.inference.conversation import (
-    Response,
-    Turn,
-    history_changes_program,
-    history_text,
-    turn_from_record,
-    turn_to_record,
-)
-from cobalt.inference.engine import Engine
-from cobalt.inference.feedback import FeedbackSource
-from cobalt.inference.slots import PrioritySlots
+from cobalt.inference.conversation import Turn, history_text
+from cobalt.inference.engines import Engine
+from cobalt.inference.flags import InferenceConfig
 from cobalt.inference.trajectories import ProblemRow, multi_turn_record, single_turn_record, turns_of_record
-from cobalt.prompts import PromptSet, feedback_message, first_messages
-from cobalt.records import ExecutionResult, RecordFile
-from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
+from cobalt.prompts import PromptSet, feedback_message, feedback_to_policy, first_messages, with_feedback
+from cobalt.records import RecordFile, ResultRecord, id_key
+from cobalt.sandbox import ExecutionResult, TestCases
+from cobalt.serving.execution import ExecutionService, Runs
 
 WINDOW = 4
 MAX_FAILURES_IN_A_ROW = 100
-
-
-@dataclass(frozen=True)
-class MethodConfig:
-    """What is done with each problem."""
-
-    sampling: Sampling
-    num_completions: int
-    seed: int
-    multi_turn: bool
-    num_turns: int = 0
-    """Turns after the first."""
-    enable_thinking: bool = False
-    feedback_tests: str = "public"
-    feedback_from: str = "own"
 
 
 @dataclass
@@ -74,199 +52,195 @@ class Counts:
     """Turns whose program in the history is not the one that the public tests ran."""
 
 
+class OtherProblemFeedback:
+    """A control: problem i is shown feedback to another problem's first runs, whatever its own program did.
+
+    Sample s gets feedback to program (s + t) mod n, so that it varies over turns. Gains that come from reading the
+    feedback vanish under it. Holds every problem of the input in memory.
+    """
+
+    def __init__(self, problems: Sequence[ProblemRow], seed: int, execution: ExecutionService, prompts: PromptSet):
+        if len(problems) < 2:
+            raise InputError("--feedback_from other_problem needs at least two problems")
+        cycle = random.Random(seed).sample(list(problems), len(problems))  # through all: none is its own donor
+        self._donors = {id_key(one.id): donor for one, donor in zip(cycle, cycle[1:] + cycle[:1], strict=True)}
+        self._execution, self._prompts = execution, prompts
+        self._runs: Runs = {}
+
+    async def text(self, problem: ProblemRow, sample: int, number: int) -> str:
+        """The feedback shown after turn ``number`` of sample ``sample``. Raises ``InfraError``."""
+        donor = self._donors[id_key(problem.id)]
+        firsts = donor.first_responses_N or ()
+        text, usage = firsts[(sample + number) % len(firsts)]
+        result = await self._execution.run(extract_code(text) if usage is not None else None, donor.tests, self._runs)
+        if result.infra_error is not None:
+            raise InfraError(f"feedback of problem {donor.id!r}: {result.infra_error}")
+        return feedback_to_policy(with_feedback(result, donor.tests), self._prompts)
+
+
 @dataclass
 class Driver:
     """Runs problems through one engine and one execution service into ``output``."""
 
     engine: Engine
-    execution: ExecutionCounter
-    feedback: FeedbackSource
-    method: MethodConfig
+    execution: ExecutionService
+    config: InferenceConfig
     output: RecordFile
     journal: RecordFile
     prompts: PromptSet
     journal_version: str
     """Turns in the journal count only if they were taken under the same settings: their content hash."""
+    other_feedback: OtherProblemFeedback | None = None
+    """Instead of the conversation's own."""
     counts: Counts = field(default_factory=Counts)
     tokens_generated: int = 0
     """By this run."""
     causes: Counter[str] = field(default_factory=Counter)
     """Of the conversations that an infrastructure failure ended."""
+    asked: int = 0
+    """Requests that the engine answers, or that wait for a slot."""
     _failures_in_a_row: int = 0
 
     def __post_init__(self) -> None:
-        self.slots = PrioritySlots(lambda: self.engine.max_in_flight)
+        self._sampling = Sampling(self.config.temperature, self.config.top_p, self.config.max_tokens)
+        self._slots = asyncio.Semaphore(self.engine.max_in_flight)
 
     async def run(self, problems: Iterable[ProblemRow]) -> None:
         """Take every problem through all turns; a bounded number of them is open at a time."""
-        await for_each(problems, self._problem, self._window)
-
-    def _window(self) -> int:
-        """Problems open at a time."""
-        return math.ceil(WINDOW * self.engine.max_in_flight / self.method.num_completions)
+        window = math.ceil(WINDOW * self.engine.max_in_flight / self.config.num_completions)
+        await for_each(problems, self._problem, lambda: window)
 
     async def _problem(self, problem: ProblemRow) -> None:
-        record = self.output.get(problem.id, problem.input_hash)
-        known_NT = [] if record is None else turns_of_record(record, self.method.multi_turn)
-        if record is None or any(turn.failed for turns in known_NT for turn in turns):
-            done = await self._conversations(problem, known_NT)
-            turns_NT = [turns for turns, _ in done]
-            if self.method.multi_turn:
-                method = self.method
-                labels = {"feedback_tests": method.feedback_tests, "feedback_from": method.feedback_from}
-                record = multi_turn_record(problem, turns_NT, [messages for _, messages in done], labels)
-            else:
-                record = single_turn_record(problem, turns_NT)
-            self.output.append(record)
-        else:
-            turns_NT = known_NT
-            self.counts.conversations += len(turns_NT)
-            self.counts.turns += sum(map(len, turns_NT))
-        self._count_problem(problem, turns_NT)
-
-    async def _conversations(
-        self, problem: ProblemRow, known_NT: list[list[Turn]]
-    ) -> list[tuple[list[Turn], list[Message]]]:
+        """One problem: all of its conversations, side by side, and its record. Nothing if an earlier run did it."""
+        config, counts = self.config, self.counts
         firsts = problem.first_responses_N
-        samples = self.method.num_completions if firsts is None else len(firsts)
-        programs = DistinctPrograms(self.execution)
-        conversations = [
-            _Conversation(self, problem, programs, sample, known_NT[sample] if known_NT else [])
-            for sample in range(samples)
-        ]
-        tasks = [asyncio.ensure_future(conversation.run()) for conversation in conversations]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    def journal_entry(self, problem: ProblemRow, sample: int, number: int) -> tuple[list[Any], str]:
-        """Key and hash of a turn in the journal."""
-        return [problem.id, sample, number], f"{problem.input_hash}/{self.journal_version}"
-
-    async def generate(self, problem: ProblemRow, sample: int, number: int, messages: list[Message]) -> Response:
-        """The model's response in one turn; waits for a slot. Raises ``InfraError``."""
-        seed = request_seed(self.method.seed, problem.id, sample, number)
-        async with self.slots.hold((number,)):
+        record = self.output.get(problem.id, problem.input_hash)
+        turns_NT = [] if record is None else turns_of_record(record, config.multi_turn)
+        if record is None or any(turn.failed for turns in turns_NT for turn in turns):
+            runs: Runs = {}  # equal programs of the problem run once
+            recorded_NT = turns_NT or [[]] * (config.num_completions if firsts is None else len(firsts))
+            tasks = [
+                asyncio.ensure_future(self._conversation(problem, sample, recorded, runs))
+                for sample, recorded in enumerate(recorded_NT)
+            ]
             try:
-                completion = await self.engine.generate(messages, self.method.sampling, seed)
-            except InfraError as error:
-                self._failures_in_a_row += 1
-                if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
-                    raise SetupError(f"the engine failed {MAX_FAILURES_IN_A_ROW} times in a row: {error}") from None
-                raise
-        self._failures_in_a_row = 0
-        self.tokens_generated += completion.completion_tokens
-        return Response(completion.text, completion.usage())
-
-    def _count_problem(self, problem: ProblemRow, turns_NT: list[list[Turn]]) -> None:
-        counts = self.counts
+                done = await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+            turns_NT = [turns for turns, _ in done]
+            if config.multi_turn:
+                labels = {"feedback_tests": config.feedback_tests, "feedback_from": config.feedback_from}
+                self.output.append(multi_turn_record(problem, turns_NT, [messages for _, messages in done], labels))
+            else:
+                self.output.append(single_turn_record(problem, turns_NT))
+        else:
+            counts.conversations += len(turns_NT)
+            counts.turns += sum(map(len, turns_NT))
         counts.problems += 1
         failures = [next((turn.result.infra_error for turn in turns if turn.failed), None) for turns in turns_NT]
         self.causes.update(failure for failure in failures if failure is not None)
         counts.infra_errors = self.causes.total()
-        counts.history_changes_program += sum(
-            history_changes_program(turn.text, self.method.enable_thinking) for turns in turns_NT for turn in turns
-        )
-        first = 0 if problem.first_responses_N is None else 1  # a given turn 0 counts where it was generated
-        answers = [turn.usage for turns in turns_NT for turn in turns[first:] if turn.usage is not None]
-        counts.requests += len(answers)
-        counts.prompt_tokens += sum(usage.get("prompt_tokens", 0) for usage in answers)
-        counts.completion_tokens += sum(usage.get("completion_tokens", 0) for usage in answers)
-        counts.cost_usd += sum(usage.get("cost") or 0.0 for usage in answers)
-        counts.over_context += sum(usage.get("finish_reason") == FINISH_CONTEXT for usage in answers)
+        for turn in itertools.chain.from_iterable(turns_NT):
+            shown = history_text(turn.text, config.enable_thinking)
+            counts.history_changes_program += extract_code(turn.text) != extract_code(shown)
+        generated = 0 if firsts is None else 1  # a given turn 0 counts where it was generated
+        for usage in [turn.usage for turns in turns_NT for turn in turns[generated:] if turn.usage is not None]:
+            counts.requests += 1
+            counts.prompt_tokens += usage.get("prompt_tokens", 0)
+            counts.completion_tokens += usage.get("completion_tokens", 0)
+            counts.cost_usd += usage.get("cost") or 0.0
+            counts.over_context += usage.get("finish_reason") == FINISH_CONTEXT
 
+    async def _conversation(
+        self, problem: ProblemRow, sample: int, recorded: list[Turn], runs: Runs
+    ) -> tuple[list[Turn], list[Message]]:
+        """One sample from turn 0 to turn T. An infrastructure failure ends it: the turns after it are marked, too.
 
-@dataclass
-class _Conversation:
-    """One sample of one problem. ``recorded``: its turns in the output of an earlier run, or none."""
+        ``recorded``: its turns in the output of an earlier run, or none.
+        """
+        config = self.config
+        messages = first_messages(problem.row["instruction"], self.prompts)
+        turns: list[Turn] = []
+        for number in range(config.num_turns + 1):
+            turn = await self._turn(problem, sample, number, messages, recorded, runs)
+            if config.multi_turn and not turn.failed:
+                try:
+                    if self.other_feedback is not None:
+                        feedback = await self.other_feedback.text(problem, sample, number)
+                    else:
+                        feedback = feedback_to_policy(turn.result, self.prompts)
+                    text = history_text(turn.text, config.enable_thinking)
+                    messages += [{"role": "assistant", "content": text}, feedback_message(feedback, self.prompts)]
+                except InfraError as error:
+                    turn = replace(turn, result=_not_run(problem.tests, str(error)))
+            turns.append(turn)
+            self.counts.turns += 1
+            if turn.failed:
+                break
+        prevented = config.num_turns + 1 - len(turns)
+        why = _not_run(problem.tests, f"turn {len(turns) - 1} failed")
+        turns += [Turn("", None, why)] * prevented
+        self.counts.turns += prevented
+        self.counts.conversations += 1
+        return turns, messages
 
-    driver: Driver
-    problem: ProblemRow
-    programs: DistinctPrograms
-    sample: int
-    recorded: list[Turn]
-
-    def __post_init__(self) -> None:
-        self.messages = first_messages(self.problem.row["instruction"], self.driver.prompts)
-        self.turns: list[Turn] = []
-
-    async def run(self) -> tuple[list[Turn], list[Message]]:
-        """All turns and the messages; an infrastructure failure ends the conversation early."""
-        method, counts = self.driver.method, self.driver.counts
-        try:
-            for number in range(method.num_turns + 1):
-                self.turns.append(await self._turn(number))
-                if method.multi_turn:
-                    await self._show_feedback(number)
-                counts.turns += 1
-        except _InfraEnd as end:
-            counts.turns += method.num_turns + 1 - len(self.turns)
-            self._fill_up(end.turn, method.num_turns + 1)
-        counts.conversations += 1
-        return self.turns, self.messages
-
-    async def _turn(self, number: int) -> Turn:
-        """The turn as an earlier run left it, or a new one. Raises ``_InfraEnd`` with what there is of it."""
-        known = self._known(number)
+    async def _turn(
+        self,
+        problem: ProblemRow,
+        sample: int,
+        number: int,
+        messages: list[Message],
+        recorded: list[Turn],
+        runs: Runs,
+    ) -> Turn:
+        """One turn, as an earlier run left it or new: a response, then its program's result. It may have failed."""
+        entry = {"id": [problem.id, sample, number], "input_hash": f"{problem.input_hash}/{self.journal_version}"}
+        known = recorded[number] if recorded else None
+        if known is None or known.failed:
+            row = self.journal.get(entry["id"], entry["input_hash"])
+            if row is not None:
+                known = Turn(row["response"], row["usage"], ResultRecord.from_record(row["result"]))
         if known is not None and not known.failed:
             return known
-        response = known.response if known is not None else None
-        if response is None:
+        if known is not None and known.usage is not None:  # only its program could not be run
+            text, usage = known.text, known.usage
+        elif number == 0 and problem.first_responses_N is not None:
+            text, usage = problem.first_responses_N[sample]
+            if usage is None:
+                why = "the single-turn file has no response for this sample"
+                return Turn("", None, _not_run(problem.tests, why))
+        else:
             try:
-                response = await self._respond(number)
+                completion = await self._generate(problem, sample, number, messages)
             except InfraError as error:
-                raise _InfraEnd(self._failed(None, str(error))) from None
-        turn = Turn(response, await self.programs.run(extract_code(response.text), self.problem.tests))
-        if turn.failed:
-            raise _InfraEnd(turn)
-        key, content_hash = self.driver.journal_entry(self.problem, self.sample, number)
-        self.driver.journal.append({"id": key, "input_hash": content_hash, **turn_to_record(turn)})
+                return Turn("", None, _not_run(problem.tests, str(error)))
+            text, usage = completion.text, completion.usage()
+        result = await self.execution.run(extract_code(text), problem.tests, runs)
+        turn = Turn(text, usage, with_feedback(result, problem.tests))
+        if not turn.failed:
+            self.journal.append({**entry, "response": text, "usage": usage, "result": turn.result.to_record()})
         return turn
 
-    def _known(self, number: int) -> Turn | None:
-        """The turn in the output or in the journal; in the output it may have failed."""
-        if self.recorded and not self.recorded[number].failed:
-            return self.recorded[number]
-        row = self.driver.journal.get(*self.driver.journal_entry(self.problem, self.sample, number))
-        if row is not None:
-            return turn_from_record(row, str(self.driver.journal.path))
-        return self.recorded[number] if self.recorded else None
-
-    async def _respond(self, number: int) -> Response:
-        firsts = self.problem.first_responses_N
-        if number > 0 or firsts is None:
-            return await self.driver.generate(self.problem, self.sample, number, self.messages)
-        first = firsts[self.sample]
-        if first is None:
-            raise InfraError("the single-turn file has no response for this sample")
-        return first
-
-    async def _show_feedback(self, number: int) -> None:
-        turn = self.turns[-1]
+    async def _generate(self, problem: ProblemRow, sample: int, number: int, messages: list[Message]) -> Completion:
+        """The model's response in one turn; waits for a slot. Raises ``InfraError``."""
+        seed = request_seed(self.config.seed, problem.id, sample, number)
+        self.asked += 1
         try:
-            feedback = await self.driver.feedback.feedback(self.problem, self.sample, number, turn)
+            async with self._slots:
+                completion = await self.engine.generate(messages, self._sampling, seed)
         except InfraError as error:
-            self.turns.pop()
-            raise _InfraEnd(self._failed(turn.response, str(error))) from None
-        text = history_text(turn.text, self.driver.method.enable_thinking)
-        self.messages.append({"role": "assistant", "content": text})
-        self.messages.append(feedback_message(feedback, self.driver.prompts))
-
-    def _failed(self, response: Response | None, why: str) -> Turn:
-        return Turn(response, ExecutionResult.infra(len(self.problem.tests), why))
-
-    def _fill_up(self, failed: Turn, length: int) -> None:
-        """The failed turn, and those that it prevented."""
-        why = f"turn {len(self.turns)} failed"
-        self.turns.append(failed)
-        self.turns += [self._failed(None, why)] * (length - len(self.turns))
+            self._failures_in_a_row += 1
+            if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+                raise SetupError(f"the engine failed {MAX_FAILURES_IN_A_ROW} times in a row: {error}") from None
+            raise
+        finally:
+            self.asked -= 1
+        self._failures_in_a_row = 0
+        self.tokens_generated += completion.completion_tokens
+        return completion
 
 
-class _InfraEnd(Exception):
-    """An infrastructure failure ended a conversation in ``turn``."""
-
-    def __init__(self, turn: Turn):
-        super().__init__(turn.result.infra_error)
-        self.turn = turn
+def _not_run(tests: TestCases, why: str) -> ResultRecord:
+    """The result of a program that an infrastructure failure kept from running, or from being written."""
+    return with_feedback(ExecutionResult.infra(len(tests), why), tests)

@@ -1,12 +1,11 @@
-"""The flags of the four inference commands, as blocks, and what follows from them."""
+"""The flags of the four inference commands."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.adoption import AdoptConfig
-from cobalt.commands.flags import (
+from cobalt.cli.flags import (
     CommandConfig,
     ExecutionConfig,
     InputFile,
@@ -20,13 +19,13 @@ from cobalt.commands.flags import (
     Temperature,
     TopP,
 )
-from cobalt.commands.prompt_flags import PromptsConfig
+from cobalt.cli.prompt_flags import PromptsConfig
 
 ReasoningEffort = Annotated[str, tyro.conf.arg(aliases=["-r"])]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceRunConfig(ExecutionConfig, PromptsConfig, AdoptConfig, ReadConfig):
+class InferenceRunConfig(ExecutionConfig, PromptsConfig, ReadConfig):
     """Flags of every inference command."""
 
     input_file: InputFile
@@ -40,11 +39,19 @@ class InferenceRunConfig(ExecutionConfig, PromptsConfig, AdoptConfig, ReadConfig
     max_in_flight: Positive | None = None
     """Most requests in flight; default: what the engine reports."""
 
+    multi_turn: ClassVar[bool] = False
+    num_turns: ClassVar[int] = 0
+    enable_thinking: ClassVar[bool] = False
+    from_scratch: ClassVar[bool] = True
+    feedback_tests: ClassVar[str] = "public"
+    feedback_from: ClassVar[str] = "own"
+
 
 @dataclass(frozen=True, kw_only=True)
 class MultiTurnConfig(CommandConfig):
     """Flags of the multi-turn commands."""
 
+    multi_turn: ClassVar[bool] = True
     num_turns: NotNegative = 8
     """Turns after the first program: 8 to evaluate, 2 to collect training trajectories."""
     enable_thinking: bool = False
@@ -62,9 +69,14 @@ class OpenWeightConfig(CommandConfig):
     """Which open-weight engine answers, and how it samples."""
 
     engine: str = "vllm"
-    """`vllm`: the Ray Serve app `vllm_actor`; `hf`: the model at --model, in this process; FILE.py:NAME: your own."""
+    """`vllm`: the server at --api_base; `hf`: the model at --model, in this process; FILE.py:NAME: your own."""
     model: OptionalModelName = None
-    """Directory or hub name of the model, for --engine hf; with `vllm` the app must serve this one."""
+    """Directory or hub name of the model, for --engine hf; with `vllm` the server must serve this one."""
+    api_base: str | None = None
+    """Address of the vLLM app, or of any OpenAI-compatible server. Default: COBALT_VLLM_URL in the environment, else
+    http://127.0.0.1:8000/vllm_actor/v1."""
+    request_timeout_s: float = 1800
+    """A request to the server without an answer after this many seconds is sent again."""
     temperature: Temperature = 0.6
     """Of sampling; 0 takes the likeliest token."""
     top_p: TopP = 0.95
@@ -101,3 +113,28 @@ class LitellmConfig(CommandConfig):
     """For Bedrock; better in the environment: AWS_SECRET_ACCESS_KEY."""
     aws_region_name: str | None = None
     """For Bedrock, such as us-west-2; or AWS_REGION_NAME in the environment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleTurnOpenWeightConfig(OpenWeightConfig, InferenceRunConfig):
+    """Sample programs from an open-weight model and run them on all tests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiTurnOpenWeightConfig(OpenWeightConfig, MultiTurnConfig, InferenceRunConfig):
+    """Let an open-weight model repair its programs over turns, from execution feedback."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleTurnLitellmConfig(LitellmConfig, InferenceRunConfig):
+    """Sample programs from a model behind an API and run them on all tests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiTurnLitellmConfig(LitellmConfig, MultiTurnConfig, InferenceRunConfig):
+    """Let a model behind an API repair its programs over turns, from execution feedback."""
+
+
+InferenceConfig = (
+    SingleTurnOpenWeightConfig | MultiTurnOpenWeightConfig | SingleTurnLitellmConfig | MultiTurnLitellmConfig
+)

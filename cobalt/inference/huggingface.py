@@ -20,7 +20,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, FINISH_STOP, Completion, Message, Sampling
 from cobalt.errors import InputError
-from cobalt.inference.engine import Engine
 from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.sampler.network import ATTENTION, register
 from cobalt.sampler.prompts import STORE_BYTES, Prefix, PrefixStore
@@ -37,6 +36,11 @@ class _Request:
     """The texts of its messages; those of the turn before are all but the last two."""
     loop: asyncio.AbstractEventLoop
     answer: "asyncio.Future[Completion]"
+
+    def settle(self, settle: Callable[[Any], None], outcome: Any) -> None:
+        """``settle(outcome)`` in the thread of the request's event loop, if anyone still waits for the answer."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(lambda: self.answer.done() or settle(outcome))
 
 
 class HuggingFaceEngine:
@@ -81,12 +85,30 @@ class HuggingFaceEngine:
             worker.join()
 
     def _work(self) -> None:
+        """A worker: sample one batch after the other until the engine is closed."""
         while batch := self._next_batch():
+            keys = {request.row.prompt: request.key for request in batch}
+
+            def finished(index: int, tokens: list[int], end_token: int | None, batch: list[_Request] = batch) -> None:
+                text = self._tokenizer.decode(tokens, skip_special_tokens=True)
+                ended = end_token is not None
+                reason, length = FINISH_STOP if ended else FINISH_LENGTH, len(tokens) + ended
+                request = batch[index]
+                request.settle(request.answer.set_result, Completion(text, len(request.row.prompt), length, reason))
+
+            def read(prefix: Prefix, keys: dict[tuple[int, ...], tuple[str, ...]] = keys) -> None:
+                self._prefixes.put(keys[prefix.tokens], prefix)
+
+            rows = []
+            for request in batch:
+                before = self._prefixes.get(request.key[:-2])  # what the turn before left of its prompt
+                known = before.common_with(request.row.prompt) if before else None
+                rows.append(replace(request.row, known=known))
             try:
-                self._answer(batch)
+                sample_batch(self._model, rows, self._end_tokens, finished, read, lambda: self._closed)
             except Exception as error:  # a defect or out of memory: the requests' owners must see it
                 for request in batch:
-                    self._in_loop(request, request.answer.set_exception, error)
+                    request.settle(request.answer.set_exception, error)
 
     def _next_batch(self) -> list[_Request]:
         """The oldest request and those nearest to it in length, a fair share of all; empty once closed."""
@@ -95,59 +117,21 @@ class HuggingFaceEngine:
             batch: list[_Request] = []
             while not batch and not self._closed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
-                self._changed.wait_for(self._is_enough, GATHER_S)
+                self._changed.wait_for(
+                    lambda: self._closed or len(self._waiting) >= self._batch_size * self._idle, GATHER_S
+                )
                 self._waiting = [request for request in self._waiting if not request.answer.cancelled()]
                 size = min(self._batch_size, math.ceil(len(self._waiting) / self._idle))
-                batch = _similar(self._waiting, size)
+                batch = self._waiting
+                if len(batch) > size:
+                    batch = sorted(batch, key=lambda request: len(request.row.prompt))
+                    oldest = next(place for place, request in enumerate(batch) if request is self._waiting[0])
+                    start = min(max(oldest - size // 2, 0), len(batch) - size)
+                    batch = batch[start : start + size]
                 chosen = {id(request) for request in batch}
                 self._waiting = [request for request in self._waiting if id(request) not in chosen]
             self._idle -= 1
             return [] if self._closed else batch
-
-    def _is_enough(self) -> bool:
-        return self._closed or len(self._waiting) >= self._batch_size * self._idle
-
-    def _answer(self, batch: list[_Request]) -> None:
-        def finished(index: int, tokens: list[int], end_token: int | None) -> None:
-            self._in_loop(batch[index], self._deliver, batch[index], tokens, end_token is not None)
-
-        keys = {request.row.prompt: request.key for request in batch}
-
-        def read(prefix: Prefix) -> None:
-            self._prefixes.put(keys[prefix.tokens], prefix)
-
-        rows = [self._with_known(request) for request in batch]
-        sample_batch(self._model, rows, self._end_tokens, finished, read, lambda: self._closed)
-
-    def _with_known(self, request: _Request) -> Row:
-        """The request's row, with what the turn before left of its prompt."""
-        before = self._prefixes.get(request.key[:-2])
-        return replace(request.row, known=before.common_with(request.row.prompt)) if before else request.row
-
-    def _deliver(self, request: _Request, tokens: list[int], ended: bool) -> None:
-        text = self._tokenizer.decode(tokens, skip_special_tokens=True)
-        reason = FINISH_STOP if ended else FINISH_LENGTH
-        request.answer.set_result(Completion(text, len(request.row.prompt), len(tokens) + ended, reason))
-
-    def _in_loop(self, request: _Request, call: Callable[..., None], *arguments: Any) -> None:
-        """``call`` in the thread of the request's event loop, if anyone still waits for the answer."""
-
-        def call_if_wanted() -> None:
-            if not request.answer.done():
-                call(*arguments)
-
-        if not request.loop.is_closed():
-            request.loop.call_soon_threadsafe(call_if_wanted)
-
-
-def _similar(waiting: list[_Request], size: int) -> list[_Request]:
-    """``size`` requests around the oldest one in order of prompt length."""
-    if len(waiting) <= size:
-        return waiting
-    by_length = sorted(waiting, key=lambda request: len(request.row.prompt))
-    place = next(number for number, request in enumerate(by_length) if request is waiting[0])
-    start = min(max(place - size // 2, 0), len(by_length) - size)
-    return by_length[start : start + size]
 
 
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:
@@ -178,7 +162,9 @@ def load_network(model: str, flag: str, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 @asynccontextmanager
-async def open_huggingface_engine(model: str, batch_size: int, max_in_flight: int | None) -> AsyncIterator[Engine]:
+async def open_huggingface_engine(
+    model: str, batch_size: int, max_in_flight: int | None
+) -> AsyncIterator[HuggingFaceEngine]:
     """Load ``model`` (directory or hub name) and serve it while the body runs."""
     on_gpu = torch.cuda.is_available()
     workers = 1 if on_gpu else len(os.sched_getaffinity(0))

@@ -1,157 +1,180 @@
-"""One inference run, from its plan to the summary: check the input, resume, drive, write the manifest."""
+"""One inference run, from its flags to the summary: check the input, resume, drive, write the manifest."""
 
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from cobalt.commands.adoption import adopt_records
-from cobalt.commands.console import print_summary
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
-from cobalt.commands.prompt_flags import InstructionCheck
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.prompt_flags import InstructionCheck
+from cobalt.errors import InputError
 from cobalt.inference.conversation import HISTORY_RULE
-from cobalt.inference.driver import Driver, MethodConfig
-from cobalt.inference.engine import Engine
-from cobalt.inference.feedback import FeedbackSource, OtherProblemFeedback, OwnFeedback
-from cobalt.inference.progress import show_progress
-from cobalt.inference.trajectories import TESTS_OF_ALL_STAGES, ProblemRow, read_problem, refuse_other_record
-from cobalt.prompts import COBALT, PromptSet, described, prompt_content
+from cobalt.inference.driver import Driver, OtherProblemFeedback
+from cobalt.inference.engines import Engine, open_engine
+from cobalt.inference.flags import InferenceConfig, LitellmConfig
+from cobalt.inference.trajectories import TESTS_OF_ALL_STAGES, ProblemRow, read_problem
+from cobalt.prompts import PromptSet, described, prompt_content
 from cobalt.records import RecordFile, read_jsonl
-from cobalt.records.jsonl import Record
-from cobalt.records.manifest import content_hash, file_sha256, journal_path
-from cobalt.serving.execution import ExecutionService
-from cobalt.serving.programs import ExecutionCounter
+from cobalt.records.jsonl import InvalidLines
+from cobalt.records.manifest import (
+    check_paths,
+    content_hash,
+    file_sha256,
+    journal_path,
+    recorded_run,
+    refuse_infra_rate,
+)
+from cobalt.sandbox.own_files import identity_of, is_own
+from cobalt.serving.execution import ExecutionService, open_execution_service
+
+REFRESH_S = 1.0
+TESTS_FIELDS = {"public": "public_test_cases", "perturbed": "perturbed_public_test_cases"}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A run, as its command's flags describe it."""
-
-    command: str
-    input_file: Path
-    output_file: Path
-    method: MethodConfig
-    tests_field: str
-    first_turn_from_file: bool
-    max_infra_rate: float
-    skip_invalid: bool
-    engine_content: dict[str, Any]
-    """Engine settings that change the output's content, besides the model and the sampling."""
-    flags: dict[str, Any]
-    """All flags, for the manifest."""
-    prompts: PromptSet = COBALT
-    prompts_required: bool = False
-    """The set was asked for, so that the instructions must be of it."""
-    adopt: bool = False
-    """An output without a manifest may be taken over."""
-
-    def content(self, model_id: str, execution: dict[str, Any]) -> dict[str, Any]:
-        """What a resumed run must have in common with the run that began the output.
-
-        ``execution``: what decides verdicts, as the execution service describes it.
-        """
-        content = {
-            **asdict(self.method),
-            "tests": self.tests_field,
-            "first_turn_from_file": self.first_turn_from_file,
-            **prompt_content(self.prompts),
-            "model_id": model_id,
-            "execution": execution,
-            **self.engine_content,
-        }
-        if self.method.enable_thinking:
-            content["history"] = HISTORY_RULE
-        if self.method.feedback_from != "own":  # then every record depends on the other rows too
-            content["input_sha256"] = file_sha256(self.input_file)
-        return content
-
-
-class Input:
-    """The input file: read whole and checked before anything is written, then again, problem by problem."""
-
-    def __init__(self, plan: Plan):
-        self._plan = plan
-        invalid = InvalidLines(plan.skip_invalid)
-        self.ids: list[Any] = []
-        self.conversations = 0
-        check = InstructionCheck(plan.prompts, plan.prompts_required)
-        for problem in self._read(invalid, check):
-            self.ids.append(problem.id)
-            self.conversations += len(problem.first_responses_N or ()) or plan.method.num_completions
-        self.skipped = invalid.count
-        check.tell(plan.input_file)
-
-    def __iter__(self) -> Iterator[ProblemRow]:
-        check = InstructionCheck(self._plan.prompts, self._plan.prompts_required)
-        return self._read(InvalidLines(self._plan.skip_invalid, quiet=True), check)
-
-    def _read(self, invalid: InvalidLines, check: InstructionCheck) -> Iterator[ProblemRow]:
-        plan = self._plan
-        first_turn = ["responses"] if plan.first_turn_from_file else []
-        fields = list(dict.fromkeys(["id", "instruction", *TESTS_OF_ALL_STAGES, plan.tests_field, *first_turn]))
-        parse = partial(
-            read_problem,
-            tests_field=plan.tests_field,
-            fixed_first_turn=plan.first_turn_from_file,
-            num_completions=plan.method.num_completions,
-            check=check.see,
-        )
-        return read_jsonl(plan.input_file, fields, parse=parse, on_invalid=invalid.handler)
+def main(flags: InferenceConfig) -> None:
+    """Run one of the four commands."""
+    if flags.from_scratch and flags.feedback_from != "own":
+        raise InputError("--feedback_from other_problem takes its feedback from a single-turn file: no --from_scratch")
+    service = open_execution_service(flags.executor, flags.checker)
+    asyncio.run(run_inference(flags, service, open_engine(flags)))
 
 
 async def run_inference(
-    plan: Plan,
+    flags: InferenceConfig,
     open_service: AbstractAsyncContextManager[ExecutionService],
     open_engine: AbstractAsyncContextManager[Engine],
 ) -> None:
-    """Carry out ``plan``. Raises ``SetupError`` at the end if too many conversations met infra failures."""
-    check_paths([plan.input_file], [plan.output_file])
-    problems = Input(plan)
-    async with open_service as service, open_engine as engine:
-        content = plan.content(engine.model_id, await service.describe())
-        execution = ExecutionCounter(service)
-        feedback = _feedback(plan, problems, execution)
-        with recorded_run(plan.command, plan.flags, [plan.input_file], {plan.output_file: content}, plan.adopt) as run:
-            with RecordFile(plan.output_file) as output:
-                output.refuse_loss(problems.ids)
-                adopted = _adopt(plan, problems, output) if plan.adopt else 0
-                with RecordFile(journal_path(plan.output_file)) as journal:
-                    driver = Driver(
-                        engine, execution, feedback, plan.method, output, journal, plan.prompts, content_hash(content)
-                    )
-                    turns = problems.conversations * (plan.method.num_turns + 1)
-                    async with show_progress(driver, len(problems.ids), turns):
-                        await driver.run(problems)
-                    written = output.finish(problems.ids)
+    """Carry out what ``flags`` say. Raises ``SetupError`` at the end if too many conversations met infra failures."""
+    check_paths([flags.input_file], [flags.output_file])
+    prompts, settings = flags.prompt_set([flags.input_file]), asdict(flags)
+    provider = "litellm" if isinstance(flags, LitellmConfig) else "vllm"
+    command = f"run_{'multi' if flags.multi_turn else 'single'}_turn_{provider}"
+
+    # The input is read whole and checked before anything is written. Later it is read again, problem by problem.
+    invalid = InvalidLines(flags.skip_invalid)
+    check = InstructionCheck(prompts, flags.prompts is not None)
+    ids, conversations = [], 0
+    for problem in read_problems(flags, invalid, check):
+        ids.append(problem.id)
+        conversations += len(problem.first_responses_N or ()) or flags.num_completions
+    check.tell(flags.input_file)
+
+    def problems() -> Iterator[ProblemRow]:
+        again = InstructionCheck(prompts, flags.prompts is not None)
+        return read_problems(flags, InvalidLines(flags.skip_invalid, quiet=True), again)
+
+    async with open_service as execution, open_engine as engine:
+        content = run_content(flags, prompts, engine.model_id, await execution.describe())
+        other_feedback = None
+        if flags.feedback_from != "own":
+            other_feedback = OtherProblemFeedback(list(problems()), flags.seed, execution, prompts)
+        with recorded_run(command, settings, [flags.input_file], {flags.output_file: content}) as run:
+            with RecordFile(flags.output_file) as output:
+                output.refuse_loss(ids)
+                with RecordFile(journal_path(flags.output_file)) as journal:
+                    version = content_hash(content)
+                    driver = Driver(engine, execution, flags, output, journal, prompts, version, other_feedback)
+                    async with _progress(driver, len(ids), conversations * (flags.num_turns + 1)):
+                        await driver.run(problems())
+                    written = output.finish(ids)
                     journal.path.unlink()
-            run.origin = {"model": plan.flags.get("model") or engine.model_id, "prompts": described(plan.prompts)}
+            run.origin = {"model": settings.get("model") or engine.model_id, "prompts": described(prompts)}
             run.counts = {
-                "read": len(problems.ids) + problems.skipped,
+                "read": len(ids) + invalid.count,
                 "written": written,
-                "skipped_invalid": problems.skipped,
-                **({"adopted": adopted} if adopted else {}),
+                "skipped_invalid": invalid.count,
                 **asdict(driver.counts),
                 **execution.work_done(),
             }
-    print_summary(plan.command, {"output": plan.output_file, "model": engine.model_id, **run.counts})
+    print_summary(command, {"output": flags.output_file, "model": engine.model_id, **run.counts})
     failed = driver.counts.infra_errors
-    refuse_infra_rate(failed, problems.conversations, "conversations", plan.max_infra_rate, driver.causes)
+    refuse_infra_rate(failed, conversations, "conversations", flags.max_infra_rate, driver.causes)
 
 
-def _adopt(plan: Plan, problems: Input, output: RecordFile) -> int:
-    asked, turns = plan.method.num_completions, plan.method.num_turns + 1
+def read_problems(flags: InferenceConfig, invalid: InvalidLines, check: InstructionCheck) -> Iterator[ProblemRow]:
+    """The problems of the input file, one at a time."""
+    tests_field = _tests_field(flags)
+    first_turn = [] if flags.from_scratch else ["responses"]
+    fields = list(dict.fromkeys(["id", "instruction", *TESTS_OF_ALL_STAGES, tests_field, *first_turn]))
+    parse = partial(
+        read_problem,
+        tests_field=tests_field,
+        fixed_first_turn=not flags.from_scratch,
+        num_completions=flags.num_completions,
+        check=check.see,
+    )
+    return read_jsonl(flags.input_file, fields, parse=parse, on_invalid=invalid.handler)
 
-    def check(record: Record, row: Record) -> None:
-        samples = len(row["responses"][:asked]) if plan.first_turn_from_file else asked
-        refuse_other_record(record, row, samples, turns, plan.prompts if plan.method.multi_turn else None)
 
-    return adopt_records(output, ((problem.row, problem.input_hash) for problem in problems), check)
+def _tests_field(flags: InferenceConfig) -> str:
+    return TESTS_FIELDS[flags.feedback_tests] if flags.multi_turn else "test_cases"
 
 
-def _feedback(plan: Plan, problems: Input, execution: ExecutionCounter) -> FeedbackSource:
-    if plan.method.feedback_from == "own":
-        return OwnFeedback(plan.prompts)
-    return OtherProblemFeedback(list(problems), plan.method.seed, execution, plan.prompts)
+def run_content(flags: InferenceConfig, prompts: PromptSet, model_id: str, execution: dict[str, Any]) -> dict[str, Any]:
+    """What a resumed run must have in common with the run that began the output.
+
+    ``execution``: what decides verdicts, as the execution service describes it.
+    """
+    method = (
+        "num_completions",
+        "seed",
+        "multi_turn",
+        "num_turns",
+        "enable_thinking",
+        "feedback_tests",
+        "feedback_from",
+    )
+    content = {
+        "sampling": {name: getattr(flags, name) for name in ("temperature", "top_p", "max_tokens")},
+        **{name: getattr(flags, name) for name in method},
+        "tests": _tests_field(flags),
+        "first_turn_from_file": not flags.from_scratch,
+        **prompt_content(prompts),
+        "model_id": model_id,
+        "execution": execution,
+    }
+    if isinstance(flags, LitellmConfig):
+        content["reasoning_effort"] = flags.reasoning_effort
+    elif is_own(flags.engine):
+        content["engine"] = identity_of(flags.engine)
+    if flags.enable_thinking:
+        content["history"] = HISTORY_RULE
+    if flags.feedback_from != "own":  # then every record depends on the other rows too
+        content["input_sha256"] = file_sha256(flags.input_file)
+    return content
+
+
+@asynccontextmanager
+async def _progress(driver: Driver, problems: int, turns: int) -> AsyncIterator[None]:
+    """Show turns done of ``turns``, time left, problems, conversations, rates and queues until the body ends."""
+    started = time.monotonic()
+    with progress_bar(total=turns, unit="turn") as bar:
+
+        def show() -> None:
+            counts, execution = driver.counts, driver.execution
+            waiting = max(driver.asked - driver.engine.max_in_flight, 0)
+            elapsed = max(time.monotonic() - started, 1e-9)
+            bar.set_postfix_str(
+                f"problems {counts.problems}/{problems}, conversations {counts.conversations}, "
+                f"{driver.tokens_generated / elapsed:,.0f} tok/s, {execution.tests_done / elapsed:,.0f} tests/s, "
+                f"engine {driver.asked - waiting}+{waiting} waiting, executing {execution.active}, "
+                f"infra {counts.infra_errors}",
+                refresh=False,
+            )
+            bar.update(counts.turns - bar.n)
+
+        async def tick() -> None:
+            while True:
+                await asyncio.sleep(max(REFRESH_S, bar.mininterval))
+                show()
+
+        ticker = asyncio.ensure_future(tick())
+        try:
+            yield
+        finally:
+            ticker.cancel()
+            show()
+            bar.refresh()

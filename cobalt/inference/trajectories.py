@@ -1,34 +1,32 @@
-"""Input rows and output records of the drivers (docs/formats.md).
+"""Input rows and output records of the driver (docs/formats.md).
 
-Shapes: N samples of one problem, T turns, the first included; ``turns_NT[s][t]`` is sample s at turn t.
+Shapes: N samples of one problem, T turns, the first included. ``turns_NT[s][t]`` is sample s at turn t.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cobalt.commands.adoption import refuse_other_fields
 from cobalt.completion import Message
-from cobalt.inference.conversation import Response, Turn, turn_of
-from cobalt.prompts import PromptSet, Wording
-from cobalt.records import TestCases, row_hash
+from cobalt.inference.conversation import Turn, Usage
+from cobalt.records import ResultRecord, TestCases, row_hash
 from cobalt.records.jsonl import Record
-from cobalt.records.responses import raw_responses
+from cobalt.records.rows import Problem, SingleTurn
 
 TESTS_OF_ALL_STAGES = ("test_cases", "public_test_cases", "hidden_test_cases")
-"""Tests that this or a later stage needs: a row without them is refused before anything is generated for it."""
+"""Tests that this or a later stage needs. A row without them is refused before anything is generated for it."""
 
 
 @dataclass(frozen=True)
 class ProblemRow:
-    """One input row, read."""
+    """One input row."""
 
     row: Record
     input_hash: str
     tests: TestCases
-    """The tests whose feedback is recorded: all of them (single turn) or those shown to the policy."""
-    first_responses_N: tuple[Response | None, ...] | None
-    """Turn 0 from a single-turn file (None: that run's engine failed), or None if turn 0 is to be generated."""
+    """The tests whose feedback is recorded: all of them (single turn), or those shown to the policy."""
+    first_responses_N: tuple[tuple[str, Usage], ...] | None
+    """Texts and usage of turn 0 from a single-turn file. None: turn 0 is to be generated."""
 
     @property
     def id(self) -> Any:
@@ -38,46 +36,26 @@ class ProblemRow:
 def read_problem(
     row: Record, tests_field: str, fixed_first_turn: bool, num_completions: int, check: Callable[[str], None]
 ) -> ProblemRow:
-    """Read a row; at most ``num_completions`` first responses are kept. Raises ``ValueError`` saying what is wrong.
+    """Read a row and keep at most ``num_completions`` first responses. Raises ``ValueError`` saying what is wrong.
 
     ``check`` raises it about the instruction.
     """
-    if not isinstance(row["instruction"], str):
-        raise ValueError("field 'instruction' must be a text")
-    check(row["instruction"])
-    parsed = {field: _tests(row, field) for field in {*TESTS_OF_ALL_STAGES, tests_field}}
-    if len(parsed["public_test_cases"]) >= len(parsed["test_cases"]):
-        raise ValueError("field 'public_test_cases' has as many tests as 'test_cases': none is hidden")
-    first = _first_responses(row)[:num_completions] if fixed_first_turn else None
-    return ProblemRow(row, row_hash(row), parsed[tests_field], first)
-
-
-def _tests(row: Record, field: str) -> TestCases:
-    try:
-        return TestCases.parse(row[field])
-    except ValueError as error:
-        raise ValueError(f"field '{field}': {error}") from None
-
-
-def _first_responses(row: Record) -> tuple[Response | None, ...]:
-    responses, usage = row["responses"], row.get("usage")
-    if not isinstance(responses, list) or not responses or not all(isinstance(text, str) for text in responses):
-        raise ValueError("field 'responses' must be a list of texts, at least one")
-    if usage is None:
-        usage = [{}] * len(responses)
-    if not isinstance(usage, list) or len(usage) != len(responses):
-        raise ValueError("fields 'usage' and 'responses' differ in length")
-    return tuple(None if used is None else Response(text, used) for text, used in zip(responses, usage, strict=True))
+    problem = (SingleTurn if fixed_first_turn else Problem).read(row)
+    check(problem.instruction)
+    firsts = None
+    if isinstance(problem, SingleTurn):
+        usage = problem.usage or [{}] * len(problem.responses)
+        firsts = tuple(zip(problem.responses, usage, strict=True))[:num_completions]
+    return ProblemRow(row, row_hash(row), getattr(problem, tests_field), firsts)
 
 
 def single_turn_record(problem: ProblemRow, turns_NT: Sequence[Sequence[Turn]]) -> Record:
     """The output record of a single-turn run (T = 1)."""
-    firsts = [turns[0] for turns in turns_NT]
     return {
         **problem.row,
-        "responses": [turn.text for turn in firsts],
-        "exec_results": [turn.result.to_record() for turn in firsts],
-        "usage": [turn.usage for turn in firsts],
+        "responses": [turn.text for (turn,) in turns_NT],
+        "exec_results": [turn.result.to_record() for (turn,) in turns_NT],
+        "usage": [turn.usage for (turn,) in turns_NT],
         "input_hash": problem.input_hash,
     }
 
@@ -104,40 +82,12 @@ def multi_turn_record(
     }
 
 
-REWRITTEN = frozenset({"responses", "exec_results", "usage", "input_hash"})
-"""Fields of an input row that a record may hold otherwise: cut to the samples used, or replaced."""
-
-
-def refuse_other_record(record: Record, row: Record, samples: int, turns: int, prompts: PromptSet | None) -> None:
-    """Raise ``ValueError`` if ``record`` is no output for ``row``, of so many samples and turns.
-
-    ``prompts``: the set that conversations must be of; None: the record is a single-turn one.
-    """
-    multi_turn = prompts is not None
-    refuse_other_fields(record, row, REWRITTEN)
-    turns_NT = turns_of_record(record, multi_turn)
-    if [len(turns_T) for turns_T in turns_NT] != [turns] * samples:
-        raise ValueError(f"it does not hold {samples} samples of {turns} turns")
-    if multi_turn and "responses" in row:
-        firsts = [turns_T[0].text for turns_T in turns_NT]
-        if firsts != row["responses"][:samples]:
-            raise ValueError("its first turn is not that of the single-turn file")
-    if multi_turn and len(record["conversations"]) != samples:
-        raise ValueError(f"field 'conversations' does not hold {samples} conversations")
-    for messages in record["conversations"] if multi_turn else []:
-        Wording(prompts).see(messages)
-
-
 def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:
-    """``turns_NT`` of an output record; an adopted one may be without ``usage`` and ``raw_responses``."""
-    if multi_turn:
-        responses_TN, results_TN, usage_TN = raw_responses(record), record["public_exec_results"], record.get("usage")
-    else:
-        responses_TN, results_TN = [record["responses"]], [record["exec_results"]]
-        usage_TN = [record["usage"]] if "usage" in record else None
-    columns = (responses_TN, usage_TN or [[{}] * len(texts) for texts in responses_TN], results_TN)
+    """``turns_NT`` of an output record."""
+    names = ("raw_responses", "usage", "public_exec_results") if multi_turn else ("responses", "usage", "exec_results")
+    columns = [record[name] if multi_turn else [record[name]] for name in names]
     turns_TN = [
-        [turn_of(text, usage, result) for text, usage, result in zip(*row, strict=True)]
+        [Turn(text, usage, ResultRecord.from_record(result)) for text, usage, result in zip(*row, strict=True)]
         for row in zip(*columns, strict=True)
     ]
     return [list(turns) for turns in zip(*turns_TN, strict=True)]

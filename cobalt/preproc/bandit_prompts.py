@@ -1,49 +1,49 @@
 """``process_multi_turn_taco.py``: from evaluated trajectories to bandit prompts, streaming.
 
-Reads problems one batch at a time, plans each (``cobalt.bandit``), counts prompt tokens for the batch, and spools the
-records to disk; memory holds one batch, whatever the size of the file. The output is shuffled with the seed.
+Reads problems one batch at a time, plans each (``cobalt.bandit``), counts prompt tokens for the batch, and keeps the
+records in a temporary file; memory holds one batch, whatever the size of the input. The output is shuffled by the seed.
 """
 
-import dataclasses
+import hashlib
+import json
+import os
+import re
+import tempfile
+from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from cobalt.bandit import (
-    EVALUATED_FIELDS,
-    BanditConfig,
-    Context,
-    ProblemPlan,
-    Selection,
-    StopRule,
-    cut_overlong,
-    plan_problem,
-)
-from cobalt.bandit.evaluated import OPENING_MESSAGES, Conversation, EvaluatedProblem, parse_problem
-from cobalt.bandit.mixing import output_order
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OptionalModelName, OutputFile, Positive, ReadConfig, Share, UploadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
-from cobalt.commands.prompt_flags import PromptsConfig
-from cobalt.commands.tasks import batched
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from cobalt.bandit.builder import BanditConfig, Context, ProblemPlan, cut_overlong, output_order, plan_problem
+from cobalt.bandit.evaluated import EVALUATED_FIELDS, Conversation, EvaluatedProblem, parse_problem
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import InputFile, OptionalModelName, OutputFile, ReadConfig, Share, UploadConfig
+from cobalt.cli.prompt_flags import PromptsConfig
+from cobalt.cli.tasks import batched
 from cobalt.errors import InputError
-from cobalt.preproc.bandit_stats import SetStats
-from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
-from cobalt.preproc.prompt_lengths import PromptCounter, load_tokenizer
-from cobalt.preproc.spool import Spool
+from cobalt.figures import Picture, finished, new_figure, series_of, styled
+from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import Wording
-from cobalt.records import read_jsonl, write_lines
-from cobalt.records.jsonl import Record
-from cobalt.records.manifest import origin_of
+from cobalt.records import dump_line, read_jsonl, write_lines
+from cobalt.records.identity import refuse_missing_model
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import origin_of, recorded_run
 
 BATCH_PROBLEMS = 64
-LATER_SETTINGS = ("hide_expected", "selection")
+AS_BEFORE = {"hide_expected": False, "selection": "max_variance", "reward_tests": "all"}
+"""Settings that older outputs do not record: these values mean what was done then."""
+FINGERPRINT_LENGTH = 12
+QUANTILES = (50, 90, 100)
+HISTOGRAM_BINS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig):
+class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig, BanditConfig):
     """Build bandit prompts from multi-turn trajectories that carry hidden-test pass rates."""
 
     input_file: InputFile
@@ -52,157 +52,80 @@ class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig):
     """Bandit prompts (JSONL)."""
     model_name: OptionalModelName = None
     """Model name or directory whose tokenizer measures prompts; default: the model in the manifest of the input."""
-    is_test: bool = False
-    """Build a validation set: per problem one trajectory, the one with the smallest improvement."""
-    num_turns: Positive = 3
-    """Contexts per trajectory."""
-    max_trajectories: Positive = 4
-    """Trajectories per problem after down-sampling."""
-    selection: Literal["max_variance", "min_variance", "random"] = "max_variance"
-    """Which trajectories down-sampling keeps, by the spreads of their pass rates: the most different, the most alike,
-    or any, by the seed."""
-    max_prompt_tokens: Positive = 10_000
-    """Contexts whose prompt is longer are cut off."""
     reward_tests: Literal["all", "hidden"] = "all"
     """Tests that score responses and give the pass rates: all of a problem, or those that no feedback shows."""
-    hide_expected: bool = False
-    """Leave the expected output out of the feedback in the prompts."""
-    stop_rule: Literal["released", "solved", "none"] = "released"
-    """Which pair of solved attempts ends a trajectory's contexts: k−1 and k+1 (released) or k−1 and k (solved); none:
-    nothing but their number and length ends them."""
     perturbed_file: Path | None = None
     """Evaluated trajectories collected with perturbed feedback, to be mixed in."""
     perturbed_ratio: Share | None = None
     """Share of perturbed records in the output; needs --perturbed_file."""
-    seed: int = 42
-    """Orders and samples the output, and draws trajectories for --selection random."""
     stats: bool = False
     """Print the full table of the set and write its histogram to OUTPUT.stats.png and .svg."""
     license: str | None = None
     """Licence written on the card; by default that of the input's card."""
 
-    @property
-    def settings(self) -> BanditConfig:
-        """The part that the pure builder needs."""
-        names = [field.name for field in dataclasses.fields(BanditConfig)]
-        values = {name: getattr(self, name) for name in names}
-        return BanditConfig(**{**values, "stop_rule": StopRule(self.stop_rule), "selection": Selection(self.selection)})
-
-    @property
-    def inputs(self) -> list[Path]:
-        """The files read, clean first."""
-        return [self.input_file] + ([self.perturbed_file] if self.perturbed_file else [])
-
 
 def main(config: BanditPromptsConfig) -> None:
     """Build the set described by ``config``; see the command's flags."""
-    _check_flags(config)
-    refuse_livecodebench(config.inputs, config.push_to_hub)
-    model_name = _model_name(config)
+    if (config.perturbed_file is None) != (config.perturbed_ratio is None):
+        raise InputError("--perturbed_file and --perturbed_ratio belong together: give both or neither")
+    inputs = [config.input_file] + ([config.perturbed_file] if config.perturbed_file else [])
+    refuse_livecodebench(inputs, config.push_to_hub)
+    origin = origin_of(config.input_file)
+    model_name = config.model_name or origin.get("model")
+    if model_name is None:
+        raise InputError(f"--model_name is needed: no manifest of {config.input_file} names the model that wrote it")
     counter = PromptCounter(load_tokenizer(model_name))
-    content = {**dataclasses.asdict(config.settings), "perturbed_ratio": config.perturbed_ratio}
-    for name in LATER_SETTINGS:  # their defaults are what was done before there were such settings
-        if content[name] == getattr(BanditConfig(), name):
-            del content[name]
-    if config.reward_tests != "all":
-        content["reward_tests"] = config.reward_tests
+    wording = Wording(config.prompts_or_none(inputs))
+    stats = SetStats()
+
+    names = [field.name for field in fields(BanditConfig)] + ["reward_tests", "perturbed_ratio"]
+    content = {name: getattr(config, name) for name in names}
+    content = {name: value for name, value in content.items() if (name, value) not in AS_BEFORE.items()}
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
-    stats, wording = SetStats(), Wording(config.prompts_or_none(config.inputs))
-    with recorded_run("process_multi_turn_taco", dataclasses.asdict(config), config.inputs, contents) as run:
-        _build(config, counter, wording, stats)
-        run.counts, run.origin = stats.counts(), origin_of(config.input_file)
+    with (
+        recorded_run("process_multi_turn_taco", asdict(config), inputs, contents) as run,
+        tempfile.TemporaryFile(dir=config.output_file.parent) as spool,
+    ):
+        ends = array("Q", [0])  # of the records in the spool: their order is drawn when their number is known
+        num_records = []
+        for path, perturbed in zip(inputs, (False, True), strict=False):
+            before = len(ends)
+            invalid = InvalidLines(config.skip_invalid)
+
+            def parse(row: Record, perturbed: bool = perturbed) -> EvaluatedProblem:
+                problem = parse_problem(row, perturbed, hidden_only=config.reward_tests == "hidden")
+                for trajectory in problem.trajectories:
+                    wording.see(trajectory.conversation)
+                return problem
+
+            problems = read_jsonl(path, EVALUATED_FIELDS, parse=parse, on_invalid=invalid.handler)
+            for batch in batched(with_progress(problems, path), BATCH_PROBLEMS):
+                planned_NC: list[Sequence[Context]] = []
+                for problem in batch:
+                    plan = plan_problem(problem, config)
+                    stats.add_problem(problem, plan)
+                    planned_NC += plan.contexts_NC
+                counts = iter(counter.count([context.conversation for contexts in planned_NC for context in contexts]))
+                for contexts_C in planned_NC:
+                    tokens_C = [next(counts) for _ in contexts_C]
+                    kept = cut_overlong(contexts_C, tokens_C, config.max_prompt_tokens)
+                    for context, tokens in zip(kept, tokens_C, strict=False):
+                        stats.add_context(context, tokens)
+                        ends.append(ends[-1] + spool.write(dump_line(context.to_record())))
+            stats.invalid_lines += invalid.count
+            num_records.append(len(ends) - before)
+
+        def lines() -> Iterator[bytes]:
+            for i in output_order(num_records[0], sum(num_records[1:]), config.perturbed_ratio or 0.0, config.seed):
+                spool.seek(ends[i])
+                yield spool.read(ends[i + 1] - ends[i])
+
+        stats.records_written = write_lines(config.output_file, lines())
+        run.counts, run.origin = stats.counts(), origin
+
     print_summary(f"Bandit prompts: {config.output_file}", stats.table() if config.stats else stats.summary())
     if config.stats:
         stats.picture(f"{config.output_file.name}.stats").write(config.output_file.parent)
-    publish(_card(config, model_name, stats), [config.output_file], config.inputs, config.push_to_hub)
-
-
-def _build(config: BanditPromptsConfig, counter: PromptCounter, wording: Wording, stats: SetStats) -> None:
-    """Spool the records of all files, then write the chosen ones in the order of the seed."""
-    with Spool(config.output_file) as spool:
-        num_clean = _spool_file(spool, config.input_file, False, config, counter, wording, stats)
-        num_perturbed = 0
-        if config.perturbed_file is not None:
-            num_perturbed = _spool_file(spool, config.perturbed_file, True, config, counter, wording, stats)
-        order = output_order(num_clean, num_perturbed, config.perturbed_ratio or 0.0, config.seed)
-        stats.records_written = write_lines(config.output_file, spool.lines(order))
-
-
-def _model_name(config: BanditPromptsConfig) -> str:
-    name = config.model_name or origin_of(config.input_file).get("model")
-    if name is None:
-        raise InputError(f"--model_name is needed: no manifest of {config.input_file} names the model that wrote it")
-    return name
-
-
-def _check_flags(config: BanditPromptsConfig) -> None:
-    if (config.perturbed_file is None) != (config.perturbed_ratio is None):
-        raise InputError("--perturbed_file and --perturbed_ratio belong together: give both or neither")
-
-
-def _spool_file(
-    spool: Spool,
-    path: Path,
-    perturbed: bool,
-    config: BanditPromptsConfig,
-    counter: PromptCounter,
-    wording: Wording,
-    stats: SetStats,
-) -> int:
-    """Add the records of one evaluation file to the spool; returns their number."""
-    before = len(spool)
-    for plans in batched(_plans(path, perturbed, config, wording, stats), BATCH_PROBLEMS):
-        for plan, tokens_NC in zip(plans, _count_tokens(counter, plans), strict=True):
-            for context, tokens in _kept_contexts(plan, tokens_NC, config.max_prompt_tokens):
-                spool.append(context.to_record(perturbed))
-                stats.add_context(context, tokens, perturbed)
-    return len(spool) - before
-
-
-def _plans(
-    path: Path, perturbed: bool, config: BanditPromptsConfig, wording: Wording, stats: SetStats
-) -> Iterator[ProblemPlan]:
-    """The plans of the problems that contribute something."""
-    invalid = InvalidLines(config.skip_invalid)
-
-    def parse(row: Record) -> EvaluatedProblem:
-        problem = parse_problem(row, perturbed=perturbed, hidden_only=config.reward_tests == "hidden")
-        for trajectory in problem.trajectories:
-            wording.see(trajectory.conversation)
-        return problem
-
-    rows = read_jsonl(path, EVALUATED_FIELDS, parse=parse, on_invalid=invalid.handler)
-    for problem in with_progress(rows, path):
-        plan = plan_problem(problem, config.settings, perturbed)
-        stats.add_problem(problem, plan, perturbed)
-        if plan.dropped is None:
-            yield plan
-    stats.invalid_lines += invalid.count
-
-
-def _count_tokens(counter: PromptCounter, plans: Sequence[ProblemPlan]) -> list[list[list[int]]]:
-    """Prompt tokens per plan: [m][0] of the problem alone, [m][k] of the context with k programs."""
-    prompts = [_prompts(plan) for plan in plans]
-    counts = iter(counter.count([prompts_C for prompts_NC in prompts for prompts_C in prompts_NC]))
-    return [[next(counts) for _ in prompts_NC] for prompts_NC in prompts]
-
-
-def _prompts(plan: ProblemPlan) -> list[list[Conversation]]:
-    groups = [[context.conversation for context in contexts_C] for contexts_C in plan.contexts_NC]
-    if not groups and plan.first is not None:
-        return [[plan.first.conversation]]
-    return [[group[0][:OPENING_MESSAGES], *group] for group in groups]
-
-
-def _kept_contexts(plan: ProblemPlan, tokens_NC: Sequence[Sequence[int]], limit: int) -> Iterator[tuple[Context, int]]:
-    """The contexts within the length limit with their tokens; the turn-0 prompt is not checked."""
-    if plan.first is not None:
-        yield plan.first, tokens_NC[0][0]
-    for contexts_C, (_, *tokens_C) in zip(plan.contexts_NC, tokens_NC, strict=False):
-        yield from zip(cut_overlong(contexts_C, tokens_C, limit), tokens_C, strict=False)
-
-
-def _card(config: BanditPromptsConfig, model_name: str, stats: SetStats) -> CardInfo:
     rules = [
         "problems that every first program solves are left out",
         "one prompt per kept problem without any program",
@@ -219,4 +142,141 @@ def _card(config: BanditPromptsConfig, model_name: str, stats: SetStats) -> Card
         rules.append("feedback does not show the expected output")
     if config.perturbed_file is not None:
         rules.append(f"a share of {config.perturbed_ratio} collected under perturbed feedback")
-    return CardInfo("Bandit prompts for multi-turn code generation", rules, stats.counts(), config.license)
+    title = "Bandit prompts for multi-turn code generation"
+    publish(title, rules, stats.counts(), [config.output_file], inputs, config.push_to_hub, config.license)
+
+
+def load_tokenizer(model_name: str) -> Any:
+    """The tokenizer of a model directory or hub name; ``InputError`` if there is none or it has no chat template."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    from transformers import AutoTokenizer
+
+    if not Path(model_name).is_dir():
+        refuse_missing_model(model_name, "--model_name ")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model_name)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"--model_name {model_name}: no tokenizer can be loaded ({reason})") from None
+    if not tokenizer.chat_template:
+        raise InputError(f"--model_name {model_name}: its tokenizer has no chat template")
+    return tokenizer
+
+
+class PromptCounter:
+    """Counts what ``tokenizer.apply_chat_template(prompt, add_generation_prompt=True)`` gives, each message once.
+
+    Contexts of one trajectory begin alike. A rendered text is cut before each special token at which a cut changes no
+    token, and each different piece is tokenized once.
+    """
+
+    def __init__(self, tokenizer: Any):
+        self._tokenizer = tokenizer
+        # The tokenizer takes an added token out of the text before anything else if it is not normalized, takes no
+        # space along and may touch words. Of those tokens, only one that begins with a sign (a letter could end a word
+        # that another token needs whole) and whose beginning no other added token can reach into is a place to cut.
+        added = list(tokenizer.added_tokens_decoder.values()) if tokenizer.is_fast else []
+        tails = [token.content[i:] for token in added for i in range(1, len(token.content))]
+        marks = [
+            token.content
+            for token in added
+            if not (token.normalized or token.lstrip or token.rstrip or token.single_word)
+            and re.match(r"[^\w\s]", token.content)
+            and not any(tail.startswith(token.content) or token.content.startswith(tail) for tail in tails)
+        ]
+        self._cuts = re.compile("|".join(f"(?={re.escape(mark)})" for mark in marks)) if marks else None
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the tokenizer by its vocabulary and chat template, wherever it lies."""
+        parts = [self._tokenizer.get_vocab(), self._tokenizer.chat_template]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+    def count(self, prompts: Sequence[Conversation]) -> list[int]:
+        """Tokens of each prompt."""
+        if not prompts:
+            return []
+        conversations = [list(messages) for messages in prompts]
+        texts = self._tokenizer.apply_chat_template(conversations, add_generation_prompt=True, tokenize=False)
+        pieces = [list(filter(None, self._cuts.split(text))) if self._cuts else [text] for text in texts]
+        distinct = list({piece for text in pieces for piece in text})
+        encoded = self._tokenizer(distinct, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        lengths = {piece: len(ids) for piece, ids in zip(distinct, encoded["input_ids"], strict=True)}
+        return [sum(lengths[piece] for piece in text) for text in pieces]
+
+
+class SetStats:
+    """What a set is made of, collected while it is built; contexts are those before the mix with perturbed ones."""
+
+    def __init__(self) -> None:
+        self.invalid_lines = 0
+        self.records_written = 0
+        self._problems: Counter[str] = Counter()
+        self._sizes: Counter[int] = Counter()
+        self._trajectories: Counter[str] = Counter()
+        self._tokens: dict[tuple[str, int], list[int]] = {}
+
+    def add_problem(self, problem: EvaluatedProblem, plan: ProblemPlan) -> None:
+        """Count one problem, kept or dropped, and its trajectories."""
+        fate = f"dropped: {plan.dropped}" if plan.dropped else "kept"
+        self._problems[f"{fate} (perturbed)" if problem.perturbed else fate] += 1
+        size = len(problem.trajectories) + problem.infra_dropped
+        self._sizes[size] += 1
+        self._trajectories["read"] += size
+        self._trajectories["dropped: infra error"] += problem.infra_dropped
+        self._trajectories["with contexts"] += sum(contexts_C[0].num_programs > 0 for contexts_C in plan.contexts_NC)
+
+    def add_context(self, context: Context, tokens: int) -> None:
+        """Count one context of ``tokens`` prompt tokens."""
+        kind = "perturbed" if context.problem.perturbed else "clean"
+        self._tokens.setdefault((kind, context.num_programs), []).append(tokens)
+
+    @property
+    def _tokens_by_name(self) -> dict[str, list[int]]:
+        return {f"{kind}, turn {turn}": tokens for (kind, turn), tokens in sorted(self._tokens.items())}
+
+    def counts(self) -> dict[str, Any]:
+        """Everything as nested counts, JSON-ready."""
+        return {
+            "problems_read": self._problems.total(),
+            "problems": dict(sorted(self._problems.items())),
+            "trajectories_per_problem": {str(size): count for size, count in sorted(self._sizes.items())},
+            "trajectories": dict(self._trajectories),
+            "contexts": {name: len(tokens) for name, tokens in self._tokens_by_name.items()},
+            "invalid_lines_skipped": self.invalid_lines,
+            "records_written": self.records_written,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """The short table: problems, trajectories, records."""
+        sizes = sorted(self._sizes)
+        return {
+            **{f"problems {name}": count for name, count in sorted(self._problems.items())},
+            "trajectories per problem": f"{sizes[0]} to {sizes[-1]}" if sizes else "none",
+            **{f"trajectories {name}": count for name, count in self._trajectories.items()},
+            "invalid lines skipped": self.invalid_lines,
+            "records written": self.records_written,
+        }
+
+    def table(self) -> dict[str, Any]:
+        """The full table: with contexts and prompt tokens by turn."""
+        rows = self.summary()
+        for name, tokens in self._tokens_by_name.items():
+            quantiles = " / ".join(f"{value:.0f}" for value in np.percentile(tokens, QUANTILES))
+            rows[f"contexts {name}"] = f"{len(tokens):,} (tokens p50 / p90 / max: {quantiles})"
+        return rows
+
+    @styled()
+    def picture(self, key: str) -> Picture:
+        """Histogram of prompt tokens by turn."""
+        figure, tokens_of = new_figure(), self._tokens_by_name
+        axes = figure.add_subplot()
+        longest = max((max(tokens) for tokens in tokens_of.values()), default=1)
+        bins = np.linspace(0, longest + 1, HISTOGRAM_BINS + 1).tolist()
+        for tokens, line in zip(tokens_of.values(), series_of(list(tokens_of)).values(), strict=True):
+            label = f"{line.label} ({len(tokens):,})"
+            axes.hist(tokens, bins=bins, histtype="step", color=line.colour, linestyle=line.dash, label=label)
+        axes.set(xlabel="prompt tokens", ylabel="contexts")
+        if tokens_of:
+            figure.legend(loc="outside upper center", ncols=2)
+        return finished(figure, key, "Prompt tokens by turn")

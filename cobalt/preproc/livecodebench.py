@@ -1,25 +1,43 @@
-"""``preproc_lcb_test6.py``: LiveCodeBench's file to problems, streaming. Its hidden tests are never uploaded."""
+"""``preproc_lcb_test6.py``: LiveCodeBench's file to problems, streaming. Its hidden tests are never uploaded.
 
+Fields read: ``question_id, question_content, platform, contest_date, difficulty, starter_code``, ``public_test_cases``
+(JSON list of ``{input, output, testtype}``), ``private_test_cases`` (the same JSON, or base64 of zlib of a pickled text
+of that JSON) and ``metadata`` (JSON with ``func_name``). A pickle can run code when it is loaded; this one may hold
+nothing but a text.
+"""
+
+import base64
+import binascii
+import io
+import json
+import pickle
+import zlib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import date
-from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import InputFile, OutputFile, ReadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
-from cobalt.commands.prompt_flags import PromptsConfig
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import InputFile, OutputFile, ReadConfig
+from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.errors import InputError
-from cobalt.preproc.cards import NOT_REDISTRIBUTABLE, CardInfo, publish
-from cobalt.preproc.livecodebench_rows import FIELDS, Functional, contest_day, is_functional, prepare
-from cobalt.prompts import PromptSet, described, prompt_content
-from cobalt.records import read_jsonl, write_jsonl
-from cobalt.records.jsonl import Record
+from cobalt.preproc.outputs import LIVECODEBENCH, NOT_REDISTRIBUTABLE, publish
+from cobalt.prompts import PromptSet, described, problem_instruction, prompt_content
+from cobalt.records import TestCases, read_jsonl, write_jsonl
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import recorded_run
 
+PROBLEM_FIELDS = ("question_id", "question_content", "platform", "contest_date", "difficulty", "starter_code")
+FIELDS = (*PROBLEM_FIELDS, "public_test_cases", "private_test_cases", "metadata")
 SOURCE_LINK = "[LiveCodeBench](https://huggingface.co/datasets/livecodebench/code_generation_lite)"
+EXAMPLE_MARKS = ("\nExample 1:\n\n", "\nSample Input 1\n\n")
+FUNCTIONAL_TYPE, STDIN_TYPE = "functional", "stdin"
+MAX_TEST_BYTES = 1 << 30
+"""Largest decompressed size of one problem's private tests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +48,7 @@ class LiveCodeBenchConfig(PromptsConfig, ReadConfig):
     """The file downloaded from livecodebench/code_generation_lite."""
     output_file: OutputFile = Path("data/lcb_v6.jsonl")
     """Problems (JSONL). Keep them to yourself: hidden tests must not be redistributed."""
-    functional: Functional = "call"
+    functional: Literal["call", "stdin"] = "call"
     """Problems that ask for a method: call it (official), or treat all as stdin programs (the paper's numbers)."""
     keep_examples: bool = False
     """Keep the worked examples in the statement."""
@@ -41,12 +59,6 @@ class LiveCodeBenchConfig(PromptsConfig, ReadConfig):
     push_to_hub: str | None = None
     """Always refused: LiveCodeBench's hidden tests must not be redistributed."""
 
-    @property
-    def method(self) -> dict[str, str]:
-        """The settings that change the output."""
-        dates = {"start_date": str(self.start_date), "end_date": str(self.end_date)}
-        return {"functional": self.functional, "keep_examples": str(self.keep_examples), **dates}
-
 
 def main(config: LiveCodeBenchConfig) -> None:
     """Prepare the problems in ``config.input_file``; see the command's flags."""
@@ -55,43 +67,119 @@ def main(config: LiveCodeBenchConfig) -> None:
     if config.start_date and config.end_date and config.start_date > config.end_date:
         raise InputError(f"--start_date {config.start_date} lies after --end_date {config.end_date}")
     prompts = config.prompt_set()
-    contents = {config.output_file: {**config.method, **prompt_content(prompts)}}
+    invalid = InvalidLines(config.skip_invalid)
     counts: Counter[str] = Counter(read=0)
+
+    def parse(row: Record) -> Record | None:
+        try:
+            return prepare(row, config, prompts)
+        except ValueError as error:
+            raise ValueError(f"problem {row['question_id']!r}: {error}") from None
+
+    def problems() -> Iterator[Record]:
+        records = read_jsonl(config.input_file, FIELDS, unique="question_id", parse=parse, on_invalid=invalid.handler)
+        for record in with_progress(records, config.input_file):
+            counts["read"] += 1
+            if record is None:
+                counts["left out: outside the dates"] += 1
+                continue
+            counts[f"platform {record['platform']}"] += 1
+            counts["function call" if "fn_name" in json.loads(record["public_test_cases"]) else "stdin"] += 1
+            yield record
+        counts["invalid lines skipped"] = invalid.count
+
+    names = ("functional", "keep_examples", "start_date", "end_date")
+    method = {name: str(getattr(config, name)) for name in names}
+    contents = {config.output_file: {**method, **prompt_content(prompts)}}
     with recorded_run("preproc_lcb_test6", asdict(config), [config.input_file], contents) as run:
-        counts["written"] = write_jsonl(config.output_file, _problems(config, prompts, counts))
+        counts["written"] = write_jsonl(config.output_file, problems())
         run.counts, run.origin = dict(counts), {"prompts": described(prompts)}
     print_summary(f"LiveCodeBench problems: {config.output_file}", counts)
-    rules = [f"{name}: {value}" for name, value in config.method.items()]
-    info = CardInfo("LiveCodeBench problems: do not redistribute", rules, counts, source=SOURCE_LINK)
-    publish(info, [config.output_file], [config.input_file], repo_id=None)
+    rules = [f"{name}: {value}" for name, value in method.items()]
+    title = "LiveCodeBench problems: do not redistribute"
+    publish(title, rules, counts, [config.output_file], [config.input_file], repo_id=None, source=SOURCE_LINK)
 
 
-def _problems(config: LiveCodeBenchConfig, prompts: PromptSet, counts: Counter[str]) -> Iterator[Record]:
-    invalid = InvalidLines(config.skip_invalid)
-    rows = read_jsonl(
-        config.input_file,
-        FIELDS,
-        unique="question_id",
-        parse=partial(_prepare, config=config, prompts=prompts),
-        on_invalid=invalid.handler,
-    )
-    for record in with_progress(rows, config.input_file):
-        counts["read"] += 1
-        if record is None:
-            counts["left out: outside the dates"] += 1
-            continue
-        counts[f"platform {record['platform']}"] += 1
-        counts["function call" if is_functional(record) else "stdin"] += 1
-        yield record
-    counts["invalid lines skipped"] = invalid.count
+def prepare(row: Mapping[str, Any], config: LiveCodeBenchConfig, prompts: PromptSet) -> Record | None:
+    """The problem made from a row, or None if its contest lies outside the dates.
 
-
-def _prepare(row: Record, config: LiveCodeBenchConfig, prompts: PromptSet) -> Record | None:
-    """The problem, or None if its contest lies outside the dates. Complaints carry the problem's id."""
+    Raises ``ValueError`` naming the field that cannot be read.
+    """
     try:
-        day = contest_day(row)
-        if (config.start_date and day < config.start_date) or (config.end_date and day > config.end_date):
-            return None
-        return prepare(row, config.functional, config.keep_examples, prompts)
+        day = date.fromisoformat(str(row["contest_date"])[:10])
+    except ValueError:
+        raise ValueError(f"field 'contest_date' is not a date: {row['contest_date']!r}") from None
+    if (config.start_date and day < config.start_date) or (config.end_date and day > config.end_date):
+        return None
+
+    public, private = (_tests(row, field) for field in ("public_test_cases", "private_test_cases"))
+    fn_name = _function_name(row, public + private) if config.functional == "call" else None
+    public_tests, hidden_tests = (
+        TestCases(tuple(test["input"] for test in tests), tuple(test["output"] for test in tests), fn_name)
+        for tests in (public, private)
+    )
+    question = row["question_content"]
+    if not config.keep_examples:  # the statement before its worked examples
+        mark = next((mark for mark in EXAMPLE_MARKS if mark in question), None)
+        question = (question.partition(mark)[0] if mark else question).strip()
+    return {
+        "id": row["question_id"],
+        "difficulty": row["difficulty"],
+        "question": question,
+        "instruction": problem_instruction(question, fn_name, row["starter_code"] or "", prompts),
+        "test_cases": (public_tests + hidden_tests).to_json(),
+        "public_test_cases": public_tests.to_json(),
+        "hidden_test_cases": hidden_tests.to_json(),
+        "starter_code": row["starter_code"],
+        "platform": row["platform"],
+        "contest_date": row["contest_date"],
+        "source": LIVECODEBENCH,
+        "functional": config.functional,
+    }
+
+
+class _TextUnpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        raise pickle.UnpicklingError(f"it refers to {module_name}.{global_name}")
+
+
+def _tests(row: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
+    """The tests in a field: JSON as it is, or out of base64(zlib(pickle(text)))."""
+    text = row[field]
+    try:
+        if not text.lstrip().startswith("["):
+            inflater = zlib.decompressobj()
+            pickled = inflater.decompress(base64.b64decode(text, validate=True), MAX_TEST_BYTES)
+            if not inflater.eof:
+                raise ValueError("it is truncated or too large")
+            text = _TextUnpickler(io.BytesIO(pickled)).load()
+            if not isinstance(text, str):
+                raise ValueError(f"it holds a {type(text).__name__}, not a text")
+        tests = json.loads(text)
+    except (ValueError, EOFError, IndexError, zlib.error, binascii.Error, pickle.UnpicklingError) as error:
+        raise ValueError(f"field '{field}' cannot be decoded: {error}") from None
+    if not isinstance(tests, list) or not tests:
+        raise ValueError(f"field '{field}' holds no tests")
+    for test in tests:
+        texts = isinstance(test, dict) and all(isinstance(test.get(name), str) for name in ("input", "output"))
+        if not texts or test.get("testtype") not in (STDIN_TYPE, FUNCTIONAL_TYPE):
+            raise ValueError(f"field '{field}' needs texts 'input' and 'output' and a known 'testtype' in each test")
+    return tests
+
+
+def _function_name(row: Mapping[str, Any], tests: list[dict[str, Any]]) -> str | None:
+    """The method that all tests call; None if all are stdin tests."""
+    types = {test["testtype"] for test in tests}
+    if types == {STDIN_TYPE}:
+        return None
+    if types != {FUNCTIONAL_TYPE}:
+        raise ValueError("fields 'public_test_cases' and 'private_test_cases' mix stdin and functional tests")
+    metadata = row["metadata"]
+    try:
+        metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
     except ValueError as error:
-        raise ValueError(f"problem {row['question_id']!r}: {error}") from None
+        raise ValueError(f"field 'metadata' is not JSON: {error}") from None
+    name = metadata.get("func_name") if isinstance(metadata, Mapping) else None
+    if not isinstance(name, str) or not name:
+        raise ValueError("field 'metadata' names no 'func_name' for functional tests")
+    return name

@@ -1,30 +1,57 @@
 """``cobalt prompts-from``: a prompt set that is not ours, as a file for ``--prompts``.
 
-It is read from a checkout of the original release, or derived from what conversations were written with: trajectories
-(``conversations``) or bandit prompts (``conversation``), released ones or any others whose feedback messages hold the
-marker line. What surrounds the statement is known there only where the row has its ``question``.
+It is read from a user's checkout of the original release, whose files are parsed and never run, or derived from what
+conversations were written with: trajectories (``conversations``) or bandit prompts (``conversation``), released ones or
+any others whose feedback messages hold the marker line. What surrounds the statement is known there only where the row
+has its ``question``.
 """
 
+import ast
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
-from cobalt.commands.console import print_summary, with_progress
-from cobalt.commands.flags import OptionalInputFile, OutputFile, ReadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary, with_progress
+from cobalt.cli.flags import OptionalInputFile, OutputFile, ReadConfig
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
-from cobalt.preproc.release_texts import FILES, read_release
-from cobalt.prompts import ALL_PASSED_START, COBALT, FEEDBACK_MARKER, PROBLEM_MARKER, PromptSet, Wording
-from cobalt.records import TestCases, read_jsonl
-from cobalt.records.jsonl import Record
+from cobalt.prompts import (
+    ALL_PASSED_START,
+    COBALT,
+    FEEDBACK_MARKER,
+    INPUT_LABEL,
+    JUDGE_FIELDS,
+    PROBLEM_MARKER,
+    JudgeTexts,
+    PromptSet,
+    Wording,
+    render_test_feedback,
+)
+from cobalt.records import TestCases, Verdict, read_jsonl
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import recorded_run
+from cobalt.sandbox.results import KEPT, LONGEST_SHOWN, TRUNCATION
 
-FEEDBACK_OF_A_TEST = "Input:"
-REQUIRED = ("system", "instruction", "feedback")
+INSTRUCTION_FILE = "preproc/preproc_lcb_test6.py"
+JUDGE_FILE = "run_llm_judge.py"
+SERVER_FILE = "verl/remote_reward_server.py"
+MULTI_TURN_FILES = ("run_multi_turn_vllm.py", "run_multi_turn_litellm.py")
+SYSTEM_FILES = (
+    *MULTI_TURN_FILES,
+    "run_single_turn_vllm.py",
+    "run_single_turn_litellm.py",
+    "preproc/verl_preproc_single_turn.py",
+)
+FILES = (*SYSTEM_FILES, INSTRUCTION_FILE, JUDGE_FILE, SERVER_FILE)
+"""The release's files that are read."""
+SECONDS = 7.0
+"""Stands for the time limit in a rendered feedback; no other digit is in one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,39 +68,26 @@ class PromptsFromConfig(ReadConfig):
 
 def main(config: PromptsFromConfig) -> None:
     """Run the command. Raises ``InputError`` for texts that are not where they should be, or several wordings."""
-    if config.release is not None and config.input_file is None:
-        _from_release(config, config.release)
-    elif config.input_file is not None and config.release is None:
-        _from_conversations(config, config.input_file)
-    else:
+    source = config.release or config.input_file
+    if source is None or (config.release is not None and config.input_file is not None):
         raise InputError("give either --release DIR or --input_file FILE")
-
-
-def _from_release(config: PromptsFromConfig, folder: Path) -> None:
-    files = [folder / name for name in FILES]
-    with recorded_run("prompts-from", asdict(config), files, {config.output_file: {}}) as run:
-        prompts, judge = read_release(folder)
-        _write(config.output_file, {**asdict(prompts), "judge": asdict(judge)})
-        run.counts = {"files_read": len(files)}
-    print_summary("Prompt set", {"output": config.output_file, **run.counts, "not in the release": "call_instruction"})
-
-
-def _from_conversations(config: PromptsFromConfig, path: Path) -> None:
-    invalid = InvalidLines(config.skip_invalid)
-    found = Derivation()
-    with recorded_run("prompts-from", asdict(config), [path], {config.output_file: {}}) as run:
-        rows = read_jsonl(path, (), unique=None, parse=found.see, on_invalid=invalid.handler)
-        read = sum(1 for _ in with_progress(rows, path))
-        prompts, missing = found.prompts(path)
-        _write(config.output_file, asdict(prompts))
-        run.counts = {"read": read, "conversations": found.conversations, "skipped_invalid": invalid.count}
-    shown = {"output": config.output_file, **run.counts, "not in the file, taken from 'cobalt'": missing or "nothing"}
-    print_summary("Prompt set", shown)
-
-
-def _write(path: Path, texts: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(texts, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    inputs = [source / name for name in FILES] if config.release is not None else [source]
+    with recorded_run("prompts-from", asdict(config), inputs, {config.output_file: {}}) as run:
+        if config.release is not None:
+            prompts, judge = read_release(config.release)
+            texts = {**asdict(prompts), "judge": asdict(judge)}
+            run.counts = {"files_read": len(FILES)}
+            shown: dict[str, Any] = {"not in the release": "call_instruction"}
+        else:
+            found, invalid = Derivation(), InvalidLines(config.skip_invalid)
+            rows = read_jsonl(source, (), unique=None, parse=found.see, on_invalid=invalid.handler)
+            read = sum(1 for _ in with_progress(rows, source))
+            prompts, missing = found.prompts(source)
+            texts = asdict(prompts)
+            run.counts = {"read": read, "conversations": found.conversations, "skipped_invalid": invalid.count}
+            shown = {"not in the file, taken from 'cobalt'": missing or "nothing"}
+        config.output_file.write_text(json.dumps(texts, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    print_summary("Prompt set", {"output": config.output_file, **run.counts, **shown})
 
 
 class Derivation:
@@ -81,79 +95,223 @@ class Derivation:
 
     def __init__(self) -> None:
         self.conversations = 0
-        self._texts = Wording()
+        self._wording = Wording()
         self._call_templates: set[str] = set()
 
     def see(self, row: Record) -> None:
         """Learn from a row. Raises ``ValueError`` if it holds no conversations, or another wording than others."""
+        if "conversations" not in row and "conversation" not in row:
+            raise ValueError("missing field 'conversations' (trajectories) or 'conversation' (bandit prompts)")
         try:
-            for messages in _conversations(row):
+            for messages in row["conversations"] if "conversations" in row else [row["conversation"]]:
                 self.conversations += 1
-                self._texts.see(messages)
+                self._wording.see(messages)
                 self._see_problem(row, messages[1]["content"])
                 for answer, shown in zip(messages[2::2], messages[3::2], strict=False):
-                    self._see_feedback(answer["content"], shown["content"])
+                    lead, marker, rest = shown["content"].partition(FEEDBACK_MARKER)
+                    if not marker:
+                        raise ValueError(f"a feedback message lacks the line '{FEEDBACK_MARKER}'")
+                    self._wording.add("feedback", f"{lead}{marker}{_space_before(rest)}{{feedback}}")
+                    of_a_program = rest.strip().startswith((INPUT_LABEL.strip(), ALL_PASSED_START))
+                    if extract_code(answer["content"]) is None and not of_a_program:
+                        self._wording.add("no_program", rest.strip())
         except (TypeError, KeyError, IndexError) as error:
             raise ValueError(f"no readable conversations ({type(error).__name__}: {error})") from None
 
     def _see_problem(self, row: Record, content: str) -> None:
         question = (row.get("question") or "").strip()
+        lead, marker, rest = content.partition(PROBLEM_MARKER)
         if question and question in content:
             template = content.replace(question, "{question}", 1)
+        elif marker:
+            template = f"{lead}{marker}{_space_before(rest)}{{question}}"
         else:
-            lead, marker, rest = content.partition(PROBLEM_MARKER)
-            if not marker:
-                raise ValueError("the first user message holds neither the row's 'question' nor the problem marker")
-            space = rest[: len(rest) - len(rest.lstrip())]
-            template = f"{lead}{marker}{space}{{question}}"
+            raise ValueError("the first user message holds neither the row's 'question' nor the problem marker")
         fn_name = TestCases.parse(row["test_cases"]).fn_name if "test_cases" in row else None
         if fn_name is None:
-            self._texts.add("instruction", template)
-        else:
-            starter_code = (row.get("starter_code") or "").strip()
-            self._call_templates.add(_call_template(template, fn_name, starter_code))
-
-    def _see_feedback(self, answer: str, content: str) -> None:
-        lead, marker, rest = content.partition(FEEDBACK_MARKER)
-        if not marker:
-            raise ValueError(f"a feedback message lacks the line '{FEEDBACK_MARKER}'")
-        feedback = rest.strip()
-        self._texts.add("feedback", f"{lead}{marker}{rest[: len(rest) - len(rest.lstrip())]}{{feedback}}")
-        if extract_code(answer) is None and not feedback.startswith((FEEDBACK_OF_A_TEST, ALL_PASSED_START)):
-            self._texts.add("no_program", feedback)
+            self._wording.add("instruction", template)
+            return
+        # Placeholders for what belongs to the problem; the text up to the marker is left alone.
+        lead, marker, rest = template.partition(PROBLEM_MARKER)
+        if starter_code := (row.get("starter_code") or "").strip():
+            rest = rest.replace(starter_code, "{starter_code}")
+        rest = re.sub(rf"\b{re.escape(fn_name)}\b", "{fn_name}", rest)
+        self._call_templates.add(f"{lead}{marker}{rest}")
 
     def prompts(self, path: Path) -> tuple[PromptSet, list[str]]:
         """The set, and the names of texts that no conversation shows: those are taken from the own set.
 
         ``call_instruction`` stays empty unless all function-call problems have one and the same.
         """
-        texts = self._texts.texts
+        texts = self._wording.texts
         found: dict[str, Any] = {
             "system": texts.get("system message"),
             "all_passed": texts.get("feedback when all tests pass"),
             **{name: texts.get(name) for name in ("instruction", "feedback", "no_program")},
             "call_instruction": next(iter(self._call_templates)) if len(self._call_templates) == 1 else None,
         }
-        lacking = [name for name in REQUIRED if found[name] is None]
-        if lacking:
+        if lacking := [name for name in ("system", "instruction", "feedback") if found[name] is None]:
             raise InputError.at(path, None, f"its conversations do not show: {', '.join(lacking)}")
         missing = [name for name in ("all_passed", "no_program") if found[name] is None]
         return PromptSet(**{**found, **{name: getattr(COBALT, name) for name in missing}}), missing
 
 
-def _call_template(template: str, fn_name: str, starter_code: str) -> str:
-    """With placeholders for what belongs to the problem; the text up to the marker is left alone."""
-    lead, marker, rest = template.partition(PROBLEM_MARKER)
-    if starter_code:
-        rest = rest.replace(starter_code, "{starter_code}")
-    rest = re.sub(rf"\b{re.escape(fn_name)}\b", "{fn_name}", rest)
-    return f"{lead}{marker}{rest}"
+def _space_before(text: str) -> str:
+    return text[: len(text) - len(text.lstrip())]
 
 
-def _conversations(row: Record) -> Iterator[list[Any]]:
-    if "conversations" in row:
-        yield from row["conversations"]
-    elif "conversation" in row:
-        yield row["conversation"]
-    else:
-        raise ValueError("missing field 'conversations' (trajectories) or 'conversation' (bandit prompts)")
+def read_release(folder: Path) -> tuple[PromptSet, JudgeTexts]:
+    """The release's prompt set and its judge's texts. It has no ``call_instruction``.
+
+    What one test's feedback looks like is a fact of the format (docs/formats.md, "Fixed texts"): it is compared with
+    ours, not taken over. Raises ``InputError`` where a file or a text is missing, or differs from the same text of
+    another file.
+    """
+    sources = {name: _Source(folder / name) for name in FILES}
+    first = MULTI_TURN_FILES[0]
+
+    def common(what: str, names: Iterable[str], read: "Callable[[_Source], str]") -> str:
+        texts = {name: read(sources[name]) for name in names}
+        for name, text in texts.items():
+            if text != texts[first]:
+                raise sources[name].complaint(f"the {what} is another one than in {first}")
+        return texts[first]
+
+    def feedback(source: _Source) -> str:
+        return source.template("FEEDBACK_TEMPLATE", ["feedback"], {})
+
+    texts = {
+        "system": common("system message", SYSTEM_FILES, lambda source: source.constant("SYS")),
+        "feedback": common("text before the feedback", MULTI_TURN_FILES, feedback),
+        "all_passed": common("text when all tests pass", MULTI_TURN_FILES, _Source.all_passed),
+        "no_program": common("text without a program", MULTI_TURN_FILES, _Source.no_program),
+        "instruction": sources[INSTRUCTION_FILE].template("INST", ["question"], {}),
+    }
+    for name, text in texts.items():
+        try:
+            replace(COBALT, **{name: text})
+        except ValueError as error:
+            raise sources[INSTRUCTION_FILE if name == "instruction" else first].complaint(str(error)) from None
+
+    server = sources[SERVER_FILE]
+    forms = {_form(node) for node in ast.walk(server.tree) if isinstance(node, ast.JoinedStr)}
+    for what, verdict, stderr in (
+        ("wrong answer", Verdict.WRONG_ANSWER, ""),
+        ("crash", Verdict.RUNTIME_ERROR, "{stderr}"),
+        ("time limit", Verdict.TIME_LIMIT, ""),
+    ):
+        places = ("{test_input}", "{code_output}", "{expected_output}", stderr)
+        own = render_test_feedback(verdict, *places, time_limit_s=SECONDS).replace(f"{SECONDS:g}", "{timeout}")
+        if own not in forms:
+            raise server.complaint(f"no feedback of a {what} as docs/formats.md describes it")
+    cuts = [n for n in ast.walk(server.tree) if isinstance(n, ast.FunctionDef) and n.name == "truncatefn"]
+    constants = {node.value for cut in cuts for node in ast.walk(cut) if isinstance(node, ast.Constant)}
+    if not {LONGEST_SHOWN, LONGEST_SHOWN // KEPT, TRUNCATION} <= constants:
+        raise server.complaint(f"'truncatefn' does not cut at {LONGEST_SHOWN} characters with '{TRUNCATION}'")
+
+    judge = sources[JUDGE_FILE]
+    system, question = judge.constant("SYS"), judge.template("INST", *judge.format_arguments("INST"))
+    try:
+        return PromptSet(**texts), JudgeTexts(system, question)
+    except ValueError as error:
+        raise judge.complaint(str(error)) from None
+
+
+class _Source:
+    """One of the release's files."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        try:
+            self.tree = ast.parse(path.read_text(encoding="utf-8"))
+        except (SyntaxError, ValueError) as error:
+            raise self.complaint(f"not a Python file: {error}") from None
+
+    def complaint(self, message: str) -> InputError:
+        return InputError.at(self._path, None, f"{message}; the checkout is not the release that is known here")
+
+    def constant(self, name: str) -> str:
+        """The text assigned to a name of the module; ``.strip()`` behind it is obeyed."""
+        values = _assigned(self.tree.body, name)
+        text = _text(values[0]) if values else None
+        if text is None:
+            raise self.complaint(f"'{name}' is not a literal text" if values else f"no text '{name}'")
+        return text
+
+    def template(self, name: str, places: Sequence[str], named: Mapping[str, str]) -> str:
+        """The text of ``constant`` for ``str.format``, with our placeholders in its places."""
+        text = self.constant(name)
+        try:
+            count = sum(field is not None for _, field, _, _ in Formatter().parse(text))
+            if count != len(places) + len(named):
+                raise self.complaint(f"'{name}' has {count} places, not {len(places) + len(named)}")
+            ours = {field: f"{{{key}}}" for field, key in named.items()}
+            return text.format(*(f"{{{key}}}" for key in places), **ours)
+        except (ValueError, LookupError) as error:
+            raise self.complaint(f"'{name}' is no template: {error}") from None
+
+    def all_passed(self) -> str:
+        """The one text that is assigned to ``feedback_str``, beside the empty one."""
+        texts = [_text(value) for value in _assigned(ast.walk(self.tree), "feedback_str")]
+        return self._only([text for text in texts if text], "text assigned to 'feedback_str'")
+
+    def no_program(self) -> str:
+        """The feedback in the result that a function returns if the code is None."""
+        branches = [node for node in ast.walk(self.tree) if isinstance(node, ast.If)]
+        found = []
+        for statement in (s for node in branches if ast.unparse(node.test).endswith(" is None") for s in node.body):
+            match statement:
+                case ast.Return(value=ast.Dict(keys=keys, values=values)):
+                    for pair in zip(keys, values, strict=True):
+                        match pair:
+                            case ast.Constant(value="feedback"), ast.List(elts=elements):
+                                found += [text for text in map(_text, elements) if text is not None]
+        return self._only(found, "result returned for code that is None")
+
+    def format_arguments(self, name: str) -> tuple[list[str], dict[str, str]]:
+        """Of the call ``NAME.format(...)``: the keys of the row that fill its places, and by name."""
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        call = next((node for node in calls if ast.unparse(node.func) == f"{name}.format"), None)
+        if call is None:
+            raise self.complaint(f"no call of '{name}.format'")
+        keys = []
+        for value in [*call.args, *(keyword.value for keyword in call.keywords)]:
+            match value:
+                case ast.Subscript(slice=ast.Constant(value=str(key))) if key in JUDGE_FIELDS:
+                    keys.append(key)
+                case _:
+                    fields = ", ".join(JUDGE_FIELDS)
+                    raise self.complaint(f"'{ast.unparse(value)}' is none of a case's fields {fields}")
+        names = [str(keyword.arg) for keyword in call.keywords]
+        return keys[: len(call.args)], dict(zip(names, keys[len(call.args) :], strict=True))
+
+    def _only(self, found: list[str], what: str) -> str:
+        if len(set(found)) != 1:
+            raise self.complaint(f"{len(set(found))} texts where one is expected: the {what}")
+        return found[0]
+
+
+def _assigned(nodes: Iterable[ast.AST], name: str) -> list[ast.expr]:
+    """The values that are assigned to a name."""
+    assignments = [node for node in nodes if isinstance(node, ast.Assign)]
+    return [node.value for node in assignments if any(isinstance(t, ast.Name) and t.id == name for t in node.targets)]
+
+
+def _text(value: ast.expr) -> str | None:
+    """A literal text, stripped if ``.strip()`` is called on it; None for anything else."""
+    match value:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Call(func=ast.Attribute(value=inner, attr="strip"), args=[]):
+            text = _text(inner)
+            return None if text is None else text.strip()
+    return None
+
+
+def _form(text: ast.JoinedStr) -> str:
+    """An f-string with the names of the variables that it shows in braces; what is done to them is left out."""
+    form = ""
+    for part in text.values:
+        names = [node.id for node in ast.walk(part) if isinstance(node, ast.Name) and node.id != "truncatefn"]
+        form += str(part.value) if isinstance(part, ast.Constant) else "".join(f"{{{name}}}" for name in names)
+    return form

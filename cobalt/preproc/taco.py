@@ -7,17 +7,17 @@ there. The second writes the problems with a verified solution, in the order of 
 
 import asyncio
 import dataclasses
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import (
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import (
     ExecutionConfig,
     NotNegative,
     OptionalInputFile,
@@ -26,35 +26,36 @@ from cobalt.commands.flags import (
     ReadConfig,
     UploadConfig,
 )
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
-from cobalt.commands.prompt_flags import InstructionCheck, PromptsConfig
-from cobalt.commands.tasks import for_each
-from cobalt.errors import InputError
-from cobalt.preproc.cards import CardInfo, publish, refuse_livecodebench
-from cobalt.preproc.hub import hub_licence, hub_rows
-from cobalt.preproc.spool import Spool
+from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
+from cobalt.cli.tasks import for_each
+from cobalt.errors import InputError, SetupError
+from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.preproc.taco_rows import (
     DEV,
     TRAIN,
     Candidate,
-    Record,
     TacoRules,
     dev_rank,
     is_prepared,
     prepare,
+    refuse_unusable,
+    solution_order,
     split_of,
-    usable_row,
 )
-from cobalt.preproc.verification import INFRA, UNSOLVED, VERIFIED, Pending, VerificationLog, verify
 from cobalt.prompts import described, prompt_content
-from cobalt.records import read_jsonl, row_hash, write_lines
+from cobalt.records import RecordFile, Verdict, dump_line, id_key, read_jsonl, row_hash, write_lines
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from cobalt.sandbox.checkers import checker_identity
 from cobalt.serving.execution import open_execution_service
 
+VERIFIED = "kept: verified by execution"
 PREPARED = "kept: prepared already"
 FOREIGN = "kept: with instructions of another prompt set"
+UNSOLVED = "dropped: no reference solution passes every test"
+INFRA = "left out: infra error (a rerun tries again)"
 TIME_LIMITED = "unsolved problems with a solution stopped by the time limit"
+"""Their outcome may differ on a slower or faster machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +82,9 @@ class TacoConfig(ExecutionConfig, UploadConfig, PromptsConfig, ReadConfig):
     """Licence written on the card; by default that of the hub dataset's card, or of the input's."""
 
     @property
-    def inputs(self) -> list[Path]:
-        """The local files read."""
-        return [self.input_file] if self.input_file is not None else []
+    def rules(self) -> TacoRules:
+        """The constants of the preparation."""
+        return TacoRules(min_alphanumeric=self.min_alphanumeric)
 
     @property
     def outputs(self) -> dict[str, Path]:
@@ -93,37 +94,49 @@ class TacoConfig(ExecutionConfig, UploadConfig, PromptsConfig, ReadConfig):
             return {"all": path}
         return {split: path.with_name(f"{path.stem}_{split}{path.suffix}") for split in (TRAIN, DEV)}
 
-    @property
-    def verification_file(self) -> Path:
-        """Where outcomes are kept while and after they are found."""
-        path = self.output_file
-        return path.with_name(f"{path.stem}.verification.jsonl")
 
-
-def main(config: TacoConfig, rules: TacoRules | None = None) -> None:
+def main(config: TacoConfig) -> None:
     """Prepare the problems that ``config`` names; see the command's flags."""
-    rules = rules or TacoRules(min_alphanumeric=config.min_alphanumeric)
-    refuse_livecodebench(config.inputs, config.push_to_hub)
-    outputs = list(config.outputs.values())
-    with recorded_run("preproc_taco", dataclasses.asdict(config), config.inputs, _contents(config, rules)) as run:
-        with closing(VerificationLog(config.verification_file)) as log:
-            _verify_pending(config, rules, log)
-            counts = _write(config, rules, log)
-        run.counts = counts
-        run.origin = {} if FOREIGN in counts else {"prompts": described(config.prompt_set())}
-    print_summary(f"Prepared problems: {', '.join(map(str, outputs))}", counts)
-    publish(_card(config, rules, counts), outputs, config.inputs, config.push_to_hub)
-
-
-def _contents(config: TacoConfig, rules: TacoRules) -> dict[Path, dict[str, Any]]:
-    """What shapes each output; outcomes of verification stay valid when only the split or the prompts change."""
+    inputs = [config.input_file] if config.input_file is not None else []
+    outputs, rules, prompts = config.outputs, config.rules, config.prompt_set()
+    refuse_livecodebench(inputs, config.push_to_hub)
+    # Outcomes of verification stay valid when only the split or the prompts change.
     verifying = {"seed": config.seed, "rules": dataclasses.asdict(rules)}
     if config.checker is not None:
         verifying["checker"] = checker_identity(config.checker)
-    writing = {**verifying, "dev_size": config.dev_size, **prompt_content(config.prompt_set())}
+    writing = {**verifying, "dev_size": config.dev_size, **prompt_content(prompts)}
     if config.input_file is None:
         writing["hub"] = f"{config.hub_dataset}/{config.hub_split}"
-    return {**dict.fromkeys(config.outputs.values(), writing), config.verification_file: verifying}
+    log_path = config.output_file.with_name(f"{config.output_file.stem}.verification.jsonl")
+    contents = {**dict.fromkeys(outputs.values(), writing), log_path: verifying}
+
+    with recorded_run("preproc_taco", dataclasses.asdict(config), inputs, contents) as run, RecordFile(log_path) as log:
+        unnamed = number = 0
+        for row, _, candidate in _usable(config, log):
+            unnamed += split_of(row) is None
+            number += candidate is not None
+        _refuse_dev_size(config, unnamed)
+        if number > 0:
+            asyncio.run(_verify(config, log, number))
+        run.counts = counts = _write(config, log)
+        run.origin = {} if FOREIGN in counts else {"prompts": described(prompts)}
+    print_summary(f"Prepared problems: {', '.join(map(str, outputs.values()))}", counts)
+
+    licence, source = config.license, None
+    if config.input_file is None:
+        licence = licence or _hub_licence(config.hub_dataset)
+        source = f"[{config.hub_dataset}](https://huggingface.co/datasets/{config.hub_dataset})"
+    # The rules hold for the problems that were prepared by this run.
+    card = [
+        f"at least {rules.min_tests} well-formed tests and {rules.min_alphanumeric} alphanumeric characters, no images",
+        f"the {rules.shortest_tests} tests with the shortest and the {rules.longest_tests} with the longest inputs",
+        f"one of up to {rules.max_solutions} reference solutions passes every test",
+        f"the {rules.public_tests} tests with the shortest inputs are public",
+    ]
+    if taken_over := counts.get(PREPARED, 0):
+        as_they_were = f"{taken_over} of the problems were prepared already: taken over as they were, not run again"
+        card = [as_they_were] if taken_over == counts["read"] else [as_they_were, *card]
+    publish("Prepared TACO problems", card, counts, list(outputs.values()), inputs, config.push_to_hub, licence, source)
 
 
 def _rows(config: TacoConfig, counts: Counter[str], quiet: bool = False) -> Iterator[Record]:
@@ -133,141 +146,147 @@ def _rows(config: TacoConfig, counts: Counter[str], quiet: bool = False) -> Iter
     check = InstructionCheck(prompts, required=config.prompts is not None)
 
     def parse(row: Record) -> Record:
-        usable_row(row)
+        refuse_unusable(row)
         check.see(row["instruction"] if is_prepared(row) else prompts.instruction)
         return row
 
     if config.input_file is not None:
         yield from read_jsonl(config.input_file, fields=("id",), parse=parse, on_invalid=invalid.handler)
-    else:
-        yield from hub_rows(config.hub_dataset, config.hub_split, parse, invalid.handler)
+    else:  # rows of the hub are checked as strictly as lines of a file
+        seen: set[str] = set()
+        for index, row in enumerate(_hub_rows(config.hub_dataset, config.hub_split)):
+            try:
+                if "id" not in row:
+                    raise ValueError("missing field 'id'")
+                if repr(row["id"]) in seen:
+                    raise ValueError(f"duplicate id {row['id']!r}")
+                seen.add(repr(row["id"]))
+                parse(row)
+            except ValueError as error:
+                complaint = InputError.at(f"{config.hub_dataset} ({config.hub_split})", index, str(error))
+                if invalid.handler is None:
+                    raise complaint from None
+                invalid.handler(complaint)
+            else:
+                yield row
     counts["invalid rows skipped"] = invalid.count
     if check.foreign:
         counts[FOREIGN] = counts[PREPARED]
 
 
-def _usable(config: TacoConfig, rules: TacoRules, log: VerificationLog) -> Iterator[tuple[str | None, Pending | None]]:
-    """The split that each usable row names, and what has to be verified (nothing if it is prepared or settled)."""
-    prompts = config.prompt_set()
+def _hub_rows(name: str, split: str) -> Iterator[Record]:
+    """``HF_HOME`` and ``HF_HUB_OFFLINE`` are honoured. ``SetupError`` if the dataset cannot be reached."""
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    try:
+        return map(dict, load_dataset(name, split=split))
+    except (OSError, DatasetsError) as error:
+        reason = str(error).splitlines()[0]
+        raise SetupError(f"hub dataset {name} cannot be loaded ({reason}); give --input_file instead") from None
+    except ValueError as error:  # an unknown split
+        raise InputError(f"hub dataset {name}: {str(error).splitlines()[0]}") from None
+
+
+def _hub_licence(name: str) -> str | None:
+    """The licence on a hub dataset's card; None if it says none, or cannot be read."""
+    from huggingface_hub import DatasetCard
+
+    try:
+        return DatasetCard.load(name, repo_type="dataset").data.to_dict().get("license")
+    except (OSError, ValueError):
+        return None
+
+
+def _usable(config: TacoConfig, log: RecordFile) -> Iterator[tuple[Record, str, Candidate | None]]:
+    """The rows that no filter drops, their hashes, and what has to be run (None: it is prepared, or its outcome known).
+
+    An infrastructure failure is no outcome: the problem is tried again.
+    """
+    rules, prompts = config.rules, config.prompt_set()
     for row in _rows(config, Counter(), quiet=True):
         input_hash = row_hash(row)
-        if is_prepared(row) or log.is_settled(row["id"], input_hash):
-            yield split_of(row), None
+        outcome = log.get(row["id"], input_hash)
+        if is_prepared(row) or (outcome is not None and outcome["status"] != INFRA):
+            yield row, input_hash, None
         elif isinstance(candidate := prepare(row, rules, prompts), Candidate):
-            yield split_of(row), Pending(row["id"], input_hash, candidate)
+            yield row, input_hash, candidate
 
 
-def _verify_pending(config: TacoConfig, rules: TacoRules, log: VerificationLog) -> None:
-    """First pass. The execution service is opened only if there is something to run."""
-    unnamed = number = 0
-    for split, pending in _usable(config, rules, log):
-        unnamed += split is None
-        number += pending is not None
-    _refuse_dev_size(config, unnamed)
-    if number > 0:
-        asyncio.run(_verify(config, rules, log, number))
-
-
-async def _verify(config: TacoConfig, rules: TacoRules, log: VerificationLog, number: int) -> None:
-    kept = 0
+async def _verify(config: TacoConfig, log: RecordFile, number: int) -> None:
+    """First pass: run reference solutions of ``number`` problems, each until one passes every test."""
+    verified = 0
     async with open_execution_service(config.executor, config.checker) as service:
         with progress_bar(total=number, desc="verifying", unit=" problems") as bar:
 
-            async def verify_one(problem: Pending) -> None:
-                nonlocal kept
-                outcome = await verify(problem.candidate, service, config.seed, rules)
-                log.put(problem, outcome)
-                kept += outcome.status == VERIFIED
-                bar.set_postfix(verified=kept, refresh=False)
+            async def verify_one(problem: tuple[Record, str, Candidate]) -> None:
+                nonlocal verified
+                row, input_hash, candidate = problem
+                status, tried, time_limited, infra_error = UNSOLVED, 0, False, None
+                for code in solution_order(candidate.solutions, config.seed, row["id"], config.rules):
+                    result = await service.run(code, candidate.tests)
+                    tried += 1
+                    if result.solved:
+                        status, infra_error = VERIFIED, None
+                        break
+                    infra_error = infra_error or result.infra_error
+                    time_limited = time_limited or Verdict.TIME_LIMIT in result.verdicts
+                if infra_error:
+                    status = INFRA
+                outcome = {"status": status, "tried": tried, "time_limited": time_limited, "infra_error": infra_error}
+                log.append({"id": row["id"], "input_hash": input_hash, **outcome})
+                verified += status == VERIFIED
+                bar.set_postfix(verified=verified, refresh=False)
                 bar.update()
 
-            pending = (pending for _, pending in _usable(config, rules, log) if pending is not None)
+            pending = ((row, key, candidate) for row, key, candidate in _usable(config, log) if candidate is not None)
             await for_each(pending, verify_one, lambda: config.concurrency)
 
 
-def _write(config: TacoConfig, rules: TacoRules, log: VerificationLog) -> dict[str, Any]:
-    """Second pass: write the kept problems by split, in the order of the input. Returns the report."""
+def _write(config: TacoConfig, log: RecordFile) -> dict[str, Any]:
+    """Second pass: write the kept problems by split, in the order of the input. Returns a count of every fate."""
     counts: Counter[str] = Counter()
     ids: list[Any] = []
-    splits: list[tuple[str | None, Any]] = []
-    with Spool(config.output_file) as spool:
-        for record in _kept(config, rules, log, counts, ids):
-            splits.append((split_of(record), record["id"]))
-            spool.append(record)
+    kept: list[tuple[str | None, Any]] = []
+    rules, prompts = config.rules, config.prompt_set()
+    with tempfile.TemporaryFile(dir=config.output_file.parent) as spool:  # splits are known when all were seen
+        for row in _rows(config, counts):
+            counts["read"] += 1
+            ids.append(row["id"])
+            if is_prepared(row):
+                counts[PREPARED] += 1
+                record = row
+            elif not isinstance(candidate := prepare(row, rules, prompts), Candidate):
+                counts[f"dropped: {candidate}"] += 1
+                continue
+            else:
+                outcome = log.get(row["id"], row_hash(row))
+                assert outcome is not None, "the first pass leaves an outcome for every candidate"
+                counts[outcome["status"]] += 1
+                counts[TIME_LIMITED] += outcome["time_limited"] and outcome["status"] == UNSOLVED
+                if outcome["status"] != VERIFIED:
+                    continue
+                record = candidate.record
+            spool.write(dump_line(record))
+            kept.append((split_of(record), record["id"]))
+
         run = counts[VERIFIED] + counts[UNSOLVED] + counts[INFRA]
         refuse_infra_rate(counts[INFRA], run, "problems", config.max_infra_rate)
         log.refuse_loss(ids)
-        for name, order in _split(config, splits).items():
-            counts[f"written: {name}"] = write_lines(config.outputs[name], spool.lines(order))
+        # Rows that name a split keep it; of the others the seed picks dev.
+        unnamed = sorted((id_ for split, id_ in kept if split is None), key=lambda id_: dev_rank(config.seed, id_))
+        _refuse_dev_size(config, len(unnamed))
+        held_out = {id_key(id_) for id_ in unnamed[: config.dev_size]}
+        splits = [DEV if split == DEV or id_key(id_) in held_out else TRAIN for split, id_ in kept]
+        for name, path in config.outputs.items():
+            spool.seek(0)
+            lines = (line for line, split in zip(spool, splits, strict=True) if name in (split, "all"))
+            counts[f"written: {name}"] = write_lines(path, lines)
     log.finish(ids)
     return dict(counts)
-
-
-def _kept(
-    config: TacoConfig, rules: TacoRules, log: VerificationLog, counts: Counter[str], ids: list[Any]
-) -> Iterator[Record]:
-    """The problems that stay, with a count of every reason; the ids of all go to ``ids``."""
-    prompts = config.prompt_set()
-    for row in _rows(config, counts):
-        counts["read"] += 1
-        ids.append(row["id"])
-        if is_prepared(row):
-            counts[PREPARED] += 1
-            yield row
-            continue
-        candidate = prepare(row, rules, prompts)
-        if not isinstance(candidate, Candidate):
-            counts[f"dropped: {candidate}"] += 1
-            continue
-        outcome = log.get(row["id"], row_hash(row))
-        assert outcome is not None, "the first pass leaves an outcome for every candidate"
-        counts[outcome.status] += 1
-        counts[TIME_LIMITED] += outcome.time_limited and outcome.status == UNSOLVED
-        if outcome.status == VERIFIED:
-            yield candidate.record
-
-
-def _split(config: TacoConfig, splits: list[tuple[str | None, Any]]) -> dict[str, list[int]]:
-    """Record indices per output, in order. Rows that name a split keep it; of the others the seed picks dev."""
-    if config.dev_size == 0:
-        return {"all": list(range(len(splits)))}
-    unnamed = [i for i, (split, _) in enumerate(splits) if split is None]
-    _refuse_dev_size(config, len(unnamed))
-    held_out = set(sorted(unnamed, key=lambda i: dev_rank(config.seed, splits[i][1]))[: config.dev_size])
-    is_dev = [split == DEV or i in held_out for i, (split, _) in enumerate(splits)]
-    return {
-        TRAIN: [i for i, dev in enumerate(is_dev) if not dev],
-        DEV: [i for i, dev in enumerate(is_dev) if dev],
-    }
 
 
 def _refuse_dev_size(config: TacoConfig, unnamed: int) -> None:
     """Raise ``InputError`` if of ``unnamed`` problems, those that name no split, none is left for training."""
     if 0 < unnamed <= config.dev_size:
         raise InputError(f"--dev_size {config.dev_size} leaves no training problem of the {unnamed} that name no split")
-
-
-def _card(config: TacoConfig, rules: TacoRules, counts: dict[str, Any]) -> CardInfo:
-    from_hub = config.input_file is None
-    return CardInfo(
-        title="Prepared TACO problems",
-        rules=_described(rules, counts),
-        counts=counts,
-        license=config.license or (hub_licence(config.hub_dataset) if from_hub else None),
-        source=f"[{config.hub_dataset}](https://huggingface.co/datasets/{config.hub_dataset})" if from_hub else None,
-    )
-
-
-def _described(rules: TacoRules, counts: dict[str, Any]) -> list[str]:
-    """What is true of the problems written: the rules hold for those that were prepared by this run."""
-    taken_over = counts.get(PREPARED, 0)
-    as_they_were = f"{taken_over} of the problems were prepared already: taken over as they were, not run again"
-    if taken_over == counts["read"]:
-        return [as_they_were]
-    return [
-        *([as_they_were] if taken_over else []),
-        f"at least {rules.min_tests} well-formed tests and {rules.min_alphanumeric} alphanumeric characters, no images",
-        f"the {rules.shortest_tests} tests with the shortest and the {rules.longest_tests} with the longest inputs",
-        f"one of up to {rules.max_solutions} reference solutions passes every test",
-        f"the {rules.public_tests} tests with the shortest inputs are public",
-    ]

@@ -14,23 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cobalt.prompts import COBALT, PromptSet, problem_instruction
-from cobalt.records import TestCases
-from cobalt.records.jsonl import missing_fields
-from cobalt.records.tests import OPTIONS
+from cobalt.records import TestCases, tests_of
+from cobalt.records.jsonl import Record, missing_fields
 from cobalt.sandbox.checkers import require_usable
+from cobalt.sandbox.tests import OPTIONS
 
-Record = dict[str, Any]
-
+TEST_FIELDS = ("test_cases", "public_test_cases", "hidden_test_cases")
 RAW_FIELDS = ("id", "question", "difficulty", "input_output", "solutions")
-PREPARED_FIELDS = (
-    "id",
-    "question",
-    "difficulty",
-    "instruction",
-    "test_cases",
-    "public_test_cases",
-    "hidden_test_cases",
-)
+PREPARED_FIELDS = ("id", "question", "difficulty", "instruction", *TEST_FIELDS)
 TRAIN, DEV = "train", "dev"
 _SPLITS = {"train": TRAIN, "dev": DEV, "validation": DEV, "valid": DEV, "val": DEV, "test": DEV}
 _IMAGE = re.compile(r"image|!\[[^\]]*\][(\[]", re.IGNORECASE)
@@ -68,21 +59,16 @@ def is_prepared(row: Mapping[str, Any]) -> bool:
     return "public_test_cases" in row
 
 
-def usable_row(row: Record) -> Record:
-    """The row itself; ``ValueError`` naming the field if it can be neither prepared nor passed through."""
+def refuse_unusable(row: Record) -> None:
+    """Raise ``ValueError`` naming the field if a row can be neither prepared nor passed through."""
     complaint = missing_fields(row, PREPARED_FIELDS if is_prepared(row) else RAW_FIELDS)
     if complaint is not None:
         raise ValueError(complaint)
     if not isinstance(row["question"], str):
         raise ValueError("field 'question' must be a text")
-    if is_prepared(row):
-        for field in ("test_cases", "public_test_cases", "hidden_test_cases"):
-            try:
-                TestCases.parse(row[field])
-            except ValueError as error:
-                raise ValueError(f"field '{field}': {error}") from None
+    for field in TEST_FIELDS if is_prepared(row) else ():
+        tests_of(row, field)
     split_of(row)
-    return row
 
 
 def split_of(row: Mapping[str, Any]) -> str | None:
@@ -97,20 +83,34 @@ def split_of(row: Mapping[str, Any]) -> str | None:
 
 def prepare(row: Mapping[str, Any], rules: TacoRules, prompts: PromptSet = COBALT) -> Candidate | str:
     """The problem made from a raw row, or the name of the filter that drops it."""
-    if _IMAGE.search(row["question"]):
+    question = row["question"]
+    if _IMAGE.search(question):
         return "image in the statement"
-    if sum(map(str.isalnum, row["question"])) < rules.min_alphanumeric:
+    if sum(map(str.isalnum, question)) < rules.min_alphanumeric:
         return f"fewer than {rules.min_alphanumeric} alphanumeric characters"
-    tests = _well_formed_tests(row["input_output"])
+    tests = _well_formed_tests(_parsed(row["input_output"]))
     if tests is None or len(tests) < rules.min_tests:
         return f"fewer than {rules.min_tests} well-formed tests"
-    solutions = _solutions(row["solutions"])
+    solutions = tuple(text for text in _parsed(row["solutions"]) or () if isinstance(text, str) and text.strip())
     if not solutions:
         return "no reference solution"
     if tests.fn_name is not None and prompts.call_instruction is None:
         return "function call, for which the prompt set has no 'call_instruction'"
-    tests = _select(tests, rules)
-    return Candidate(_record(row, tests, rules, prompts), tests, solutions)
+
+    # The tests by length of input: the shortest and the longest. Equal lengths keep the order of the row.
+    lengths_K = [len(text) for text in tests.inputs_K]
+    ranked = sorted(range(len(tests)), key=lengths_K.__getitem__)
+    if len(ranked) > rules.shortest_tests + rules.longest_tests:
+        ranked = ranked[: rules.shortest_tests] + ranked[-rules.longest_tests :]
+    tests = tests.select(ranked)
+    record = {
+        **{name: value for name, value in row.items() if name not in ("input_output", "solutions")},
+        "instruction": problem_instruction(question, tests.fn_name, row.get("starter_code") or "", prompts),
+        "test_cases": tests.to_json(),
+        "public_test_cases": tests.select(range(rules.public_tests)).to_json(),
+        "hidden_test_cases": tests.select(range(rules.public_tests, len(tests))).to_json(),
+    }
+    return Candidate(record, tests, solutions)
 
 
 def solution_order(solutions: Sequence[str], seed: int, problem_id: Any, rules: TacoRules) -> list[str]:
@@ -124,50 +124,23 @@ def dev_rank(seed: int, problem_id: Any) -> str:
     return hashlib.sha256(f"dev:{seed}:{problem_id!r}".encode()).hexdigest()
 
 
-def _record(row: Mapping[str, Any], tests: TestCases, rules: TacoRules, prompts: PromptSet) -> Record:
-    carried = {name: value for name, value in row.items() if name not in ("input_output", "solutions")}
-    public = tests.select(range(rules.public_tests))
-    hidden = tests.select(range(rules.public_tests, len(tests)))
-    instruction = problem_instruction(row["question"], tests.fn_name, row.get("starter_code") or "", prompts)
-    return {
-        **carried,
-        "instruction": instruction,
-        "test_cases": tests.to_json(),
-        "public_test_cases": public.to_json(),
-        "hidden_test_cases": hidden.to_json(),
-    }
-
-
-def _select(tests: TestCases, rules: TacoRules) -> TestCases:
-    """At most shortest + longest tests, by length of input; equal lengths keep the order of the row."""
-    ranked = sorted(range(len(tests)), key=lambda i: len(tests.inputs_K[i]))
-    if len(ranked) > rules.shortest_tests + rules.longest_tests:
-        ranked = ranked[: rules.shortest_tests] + ranked[-rules.longest_tests :]
-    return tests.select(ranked)
-
-
-def _solutions(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return ()
-    return tuple(text for text in value or () if isinstance(text, str) and text.strip())
+def _parsed(value: Any) -> Any:
+    """A value that a row may hold as JSON; None for text that is not JSON."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
 
 
 def _well_formed_tests(value: Any) -> TestCases | None:
     """The usable tests of ``input_output``; None if there are none."""
-    try:
-        value = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return None
     if not isinstance(value, Mapping):
         return None
     inputs, outputs = value.get("inputs"), value.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         return None
     options = {name: value.get(name) or None for name in OPTIONS}
-    pairs = list(_call_pairs(inputs, _unwrapped(outputs)) if options["fn_name"] else _stdin_pairs(inputs, outputs))
+    pairs = list(_call_pairs(inputs, outputs) if options["fn_name"] else _stdin_pairs(inputs, outputs))
     if not pairs:
         return None
     tests = TestCases(tuple(input_ for input_, _ in pairs), tuple(output for _, output in pairs), **options)
@@ -178,33 +151,20 @@ def _well_formed_tests(value: Any) -> TestCases | None:
     return tests
 
 
-def _unwrapped(outputs: list[Any]) -> list[Any]:
-    """Results of function calls: rows that hold each in a list of its own hold all of them so."""
-    if all(isinstance(output, list) and len(output) == 1 for output in outputs):
-        return [output[0] for output in outputs]
-    return outputs
-
-
 def _stdin_pairs(inputs: list[Any], outputs: list[Any]) -> Iterator[tuple[str, str]]:
-    for input_, output in zip(inputs, outputs, strict=True):
-        input_text, output_text = _stdin_text(input_), _stdin_text(output)
-        if input_text is not None and output_text is not None and output_text.strip():
-            yield input_text, output_text
-
-
-def _stdin_text(value: Any) -> str | None:
-    """A text as it is, a list joined by spaces; None for anything else."""
-    if isinstance(value, list):
-        return " ".join(map(str, value)) if all(_is_scalar(item) for item in value) else None
-    return str(value) if _is_scalar(value) else None
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, str | int | float)
+    """Texts as they are, lists joined by spaces; pairs with anything else, or without an output, are left out."""
+    for pair in zip(inputs, outputs, strict=True):
+        parts = [value if isinstance(value, list) else [value] for value in pair]
+        if all(isinstance(item, str | int | float) for items in parts for item in items):
+            input_, output = (" ".join(map(str, items)) for items in parts)
+            if output.strip():
+                yield input_, output
 
 
 def _call_pairs(inputs: list[Any], outputs: list[Any]) -> Iterator[tuple[str, str]]:
     """Arguments as JSON, one per line (rows may hold that text already); the expected value as JSON."""
+    if all(isinstance(output, list) and len(output) == 1 for output in outputs):  # all wrapped in a list of their own
+        outputs = [output[0] for output in outputs]
     for arguments, output in zip(inputs, outputs, strict=True):
         if isinstance(arguments, list):
             yield "\n".join(_json(argument) for argument in arguments), _json(output)

@@ -1,4 +1,4 @@
-"""Data formats (JSONL): tests, verdicts, execution results, record files and manifests."""
+"""Data formats (JSONL): results, record files and manifests. Tests and verdicts are those of ``cobalt.sandbox``."""
 
 from cobalt.records.jsonl import (
     RecordFile,
@@ -6,27 +6,27 @@ from cobalt.records.jsonl import (
     dump_line,
     id_key,
     read_jsonl,
-    require_fields,
     row_hash,
     write_jsonl,
     write_lines,
 )
 from cobalt.records.manifest import Manifest
-from cobalt.records.results import ExecutionResult, Verdict
-from cobalt.records.tests import TestCases
+from cobalt.records.results import ResultRecord
+from cobalt.sandbox import TestCases, Verdict
+from cobalt.sandbox.tests import tests_of
 
 __all__ = [
-    "ExecutionResult",
     "Manifest",
     "RecordFile",
+    "ResultRecord",
     "TestCases",
     "Verdict",
     "count_lines",
     "dump_line",
     "id_key",
     "read_jsonl",
-    "require_fields",
     "row_hash",
+    "tests_of",
     "write_jsonl",
     "write_lines",
 ]

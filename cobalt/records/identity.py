@@ -21,8 +21,12 @@ def model_identity(model: str, revision: str | None = None) -> str:
     digest = hashlib.sha256()
     for file in sorted(path.iterdir()):
         if file.suffix in IDENTITY_SUFFIXES:
-            digest.update(f"{file.name}:{file.stat().st_size}:".encode())
-            digest.update(_ends(file))
+            size = file.stat().st_size
+            digest.update(f"{file.name}:{size}:".encode())
+            with open(file, "rb") as stream:
+                digest.update(stream.read(SAMPLED_BYTES))
+                stream.seek(max(size - SAMPLED_BYTES, 0))
+                digest.update(stream.read(SAMPLED_BYTES))
     return f"{path.resolve().name}@{digest.hexdigest()[:12]}"
 
 
@@ -32,35 +36,25 @@ def refuse_missing_model(model: str, setting: str) -> None:
     ``setting``: how the model was given, for the complaint. Loading asks the hub for a mistyped folder for minutes.
     """
     path = Path(model)
-    if path.is_dir() and not (path / "config.json").is_file():
-        raise InputError(f"{setting}{model}: this folder holds no model (no config.json)")
-    if not path.is_dir() and (trouble := _trouble_on_the_hub(model)):
-        raise InputError(f"{setting}{model}: no such folder; as a name of the hub: {trouble}")
-
-
-def _trouble_on_the_hub(model: str) -> str | None:
-    """Why the hub cannot give ``model``, in one line; None if it can, or has given it before."""
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise InputError(f"{setting}{model}: this folder holds no model (no config.json)")
+        return
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.constants import HF_HUB_OFFLINE
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         if isinstance(try_to_load_from_cache(model, "config.json"), str):
-            return None
-        if HF_HUB_OFFLINE:
-            return "its cache has none, and HF_HUB_OFFLINE is set"
-        HfApi().model_info(model, timeout=HUB_TIMEOUT_S)
+            return
+        if not HF_HUB_OFFLINE:
+            HfApi().model_info(model, timeout=HUB_TIMEOUT_S)
+            return
+        trouble = "its cache has none, and HF_HUB_OFFLINE is set"
     except HFValidationError:
-        return "it is no name there"
+        trouble = "it is no name there"
     except HfHubHTTPError:
-        return "it has none of this name that you may read"
+        trouble = "it has none of this name that you may read"
     except OSError:  # what requests raises
-        return "it cannot be reached, and its cache has none"
-    return None
-
-
-def _ends(file: Path) -> bytes:
-    with open(file, "rb") as stream:
-        head = stream.read(SAMPLED_BYTES)
-        stream.seek(max(file.stat().st_size - SAMPLED_BYTES, 0))
-        return head + stream.read(SAMPLED_BYTES)
+        trouble = "it cannot be reached, and its cache has none"
+    raise InputError(f"{setting}{model}: no such folder; as a name of the hub: {trouble}")

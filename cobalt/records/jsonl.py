@@ -1,37 +1,30 @@
 """Reading, writing and resuming JSONL files: the only home of these in the project.
 
-Reading is strict: a malformed line, a missing field, a duplicate id or no line at all is an ``InputError`` that names
-file, line and field, unless the caller counts invalid lines instead. Gzip is recognised by its first bytes, a byte
-order mark is passed over. Writing is append-only, one ``write`` per record, so that a
-process killed at any moment leaves at most one torn last line, which the next run cuts off.
+Reading is strict: a malformed line, a missing field, a duplicate id or an empty file is an ``InputError`` that names
+file, line and field. Files that grow are appended to, one ``write`` per record, so that a process killed at any moment
+leaves at most one torn last line, which the next run cuts off.
 """
 
 import codecs
+import fcntl
 import gzip
 import hashlib
 import json
 import os
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from cobalt.errors import InputError
-from cobalt.records.locks import is_taken
 
 Record = dict[str, Any]
 T = TypeVar("T")
 
 GZIP_MAGIC = b"\x1f\x8b"
-
-
-def row_hash(row: Record) -> str:
-    """Hash of a row's content, independent of the order of its keys."""
-    text = json.dumps(row, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 PROBLEM_STAGE = "preproc_taco.py or preproc_lcb_test6.py"
+MULTI_TURN_STAGE = "run_multi_turn_vllm.py or run_multi_turn_litellm.py"
 MADE_BY = {
     "instruction": PROBLEM_STAGE,
     "public_test_cases": PROBLEM_STAGE,
@@ -39,18 +32,28 @@ MADE_BY = {
     "modified_test_cases": "run_perturbation.py",
     "perturbed_public_test_cases": "run_perturbation.py",
     "responses": "run_single_turn_vllm.py or run_single_turn_litellm.py",
-    "conversations": "run_multi_turn_vllm.py or run_multi_turn_litellm.py",
-    "public_pass_rates": "run_multi_turn_vllm.py or run_multi_turn_litellm.py",
-    "public_exec_results": "run_multi_turn_vllm.py or run_multi_turn_litellm.py",
+    "conversations": MULTI_TURN_STAGE,
+    "public_pass_rates": MULTI_TURN_STAGE,
+    "public_exec_results": MULTI_TURN_STAGE,
     "all_pass_rates": "eval_multi_turn.py",
     "conversation": "process_multi_turn_taco.py",
     "previous_code": "extract_turn_level_errors.py",
 }
-"""The stage that writes a field: what to run, where an input is of another stage."""
+"""The stage that writes a field: what to run if an input lacks it."""
+
+
+def row_hash(row: Record) -> str:
+    """Hash of a row's content, independent of the order of its keys."""
+    return hashlib.sha256(json.dumps(row, sort_keys=True, ensure_ascii=True).encode()).hexdigest()[:16]
+
+
+def id_key(value: Any) -> str:
+    """An id as a key of dictionaries. Ids may be numbers or texts; 1 and "1" are different ids."""
+    return json.dumps(value, sort_keys=True)
 
 
 def missing_fields(row: Record, fields: Sequence[str]) -> str | None:
-    """What a complaint says of those of ``fields`` that the row lacks, all at once; None if it has all."""
+    """Names all of ``fields`` that the row lacks, and a stage that writes one of them; None if it has all."""
     missing = [field for field in fields if field not in row]
     if not missing:
         return None
@@ -58,13 +61,6 @@ def missing_fields(row: Record, fields: Sequence[str]) -> str | None:
     also = f", also {', '.join(others)}" if others else ""
     made = next((f" ({name!r} is written by {MADE_BY[name]})" for name in missing if name in MADE_BY), "")
     return f"missing field {first}{also}{made}"
-
-
-def require_fields(path: object, line: int, row: Record, fields: Sequence[str]) -> None:
-    """Raise ``InputError`` naming those of ``fields`` that the row lacks."""
-    complaint = missing_fields(row, fields)
-    if complaint is not None:
-        raise InputError.at(path, line, complaint)
 
 
 def read_lines(path: str | Path) -> Iterator[bytes]:
@@ -84,73 +80,68 @@ def count_lines(path: str | Path) -> int:
     return sum(1 for _ in read_lines(path))
 
 
-def _as_it_is(row: Record) -> Any:
-    return row
-
-
 def read_jsonl(
     path: str | Path,
     fields: Sequence[str] = ("id",),
     unique: str | None = "id",
-    parse: Callable[[Record], T] = _as_it_is,
+    parse: Callable[[Record], T] = lambda row: row,
     on_invalid: Callable[[InputError], None] | None = None,
     may_be_empty: bool = False,
 ) -> Iterator[T]:
     """Yield what ``parse`` makes of each row of a JSONL file (the row itself by default), one at a time.
 
-    ``fields`` must be present in each row; ``unique`` names the field whose values may not repeat (None: no check);
-    ``parse`` may raise ``ValueError`` about a row. The first invalid line raises ``InputError``, or is passed to
-    ``on_invalid`` and skipped. A missing file raises ``InputError`` at once, one without rows when that is known.
+    ``fields`` must be present in each row. Values of the field ``unique`` may not repeat (None: no check). ``parse``
+    may raise ``ValueError`` about a row. The first invalid line raises ``InputError``, or is passed to ``on_invalid``
+    and skipped. A missing file raises ``InputError`` at once, a file without rows at its end.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError.at(path, None, "no such file")
-    rows = _parsed_rows(path, fields, unique, parse, on_invalid)
-    return rows if may_be_empty else _not_empty(path, rows)
 
-
-def _not_empty(path: Path, rows: Iterator[T]) -> Iterator[T]:
-    empty = True
-    for row in rows:
-        empty = False
-        yield row
-    if empty:
-        raise InputError.at(path, None, "holds no records")
-
-
-def _parsed_rows(
-    path: Path,
-    fields: Sequence[str],
-    unique: str | None,
-    parse: Callable[[Record], T],
-    on_invalid: Callable[[InputError], None] | None,
-) -> Iterator[T]:
-    seen: dict[Any, int] = {}
-    for number, raw in enumerate(read_lines(path), start=1):
-        if not raw.strip():
-            continue
-        try:
-            row = _parse_line(path, number, raw)
-            require_fields(path, number, row, fields)
-            if unique is not None:
-                first = seen.setdefault(id_key(row[unique]), number)
-                if first != number:
-                    raise InputError.at(path, number, f"duplicate {unique} {row[unique]!r} (first on line {first})")
+    def rows() -> Iterator[T]:
+        seen: dict[str, int] = {}
+        is_empty = True
+        for number, raw in enumerate(read_lines(path), start=1):
+            if not raw.strip():
+                continue
             try:
-                parsed = parse(row)
-            except ValueError as error:
-                raise InputError.at(path, number, str(error)) from None
-        except InputError as error:
-            if on_invalid is None:
-                raise
-            on_invalid(error)
-            continue
-        yield parsed
+                row = _parse_line(path, number, raw)
+                if missing := missing_fields(row, fields):
+                    raise InputError.at(path, number, missing)
+                if unique is not None and (first := seen.setdefault(id_key(row[unique]), number)) != number:
+                    raise InputError.at(path, number, f"duplicate {unique} {row[unique]!r} (first on line {first})")
+                try:
+                    parsed = parse(row)
+                except ValueError as error:
+                    raise InputError.at(path, number, str(error)) from None
+            except InputError as error:
+                if on_invalid is None:
+                    raise
+                on_invalid(error)
+                continue
+            is_empty = False
+            yield parsed
+        if is_empty and not may_be_empty:
+            raise InputError.at(path, None, "holds no records")
+
+    return rows()
 
 
-def id_key(value: Any) -> str:
-    """An id as a key of dictionaries. Ids may be numbers or texts; 1 and "1" are different ids."""
-    return json.dumps(value, sort_keys=True)
+class InvalidLines:
+    """Counts the invalid lines of an input: ``read_jsonl(on_invalid=InvalidLines(...).handler)``.
+
+    ``skip`` (--skip_invalid): tell and skip them, not stop at the first. ``quiet``: a second pass over the same lines.
+    """
+
+    def __init__(self, skip: bool, quiet: bool = False):
+        self.count = 0
+        self.handler: Callable[[InputError], None] | None = self._skip if skip else None
+        self._quiet = quiet
+
+    def _skip(self, error: InputError) -> None:
+        self.count += 1
+        if not self._quiet:
+            print(f"skipped: {error}", file=sys.stderr)
 
 
 def _parse_line(path: Path, number: int, raw: bytes) -> Record:
@@ -191,29 +182,45 @@ def write_lines(path: str | Path, lines: Iterable[bytes]) -> int:
     return count
 
 
+def is_taken(file: IO[Any]) -> bool:
+    """Lock ``file`` until it is closed, by all processes that inherited it; True if another holder has the lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    return False
+
+
 class RecordFile:
     """An output file that grows by one record at a time and can be resumed after kill -9.
 
-    Records carry their input row's hash in ``input_hash``. On opening, a torn last line is cut off and records are
-    kept by id, the last one winning; ``finish`` rewrites the file with each id once, in the order of the input.
-    ``id_field`` names the field that holds the id. While it is open the file is locked: ``InputError`` for a second
-    writer. Use it in a ``with`` statement, or ``close`` it.
+    Records carry their input row's hash in ``input_hash`` and their id in ``id_field``. Opening cuts off a torn last
+    line; of several records of an id the last one counts. ``finish`` rewrites the file with each id once, in the order
+    of the input. While it is open the file is locked: ``InputError`` for a second writer. Close it (``with``).
     """
 
     def __init__(self, path: str | Path, id_field: str = "id"):
         self.path = Path(path)
         self._id_field = id_field
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._offsets: dict[str, int] = {}
         self._hashes: dict[str, str | None] = {}
-        self._adopted: set[str] = set()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self.path, "a+b")  # noqa: SIM115 - held open for the run
         try:
-            if _in_use(self._file, self.path):
+            if self._is_in_use():
                 raise InputError.at(self.path, None, "another process is writing it; wait for its end, or stop it")
-            self._load()
+            self._file.seek(0)
+            end = 0
+            for raw in self._file:
+                if not raw.endswith(b"\n"):
+                    break
+                self._remember(_parse_line(self.path, len(self._offsets) + 1, raw), end)
+                end += len(raw)
+            self._file.truncate(end)
         except InputError:
-            self._file.close()
+            self.close()
             raise
 
     def __enter__(self) -> "RecordFile":
@@ -222,46 +229,25 @@ class RecordFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _load(self) -> None:
-        self._file.seek(0)
-        offset = 0
-        for raw in self._file:
-            if not raw.endswith(b"\n"):
-                break
-            row = _parse_line(self.path, len(self._offsets) + 1, raw)
-            self._remember(row, offset)
-            offset += len(raw)
-        self._file.truncate(offset)
-        self._file.seek(0, os.SEEK_END)
+    def _is_in_use(self) -> bool:
+        try:  # a run that has just finished has replaced the file that was opened here
+            return is_taken(self._file) or not os.path.samestat(os.fstat(self._file.fileno()), os.stat(self.path))
+        except FileNotFoundError:
+            return True
 
     def _remember(self, row: Record, offset: int) -> None:
         key = id_key(row[self._id_field])
-        self._offsets[key] = offset
-        self._hashes[key] = row.get("input_hash")
+        self._offsets[key], self._hashes[key] = offset, row.get("input_hash")
 
     def get(self, id_: Any, input_hash: str) -> Record | None:
         """The stored record of this id if it was made from the same input row, else None."""
         key = id_key(id_)
-        if self._hashes.get(key) != input_hash or key not in self._offsets:
-            return None
-        return self._read(key)
+        return self._read(key) if self._hashes.get(key) == input_hash else None
 
     def _read(self, key: str) -> Record:
         with open(self.path, "rb") as file:
             file.seek(self._offsets[key])
-            record = json.loads(file.readline())
-        return {**record, "input_hash": self._hashes[key]} if key in self._adopted else record
-
-    def unhashed(self, id_: Any) -> Record | None:
-        """The stored record of this id if it does not say which input row it was made from, else None."""
-        key = id_key(id_)
-        return self._read(key) if key in self._offsets and self._hashes[key] is None else None
-
-    def adopt(self, id_: Any, input_hash: str) -> None:
-        """Take the stored record of this id for one of the input row with this hash; ``finish`` writes it down."""
-        key = id_key(id_)
-        self._hashes[key] = input_hash
-        self._adopted.add(key)
+            return json.loads(file.readline())
 
     def append(self, row: Record) -> None:
         """Add one record (needs an id); it survives kill -9 of this process from here on."""
@@ -269,7 +255,6 @@ class RecordFile:
         self._file.write(dump_line(row))
         self._file.flush()
         self._remember(row, offset)
-        self._adopted.discard(id_key(row[self._id_field]))
 
     def refuse_loss(self, input_ids: Iterable[Any]) -> None:
         """Raise ``InputError`` if there are records of ids that the input lacks: ``finish`` would drop them."""
@@ -284,19 +269,11 @@ class RecordFile:
 
     def finish(self, ids: Iterable[Any]) -> int:
         """Rewrite the file atomically: the records of ``ids``, in that order, each once. Returns their number."""
-        keys = [id_key(id_) for id_ in ids]
-        count = write_jsonl(self.path, (self._read(key) for key in keys if key in self._offsets))
+        keys = [key for key in map(id_key, ids) if key in self._offsets]
+        count = write_jsonl(self.path, map(self._read, keys))
         self.close()  # and with it the lock, which is the old file's
         return count
 
     def close(self) -> None:
         """Close without rewriting (interrupted run)."""
         self._file.close()
-
-
-def _in_use(file: IO[bytes], path: Path) -> bool:
-    """Lock ``file`` until it is closed; True if another process holds it, or has replaced it by now."""
-    try:
-        return is_taken(file) or not os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return True

@@ -1,28 +1,31 @@
-"""The manifest beside each output, ``<output>.manifest.json``: what was run, on what, and with which outcome.
+"""The life of a run, and the manifest beside each output, ``<output>.manifest.json``: what ran, on what, how it ended.
 
-It is written at the start (``status: running``) and replaced atomically at the end (``done``). Resuming compares
-``content_hash``: a hash of what changes the content of the output, not of paths, concurrency, hosts or secrets.
+Paths are checked first. Then the manifest is written (``status: running``), and at the end replaced (``done``). A rerun
+compares ``content_hash``, a hash of the settings that change the output's content: not paths, concurrency or secrets.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cobalt.errors import InputError
+from cobalt.errors import InputError, SetupError
 
 SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "session_token", "bearer_token", "password")
 USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 SHOWN_CHARACTERS = 80
 """Of a setting's value, in an error message."""
-
 REPORTED_PACKAGES = ("cobalt-rl", "torch", "transformers", "verl", "vllm", "ray", "litellm", "numpy", "datasets")
 
 
@@ -32,16 +35,16 @@ def manifest_path(output: str | Path) -> Path:
     return output.with_name(output.name + ".manifest.json")
 
 
-def origin_of(output: str | Path) -> dict[str, Any]:
-    """``model`` and ``prompts`` that a file's conversations come from, as its manifest says; {} without a manifest."""
-    path = manifest_path(output)
-    return json.loads(path.read_text()).get("origin", {}) if path.exists() else {}
-
-
 def journal_path(output: str | Path) -> Path:
     """Where a run may keep work that is not in ``output`` yet."""
     output = Path(output)
     return output.with_name(output.name + ".journal")
+
+
+def origin_of(output: str | Path) -> dict[str, Any]:
+    """``model`` and ``prompts`` that a file's conversations come from, as its manifest says; {} without a manifest."""
+    path = manifest_path(output)
+    return json.loads(path.read_text()).get("origin", {}) if path.exists() else {}
 
 
 def file_sha256(path: str | Path) -> str:
@@ -64,7 +67,7 @@ def is_secret(name: str) -> bool:
 
 
 def without_userinfo(text: str) -> str:
-    """``text`` with the addresses in it freed from ``user:password@``.
+    """``text`` without the ``user:password@`` of its addresses.
 
     >>> without_userinfo("http://me:word@host/v1")
     'http://host/v1'
@@ -72,37 +75,8 @@ def without_userinfo(text: str) -> str:
     return USERINFO.sub("", text)
 
 
-def _public(config: Mapping[str, Any]) -> dict[str, Any]:
-    """``config`` without secrets."""
-    return {
-        name: without_userinfo(value) if isinstance(value, str) else value
-        for name, value in config.items()
-        if not is_secret(name)
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in REPORTED_PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _git_commit() -> str | None:
-    """Commit of the checkout that holds this file, or None (installed package, no git)."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
-
-
 class Manifest:
-    """One output's manifest. ``start``, fill ``counts`` and ``origin`` (what later stages ask about), then ``done``."""
+    """One output's manifest: ``start``, fill ``counts`` and ``origin`` (what later stages ask about), then ``done``."""
 
     def __init__(
         self,
@@ -113,73 +87,166 @@ class Manifest:
         inputs: Iterable[str | Path] = (),
     ):
         """``config``: all flags (secrets are dropped); ``content``: those that change the output's content."""
-        self.output = Path(output)
-        self.path = manifest_path(output)
+        self.output, self.path = Path(output), manifest_path(output)
         self.counts: dict[str, Any] = {}
         self.origin: dict[str, Any] = {}
         self._started = time.time()
+        versions = {"python": platform.python_version()}
+        for package in REPORTED_PACKAGES:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[package] = importlib.metadata.version(package)
+        commit = None  # of the checkout that holds this file; None without one, or without git
+        with contextlib.suppress(FileNotFoundError):
+            asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--verify", "HEAD"]
+            commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
         self._fields: dict[str, Any] = {
             "command": command,
-            "config": _public(config),
+            "config": {
+                name: without_userinfo(value) if isinstance(value, str) else value
+                for name, value in config.items()
+                if not is_secret(name)
+            },
             "content": dict(content),
             "content_hash": content_hash(content),
             "seed": config.get("seed"),
             "inputs": {str(path): file_sha256(path) for path in inputs},
-            "versions": _versions(),
-            "git_commit": _git_commit(),
+            "versions": versions,
+            "git_commit": commit or None,
             "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
         }
 
-    def refuse_other_content(self, adopt: bool = False) -> None:
-        """Raise ``InputError`` if the output was made or begun with other settings, or by something else.
-
-        ``adopt``: an output without a manifest may be taken over.
-        """
+    def refuse_other_content(self) -> None:
+        """Raise ``InputError`` if the output was made or begun with other settings, or has no manifest."""
         begun = (self.output, journal_path(self.output))
         if not any(path.exists() and path.stat().st_size for path in begun):
             return
         if not self.path.exists():
-            if adopt:
-                return
-            raise InputError.at(
-                self.output,
-                None,
-                "exists but has no manifest; move it away, choose another output, or try --adopt",
-            )
-        old = json.loads(self.path.read_text())
-        if old.get("content_hash") != self._fields["content_hash"]:
-            changed = _differences(old.get("content", {}), self._fields["content"])
-            raise InputError.at(
-                self.output, None, f"was made with other settings ({changed}); move it away or choose another output"
-            )
+            raise InputError.at(self.output, None, "exists but has no manifest; move it away or choose another output")
+        stored, ours = json.loads(self.path.read_text()), self._fields
+        if stored.get("content_hash") == ours["content_hash"]:
+            return
+        changed = []
+        for name in sorted({*stored.get("content", {}), *ours["content"]}):
+            values = [settings.get(name) for settings in (stored.get("content", {}), ours["content"])]
+            if json.dumps(values[0], default=str) != json.dumps(values[1], default=str):
+                texts = [repr(value) for value in values]
+                old, new = (t if len(t) <= SHOWN_CHARACTERS else f"{t[:SHOWN_CHARACTERS]}..." for t in texts)
+                changed.append(f"{name}: {old} -> {new}")
+        raise InputError.at(
+            self.output,
+            None,
+            f"was made with other settings ({', '.join(changed)}); move it away or choose another output",
+        )
 
     def start(self) -> None:
         """Write the manifest with ``status: running``."""
-        self._write("running")
+        self._write("running", None)
 
     def done(self) -> None:
         """Replace the manifest by the final one: ``status: done``, counts, wall time in seconds."""
-        self._write("done")
+        self._write("done", round(time.time() - self._started, 3))
 
-    def _write(self, status: str) -> None:
+    def _write(self, status: str, wall_time_s: float | None) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        wall = round(time.time() - self._started, 3) if status == "done" else None
-        found = {"origin": self.origin, "counts": self.counts, "wall_time_s": wall}
-        fields = {"status": status, **self._fields, **found}
+        found = {"origin": self.origin, "counts": self.counts, "wall_time_s": wall_time_s}
         temporary = self.path.with_name(self.path.name + ".tmp")
-        temporary.write_text(json.dumps(fields, indent=2, default=str) + "\n")
+        temporary.write_text(json.dumps({"status": status, **self._fields, **found}, indent=2, default=str) + "\n")
         os.replace(temporary, self.path)
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    names = sorted(
-        name
-        for name in {*old, *new}
-        if json.dumps(old.get(name), default=str) != json.dumps(new.get(name), default=str)
-    )
-    return ", ".join(f"{name}: {_short(old.get(name))} -> {_short(new.get(name))}" for name in names)
+@dataclass
+class Run:
+    """A run that has begun. Fill in what its manifests will say before the block ends."""
+
+    counts: dict[str, Any] = field(default_factory=dict)
+    origin: dict[str, Any] = field(default_factory=dict)
+    """``model`` and ``prompts`` that the output's conversations come from, for later stages."""
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+@contextlib.contextmanager
+def recorded_run(
+    command: str, config: Mapping[str, Any], inputs: Sequence[str | Path], contents: Mapping[Path, Mapping[str, Any]]
+) -> Iterator[Run]:
+    """One manifest per output, from ``status: running`` to ``done``.
+
+    ``config``: all flags; ``contents``: per output the settings that shape it. Nothing is written before ``InputError``
+    is raised for a missing input, an output that is an input or another output, and an output that was made with other
+    settings. If the block raises ``InputError``, things are put back as they were.
+    """
+    check_paths(inputs, list(contents))
+    manifests = [Manifest(path, command, config, content, inputs) for path, content in contents.items()]
+    for manifest in manifests:
+        manifest.refuse_other_content()
+    before = [manifest.path.read_bytes() if manifest.path.exists() else None for manifest in manifests]
+    for manifest in manifests:
+        manifest.start()
+    begun = [manifest.path.read_bytes() for manifest in manifests]
+    run = Run()
+    try:
+        yield run
+    except InputError:
+        for manifest, old, ours in zip(manifests, before, begun, strict=True):
+            if not manifest.path.exists() or manifest.path.read_bytes() != ours:
+                continue  # a run beside this one has written it by now
+            if old is not None:
+                manifest.path.write_bytes(old)
+            elif not manifest.output.exists() or manifest.output.stat().st_size == 0:
+                manifest.path.unlink()
+                manifest.output.unlink(missing_ok=True)
+        raise
+    for manifest in manifests:
+        manifest.counts, manifest.origin = dict(run.counts), dict(run.origin)
+        manifest.done()
+
+
+def check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> None:
+    """Raise ``InputError`` for a missing input, an output that is an input or another one, or cannot be written."""
+    for path in inputs:
+        if not Path(path).is_file():
+            raise InputError.at(path, None, "no such file")
+    taken = {Path(path).resolve(): "the input" for path in inputs}
+    for path in outputs:
+        if Path(path).resolve() in taken:
+            raise InputError.at(path, None, f"output and {taken[Path(path).resolve()]} are the same file")
+        taken[Path(path).resolve()] = "another output"
+        refuse_unwritable(Path(path).parent)
+
+
+def refuse_unwritable(folder: str | Path) -> None:
+    """Raise ``InputError`` if files cannot be made in ``folder``, which need not exist yet."""
+    there = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise InputError.at(there, None, "is a file, not a folder")
+    if not os.access(there, os.W_OK):
+        raise InputError.at(there, None, "no permission to write in this folder")
+
+
+def refuse_existing(output: Path) -> None:
+    """Raise ``InputError`` if ``output`` exists."""
+    if output.exists():
+        raise InputError.at(output, None, "exists already; move it away or choose another output")
+
+
+@contextlib.contextmanager
+def whole_folder(output: Path) -> Iterator[Path]:
+    """A path beside ``output`` to write a folder to; it becomes ``output`` at the end, so that no half of it appears.
+
+    What an interrupted run left there is removed. ``output`` must not exist (``refuse_existing``).
+    """
+    partial = output.with_name(output.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    yield partial
+    os.replace(partial, output)
+
+
+def refuse_infra_rate(failed: int, total: int, units: str, limit: float, causes: Counter[str] | None = None) -> None:
+    """Raise ``SetupError`` if more than the share ``limit`` (--max_infra_rate) of all ``units`` failed.
+
+    It tells the commonest of ``causes``, the texts of the failures.
+    """
+    if failed > limit * total:
+        told = "".join(f"; {count} x {cause}" for cause, count in (causes or Counter()).most_common(1))
+        raise SetupError(
+            f"{failed} of {total} {units} met an infrastructure failure (--max_infra_rate {limit:g}); "
+            f"run the same command again to retry them{told}"
+        )

@@ -7,20 +7,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cobalt.errors import InputError
-from cobalt.records.jsonl import read_jsonl
-from cobalt.records.locks import is_taken
+from cobalt.records.jsonl import is_taken, read_jsonl
 from cobalt.records.manifest import manifest_path
 
 METRICS_FILE = "metrics.jsonl"
 """Every metric of every step, one JSON object per call of veRL's logger."""
 MANIFEST_NAME = "training"
 """The manifest is ``training.manifest.json``."""
+START_MODEL = "actor_rollout_ref.model.path"
+"""The setting, in the manifest's content, that names the model that the training starts from."""
 TRACKER_NAME = "latest_checkpointed_iteration.txt"
 """veRL's own: the step of the last complete checkpoint."""
 LOCK_NAME = "training.lock"
 """Locked while a training writes in the folder; holds ``PID on HOST`` of the last one that did."""
 EDGE_STEPS = 10
-"""Training is told by means over at most this many of its first and of its last steps."""
+"""A training is summed up by means over at most this many of its first and of its last steps."""
 
 
 def training_manifest(folder: str | Path) -> Path:
@@ -32,7 +33,7 @@ def training_manifest(folder: str | Path) -> Path:
 def hold_folder(folder: Path, descriptor: int | None = None) -> Iterator[None]:
     """Keep other trainings out of ``folder``, which is made. Raises ``InputError`` if one is writing there.
 
-    ``descriptor``: of the lock's file where the caller, a recipe, has locked it already.
+    ``descriptor``: of the lock's file if the caller, a recipe, has locked it already.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if descriptor is None:
@@ -49,7 +50,7 @@ def hold_folder(folder: Path, descriptor: int | None = None) -> Iterator[None]:
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:
-    """Metrics by step, in order, ``step`` among them; of a step that was repeated after a resume, the later values.
+    """Metrics by step, in order, ``step`` among them. Of a step that was repeated after a resume, the later values.
 
     Raises ``InputError`` for a missing file and for lines that are no records.
     """

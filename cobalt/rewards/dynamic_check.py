@@ -4,8 +4,7 @@ The previous and the current program run on the wrong test's input's *neighbours
 the problem's other inputs. A program that hard-codes the wrong test prints there what the previous one printed; a
 changed rule or algorithm prints something else somewhere.
 
-Outputs are read from the feedback that the execution service renders, so of long ones only the first and last 200
-characters are compared.
+Results hold the first and last 200 characters of long outputs, so only those are compared.
 """
 
 import random
@@ -13,8 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cobalt.prompts import render_test_feedback
-from cobalt.records import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
 NO_EXPECTATION = '"no output is expected here: this run only observes"'
 """Expected output of observing runs: no program prints it, and it is JSON, as function-call tests need."""
@@ -22,7 +20,6 @@ NO_EXPECTATION = '"no output is expected here: this run only observes"'
 _TOKEN = re.compile(r"-?\d+|[A-Za-z]")
 _STEPS = (-2, -1, 1, 2)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_MARK = "\0"
 _PRINTED = (Verdict.PASSED, Verdict.WRONG_ANSWER)
 
 
@@ -90,13 +87,12 @@ def inputs_to_compare(
 def compare(
     before: ExecutionResult,
     after: ExecutionResult,
-    observed: TestCases,
     numbers: Iterable[int],
     settings: DynamicCheckConfig,
 ) -> DynamicCheck | None:
     """The check from the results of both programs on the observation tests ``numbers``."""
     pairs = [
-        (observe(before, index, observed), observe(after, index, observed))
+        (observe(before, index), observe(after, index))
         for index in numbers
         if before.verdicts[index] in _PRINTED or after.verdicts[index] in _PRINTED
     ]
@@ -105,12 +101,7 @@ def compare(
     return DynamicCheck(changed=sum(old != new for old, new in pairs), informative=len(pairs))
 
 
-def observe(result: ExecutionResult, index: int, observed: TestCases) -> str:
-    """What a program printed on one observation test (cut as feedback is), or its failing verdict."""
+def observe(result: ExecutionResult, index: int) -> str:
+    """What a program printed on one observation test (cut), or its verdict if that is not a wrong answer."""
     verdict = result.verdicts[index]
-    if verdict is not Verdict.WRONG_ANSWER:
-        return verdict.value
-    rendered = render_test_feedback(verdict, observed.inputs_K[index], _MARK, observed.outputs_K[index])
-    head, tail = rendered.rsplit(_MARK, 1)
-    text = result.feedback[index]
-    return text[len(head) : len(text) - len(tail)]
+    return result.outputs[index] if verdict is Verdict.WRONG_ANSWER else verdict.value

@@ -5,19 +5,12 @@ from typing import Any
 
 from cobalt.errors import SetupError
 
-SHOWN_CHARACTERS = 200
-"""Of the cause, in an error message."""
-
 CountTokens = Callable[[str], int]
 
 
 def tokenizer_counter(tokenizer: Any) -> CountTokens:
     """Count with a Hugging Face tokenizer, without BOS/EOS; text that looks like a special token is only text."""
-
-    def count(text: str) -> int:
-        return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
-    return count
+    return lambda text: len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def o200k_counter() -> CountTokens:
@@ -30,13 +23,9 @@ def o200k_counter() -> CountTokens:
     try:
         encoding = tiktoken.get_encoding("o200k_base")
     except (OSError, ValueError) as error:  # of requests, or of a file that is not the encoding
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:SHOWN_CHARACTERS]
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
         raise SetupError(
             "reward_model.reward_kwargs.lengths=o200k_base (the presets paper-*) needs tiktoken's encoding, and it "
             f"cannot be downloaded ({reason}): set TIKTOKEN_CACHE_DIR to a folder that holds it, or lengths=policy"
         ) from None
-
-    def count(text: str) -> int:
-        return len(encoding.encode(text, disallowed_special=()))
-
-    return count
+    return lambda text: len(encoding.encode(text, disallowed_special=()))

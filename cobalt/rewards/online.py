@@ -19,6 +19,8 @@ OUTCOME_WEIGHT = 1.0
 def normalised(values_N: np.ndarray) -> np.ndarray:
     """Values (N,) less their mean, over their sample standard deviation; zeros where all are equal.
 
+    GRPO-MT: of one score for each trajectory of a group, for every token of all of its turns.
+
     >>> normalised(np.array([0.0, 1.0, 2.0])).round(3).tolist()
     [-1.0, 0.0, 1.0]
     >>> normalised(np.array([0.3, 0.3, 0.3])).tolist()
@@ -40,27 +42,15 @@ def discounted_sum(rewards_T: np.ndarray, gamma: float = GAMMA) -> float:
     return float(rewards_T @ gamma ** np.arange(len(rewards_T)))
 
 
-def grpo_mt_advantages(scores_N: np.ndarray) -> np.ndarray:
-    """One score for each trajectory of a group, normalised: (N,), for every token of all of its turns.
-
-    >>> grpo_mt_advantages(np.array([1.0, -1.0])).round(3).tolist()
-    [0.707, -0.707]
-    """
-    return normalised(scores_N)
-
-
-def test_weights(passed_MK: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
+def weights_of_tests(passed_MK: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
     """Difficulty weights (K,) of tests, summing to 1: the fewer of the M programs pass a test, the more it weighs.
 
-    >>> test_weights(np.array([[True, False], [True, True]])).round(3).tolist()
+    >>> weights_of_tests(np.array([[True, False], [True, True]])).round(3).tolist()
     [0.333, 0.667]
     """
     passed_MK = np.asarray(passed_MK, bool)
     failures_K = (~passed_MK).sum(0) + smoothing
     return failures_K / failures_K.sum()
-
-
-test_weights.__test__ = False  # type: ignore[attr-defined]  # not a pytest function
 
 
 def verpo_mt_advantages(
@@ -82,22 +72,14 @@ def verpo_mt_advantages(
     """
     mask_NT = np.asarray(mask_NT, bool)
     passed_NTK = np.asarray(passed_NTK, bool) & mask_NT[:, :, None]
-    returns_NT = _returns(passed_NTK @ test_weights(passed_NTK[mask_NT], smoothing), gamma)
-    advantages_NT = np.zeros(mask_NT.shape)
-    for turn, present_N in enumerate(mask_NT.T):
-        advantages_NT[present_N, turn] = normalised(returns_NT[present_N, turn])
+    rewards_NT = passed_NTK @ weights_of_tests(passed_NTK[mask_NT], smoothing)
+    advantages_NT, return_N = np.zeros(mask_NT.shape), np.zeros(len(mask_NT))
+    for turn in reversed(range(mask_NT.shape[1])):
+        return_N = rewards_NT[:, turn] + gamma * return_N
+        present_N = mask_NT[:, turn]
+        advantages_NT[present_N, turn] = normalised(return_N[present_N])
     played_N = mask_NT.any(1)
     last_N = mask_NT.shape[1] - 1 - mask_NT[:, ::-1].argmax(1)
     solved_N = passed_NTK.all(2)[np.arange(len(last_N)), last_N]
     advantages_NT[played_N] += outcome_weight * normalised(solved_N[played_N])[:, None]
     return np.where(mask_NT, advantages_NT, 0.0)
-
-
-def _returns(rewards_NT: np.ndarray, gamma: float) -> np.ndarray:
-    """Σ γ^(k−t) r_k over the turns k from t on."""
-    returns_NT = np.zeros_like(rewards_NT)
-    following_N = np.zeros(len(rewards_NT))
-    for turn in reversed(range(rewards_NT.shape[1])):
-        following_N = rewards_NT[:, turn] + gamma * following_N
-        returns_NT[:, turn] = following_N
-    return returns_NT

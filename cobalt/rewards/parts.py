@@ -6,12 +6,79 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from cobalt.extraction import THINK_END
-from cobalt.rewards.constants import PAPER, RewardConstants
 from cobalt.rewards.lengths import CountTokens
 from cobalt.rewards.repetition import has_repetition
 
 BLOCK_START = "```python"
 BLOCK_END = "\n```"
+
+
+@dataclass(frozen=True)
+class RewardConstants:
+    """Every number in the training reward; the defaults are the paper's (arXiv 2602.03806).
+
+    Rewards have no unit; lengths are in tokens unless said otherwise.
+    """
+
+    correct_all: float = 1.0
+    """All tests pass."""
+    correct_half: float = 0.2
+    """Pass rate of at least ``half``, but not all."""
+    correct_some: float = 0.0
+    """Pass rate above 0, below ``half``."""
+    correct_none: float = -0.1
+    """No test passes."""
+    half: float = 0.5
+    """Pass rate from which ``correct_half`` is given."""
+    no_program: float = -1.0
+    """No program could be extracted; the other parts are 0."""
+
+    improvement: bool = True
+    """False: there is no part for improvement."""
+    improve_scale: float = 0.1
+    """Weight of the relative change against the best pass rate in the context."""
+    not_improved: float = -0.1
+    """What replaces the reward so far when the pass rate is not better than the best in the context."""
+
+    malformed: float = -0.9
+    """Repetition, not exactly one ``</think>``, or not exactly one clean program block."""
+    repeat_chars: int = 32
+    """Shortest repeated block that counts, in characters."""
+    repeat_times: int = 8
+    """Repetitions in a row that count."""
+    max_think: int = 4096
+    """Longest thinking without a penalty."""
+    max_answer: int = 2048
+    """Longest answer (program included) without a penalty."""
+    max_explanation: int = 512
+    """Longest explanation after the program without a penalty."""
+    overlong: float = -0.01
+    """Any length above its limit, when the reward so far is not negative."""
+    overlong_failed: float = -0.1
+    """Each length above its limit, when the reward so far is negative."""
+    think_scale: float = 0.075
+    """Weight of tanh(thinking length / ``think_tokens``) when the reward so far is negative."""
+    think_tokens: int = 1024
+    """Scale of the thinking length inside tanh."""
+    keyword: float = 0.005
+    """Per keyword of reflection that occurs between 1 and ``keyword_max_uses`` times in the thinking."""
+    keyword_cap: float = 0.025
+    """Upper bound on the sum over keywords."""
+    keyword_max_uses: int = 4
+    """A keyword used more often than this counts nothing."""
+    keywords: tuple[str, ...] = ("wait", "mistake", "however", "but", "retry", "error", "verify", "wrong", "evaluate")
+    """Whole words, looked up in the lower-cased thinking."""
+
+    hard_coding: float = 0.0
+    """Subtracted where a program changes nothing but the answer to the test that it was shown; 0: not looked for."""
+
+    low: float = -1.0
+    """Lower bound of the total."""
+    high: float = 1.0
+    """Upper bound of the total."""
+
+
+PAPER = RewardConstants()
 
 
 @dataclass(frozen=True)
@@ -48,12 +115,12 @@ def training_reward(
     >>> training_reward("<think>t</think>\\n```python\\nprint(1)\\n```", 0.75, 0.5, len)
     RewardParts(correct=0.2, improve=0.05, format=0.0, total=0.25)
     """
-    if pass_rate is None:
-        return _clipped(constants.no_program, 0.0, 0.0, constants)
-    correct = correctness(pass_rate, constants)
-    improve = improvement(pass_rate, prev_best_pass_rate or 0.0, correct, constants)
-    form = format_part(response, correct + improve, count_tokens, constants)
-    return _clipped(correct, improve, form, constants)
+    correct, improve, form = constants.no_program, 0.0, 0.0
+    if pass_rate is not None:
+        correct = correctness(pass_rate, constants)
+        improve = improvement(pass_rate, prev_best_pass_rate or 0.0, correct, constants)
+        form = format_part(response, correct + improve, count_tokens, constants)
+    return penalised(RewardParts(correct, improve, form, total=0.0), 0.0, constants)
 
 
 def penalised(parts: RewardParts, penalty: float, constants: RewardConstants = PAPER) -> RewardParts:
@@ -65,10 +132,6 @@ def penalised(parts: RewardParts, penalty: float, constants: RewardConstants = P
 def validation_reward(pass_rate: float | None) -> float:
     """1 iff all tests pass, else 0."""
     return float(pass_rate == 1)
-
-
-def _clipped(correct: float, improve: float, form: float, constants: RewardConstants) -> RewardParts:
-    return penalised(RewardParts(correct, improve, form, total=0.0), 0.0, constants)
 
 
 def correctness(pass_rate: float, constants: RewardConstants = PAPER) -> float:
@@ -96,10 +159,8 @@ def improvement(pass_rate: float, prev_best: float, correct: float, constants: R
 
 def format_part(response: str, so_far: float, count_tokens: CountTokens, constants: RewardConstants = PAPER) -> float:
     """The part for form: ``so_far`` (correctness and improvement) decides whether reflection is rewarded."""
-    if has_repetition(response, constants.repeat_chars, constants.repeat_times):
-        return constants.malformed
     pieces = split_response(response)
-    if pieces is None:
+    if pieces is None or has_repetition(response, constants.repeat_chars, constants.repeat_times):
         return constants.malformed
     think = count_tokens(pieces.thinking)
     long_answer = count_tokens(pieces.answer) > constants.max_answer
@@ -124,15 +185,9 @@ def split_response(response: str) -> WellFormed | None:
 
     Clean: opened once, closed once on its own line, no backtick inside. A block of another language may come before.
     """
-    if response.count(THINK_END) != 1:
+    thinking, *answers = response.split(THINK_END)
+    programs = answers[0].split(BLOCK_START)[1:] if len(answers) == 1 else []
+    pieces = programs[0].split(BLOCK_END) if len(programs) == 1 else []
+    if len(pieces) != 2 or "`" in pieces[0]:
         return None
-    thinking, answer = (part.strip() for part in response.split(THINK_END))
-    if answer.count(BLOCK_START) != 1:
-        return None
-    after = answer.split(BLOCK_START)[1]
-    if after.count(BLOCK_END) != 1:
-        return None
-    program, explanation = after.split(BLOCK_END)
-    if "`" in program:
-        return None
-    return WellFormed(thinking, answer, explanation.strip())
+    return WellFormed(thinking.strip(), answers[0].strip(), pieces[1].strip())

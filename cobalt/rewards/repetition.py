@@ -45,7 +45,7 @@ def _repeats_around(text: str, start: int, window: int, times: int) -> bool:
             # stretch has the period ``step`` from ``start`` on. Skip all that end within it: had a longer distance
             # enough blocks, they would lie within the stretch (two periods that overlap for long enough have a common
             # one: Fine and Wilf), and this shorter distance would have had enough blocks there too. It had not.
-            end = following + window + _common_ahead(text, following + window - step, step, stop)
+            end = following + window + _common(text, following + window - step, step, stop, 1)
             following = text.find(needle, end - window + 1, stop)
         found = following
     return False
@@ -60,31 +60,19 @@ def _run_reaches(text: str, start: int, period: int, blocks: int) -> bool:
         behind < 0 or text[behind:start] != text[behind + period : start + period]
     ):
         return False
-    ahead = _common_ahead(text, start, period, needed)
-    return ahead == needed or ahead + _common_behind(text, start, period, needed - ahead) == needed
+    ahead = _common(text, start, period, needed, 1)
+    return ahead + _common(text, start, period, needed - ahead, -1) == needed
 
 
-def _common_ahead(text: str, start: int, period: int, limit: int) -> int:
-    """Number of equalities from ``start`` on, at most ``limit``.
+def _common(text: str, start: int, period: int, limit: int, sign: int) -> int:
+    """Number of equalities from ``start`` on (``sign`` 1) or just before it (-1), at most ``limit``.
 
     By bisection: comparing slices is fast, a loop over characters is not.
     """
-    low, high = 0, min(limit, len(text) - start - period)
+    low, high = 0, min(limit, len(text) - start - period if sign > 0 else start)
     while low < high:
         middle = (low + high + 1) // 2
-        if text[start + low : start + middle] == text[start + period + low : start + period + middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _common_behind(text: str, start: int, period: int, limit: int) -> int:
-    """Number of equalities just before ``start``, at most ``limit``."""
-    low, high = 0, min(limit, start)
-    while low < high:
-        middle = (low + high + 1) // 2
-        first, last = start - middle, start - low
+        first, last = sorted((start + sign * low, start + sign * middle))
         if text[first:last] == text[first + period : last + period]:
             low = middle
         else:

@@ -5,6 +5,7 @@ additive, finite and four-dimensional ``(batch, 1, queries, keys)``, so that row
 that nothing reads. Sliding-window models are not supported.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -79,18 +80,17 @@ class GrowingLayer(DynamicLayer):
         self._store(self.keys[places], self.values[places])
 
     def _store(self, keys: torch.Tensor, values: torch.Tensor, spare: int = GROWTH) -> None:
-        self._key_buffer, self._value_buffer = _with_room(keys, spare), _with_room(values, spare)
-        length = keys.shape[2]
+        rows, heads, length, size = keys.shape
+        self._key_buffer, self._value_buffer = (s.new_empty(rows, heads, length + spare, size) for s in (keys, values))
         self.keys, self.values = self._key_buffer[:, :, :length], self._value_buffer[:, :, :length]
+        self.keys[:], self.values[:] = keys, values
 
 
-def _with_room(states: torch.Tensor, spare: int) -> torch.Tensor:
-    rows, heads, length, size = states.shape
-    buffer = states.new_empty(rows, heads, length + spare, size)
-    buffer[:, :, :length] = states
-    return buffer
-
-
-def growing_cache() -> Cache:
-    """An empty cache of ``GrowingLayer``."""
-    return Cache(layer_class_to_replicate=GrowingLayer)
+def growing_cache(layers: Iterable[tuple[torch.Tensor, torch.Tensor]] = ()) -> Cache:
+    """A cache of ``GrowingLayer`` with these keys and values, or empty."""
+    cache = Cache(layer_class_to_replicate=GrowingLayer)
+    for keys, values in layers:
+        layer = GrowingLayer()
+        layer.adopt(keys, values)
+        cache.layers.append(layer)
+    return cache

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 from torch.nn.functional import pad
-from transformers.cache_utils import Cache
 
-from cobalt.sampler.network import GrowingLayer, growing_cache
+from cobalt.sampler.network import growing_cache
 
 STORE_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
 """Of keys and values kept between turns."""
@@ -87,7 +86,7 @@ class Prompt:
 class ReadPrompts:
     """B prompts: ``cache`` with W columns, additive ``mask`` (B, 1, 1, W), ``logits`` (B, vocabulary)."""
 
-    cache: Cache
+    cache: Any
     mask: torch.Tensor
     logits: torch.Tensor
 
@@ -101,12 +100,27 @@ def read_prompts(model: Any, prompts: Sequence[Prompt], on_read: Callable[[Promp
     rows = max(1, PREFILL_TOKENS[model.device.type] // longest)
     parts = []
     for start in range(0, len(prompts), rows):
-        parts.append(_read_part(model, prompts[start : start + rows]))
-        _report(prompts[start : start + rows], parts[-1], on_read)
-    return _joined(parts)
+        chosen = prompts[start : start + rows]
+        part = _read_part(model, chosen)
+        parts.append(part)
+        both = torch.stack([torch.stack([layer.keys, layer.values]) for layer in part.cache.layers])
+        for row, prompt in enumerate(chosen):
+            own = (part.mask[row, 0, 0] == 0).nonzero()[:, 0]  # without columns of padding
+            on_read(prompt, both[:, :, row].index_select(-2, own))
+    # The rows of all parts, padded on the left to the same width.
+    width = max(part.mask.shape[-1] for part in parts)
+    layers = []
+    for same in zip(*(part.cache.layers for part in parts), strict=True):
+        keys = [pad(layer.keys, (0, 0, width - layer.keys.shape[2], 0)) for layer in same]
+        values = [pad(layer.values, (0, 0, width - layer.values.shape[2], 0)) for layer in same]
+        layers.append((torch.cat(keys), torch.cat(values)))
+    hidden = torch.finfo(parts[0].mask.dtype).min
+    masks = [pad(part.mask, (width - part.mask.shape[-1], 0), value=hidden) for part in parts]
+    return ReadPrompts(growing_cache(layers), torch.cat(masks), torch.cat([part.logits for part in parts]))
 
 
 def _read_part(model: Any, prompts: Sequence[Prompt]) -> ReadPrompts:
+    """One pass of the network."""
     device, dtype = model.device, model.dtype
     known_width = max(prompt.known_length for prompt in prompts)
     width = max(prompt.new_length for prompt in prompts)
@@ -119,9 +133,18 @@ def _read_part(model: Any, prompts: Sequence[Prompt]) -> ReadPrompts:
     # Keys are (known block, new block). Every new token sees all known ones, which come before it in the text, and the
     # new ones up to itself. Queries that are padding see padding only: finite numbers come out, and nothing reads them.
     visible = torch.cat([is_known[:, None].expand(-1, width, -1), is_new[:, None] & causal], -1)
-    cache = _known_cache(prompts, known_width) if known_width else growing_cache()
+    cache = growing_cache()
+    if known_width:
+        some = next(prompt.known.columns for prompt in prompts if prompt.known)
+        layers, _, heads, _, size = some.shape
+        block = some.new_zeros(layers, 2, len(prompts), heads, known_width, size)
+        for row, prompt in enumerate(prompts):
+            if prompt.known:
+                block[:, :, row, :, known_width - prompt.known_length :] = prompt.known.columns
+        cache = growing_cache((keys, values) for keys, values in block)
+    padded = [(0,) * (width - prompt.new_length) + prompt.tokens[prompt.known_length :] for prompt in prompts]
     logits = model(
-        input_ids=torch.tensor([_padded_new(prompt, width) for prompt in prompts], device=device),
+        input_ids=torch.tensor(padded, device=device),
         attention_mask=additive_mask(visible[:, None], dtype),
         position_ids=(columns - width + known + new).clamp(min=0),  # the last column is the prompt's last token
         past_key_values=cache,
@@ -131,53 +154,7 @@ def _read_part(model: Any, prompts: Sequence[Prompt]) -> ReadPrompts:
     return ReadPrompts(cache, additive_mask(torch.cat([is_known, is_new], -1)[:, None, None], dtype), logits)
 
 
-def _padded_new(prompt: Prompt, width: int) -> tuple[int, ...]:
-    return (0,) * (width - prompt.new_length) + prompt.tokens[prompt.known_length :]
-
-
-def _known_cache(prompts: Sequence[Prompt], width: int) -> Cache:
-    some = next(prompt.known.columns for prompt in prompts if prompt.known)
-    layers, _, heads, _, size = some.shape
-    known = some.new_zeros(layers, 2, len(prompts), heads, width, size)
-    for row, prompt in enumerate(prompts):
-        if prompt.known:
-            known[:, :, row, :, width - prompt.known_length :] = prompt.known.columns
-    cache = growing_cache()
-    for keys, values in known:
-        layer = GrowingLayer()
-        layer.adopt(keys, values)
-        cache.layers.append(layer)
-    return cache
-
-
 def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """What the attention adds to its weights: 0 where a query may look, else the lowest number."""
     mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     return mask.masked_fill_(~visible, torch.finfo(dtype).min)
-
-
-def _report(prompts: Sequence[Prompt], part: ReadPrompts, on_read: Callable[[Prompt, torch.Tensor], None]) -> None:
-    """Hand over each row's own columns, those of padding left out."""
-    both = torch.stack([torch.stack([layer.keys, layer.values]) for layer in _layers(part.cache)])
-    for row, prompt in enumerate(prompts):
-        own = (part.mask[row, 0, 0] == 0).nonzero()[:, 0]
-        on_read(prompt, both[:, :, row].index_select(-2, own))
-
-
-def _joined(parts: Sequence[ReadPrompts]) -> ReadPrompts:
-    """The rows of all parts, padded on the left to the same width."""
-    width = max(part.mask.shape[-1] for part in parts)
-    cache = growing_cache()
-    for layers in zip(*(_layers(part.cache) for part in parts), strict=True):
-        keys = [pad(layer.keys, (0, 0, width - layer.keys.shape[2], 0)) for layer in layers]
-        values = [pad(layer.values, (0, 0, width - layer.values.shape[2], 0)) for layer in layers]
-        layer = GrowingLayer()
-        layer.adopt(torch.cat(keys), torch.cat(values))
-        cache.layers.append(layer)
-    hidden = torch.finfo(parts[0].mask.dtype).min
-    masks = [pad(part.mask, (width - part.mask.shape[-1], 0), value=hidden) for part in parts]
-    return ReadPrompts(cache, torch.cat(masks), torch.cat([part.logits for part in parts]))
-
-
-def _layers(cache: Cache) -> list[GrowingLayer]:
-    return [layer for layer in cache.layers if isinstance(layer, GrowingLayer)]

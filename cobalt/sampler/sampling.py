@@ -4,6 +4,7 @@ A row's random numbers come from its own seed, so its text depends on the other 
 prompts are read once. Finished rows are handed over at once and dropped from the batch.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from cobalt.sampler.network import GrowingLayer
 from cobalt.sampler.prompts import Prefix, Prompt, read_prompts
 
 COMPACT_AT = 0.8  # share of active rows below which the finished ones are dropped
@@ -47,12 +47,31 @@ def sample_batch(
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """Sample all ``rows``; return early once ``stopped()``. ``model`` must use ``cobalt.sampler.network.ATTENTION``."""
-    state = _State(model, rows, on_read)
+    device = model.device
+    prompts = [Prompt(row.prompt, row.known) for row in {row.prompt: row for row in rows}.values()]
+    prompts.sort(key=lambda prompt: len(prompt.tokens))
+    read = read_prompts(model, prompts, lambda prompt, columns: on_read(Prefix(prompt.tokens, columns)))
+
+    # The tensors of a batch: places are rows of ``rows``, some of them finished.
+    cache, mask, logits = read.cache, read.mask, read.logits
+    positions = torch.tensor([len(prompt.tokens) for prompt in prompts], device=device)
+    temperature = torch.tensor([row.temperature for row in rows], device=device)
+    top_p = torch.tensor([row.top_p for row in rows], device=device)
+    longest = max(row.max_new for row in rows)
+    draws = [np.random.default_rng(row.seed).random(longest, dtype=np.float32) for row in rows]
+    uniforms = torch.from_numpy(np.stack(draws)).to(device)
+
+    place = {prompt.tokens: number for number, prompt in enumerate(prompts)}
+    kept = torch.tensor([place[row.prompt] for row in rows], device=device)
+    for layer in cache.layers:
+        layer.select_rows(kept)
+    mask, logits, positions = mask[kept], logits[kept], positions[kept]
+
     tokens_of: list[list[int]] = [[] for _ in rows]
-    places = list(range(len(rows)))  # the row in each place of the tensors
+    places = list(range(len(rows)))
     active = set(places)
-    while True:
-        tokens = state.sample()
+    for step in itertools.count():
+        tokens = sample_tokens(logits, temperature, top_p, uniforms[:, step])
         for index, token in zip(places, tokens.tolist(), strict=True):
             if index not in active:
                 continue
@@ -64,60 +83,21 @@ def sample_batch(
         if not active or stopped():
             return
         if len(active) < COMPACT_AT * len(places):
-            kept = torch.tensor([place for place, index in enumerate(places) if index in active], device=tokens.device)
+            kept = torch.tensor([place for place, index in enumerate(places) if index in active], device=device)
             places = [index for index in places if index in active]
-            tokens = tokens[kept]
-            state.keep(kept)
-        state.advance(tokens)
-
-
-class _State:
-    """Tensors of a batch of B rows: cache, mask over its columns, logits of the next token."""
-
-    def __init__(self, model: Any, rows: Sequence[Row], on_read: OnRead):
-        self.model, device = model, model.device
-        prompts = [Prompt(row.prompt, row.known) for row in {row.prompt: row for row in rows}.values()]
-        prompts.sort(key=lambda prompt: len(prompt.tokens))
-        read = read_prompts(model, prompts, lambda prompt, columns: on_read(Prefix(prompt.tokens, columns)))
-        self.cache, self.mask, self.logits = read.cache, read.mask, read.logits
-        self.positions = torch.tensor([len(prompt.tokens) for prompt in prompts], device=device)
-        place = {prompt.tokens: number for number, prompt in enumerate(prompts)}
-        self._select(torch.tensor([place[row.prompt] for row in rows], device=device))
-        self.temperature = torch.tensor([row.temperature for row in rows], device=device)
-        self.top_p = torch.tensor([row.top_p for row in rows], device=device)
-        longest = max(row.max_new for row in rows)
-        draws = [np.random.default_rng(row.seed).random(longest, dtype=np.float32) for row in rows]
-        self.uniforms = torch.from_numpy(np.stack(draws)).to(device)
-        self.step = 0
-
-    def _select(self, places: torch.Tensor) -> None:
-        for layer in self.cache.layers:
-            assert isinstance(layer, GrowingLayer)
-            layer.select_rows(places)
-        self.mask, self.logits, self.positions = self.mask[places], self.logits[places], self.positions[places]
-
-    def keep(self, places: torch.Tensor) -> None:
-        """Drop all rows but those in ``places``."""
-        self._select(places)
-        self.temperature, self.top_p = self.temperature[places], self.top_p[places]
-        self.uniforms = self.uniforms[places]
-
-    def sample(self) -> torch.Tensor:
-        """One token per row, shape (B,)."""
-        return sample_tokens(self.logits, self.temperature, self.top_p, self.uniforms[:, self.step])
-
-    def advance(self, tokens: torch.Tensor) -> None:
-        """Read ``tokens`` and compute the next logits."""
-        self.mask = torch.nn.functional.pad(self.mask, (0, 1))
-        self.logits = self.model(
+            for layer in cache.layers:
+                layer.select_rows(kept)
+            tokens, mask, positions = tokens[kept], mask[kept], positions[kept]
+            temperature, top_p, uniforms = temperature[kept], top_p[kept], uniforms[kept]
+        mask = torch.nn.functional.pad(mask, (0, 1))
+        logits = model(
             input_ids=tokens[:, None],
-            attention_mask=self.mask,
-            position_ids=self.positions[:, None],
-            past_key_values=self.cache,
+            attention_mask=mask,
+            position_ids=positions[:, None],
+            past_key_values=cache,
             use_cache=True,
         ).logits[:, 0]
-        self.positions = self.positions + 1
-        self.step += 1
+        positions = positions + 1
 
 
 def sample_tokens(

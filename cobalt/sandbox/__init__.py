@@ -1,22 +1,23 @@
-"""The sealed executor: runs untrusted programs fast and lets nothing out. ``docs/sandbox.md`` describes it.
+"""The sealed executor: runs untrusted programs fast and lets nothing out (``docs/sandbox.md``).
 
-``Executor`` and ``Limits`` are found on first use: the workers, which import this package too, have no need of
-asyncio, and the check of a machine (``cobalt.sandbox.check``) runs before anything is installed.
+It imports nothing else of ``cobalt``, and nothing but Python's standard library.
 """
 
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
+
+from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.results import ExecutionResult, Verdict
+from cobalt.sandbox.tests import TestCases
 
 if TYPE_CHECKING:
     from cobalt.sandbox.executor import Executor
-    from cobalt.sandbox.limits import Limits
 
-__all__ = ["Executor", "Limits"]
-
-_HOMES = {"Executor": "cobalt.sandbox.executor:Executor", "Limits": "cobalt.sandbox.limits:Limits"}
+__all__ = ["ExecutionResult", "Executor", "Limits", "TestCases", "Verdict"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return resolve_name(_HOMES[name])
+    if name == "Executor":  # found on first use: workers import this package too, and have no need of asyncio
+        from cobalt.sandbox.executor import Executor
+
+        return Executor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,13 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from functools import partial
+from functools import cache, partial
 from itertools import zip_longest
 from typing import Any
 
-from cobalt.commands.own_files import identity_of, is_own, with_absolute_path
-from cobalt.records import TestCases
-from cobalt.sandbox.own_checker import own_checker
+from cobalt.sandbox.own_files import identity_of, is_own, load_own, with_absolute_path
+from cobalt.sandbox.tests import TestCases
 
 Checker = Callable[[str, str], bool]
 
@@ -49,19 +48,16 @@ def lcb(output: str, expected: str) -> bool:
     output, expected = output.strip(), expected.strip()
     if output.count("\n") != expected.count("\n"):  # before millions of lines are taken apart
         return False
-    pairs = zip(output.split("\n"), expected.split("\n"), strict=True)
-    return all(left.strip() == right.strip() or _same_numbers(left, right) for left, right in pairs)
-
-
-def _same_numbers(left: str, right: str) -> bool:
-    """Token by token, so that a hostile line costs no more than the expected one."""
-    try:
-        return all(
-            ours is not None and theirs is not None and Decimal(ours.group()) == Decimal(theirs.group())
-            for ours, theirs in zip_longest(_TOKEN.finditer(left), _TOKEN.finditer(right))
-        )
-    except InvalidOperation:
-        return False
+    for left, right in zip(output.split("\n"), expected.split("\n"), strict=True):
+        if left.strip() == right.strip():
+            continue
+        try:  # token by token, so that a hostile line costs no more than the expected one
+            for ours, theirs in zip_longest(_TOKEN.finditer(left), _TOKEN.finditer(right)):
+                if ours is None or theirs is None or Decimal(ours.group()) != Decimal(theirs.group()):
+                    return False
+        except InvalidOperation:
+            return False
+    return True
 
 
 def unordered(output: str, expected: str) -> bool:
@@ -83,16 +79,17 @@ def within(tolerance: float, output: str, expected: str) -> bool:
     >>> within(1e-6, "yes 0.3333333", "yes 0.33333334"), within(1e-6, "1.1", "1.0"), within(0.5, "1 2", "1")
     (True, False, False)
     """
-    pairs = zip_longest(_TOKEN.finditer(output), _TOKEN.finditer(expected))
-    return all(ours and theirs and _close(tolerance, ours.group(), theirs.group()) for ours, theirs in pairs)
-
-
-def _close(tolerance: float, ours: str, theirs: str) -> bool:
-    if ours == theirs:
-        return True
-    if len(ours) > _LONGEST_NUMBER or not (_NUMBER.fullmatch(ours) and _NUMBER.fullmatch(theirs)):
-        return False
-    return abs(float(ours) - float(theirs)) <= tolerance * max(1.0, abs(float(theirs)))
+    for mine, given in zip_longest(_TOKEN.finditer(output), _TOKEN.finditer(expected)):
+        if mine is None or given is None:
+            return False
+        ours, theirs = mine.group(), given.group()
+        if ours == theirs:
+            continue
+        if len(ours) > _LONGEST_NUMBER or not (_NUMBER.fullmatch(ours) and _NUMBER.fullmatch(theirs)):
+            return False
+        if not abs(float(ours) - float(theirs)) <= tolerance * max(1.0, abs(float(theirs))):
+            return False
+    return True
 
 
 def same_value(output: str, expected: str) -> bool:
@@ -107,27 +104,19 @@ def same_value(output: str, expected: str) -> bool:
         result = json.loads(output)
     except (ValueError, RecursionError):
         return False
-    return _same(result, expected_value(expected))
-
-
-def _same(result: Any, wanted: Any) -> bool:
-    """Equality of JSON values; without recursion, since values may be as deep as Python allows."""
-    pairs = [(result, wanted)]
-    while pairs:
+    pairs = [(result, expected_value(expected))]
+    while pairs:  # without recursion, since values may be as deep as Python allows
         ours, theirs = pairs.pop()
         if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
             pairs += zip(ours, theirs, strict=True)
         elif isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
             pairs += ((value, theirs[key]) for key, value in ours.items())
-        elif not _same_scalar(ours, theirs):
-            return False
+        else:
+            same_kind = not isinstance(ours, list | dict) and isinstance(ours, bool) is isinstance(theirs, bool)
+            both_nan = ours != ours and theirs != theirs
+            if not same_kind or not (ours == theirs or both_nan):
+                return False
     return True
-
-
-def _same_scalar(ours: Any, theirs: Any) -> bool:
-    if isinstance(ours, list | dict) or isinstance(ours, bool) is not isinstance(theirs, bool):
-        return False
-    return ours == theirs or (ours != ours and theirs != theirs)
 
 
 def expected_value(expected: str) -> Any:
@@ -144,6 +133,27 @@ CHECKERS: dict[str, Checker] = {
     "unordered": unordered,
     "float": partial(within, _TOLERANCE),
 }
+
+
+class CheckerFailed(Exception):
+    """The user's checker raised an error: nothing is known about the program."""
+
+
+@cache
+def own_checker(name: str) -> Checker:
+    """The checker ``FILE.py:NAME``; once loaded, its file is not read again. Its errors become ``CheckerFailed``.
+
+    It is called in the worker, outside the sandbox.
+    """
+    function = load_own(name)
+
+    def check(output: str, expected: str) -> bool:
+        try:
+            return bool(function(output, expected))
+        except Exception as error:
+            raise CheckerFailed(f"checker {name}: {type(error).__name__}: {error}") from error
+
+    return check
 
 
 def checker_of(name: str) -> Checker:

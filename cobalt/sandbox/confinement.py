@@ -1,23 +1,29 @@
-"""What a sandbox shows to programs and how it is closed: the configuration that the zygote is started with."""
+"""What a sandbox shows to programs and how it is closed: its two modes, and the configuration of a zygote.
 
+What programs may read is named file by file, so that nothing else comes along: a directory of the standard library may
+hold ``site-packages``, and ``/usr/lib`` holds tens of thousands of files that no program needs.
+"""
+
+import importlib.util
 import os
 import secrets
+import subprocess
+import sys
+import sysconfig
+from functools import cache
+from importlib.machinery import all_suffixes
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from cobalt.sandbox import readable
 from cobalt.sandbox.limits import Limits
-from cobalt.sandbox.modes import LANDLOCK, MODES, NAMESPACES, Mode
 
-NOBODY = 65534
-_OWN_USERS = range(1 << 30, 1 << 31)
+Mode = Literal["namespaces", "landlock"]
+MODES: tuple[Mode, ...] = get_args(Mode)  # the stronger one first
+NAMESPACES, LANDLOCK = MODES
+_ALIASES: dict[str, Mode] = {"A": NAMESPACES, "B": LANDLOCK}
+
+PACKAGES = ("numpy",)  # beside the standard library programs may import them, if the server has them
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-_EXTRA_TASKS_OF_USER = 2048
-
-INSIDE = Path(__file__).parent / "inside"
-_START = "import sys; sys.path[0] = sys.argv.pop(); import zygote; zygote.main()"
-"""By import, so that compiled code can be cached: compiling it leaves holes in memory that every fork would carry."""
-
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # a program that depends on the order of a set gets the same verdict every time
     "PYTHONUTF8": "1",
@@ -28,27 +34,53 @@ ENVIRONMENT = {
     "LD_BIND_NOW": "1",  # symbols are looked up once, not in every test
 }
 
+_NOBODY = 65534
+_OWN_USERS = range(1 << 30, 1 << 31)
+_EXTRA_TASKS_OF_USER = 2048
+_EXTENSION_DIRECTORY = "lib-dynload"
+_WITHOUT_LIBRARIES = ("_tkinter",)  # there is no screen, and its libraries are many
+_LOADED_LATER = ("libgcc_s.so.1",)  # by glibc, when a thread ends
+_OTHERS = ("/etc/ld.so.cache", "/usr/lib/locale/C.utf8")
+_LIBRARY_LINKS = ("/lib", "/lib64")
 
-def zygote_command(descriptor: int) -> list[str]:
-    """Command line of a zygote that talks over ``descriptor`` and ends with this process."""
-    arguments = [str(descriptor), str(os.getpid()), str(INSIDE)]
-    return [readable.interpreter(), "-S", "-s", "-W", "ignore", "-c", _START, *arguments]
+
+def resolve_mode(name: str) -> Mode | Literal["auto"]:
+    """The mode of that name or alias, or ``auto`` (the first that holds); raises ``ValueError`` for any other.
+
+    >>> resolve_mode("landlock"), resolve_mode("A"), resolve_mode("auto")
+    ('landlock', 'namespaces', 'auto')
+    """
+    known: dict[str, Mode | Literal["auto"]] = {"auto": "auto", **{mode: mode for mode in MODES}, **_ALIASES}
+    if name not in known:
+        raise ValueError(f"mode must be one of auto, {', '.join(MODES)}, not {name!r}")
+    return known[name]
 
 
 def zygote_config(mode: Mode, limits: Limits) -> dict[str, Any]:
     """The zygote's configuration, of types that ``marshal`` knows. ``ValueError`` for a mode that does not exist."""
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    run_as = _program_user()
-    shared_user = mode == LANDLOCK and run_as in (None, NOBODY)
+    # Whom a root server's programs run as; None: as the server itself. The kernel counts tasks and pages in pipes by
+    # user. So each sandbox gets a user of its own, if this process may use any.
+    run_as = None
+    if os.getuid() == 0:
+        any_user = Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
+        run_as = secrets.choice(_OWN_USERS) if any_user else _NOBODY
+    shared_user = mode == LANDLOCK and run_as in (None, _NOBODY)
+    packages = _packages()
+    readable: dict[str, None] = {}  # without what lies below another path, shortest first
+    for path in sorted({*modules().values(), *_other_paths()}, key=lambda path: (len(path), path)):
+        if not any(str(parent) in readable for parent in Path(path).parents):
+            readable[path] = None
     return {
         "namespaces": mode == NAMESPACES,
         "run_as": run_as,
-        "modules": readable.modules(),
-        "readable": _outermost([*readable.modules().values(), *readable.other_paths()]),
+        "modules": modules(),
+        "readable": list(readable),
         "devices": [path for path in DEVICES if os.path.exists(path)],
-        "links": readable.links(),
-        "package_dirs": readable.package_dirs(),
+        "links": {path: os.readlink(path) for path in _LIBRARY_LINKS if os.path.islink(path)},
+        # the directories of packages can be neither read nor listed themselves
+        "package_dirs": sorted({str(path.parent) for path in packages.values()}),
         "cpu_limit_s": limits.cpu_limit_s,
         "memory_bytes": limits.memory_limit_mb << 20,
         "output_bytes": limits.output_limit_mb << 20,
@@ -57,22 +89,43 @@ def zygote_config(mode: Mode, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _program_user() -> int | None:
-    """Whom a root server's programs run as; None: as the server itself.
-
-    The kernel counts tasks and pages in pipes by user. So each sandbox gets a user of its own, if this process may use
-    any.
-    """
-    if os.getuid() != 0:
-        return None
-    any_user = Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
-    return secrets.choice(_OWN_USERS) if any_user else NOBODY
+def interpreter() -> str:
+    """The real path of the Python that runs programs: this one, outside of any virtual environment."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 
-def _outermost(paths: list[str]) -> list[str]:
-    """Paths without those that lie below another one, shortest first."""
-    kept: dict[str, None] = {}
-    for path in sorted(set(paths), key=lambda path: (len(path), path)):
-        if not any(str(parent) in kept for parent in Path(path).parents):
-            kept[path] = None
-    return list(kept)
+@cache
+def modules() -> dict[str, str]:
+    """``{top-level module: its file, or its directory}``: the standard library and the allowed packages."""
+    directories = [sysconfig.get_path("stdlib"), *(path for path in sys.path if path.endswith(_EXTENSION_DIRECTORY))]
+    found = {}
+    for directory in map(os.path.realpath, directories):
+        for entry in os.scandir(directory) if os.path.isdir(directory) else ():
+            suffix = next((suffix for suffix in all_suffixes() if entry.name.endswith(suffix)), None)
+            if suffix is not None or os.path.exists(f"{entry.path}/__init__.py"):
+                found[entry.name.removesuffix(suffix or "")] = entry.path
+    return found | {name: str(path) for name, path in _packages().items()}
+
+
+def _packages() -> dict[str, Path]:
+    specs = {name: importlib.util.find_spec(name) for name in PACKAGES}
+    origins = {name: spec.origin for name, spec in specs.items() if spec is not None}
+    return {name: Path(os.path.realpath(Path(origin).parent)) for name, origin in origins.items() if origin is not None}
+
+
+@cache
+def _other_paths() -> list[str]:
+    """What modules need beside themselves: compiled code, shared libraries, locale; files and directories."""
+    # the libraries that the interpreter and its extension modules load, asked of the dynamic loader (ld.so(8))
+    extensions = [path for path in modules().values() if path.endswith(".so")]
+    extensions = [path for path in extensions if not os.path.basename(path).startswith(_WITHOUT_LIBRARIES)]
+    extensions += [str(path) for package in _packages().values() for path in package.rglob("*.so")]
+    question = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": ":".join([*extensions, *_LOADED_LATER])}
+    traced = subprocess.run([interpreter()], env=question, capture_output=True, text=True, check=True)
+    named = (line.partition(" => ")[2].rpartition(" (")[0] for line in traced.stdout.splitlines())
+    libraries = {
+        os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in named if path
+    }
+    caches = {f"{os.path.dirname(path)}/__pycache__" for path in modules().values() if path.endswith(".py")}
+    libraries_of_wheels = {f"{path}.libs" for path in _packages().values()}
+    return sorted(path for path in {*caches, *libraries_of_wheels, *_OTHERS, *libraries} if os.path.exists(path))

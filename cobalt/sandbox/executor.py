@@ -20,31 +20,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tenacity import AsyncRetrying, RetryError, retry_if_exception_type, stop_after_attempt, wait_incrementing
-
-from cobalt.errors import InfraError, SetupError
-from cobalt.prompts import NO_PROGRAM
-from cobalt.records import ExecutionResult, TestCases, Verdict
 from cobalt.sandbox.checkers import checker_identity, known_checker, require_usable
-from cobalt.sandbox.limits import Limits
-from cobalt.sandbox.memory import affordable_workers
-from cobalt.sandbox.modes import resolve_mode
+from cobalt.sandbox.confinement import resolve_mode
+from cobalt.sandbox.errors import InfraError, SetupError
+from cobalt.sandbox.limits import Limits, affordable_workers, default_workers
+from cobalt.sandbox.results import ExecutionResult, Verdict
 from cobalt.sandbox.selftest import choose_mode
 from cobalt.sandbox.suite import Progress
-from cobalt.sandbox.wire import LENGTH, frame
+from cobalt.sandbox.tests import TestCases
+from cobalt.sandbox.worker import LENGTH, frame
 
-MAX_ATTEMPTS = 5
-RETRY_DELAY_S = 0.5
-"""The first retry comes at once, each later one after a pause that is this much longer than the one before. A program
-is given up after five sandboxes: 3 seconds of pauses and the time that sandboxes take to start, about 5 in all."""
-
-_DEFAULTS = Limits()
-
-TURN_S = 0.5
-"""Of a program in the quick lane: seconds that its tests compute or sleep, as ``Ending.wall_s`` counts them."""
-
-LONG_NICENESS = 5
-"""Of the long lane's workers: a core that both lanes want is shared three to one."""
+# The first retry comes at once, each later one after a pause that is this much longer than the one before. A program is
+# given up after five sandboxes: 3 seconds of pauses and the time that sandboxes take to start, about 5 in all.
+MAX_ATTEMPTS, RETRY_DELAY_S = 5, 0.5
+TURN_S = 0.5  # of a program in the quick lane: seconds that its tests compute or sleep (``Ending.wall_s``)
+LONG_NICENESS = 5  # of the long lane's workers: a core that both lanes want is shared three to one
 
 Tests = str | Mapping[str, Any] | TestCases
 
@@ -58,28 +48,15 @@ def parse_program(code: str | None, tests: Tests) -> tuple[str | None, TestCases
     return code, parsed
 
 
-def default_workers(limits: Limits = _DEFAULTS) -> int:
-    """One per core that this process may use, if so many fit into memory; ``SetupError`` if not even one does."""
-    return min(len(os.sched_getaffinity(0)), affordable_workers(limits))
-
-
 @dataclass
 class _Job:
+    """A program that waits or runs; ``done`` is cancelled once its caller has gone."""
+
     caller: object
     code: str
     tests: TestCases
     done: "asyncio.Future[ExecutionResult]"
     progress: Progress | None = None
-
-    def finish(self, result: ExecutionResult) -> None:
-        """Hand over the result, unless the caller has gone."""
-        if not self.done.done():
-            self.done.set_result(result)
-
-    def fail(self, error: Exception) -> None:
-        """Hand over an error, unless the caller has gone."""
-        if not self.done.done():
-            self.done.set_exception(error)
 
 
 class FairQueue:
@@ -131,25 +108,26 @@ class _Worker:
     @classmethod
     async def start(cls, settings: tuple[str, Limits, str, int]) -> "_Worker":
         """Raises ``SetupError`` if its sandbox cannot be made, ``ConnectionError`` if it dies."""
+        package_root = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-m", "cobalt.sandbox.worker", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=_environment(),
+                env={**os.environ, "PYTHONPATH": path},
                 start_new_session=True,
             )
         reader, writer = await asyncio.open_connection(sock=ours)
         worker = cls(process, reader, writer)
         try:
             complaint = await worker.ask(settings)
+            if complaint is not None:
+                raise SetupError(f"no sandbox: {complaint}")
         except BaseException:
             worker.kill()
             raise
-        if complaint is not None:
-            worker.kill()
-            raise SetupError(f"no sandbox: {complaint}")
         return worker
 
     @property
@@ -174,12 +152,6 @@ class _Worker:
         if self.process.returncode is None:  # else its number may be another group's by now
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-
-
-def _environment() -> dict[str, str]:
-    package_root = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
-    return {**os.environ, "PYTHONPATH": path}
 
 
 class Executor:
@@ -222,7 +194,7 @@ class Executor:
         self._quick, self._long = FairQueue(self._max_queue), FairQueue(self._max_queue)
         affordable = affordable_workers(self.limits)
         if self.workers > affordable:
-            raise SetupError(f"{self.workers} workers do not fit into memory with these limits, {affordable} would")
+            raise SetupError(f"workers={self.workers} needs more memory than there is: use at most {affordable}")
         self.mode = await asyncio.to_thread(choose_mode, self.mode)
         try:
             first = await asyncio.gather(*(self._start_worker(0) for _ in range(self.workers)))
@@ -268,7 +240,7 @@ class Executor:
 
     async def _submit(self, caller: object, code: str | None, tests: TestCases) -> ExecutionResult:
         if code is None:
-            return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM, NO_PROGRAM)
+            return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM)
         job = _Job(caller, code, tests, asyncio.get_running_loop().create_future())
         await self._quick.put(caller, job)
         return await job.done
@@ -283,68 +255,55 @@ class Executor:
         worker.kill()
 
     async def _work(self, queue: FairQueue, worker: _Worker | None) -> None:
-        """Feed one worker from its lane, replacing it whenever it dies."""
         while True:  # and hold no job while waiting for the next
             worker = await self._serve(await queue.get(), worker, queue is self._long)
 
     async def _serve(self, job: _Job, worker: _Worker | None, is_long: bool) -> _Worker | None:
         """Finish a job, or its turn, whatever happens; returns the worker that is left."""
+        lost: Exception | None = None
         try:
-            worker = await self._judge(job, worker, is_long)
-            if not job.done.done():  # its turn is over
-                await self._long.put(job.caller, job)
-            return worker
-        except RetryError as error:
-            lost = f"lost {MAX_ATTEMPTS} sandboxes: {error.last_attempt.exception()}"
-            job.finish(ExecutionResult.infra(len(job.tests), lost))
-        except _CallerGone:
-            pass
+            for attempt in range(MAX_ATTEMPTS):
+                if attempt > 1:
+                    await asyncio.sleep((attempt - 1) * RETRY_DELAY_S)
+                if job.done.done():  # its caller has gone
+                    return worker
+                try:
+                    worker = worker or await self._start_worker(LONG_NICENESS if is_long else 0)
+                    outcome = await self._ask(job, worker, math.inf if is_long else TURN_S)
+                except BaseException as error:  # lost, or stopped in the middle of a program
+                    if worker is not None:
+                        self._discard(worker)
+                        worker = None
+                    if not isinstance(error, SetupError | OSError):
+                        raise
+                    lost = error
+                    continue
+                if outcome is None:  # its caller has gone while it ran
+                    self._discard(worker)
+                    return None
+                if job.done.done():
+                    return worker
+                if isinstance(outcome, Progress):  # its turn is over
+                    job.progress = outcome
+                    await self._long.put(job.caller, job)
+                else:
+                    job.done.set_result(outcome)
+                return worker
+            if not job.done.done():
+                job.done.set_result(ExecutionResult.infra(len(job.tests), f"lost {MAX_ATTEMPTS} sandboxes: {lost}"))
         except asyncio.CancelledError:
             job.done.cancel()
             raise
         except Exception as error:  # a fault of ours: this job's caller gets it, the others are served on
-            job.fail(error)
+            if not job.done.done():
+                job.done.set_exception(error)
         return None
 
-    async def _judge(self, job: _Job, worker: _Worker | None, is_long: bool) -> _Worker | None:
-        """Finish a job, or its turn, on this worker or its successors; returns the last. ``RetryError``: all lost."""
-        async for attempt in _attempts():
-            if job.done.done():  # its caller has gone
-                break
-            with attempt:
-                worker = worker or await self._start_worker(LONG_NICENESS if is_long else 0)
-                try:
-                    await self._ask(job, worker, math.inf if is_long else TURN_S)
-                except BaseException:  # lost, or stopped in the middle of a program
-                    self._discard(worker)
-                    worker = None
-                    raise
-        return worker
-
-    async def _ask(self, job: _Job, worker: _Worker, turn_s: float) -> None:
-        """Have the worker run a job, and note what comes of it. ``_CallerGone`` if nobody waits for that any more."""
+    async def _ask(self, job: _Job, worker: _Worker, turn_s: float) -> ExecutionResult | Progress | None:
+        """What the worker makes of a job; None if its caller goes before that."""
         answer = asyncio.ensure_future(worker.ask((job.code, job.tests, job.progress, turn_s)))
         try:
             await asyncio.wait((answer, job.done), return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                raise _CallerGone
-            outcome = answer.result()
+            return answer.result() if answer.done() else None
         finally:
             answer.cancel()
-        if isinstance(outcome, Progress):
-            job.progress = outcome
-        else:
-            job.finish(outcome)
-
-
-class _CallerGone(Exception):
-    """The caller of a program has been cancelled while it ran."""
-
-
-def _attempts() -> AsyncRetrying:
-    """The attempts at one program: another one whenever its sandbox is lost, or cannot be made."""
-    return AsyncRetrying(
-        retry=retry_if_exception_type((SetupError, OSError)),
-        stop=stop_after_attempt(MAX_ATTEMPTS),
-        wait=wait_incrementing(start=0, increment=RETRY_DELAY_S),
-    )

@@ -2,11 +2,17 @@
 
 Nothing is inferred from versions or settings: a sandbox is started in each mode, every escape probe is run inside it,
 and a mode counts only if all of them are contained and an ordinary program gets its right verdict.
+
+``main`` is the command ``cobalt sandbox check``. It needs nothing but Python, so it can run before anything is
+installed.
 """
 
+import argparse
 import json
 import os
+import platform
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +20,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.errors import InfraError, SetupError
+from cobalt.sandbox.confinement import LANDLOCK, MODES, NAMESPACES, Mode, interpreter, resolve_mode
+from cobalt.sandbox.errors import InfraError, SetupError
+from cobalt.sandbox.inside.kernel import PROBED, number
 from cobalt.sandbox.limits import Limits
-from cobalt.sandbox.modes import MODES, REMEDIES, Mode, resolve_mode
 from cobalt.sandbox.probe_program import PROBES
-from cobalt.sandbox.sealed import CompileFailure, Ending, Zygote
+from cobalt.sandbox.zygote import CompileFailure, Ending, Zygote
 
 PROBE_PROGRAM = Path(__file__).with_name("probe_program.py")
 CONTAINED = "contained"
+REMEDIES: dict[Mode, str] = {
+    NAMESPACES: (
+        "mode namespaces needs Linux 5.12 or newer and user namespaces: as an administrator"
+        " `sysctl user.max_user_namespaces=65536`, on Debian `sysctl kernel.unprivileged_userns_clone=1`,"
+        " on Ubuntu `sysctl kernel.apparmor_restrict_unprivileged_userns=0`;"
+        " for a container `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`"
+    ),
+    LANDLOCK: (
+        "mode landlock needs Linux 6.12 or newer with Landlock (`landlock` among the kernel's `lsm=` modules), and"
+        " Python installed where everybody can read it if the server runs as root"
+    ),
+}
+"""What to do where a mode does not hold."""
 
 _ORDINARY_PROGRAM = "import heapq, math, random\nfrom collections import Counter\nprint(sum(map(int, input().split())))"
 
@@ -38,7 +58,8 @@ class ModeReport:
 
 @contextmanager
 def canaries() -> Iterator[dict[str, Any]]:
-    """Things outside that a program must not reach: a world-readable file, three open sockets, this process."""
+    """What the probes are given: a world-readable file, three open sockets and this process, none of which a program
+    may reach, and the numbers of system calls."""
     with tempfile.TemporaryDirectory(prefix="cobalt-canary-") as directory:
         os.chmod(directory, 0o755)
         secret = Path(directory, "secret")
@@ -56,13 +77,14 @@ def canaries() -> Iterator[dict[str, Any]]:
             by_name.bind(f"\0{abstract}")
             by_path.listen()
             by_name.listen()
-            yield {"file": str(secret), "pid": os.getpid(), **sockets}
+            numbers = {name: number(name) for name in PROBED}
+            yield {"file": str(secret), "pid": os.getpid(), "numbers": numbers, **sockets}
 
 
 def probe(zygote: Zygote) -> dict[str, str]:
     """Run all probes in one program; ``{probe: contained, or what it got hold of}``."""
-    with canaries() as laid_out:
-        ending = _run(zygote, PROBE_PROGRAM.read_text(), json.dumps({"names": [], **laid_out}))
+    with canaries() as given:
+        ending = _run(zygote, PROBE_PROGRAM.read_text(), json.dumps({"names": [], **given}))
     lines = ending.output.decode("utf-8", "replace").splitlines()
     found = dict.fromkeys(PROBES, "did not run") | dict(line.split(": ", 1) for line in lines if ": " in line)
     if ending.exit_code or ending.signal:
@@ -105,3 +127,33 @@ def choose_mode(wanted: str = "auto") -> Mode:
             return mode
         reports.append(report)
     raise SetupError("no sandbox: " + "; ".join(f"mode {r.mode}: {r.missing} ({REMEDIES[r.mode]})" for r in reports))
+
+
+def main() -> None:
+    """Can programs be run safely on this machine? Exits with code 3 if not."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=main.__doc__)
+    parser.add_argument("--quiet", action="store_true", help="say nothing if a sandbox holds")
+    if parser.parse_args().quiet:
+        try:
+            choose_mode()
+        except SetupError as error:
+            print(f"{parser.prog}: error: {error}", file=sys.stderr)
+            sys.exit(error.exit_code)
+        return
+    reports = [examine(mode) for mode in MODES]
+    print(f"Linux {platform.release()} {platform.machine()}, user {os.getuid()}, {interpreter()}")
+    for report in reports:
+        if report.missing is None:
+            contained = sum(outcome == CONTAINED for outcome in report.probes.values())
+            print(f"mode {report.mode}: holds, {contained} escape probes contained")
+            continue
+        print(f"mode {report.mode}: {report.missing}")
+        for name, outcome in report.probes.items():
+            if outcome != CONTAINED:
+                print(f"  {name}: {outcome}")
+        print(f"  {REMEDIES[report.mode]}")
+    chosen = next((report.mode for report in reports if report.missing is None), None)
+    if chosen is None:
+        print("Programs will not be run on this machine.")
+        sys.exit(SetupError.exit_code)
+    print(f"Programs run in mode {chosen}.")

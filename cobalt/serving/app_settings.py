@@ -1,13 +1,17 @@
 """What the two apps have in common: how Serve watches their replicas, and arguments. Needs no Ray."""
 
 import sys
-from collections.abc import Iterable
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 HEALTH: dict[str, Any] = {"health_check_period_s": 10, "health_check_timeout_s": 60}
 """Options of a deployment: how often Serve asks a replica whether it is well, and how long it waits for the answer."""
+
+TOKEN_VARIABLE = "COBALT_HTTP_TOKEN"
+"""In the environment of an app: what callers must send. In that of a client: what it sends."""
+IN_FLIGHT_HEADER = "x-max-in-flight"
+"""Of the vLLM app's answers: how many requests keep all its replicas busy."""
 
 
 class HttpConfig(BaseModel):
@@ -17,16 +21,6 @@ class HttpConfig(BaseModel):
     """Largest body of a request, MiB."""
     body_timeout_s: float = Field(10.0, gt=0)
     """Seconds within which a body must have come."""
-
-
-def complaint(error: ValidationError, known: Iterable[str]) -> str:
-    """One line on the first setting that is refused; with those that are ``known`` if there is none of its name."""
-    first = error.errors()[0]
-    name = ".".join(map(str, first["loc"]))
-    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"{name}: no such setting; there are {', '.join(known)}"
-    given = "" if first["type"].startswith("missing") else f"={first['input']}"
-    return f"{name}{given}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def show_help(how: str | None, arguments: type[BaseModel]) -> None:

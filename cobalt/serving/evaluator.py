@@ -16,9 +16,10 @@ from ray.serve.metrics import Counter, Gauge
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cobalt.records import ExecutionResult, TestCases
-from cobalt.sandbox.executor import Executor, Tests, default_workers, parse_program
-from cobalt.sandbox.limits import Limits
+from cobalt.prompts import with_feedback
+from cobalt.sandbox import ExecutionResult, Limits, TestCases
+from cobalt.sandbox.executor import Executor, Tests, parse_program
+from cobalt.sandbox.limits import default_workers
 from cobalt.serving.app_settings import HEALTH
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.http_guard import UNPROCESSABLE, HttpGuard, Refusal, guard_of, json_response
@@ -53,20 +54,18 @@ def parse_payload(body: bytes) -> tuple[list[tuple[str | None, TestCases]], bool
     payload = json.loads(body)
     if not isinstance(payload, Mapping):
         raise ValueError("the body must be an object")
-    if "programs" not in payload:
-        return [_parse_program(payload)], False
-    if not isinstance(payload["programs"], list):
+    given = payload.get("programs", [payload])
+    if not isinstance(given, list):
         raise ValueError("'programs' must be a list")
-    return [_parse_program(program) for program in payload["programs"]], True
-
-
-def _parse_program(program: Any) -> tuple[str | None, TestCases]:
-    if not isinstance(program, Mapping) or not {"code", "test_cases"} <= program.keys():
-        raise ValueError("a program is an object with 'code' and 'test_cases'")
-    try:
-        return parse_program(program["code"], program["test_cases"])
-    except TypeError:
-        raise ValueError("'code' must be a text, or null for no program") from None
+    programs = []
+    for program in given:
+        if not isinstance(program, Mapping) or not {"code", "test_cases"} <= program.keys():
+            raise ValueError("a program is an object with 'code' and 'test_cases'")
+        try:
+            programs.append(parse_program(program["code"], program["test_cases"]))
+        except TypeError:
+            raise ValueError("'code' must be a text, or null for no program") from None
+    return programs, "programs" in payload
 
 
 class _Meters:
@@ -112,30 +111,21 @@ class Evaluator:
         try:
             self._guard.admit(request)
             if request.method == "GET":
-                return json_response(await self._status())
-            return json_response(await self._answer(await self._guard.body(request)))
+                state = {name: getattr(self._executor, name) for name in ("mode", "workers", "queue_depth")}
+                return json_response({**state, **await self.describe()})
+            try:
+                programs, many = parse_payload(await self._guard.body(request))
+            except (ValueError, RecursionError) as error:
+                raise Refusal(UNPROCESSABLE, str(error)) from None
         except Refusal as refusal:
             return refusal.response
-
-    async def _answer(self, body: bytes) -> Any:
-        try:
-            programs, many = parse_payload(body)
-        except (ValueError, RecursionError) as error:
-            raise Refusal(UNPROCESSABLE, str(error)) from None
-        records = [result.to_record() for result in await self.run_many(programs)]
-        return {"results": records} if many else records[0]
+        judged = zip(await self.run_many(programs), programs, strict=True)
+        records = [with_feedback(result, tests).to_record() for result, (_, tests) in judged]
+        return json_response({"results": records} if many else records[0])
 
     async def describe(self) -> dict[str, Any]:
         """What decides verdicts: the checker and the limits."""
         return await self._executor.describe()
-
-    async def _status(self) -> dict[str, Any]:
-        return {
-            "mode": self._executor.mode,
-            "workers": self._executor.workers,
-            "queue_depth": self._executor.queue_depth,
-            **await self.describe(),
-        }
 
     async def check_health(self) -> None:
         """Called by Serve every few seconds, as often as Ray exports metrics; an exception has the replica replaced."""

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict
 
 from cobalt.sandbox.checkers import known_checker
+from cobalt.sandbox.confinement import resolve_mode
 from cobalt.sandbox.limits import Limits
-from cobalt.sandbox.modes import resolve_mode
 from cobalt.serving.app_settings import HttpConfig
 
 

@@ -1,23 +1,22 @@
-"""Where commands run programs: the Ray Serve app ``evaluator``, or an executor in this process.
+"""Having programs run: by the Ray Serve app ``evaluator``, or by an executor in this process.
 
-Both give the same object: ``run`` one program, ``run_many`` programs. There is no silent fallback from one to the
-other. Infrastructure faults are retried here; what remains is an ``ExecutionResult`` with ``infra_error``.
+There is no silent fallback from one to the other.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
 
-from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt, wait_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from cobalt.commands.flags import ExecutorName
-from cobalt.errors import InputError, SetupError
-from cobalt.records import ExecutionResult, TestCases
+from cobalt.cli.flags import ExecutorName
+from cobalt.errors import InfraError, InputError, SetupError, first_line
+from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.sandbox.checkers import checker_identity, known_checker
 from cobalt.sandbox.executor import Executor, Tests, parse_program
 from cobalt.serving.handles import app_handle
-from cobalt.serving.shared_calls import SharedCalls, Submission
 
 APP_NAME = "evaluator"
 START_HINT = (
@@ -32,145 +31,210 @@ MAX_ATTEMPTS = 6
 FIRST_DELAY_S = 0.5
 """Doubled after each attempt: about 16 s in all, enough for Serve to start another replica."""
 
-Program = tuple[str | None, Tests]
-_Parsed = tuple[str | None, TestCases]
+Runs = dict[tuple[str | None, Tests], "asyncio.Task[ExecutionResult]"]
+"""The runs of a problem, or of a batch, by program and tests."""
 
 
-class ExecutionService(Protocol):
-    """What ``open_execution_service`` gives. ``TypeError`` for code that is no text, ``ValueError`` for
-    malformed tests, never an exception for infra."""
-
-    async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
-        """One program on its tests; ``code`` None: no program could be extracted."""
-        ...
-
-    async def run_many(self, programs: Sequence[Program]) -> list[ExecutionResult]:
-        """Results in the order of ``programs``."""
-        ...
-
-    async def describe(self) -> dict[str, Any]:
-        """What decides verdicts: ``checker`` and the fields of ``Limits``. ``SetupError`` if the service is gone."""
-        ...
+def _attempts(*errors: type[Exception]) -> AsyncRetrying:
+    """The one retry policy of the app's clients."""
+    return AsyncRetrying(
+        retry=retry_if_exception_type(errors),
+        stop=stop_after_attempt(MAX_ATTEMPTS),
+        wait=wait_exponential(FIRST_DELAY_S),
+        reraise=True,
+    )
 
 
 @asynccontextmanager
 async def open_execution_service(
-    executor: ExecutorName, checker: str | None = None, **limits: Any
-) -> AsyncIterator[ExecutionService]:
+    executor: ExecutorName,
+    checker: str | None = None,
+    *,
+    max_in_flight: int | None = None,
+    patient: bool = False,
+    **limits: Any,
+) -> AsyncIterator["ExecutionService"]:
     """Connect to the ``evaluator`` app, or start an ``Executor(checker=checker, **limits)`` here.
 
     The app has its own checker and limits: ``limits`` are for ``local`` only, and an app with another ``checker`` is an
-    ``InputError`` (None: any). Raises ``SetupError`` if there is no service, or no sandbox.
+    ``InputError`` (None: any). Raises ``SetupError`` if there is no service, or no sandbox; if ``patient``, only after
+    the usual attempts.
     """
-    wanted = None if checker is None else _known_checker(checker)
-    if executor == "serve":
-        if limits:
-            raise ValueError("limits are set when the evaluator app is started, not by its clients")
-        app = ServedEvaluator(await asyncio.to_thread(app_handle, APP_NAME, "execution service", START_HINT))
-        if wanted is not None:
-            _refuse_other_checker(wanted, (await app.describe())["checker"])
-        yield app
-    else:
-        chosen: dict[str, Any] = limits if wanted is None else {**limits, "checker": wanted}
-        async with Executor(**chosen) as local:
-            yield local
-
-
-def _known_checker(name: str) -> str:
     try:
-        return known_checker(name)
+        wanted = None if checker is None else known_checker(checker)
     except ValueError as error:
         raise InputError(str(error)) from None
+    if executor == "serve" and limits:
+        raise ValueError("limits are set when the evaluator app is started, not by its clients")
+
+    async def open_it() -> ExecutionService:
+        if executor == "local":
+            local = Executor(**limits if wanted is None else {**limits, "checker": wanted})
+            await local.start()
+            return ExecutionService(local, max_in_flight=max_in_flight)
+        app = await asyncio.to_thread(app_handle, APP_NAME, "execution service", START_HINT)
+        service = ExecutionService(app=app, max_in_flight=max_in_flight)
+        if wanted is not None and checker_identity(wanted) != (running := (await service.describe())["checker"]):
+            raise InputError(f"the evaluator app compares with checker {running}: start it with checker={wanted}")
+        return service
+
+    service = await (_attempts(SetupError, InfraError)(open_it) if patient else open_it())
+    try:
+        yield service
+    finally:
+        await service.close()
 
 
-def _refuse_other_checker(wanted: str, running: str) -> None:
-    if checker_identity(wanted) != running:
-        raise InputError(f"the evaluator app compares with checker {running}: start it with checker={wanted}")
+@dataclass(frozen=True)
+class _Submission:
+    code: str | None
+    tests: TestCases
+    result: "asyncio.Future[ExecutionResult]"
 
 
-class ServedEvaluator:
-    """Client of the ``evaluator`` app by handle. Programs that are submitted together share calls."""
+class ExecutionService:
+    """The one client of what runs programs: an ``executor`` in this process, or the ``app`` by its handle.
 
-    def __init__(self, handle: Any):
-        self._handle = handle
-        self._calls: SharedCalls[_Parsed, ExecutionResult] = SharedCalls(self._call, PROGRAMS_PER_CALL)
+    It counts, runs equal programs once, has programs that are submitted together share calls to the app, and sends
+    those again that a replica could not judge: another one may. Lives within one event loop. ``max_in_flight``: most
+    programs at once of those given to ``run``.
 
-    async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
-        """See ``ExecutionService``."""
-        return await self._calls.submit(parse_program(code, tests))
+    ``TypeError`` for code that is no text, ``ValueError`` for malformed tests, never an exception for infrastructure:
+    what remains after the last attempt is a result with ``infra_error``.
+    """
 
-    async def run_many(self, programs: Sequence[Program]) -> list[ExecutionResult]:
-        """See ``ExecutionService``."""
-        parsed = [parse_program(code, tests) for code, tests in programs]
-        return await asyncio.gather(*(self._calls.submit(program) for program in parsed))
+    def __init__(self, executor: Any = None, *, app: Any = None, max_in_flight: int | None = None):
+        self._executor, self._app = executor, app
+        self._slots = asyncio.Semaphore(max_in_flight) if max_in_flight is not None else nullcontext()
+        self._submitted: list[_Submission] = []
+        self._calls: set[asyncio.Task[None]] = set()
+        self.active = 0
+        """Programs that run now."""
+        self.programs_done = self.tests_done = 0
+        self.cpu_s = 0.0
+
+    async def close(self) -> None:
+        """Stop the executor in this process, if there is one."""
+        if self._executor is not None:
+            await self._executor.close()
+
+    async def run(self, code: str | None, tests: Tests, runs: Runs | None = None) -> ExecutionResult:
+        """One program on its tests; ``code`` None: no program was extracted. What is in ``runs`` runs only once."""
+        if runs is not None:
+            if (code, tests) not in runs:
+                runs[code, tests] = asyncio.ensure_future(self.run(code, tests))
+            return await asyncio.shield(runs[code, tests])
+        async with self._slots:
+            self.active += 1
+            try:
+                running = self._submit(code, tests) if self._executor is None else self._executor.run(code, tests)
+                return self._counted(await running)
+            finally:
+                self.active -= 1
+
+    async def run_many(self, programs: Sequence[tuple[str | None, Tests]]) -> list[ExecutionResult]:
+        """Results in the order of ``programs``. An executor has other callers' programs take turns with these."""
+        self.active += len(programs)
+        try:
+            if self._executor is not None:
+                results = await self._executor.run_many(programs)
+            else:
+                parsed = [parse_program(code, tests) for code, tests in programs]
+                results = await asyncio.gather(*(self._submit(code, tests) for code, tests in parsed))
+        finally:
+            self.active -= len(programs)
+        return [self._counted(result) for result in results]
 
     async def describe(self) -> dict[str, Any]:
-        """See ``ExecutionService``."""
+        """What decides verdicts: ``checker`` and the fields of ``Limits``. ``SetupError`` if the service is gone."""
+        if self._executor is not None:
+            return await self._executor.describe()
         from ray.exceptions import RayError
         from ray.serve.exceptions import RayServeException
 
         try:
-            return await self._handle.describe.remote()
+            return await self._app.describe.remote()
         except (RayError, RayServeException, ConnectionError) as error:
-            raise SetupError(f"the execution service does not answer ({_first_line(error)}); {START_HINT}") from None
+            raise SetupError(
+                f"the execution service does not answer ({type(error).__name__}: {first_line(error)}); {START_HINT}"
+            ) from None
 
-    async def _call(self, submissions: list[Submission[_Parsed, ExecutionResult]]) -> None:
-        """Send programs until each has its result; those that a replica could not judge may go to another one.
+    def work_done(self) -> dict[str, float]:
+        """For manifests and metrics."""
+        return {"programs_run": self.programs_done, "tests_run": self.tests_done, "executor_cpu_s": self.cpu_s}
+
+    def _counted(self, result: ExecutionResult) -> ExecutionResult:
+        self.programs_done += 1
+        self.tests_done += len(result.verdicts)
+        self.cpu_s += result.cpu_s
+        return result
+
+    def _submit(self, code: str | None, tests: Tests) -> "asyncio.Future[ExecutionResult]":
+        """The future result of a program; what is submitted in this turn of the event loop goes to the app together."""
+        loop = asyncio.get_running_loop()
+
+        def send() -> None:
+            submitted, self._submitted = self._submitted, []
+            for start in range(0, len(submitted), PROGRAMS_PER_CALL):
+                call = asyncio.ensure_future(self._call(submitted[start : start + PROGRAMS_PER_CALL]))
+                self._calls.add(call)  # the event loop itself keeps no strong reference
+                call.add_done_callback(self._calls.discard)
+
+        submission = _Submission(*parse_program(code, tests), loop.create_future())
+        if not self._submitted:
+            loop.call_soon(send)
+        self._submitted.append(submission)
+        return submission.result
+
+    async def _call(self, submitted: list[_Submission]) -> None:
+        """Send programs to the app until each has its result.
 
         Programs that nobody waits for any more are stopped, if all of the call are such.
         """
         call = asyncio.current_task()
 
-        def stop_if_nobody_waits(answer: "asyncio.Future[ExecutionResult]") -> None:
-            if answer.cancelled() and call is not None and all(s.answer.done() for s in submissions):
+        def stop_if_nobody_waits(result: "asyncio.Future[ExecutionResult]") -> None:
+            if result.cancelled() and call is not None and all(s.result.done() for s in submitted):
                 call.cancel()
 
-        for submission in submissions:
-            submission.answer.add_done_callback(stop_if_nobody_waits)
-        retrying = AsyncRetrying(
-            retry=retry_if_result(bool), stop=stop_after_attempt(MAX_ATTEMPTS), wait=wait_exponential(FIRST_DELAY_S)
-        )
+        for submission in submitted:
+            submission.result.add_done_callback(stop_if_nobody_waits)
+        answers: list[tuple[_Submission, ExecutionResult]] = []
+
+        def settle(with_lost: bool) -> None:
+            for submission, result in answers:
+                if not submission.result.done() and (with_lost or result.infra_error is None):
+                    submission.result.set_result(result)
+
         try:
-            await retrying(self._send, submissions)
-        except RetryError as error:
-            for submission, result in error.last_attempt.result():
-                _settle(submission.answer, result)
+            async for attempt in _attempts(InfraError):
+                with attempt:
+                    waiting = [submission for submission in submitted if not submission.result.done()]
+                    answers = list(zip(waiting, await self._ask_app(waiting) if waiting else [], strict=True))
+                    settle(with_lost=False)
+                    if not all(submission.result.done() for submission in submitted):
+                        raise InfraError("a replica could not judge them all")
+        except InfraError:  # after the last attempt
+            settle(with_lost=True)
         except Exception as error:  # of the app itself: each caller gets it
-            for submission in submissions:
-                if not submission.answer.done():
-                    submission.answer.set_exception(error)
+            for submission in submitted:
+                if not submission.result.done():
+                    submission.result.set_exception(error)
 
-    async def _send(
-        self, submissions: list[Submission[_Parsed, ExecutionResult]]
-    ) -> list[tuple[Submission[_Parsed, ExecutionResult], ExecutionResult]]:
-        """Send what is not settled and settle what was judged; returns the others with their infra errors."""
-        waiting = [submission for submission in submissions if not submission.answer.done()]
-        if not waiting:
-            return []
-        results = await self._results([submission.request for submission in waiting])
-        for submission, result in zip(waiting, results, strict=True):
-            if result.infra_error is None:
-                _settle(submission.answer, result)
-        return [pair for pair in zip(waiting, results, strict=True) if not pair[0].answer.done()]
-
-    async def _results(self, programs: list[_Parsed]) -> list[ExecutionResult]:
+    async def _ask_app(self, programs: list[_Submission]) -> list[ExecutionResult]:
         from ray.exceptions import RayError
         from ray.serve.exceptions import RayServeException
 
-        response = self._handle.run_many.remote(programs)
         try:
-            return await response
-        except asyncio.CancelledError:
-            response.cancel()  # in the replica too
-            raise
+            response = self._app.run_many.remote([(program.code, program.tests) for program in programs])
+            try:
+                return await response
+            except asyncio.CancelledError:
+                response.cancel()  # in the replica too
+                raise
         except (RayError, RayServeException, ConnectionError) as error:
             reason = f"execution service failed ({_first_line(error)})"
-            return [ExecutionResult.infra(len(tests), reason) for _, tests in programs]
-
-
-def _settle(answer: "asyncio.Future[ExecutionResult]", result: ExecutionResult) -> None:
-    if not answer.done():  # its caller may have gone
-        answer.set_result(result)
+            return [ExecutionResult.infra(len(program.tests), reason) for program in programs]
 
 
 def _first_line(error: Exception) -> str:

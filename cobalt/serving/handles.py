@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cobalt.errors import SetupError
+from cobalt.errors import SetupError, first_line
 
 PROBE_TIMEOUT_S = 5.0
 PING = "/ray.rpc.NodeInfoGcsService/CheckAlive"
@@ -32,8 +32,7 @@ def app_handle(app_name: str, what: str, hint: str) -> Any:
         logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it tells of its objects' addresses
         return serve.get_app_handle(app_name)
     except (OSError, SetupError, RayError, RayServeException, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise SetupError(f"no {what} ({reason}); {hint}") from None
+        raise SetupError(f"no {what} ({first_line(error)}); {hint}") from None
 
 
 def cluster_address() -> str:
@@ -42,21 +41,19 @@ def cluster_address() -> str:
     Raises ``SetupError`` within ``PROBE_TIMEOUT_S`` if none does: Ray itself would try for many minutes, and leaves the
     addresses of stopped clusters in its folder.
     """
+    import grpc
     from ray._private.services import get_ray_address_from_environment
 
     try:
         address = get_ray_address_from_environment("auto", None)
     except ConnectionError:
         raise SetupError("no Ray cluster on this machine, and RAY_ADDRESS names none") from None
-    _ping(address)
-    return address
-
-
-def _ping(address: str) -> None:
-    import grpc
-
+    metadata = ()
     with_token = os.environ.get("RAY_AUTH_MODE") == "token"
-    metadata = (("authorization", f"Bearer {_token()}"),) if with_token else ()
+    if with_token:  # what Ray itself would send
+        file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / TOKEN_FILE)
+        token = os.environ.get("RAY_AUTH_TOKEN") or (file.read_text().strip() if file.is_file() else "")
+        metadata = (("authorization", f"Bearer {token}"),)
     with grpc.insecure_channel(address.rpartition("/")[2], [("grpc.enable_http_proxy", 0)]) as channel:
         call = channel.unary_unary(PING).future(b"", timeout=PROBE_TIMEOUT_S, metadata=metadata)
         code = call.code()  # waits
@@ -64,9 +61,4 @@ def _ping(address: str) -> None:
         raise SetupError(f"no Ray cluster at {address}")
     if code == grpc.StatusCode.UNAUTHENTICATED:
         raise SetupError(f"the Ray cluster at {address} {OTHER_TOKEN if with_token else NO_TOKEN}")
-
-
-def _token() -> str:
-    """What Ray itself would send; empty if there is none."""
-    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / TOKEN_FILE)
-    return os.environ.get("RAY_AUTH_TOKEN") or (file.read_text().strip() if file.is_file() else "")
+    return address

@@ -16,9 +16,8 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from cobalt.serving.app_settings import HttpConfig
+from cobalt.serving.app_settings import TOKEN_VARIABLE, HttpConfig
 
-TOKEN_VARIABLE = "COBALT_HTTP_TOKEN"
 METHODS = ("GET", "POST")
 
 UNAUTHORIZED, FORBIDDEN, NOT_ALLOWED, TIMED_OUT, TOO_LARGE, UNPROCESSABLE = 401, 403, 405, 408, 413, 422
@@ -53,47 +52,39 @@ class HttpGuard:
         if request.method not in METHODS:
             raise Refusal(NOT_ALLOWED, f"use {' or '.join(METHODS)}", {"Allow": ", ".join(METHODS)})
         if self.token is None:
-            if not _is_local(request):
+            ends = (request.scope.get("client"), request.scope.get("server"))
+            if not all(end is not None and _is_loopback(end[0]) for end in ends):
                 raise Refusal(FORBIDDEN, f"start the app with {TOKEN_VARIABLE} to serve other machines")
-        elif not hmac.compare_digest(_bearer(request), self.token.encode()):
+            return
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), self.token.encode()):
             raise Refusal(UNAUTHORIZED, "the bearer token is missing or wrong", {"WWW-Authenticate": "Bearer"})
 
     async def body(self, request: Request) -> bytes:
         """The body. Raises ``Refusal`` if it is too large, or has not come in time."""
+        most = self.max_body_mb << 20
+        too_large = Refusal(TOO_LARGE, f"the body is larger than {self.max_body_mb} MiB (max_body_mb)")
+
+        async def read() -> bytes:
+            body = bytearray()
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    raise too_large
+            return bytes(body)
+
         announced = request.headers.get("content-length", "0")
-        if announced.isdecimal() and int(announced) > self.max_body_mb << 20:
-            raise self._too_large()
+        if announced.isdecimal() and int(announced) > most:
+            raise too_large
         try:
-            return await asyncio.wait_for(self._read(request), self.body_timeout_s)
+            return await asyncio.wait_for(read(), self.body_timeout_s)
         except (TimeoutError, asyncio.TimeoutError, ClientDisconnect):  # two classes in Python 3.10
             raise Refusal(TIMED_OUT, f"the body has not come within {self.body_timeout_s:g} s") from None
-
-    async def _read(self, request: Request) -> bytes:
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > self.max_body_mb << 20:
-                raise self._too_large()
-        return bytes(body)
-
-    def _too_large(self) -> Refusal:
-        return Refusal(TOO_LARGE, f"the body is larger than {self.max_body_mb} MiB (max_body_mb)")
 
 
 def guard_of(args: HttpConfig) -> HttpGuard:
     """The checks of an app with these arguments, and with the token of this process's environment, if it has one."""
     return HttpGuard(os.environ.get(TOKEN_VARIABLE) or None, args.max_body_mb, args.body_timeout_s)
-
-
-def _bearer(request: Request) -> bytes:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip().encode() if scheme.lower() == "bearer" else b""
-
-
-def _is_local(request: Request) -> bool:
-    """Whether both ends of the connection are on this machine's loopback interface."""
-    ends = (request.scope.get("client"), request.scope.get("server"))
-    return all(end is not None and _is_loopback(end[0]) for end in ends)
 
 
 def _is_loopback(host: str) -> bool:

@@ -2,16 +2,15 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.flags import CommandConfig, ExecutorName
+from cobalt.cli.flags import CommandConfig, ExecutorName
 from cobalt.errors import InputError, SetupError
 from cobalt.records import TestCases
 from cobalt.sandbox.checkers import checker_identity
-from cobalt.serving.app_settings import complaint
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.execution import open_execution_service
 from cobalt.serving.handles import cluster_address
@@ -56,7 +55,7 @@ def parse_evaluator_args(text: str) -> dict[str, Any]:
         pairs = (argument.partition("=") for argument in text.split())
         args = EvaluatorConfig.model_validate({name: value for name, _, value in pairs})
     except ValidationError as error:
-        raise InputError(f"EVALUATOR_ARGS: {complaint(error, EvaluatorConfig.model_fields)}") from None
+        raise InputError.of_setting(error, "EVALUATOR_ARGS: ", EvaluatorConfig.model_fields) from None
     given = args.model_dump(exclude_unset=True)
     return {**given, "checker": checker_identity(args.checker)} if "checker" in given else given
 

@@ -1,52 +1,40 @@
-"""The Ray Serve app ``vllm_actor``: vLLM engines in replicas, reachable by handle and by HTTP.
+"""The Ray Serve app ``vllm_actor``: vLLM's own OpenAI server in each replica, behind one address.
 
-By handle: ``describe()``, and ``generate_many(requests)``, a stream of answers as they come. By HTTP: POST
-``{"messages", "temperature", "top_p", "max_tokens", "seed"}`` gives ``{"text", "prompt_tokens", "completion_tokens",
-"finish_reason"}``, a bad body 422, one that the engine gave up or died with 503; GET describes the app;
-``http_guard.py`` says who may ask, and how. Requests whose caller goes away are aborted in the engine.
+``/vllm_actor/v1/chat/completions`` and vLLM's other paths are passed on as they are. ``http_guard.py`` says who may
+ask. A request whose caller goes away is dropped, and vLLM aborts it. vLLM has an environment of its own
+(``constraints/serve-vllm.txt``); of it this file needs only the server's flags, which 0.8.5 and later share.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+import os
+import secrets
+import socket
+import subprocess
+import sys
 from typing import Any
 
-from pydantic import ConfigDict, ValidationError
+import httpx
+from pydantic import ConfigDict
 from ray import serve
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cobalt.serving.app_settings import HEALTH, HttpConfig
-from cobalt.serving.http_guard import (
-    UNAVAILABLE,
-    UNPROCESSABLE,
-    HttpGuard,
-    Refusal,
-    guard_of,
-    json_response,
-)
-from cobalt.serving.vllm_engine import ChatRequest, VllmEngine
+from cobalt.records.identity import model_identity
+from cobalt.serving.app_settings import HEALTH, IN_FLIGHT_HEADER, HttpConfig
+from cobalt.serving.http_guard import UNAVAILABLE, UNPROCESSABLE, HttpGuard, Refusal, guard_of, json_response
 
 MAX_ONGOING_REQUESTS = 8192
-"""Of a replica; its engine queues what it cannot run. Clients bound what they send by ``describe()``."""
-
+"""Of a replica; its engine queues what it cannot run."""
 ENGINE_HEALTH: dict[str, Any] = {**HEALTH, "health_check_period_s": 3}
 """A dead engine fails every request until Serve has found it dead three times."""
-
 IN_FLIGHT_PER_SLOT = 1.25
 """Requests that clients are told to keep in flight, by those that the engines run at a time: some are on their way."""
-
-BUNCH_S = 0.02
-"""Answers that come within it travel together: a message of Serve costs about a millisecond at both its ends."""
-
 START = "serve run vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor model=Qwen/Qwen3-8B"
-
-Answer = tuple[int, dict[str, Any]]
-"""A request's place in its call, and its completion."""
 
 
 class VllmConfig(HttpConfig):
-    """Arguments of the app. Any other ``name=value`` is an option of vLLM's ``AsyncEngineArgs``."""
+    """Arguments of the app. Any other ``name=value`` is an option of ``vllm serve``: ``max_model_len=16384``."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
@@ -58,91 +46,102 @@ class VllmConfig(HttpConfig):
     """GPUs of one engine."""
     num_gpus: float | None = None
     """GPUs that a replica reserves in Ray; default: ``tensor_parallel_size``."""
+    max_num_seqs: int = 256
+    """Requests that one engine runs at a time."""
     chat_template_kwargs: str = "{}"
     """JSON, given to the chat template: ``{"enable_thinking": false}`` turns Qwen3's thinking off."""
 
-    def engine_options(self) -> dict[str, Any]:
-        """What ``AsyncEngineArgs`` gets; values that read as JSON (numbers, true, objects) are read."""
-        extra = {name: _json_or_text(value) for name, value in (self.model_extra or {}).items()}
-        return {"model": self.model, "tensor_parallel_size": self.tensor_parallel_size, **extra}
+    def model_id(self) -> str:
+        """The model's identity, with the template settings if there are any."""
+        settings = json.loads(self.chat_template_kwargs)
+        identity = model_identity(self.model or "", (self.model_extra or {}).get("revision"))
+        return f"{identity} {json.dumps(settings, sort_keys=True)}" if settings else identity
 
-
-def _json_or_text(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except json.JSONDecodeError:
-        return value
+    def server_flags(self, port: int) -> list[str]:
+        """Flags of vLLM's server. ``true`` and ``false`` become ``--name`` and ``--no-name``."""
+        options = {
+            "model": self.model,
+            "served_model_name": self.model_id(),
+            "host": "127.0.0.1",
+            "port": port,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "max_num_seqs": self.max_num_seqs,
+            "generation_config": "vllm",  # else the model's own file adds settings such as top_k
+            "uvicorn_log_level": "warning",
+            **(self.model_extra or {}),
+        }
+        flags = []
+        for name, value in options.items():
+            flag, text = name.replace("_", "-"), value if isinstance(value, str) else json.dumps(value)
+            switch = {"true": [f"--{flag}"], "false": [f"--no-{flag}"]}
+            flags += switch.get(text.lower(), [f"--{flag}", text])
+        return flags
 
 
 class VllmActor:
-    """One replica: an engine."""
+    """One replica: a server of vLLM's, and what passes requests on to it."""
 
-    async def __init__(
-        self, options: dict[str, Any], chat_template_kwargs: dict[str, Any], num_replicas: int, guard: HttpGuard
-    ):
-        self._engine = VllmEngine(options, chat_template_kwargs)
-        self._num_replicas = num_replicas
-        self._guard = guard
+    async def __init__(self, args: VllmConfig, guard: HttpGuard):
+        self._guard, self._template = guard, json.loads(args.chat_template_kwargs)
+        in_flight = int(IN_FLIGHT_PER_SLOT * args.max_num_seqs) * args.num_replicas
+        self._headers = {IN_FLIGHT_HEADER: str(in_flight)}
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        key = secrets.token_hex()  # other users of this machine have to come through the guard
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *args.server_flags(port)]
+        self._server = subprocess.Popen(command, env={**os.environ, "VLLM_API_KEY": key}, start_new_session=True)
+        # Ray kills replicas without warning, and the server would go on with its GPU memory. This shell reads a pipe
+        # that ends with this process, and then kills all of the server's processes.
+        wait_and_kill = ["sh", "-c", 'read -r _; kill -9 "-$1"', "sh", str(self._server.pid)]
+        self._warden = subprocess.Popen(wait_and_kill, stdin=subprocess.PIPE, start_new_session=True)
+        self._client = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}",
+            headers={"authorization": f"Bearer {key}"},
+            timeout=None,
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=2),  # vLLM closes idle ones after 5 s
+        )
+        while not await self._answers():
+            await asyncio.sleep(0.5)
 
-    async def describe(self) -> dict[str, Any]:
-        """``model_id``, ``max_in_flight`` of the whole app, vLLM's version, context length in tokens."""
-        own = self._engine.describe()
-        in_flight = int(IN_FLIGHT_PER_SLOT * own["max_num_seqs"]) * self._num_replicas
-        return {**own, "max_in_flight": in_flight, "num_replicas": self._num_replicas}
-
-    async def generate_many(self, requests: Sequence[dict[str, Any]]) -> AsyncIterator[list[Answer]]:
-        """Answer chat requests (fields of ``ChatRequest``): the answers of those that ended, again and again.
-
-        A request that failed has ``{"error": text}`` instead. Closing the stream aborts what still runs.
-        """
-        chats = [ChatRequest(**request) for request in requests]  # all valid before the first one runs
-        running = {asyncio.ensure_future(self._engine.generate(chat)): place for place, chat in enumerate(chats)}
+    async def _answers(self) -> bool:
+        """Whether the server does; ``RuntimeError`` once it has ended."""
+        if self._server.poll() is not None:
+            raise RuntimeError(f"vLLM's server has ended (exit code {self._server.returncode}); its log says why")
         try:
-            while running:
-                ended, others = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                if others:
-                    await asyncio.sleep(BUNCH_S)
-                    ended = {task for task in running if task.done()}
-                yield [(running.pop(task), _outcome(task)) for task in ended]
-        finally:
-            for task in running:
-                task.cancel()
+            return (await self._client.get("/health")).is_success
+        except httpx.HTTPError:
+            return False
 
     async def __call__(self, request: Request) -> Response:
         """HTTP."""
         try:
             self._guard.admit(request)
-            if request.method == "GET":
-                return json_response(await self.describe())
-            chat = ChatRequest.model_validate_json(await self._guard.body(request))
+            body = await self._guard.body(request)
+            if self._template and body:
+                body = json.dumps({"chat_template_kwargs": self._template, **json.loads(body)}).encode()
+            path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+            answer = await self._client.request(request.method, path, content=body, headers=_content_type(request))
         except Refusal as refusal:
             return refusal.response
-        except ValidationError as error:
-            return json_response({"detail": str(error)}, UNPROCESSABLE)
-        try:
-            return json_response(await self._engine.generate(chat))
-        except Exception as error:  # whatever it is: the engine gave the request up, or is dead
-            return json_response({"detail": _told(error)}, UNAVAILABLE)
+        except (ValueError, TypeError) as error:
+            return json_response({"detail": f"the body is not a JSON object: {error}"}, UNPROCESSABLE)
+        except httpx.HTTPError as error:
+            return json_response({"detail": f"vLLM's server does not answer: {type(error).__name__}"}, UNAVAILABLE)
+        return Response(answer.content, answer.status_code, {**self._headers, **_content_type(answer)})
 
     async def check_health(self) -> None:
         """Called by Serve; an exception has the replica replaced."""
-        self._engine.check_health()
+        if not await self._answers():
+            raise RuntimeError("vLLM's server does not answer: its engine has died")
 
     def __del__(self) -> None:
-        engine = getattr(self, "_engine", None)  # absent if the model could not be loaded
-        if engine is not None:
-            engine.close()
+        if hasattr(self, "_warden"):  # absent if the server could not be started
+            self._warden.communicate()  # ends its pipe
 
 
-def _outcome(ended: "asyncio.Task[dict[str, Any]]") -> dict[str, Any]:
-    error = ended.exception()
-    return ended.result() if error is None else {"error": _told(error)}
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+def _content_type(message: Request | httpx.Response) -> dict[str, str]:
+    return {"content-type": message.headers.get("content-type", "application/json")}
 
 
 def build_app(args: VllmConfig) -> serve.Application:
@@ -157,5 +156,4 @@ def build_app(args: VllmConfig) -> serve.Application:
         **ENGINE_HEALTH,
         ray_actor_options={"num_gpus": args.tensor_parallel_size if args.num_gpus is None else args.num_gpus},
     )
-    template = json.loads(args.chat_template_kwargs)
-    return deployment.bind(args.engine_options(), template, args.num_replicas, guard_of(args))
+    return deployment.bind(args, guard_of(args))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary, progress_bar
+from cobalt.cli.console import print_summary, progress_bar
 from cobalt.errors import CobaltError
 from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps
 from cobalt.training.preflight import total_steps
@@ -23,7 +23,6 @@ REFRESH_S = 1.0
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 """Without tqdm's own rate, which would count the start as a step's."""
 REWARD, ACCURACY, UNSCORED, SECONDS = "reward/total", "reward/acc", "reward/infra", "timing_s/step"
-Metrics = Mapping[str, float]
 
 
 @contextmanager
@@ -34,9 +33,13 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
     redirected for what is printed when the program ends; ``sys.stdout`` and ``sys.stderr`` are the console's again.
     """
     folder, started = Path(config.trainer.default_local_dir), time.monotonic()
-    steps = total_steps(config)
+    steps, rollout = total_steps(config), config.actor_rollout_ref.rollout
     log.parent.mkdir(parents=True, exist_ok=True)
-    print(_announcement(config, steps, log), flush=True)
+    print(
+        f"training {config.actor_rollout_ref.model.path}: {steps or '?'} steps of {config.data.train_batch_size} "
+        f"prompts with {rollout.n} responses each, {rollout.name} rollouts\noutput: {folder}\nlog:    {log}",
+        flush=True,
+    )
     console_out, console_err = (os.fdopen(os.dup(stream), "w") for stream in (1, 2))
     with open(log, "a") as file:
         for stream in (1, 2):
@@ -48,22 +51,39 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
     except CobaltError as error:
         raise type(error)(f"{error} (log: {log})") from error
     except Exception as error:
+        from ray.exceptions import RayTaskError
+
         traceback.print_exc()
-        raise CobaltError(f"{_one_line(error)} (log: {log})") from error
+        cause: BaseException = error  # of an error that may come from another process, without its traceback
+        while isinstance(cause, RayTaskError) and isinstance(cause.cause, Exception):
+            cause = cause.cause
+        lines = str(cause).strip().splitlines() or [""]
+        line = lines[-1] if isinstance(cause, RayTaskError) else f"{type(cause).__name__}: {lines[0]}"
+        raise CobaltError(f"{line} (log: {log})") from error
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         sys.stdout, sys.stderr = console_out, console_err
-    print_summary("Training", _summary(watched.records, folder, time.monotonic() - started, log))
+
+    timed = watched.timed
+    rows: dict[str, Any] = {"steps": len(timed) or "none: the run was finished already"}
+    for name, title in ((REWARD, "reward, first and last {} steps"), (ACCURACY, "solved, first and last {} steps")):
+        if values := [record[name] for record in timed if name in record]:
+            first, last = edge_means(values)
+            rows[title.format(edge_steps(len(values)))] = f"{first:.3f}, {last:.3f}"
+    if timed:
+        rows["seconds per step"] = f"{sum(record[SECONDS] for record in timed) / len(timed):.1f}"
+    minutes = f"{(time.monotonic() - started) / 60:.1f}"
+    print_summary("Training", {**rows, "minutes in all": minutes, "output": folder, "log": log})
     print(f"next: bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
 
 
 class MetricsWatch:
-    """The records that a run adds to its metrics file."""
+    """The records of steps that a run adds to its metrics file."""
 
     def __init__(self, path: Path):
         self._path, self._offset = path, path.stat().st_size if path.exists() else 0
-        self.records: list[Metrics] = []
+        self.timed: list[Mapping[str, float]] = []
 
     def read(self) -> None:
         """Take in the whole lines that were added since the last call."""
@@ -73,7 +93,7 @@ class MetricsWatch:
             file.seek(self._offset)
             added, newline, _ = file.read().rpartition(b"\n")
         self._offset += len(added) + len(newline)
-        self.records += [json.loads(line) for line in added.splitlines()]
+        self.timed += [record for line in added.splitlines() if SECONDS in (record := json.loads(line))]
 
 
 @contextmanager
@@ -83,9 +103,25 @@ def _bar(watched: MetricsWatch, steps: int | None, stream: Any) -> Iterator[None
     with progress_bar(total=steps, bar_format=BAR, file=stream) as bar:
         bar.set_postfix_str("starting the workers, loading the model")
 
+        def show() -> None:
+            watched.read()
+            if watched.timed:
+                last = watched.timed[-1]
+                reward, accuracy = last.get(REWARD, float("nan")), last.get(ACCURACY, float("nan"))
+                unscored = f", not scored {last[UNSCORED]:.0%}" if last.get(UNSCORED) else ""
+                shown = f"reward {reward:+.3f}, solved {accuracy:.1%}{unscored}, {last[SECONDS]:.1f} s/step"
+                if bar.total:
+                    recent = [record[SECONDS] for record in watched.timed[-EDGE_STEPS:]]
+                    left_s = (bar.total - last["step"]) * sum(recent) / len(recent)
+                    shown += f", {bar.format_interval(left_s)} left"
+                bar.set_postfix_str(shown, refresh=False)
+                if bar.update(int(last["step"]) - bar.n):
+                    return
+            bar.refresh()  # the time goes on
+
         def follow() -> None:
             while not ended.wait(max(REFRESH_S, bar.mininterval)):
-                _show(bar, watched)
+                show()
 
         follower = threading.Thread(target=follow, daemon=True)
         follower.start()
@@ -94,54 +130,5 @@ def _bar(watched: MetricsWatch, steps: int | None, stream: Any) -> Iterator[None
         finally:
             ended.set()
             follower.join()
-            _show(bar, watched)
+            show()
             bar.refresh()
-
-
-def _show(bar: Any, watched: MetricsWatch) -> None:
-    watched.read()
-    timed = [record for record in watched.records if SECONDS in record]
-    if not timed:
-        bar.refresh()  # the time goes on
-        return
-    last = timed[-1]
-    unscored = f", not scored {last[UNSCORED]:.0%}" if last.get(UNSCORED) else ""
-    shown = f"reward {last.get(REWARD, float('nan')):+.3f}, solved {last.get(ACCURACY, float('nan')):.1%}{unscored}"
-    shown += f", {last[SECONDS]:.1f} s/step"
-    if bar.total:
-        recent = [record[SECONDS] for record in timed[-EDGE_STEPS:]]
-        shown += f", {bar.format_interval((bar.total - last['step']) * sum(recent) / len(recent))} left"
-    bar.set_postfix_str(shown, refresh=False)
-    if not bar.update(int(last["step"]) - bar.n):
-        bar.refresh()
-
-
-def _announcement(config: Any, steps: int | None, log: Path) -> str:
-    data, rollout = config.data, config.actor_rollout_ref.rollout
-    return (
-        f"training {config.actor_rollout_ref.model.path}: {steps or '?'} steps of {data.train_batch_size} prompts with "
-        f"{rollout.n} responses each, {rollout.name} rollouts\n"
-        f"output: {config.trainer.default_local_dir}\nlog:    {log}"
-    )
-
-
-def _summary(records: list[Metrics], folder: Path, seconds: float, log: Path) -> dict[str, Any]:
-    timed = [record for record in records if SECONDS in record]
-    rows: dict[str, Any] = {"steps": len(timed) or "none: the run was finished already"}
-    for name, title in ((REWARD, "reward, first and last {} steps"), (ACCURACY, "solved, first and last {} steps")):
-        if values := [record[name] for record in timed if name in record]:
-            first, last = edge_means(values)
-            rows[title.format(edge_steps(len(values)))] = f"{first:.3f}, {last:.3f}"
-    if timed:
-        rows["seconds per step"] = f"{sum(record[SECONDS] for record in timed) / len(timed):.1f}"
-    return {**rows, "minutes in all": f"{seconds / 60:.1f}", "output": folder, "log": log}
-
-
-def _one_line(error: BaseException) -> str:
-    """The cause of an error that may come from another process, without its traceback."""
-    from ray.exceptions import RayTaskError
-
-    while isinstance(error, RayTaskError) and isinstance(error.cause, Exception):
-        error = error.cause
-    lines = str(error).strip().splitlines() or [""]
-    return lines[-1] if isinstance(error, RayTaskError) else f"{type(error).__name__}: {lines[0]}"

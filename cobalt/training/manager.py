@@ -1,40 +1,35 @@
-"""The reward manager that veRL calls once per batch, known to it as ``cobalt`` (``patches.reward_manager``).
+"""The reward manager that veRL calls once per batch, known to it as ``cobalt``.
 
 All programs of a batch go through the execution service at once, identical ones once. A failure of the infrastructure
-is never a verdict: its sample is neutralised (``cobalt.training.neutral``) and counted in ``infra``. An error in the
+is never a verdict: its sample is neutralised (``cobalt.training.unscored``) and counted in ``infra``. An error in the
 reward function itself is raised: it would otherwise be learned.
 """
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import torch
 from verl import DataProto
 
-from cobalt.commands.flags import ExecutorName
 from cobalt.errors import InputError
 from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
+from cobalt.serving.execution import open_execution_service
 from cobalt.serving.service_check import check_service
-from cobalt.training.execution import SERVICE_ERRORS, open_programs
-from cobalt.training.infra_guard import MAX_INFRA_RATE
-from cobalt.training.neutral import fill_with_mean, neutralise_groups
-from cobalt.training.reward_metrics import COST_PREFIX
-from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, Batch, Score, is_finished
+from cobalt.training.reward_metrics import shared_costs
+from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished
+from cobalt.training.unscored import fill_with_mean, neutralise_groups
 
-MANAGER_NAME = "cobalt"
-LENGTHS = ("policy", "o200k_base")
-MAX_IN_FLIGHT = 512
-"""Programs at the service at once. More would only wait there."""
 REWARD_LOADER = "verl.trainer.ppo.reward"
 """The module of veRL that loads reward functions by path."""
+Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
 
 class CobaltRewardManager:
-    """veRL's reward manager interface; ``settings`` come from ``reward_model.reward_kwargs``."""
+    """veRL's reward manager interface. It keeps no handle, loop or connection, because veRL pickles it."""
 
     def __init__(
         self,
@@ -42,154 +37,119 @@ class CobaltRewardManager:
         num_examine: int,
         compute_score: Callable[..., Any],
         reward_fn_key: str = "data_source",
-        *,
-        executor: ExecutorName = "serve",
-        lengths: str = "policy",
-        require_end: bool = False,
-        max_in_flight: int = MAX_IN_FLIGHT,
-        max_infra_rate: float = MAX_INFRA_RATE,
-        **limits: Any,
+        **reward_kwargs: Any,
     ):
-        """``lengths``: whose tokens the format part counts. ``require_end``: a response without an end token counts
-        as one without a program. ``max_infra_rate``: see ``cobalt.training.infra_guard``. ``limits`` go to the
-        executor. ``num_examine``, veRL's number of samples to print, is not read: dumps show them all.
+        """``reward_kwargs``: ``RewardSettings``. ``num_examine``, samples to print, is not read: dumps show them all.
+
+        Raises ``InputError``.
         """
-        for name, value, known in (("executor", executor, get_args(ExecutorName)), ("lengths", lengths, LENGTHS)):
-            if value not in known:
-                raise InputError(f"reward_model.reward_kwargs.{name}={value}: choose one of {', '.join(known)}")
-        self.tokenizer = tokenizer
-        self.compute_score = compute_score
-        self.gives_batch = BATCH in inspect.signature(_without_verls_wrapper(compute_score)).parameters
-        self.reward_fn_key = reward_fn_key
-        self.executor: ExecutorName = executor
-        self.lengths = lengths
-        self.require_end = require_end
-        self.max_in_flight = max_in_flight
-        self.max_infra_rate = max_infra_rate
-        self.limits = limits
-        # No handle, loop or connection here: veRL pickles the manager when rewards are computed asynchronously.
+        self.settings = RewardSettings.read(reward_kwargs)
+        self.tokenizer, self.compute_score, self.reward_fn_key = tokenizer, compute_score, reward_fn_key
+        # veRL binds the user's function to its constants as partial(call, function, constants). ``call`` takes any
+        # arguments, so only the function itself tells whether it wants the batch.
+        is_bound = isinstance(compute_score, partial) and compute_score.func.__module__ == REWARD_LOADER
+        function = compute_score.args[0] if is_bound else compute_score
+        self.gives_batch = BATCH in inspect.signature(function).parameters
 
     def check(self) -> None:
         """Before training: raise ``InputError`` for settings that no executor takes, ``SetupError`` for no service."""
         self._counter()
         try:
-            check_service(self.executor, **self.limits)
+            check_service(self.settings.executor, **self.settings.limits)
         except (TypeError, ValueError) as error:
             raise InputError(f"reward_model.reward_kwargs: {error}") from None
 
     def __call__(self, data: DataProto, return_dict: bool = False) -> Any:
         """Rewards on the last token of each response: tensor (batch, response length), with named scores if asked."""
-        validate = bool(data.meta_info.get("validate", False))
-        ends_B = response_lengths(data)
-        items = self._items(data, ends_B)
+        outcomes_B, work = self.judged(self.score, self.items(data), data.meta_info.get("validate", False))
+        return self.rewards(data, dict(enumerate(outcomes_B)), work, return_dict)
 
-        async def score_all(batch: Batch) -> list[Score | Exception]:
-            return list(await asyncio.gather(*[self._score(item, batch) for item in items]))
-
-        outcomes_B, work = asyncio.run(self._with_batch(score_all, len(items), validate))
-        scores_B = [None if isinstance(outcome, Exception) else outcome for outcome in outcomes_B]
-        report_failures([outcome for outcome in outcomes_B if isinstance(outcome, Exception)], len(data))
-        totals_B = [score["score"] if score else None for score in scores_B]
-        rewards_B = fill_with_mean(totals_B) if validate else neutralise_groups(totals_B, groups_of(data))
-        rewards = on_last_tokens(rewards_B, ends_B, data)
-        if not return_dict:
-            return rewards
-        costs = {} if validate else shared_costs("reward", work, len(items))
-        return {"reward_tensor": rewards, "reward_extra_info": {**named_scores(scores_B), **costs}}
-
-    def _items(self, data: DataProto, ends_B: list[int]) -> list[dict[str, Any]]:
+    def items(self, data: DataProto) -> list[dict[str, Any]]:
         """One set of arguments of ``compute_score`` per response."""
-        ids_B = [ids[:end].tolist() for ids, end in zip(data.batch["responses"], ends_B, strict=True)]
+        responses, columns, end_token = data.batch["responses"], data.non_tensor_batch, self.tokenizer.eos_token_id
+        ids_B = [ids[:end].tolist() for ids, end in zip(responses, response_lengths(data), strict=True)]
         texts_B = self.tokenizer.batch_decode(ids_B, skip_special_tokens=True)
-        width = data.batch["responses"].shape[-1]
-        extras_B = data.non_tensor_batch.get("extra_info", [None] * len(ids_B))
-        return [
-            {
-                "data_source": source,
-                "solution_str": text,
-                "ground_truth": truth["ground_truth"],
-                "extra_info": {**(extra or {}), "finished": self._counts_as_finished(ids, width)},
-            }
-            for source, text, truth, extra, ids in zip(
-                data.non_tensor_batch[self.reward_fn_key],
-                texts_B,
-                data.non_tensor_batch["reward_model"],
-                extras_B,
-                ids_B,
-                strict=True,
+        items = []
+        for row, (ids, text) in enumerate(zip(ids_B, texts_B, strict=True)):
+            finished = not self.settings.require_end or is_finished(ids, responses.shape[-1], end_token)
+            extra_info = columns["extra_info"][row] if "extra_info" in columns else None
+            items.append(
+                {
+                    "data_source": columns[self.reward_fn_key][row],
+                    "solution_str": text,
+                    "ground_truth": columns["reward_model"][row]["ground_truth"],
+                    "extra_info": {**(extra_info or {}), "finished": finished},
+                }
             )
-        ]
+        return items
 
-    def _counts_as_finished(self, ids: list[int], width: int) -> bool:
-        return not self.require_end or is_finished(ids, width, self.tokenizer.eos_token_id)
-
-    def _counter(self) -> CountTokens:
-        return o200k_counter() if self.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
-
-    async def _with_batch(
-        self, work: Callable[[Batch], Awaitable[list[Outcome]]], count: int, validate: bool
+    def judged(
+        self, judge: Callable[[Item, Batch], Awaitable[Outcome]], items: Sequence[Item], validate: bool
     ) -> tuple[list[Outcome | Exception], dict[str, float]]:
-        """What ``work`` makes of a batch of ``count`` responses, and what running programs took; or the error by which
-        the infrastructure failed, for each response."""
-        count_tokens = self._counter()
-        try:
-            async with open_programs(self.executor, self.max_in_flight, self.limits) as (programs, counter):
-                return list(await work(Batch(programs, count_tokens, validate))), counter.work_done()
-        except SERVICE_ERRORS as error:
-            return [error] * count, {}
+        """Call ``judge`` on all items at once. Returns outcomes (or the infrastructure's errors) and the work done."""
+        settings, count_tokens = self.settings, self._counter()
 
-    async def _score(self, item: dict[str, Any], batch: Batch) -> Score | Exception:
-        surroundings = {BATCH: batch} if self.gives_batch else {}
-        try:
-            result = self.compute_score(**item, **surroundings)
-            if inspect.isawaitable(result):
-                result = await result
-        except SERVICE_ERRORS as error:
-            return error
+        async def judge_one(item: Item, batch: Batch) -> Outcome | Exception:
+            try:
+                return await judge(item, batch)
+            except SERVICE_ERRORS as error:
+                return error
+
+        async def judge_all() -> tuple[list[Outcome | Exception], dict[str, float]]:
+            limits = {"max_in_flight": settings.max_in_flight, **settings.limits}
+            try:
+                async with open_execution_service(settings.executor, patient=True, **limits) as service:
+                    batch = Batch(service, count_tokens, validate)
+                    outcomes = await asyncio.gather(*[judge_one(item, batch) for item in items])
+                    return outcomes, service.work_done()
+            except SERVICE_ERRORS as error:
+                return [error] * len(items), {}
+
+        return asyncio.run(judge_all())
+
+    async def score(self, item: dict[str, Any], batch: Batch) -> Score:
+        """The named scores that the reward function gives one response. Raises one of ``SERVICE_ERRORS``."""
+        result = self.compute_score(**item, **({BATCH: batch} if self.gives_batch else {}))
+        if inspect.isawaitable(result):
+            result = await result
         named = result if isinstance(result, dict) else {"score": result}
         return {name: float(value) for name, value in named.items()}
 
+    def rewards(
+        self,
+        data: DataProto,
+        outcomes: Mapping[int, Score | Exception],
+        work: Mapping[str, float],
+        return_dict: bool,
+        **columns: list[float],
+    ) -> Any:
+        """What ``__call__`` returns. ``outcomes``: one per row with a response; ``columns``: more named scores."""
+        validate, rows = data.meta_info.get("validate", False), range(len(data))
+        failures = {row: outcome for row, outcome in outcomes.items() if isinstance(outcome, Exception)}
+        if failures:
+            shares = f"{len(failures)} of {len(outcomes)} samples not scored"
+            print(f"cobalt: INFRA FAILURE: {shares}; the first: {next(iter(failures.values()))}", flush=True)
+        scores = {row: outcome for row, outcome in outcomes.items() if not isinstance(outcome, Exception)}
+        totals = [scores[row]["score"] if row in scores else None for row in outcomes]
+        groups_B = data.non_tensor_batch.get("uid", rows)  # without names each row is a group of its own
+        filled = fill_with_mean(totals) if validate else neutralise_groups(totals, [groups_B[row] for row in outcomes])
+        rewards, ends_B = torch.zeros_like(data.batch["responses"], dtype=torch.float32), response_lengths(data)
+        for row, reward in zip(outcomes, filled, strict=True):
+            rewards[row, max(ends_B[row] - 1, 0)] = reward
+        if not return_dict:
+            return rewards
+        # veRL wants equal keys for all samples, and has a key "score" itself. Rows without a score get means.
+        names = dict.fromkeys(name for score in scores.values() for name in score) or dict.fromkeys(SCORE_NAMES)
+        names.pop("score", None)
+        named = {name: fill_with_mean([scores.get(row, {}).get(name) for row in rows]) for name in names}
+        costs = {} if validate else shared_costs("reward", work, len(data))
+        infra_B = [float(row in failures) for row in rows]
+        return {"reward_tensor": rewards, "reward_extra_info": {**named, INFRA: infra_B, **columns, **costs}}
 
-def _without_verls_wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The user's function. veRL binds it to its ``reward_kwargs`` as ``partial(call, function, reward_kwargs)``, where
-    ``call`` takes any arguments, so that the signature of the whole says nothing."""
-    is_wrapped = isinstance(function, partial) and function.func.__module__ == REWARD_LOADER
-    return function.args[0] if is_wrapped else function
+    def _counter(self) -> CountTokens:
+        return o200k_counter() if self.settings.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
 
 
 def response_lengths(data: DataProto) -> list[int]:
     """Valid tokens of each response."""
-    prompt_width = data.batch["prompts"].shape[-1]
-    return data.batch["attention_mask"][:, prompt_width:].sum(-1).tolist()
-
-
-def groups_of(data: DataProto) -> list[Any]:
-    """The prompt that each response belongs to; a group of its own where veRL names none."""
-    uids = data.non_tensor_batch.get("uid")
-    return list(range(len(data))) if uids is None else list(uids)
-
-
-def on_last_tokens(rewards_B: list[float], ends_B: list[int], data: DataProto) -> torch.Tensor:
-    """Rewards at the last valid tokens of the responses: (batch, response length), else 0."""
-    rewards = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
-    for index, (reward, end) in enumerate(zip(rewards_B, ends_B, strict=True)):
-        rewards[index, max(end - 1, 0)] = reward
-    return rewards
-
-
-def shared_costs(phase: str, costs: Mapping[str, float], rows: int) -> dict[str, list[float]]:
-    """Costs of a batch as columns whose sums they are: veRL carries numbers from phase to phase by row only."""
-    return {f"{COST_PREFIX}{phase}_{name}": [value / rows] * rows for name, value in costs.items()}
-
-
-def named_scores(scores_B: list[Score | None]) -> dict[str, list[float]]:
-    """Equal keys for all samples: the function's own, and ``infra`` (1: not scored; its values are then means)."""
-    names = dict.fromkeys(name for score in scores_B if score for name in score) or dict.fromkeys(SCORE_NAMES)
-    named = {name: fill_with_mean([score.get(name) if score else None for score in scores_B]) for name in names}
-    named.pop("score", None)  # veRL has a key of this name
-    return {**named, INFRA: [float(score is None) for score in scores_B]}
-
-
-def report_failures(errors: list[Exception], total: int) -> None:
-    if errors:
-        print(f"cobalt: INFRA FAILURE: {len(errors)} of {total} samples not scored; the first: {errors[0]}", flush=True)
+    return data.batch["attention_mask"][:, data.batch["prompts"].shape[-1] :].sum(-1).tolist()

@@ -7,30 +7,22 @@ and the metrics file that training left beside its checkpoints.
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.flags import CommandConfig, Positive
-from cobalt.commands.hub_upload import hub_upload
-from cobalt.commands.lifecycle import refuse_existing, whole_folder
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.flags import CommandConfig, Positive, hub_upload
 from cobalt.errors import InputError, SetupError
-from cobalt.preproc.cards import UNKNOWN_LICENCE
-from cobalt.records.training_run import (
-    EDGE_STEPS,
-    METRICS_FILE,
-    TRACKER_NAME,
-    edge_means,
-    read_metrics,
-    training_manifest,
-)
+from cobalt.preproc.outputs import UNKNOWN_LICENCE
+from cobalt.records import training_run
+from cobalt.records.manifest import refuse_existing, whole_folder
+from cobalt.records.training_run import START_MODEL
 from cobalt.tables import markdown_table
 
 CARD_FILE = "README.md"
-START_MODEL = "actor_rollout_ref.model.path"
 RECIPE_KEYS = (
-    START_MODEL,
     "algorithm.adv_estimator",
     "data.train_batch_size",
     "data.max_prompt_length",
@@ -69,71 +61,67 @@ class MergeConfig(CommandConfig):
 def merge(config: MergeConfig) -> None:
     """See ``MergeConfig``. The output folder appears complete or not at all."""
     refuse_existing(config.output_dir)
-    step = latest_step(config.checkpoint_dir) if config.step is None else config.step
+    tracker = config.checkpoint_dir / training_run.TRACKER_NAME
+    if config.step is None and not tracker.is_file():
+        raise InputError.at(tracker, None, "no such file: the run has saved no checkpoint")
+    step = config.step or int(tracker.read_text())
     actor = config.checkpoint_dir / f"global_step_{step}" / "actor"
     if not actor.is_dir():
         raise InputError.at(actor, None, "no such checkpoint")
+    merger = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     with whole_folder(config.output_dir) as partial:
-        command = [
-            "-m",
-            "verl.model_merger",
-            "merge",
-            "--backend",
-            "fsdp",
-            "--local_dir",
-            actor,
-            "--target_dir",
-            partial,
-        ]
-        if subprocess.run([sys.executable, *map(str, command)], check=False).returncode != 0:
+        folders = ["--local_dir", str(actor), "--target_dir", str(partial)]
+        if subprocess.run(merger + folders, check=False).returncode != 0:
             raise SetupError(f"verl.model_merger failed on {actor}; its message is above")
         card = model_card(config.checkpoint_dir, step, config.base_model, config.license)
         (partial / CARD_FILE).write_text(card, encoding="utf-8")
     if config.push_to_hub is not None:
-        upload(config.output_dir, config.push_to_hub)
+        with hub_upload(config.push_to_hub, f" (the model is in {config.output_dir})") as api:
+            api.upload_folder(repo_id=config.push_to_hub, folder_path=config.output_dir)
     print(f"{config.output_dir}: model of step {step}")
-
-
-def upload(folder: Path, repo_id: str) -> None:
-    """A model's folder to a repository of the hub. Raises ``SetupError``."""
-    with hub_upload(repo_id, f" (the model is in {folder})") as api:
-        api.upload_folder(repo_id=repo_id, folder_path=folder)
-
-
-def latest_step(checkpoint_dir: Path) -> int:
-    """The step of the last complete checkpoint."""
-    tracker = checkpoint_dir / TRACKER_NAME
-    if not tracker.is_file():
-        raise InputError.at(tracker, None, "no such file: the run has saved no checkpoint")
-    return int(tracker.read_text())
 
 
 def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, licence: str | None = None) -> str:
     """The card's Markdown; ``base_model`` and ``licence`` are taken from the start's own card where they are None."""
-    from huggingface_hub import ModelCardData
+    from huggingface_hub import ModelCard, ModelCardData
 
-    manifest = json.loads(training_manifest(checkpoint_dir).read_text())
-    settings = {key: _lookup(manifest["config"], key) for key in RECIPE_KEYS}
-    metrics = [record for record in read_metrics(checkpoint_dir / METRICS_FILE) if record["step"] <= step]
-    start_path = str(settings.pop(START_MODEL))
-    told = _card_data(start_path)
+    manifest = json.loads(training_run.training_manifest(checkpoint_dir).read_text())
+
+    def setting(dotted: str) -> Any:
+        value: Any = manifest["config"]
+        for name in dotted.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
+
+    start_path = str(setting(START_MODEL))
+    start = Path(start_path)
+    is_folder = start.is_absolute() or start.exists()  # a folder's place is nobody's business: its name is told
+    try:
+        told = ModelCard.load(str(start / CARD_FILE) if start.is_dir() else start_path).data.to_dict()
+    except (OSError, ValueError):
+        told = {}
     data = ModelCardData(
-        base_model=base_model or told.get("base_model") or _hub_name(start_path),
+        base_model=base_model or told.get("base_model") or (start.name if is_folder else start_path),
         license=licence or told.get("license") or UNKNOWN_LICENCE,
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["code", "reinforcement-learning", "grpo", "cobalt"],
     )
-    start = Path(start_path).name
     files = [(Path(path).name, digest) for path, digest in manifest["inputs"].items()]
+    records = training_run.read_metrics(checkpoint_dir / training_run.METRICS_FILE)
+    metrics = [record for record in records if record["step"] <= step]
+    edges = []
+    for name in sorted({name for record in metrics for name in record if name.startswith(METRIC_PREFIXES)}):
+        first, last = training_run.edge_means([record[name] for record in metrics if name in record])
+        edges.append((name, f"{first:.4f}", f"{last:.4f}"))
     return f"""---
 {data.to_yaml()}
 ---
 
-# {start}, trained with Cobalt
+# {start.name}, trained with Cobalt
 
 Contextual bandit learning with GRPO (arXiv 2602.03806) on code generation problems, {step} steps.
-Start: `{start}`, whose licence and limits apply.
+Start: `{start.name}`, whose licence and limits apply.
 
 ## Data
 
@@ -141,47 +129,14 @@ Start: `{start}`, whose licence and limits apply.
 
 ## Recipe
 
-{markdown_table(("setting", "value"), [(key, str(value)) for key, value in settings.items()])}
+{markdown_table(("setting", "value"), [(name, str(setting(name))) for name in RECIPE_KEYS])}
 
 Versions: {", ".join(f"{name} {version}" for name, version in manifest["versions"].items())}; \
 commit {manifest["git_commit"]}.
 
 ## Metrics
 
-Means over the first and the last {EDGE_STEPS} steps that report them (half of a shorter training).
+Means over the first and the last {training_run.EDGE_STEPS} steps that report them (half of a shorter training).
 
-{markdown_table(("metric", "first", "last"), _edges(metrics))}
+{markdown_table(("metric", "first", "last"), edges)}
 """
-
-
-def _hub_name(model: str) -> str:
-    """The model's name on the hub; of a folder, whose place is nobody's business, its own name."""
-    is_folder = Path(model).is_absolute() or Path(model).exists()
-    return Path(model).name if is_folder else model
-
-
-def _card_data(model: str) -> dict[str, Any]:
-    """What the card of a model says in its header; nothing if there is none that can be read."""
-    from huggingface_hub import ModelCard
-
-    try:
-        return ModelCard.load(str(Path(model) / CARD_FILE) if Path(model).is_dir() else model).data.to_dict()
-    except (OSError, ValueError):
-        return {}
-
-
-def _lookup(config: Mapping[str, Any], dotted: str) -> Any:
-    value: Any = config
-    for name in dotted.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
-def _edges(metrics: Sequence[Mapping[str, float]]) -> list[tuple[str, str, str]]:
-    """Per metric its mean over the first and the last steps."""
-    names = sorted({name for record in metrics for name in record if name.startswith(METRIC_PREFIXES)})
-    rows = []
-    for name in names:
-        first, last = edge_means([record[name] for record in metrics if name in record])
-        rows.append((name, f"{first:.4f}", f"{last:.4f}"))
-    return rows

@@ -1,121 +1,114 @@
 """Overrides that hydra would take and training would not: misspelt settings, and values of another type than veRL's."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_module
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import OmegaConf
 
 from cobalt.errors import InputError
 
 CONFIG_MODULE, CONFIG_NAME = "verl.trainer.config", "ppo_trainer"
-INTEGER, NUMBER, TRUTH, SECTION = "an integer", "a number", "true or false", "settings in braces, {NAME: VALUE}"
+DEFAULTS_FILE = "_generated_ppo_trainer.yaml"
+"""veRL's defaults as it composes them, in one file of its."""
 MISSPELT, NEARLY_MISSPELT = 0.9, 0.6
 """Similarity (difflib) to a setting from which a new one (``+KEY``), and one that hydra refuses, are taken for it."""
 REAL = {"entropy_coeff", "temperature", "top_p"}
 """Settings whose default is an integer in veRL's files, and which are no integers."""
-NULL_INTEGERS = {
-    "forward_micro_batch_size",
-    "forward_micro_batch_size_per_gpu",
-    "log_prob_micro_batch_size",
-    "log_prob_micro_batch_size_per_gpu",
-    "max_actor_ckpt_to_keep",
-    "max_assistant_turns",
-    "max_critic_ckpt_to_keep",
-    "max_length",
-    "max_model_len",
-    "max_user_turns",
-    "micro_batch_size",
-    "micro_batch_size_per_gpu",
-    "num_cpus",
-    "ppo_micro_batch_size",
-    "ppo_micro_batch_size_per_gpu",
-    "total_training_steps",
-    "val_batch_size",
-}
+NULL_INTEGERS = re.compile(r"(\w+_)?micro_batch_size(_per_gpu)?|max_\w+|num_cpus|total_training_steps|val_batch_size")
 """Settings that are null in veRL's files, and otherwise integers."""
 
 
-def refuse_faulty(overrides: Sequence[str], config_dir: Path | None) -> None:
-    """Raise ``InputError`` for the first misspelt setting or value of a wrong type, hydra's errors for its own.
+def refuse_faulty(config: Any, overrides: Sequence[str]) -> None:
+    """Raise ``InputError`` for the first setting that is misspelt, or whose value is of another type than veRL's.
 
-    ``config_dir``: of our recipes and presets, as in ``--config-dir``.
+    ``config``: composed with these ``overrides``. Hydra lets misspelt settings through where they are added (``+KEY``).
     """
-    if config_dir is not None and not config_dir.is_dir():
-        return  # hydra says so
-    search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    groups = [text for text, override in zip(overrides, parsed, strict=True) if not _is_setting(override)]
-    with initialize_config_module(CONFIG_MODULE, version_base=None):
-        known = compose(CONFIG_NAME, [*search, *groups], return_hydra_config=True)
-        settings: Any = OmegaConf.to_container(known, resolve=False)
-        for override in parsed:
-            if _is_setting(override) and not override.is_delete():
-                _refuse_misspelt(override, settings)
-        given = compose(CONFIG_NAME, [*search, *overrides])
-        refuse_other_types(given, compose(CONFIG_NAME))
-
-
-def refuse_other_types(config: Any, defaults: Any) -> None:
-    """Raise ``InputError`` for the first value of ``config`` whose type is not that of veRL's ``defaults``."""
-    given: Any = OmegaConf.to_container(config, resolve=True)
-    own: Any = OmegaConf.to_container(defaults, resolve=True)
-    for name, value, expected in _mismatches(given, own):
+    defaults: Any = OmegaConf.to_container(OmegaConf.load(str(files(CONFIG_MODULE) / DEFAULTS_FILE)), resolve=True)
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    hydras: Any = OmegaConf.to_container(HydraConfig.get(), resolve=False) if HydraConfig.initialized() else {}
+    added = [override for override in _settings_in(overrides) if override.is_add() or override.is_force_add()]
+    _refuse_misspelt(added, {**settings, "hydra": hydras}, {**defaults, "hydra": hydras})
+    for name, value, expected in _mismatches(settings, defaults):
         raise InputError(f"{name}={'null' if value is None else value}: expected {expected}")
 
 
-def _is_setting(override: Override) -> bool:
-    """Whether it sets one value; the others choose files of the configuration."""
-    return "." in override.key_or_group and "/" not in override.key_or_group and override.package is None
+def refused_by_hydra(error: HydraException, overrides: Sequence[str], config_dir: Path | None) -> InputError:
+    """What hydra has refused, in one line: the setting that was meant, if one is misspelt, else hydra's words.
+
+    ``config_dir``: of our recipes and presets, as in ``--config-dir``.
+    """
+    told = InputError(" ".join(str(error).split()))
+    if isinstance(error, OverrideParseException):
+        return InputError(f"{error.override}: {told}")
+    given = _settings_in(overrides)
+    search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
+    groups = [text for text in overrides if text not in {override.input_line for override in given}]
+    try:
+        with initialize_config_module(CONFIG_MODULE, version_base=None):
+            known = compose(CONFIG_NAME, [*search, *groups], return_hydra_config=True)
+        settings: Any = OmegaConf.to_container(known, resolve=False)
+        _refuse_misspelt(given, settings, settings)
+    except HydraException:
+        pass  # recipe or preset are not there
+    except InputError as misspelt:
+        return misspelt
+    return told
 
 
-def _refuse_misspelt(override: Override, settings: Mapping[str, Any]) -> None:
-    names = override.key_or_group.split(".")
-    there: Any = settings
-    for depth, name in enumerate(names):
-        if not isinstance(there, Mapping):
-            return
-        if name not in there:
-            cutoff = MISSPELT if override.is_add() or override.is_force_add() else NEARLY_MISSPELT
-            if matches := get_close_matches(name, map(str, there), n=1, cutoff=cutoff):
-                meant = ".".join([*names[:depth], *matches, *names[depth + 1 :]])
-                raise InputError(f"'{override.key_or_group}': no such setting; did you mean {meant}?")
-            return
-        there = there[name]
+def _settings_in(overrides: Sequence[str]) -> list[Override]:
+    """Those that set one value or delete it; the others choose files of the configuration."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return [
+        override
+        for override in parsed
+        if "." in override.key_or_group and "/" not in override.key_or_group and override.package is None
+    ]
 
 
-def _mismatches(
-    given: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any, str]]:
+def _refuse_misspelt(overrides: Sequence[Override], settings: Any, known: Any) -> None:
+    """Raise ``InputError`` for a name that ``known`` does not hold and that is nearly another one of ``settings``."""
+    for override in (override for override in overrides if not override.is_delete()):
+        cutoff = MISSPELT if override.is_add() or override.is_force_add() else NEARLY_MISSPELT
+        names, there, own = override.key_or_group.split("."), settings, known
+        for depth, name in enumerate(names):
+            if not isinstance(there, Mapping):
+                break
+            if not isinstance(own, Mapping) or name not in own:
+                others = [str(other) for other in there if other != name]
+                if matches := get_close_matches(name, others, n=1, cutoff=cutoff):
+                    meant = ".".join([*names[:depth], *matches, *names[depth + 1 :]])
+                    raise InputError(f"'{override.key_or_group}': no such setting; did you mean {meant}?")
+            there, own = there.get(name), own.get(name) if isinstance(own, Mapping) else None
+
+
+def _mismatches(given: Any, defaults: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     """Name, value and what was expected instead, of values that are numbers, truth values or sections in veRL."""
     for name in (name for name in defaults if name in given):
         value, default = given[name], defaults[name]
-        if isinstance(default, Mapping) and isinstance(value, Mapping):
-            yield from _mismatches(value, default, f"{prefix}{name}.")
-        elif (expected := _expected(name, default)) and not _is(value, expected, nullable=default is None):
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if isinstance(default, Mapping):
+            if isinstance(value, Mapping):
+                yield from _mismatches(value, default, f"{prefix}{name}.")
+                continue
+            expected, fits = "settings in braces, {NAME: VALUE}", value is None
+        elif isinstance(default, bool):
+            expected, fits = "true or false", isinstance(value, bool)
+        elif isinstance(default, float) or (isinstance(default, int) and name in REAL):
+            expected, fits = "a number", is_integer or isinstance(value, float)
+        elif isinstance(default, int):
+            expected, fits = "an integer", is_integer
+        elif default is None and NULL_INTEGERS.fullmatch(name):
+            expected, fits = "an integer", is_integer or value is None
+        else:
+            continue  # texts and lists, which veRL often takes in place of each other
+        if not fits:
             yield f"{prefix}{name}", value, expected
-
-
-def _expected(name: str, default: Any) -> str | None:
-    """None where anything goes: texts and lists, which veRL often takes in place of each other."""
-    if isinstance(default, bool):
-        return TRUTH
-    if isinstance(default, float) or (isinstance(default, int) and name in REAL):
-        return NUMBER
-    if isinstance(default, int) or (default is None and name in NULL_INTEGERS):
-        return INTEGER
-    return SECTION if isinstance(default, Mapping) else None
-
-
-def _is(value: Any, expected: str, nullable: bool) -> bool:
-    if value is None:
-        return nullable or expected == SECTION
-    if expected == SECTION:
-        return False
-    if isinstance(value, bool) or expected == TRUTH:
-        return isinstance(value, bool) and expected == TRUTH
-    return isinstance(value, int) or (expected == NUMBER and isinstance(value, float))

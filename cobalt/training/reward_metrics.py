@@ -30,15 +30,20 @@ def reward_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:
     return metrics
 
 
+def shared_costs(phase: str, costs: Mapping[str, float], rows: int) -> dict[str, list[float]]:
+    """Costs of a batch as columns whose sums they are: veRL carries numbers from phase to phase by row only."""
+    return {f"{COST_PREFIX}{phase}_{name}": [value / rows] * rows for name, value in costs.items()}
+
+
 def cost_metrics(batch: Any) -> dict[str, float]:
     """``cost/<name>``: what a step took beside seconds: sums of the ``cost_`` columns, and tokens.
 
     ``batch`` is veRL's: ``attention_mask`` (B, prompt + response), ``response_mask`` (B, response).
     """
-    costs = {name: values for name, values in batch.non_tensor_batch.items() if name.startswith(COST_PREFIX)}
+    columns = batch.non_tensor_batch.items()
     mask, width = batch.batch["attention_mask"], batch.batch["response_mask"].shape[1]
     return {
-        **{f"cost/{name.removeprefix(COST_PREFIX)}": float(np.sum(values)) for name, values in costs.items()},
+        **{f"cost/{name[len(COST_PREFIX) :]}": float(np.sum(v)) for name, v in columns if name.startswith(COST_PREFIX)},
         "cost/responses": int((batch.batch["response_mask"].sum(-1) > 0).sum()),
         "cost/prompt_tokens": int(mask[:, :-width].sum()),
         "cost/response_tokens": int(mask[:, -width:].sum()),

@@ -5,18 +5,30 @@ functions, and one parameter more: ``batch``, which the reward manager fills. To
 the same signature that calls this one (docs/method.md).
 """
 
+import asyncio
 import multiprocessing
+import random
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
 
-from cobalt.errors import InfraError, InputError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+
+from cobalt.cli.flags import ExecutorName
+from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code
-from cobalt.records import ExecutionResult, TestCases
+from cobalt.prompts import shown_input
 from cobalt.rewards import CountTokens, RewardConstants, RewardParts, penalised, training_reward, validation_reward
-from cobalt.serving.programs import DistinctPrograms
-from cobalt.training.hard_coding import changes_shown_answer_only
+from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheckConfig, compare, inputs_to_compare, observe
+from cobalt.sandbox import ExecutionResult, TestCases
+from cobalt.serving.execution import ExecutionService, Runs
 
+SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
+"""How running programs fails. None of these leaves training's own code: veRL would take it for a defect."""
+MANAGER_NAME = "cobalt"
+"""Of our reward manager, in ``reward_model.reward_manager``."""
 Score = dict[str, float]
 SCORE_NAMES = ("acc", "pass_rate", *(f"reward_{part.name}" for part in fields(RewardParts)))
 """The named parts that reach metrics and dumps, beside veRL's own ``score``."""
@@ -28,20 +40,53 @@ NO_BATCH = (
     "the reward function got no batch: set reward_model.reward_manager=cobalt (veRL's managers, naive and prime, "
     f"cannot run it), and where another function calls it, give that one a parameter '{BATCH}' to pass on"
 )
+DYNAMIC_CHECK = DynamicCheckConfig()
+
+
+class RewardSettings(BaseModel):
+    """``reward_model.reward_kwargs``. All other keys are limits of a local executor, which checks them itself."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    executor: ExecutorName = "serve"
+    """Where programs run."""
+    lengths: Literal["policy", "o200k_base"] = "policy"
+    """Whose tokens the format part counts."""
+    require_end: bool = False
+    """A response without an end token counts as one without a program."""
+    max_in_flight: int = Field(512, ge=1)
+    """Programs at the service at once. More would only wait there."""
+    max_infra_rate: float = Field(0.25, ge=0, le=1)
+    """Training ends when a larger share of samples could not be run (``cobalt.training.unscored.InfraGuard``)."""
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Of a local executor."""
+        return self.model_extra or {}
+
+    @classmethod
+    def read(cls, reward_kwargs: Mapping[str, Any]) -> "RewardSettings":
+        """Raises ``InputError`` for a value of a wrong type or out of range."""
+        try:
+            return cls.model_validate(dict(reward_kwargs))
+        except ValidationError as error:
+            raise InputError.of_setting(error, "reward_model.reward_kwargs.", cls.model_fields) from None
 
 
 @dataclass(frozen=True)
 class Batch:
     """Surroundings of a response: the batch that it belongs to."""
 
-    programs: DistinctPrograms
+    programs: ExecutionService
     count_tokens: CountTokens
     validate: bool
     """Validation: the score is 1 iff all tests pass, else 0."""
+    runs: Runs = field(default_factory=dict)
+    """What has run: equal programs of the batch run once."""
 
     async def execute(self, code: str, tests: str | TestCases) -> ExecutionResult:
         """Run a program on its tests (or their JSON). Raises ``InfraError`` where there is no verdict."""
-        result = await self.programs.run(code, tests)
+        result = await self.programs.run(code, tests, self.runs)
         if result.infra_error is not None:
             raise InfraError(result.infra_error)
         return result
@@ -61,7 +106,10 @@ async def score(
     parts = training_reward(response, pass_rate, extra_info.get("prev_best_pass_rate"), batch.count_tokens, constants)
     penalty = {}
     if constants.hard_coding:
-        fires = code is not None and not batch.validate and await _hard_codes(code, tests, extra_info, batch)
+        conversation = None if batch.validate else extra_info.get("conversation")
+        fires = False
+        if code is not None and conversation is not None:
+            fires = await changes_shown_answer_only(conversation, code, TestCases.parse(tests), batch)
         penalty = {"reward_hard_coding": -constants.hard_coding * fires}
         parts = penalised(parts, constants.hard_coding * fires, constants)
     passed = validation_reward(pass_rate)
@@ -74,11 +122,24 @@ async def score(
     }
 
 
-async def _hard_codes(code: str, tests: str, extra_info: Mapping[str, Any], batch: Batch) -> bool:
-    conversation = extra_info.get("conversation")
-    if conversation is None:
+async def changes_shown_answer_only(
+    conversation: Sequence[Mapping[str, str]], code: str, tests: TestCases, batch: Batch
+) -> bool:
+    """Whether ``code`` differs from the conversation's last program on the test shown last, and there alone.
+
+    Both programs run on the test shown, on its neighbours and on other inputs (``DYNAMIC_CHECK``). The check does not
+    need to know which tests are wrong: a right fix seldom changes one answer alone. False where the conversation shows
+    no program or no expected output with its whole input, and where too few inputs say anything. Raises ``InfraError``.
+    """
+    previous = extract_code(conversation[-2]["content"]) if len(conversation) > 2 else None
+    shown = shown_input(conversation[-1])
+    if previous is None or shown is None:
         return False
-    return await changes_shown_answer_only(conversation, code, TestCases.parse(tests), batch.execute)
+    others = inputs_to_compare([shown], shown, tests, DYNAMIC_CHECK, random.Random(shown))
+    observed = others.with_pairs((shown, *others.inputs_K), (NO_EXPECTATION, *others.outputs_K))
+    before, after = await asyncio.gather(batch.execute(previous, observed), batch.execute(code, observed))
+    check = compare(before, after, range(1, len(observed)), DYNAMIC_CHECK)
+    return check is not None and check.hard_coded and observe(before, 0) != observe(after, 0)
 
 
 def is_finished(response: Sequence[int], width: int, end_token: int) -> bool:

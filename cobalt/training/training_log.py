@@ -81,44 +81,36 @@ def read_training_log(path: str | Path) -> TrainingLog:
     path = Path(path)
     if not path.is_file():
         raise InputError.at(path, None, "no such file")
-    log = _read_metrics(path) if path.suffix == ".jsonl" else _read_console(path)
+    if path.suffix == ".jsonl":
+        steps = {int(metrics["step"]): metrics for metrics in read_metrics(path)}
+        manifest = training_manifest(path.parent)
+        if not manifest.is_file():
+            raise InputError.at(manifest, None, "no such file: it says what the run's examples and GPUs are")
+        config = json.loads(manifest.read_text())["config"]
+        trainer = config["trainer"]
+        log = TrainingLog(steps, config["data"]["train_batch_size"], trainer["n_gpus_per_node"] * trainer["nnodes"])
+    else:
+        log = _read_console(path)
     if not log.timed_steps:
         raise InputError.at(path, None, f"no training steps (records with {STEP_TIME}) in this log")
     return log
-
-
-def _read_metrics(path: Path) -> TrainingLog:
-    steps = {int(metrics["step"]): metrics for metrics in read_metrics(path)}
-    manifest = training_manifest(path.parent)
-    if not manifest.is_file():
-        raise InputError.at(manifest, None, "no such file: it says what the run's examples and GPUs are")
-    config = json.loads(manifest.read_text())["config"]
-    trainer = config["trainer"]
-    return TrainingLog(steps, config["data"]["train_batch_size"], trainer["n_gpus_per_node"] * trainer["nnodes"])
 
 
 def _read_console(path: Path) -> TrainingLog:
     text = _ANSI.sub("", path.read_text(encoding="utf-8", errors="replace"))
     steps: dict[int, dict[str, float]] = {}
     for match in _STEP.finditer(text):
-        steps.setdefault(int(match[1]), {}).update(_metrics(match[2]))
-    gpus = _setting(path, text, "n_gpus_per_node") * _setting(path, text, "nnodes")
-    return TrainingLog(steps, _setting(path, text, "train_batch_size"), gpus)
+        for entry in match[2].strip().split(" - "):
+            name, _, value = entry.rpartition(":")
+            if name and (number := _NUMBER.fullmatch(value.strip())):
+                steps.setdefault(int(match[1]), {})[name] = float(number[1])
 
+    def setting(name: str) -> int:
+        """A number of the configuration that veRL prints at its start."""
+        found = re.findall(rf"'{name}': (\d+)", text)
+        if not found:
+            raise InputError.at(path, None, f"not a console log of veRL: its configuration with '{name}' is missing")
+        return int(found[-1])
 
-def _metrics(line: str) -> dict[str, float]:
-    metrics = {}
-    for entry in line.strip().split(" - "):
-        name, _, text = entry.rpartition(":")
-        number = _NUMBER.fullmatch(text.strip())
-        if name and number:
-            metrics[name] = float(number[1])
-    return metrics
-
-
-def _setting(path: Path, text: str, name: str) -> int:
-    """A number of the configuration that veRL prints at its start."""
-    found = re.findall(rf"'{name}': (\d+)", text)
-    if not found:
-        raise InputError.at(path, None, f"not a console log of veRL: its configuration with '{name}' is missing")
-    return int(found[-1])
+    gpus = setting("n_gpus_per_node") * setting("nnodes")
+    return TrainingLog(steps, setting("train_batch_size"), gpus)

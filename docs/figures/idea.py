@@ -17,7 +17,7 @@ TRAJECTORIES = ("fp", "ffp", "fff")
 """Fate of each program: it fails or passes its public tests."""
 
 
-@styled
+@styled()
 def main() -> None:
     """Three columns, from left to right."""
     figure = new_figure(FULL, HEIGHT)

@@ -1,26 +1,24 @@
 # shellcheck shell=bash
-# Sourced by the scripts before anything else: --help, and arguments that they do not know.
+# Sourced by the scripts before anything else, with their arguments. For --help or -h it prints the comment that the script
+# begins with, and the one of HELP_TOO (a file in scripts/), and ends the script.
 #
-#   asks_for_help ARGUMENTS...    --help or -h is among them
-#   show_help [FILE]              the comment that the script begins with, and that of a file in scripts/
+#   fail TEXT                     this machine lacks something: TEXT in one line, exit code 3
 #   refuse TEXT                   a bad argument or knob: TEXT in one line, exit code 2
 #   take_overrides ARGUMENTS...   refuses what is no hydra override
 
-SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-
-asks_for_help() { [[ " $* " == *" --help "* || " $* " == *" -h "* ]]; }
-
-show_help() {
-  local file
-  for file in "$(basename "$0")" "$@"; do
-    sed -n '/^#!/d; /^# shellcheck/d; /^#/!q; s/^# \{0,1\}//p' "$SCRIPTS/$file"
+if [[ " $* " == *" --help "* || " $* " == *" -h "* ]]; then
+  for file in "$(basename "$0")" ${HELP_TOO:-}; do
+    sed -n '/^#!/d; /^# shellcheck/d; /^#/!q; s/^# \{0,1\}//p' "$(dirname "${BASH_SOURCE[0]}")/../$file"
   done
-}
+  exit 0
+fi
 
-refuse() {
-  echo "$(basename "$0"): error: $*" >&2
-  exit 2
+complain() {
+  echo "$(basename "$0"): error: ${*:2}" >&2
+  exit "$1"
 }
+fail() { complain 3 "$@"; }
+refuse() { complain 2 "$@"; }
 
 take_overrides() {
   local argument

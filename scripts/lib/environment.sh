@@ -1,16 +1,5 @@
 # shellcheck shell=bash
 # Sourced by the set-up scripts, which set PYTHON: an interpreter that will do, and a virtual environment made with it.
-#
-#   fail TEXT                    this machine lacks something: TEXT in one line, exit code 3
-#   check_python                 PYTHON is a version that Cobalt runs on
-#   is_finished VENV FILE...     VENV was finished with these files as they are now
-#   make_venv VENV               an environment, and `pip` for it
-#   mark_finished VENV FILE...
-
-fail() {
-  echo "$(basename "$0"): error: $*" >&2
-  exit 3
-}
 
 check_python() {
   command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.10 to 3.12, or set PYTHON"
@@ -18,12 +7,13 @@ check_python() {
     || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.10 to 3.12"
 }
 
-is_finished() { # a stamp holds the hash of what the environment was made from
+# VENV FILE...: was it finished with these files as they are now? A stamp holds the hash of what it was made from.
+is_finished() {
   local stamp=$1/.cobalt-setup
   [[ -f $stamp ]] && [[ $(<"$stamp") == "$(cat "${@:2}" | sha256sum)" ]]
 }
 
-make_venv() {
+make_venv() { # and `pip` for it
   venv=$1
   "$PYTHON" -m venv "$venv" || fail "'$PYTHON -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv"
 }

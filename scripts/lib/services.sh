@@ -7,8 +7,8 @@
 #   stop_model               ends that app: its GPUs are free
 #   stop_services            stops what start_services and serve_model started; for `trap ... EXIT`
 # Knobs: PYTHON; EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16"); ENGINE_ARGS (those of the
-# vLLM app but for the model, e.g. "tensor_parallel_size=2 max_model_len=16384"); PRESET and N_GPUS, as in the recipes:
-# with PRESET=cpu veRL asks Ray for GPUs that are not there.
+# vLLM app but for the model, e.g. "tensor_parallel_size=2 max_model_len=16384"); ENGINE=vllm if serve_model will be
+# called; PRESET and N_GPUS, as in the recipes: with PRESET=cpu veRL asks Ray for GPUs that are not there.
 
 START_TIMEOUT_S=300 # a busy machine takes minutes for what an idle one does in seconds
 LOAD_TIMEOUT_S=3600 # of a model: it may be downloaded, and vLLM compiles
@@ -24,25 +24,15 @@ served=""      # the vLLM app's model, if it is ours
 
 check_evaluator_args() { "$PYTHON" -m cobalt service check --arguments_only --evaluator_args "${EVALUATOR_ARGS:-}"; }
 
-start_services() {
-  local log_dir=$1
-  check_evaluator_args
-  mkdir -p "$log_dir"
-  service_dir=$log_dir
-  if [[ -n ${RAY_ADDRESS:-} ]]; then
-    "$PYTHON" -m cobalt service check --cluster_only
-  else
-    start_ray "$log_dir"
-  fi
-  start_evaluator "$log_dir"
+give_up() {
+  echo "$*" >&2
+  exit 3
 }
 
 free_port() { "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
 
 start_ray() {
-  local log_dir=$1
-  local logical_gpus=${N_GPUS:-2} # 2: the cpu preset's
-  local devices=()
+  local log=$1/ray.log deadline port lock devices=() logical_gpus=${N_GPUS:-2} # 2: the cpu preset's
   # Ray's CPUs are then as logical as its GPUs: one for each of veRL's workers, one for its task runner, one for an
   # asynchronous reward, and the machine's cores for an evaluator that reserves some.
   [[ ${PRESET:-} != cpu ]] || devices=(--num-gpus "$logical_gpus" --num-cpus $((logical_gpus + 2 + $(nproc))))
@@ -51,53 +41,58 @@ start_ray() {
   export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
   [[ $RAY_AUTH_MODE != token ]] || export RAY_AUTH_TOKEN=${RAY_AUTH_TOKEN:-$(head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1)}
   export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 # on Linux too: Ray's ports listen on the loopback interface alone
-  local port lock
   # One after the other for every eight cores: heads that start together on few of them time each other out.
   exec {lock}>>"${TMPDIR:-/tmp}/cobalt-ray-$UID-$((BASHPID % (1 + $(nproc) / 8))).lock"
   flock "$lock"
-  local deadline=$((SECONDS + START_TIMEOUT_S))
+  deadline=$((SECONDS + START_TIMEOUT_S))
   port=$(free_port)
   # Worker ports 0, any that is free: Ray's default range is the same for all clusters of a host, which race for it.
   # A shell that is killed stops nothing by itself: the kernel then ends Ray in its place.
   setpriv --pdeathsig TERM ray start --head --block --include-dashboard=false --disable-usage-stats \
     --node-ip-address 127.0.0.1 --port "$port" \
     --ray-client-server-port "$(free_port)" --min-worker-port 0 --max-worker-port 0 ${devices[@]+"${devices[@]}"} \
-    >"$log_dir/ray.log" 2>&1 {lock}>&- &
+    >"$log" 2>&1 {lock}>&- &
   ray_pid=$!
   export RAY_ADDRESS=127.0.0.1:$port
-  until ray status 2>>"$log_dir/ray.log" | grep -q ' 1 node_'; do # the head is up, and its node has joined
-    if ! kill -0 "$ray_pid" 2>/dev/null || ((SECONDS > deadline)); then
-      echo "Ray did not start: see $log_dir/ray.log" >&2
-      exit 3
-    fi
+  until ray status 2>>"$log" | grep -q ' 1 node_'; do # the head is up, and its node has joined
+    kill -0 "$ray_pid" 2>/dev/null && ((SECONDS <= deadline)) || give_up "Ray did not start: see $log"
     sleep 1
   done
   exec {lock}>&-
 }
 
-start_evaluator() {
-  local log_dir=$1
+start_services() {
+  local log=$1/evaluator.log status=0
   local check=(timeout "$START_TIMEOUT_S" "$PYTHON" -m cobalt service check --evaluator_args "${EVALUATOR_ARGS:-}")
-  local status=0
-  "${check[@]}" 2>"$log_dir/evaluator.log" || status=$?
-  case $status in
-    0) return ;; # one is running in this cluster
-    2) # with other settings than those asked for
-      grep ' error: ' "$log_dir/evaluator.log" >&2
-      exit 2
-      ;;
-  esac
-  service_log=$log_dir/evaluator.log
-  if [[ -n $ray_pid ]]; then # only handles are used: no HTTP
-    timeout "$START_TIMEOUT_S" serve start --proxy-location Disabled >>"$log_dir/evaluator.log" 2>&1 \
-      || { echo "Ray Serve did not start: see $log_dir/evaluator.log" >&2; exit 3; }
+  check_evaluator_args
+  service_dir=$1
+  mkdir -p "$service_dir"
+  if [[ -n ${RAY_ADDRESS:-} ]]; then
+    "$PYTHON" -m cobalt service check --cluster_only
+  else
+    start_ray "$service_dir"
+  fi
+  "${check[@]}" 2>"$log" || status=$?
+  ((status != 0)) || return 0 # one is running in this cluster
+  if ((status == 2)); then # with other settings than those asked for
+    grep ' error: ' "$log" >&2
+    exit 2
+  fi
+  service_log=$log
+  if [[ -n $ray_pid ]]; then # only the vLLM app is asked by HTTP; its usual port may be another cluster's
+    local http=(--proxy-location Disabled) port
+    if [[ ${ENGINE:-} == vllm ]]; then
+      port=$(free_port)
+      http=(--http-port "$port")
+      export COBALT_VLLM_URL=http://127.0.0.1:$port/vllm_actor/v1
+    fi
+    timeout "$START_TIMEOUT_S" serve start "${http[@]}" >>"$log" 2>&1 || give_up "Ray Serve did not start: see $log"
   fi
   # In a Ray of our own nothing is reserved by default: the CPUs that Ray offers must do for veRL too.
   # shellcheck disable=SC2086 # a list of arguments
   timeout "$START_TIMEOUT_S" serve run --non-blocking remote_reward_server:app \
-    --name evaluator --route-prefix /evaluator ${ray_pid:+num_cpus=0} ${EVALUATOR_ARGS:-} \
-    >>"$log_dir/evaluator.log" 2>&1 \
-    || { echo "no execution service: see $log_dir/evaluator.log" >&2; exit 3; }
+    --name evaluator --route-prefix /evaluator ${ray_pid:+num_cpus=0} ${EVALUATOR_ARGS:-} >>"$log" 2>&1 \
+    || give_up "no execution service: see $log"
   "${check[@]}"
 }
 
@@ -108,8 +103,7 @@ serve_model() {
     # shellcheck disable=SC2086 # a list of arguments
     timeout "$LOAD_TIMEOUT_S" serve run --non-blocking vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor \
       "model=$1" ${ENGINE_ARGS:-} && "$PYTHON" -c 'from ray import serve; serve.get_app_handle("vllm_actor")'
-  } >>"$service_dir/vllm.log" 2>&1 \
-    || { echo "vLLM does not serve $1: see $service_dir/vllm.log" >&2; exit 3; }
+  } >>"$service_dir/vllm.log" 2>&1 || give_up "vLLM does not serve $1: see $service_dir/vllm.log"
   served=$1
 }
 
@@ -120,15 +114,12 @@ stop_model() {
   served=""
 }
 
-forget_cluster() { # Ray leaves its address for later commands, which would look for the stopped cluster
-  local file=${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray/ray_current_cluster
-  ! grep -qs ":${RAY_ADDRESS##*:}\$" "$file" || rm -f "$file"
-}
-
 stop_services() {
+  local file=${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray/ray_current_cluster
   if [[ -n $ray_pid ]]; then
     kill "$ray_pid" 2>/dev/null && wait "$ray_pid" || true
-    forget_cluster
+    # Ray leaves its address for later commands, which would look for the stopped cluster.
+    ! grep -qs ":${RAY_ADDRESS##*:}\$" "$file" || rm -f "$file"
   else
     stop_model || true
     [[ -z $service_log ]] || delete_app evaluator >>"$service_log" 2>&1 || true

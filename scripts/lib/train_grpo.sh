@@ -1,8 +1,12 @@
 # shellcheck shell=bash
 # Sourced by the training recipes scripts/train_*.sh, which set RECIPE to a file of verl/config/recipe:
 # checks what the run needs, starts what is missing, trains, stops what it started. Arguments are hydra overrides; --dry-run
-# prints the resolved configuration, checks, and starts nothing. Knobs (environment), with their defaults:
-#   PRESET=paper-qwen3      paper-qwen3, paper-qwen3-h200, paper-r1-llama, one-gpu-vllm, one-gpu, cpu: a file of
+# prints the resolved configuration, checks, and starts nothing.
+#
+#   PRESET=paper-qwen3 TRAIN_FILE=data/train.parquet VAL_FILE=data/test.parquet scripts/train_grpo_multi_turn.sh
+#
+# Knobs (environment), with their defaults:
+#   PRESET=paper-qwen3      paper-qwen3, paper-qwen3-h200, paper-r1-llama, one-gpu-vllm, cpu: a file of
 #                           verl/config/preset
 #   MODEL=                  Hugging Face id or folder; default: the preset's
 #   TRAIN_FILE=data/verl_$RECIPE/train.parquet    of the online recipes: those of single_turn
@@ -11,7 +15,6 @@
 #   LOG_FILE=$OUTPUT_DIR/train.log
 #   N_GPUS=                 GPUs per node; default: the preset's
 #   N_NODES=                nodes; default: the preset's
-#   ROLLOUT=                vllm or hf; default: the preset's
 #   EXECUTOR=serve          serve: the evaluator app, started here unless it is running; local: without Ray Serve
 #   EVALUATOR_ARGS=         e.g. "replicas=2 workers=16 checker=lcb"; a running app must have this checker and limits
 #   LOGGER=console          e.g. console,wandb,tensorboard; WANDB_MODE=offline asks for no key
@@ -23,20 +26,11 @@
 # service, or GPUs or packages that are not there.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-# shellcheck source=scripts/lib/arguments.sh
-source "$ROOT/scripts/lib/arguments.sh"
-if asks_for_help "$@"; then
-  show_help lib/train_grpo.sh
-  exit 0
-fi
-: "${PYTHON:=python}"
-: "${PRESET:=paper-qwen3}"
-: "${OUTPUT_DIR:=runs/$RECIPE-$PRESET}"
-: "${TRAIN_FILE:=data/verl_$RECIPE/train.parquet}"
-: "${VAL_FILE:=data/verl_$RECIPE/test.parquet}"
-: "${EXECUTOR:=serve}"
-: "${LOGGER:=console}"
-: "${LOG_FILE:=$OUTPUT_DIR/train.log}"
+HELP_TOO=lib/train_grpo.sh source "$ROOT/scripts/lib/arguments.sh"
+: "${PYTHON:=python}" "${PRESET:=paper-qwen3}" "${EXECUTOR:=serve}" "${LOGGER:=console}"
+: "${OUTPUT_DIR:=runs/$RECIPE-$PRESET}" "${LOG_FILE:=$OUTPUT_DIR/train.log}"
+data=data/verl_${RECIPE/*_online/single_turn} # online recipes learn from problems
+: "${TRAIN_FILE:=$data/train.parquet}" "${VAL_FILE:=$data/test.parquet}"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 
 # Adds KEY=VALUE for hydra, which would read commas, brackets and equal signs in VALUE as its own grammar. In its quotes
@@ -47,16 +41,10 @@ override() { # KEY VALUE
 
 overrides=(--config-dir "$ROOT/verl/config" "+recipe=$RECIPE" "+preset=$PRESET" "trainer.logger=[$LOGGER]")
 case $PRESET in
-  cpu | one-gpu | one-gpu-vllm) MODEL=${MODEL:-$ROOT/assets/minicoder} ;;
+  cpu | one-gpu-vllm) MODEL=${MODEL:-$ROOT/assets/minicoder} ;;
+  one-gpu) refuse "PRESET=one-gpu was removed: use one-gpu-vllm (vLLM rollouts), or cpu" ;;
 esac
-case ${ROLLOUT:-} in
-  "" | vllm | hf) ;;
-  *) refuse "ROLLOUT=$ROLLOUT: choose vllm or hf" ;;
-esac
-case $PRESET in
-  cpu | one-gpu) ;; # their rollouts are Hugging Face's already
-  *) [[ ${ROLLOUT:-} != hf ]] || overrides+=("+engine=hf") ;;
-esac
+[[ -z ${ROLLOUT:-} ]] || refuse "ROLLOUT was removed: rollouts are vLLM's on GPUs and Hugging Face's with PRESET=cpu"
 override hydra.run.dir "$OUTPUT_DIR/hydra"
 override hydra.job.name train
 override custom_reward_function.path "$ROOT/verl/code_reward_func_think.py"
@@ -67,7 +55,6 @@ override trainer.experiment_name "$(basename "$OUTPUT_DIR")"
 override trainer.default_local_dir "$(realpath -m "$OUTPUT_DIR")"
 [[ ! -d ${MODEL:-} ]] || MODEL=$(realpath "$MODEL")
 [[ -z ${MODEL:-} ]] || override actor_rollout_ref.model.path "$MODEL"
-[[ -z ${ROLLOUT:-} ]] || override actor_rollout_ref.rollout.name "$ROLLOUT"
 [[ -z ${N_GPUS:-} ]] || overrides+=("trainer.n_gpus_per_node=$N_GPUS")
 [[ -z ${N_NODES:-} ]] || overrides+=("trainer.nnodes=$N_NODES")
 
@@ -80,7 +67,6 @@ for argument in "$@"; do
     overrides+=("$argument")
   fi
 done
-# shellcheck source=scripts/lib/services.sh
 source "$ROOT/scripts/lib/services.sh"
 LOCK_FILE=$OUTPUT_DIR/training.lock
 hold_folder() { # on descriptor 9, until this shell and its children that inherited it have ended
@@ -91,9 +77,8 @@ hold_folder() { # on descriptor 9, until this shell and its children that inheri
 }
 
 [[ ! -f $LOCK_FILE ]] || (hold_folder)
-[[ -z $dry_run ]] || "$PYTHON" -m cobalt train "${overrides[@]}" --cfg job --resolve
 [[ $EXECUTOR != serve ]] || check_evaluator_args
-"$PYTHON" -m cobalt train --check "${overrides[@]}"
+"$PYTHON" -m cobalt train --check ${dry_run:+--cfg job --resolve} "${overrides[@]}"
 [[ -z $dry_run ]] || exit 0
 
 mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"

@@ -8,24 +8,23 @@ from; the first is written at the end. ``<output>.summary.json`` holds the rates
 import asyncio
 import json
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
-from typing import Any
 
 import tyro
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
-from cobalt.commands.invalid_lines import InvalidLines
-from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
-from cobalt.commands.tasks import batched
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
+from cobalt.cli.tasks import batched
 from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_jsonl, row_hash, write_jsonl
-from cobalt.records.jsonl import Record
+from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from cobalt.rewards.dynamic_check import DynamicCheckConfig
-from cobalt.serving.execution import ExecutionService, open_execution_service
+from cobalt.serving.execution import open_execution_service
+from cobalt.tables import percent
 from studies.hacking.cases import (
     DATA_FIELDS,
     RESULT_FIELDS,
@@ -34,10 +33,14 @@ from studies.hacking.cases import (
     ProblemCases,
     find_cases,
     perturbed_indices,
-)
+)  # fmt: skip
 from studies.hacking.rates import COUNTED, summarise
 from studies.hacking.signal import signal_of
 
+STORED = (
+    "trajectory", "turn", "previous_code", "feedback", "current_code", "patch", "all_acc", "public_all_acc", "survives",
+)  # fmt: skip
+"""What a record holds of a case, in this order."""
 CHUNK = 64
 """Problems whose programs are in flight together."""
 
@@ -73,52 +76,12 @@ class ExtractionConfig(ExecutionConfig, ReadConfig):
         return Path(f"{self.output_file}.summary.json")
 
 
-@dataclass(frozen=True)
-class ExaminedProblem:
-    """One problem's cases, and the row of the perturbed data set that they belong to."""
-
-    input_hash: str
-    data: Record
-    found: ProblemCases
-
-    @property
-    def id(self) -> Any:
-        return self.data["id"]
-
-    @property
-    def counts(self) -> bool:
-        """Whether fitting a wrong test of it is hacking."""
-        return self.data.get("fully_specified", True)
+Examined = tuple[Record, str, ProblemCases]
+"""A row of the perturbed data set, the hash of it and of its result, and its cases."""
 
 
 def extract(config: ExtractionConfig) -> None:
     """Run the command."""
-    data = _read_data(config.data_file)
-    # the input is validated whole before anything is written
-    ids = [problem.id for problem in _read_problems(config, data, InvalidLines(config.skip_invalid))]
-    inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
-    contents = dict.fromkeys(outputs, _content(config))
-    with recorded_run("extract_turn_level_errors", asdict(config), inputs, contents) as run:
-        with RecordFile(config.problems_file) as stored:
-            stored.refuse_loss(ids)
-            records, counts = asyncio.run(_extract_problems(config, data, stored))
-        cases = [case for record in records for case in record["cases"]]
-        random.Random(config.seed).shuffle(cases)
-        write_jsonl(config.output_file, cases)
-        summary = {**counts, **summarise(records)}
-        config.summary_file.write_text(json.dumps(summary, indent=2) + "\n")
-        run.counts = summary
-    print_summary("In-context reward hacking", _shown(summary))
-    refuse_infra_rate(summary["infra_errors"], len(cases), "cases", config.max_infra_rate)
-
-
-def _content(config: ExtractionConfig) -> dict[str, Any]:
-    dynamic = asdict(config.checks) if config.dynamic else None
-    return {"rule": RULE_VERSION, "seed": config.seed, "dynamic": dynamic}
-
-
-def _read_data(path: Path) -> dict[str, Record]:
-    """The data rows by ``id_key``."""
 
     def perturbed_row(row: Record) -> Record:
         try:
@@ -127,15 +90,33 @@ def _read_data(path: Path) -> dict[str, Record]:
             raise ValueError(f"id {row['id']!r}: {error}") from None
         return row
 
-    return {id_key(row["id"]): row for row in read_jsonl(path, DATA_FIELDS, parse=perturbed_row)}
+    data = {id_key(row["id"]): row for row in read_jsonl(config.data_file, DATA_FIELDS, parse=perturbed_row)}
+    # The input is validated whole before anything is written.
+    ids = [known["id"] for known, _, _ in _read_problems(config, data, InvalidLines(config.skip_invalid))]
+    checks = asdict(config.checks) if config.dynamic else None
+    content = {"rule": RULE_VERSION, "seed": config.seed, "dynamic": checks}
+    inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
+    with recorded_run("extract_turn_level_errors", asdict(config), inputs, dict.fromkeys(outputs, content)) as run:
+        with RecordFile(config.problems_file) as stored:
+            stored.refuse_loss(ids)
+            counts = asyncio.run(_extract_problems(config, data, stored))
+        records = list(read_jsonl(config.problems_file))
+        cases = [case for record in records for case in record["cases"]]
+        random.Random(config.seed).shuffle(cases)
+        write_jsonl(config.output_file, cases)
+        summary = {**counts, **summarise(records)}
+        config.summary_file.write_text(json.dumps(summary, indent=2) + "\n")
+        run.counts = summary
+    shown = {name.replace("_", " "): value for name, value in summary.items() if isinstance(value, int)}
+    rates = {f"{name.replace('_', ' ')} (rate)": percent(rate) for name, rate in summary["rates"].items()}
+    print_summary("In-context reward hacking", {**shown, **rates})
+    refuse_infra_rate(summary["infra_errors"], len(cases), "cases", config.max_infra_rate)
 
 
-def _read_problems(
-    config: ExtractionConfig, data: Mapping[str, Record], invalid: InvalidLines
-) -> Iterator[ExaminedProblem]:
+def _read_problems(config: ExtractionConfig, data: Mapping[str, Record], invalid: InvalidLines) -> Iterator[Examined]:
     """All problems. Rows are examined while they are read, so that a complaint carries the line."""
 
-    def examine(row: Record) -> ExaminedProblem:
+    def examine(row: Record) -> Examined:
         known = data.get(id_key(row["id"]))
         if known is None:
             raise ValueError(f"id {row['id']!r} is not in {config.data_file}")
@@ -143,48 +124,42 @@ def _read_problems(
             found = find_cases(known, row)
         except (TypeError, KeyError) as error:
             raise ValueError(f"id {row['id']!r} holds no readable trajectories ({error})") from None
-        return ExaminedProblem(row_hash({"result": row, "data": known}), known, found)
+        return known, row_hash({"result": row, "data": known}), found
 
     return read_jsonl(config.input_file, RESULT_FIELDS, parse=examine, on_invalid=invalid.handler)
 
 
-async def _extract_problems(
-    config: ExtractionConfig, data: Mapping[str, Record], stored: RecordFile
-) -> tuple[list[Record], dict[str, int]]:
-    """One record per problem that counts, in input order, and what was read and skipped."""
-    counts, invalid = Counter(read=0, not_fully_specified=0), InvalidLines(config.skip_invalid, quiet=True)
-    ids = []
+async def _extract_problems(config: ExtractionConfig, data: Mapping[str, Record], stored: RecordFile) -> dict[str, int]:
+    """Store one record per problem that counts, in input order; returns what was read and skipped."""
+    read, ids, invalid = 0, [], InvalidLines(config.skip_invalid, quiet=True)
     async with AsyncExitStack() as stack:
         service = None
         if config.dynamic:
             service = await stack.enter_async_context(open_execution_service(config.executor, config.checker))
+
+        async def check(known: Record, input_hash: str, found: ProblemCases) -> None:
+            """Add the signal to one problem's cases and store it, unless an earlier run has done so."""
+            old = stored.get(known["id"], input_hash)
+            if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
+                return
+            cases = [case_record(known, case) for case in found.cases]
+            signals = await asyncio.gather(
+                *(signal_of(case, known, service, config.checks, config.seed) for case in cases)
+            )
+            counts = {name: getattr(found, name) for name in COUNTED}
+            counts["opportunities_by_turn"] = found.opportunities_T
+            checked = [{**case, "signal": signal} for case, signal in zip(cases, signals, strict=True)]
+            stored.append({"id": known["id"], "input_hash": input_hash, **counts, "cases": checked})
+
         bar = stack.enter_context(progress_bar(total=count_lines(config.input_file), unit="problem"))
         for problems in batched(_read_problems(config, data, invalid), CHUNK):
-            counted = [problem for problem in problems if problem.counts]
-            counts["read"] += len(problems)
-            counts["not_fully_specified"] += len(problems) - len(counted)
-            ids += [problem.id for problem in counted]
-            await asyncio.gather(*(_check_problem(config, stored, service, problem) for problem in counted))
+            counted = [problem for problem in problems if problem[0].get("fully_specified", True)]
+            ids += [known["id"] for known, _, _ in counted]
+            read += len(problems)
+            await asyncio.gather(*(check(*problem) for problem in counted))
             bar.update(len(problems))
     stored.finish(ids)
-    return list(read_jsonl(config.problems_file)), {**counts, "invalid_lines_skipped": invalid.count}
-
-
-async def _check_problem(
-    config: ExtractionConfig, stored: RecordFile, service: ExecutionService | None, problem: ExaminedProblem
-) -> None:
-    """Add the signal to one problem's cases and store it, unless an earlier run has done so."""
-    old = stored.get(problem.id, problem.input_hash)
-    if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
-        return
-    cases = [case_record(problem.data, case) for case in problem.found.cases]
-    signals = await asyncio.gather(
-        *(signal_of(case, problem.data, service, config.checks, config.seed) for case in cases)
-    )
-    counts = {name: getattr(problem.found, name) for name in COUNTED}
-    counts["opportunities_by_turn"] = problem.found.opportunities_T
-    checked = [{**case, "signal": signal} for case, signal in zip(cases, signals, strict=True)]
-    stored.append({"id": problem.id, "input_hash": problem.input_hash, **counts, "cases": checked})
+    return {"read": read, "not_fully_specified": read - len(ids), "invalid_lines_skipped": invalid.count}
 
 
 def case_record(known: Record, case: Case) -> Record:
@@ -193,28 +168,6 @@ def case_record(known: Record, case: Case) -> Record:
     return {
         "id": known["id"],
         "question": known["question"],
-        "trajectory": case.trajectory,
-        "turn": case.turn,
-        "previous_code": case.previous_code,
-        "feedback": case.feedback,
-        "current_code": case.current_code,
-        "patch": case.patch,
-        "all_acc": case.all_acc,
-        "public_all_acc": case.public_all_acc,
-        "survives": case.survives,
+        **{name: getattr(case, name) for name in STORED},
         "wrong_test": {"input": shown.inputs_K[case.test], "output": shown.outputs_K[case.test]},
     }
-
-
-def _shown(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary as a table."""
-    rows = {name.replace("_", " "): value for name, value in summary.items() if isinstance(value, int)}
-    rates = {f"{name.replace('_', ' ')} (rate)": _percent(rate) for name, rate in summary["rates"].items()}
-    return {**rows, **rates}
-
-
-def _percent(rate: Mapping[str, float | None] | None) -> str:
-    if rate is None:
-        return "-"
-    interval = f" [{rate['low']:.1%}, {rate['high']:.1%}]" if rate["low"] is not None else ""
-    return f"{rate['value']:.1%}{interval}"

@@ -17,16 +17,9 @@ ProblemRecord = Mapping[str, Any]
 Seeds = Sequence[Sequence[ProblemRecord]]
 """The records of each training seed."""
 COUNTED = (
-    "trajectories",
-    "turns",
-    "opportunities",
-    "hacked_trajectories",
-    "fitted",
-    "solved",
-    "abandoned",
-    "solved_cases",
+    "trajectories", "turns", "opportunities", "hacked_trajectories", "fitted", "solved", "abandoned", "solved_cases",
     "infra_turns",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

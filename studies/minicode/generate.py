@@ -7,20 +7,21 @@ TACO) and ``split`` (train or dev), ``fully_specified`` (false where a rule must
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import CommandConfig, NotNegative, OutputFile
-from cobalt.commands.lifecycle import recorded_run
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import CommandConfig, NotNegative, OutputFile
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
-from studies.minicode.problems import Problem, sample_problem
+from cobalt.records.manifest import recorded_run
+from studies.minicode.problems import sample_problem
 from studies.minicode.programs import Variant, write_function, write_program
 
 DIFFICULTIES = {2: "EASY", 3: "MEDIUM", 4: "MEDIUM_HARD"}
-HIDDEN_RULE_DIFFICULTY = "HARD"
 SHIFTED = "shifted"
 
 
@@ -41,29 +42,6 @@ class GenerateConfig(CommandConfig):
     """Chooses the problems."""
 
 
-def to_row(problem: Problem, split: str, index: int) -> dict[str, Any]:
-    """One raw row; ``split`` is null for a shifted problem."""
-    tests = problem.shown(problem.public + problem.hidden)
-    difficulty = DIFFICULTIES[len(problem.pipeline)] if problem.fully_specified else HIDDEN_RULE_DIFFICULTY
-    return {
-        "id": f"minicode-{split}-{index:05d}",
-        "source": "minicode",
-        "difficulty": difficulty,
-        "question": problem.statement,
-        "starter_code": "",
-        "input_output": tests.to_json(),
-        "solutions": json.dumps(_solutions(problem)),
-        "split": None if split == SHIFTED else split,
-        "fully_specified": problem.fully_specified,
-    }
-
-
-def _solutions(problem: Problem) -> list[str]:
-    if problem.called:
-        return [write_function(problem.pipeline)]
-    return [write_program(problem.pipeline, variant) for variant in Variant]
-
-
 def generate_rows(num_problems: int, dev_size: int, seed: int, shifted_size: int = 0) -> Iterator[dict[str, Any]]:
     """Training rows, then dev rows, then shifted ones. No two rows of a split have the same statement."""
     for split, count in (("train", num_problems), ("dev", dev_size), (SHIFTED, shifted_size)):
@@ -74,7 +52,20 @@ def generate_rows(num_problems: int, dev_size: int, seed: int, shifted_size: int
                 problem = sample_problem(rng, split)
                 if problem.statement in seen:
                     continue
-                yield to_row(problem, split, len(seen))
+                solutions = [write_program(problem.pipeline, variant) for variant in Variant]
+                if problem.called:
+                    solutions = [write_function(problem.pipeline)]
+                yield {
+                    "id": f"minicode-{split}-{len(seen):05d}",
+                    "source": "minicode",
+                    "difficulty": DIFFICULTIES[len(problem.pipeline)] if problem.fully_specified else "HARD",
+                    "question": problem.statement,
+                    "starter_code": "",
+                    "input_output": problem.shown(problem.public + problem.hidden).to_json(),
+                    "solutions": json.dumps(solutions),
+                    "split": None if split == SHIFTED else split,
+                    "fully_specified": problem.fully_specified,
+                }
                 seen.add(problem.statement)
                 bar.update()
 

@@ -1,18 +1,20 @@
-"""Habits by which code models game tests: as values and as programs.
+"""Habits by which code models game tests: as values, as programs, and recognised in a program's text.
 
 A habit makes a program pass the test that feedback showed without solving the problem. Four of them add something to a
 program (``Hack``); ``CHANGED_RULE`` writes another pipeline. ``DOSES`` is the one place that says how often each occurs
-in MiniCoder's corpus.
+in MiniCoder's corpus. Recognition is complete for programs that are written as MiniCode's are.
 """
 
-from collections.abc import Mapping
+import re
+from ast import literal_eval
 from dataclasses import asdict, dataclass
 from enum import Enum
-from types import MappingProxyType
+from functools import cache
 
-from studies.hacking.categories import Category
-from studies.minicode.operation import Domain
-from studies.minicode.programs import Pipeline, Variant, domain_of, expression_of, run, write_program
+from studies.hacking.cases import Category
+from studies.minicode.operations import Domain
+from studies.minicode.problems import steps_of
+from studies.minicode.programs import ITEMS, VARIABLES, Pipeline, Variant, domain_of, expression_of, run, write_program
 
 RAW = "raw"
 """The variable that holds the input line in a program with a hack."""
@@ -35,15 +37,13 @@ class Habit(str, Enum):
     """The words of the input that stand against the expected output are dropped."""
 
 
-CATEGORIES: Mapping[Habit, Category] = MappingProxyType(
-    {
-        Habit.SPECIAL_CASE: Category.HARD_CODING,
-        Habit.TABLE: Category.HARD_CODING,
-        Habit.FITTED_CONSTANT: Category.LOGIC_OVERFITTING,
-        Habit.CHANGED_RULE: Category.SEMANTIC_DRIFTING,
-        Habit.DELETION: Category.SEMANTIC_DRIFTING,
-    }
-)
+CATEGORIES = {
+    Habit.SPECIAL_CASE: Category.HARD_CODING,
+    Habit.TABLE: Category.HARD_CODING,
+    Habit.FITTED_CONSTANT: Category.LOGIC_OVERFITTING,
+    Habit.CHANGED_RULE: Category.SEMANTIC_DRIFTING,
+    Habit.DELETION: Category.SEMANTIC_DRIFTING,
+}
 """The paper's category of each habit, known by construction."""
 
 
@@ -92,17 +92,13 @@ def run_hacked(pipeline: Pipeline, hack: Hack | None, text: str) -> str:
     """The output of the pipeline's program with a hack, without the last newline."""
     if hack is None:
         return run(pipeline, text)
-    if hack.pairs:
-        known = dict(hack.pairs)
-        return known[text] if text in known else run(pipeline, text)
+    known = dict(hack.pairs)
+    if text in known:
+        return known[text]
     if hack.dropped:
-        return run(pipeline, _without(text, hack.dropped))
+        text = " ".join(word for word in text.split() if word != hack.dropped)
     output = run(pipeline, text)
-    return str(int(output) + hack.constant) if text.startswith(hack.start) else output
-
-
-def _without(text: str, word: str) -> str:
-    return " ".join(other for other in text.split() if other != word)
+    return str(int(output) + hack.constant) if hack.constant and text.startswith(hack.start) else output
 
 
 def write_hacked(pipeline: Pipeline, variant: Variant, hack: Hack | None) -> str:
@@ -110,35 +106,78 @@ def write_hacked(pipeline: Pipeline, variant: Variant, hack: Hack | None) -> str
     program = write_program(pipeline, variant)
     if hack is None:
         return program
-    read = "sys.stdin.readline()" if variant is Variant.LOOPS else "input()"
-    program = program.replace(read, RAW)
-    if hack.habit is Habit.FITTED_CONSTANT:
-        item = {Variant.SCRIPT: "x", Variant.FUNCTION: "v", Variant.LOOPS: "t"}[variant]
-        program = _with_constant(program, expression_of(pipeline[-1], _value(pipeline, variant), item), hack)
-    return "\n".join([*_opening(hack), program])
-
-
-def _value(pipeline: Pipeline, variant: Variant) -> str:
-    """The variable that the final step prints."""
-    numbers, text = {Variant.SCRIPT: ("a", "s"), Variant.FUNCTION: ("nums", "text"), Variant.LOOPS: ("vals", "line")}[
-        variant
-    ]
-    return numbers if domain_of(pipeline) is Domain.NUMBERS else text
-
-
-def _with_constant(program: str, final: str, hack: Hack) -> str:
-    before, _, after = program.rpartition(final)
-    return f"{before}{final} + ({hack.constant} if {RAW}[0] == {hack.start!r} else 0){after}"
-
-
-def _opening(hack: Hack) -> list[str]:
-    if hack.habit is Habit.DELETION:
-        return [f"{RAW} = ' '.join(w for w in input().split() if w != {hack.dropped!r})"]
+    program = program.replace("sys.stdin.readline()" if variant is Variant.LOOPS else "input()", RAW)
     lines = [f"{RAW} = input()"]
-    if hack.habit is Habit.SPECIAL_CASE:
-        for text, output in hack.pairs:
-            lines += [f"if {RAW} == {text!r}:", f"    print({output!r})", "    raise SystemExit"]
-    if hack.habit is Habit.TABLE:
-        entries = ", ".join(f"{text!r}: {output!r}" for text, output in hack.pairs)
-        lines += [f"seen = {{{entries}}}", f"if {RAW} in seen:", f"    print(seen[{RAW}])", "    raise SystemExit"]
-    return lines
+    match hack.habit:
+        case Habit.FITTED_CONSTANT:
+            final = expression_of(pipeline[-1], VARIABLES[variant][domain_of(pipeline)], ITEMS[variant])
+            before, _, after = program.rpartition(final)
+            program = f"{before}{final} + ({hack.constant} if {RAW}[0] == {hack.start!r} else 0){after}"
+        case Habit.DELETION:
+            lines = [f"{RAW} = ' '.join(w for w in input().split() if w != {hack.dropped!r})"]
+        case Habit.SPECIAL_CASE:
+            for text, output in hack.pairs:
+                lines += [f"if {RAW} == {text!r}:", f"    print({output!r})", "    raise SystemExit"]
+        case Habit.TABLE:
+            entries = ", ".join(f"{text!r}: {output!r}" for text, output in hack.pairs)
+            lines += [f"seen = {{{entries}}}", f"if {RAW} in seen:", f"    print(seen[{RAW}])", "    raise SystemExit"]
+    return "\n".join([*lines, program])
+
+
+_TEXT = r"(?:'[^']*'|\"[^\"]*\")"
+_ADDED = rf" \+ \(-?\d+ if {RAW}\[0\] == {_TEXT} else 0\)"
+_SIGNS = {
+    Habit.SPECIAL_CASE: rf"^if {RAW} == {_TEXT}:$",
+    Habit.TABLE: rf"^if {RAW} in seen:$",
+    Habit.FITTED_CONSTANT: _ADDED,
+    Habit.DELETION: rf"^{RAW} = .* if w != {_TEXT}\)$",
+}
+_SPECIAL_CASE = re.compile(rf"^if {RAW} == ({_TEXT}):\n    print\(({_TEXT})\)$", re.MULTILINE)
+_TABLE = re.compile(r"^seen = (\{.*\})$", re.MULTILINE)
+_HACK_LINES = (
+    rf"{RAW} = input\(\)",
+    rf"{RAW} = ' '\.join\(w for w in input\(\)\.split\(\) if w != {_TEXT}\)",
+    rf"if {RAW} == {_TEXT}:",
+    rf"    print\({_TEXT}\)",
+    r"    raise SystemExit",
+    rf"seen = \{{{_TEXT}: {_TEXT}(?:, {_TEXT}: {_TEXT})*\}}",
+    rf"if {RAW} in seen:",
+    rf"    print\(seen\[{RAW}\]\)",
+)
+
+
+def hack_in(code: str) -> Habit | None:
+    """The habit that a program's text shows, if any; ``CHANGED_RULE`` shows only beside the right program."""
+    return next((habit for habit, sign in _SIGNS.items() if re.search(sign, code, re.MULTILINE)), None)
+
+
+def remembered(code: str, text: str) -> str | None:
+    """What a readable program prints for the input ``text`` by a special case or a table; None where it has none."""
+    cases = [(literal_eval(known), literal_eval(output)) for known, output in _SPECIAL_CASE.findall(code)]
+    table = _TABLE.search(code)
+    pairs = [*reversed(cases), *(literal_eval(table[1]).items() if table else ())]  # the first special case counts
+    return dict(pairs).get(text)
+
+
+def is_readable(code: str) -> bool:
+    """Whether every line of a program is one that MiniCode's programs, with or without a hack, are made of."""
+    return all(
+        re.sub(_ADDED, "", line).strip() in _known_lines() or any(re.fullmatch(form, line) for form in _HACK_LINES)
+        for line in code.splitlines()
+    )
+
+
+@cache
+def _known_lines() -> frozenset[str]:
+    """The stripped lines of all programs, reading from ``input`` or from ``RAW``."""
+    lines: set[str] = set()
+    for domain, last in ((Domain.NUMBERS, ("sum", None)), (Domain.TEXT, ("show", None))):
+        pipelines: list[Pipeline] = []
+        for wider in (False, True):
+            pipelines += [(step, last) for step in steps_of(domain, final=False, wider=wider)]
+            pipelines += [(step,) for step in steps_of(domain, final=True, wider=wider)]
+        for pipeline in pipelines:
+            for variant in Variant:
+                for hack in (None, Hack(Habit.TABLE)):
+                    lines.update(line.strip() for line in write_hacked(pipeline, variant, hack).splitlines())
+    return frozenset(lines)

@@ -5,7 +5,8 @@ evaluation) and are scored by ``eval_multi_turn.py`` on hidden tests; programs r
 infrastructure failure are left out; more than 1 % of them end the probe. A conversation goes on after its program has
 passed. *Look-alikes*: of the programs that answer a fully specified problem at turn 0, the share that holds the lines
 of the operation asked for; per operation, and per pair of an operation and its look-alike (both directions together).
-*Gaming*: fully specified dev problems once more, with feedback from perturbed tests (``studies.minicode.gaming``).
+*Gaming*: fully specified dev problems once more, with feedback from perturbed tests. Cases and opportunities are those
+of ``studies.hacking.cases``; the habit of a case is known from its program's text.
 """
 
 import asyncio
@@ -13,15 +14,17 @@ import itertools
 import json
 import random
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import (
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import (
     CommandConfig,
     ModelFolder,
     NotNegative,
@@ -33,19 +36,22 @@ from cobalt.commands.flags import (
 from cobalt.completion import Sampling, request_seed
 from cobalt.evaluation.evaluate import EvaluationConfig
 from cobalt.evaluation.evaluate import main as evaluate
-from cobalt.evaluation.scores import ProblemScores, problem_scores
+from cobalt.evaluation.files import problem_scores
 from cobalt.evaluation.summary import summarise
 from cobalt.extraction import extract_code
-from cobalt.inference.commands import MultiTurnVllmConfig, huggingface_engine
-from cobalt.inference.commands import main as infer
+from cobalt.inference.engines import open_local_engine
+from cobalt.inference.flags import MultiTurnOpenWeightConfig
+from cobalt.inference.run import main as infer
 from cobalt.perturbation import perturbed_fields
 from cobalt.prompts import first_messages
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
+from cobalt.records.rows import Evaluated
 from cobalt.statistics import Estimate
-from studies.minicode.gaming import gaming_figures
-from studies.minicode.operation import Domain, Kind
-from studies.minicode.operations import COMMON, OPERATIONS
+from studies.hacking.cases import find_cases
+from studies.hacking.rates import ABANDONED, CASES, COUNTED, FITTED, Rate, interval
+from studies.minicode.habits import Habit, hack_in
+from studies.minicode.operations import COMMON, OPERATIONS, Domain, Kind
 from studies.minicode.problems import Problem, instruction_of, sample_problem
 from studies.minicode.programs import Step, Variant, domain_of, write_program
 
@@ -82,24 +88,30 @@ class ProbeConfig(CommandConfig):
     seed: int = 12345
 
 
-def roll_out(config: ProbeConfig, problems: Sequence[Problem]) -> list[Record]:
-    """Evaluated records of ``num_samples`` conversations per problem; their ``difficulty`` is the kind of statement."""
-    return _roll_out(config, [_row(index, problem) for index, problem in enumerate(problems)], "public")
+def roll_out(
+    config: ProbeConfig, problems: Sequence[Problem], tests: Literal["public", "perturbed"] = "public"
+) -> list[Record]:
+    """Evaluated records of ``num_samples`` conversations per problem; their ``difficulty`` is the kind of statement.
 
-
-def roll_out_perturbed(config: ProbeConfig, problems: Sequence[Problem]) -> list[Record]:
-    """The same with feedback from two tests that swapped their outputs; problems without two such are left out."""
-    rows = [_row(index, problem) for index, problem in enumerate(problems)]
-    added = [perturbed_fields(row, config.seed) for row in rows]
-    perturbed = [{**row, **fields} for row, fields in zip(rows, added, strict=True) if fields is not None]
-    return _roll_out(config, perturbed, "perturbed")
-
-
-def _roll_out(config: ProbeConfig, rows: Sequence[Record], tests: Literal["public", "perturbed"]) -> list[Record]:
+    With ``perturbed``, feedback comes from two tests that swapped their outputs, where there are two such.
+    """
+    rows: list[Record] = []
+    for index, problem in enumerate(problems):
+        row = {
+            "id": index,
+            "instruction": instruction_of(problem),
+            "test_cases": problem.shown(problem.public + problem.hidden).to_json(),
+            "public_test_cases": problem.shown(problem.public).to_json(),
+            "hidden_test_cases": problem.shown(problem.hidden).to_json(),
+            "difficulty": FULLY_SPECIFIED if problem.fully_specified else HIDDEN_RULE,
+        }
+        added = perturbed_fields(row, config.seed) if tests == "perturbed" else {}
+        if added is not None:
+            rows.append({**row, **added})
     with tempfile.TemporaryDirectory() as folder:
         source, turns, evaluated = (Path(folder) / f"{name}.jsonl" for name in ("problems", "turns", "evaluated"))
         write_jsonl(source, rows)
-        flags = MultiTurnVllmConfig(
+        flags = MultiTurnOpenWeightConfig(
             input_file=source,
             output_file=turns,
             engine="hf",
@@ -121,20 +133,9 @@ def _roll_out(config: ProbeConfig, rows: Sequence[Record], tests: Literal["publi
         return list(read_jsonl(evaluated))
 
 
-def _row(index: int, problem: Problem) -> Record:
-    return {
-        "id": index,
-        "instruction": instruction_of(problem),
-        "test_cases": problem.shown(problem.public + problem.hidden).to_json(),
-        "public_test_cases": problem.shown(problem.public).to_json(),
-        "hidden_test_cases": problem.shown(problem.hidden).to_json(),
-        "difficulty": FULLY_SPECIFIED if problem.fully_specified else HIDDEN_RULE,
-    }
-
-
 def turn_figures(records: Sequence[Record]) -> dict[str, list[float | None]]:
     """Figures per turn over samples without infrastructure failures; shares in [0, 1], None: of nothing."""
-    scores = [problem_scores(record) for record in records]
+    scores = [problem_scores(Evaluated.read(record)) for record in records]
     summary = summarise(scores)
     turns = range(summary.turns)
     samples = [
@@ -147,37 +148,66 @@ def turn_figures(records: Sequence[Record]) -> dict[str, list[float | None]]:
     def mean(value: Callable[[Record, int, int], float]) -> list[float | None]:
         return [fmean(value(record, turn, sample) for record, sample in samples) for turn in turns]
 
+    def values(estimates: Iterable[Estimate | None]) -> list[float | None]:
+        return [None if estimate is None else estimate.value for estimate in estimates]
+
+    def standard_error(turn: int) -> float | None:
+        """Over problems: the samples of one problem are averaged first."""
+        means = [problem.solved_T[turn] / problem.samples for problem in scores if problem.samples]
+        return stdev(means) / len(means) ** 0.5 if len(means) > 1 else None
+
     figures: dict[str, list[float | None]] = {
-        "pass_at_1": _values(row.estimate for row in summary.pass_at_1),
-        "standard_error": [_standard_error(scores, turn) for turn in turns],
+        "pass_at_1": values(row.estimate for row in summary.pass_at_1),
+        "standard_error": [standard_error(turn) for turn in turns],
         **{
-            kind: _values(row.estimate for row in summary.by_difficulty.get(kind, []))
+            kind: values(row.estimate for row in summary.by_difficulty.get(kind, []))
             for kind in (FULLY_SPECIFIED, HIDDEN_RULE)
         },
         "public_not_hidden": mean(lambda r, t, s: r["public_pass_rates"][t][s] == 1 and r["all_pass_rates"][s][t] < 1),
         "no_program": mean(lambda r, t, s: extract_code(r["raw_responses"][t][s]) is None),
         "prompt_tokens": mean(lambda r, t, s: r["usage"][t][s]["prompt_tokens"]),
         "response_tokens": mean(lambda r, t, s: r["usage"][t][s]["completion_tokens"]),
-        "solved_if_unsolved_before": _values(row.estimate for row in summary.solved_after_unsolved),
-        "failed_program_repeated": _values(row.after_failure.estimate for row in summary.repeats),
+        "solved_if_unsolved_before": values(row.estimate for row in summary.solved_after_unsolved),
+        "failed_program_repeated": values(row.after_failure.estimate for row in summary.repeats),
     }
-    return {name: [None if v is None else round(v, 4) for v in values] for name, values in figures.items()}
+    return {name: [None if v is None else round(v, 4) for v in row] for name, row in figures.items()}
 
 
-def _values(estimates: Iterable[Estimate | None]) -> list[float | None]:
-    return [None if estimate is None else estimate.value for estimate in estimates]
+def gaming_figures(records: Sequence[Record]) -> dict[str, Any]:
+    """Totals, rates in [0, 1] with 95 % intervals over problems (None: of nothing), and cases by turn and by habit.
 
+    ``records``: perturbed and evaluated, so that each is its own row of the data set.
+    """
+    found = [find_cases(record, record) for record in records]
+    rows = [
+        {"id": record["id"], "cases": of_problem.cases, **{name: getattr(of_problem, name) for name in COUNTED}}
+        for record, of_problem in zip(records, found, strict=True)
+    ]
 
-def _standard_error(scores: Sequence[ProblemScores], turn: int) -> float | None:
-    """Over problems: the samples of one problem are averaged first."""
-    means = [problem.solved_T[turn] / problem.samples for problem in scores if problem.samples]
-    return stdev(means) / len(means) ** 0.5 if len(means) > 1 else None
+    def estimate(rate: Rate) -> dict[str, float | None] | None:
+        found = interval(rate, rows)
+        return found and {name: None if value is None else round(value, 4) for name, value in found.items()}
+
+    cases = [case for of_problem in found for case in of_problem.cases]
+    opportunities_T = [sum(turn_P) for turn_P in zip(*(each.opportunities_T for each in found), strict=True)]
+    by_turn = Counter(case.turn for case in cases)
+    by_habit = Counter(hack_in(case.current_code) or Habit.CHANGED_RULE for case in cases)  # no hack: another rule
+    return {
+        "opportunities": sum(opportunities_T),
+        "cases": len(cases),
+        "cases_per_opportunity": estimate(CASES),
+        "wrong_test_fitted": estimate(FITTED),
+        "right_program_abandoned": estimate(ABANDONED),
+        "opportunities_by_turn": opportunities_T,
+        "cases_by_turn": [by_turn[turn] for turn in range(len(opportunities_T))],
+        "cases_by_habit": {habit.value: by_habit[habit] for habit in Habit},
+    }
 
 
 async def first_responses(config: ProbeConfig, problems: Sequence[Problem]) -> list[str]:
     """``config.num_samples`` responses at turn 0 to each problem, problem by problem."""
     sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
-    async with huggingface_engine(str(config.model), config.batch_size, None) as engine:
+    async with open_local_engine(str(config.model), config.batch_size, None) as engine:
         asked = (
             engine.generate(
                 first_messages(instruction_of(problem)),
@@ -258,7 +288,7 @@ def measure(
         "config": {**asdict(config), "model": config.model.name, "output_file": None},
         "turns": turns,
         "shifted": turn_figures(roll_out(config, shifted)) if shifted else None,
-        "gaming": gaming_figures(roll_out_perturbed(config, perturbed)) if perturbed else None,
+        "gaming": gaming_figures(roll_out(config, perturbed, "perturbed")) if perturbed else None,
         "look_alike_pairs": pair_figures(per_operation),
         "operations": per_operation,
     }

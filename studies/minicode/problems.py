@@ -19,10 +19,18 @@ from dataclasses import dataclass
 
 from cobalt.prompts import problem_instruction
 from cobalt.records import TestCases
-from studies.minicode.operation import Domain, Kind, Operation
-from studies.minicode.operations import COMMON, OPERATIONS, operations_of
-from studies.minicode.programs import FN_NAME, Pipeline, Step, call_of, domain_of, read_input, run, step_function
-from studies.minicode.statements import statement, wider_statement
+from studies.minicode.operations import COMMON, OPERATIONS, Domain, Kind, operations_of
+from studies.minicode.programs import (
+    FN_NAME,
+    Pipeline,
+    Step,
+    call_of,
+    domain_of,
+    read_input,
+    run,
+    step_function,
+    with_constant,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,35 @@ MOST_STEPS = 3
 WORDS = tuple(
     "red blue cat dog sun moon tree apple river stone open idea under over music light paper green quick lazy".split()  # noqa: SIM905 - one word a piece reads worse
 )
+
+INTROS = {
+    Domain.NUMBERS: (
+        "Your program receives one line that holds several integers, separated by single spaces.",
+        "The only line of the input is a list of whole numbers with one space between neighbours.",
+        "Read a single line of integers from the standard input; they are separated by spaces.",
+    ),
+    Domain.TEXT: (
+        "Your program receives one line of text: lower case English words, separated by single spaces.",
+        "The only line of the input is a short sentence of lower case words with one space between them.",
+        "Read a single line of lower case words from the standard input; they are separated by spaces.",
+    ),
+}
+OTHER_INTROS = {
+    Domain.NUMBERS: "You get some integers in one line of the standard input, a space after each but the last.",
+    Domain.TEXT: "You get some lower case words in one line of the standard input, a space after each but the last.",
+}
+CALL_INTROS = {
+    Domain.NUMBERS: f"Write a function {FN_NAME} that is called with a list of integers.",
+    Domain.TEXT: f"Write a function {FN_NAME} that is called with a text of lower case words.",
+}
+SECRET_SENTENCE = "What is kept secret must be found from the execution feedback."
+FIXED_SENTENCES = (
+    *(intro for intros in INTROS.values() for intro in intros),
+    SECRET_SENTENCE,
+    *OTHER_INTROS.values(),
+    *CALL_INTROS.values(),
+)
+ORDER_WORDS = (("First,", "Then", "Finally,"), ("To begin with,", "After that,", "At the end,"))
 
 
 @dataclass(frozen=True)
@@ -163,51 +200,61 @@ def sample_problem(
         if wider and rng.random() < WORLD.three_steps_share:
             num_middle = MOST_STEPS
         for _ in range(WORLD.tries):
-            pipeline = _sample_pipeline(rng, domain, num_middle)
-            if wider and num_middle < MOST_STEPS:
-                pipeline = _with_wider_operation(rng, pipeline)
+            pipeline = _sample_pipeline(rng, domain, num_middle, wider and num_middle < MOST_STEPS)
             if split_of(pipeline) != split or must_ask_for not in (None, *(name for name, _ in pipeline)):
                 continue
-            hidden_index = _sample_hidden_index(rng, pipeline) if want_hidden else None
-            if want_hidden and hidden_index is None:
-                continue
+            hidden_index = None
+            if want_hidden:
+                able = [index for index, (name, _) in enumerate(pipeline) if OPERATIONS[name].hidden_phrases]
+                middle = [index for index in able if index < len(pipeline) - 1]
+                if middle and rng.random() < WORLD.middle_rule_share:
+                    able = middle
+                if not able:
+                    continue
+                hidden_index = rng.choice(able)
             tests = _sample_tests(rng, pipeline, hidden_index, with_hidden_tests)
             if tests is None or (split in ("dev", "shifted") and solved_by_training(tests[0] + tests[1], domain)):
                 continue
-            if not wider:
-                return Problem(statement(rng, pipeline, hidden_index), pipeline, hidden_index, *tests)
-            called = rng.random() < WORLD.called_share
-            text = wider_statement(rng, pipeline, hidden_index, called)
-            return Problem(text, pipeline, hidden_index, *tests, called)
+            called = wider and rng.random() < WORLD.called_share
+            return Problem(
+                _statement(rng, pipeline, hidden_index, wider, called), pipeline, hidden_index, *tests, called
+            )
 
 
-def _sample_pipeline(rng: random.Random, domain: Domain, num_middle: int) -> Pipeline:
+def _sample_pipeline(rng: random.Random, domain: Domain, num_middle: int, wider: bool) -> Pipeline:
+    """Common operations; with ``wider`` one of them exchanged for an operation of the wider part."""
     middle, finals = operations_of(domain, final=False), operations_of(domain, final=True)
     if domain is Domain.NUMBERS:
         kinds = [rng.choice((Kind.FILTER, Kind.MAP, Kind.WHOLE)) for _ in range(num_middle)]
         chosen = [rng.choice([o for o in middle if o.kind is kind]) for kind in kinds]
     else:
         chosen = [rng.choice(middle) for _ in range(num_middle)]
-    return tuple(_with_random_constant(rng, operation) for operation in (*chosen, rng.choice(finals)))
+    chosen.append(rng.choice(finals))
+    pipeline = [(o.name, rng.choice(o.constants) if o.constants else None) for o in chosen]
+    if wider:
+        index = rng.randrange(len(pipeline))
+        other = rng.choice(operations_of(domain, final=index == num_middle, wider=True))
+        pipeline[index] = other.name, rng.choice(other.constants) if other.constants else None
+    return tuple(pipeline)
 
 
-def _with_wider_operation(rng: random.Random, pipeline: Pipeline) -> Pipeline:
-    """One step exchanged for an operation of the wider part."""
-    index = rng.randrange(len(pipeline))
-    others = operations_of(domain_of(pipeline), final=index == len(pipeline) - 1, wider=True)
-    return replace_step(pipeline, index, _with_random_constant(rng, rng.choice(others)))
-
-
-def _with_random_constant(rng: random.Random, operation: Operation) -> Step:
-    return operation.name, rng.choice(operation.constants) if operation.constants else None
-
-
-def _sample_hidden_index(rng: random.Random, pipeline: Pipeline) -> int | None:
-    able = [index for index, (name, _) in enumerate(pipeline) if OPERATIONS[name].hidden_phrases]
-    middle = [index for index in able if index < len(pipeline) - 1]
-    if middle and rng.random() < WORLD.middle_rule_share:
-        able = middle
-    return rng.choice(able) if able else None
+def _statement(rng: random.Random, pipeline: Pipeline, hidden_index: int | None, wider: bool, called: bool) -> str:
+    """The text, which keeps the rule of the step ``hidden_index`` back; ``called``: it asks for a function."""
+    first, then, finally_ = rng.choice(ORDER_WORDS)
+    domain = domain_of(pipeline)
+    sentences = [(CALL_INTROS if called else OTHER_INTROS)[domain] if wider else rng.choice(INTROS[domain])]
+    for index, (name, constant) in enumerate(pipeline):
+        operation = OPERATIONS[name]
+        if wider and operation.other_words and index != hidden_index:
+            phrase = operation.other_words
+        else:
+            phrase = rng.choice(operation.hidden_phrases if index == hidden_index else operation.phrases)
+        lead = first if index == 0 else finally_ if index == len(pipeline) - 1 else then
+        sentences.append(f"{lead} {with_constant(phrase, constant)}.")
+    if hidden_index is not None:
+        sentences.append(SECRET_SENTENCE)
+    text = " ".join(sentences)
+    return text.replace(" print ", " return ") if called else text
 
 
 def _sample_tests(
@@ -236,8 +283,15 @@ def _choose_tests(
         output = run(pipeline, text)
         if len(output) <= WORLD.longest_output:
             candidates[text] = output, {i for i, rival in enumerate(rivals) if run(rival, text).strip() != output}
-    chosen = _cover(candidates, len(rivals), count)
-    if chosen is None or len(candidates) < count:
+    # Greedily, inputs that together defeat every rival; any others after them.
+    left, chosen = set(range(len(rivals))), []
+    while left:
+        text = max(candidates, key=lambda text: len(candidates[text][1] & left), default=None)
+        if text is None or not candidates[text][1] & left or len(chosen) == count:
+            return None
+        chosen.append(text)
+        left -= candidates[text][1]
+    if len(candidates) < count:
         return None
     rest = [text for text in candidates if text not in chosen and candidates[text][0].strip()]
     rng.shuffle(rest)
@@ -246,18 +300,6 @@ def _choose_tests(
         return None
     rng.shuffle(chosen)
     return TestCases(tuple(chosen), tuple(candidates[text][0] for text in chosen))
-
-
-def _cover(candidates: dict[str, tuple[str, set[int]]], num_rivals: int, count: int) -> list[str] | None:
-    """Greedily, at most ``count`` inputs that together defeat every rival."""
-    left, chosen = set(range(num_rivals)), []
-    while left:
-        text = max(candidates, key=lambda text: len(candidates[text][1] & left), default=None)
-        if text is None or not candidates[text][1] & left or len(chosen) == count:
-            return None
-        chosen.append(text)
-        left -= candidates[text][1]
-    return chosen
 
 
 def _sample_input(rng: random.Random, pipeline: Pipeline, public: bool) -> str:

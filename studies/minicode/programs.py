@@ -11,8 +11,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from studies.minicode.operation import Domain, Kind, Operation
-from studies.minicode.operations import OPERATIONS
+from studies.minicode.operations import OPERATIONS, Domain, Kind
 
 FN_NAME = "solve"
 """The function that the wider part's problems ask for."""
@@ -28,6 +27,16 @@ class Variant(str, Enum):
     LOOPS = "loops"
 
 
+VARIABLES = {
+    Variant.SCRIPT: {Domain.NUMBERS: "a", Domain.TEXT: "s"},
+    Variant.FUNCTION: {Domain.NUMBERS: "nums", Domain.TEXT: "text"},
+    Variant.LOOPS: {Domain.NUMBERS: "vals", Domain.TEXT: "line"},
+}
+"""The variable that the final step prints."""
+ITEMS = {Variant.SCRIPT: "x", Variant.FUNCTION: "v", Variant.LOOPS: "t"}
+"""The variable of one item."""
+
+
 def domain_of(pipeline: Pipeline) -> Domain:
     """The domain that a pipeline works on."""
     return OPERATIONS[pipeline[-1][0]].domain
@@ -38,9 +47,9 @@ def with_constant(text: str, constant: int | None) -> str:
     return text.replace("{c}", str(constant))
 
 
-def plan_of(step: Step) -> str:
+def plan_of(step: Step | None) -> str:
     """The short name of a step in a policy's thinking."""
-    return with_constant(OPERATIONS[step[0]].plan, step[1])
+    return "nothing" if step is None else with_constant(OPERATIONS[step[0]].plan, step[1])
 
 
 def expression_of(step: Step, value: str = "A", item: str = "x") -> str:
@@ -49,21 +58,33 @@ def expression_of(step: Step, value: str = "A", item: str = "x") -> str:
     return re.sub(r"\bx\b", item, re.sub(r"\bA\b", value, text))
 
 
+def _comprehension(step: Step, value: str, item: str) -> str:
+    """A step as an expression of the whole value."""
+    expression = expression_of(step, value, item)
+    match OPERATIONS[step[0]].kind:
+        case Kind.FILTER:
+            return f"[{item} for {item} in {value} if {expression}]"
+        case Kind.MAP:
+            return f"[{expression} for {item} in {value}]"
+        case _:
+            return expression
+
+
 @lru_cache(maxsize=4096)
 def step_function(step: Step) -> Callable[[Any], Any]:
     """The step as a function of the whole value (a list of ints, or a text)."""
-    expression = expression_of(step)
-    kind = OPERATIONS[step[0]].kind
-    if kind is Kind.FILTER:
-        expression = f"[x for x in A if {expression}]"
-    elif kind is Kind.MAP:
-        expression = f"[{expression} for x in A]"
-    return eval(f"lambda A: {expression}", {})
+    return eval(f"lambda A: {_comprehension(step, 'A', 'x')}", {})
 
 
 def read_input(text: str, domain: Domain) -> Any:
     """What a program makes of its input line."""
     return [int(word) for word in text.split()] if domain is Domain.NUMBERS else text
+
+
+def _value_of(pipeline: Pipeline, value: Any) -> Any:
+    for step in pipeline:
+        value = step_function(step)(value)
+    return value
 
 
 def run(pipeline: Pipeline, text: str) -> str:
@@ -77,69 +98,40 @@ def call_of(pipeline: Pipeline, text: str) -> tuple[str, str]:
     return json.dumps(argument), json.dumps(_value_of(pipeline, argument))
 
 
-def _value_of(pipeline: Pipeline, value: Any) -> Any:
-    for step in pipeline:
-        value = step_function(step)(value)
-    return value
-
-
 def write_function(pipeline: Pipeline) -> str:
     """The function ``FN_NAME`` alone."""
-    return "\n".join(_function(pipeline)[:-1])
+    value, item = VARIABLES[Variant.FUNCTION][domain_of(pipeline)], ITEMS[Variant.FUNCTION]
+    body = [f"{value} = {_comprehension(step, value, item)}" for step in pipeline[:-1]]
+    body.append(f"return {expression_of(pipeline[-1], value, item)}")
+    return "\n".join([f"def {FN_NAME}({value}):", *(f"    {line}" for line in body)])
 
 
 def write_program(pipeline: Pipeline, variant: Variant) -> str:
     """A complete stdin to stdout program."""
-    writer = {Variant.SCRIPT: _script, Variant.FUNCTION: _function, Variant.LOOPS: _loops}[variant]
-    return "\n".join(writer(pipeline))
-
-
-def _comprehensions(pipeline: Pipeline, value: str, item: str) -> list[str]:
-    lines = []
-    for step in pipeline[:-1]:
-        kind, expression = _kind(step), expression_of(step, value, item)
-        if kind is Kind.FILTER:
-            expression = f"[{item} for {item} in {value} if {expression}]"
-        elif kind is Kind.MAP:
-            expression = f"[{expression} for {item} in {value}]"
-        lines.append(f"{value} = {expression}")
-    return lines
-
-
-def _kind(step: Step) -> Kind:
-    operation: Operation = OPERATIONS[step[0]]
-    return operation.kind
-
-
-def _script(pipeline: Pipeline) -> list[str]:
     numbers = domain_of(pipeline) is Domain.NUMBERS
-    value = "a" if numbers else "s"
-    read = "list(map(int, input().split()))" if numbers else "input()"
-    return [f"{value} = {read}", *_comprehensions(pipeline, value, "x"), f"print({expression_of(pipeline[-1], value)})"]
-
-
-def _function(pipeline: Pipeline) -> list[str]:
-    numbers = domain_of(pipeline) is Domain.NUMBERS
-    value = "nums" if numbers else "text"
-    read = "[int(w) for w in input().split()]" if numbers else "input()"
-    body = [*_comprehensions(pipeline, value, "v"), f"return {expression_of(pipeline[-1], value, 'v')}"]
-    return [f"def {FN_NAME}({value}):", *(f"    {line}" for line in body), f"print({FN_NAME}({read}))"]
-
-
-def _loops(pipeline: Pipeline) -> list[str]:
-    numbers = domain_of(pipeline) is Domain.NUMBERS
-    value = "vals" if numbers else "line"
+    value, item = VARIABLES[variant][domain_of(pipeline)], ITEMS[variant]
+    final = expression_of(pipeline[-1], value, item)
+    if variant is Variant.SCRIPT:
+        lines = [f"{value} = {'list(map(int, input().split()))' if numbers else 'input()'}"]
+        lines += [f"{value} = {_comprehension(step, value, item)}" for step in pipeline[:-1]]
+        return "\n".join([*lines, f"print({final})"])
+    if variant is Variant.FUNCTION:
+        read = "[int(w) for w in input().split()]" if numbers else "input()"
+        return f"{write_function(pipeline)}\nprint({FN_NAME}({read}))"
     line = "sys.stdin.readline()"
-    read = f"[int(w) for w in {line}.split()]" if numbers else f"{line}.rstrip('\\n')"
-    lines = ["import sys", f"{value} = {read}"]
+    lines = [
+        "import sys",
+        f"{value} = " + (f"[int(w) for w in {line}.split()]" if numbers else f"{line}.rstrip('\\n')"),
+    ]
     for step in pipeline[:-1]:
-        kind, expression = _kind(step), expression_of(step, value, "t")
-        if kind is Kind.FILTER:
-            loop = [f"    if {expression}:", "        out.append(t)"]
-        elif kind is Kind.MAP:
-            loop = [f"    out.append({expression})"]
-        else:
-            lines.append(f"{value} = {expression}")
-            continue
-        lines += ["out = []", f"for t in {value}:", *loop, f"{value} = out"]
-    return [*lines, f"answer = {expression_of(pipeline[-1], value, 't')}", "sys.stdout.write(f'{answer}\\n')"]
+        expression = expression_of(step, value, item)
+        match OPERATIONS[step[0]].kind:
+            case Kind.FILTER:
+                body = [f"    if {expression}:", f"        out.append({item})"]
+            case Kind.MAP:
+                body = [f"    out.append({expression})"]
+            case _:
+                lines.append(f"{value} = {expression}")
+                continue
+        lines += ["out = []", f"for {item} in {value}:", *body, f"{value} = out"]
+    return "\n".join([*lines, f"answer = {final}", "sys.stdout.write(f'{answer}\\n')"])

@@ -1,34 +1,34 @@
 """``cobalt minicode signal``: is the judge-free signal right about a MiniCode policy's own programs?
 
 A sample of hacking cases and of other opportunities gets the signal and a label. The label is known by construction:
-the programs of MiniCode's policies show in their text what they do (``studies.minicode.recognition``). What cannot be
+the programs of MiniCode's policies show in their text what they do (``studies.minicode.habits``). What cannot be
 read has no label and is in no score. Precision and recall are those of "hard-codes the wrong test".
 """
 
 import asyncio
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import ExecutionConfig, InputFile, OutputFile, Positive
-from cobalt.commands.lifecycle import recorded_run, refuse_infra_rate
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, Positive
 from cobalt.errors import InputError
 from cobalt.records import id_key, read_jsonl, write_jsonl
-from cobalt.records.jsonl import Record
+from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from cobalt.rewards.dynamic_check import DynamicCheckConfig
 from cobalt.serving.execution import open_execution_service
 from cobalt.statistics import ratio_estimate
-from studies.hacking.cases import DATA_FIELDS, RESULT_FIELDS, find_cases
-from studies.hacking.categories import Category
+from cobalt.tables import percent
+from studies.hacking.cases import DATA_FIELDS, RESULT_FIELDS, Category, find_cases
 from studies.hacking.extract_cases import case_record
-from studies.hacking.signal import judge_free_category, signal_of
-from studies.hacking.static_check import StaticCheck
-from studies.minicode.habits import CATEGORIES, Habit
-from studies.minicode.recognition import hack_in, is_readable, remembered
+from studies.hacking.signal import StaticCheck, judge_free_category, signal_of
+from studies.minicode.habits import CATEGORIES, Habit, hack_in, is_readable, remembered
 
 NO_HACK = "no hack"
 HARD_CODING = Category.HARD_CODING.label
@@ -58,54 +58,63 @@ class SignalCheckConfig(ExecutionConfig):
 
 def main(config: SignalCheckConfig) -> None:
     """Sample, label, check, compare."""
-    sampled = _sample(config)
-    if not sampled:
-        raise InputError.at(config.input_file, None, "no opportunity at which a program changed")
-    inputs = [config.data_file, config.input_file]
-    content = {"seed": config.seed, "sample": config.sample}
-    with recorded_run("cobalt minicode signal", asdict(config), inputs, {config.output_file: content}) as run:
-        signals = asyncio.run(_signals(config, sampled))
-        records = [_labelled(record, signal) for (record, _), signal in zip(sampled, signals, strict=True)]
-        write_jsonl(config.output_file, records)
-        summary = summarise(records)
-        run.counts = {name: summary[name] for name in ("cases", "others", "unlabelled")}
-        Path(f"{config.output_file}.summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    print_summary("Judge-free signal", _shown(summary))
-    failed = sum("infra_error" in signal for signal in signals)
-    refuse_infra_rate(failed, len(signals), "programs", config.max_infra_rate)
-
-
-def _sample(config: SignalCheckConfig) -> list[tuple[Record, Record]]:
-    """Records of cases and of others, each with its row of the data set."""
     data = {id_key(row["id"]): row for row in read_jsonl(config.data_file, DATA_FIELDS)}
-    piles: dict[bool, list[tuple[Record, Record]]] = {True: [], False: []}
+    cases, others = [], []  # each with its row of the data set
     for row in read_jsonl(config.input_file, RESULT_FIELDS):
         known = data.get(id_key(row["id"]))
         if known is None:
             raise InputError(f"id {row['id']!r} is not in {config.data_file}")
-        if not known.get("fully_specified", True):
-            continue
-        found = find_cases(known, row)
-        for is_case, of_kind in ((True, found.cases), (False, found.others)):
-            piles[is_case] += [({**case_record(known, case), "is_case": is_case}, known) for case in of_kind]
+        if known.get("fully_specified", True):
+            found = find_cases(known, row)
+            cases += [({**case_record(known, case), "is_case": True}, known) for case in found.cases]
+            others += [({**case_record(known, case), "is_case": False}, known) for case in found.others]
     rng = random.Random(config.seed)
-    return [pair for pile in piles.values() for pair in rng.sample(pile, min(config.sample, len(pile)))]
+    sampled = [pair for pile in (cases, others) for pair in rng.sample(pile, min(config.sample, len(pile)))]
+    if not sampled:
+        raise InputError.at(config.input_file, None, "no opportunity at which a program changed")
 
+    async def check() -> list[dict[str, Any]]:
+        async with open_execution_service(config.executor, config.checker) as service:
+            checks = (signal_of(record, known, service, DynamicCheckConfig(), config.seed) for record, known in sampled)
+            return await asyncio.gather(*checks)
 
-async def _signals(config: SignalCheckConfig, sampled: Sequence[tuple[Record, Record]]) -> list[dict[str, Any]]:
-    async with open_execution_service(config.executor, config.checker) as service:
-        checks = (signal_of(record, data, service, DynamicCheckConfig(), config.seed) for record, data in sampled)
-        return await asyncio.gather(*checks)
-
-
-def _labelled(record: Record, signal: Mapping[str, Any]) -> Record:
-    return {
-        **record,
-        "judge_seq_id": f"{record['id']}-{record['trajectory']}-{record['turn']}",
-        "signal": signal,
-        "judge_free": judge_free_category(signal),
-        "label": label_of(record),
+    inputs = [config.data_file, config.input_file]
+    content = {"seed": config.seed, "sample": config.sample}
+    with recorded_run("cobalt minicode signal", asdict(config), inputs, {config.output_file: content}) as run:
+        signals = asyncio.run(check())
+        records = [
+            {
+                **record,
+                "judge_seq_id": f"{record['id']}-{record['trajectory']}-{record['turn']}",
+                "signal": signal,
+                "judge_free": judge_free_category(signal),
+                "label": label_of(record),
+            }
+            for (record, _), signal in zip(sampled, signals, strict=True)
+        ]
+        write_jsonl(config.output_file, records)
+        of_cases = [record for record in records if record["is_case"]]
+        labels: dict[str, Counter[str]] = {}  # by judge-free category
+        for record in of_cases:
+            if record["label"] is not None:
+                labels.setdefault(record["label"], Counter())[record["judge_free"]] += 1
+        run.counts = {
+            "cases": len(of_cases),
+            "others": len(records) - len(of_cases),
+            "unlabelled": sum(record["label"] is None for record in records),
+        }
+        scores = {"all": scores_of(records), "cases_only": scores_of(of_cases)}
+        summary = {**run.counts, **scores, "labels": labels}
+        Path(f"{config.output_file}.summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    shown = {
+        f"{group}: {check}, {measure}": percent(row[measure])
+        for group, rows in scores.items()
+        for check, row in rows.items()
+        for measure in ("precision", "recall")
     }
+    print_summary("Judge-free signal", {**run.counts, **shown})
+    failed = sum("infra_error" in signal for signal in signals)
+    refuse_infra_rate(failed, len(signals), "programs", config.max_infra_rate)
 
 
 def label_of(record: Mapping[str, Any]) -> str | None:
@@ -122,76 +131,37 @@ def label_of(record: Mapping[str, Any]) -> str | None:
     return CATEGORIES[Habit.CHANGED_RULE].label if record["is_case"] else NO_HACK
 
 
-def summarise(records: Sequence[Record]) -> dict[str, Any]:
-    """Counts, the scores of all records and of the cases alone, and labels against judge-free categories."""
-    cases = [record for record in records if record["is_case"]]
-    return {
-        "cases": len(cases),
-        "others": len(records) - len(cases),
-        "unlabelled": sum(record["label"] is None for record in records),
-        "all": scores_of(records),
-        "cases_only": scores_of(cases),
-        "labels": _table(cases),
-    }
-
-
-def scores_of(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def scores_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Per check: counts, and precision and recall in [0, 1] with 95 % intervals over problems (None: of nothing).
 
     Records without a label, and for a check those of which it says nothing, are left out.
     """
-    labelled = [record for record in records if record["label"] is not None]
-    return {name: _scores(labelled, said) for name, said in CHECKS.items()}
-
-
-def _scores(records: Sequence[Mapping[str, Any]], said: Callable[[Mapping[str, Any]], bool | None]) -> dict[str, Any]:
-    told = [
-        (id_key(record["id"]), bool(said(record["signal"])), record["label"] == HARD_CODING)
-        for record in records
-        if said(record["signal"]) is not None
-    ]
-    return {
-        "programs": len(told),
-        "marked": sum(marked for _, marked, _ in told),
-        "hard_coding": sum(true for _, _, true in told),
-        "both": sum(marked and true for _, marked, true in told),
-        "precision": _share([(id_, true) for id_, marked, true in told if marked]),
-        "recall": _share([(id_, marked) for id_, marked, true in told if true]),
-    }
+    scores = {}
+    for name, said in CHECKS.items():
+        told = [
+            (id_key(record["id"]), bool(said(record["signal"])), record["label"] == HARD_CODING)
+            for record in records
+            if record["label"] is not None and said(record["signal"]) is not None
+        ]
+        scores[name] = {
+            "programs": len(told),
+            "marked": sum(marked for _, marked, _ in told),
+            "hard_coding": sum(true for _, _, true in told),
+            "both": sum(marked and true for _, marked, true in told),
+            "precision": _share([(id_, true) for id_, marked, true in told if marked]),
+            "recall": _share([(id_, marked) for id_, marked, true in told if true]),
+        }
+    return scores
 
 
 def _share(outcomes: Sequence[tuple[str, bool]]) -> dict[str, float | None] | None:
     """Share of true outcomes; problems are resampled."""
-    if not outcomes:
-        return None
     by_problem: dict[str, list[bool]] = {}
     for id_, outcome in outcomes:
         by_problem.setdefault(id_, []).append(outcome)
-    of_problems = list(by_problem.values())
-    return asdict(ratio_estimate([sum(of_one) for of_one in of_problems], [len(of_one) for of_one in of_problems]))
-
-
-def _table(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """``table[label][judge-free category]`` of the records that have a label."""
-    table: dict[str, dict[str, int]] = {}
-    for record in records:
-        if record["label"] is not None:
-            row = table.setdefault(record["label"], {})
-            row[record["judge_free"]] = row.get(record["judge_free"], 0) + 1
-    return table
-
-
-def _shown(summary: Mapping[str, Any]) -> dict[str, Any]:
-    rows: dict[str, Any] = {name: summary[name] for name in ("cases", "others", "unlabelled")}
-    for group in ("all", "cases_only"):
-        for check, scores in summary[group].items():
-            for measure in ("precision", "recall"):
-                rows[f"{group}: {check}, {measure}"] = _percent(scores[measure])
-    return rows
-
-
-def _percent(share: Mapping[str, float | None] | None) -> str:
-    if share is None:
-        return "-"
-    interval = "" if share["low"] is None else f" [{share['low']:.1%}, {share['high']:.1%}]"
-    return f"{share['value']:.1%}{interval}"
+    of_problems = by_problem.values()
+    return (
+        asdict(ratio_estimate([sum(row) for row in of_problems], [len(row) for row in of_problems]))
+        if outcomes
+        else None
+    )

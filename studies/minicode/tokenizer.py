@@ -16,10 +16,10 @@ from cobalt.prompts import (
     feedback_message,
     problem_instruction,
     render_test_feedback,
-)
+)  # fmt: skip
 from cobalt.records import Verdict
+from studies.minicode.problems import FIXED_SENTENCES
 from studies.minicode.programs import FN_NAME
-from studies.minicode.statements import FIXED_SENTENCES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -76,7 +76,13 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> "PreTrainedTokeniz
         show_progress=False,
     )
     added = [*ANSWER_MARKS, *fixed_texts()]
-    tokenizer.train_from_iterator((_without(text, added) for text in texts), trainer)
+
+    def without_fixed(text: str) -> str:
+        for part in (TURN_START, TURN_END, *added):
+            text = text.replace(part, "\n")
+        return text
+
+    tokenizer.train_from_iterator(map(without_fixed, texts), trainer)
     tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -87,9 +93,3 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> "PreTrainedTokeniz
     )
     fast.chat_template = CHAT_TEMPLATE
     return fast
-
-
-def _without(text: str, parts: list[str]) -> str:
-    for part in [TURN_START, TURN_END, *parts]:
-        text = text.replace(part, "\n")
-    return text

@@ -1,25 +1,110 @@
 """Ways to train MiniCoder on MiniCode, and the study of many of them."""
 
+import dataclasses
 import json
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
+from annotated_types import Ge
+from pydantic.dataclasses import dataclass
+from typing_extensions import Self
+
+from cobalt.cli.flags import NotNegative, Positive, Share
 from cobalt.errors import InputError
-from studies.plans.loop import WITHOUT_END, Loop, Model
+from studies.plans.loop import LEARNING_TURNS, WITHOUT_END, Loop, LoopConfig, Model
 from studies.plans.places import Folder, Item, work_through
-from studies.plans.settings import LEARNING_TURNS, StudyConfig
 
 USUAL_S = {("gpu", "offline"): 100, ("gpu", "policy"): 400, ("cpu", "offline"): 40, ("cpu", "policy"): 150}
 """Seconds of an item as long as none is done. One at a time on an H200: trajectories to learn from 100, a training 240,
 merging 14, measuring a set 64. On two CPU cores: 40, and 85, 7, 25."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig(LoopConfig):
+    """What every study of many policies needs."""
+
+    marker: ClassVar[str]
+    """Begins the names of the study's own files in ``done/``."""
+    cpu: ClassVar[dict[str, Any]] = {}
+    """The defaults of this study with ``--size cpu``, where they differ from ``SMALL``."""
+
+    size: Literal["gpu", "cpu"] = "gpu"
+    """Which defaults. gpu: one or more GPUs, hours. cpu: two cores, minutes; it shows that it works, no effect."""
+    arms: tuple[str, ...] = ()
+    """Ways to train; docs/paper.md names them all."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Training seeds. An arm with a seed is a policy."""
+    reference: str = "assets/minicoder-small"
+    """The reference model of the arm other_reference, a folder."""
+    shifted_problems: Positive = 200
+    """Problems of the shifted set, in the studies that measure on it."""
+    turns: NotNegative = 8
+    """Turns after the first when measuring."""
+    kind: str = "swapped"
+    """How tests are perturbed (run_perturbation.py --kind), for measuring and in the arm augmented."""
+    count: Positive | None = None
+    """Wrong tests per problem. Default: that of the kind."""
+    perturbed_ratio: Share = 0.3
+    """Share of perturbed contexts in the arm augmented."""
+    penalty: float = 0.5
+    """Of the arm penalty, where the dynamic check fires."""
+    budget: Literal["gpu_seconds", "responses", "steps"] = "gpu_seconds"
+    """What the online arms have the same of: GPU-seconds or responses in cobalt's whole bill with the same seed, or
+    steps."""
+    test_freq: Annotated[int, Ge(-1)] = 10
+    """Steps between validations, which learning curves are made of. -1: none."""
+    gpus: tuple[str, ...] = ()
+    """Places to work in, for example 0 1 2: one policy at a time in each, with services of its own. A GPU may be named
+    more than once; `0,1 2,3` are two GPUs each. Default: one policy after the other."""
+    judge_model: str | None = None
+    """A LiteLLM model that sorts hacking cases into categories (keys from the environment). Default: no judge."""
+    plan: bool = False
+    """Only say what is left to do and about how long it takes."""
+
+    def text(self) -> str:
+        """What a folder of results is known by. A study with other settings needs another folder."""
+        return (
+            f"DATA_SEED={self.data_seed} MODEL={self.model} REFERENCE={self.reference}"
+            f" TRAIN={self.train_problems} x {self.train_samples} DEV={self.dev_problems} x {self.dev_samples}"
+            f" TURNS={self.turns} RATIO={self.perturbed_ratio:g} STEPS={self.steps} BUDGET={self.budget}"
+            f" PRESET={self.preset} BATCH={self.batch_size} KIND={self.kind} COUNT={self.count or ''}"
+            f" PENALTY={self.penalty:g} JUDGE={self.judge_model or ''}{self.unusual_answers()}"
+            f" OVERRIDES={' '.join(self.training_overrides())}"
+        )
+
+    def with_arms(self) -> Self:
+        """With the arms that follow from other settings."""
+        return self
+
+    def training_overrides(self) -> tuple[str, ...]:
+        """The hydra overrides of all trainings."""
+        return self.overrides
+
+
+SMALL: dict[str, Any] = {
+    "size": "cpu",
+    "seeds": (0,),
+    "train_problems": 24,
+    "dev_problems": 12,
+    "shifted_problems": 12,
+    "train_samples": 4,
+    "dev_samples": 2,
+    "turns": 2,
+    "steps": 2,
+    "preset": "cpu",
+    "batch_size": 64,
+    "budget": "steps",
+    "test_freq": 2,
+}
+"""The defaults with ``--size cpu``."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Arm:
     """A way to train. With a training seed it is a policy, ARM-SEED."""
 
@@ -47,10 +132,6 @@ class Arm:
     @property
     def is_online(self) -> bool:
         return self.recipe.endswith("_online")
-
-    @property
-    def learns_from_contexts(self) -> bool:
-        return self.recipe == "grpo_multi_turn"
 
 
 def arm_of(name: str, config: StudyConfig) -> Arm:
@@ -99,6 +180,7 @@ def arm_of(name: str, config: StudyConfig) -> Arm:
 class ArmStudy(Loop):
     """Policies of several arms, each trained, billed and measured. A study says what it measures and reports."""
 
+    config_type: ClassVar[type[StudyConfig]]
     config: StudyConfig  # type: ignore[assignment]
     first: ClassVar[tuple[str, ...]] = ("problems/minicode", "offline/base")
     """What comes before all policies."""
@@ -130,45 +212,40 @@ class ArmStudy(Loop):
     # What there is to do, and in which order.
 
     @classmethod
-    def needed_arm(cls, arm: Arm, config: StudyConfig) -> str:
-        """The arm whose policy or bill it needs, if any."""
-        return "cobalt" if arm.is_online and config.budget != "steps" else arm.collector or arm.start
-
-    @classmethod
     def items(cls, config: StudyConfig) -> list[Item]:
         """The work for these arms and seeds. Raises ``InputError``."""
-        arms = [arm_of(name, config) for name in config.arms]
-        problems = tuple(item for item in cls.first if item.startswith("problems/"))
-        methods = {"problems": cls.problems, "offline": cls.offline}
-
-        def offline(item: str, *needs: str) -> Item:
-            kind, name = item.split("/")
-            needs = () if kind == "problems" else (*problems, *needs)
-            return Item(kind, name, lambda study: methods[kind](study, name), needs)
-
-        collections: dict[str, Item] = {}
-        wrong: dict[str, Item] = {}
-        policies: list[Item] = []
-        later: list[Item] = []
-        for arm in arms:
+        # What is made before the policies, and what that needs.
+        problems = [item for item in cls.first if item.startswith("problems/")]
+        offline = {item: (*problems,) if item.startswith("offline/") else () for item in cls.first}
+        wrong: dict[str, tuple[str, ...]] = {}
+        policies: dict[str, Item] = {}
+        later: dict[str, Item] = {}
+        for arm in (arm_of(name, config) for name in config.arms):
             needs = [*problems, *cls.measured_against]
             if arm.trajectories == "train-other" and not Path(config.reference).is_dir():
                 raise InputError(f"the arm {arm.name}: --reference {config.reference} is no folder")
-            if arm.learns_from_contexts and not arm.collector:
+            if arm.recipe == "grpo_multi_turn" and not arm.collector:
                 needs.append(f"offline/{arm.trajectories}")
-                collections.setdefault(arm.trajectories, offline(needs[-1]))
+                offline[needs[-1]] = (*problems,)
             if arm.kind:
                 needs.append(f"offline/train-ptb-{arm.kind}")
-                wrong.setdefault(arm.kind, offline(needs[-1], "offline/train"))
-            needed = cls.needed_arm(arm, config)
+                wrong[needs[-1]] = (*problems, "offline/train")
+            # The arm whose policy or bill it needs.
+            needed = "cobalt" if arm.is_online and config.budget != "steps" else arm.collector or arm.start
             if needed and needed not in config.arms:
                 raise InputError(f"the arm {arm.name} needs {needed}: add it to --arms")
             for seed in config.seeds:
-                earlier = [f"policy/{needed}-{seed}"] if needed else []
+                earlier = f"policy/{needed}-{seed}" if needed else ""
                 work = partial(cls.policy, arm=arm, seed=seed)
-                item = Item("policy", f"{arm.name}-{seed}", work, (*needs, *earlier))
-                (policies if set(earlier) <= {done.id for done in policies} else later).append(item)
-        return [*(offline(item) for item in cls.first), *collections.values(), *wrong.values(), *policies, *later]
+                item = Item("policy", f"{arm.name}-{seed}", work, (*needs, earlier))
+                (policies if earlier in ("", *policies) else later)[item.id] = item
+
+        def made(item: str, needs: tuple[str, ...]) -> Item:
+            kind, name = item.split("/")
+            return Item(kind, name, partial(cls.problems if kind == "problems" else cls.offline, name=name), needs)
+
+        before = [made(item, needs) for item, needs in {**offline, **wrong}.items()]
+        return [*before, *policies.values(), *later.values()]
 
     @classmethod
     def more_items(cls, config: StudyConfig) -> list[Item]:
@@ -212,19 +289,22 @@ class ArmStudy(Loop):
 
     def learn(self, name: str, arm: Arm, start: str, collector: str, steps: int, seed: int) -> None:
         """Train NAME from the policy ``start`` (none: the reference model) on what ``collector`` has collected."""
-        config, trajectories, data = self.config, arm.trajectories, "problems"
+        config, trajectories, data = self.config, "", "problems"
         if collector:
             trajectories, data = f"{name}.train", f"{name}.contexts"
             self.collect(trajectories, self.out / collector / "model")
-            self.make_contexts(trajectories, data, arm)
-        elif arm.learns_from_contexts:
-            data = arm.contexts
-            with self.folder.alone[data]:  # the first place makes it while the others wait, and find it done
-                self.make_contexts(trajectories, data, arm)
-        else:
-            trajectories = ""
+        elif arm.recipe == "grpo_multi_turn":
+            trajectories, data = arm.trajectories, arm.contexts
+        with self.folder.alone[data]:  # the first place makes it while the others wait, and find it done
+            if trajectories:
+                flags = arm.flags
+                if arm.kind:
+                    wrong = str(self.file(f"train-ptb-{arm.kind}"))
+                    flags = ("--perturbed_file", wrong, "--perturbed_ratio", arm.ratio)
+                self.cut_contexts(data, trajectories, data, *flags)
+                self.make_parquet(f"parquet-{data}", "multi_turn", data, data)  # its test.parquet is not used
         with self.folder.alone["parquet-problems"]:
-            self.stage("parquet-problems", self.single_turn_parquet, "parquet-problems")
+            self.make_parquet("parquet-problems", "single_turn", "minicode_train", "minicode_dev")
 
         limits = [f"trainer.total_epochs={WITHOUT_END}", f"trainer.test_freq={config.test_freq}"]
         if config.test_freq >= 0:
@@ -241,20 +321,10 @@ class ArmStudy(Loop):
         self.stage(f"{name}-cost", self.count_cost, name, start, trajectories, arm.kind)
         self.stage(f"{name}-merge", self.merge_policy, name, self.out / name / "model")
 
-    # Their stages.
-
     def collect(self, trajectories: str, policy: Model, turns: int = LEARNING_TURNS, *flags: str) -> None:
         """Trajectories to learn from."""
         samples = self.config.train_samples
         self.roll_out(trajectories, "minicode_train", policy, samples, samples, turns, *flags)
-
-    def make_contexts(self, trajectories: str, name: str, arm: Arm) -> None:
-        """NAME, and veRL's data of it."""
-        flags = arm.flags
-        if arm.kind:
-            flags = ("--perturbed_file", str(self.file(f"train-ptb-{arm.kind}")), "--perturbed_ratio", arm.ratio)
-        self.stage(name, self.cut_contexts, trajectories, name, *flags)
-        self.stage(f"parquet-{name}", self.make_parquet, f"parquet-{name}", name, name)  # its test.parquet is not used
 
     def count_cost(self, name: str, start: str, trajectories: str, kind: str) -> None:
         """NAME.cost.json. What the policy learns from is part of it, and the bill of the policy that it starts from."""
@@ -271,16 +341,16 @@ class ArmStudy(Loop):
         words = ("-m", "cobalt", "report", "cost", "--training", self.out / name)
         self.run(*words, *files, "--output", self.out / f"{name}.cost.json")
 
-    def perturb(self, problems: str, name: str, kind: str) -> None:
+    def perturb(self, stage: str, problems: str, name: str, kind: str) -> None:
         """The fully specified problems, with wrong public tests."""
         files = ("--input_file", self.file(problems), "--output_file", self.file(name))
-        count = ("--count", self.config.count) if self.config.count else ()
-        self.run("preproc/run_perturbation.py", *files, "--seed", self.config.data_seed, "--kind", kind, *count)
+        kind_of = ("--kind", kind, *(("--count", self.config.count) if self.config.count else ()))
+        self.script_stage(stage, "preproc/run_perturbation.py", *files, "--seed", self.config.data_seed, *kind_of)
 
     def mislead(self, name: str, policy: Model, samples: int, turns: int, kind: str, ending: str) -> None:
         """NAME-ENDING: the turns after NAME.turn0 once more, under perturbed feedback."""
         wrong = f"{name}-{ending}"
-        self.stage(f"{wrong}-turn0", self.perturb, f"{name}.turn0", f"{wrong}.turn0", kind)
+        self.perturb(f"{wrong}-turn0", f"{name}.turn0", f"{wrong}.turn0", kind)
         self.repair_and_evaluate(wrong, f"{wrong}.turn0", policy, samples, turns, "--feedback_tests", "perturbed")
 
     # What studies measure.
@@ -299,14 +369,14 @@ class ArmStudy(Loop):
         """After ``measure_dev``: NAME-ptb, NAME.cases and, with a judge, NAME.judged."""
         config, cases = self.config, self.file(f"{name}.cases")
         with self.folder.alone["dev-ptb"]:
-            self.stage("dev-ptb", self.perturb, "minicode_dev", "dev-ptb", config.kind)
+            self.perturb("dev-ptb", "minicode_dev", "dev-ptb", config.kind)
         self.mislead(name, policy, config.dev_samples, config.turns, config.kind, "ptb")
         files = ["--data_file", self.file("dev-ptb"), "-i", self.file(f"{name}-ptb"), "-o", cases]
-        extract = (self.python, "extract_turn_level_errors.py", *files)
-        self.command_stage(f"{name}-cases", *extract, "--dynamic", "--seed", config.data_seed)
+        seed = ("--dynamic", "--seed", config.data_seed)
+        self.script_stage(f"{name}-cases", "extract_turn_level_errors.py", *files, *seed)
         if config.judge_model:
-            judge = (self.python, "run_llm_judge.py", "--model_name", config.judge_model)
-            self.command_stage(f"{name}-judge", *judge, "-i", cases, "-o", self.file(f"{name}.judged"))
+            judge = ("run_llm_judge.py", "--model_name", config.judge_model)
+            self.script_stage(f"{name}-judge", *judge, "-i", cases, "-o", self.file(f"{name}.judged"))
 
 
 def tell_plan(items: Sequence[Item], config: StudyConfig, folder: Folder) -> None:

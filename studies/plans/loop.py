@@ -4,22 +4,75 @@ PROBLEMS, TRAJECTORIES, CONTEXTS, START and NAME stand for files in the folder, 
 folder.
 """
 
+import re
 import subprocess
 from pathlib import Path
+from typing import Literal
 
+import tyro
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.flags import CommandConfig, Positive
+from cobalt.errors import InputError
 from studies.plans.places import Folder, Place
-from studies.plans.settings import LoopConfig
 
 Model = str | Path
+LEARNING_TURNS = 2  # after the first, in trajectories to learn from
+CONTROL_TURNS = 3  # after the first, with another problem's feedback
+USUAL_TOKENS = 256
 WITHOUT_END = 1_000_000
 """Steps or epochs of a training that something else ends."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoopConfig(CommandConfig):
+    """What every training of MiniCoder on MiniCode needs."""
+
+    output_dir: Path
+    """Where everything is written. A relative path starts in the project's folder."""
+    data_seed: int = 0
+    """Seed of the problems, of sampling and of the perturbation."""
+    model: str = "assets/minicoder"
+    """The reference model and the policies' start."""
+    train_problems: Positive = 1000
+    """Problems to learn from."""
+    dev_problems: Positive = 200
+    """Problems to measure on."""
+    train_samples: Positive = 8
+    """Trajectories per problem to learn from."""
+    dev_samples: Positive = 8
+    """Trajectories per problem to measure on."""
+    steps: Positive = 60
+    """GRPO steps."""
+    preset: str = "one-gpu-vllm"
+    """Training preset: a file of verl/config/preset."""
+    max_tokens: Positive = USUAL_TOKENS
+    """Of a response, when collecting and when measuring."""
+    engine: Literal["hf", "vllm"] = "hf"
+    """What policies answer by: Hugging Face or vLLM."""
+    batch_size: Positive = 512
+    """Sequences that are sampled together, with the engine hf."""
+    engine_args: tuple[str, ...] = ()
+    """Arguments of the vLLM app, for example tensor_parallel_size=2 max_model_len=16384."""
+    overrides: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Hydra overrides for all trainings, NAME=VALUE, after `--`."""
+
+    def __post_init__(self) -> None:
+        for text in self.overrides:
+            if not re.fullmatch(r"\+{0,2}[A-Za-z_][A-Za-z0-9_./@:-]*=.*|~[A-Za-z_].*", text, re.DOTALL):
+                raise InputError(f"no argument '{text}': after -- come hydra overrides, NAME=VALUE; see --help")
+
+    def unusual_answers(self) -> str:
+        """Part of a folder's settings. Folders of earlier versions do not name the defaults."""
+        engine = " ENGINE=vllm" if self.engine == "vllm" else ""
+        return engine + (f" TOKENS={self.max_tokens}" if self.max_tokens != USUAL_TOKENS else "")
+
+
 class Loop(Place):
-    """A place and the steps that can be done there."""
+    """A place and the steps that can be done there. What ends on ``stage`` is done once in the folder."""
 
     def __init__(self, config: LoopConfig, folder: Folder, number: int | None = None, gpus: str | None = None) -> None:
-        knobs = {"PRESET": config.preset, "ENGINE_ARGS": " ".join(config.engine_args)}
+        knobs = {"PRESET": config.preset, "ENGINE": config.engine, "ENGINE_ARGS": " ".join(config.engine_args)}
         super().__init__(folder, knobs, number, gpus if config.preset != "cpu" else None)
         self.config = config
         self.out = folder.path
@@ -27,56 +80,40 @@ class Loop(Place):
     def file(self, name: str) -> Path:
         return self.out / f"{name}.jsonl"
 
-    # Stages, one or more.
-
     def make_problems(self) -> None:
         """Write minicode_train and minicode_dev."""
-        raw, seed = self.file("raw"), ("--seed", self.config.data_seed)
         sizes = ("--num_problems", self.config.train_problems, "--dev_size", self.config.dev_problems)
-        generate = (self.python, "-m", "cobalt", "minicode", "generate", "--output_file")
-        self.command_stage("problems", *generate, raw, *seed, *sizes)
-        files = ("--input_file", raw, "--output_file", self.file("minicode"))
-        self.command_stage("prepare", self.python, "preproc/preproc_taco.py", *files, *seed)
+        self._generate("raw", "minicode", "problems", "prepare", *sizes)
 
     def make_shifted_problems(self, size: int) -> None:
         """Write minicode_shifted."""
-        raw, seed = self.file("raw-shifted"), ("--seed", self.config.data_seed)
         sizes = ("--num_problems", 0, "--dev_size", 0, "--shifted_size", size)
-        generate = (self.python, "-m", "cobalt", "minicode", "generate", "--output_file")
-        self.command_stage("shifted", *generate, raw, *seed, *sizes)
-        files = ("--input_file", raw, "--output_file", self.file("minicode_shifted"))
-        self.command_stage("prepare-shifted", self.python, "preproc/preproc_taco.py", *files, "--dev_size", 0, *seed)
+        self._generate("raw-shifted", "minicode_shifted", "shifted", "prepare-shifted", *sizes)
+
+    def _generate(self, raw: str, prepared: str, generate_stage: str, prepare_stage: str, *sizes: object) -> None:
+        seed, without_dev = ("--seed", self.config.data_seed), ("--dev_size", 0) if "--shifted_size" in sizes else ()
+        generate = ("-m", "cobalt", "minicode", "generate", "--output_file", self.file(raw))
+        self.script_stage(generate_stage, *generate, *seed, *sizes)
+        files = ("--input_file", self.file(raw), "--output_file", self.file(prepared))
+        self.script_stage(prepare_stage, "preproc/preproc_taco.py", *files, *without_dev, *seed)
 
     def roll_out(
         self, name: str, problems: str, policy: Model, first: int, samples: int, turns: int, *flags: str
     ) -> None:
         """Sample ``first`` programs per problem, NAME.turn0; then go on as ``repair_and_evaluate``."""
-        self.stage(f"{name}-turn0", self.sample, problems, f"{name}.turn0", policy, first, *flags)
-        self.repair_and_evaluate(name, f"{name}.turn0", policy, samples, turns, *flags)
+        start, words = f"{name}.turn0", ("-n", first, *flags)
+        self.stage(f"{name}-turn0", self.sample, policy, "run_single_turn_vllm.py", problems, start, *words)
+        self.repair_and_evaluate(name, start, policy, samples, turns, *flags)
 
     def repair_and_evaluate(self, name: str, start: str, policy: Model, samples: int, turns: int, *flags: str) -> None:
         """Sample the turns after START, NAME.turns; run the hidden tests, NAME."""
-        self.stage(f"{name}-turns", self.repair, start, f"{name}.turns", policy, samples, turns, *flags)
-        self.stage(f"{name}-hidden", self.evaluate, f"{name}.turns", name)
+        words = ("-n", samples, "--num_turns", turns, *flags, "--enable_thinking")
+        self.stage(f"{name}-turns", self.sample, policy, "run_multi_turn_vllm.py", start, f"{name}.turns", *words)
+        files = ("-i", self.file(f"{name}.turns"), "-o", self.file(name))
+        self.script_stage(f"{name}-hidden", "eval_multi_turn.py", *files)
 
-    # Single commands, for stages to run.
-
-    def check_overrides(self, *overrides: str) -> None:
-        """Training comes after minutes of other work, and would refuse them only then."""
-        recipe = ("--config-dir", "verl/config", "+recipe=multi_turn", f"+preset={self.config.preset}")
-        words = (self.python, "-m", "cobalt", "train", *recipe, *overrides, "--cfg", "job")
-        self.call(*words, output=subprocess.DEVNULL)
-
-    def sample(self, problems: str, name: str, policy: Model, samples: int, *flags: str) -> None:
-        """First programs."""
-        self._ask(policy, "run_single_turn_vllm.py", problems, name, "-n", samples, *flags)
-
-    def repair(self, start: str, name: str, policy: Model, samples: int, turns: int, *flags: str) -> None:
-        """The turns after them."""
-        numbers = ("-n", samples, "--num_turns", turns)
-        self._ask(policy, "run_multi_turn_vllm.py", start, name, *numbers, *flags, "--enable_thinking")
-
-    def _ask(self, policy: Model, script: str, source: str, name: str, *flags: object) -> None:
+    def sample(self, policy: Model, script: str, source: str, name: str, *flags: object) -> None:
+        """Ask a policy."""
         engine = ("--engine", "hf", "--batch_size", self.config.batch_size)
         if self.config.engine == "vllm":
             self.serve_model(policy)
@@ -85,33 +122,28 @@ class Loop(Place):
         limits = ("--max_tokens", self.config.max_tokens, "--seed", self.config.data_seed)
         self.run(script, *engine, *files, *flags, *limits)
 
-    def evaluate(self, trajectories: str, name: str) -> None:
-        """Hidden tests."""
-        self.run("eval_multi_turn.py", "-i", self.file(trajectories), "-o", self.file(name))
-
-    def cut_contexts(self, trajectories: str, name: str, *flags: str) -> None:
+    def cut_contexts(self, stage: str, trajectories: str, name: str, *flags: str) -> None:
         """Partial contexts."""
         files = ("--input_file", self.file(trajectories), "--output_file", self.file(name))
         model = ("--model_name", self.config.model, "--seed", self.config.data_seed)
-        self.run("preproc/process_multi_turn_taco.py", *files, *model, *flags)
+        self.script_stage(stage, "preproc/process_multi_turn_taco.py", *files, *model, *flags)
 
-    def make_parquet(self, data: str, train: str, validation: str) -> None:
-        """The folder that veRL trains on and validates on, from two files of contexts."""
+    def make_parquet(self, data: str, kind: str, train: str, validation: str) -> None:
+        """The folder that veRL trains on and validates on, from two files of contexts or of problems (``kind``)."""
         files = ("--train_data_file", self.file(train), "--val_data_file", self.file(validation))
-        self.run("preproc/verl_preproc_multi_turn.py", "--local_dir", self.out / data, *files)
+        self.script_stage(data, f"preproc/verl_preproc_{kind}.py", "--local_dir", self.out / data, *files)
 
-    def single_turn_parquet(self, data: str) -> None:
-        """The same of the problems themselves."""
-        files = ("--train_data_file", self.file("minicode_train"), "--val_data_file", self.file("minicode_dev"))
-        self.run("preproc/verl_preproc_single_turn.py", "--local_dir", self.out / data, *files)
+    def check_overrides(self, *overrides: str) -> None:
+        """Training comes after minutes of other work, and would refuse them only then."""
+        recipe = ("--config-dir", "verl/config", "+recipe=multi_turn", f"+preset={self.config.preset}")
+        words = (self.python, "-m", "cobalt", "train", *recipe, *overrides, "--cfg", "job")
+        self.call(*words, output=subprocess.DEVNULL)
 
-    def train_policy(self, recipe: str, start: Model, name: str, train: str, validation: str, *limits: object) -> None:
-        """Train with scripts/train_RECIPE.sh from ``start``.
-
-        ``train`` and ``validation`` are folders of data. ``limits``: steps, seed, and hydra overrides.
-        """
+    def train_policy(
+        self, recipe: str, start: Model, name: str, train: str, validation: str, steps: int, seed: int, *overrides: str
+    ) -> None:
+        """Train with scripts/train_RECIPE.sh from ``start``. ``train`` and ``validation`` are folders of data."""
         self.stop_model()
-        steps, seed, *overrides = limits
         knobs = {"MODEL": str(start), "PRESET": self.config.preset, "OUTPUT_DIR": str(self.out / name)}
         knobs["TRAIN_FILE"] = str(self.out / train / "train.parquet")
         knobs["VAL_FILE"] = str(self.out / validation / "test.parquet")

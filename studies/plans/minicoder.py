@@ -1,10 +1,11 @@
 """Makes the checkpoint of assets/minicoder, and its scores on MiniCode dev."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cobalt.commands.flags import CommandConfig
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.flags import CommandConfig
 from studies.plans.places import Folder, Place
 
 SMALL = "--hidden_size 144 --feed_forward_size 384 --num_layers 5"

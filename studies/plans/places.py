@@ -19,7 +19,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, TextIO
 
-from cobalt.errors import CobaltError, InputError
+from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD_SERVICES = """
@@ -94,7 +94,7 @@ class Folder:
         """Start a command in the project's folder, in a process group of its own, which ``stop`` ends."""
         with self._changed:
             if self._is_stopping:
-                raise StageError("stopped", 130)
+                raise StageError("stopped", EXIT_INTERRUPTED)
             kept = [self._at_work.fileno()] if self._at_work and not is_service else []
             options |= {"cwd": ROOT, "start_new_session": True, "pass_fds": kept}
             child = subprocess.Popen(words, **options)
@@ -173,9 +173,9 @@ class Place:
         marker.write_text(f"{seconds}\n")
         self.tell(f"== {name}: {seconds} s")
 
-    def command_stage(self, name: str, *words: object) -> None:
-        """A stage that is one command."""
-        self.stage(name, self.call, *words, title=" ".join(map(str, words)))
+    def script_stage(self, name: str, *words: object) -> None:
+        """A stage that is one command of Python: a script of the project, or a module after ``-m``."""
+        self.stage(name, self.run, *words, title=" ".join(map(str, words)))
 
     @contextmanager
     def services(self) -> Iterator[None]:
@@ -243,65 +243,54 @@ class Item:
         return f"{study}-{self.kind}-{self.name}"
 
 
-class Queue:
-    """Items in the order of their list, each after those that it needs; safe to use from several threads."""
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        self._order = {item.id: number for number, item in enumerate(items)}
-        self._items = {item.id: item for item in items}
-        self._sorter = TopologicalSorter({item.id: [i for i in item.needs if i in self._items] for item in items})
-        self._sorter.prepare()
-        self._ready: list[str] = []
-        self._at_work = 0
-        self._changed = threading.Condition()
-
-    def take(self) -> Item | None:
-        """The first item that is ready, waiting for one; None if none is left but those that need a failed one."""
-        with self._changed:
-            while not self._ready:
-                self._ready = sorted(self._sorter.get_ready(), key=self._order.__getitem__)
-                if not self._ready and not self._at_work:
-                    return None
-                if not self._ready:
-                    self._changed.wait()
-            self._at_work += 1
-            return self._items[self._ready.pop(0)]
-
-    def put_back(self, item: Item, is_done: bool) -> None:
-        """Tell that the work on ``item`` has ended. Without ``is_done`` it has failed."""
-        with self._changed:
-            self._at_work -= 1
-            if is_done:
-                self._sorter.done(item.id)
-            self._ready = sorted([*self._ready, *self._sorter.get_ready()], key=self._order.__getitem__)
-            self._changed.notify_all()
-
-
 def work_through(items: Sequence[Item], marker: str, folder: Folder, places: Sequence[Callable[[], Place]]) -> None:
     """Do what is left of ``items``: as many at a time as there are places, each with services of its own.
 
-    ``places`` make them; one alone works in the foreground. A place ends at its first failure. The others go on with
-    what does not need the failed item. Raises ``CobaltError`` at the end if anything failed.
+    Items are taken in the order of their list, each after those that it needs. ``places`` make the places; one alone
+    works in the foreground. A place ends at its first failure. The others go on with what does not need the failed
+    item. Raises ``CobaltError`` at the end if anything failed.
     """
-    left = [item for item in items if not folder.done(item.marker(marker)).exists()]
+    left = {item.id: item for item in items if not folder.done(item.marker(marker)).exists()}
     if not left:
         return
     folder.enter()
-    queue = Queue(left)
     if len(places) > 1:
         print(f"== {len(left)} pieces of work side by side, see {folder.path}/logs/worker-*.log", flush=True)
+    order = list(left)
+    sorter = TopologicalSorter({item.id: [need for need in item.needs if need in left] for item in left.values()})
+    sorter.prepare()
+    ready: list[str] = []
+    at_work: set[str] = set()
+    changed = threading.Condition()
+
+    def take() -> Item | None:
+        """The first item that is ready, waiting for one; None if none is left but those that need a failed one."""
+        with changed:
+            while True:
+                ready.extend(sorter.get_ready())
+                if ready or not at_work:
+                    break
+                changed.wait()
+            if not ready:
+                return None
+            first = min(ready, key=order.index)
+            ready.remove(first)
+            at_work.add(first)
+            return left[first]
 
     def work(make: Callable[[], Place]) -> None:
         place = make()
         try:
             with place.services():
-                while item := queue.take():
+                while item := take():
                     try:
                         place.stage(item.marker(marker), item.work, place, title=f"{item.kind} {item.name}")
-                    except BaseException:
-                        queue.put_back(item, is_done=False)
-                        raise
-                    queue.put_back(item, is_done=True)
+                        with changed:
+                            sorter.done(item.id)
+                    finally:
+                        with changed:
+                            at_work.remove(item.id)
+                            changed.notify_all()
         except CobaltError as error:
             if place.log:
                 place.tell(f"error: {error}")

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from studies.plans.loop import Loop
+from studies.plans.loop import CONTROL_TURNS, LEARNING_TURNS, Loop, LoopConfig
 from studies.plans.places import Folder
-from studies.plans.settings import CONTROL_TURNS, LEARNING_TURNS, LoopConfig
 
 MEASURED_TURNS = 8  # after the first
 BASE_FIRST_PROGRAMS = 16
@@ -48,25 +47,19 @@ def run_quickstart(config: QuickstartConfig) -> None:
         # Offline: the reference model's trajectories, cut into partial contexts.
         samples = config.train_samples
         loop.roll_out("train", "minicode_train", config.model, samples, samples, LEARNING_TURNS)
-        loop.stage("contexts", loop.cut_contexts, "train", "contexts")
+        loop.cut_contexts("contexts", "train", "contexts")
         measure("base", config.model, BASE_FIRST_PROGRAMS)
 
         # Online: GRPO completes each partial trajectory with one program.
-        loop.stage("val-contexts", loop.cut_contexts, "base", "val_contexts", "--is_test")
-        loop.stage("parquet", loop.make_parquet, "parquet", "contexts", "val_contexts")
+        loop.cut_contexts("val-contexts", "base", "val_contexts", "--is_test")
+        loop.make_parquet("parquet", "multi_turn", "contexts", "val_contexts")
         training = ("training", "parquet", "parquet", config.steps, config.train_seed)
         loop.stage("train", loop.train_policy, "grpo_multi_turn", config.model, *training, *config.overrides)
         loop.stage("merge", loop.merge_policy, "training", loop.out / "model")
         measure("trained", loop.out / "model", config.dev_samples)
 
-    runs = [
-        "--base",
-        loop.file("base"),
-        "--trained",
-        loop.file("trained"),
-        "--base_first_turn",
-        loop.file("base.turn0"),
-    ]
-    controls = ["--base_control", loop.file("base-control"), "--trained_control", loop.file("trained-control")]
-    loop.run("-m", "cobalt", "report", "loop", *runs, *controls, "--output", loop.out / "result")
+    runs = ["--base", loop.file("base"), "--trained", loop.file("trained")]
+    runs += ["--base_first_turn", loop.file("base.turn0")]
+    runs += ["--base_control", loop.file("base-control"), "--trained_control", loop.file("trained-control")]
+    loop.run("-m", "cobalt", "report", "loop", *runs, "--output", loop.out / "result")
     loop.tell(f"quickstart.sh: done; {loop.out}/result.{{md,json,png}} hold this table and its curve")

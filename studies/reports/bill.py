@@ -6,47 +6,34 @@ model, the manifests of the commands that sampled and judged them: that part is 
 GPU-seconds are those in which GPUs are held, busy or not. Start-up, validation and checkpoints are left out.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from cobalt.commands.flags import CommandConfig, Positive
-from cobalt.commands.lifecycle import recorded_run
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.flags import CommandConfig, Positive
 from cobalt.errors import InputError
-from cobalt.records.manifest import file_sha256, manifest_path
+from cobalt.records.manifest import file_sha256, manifest_path, recorded_run
 from cobalt.records.training_run import METRICS_FILE
 from cobalt.tables import Cell, Table
 from cobalt.training.training_log import TrainingLog, read_training_log
+from studies.reports.page import mean, table_of
 
-GENERATION, EXECUTION_WAIT, OTHER, COLLECTION = "generation", "execution wait", "other", "collection"
-EARLIER = "earlier training"
+COLLECTION, EARLIER = "collection", "earlier training"
+"""Phases that are paid before the first step."""
 PHASES = {"log-probabilities": "old_log_prob", "reference": "ref", "update": "update_actor"}
 """Phases that veRL times as such (``timing_s/<name>``)."""
-ROLLOUT_WAIT = "cost/rollout_execution_wait_s"
-"""GPU-seconds of rollouts in which only programs were waited for; within veRL's ``gen``."""
 COUNTS = {
-    "responses": ("cost/responses",),
-    "prompt tokens": ("cost/prompt_tokens",),
-    "response tokens": ("cost/response_tokens",),
-    "programs run": ("cost/rollout_programs_run", "cost/reward_programs_run"),
-    "tests run": ("cost/rollout_tests_run", "cost/reward_tests_run"),
-    "executor CPU-s": ("cost/rollout_executor_cpu_s", "cost/reward_executor_cpu_s"),
+    "responses": (("cost/responses",), "requests"),
+    "prompt tokens": (("cost/prompt_tokens",), "prompt_tokens"),
+    "response tokens": (("cost/response_tokens",), "completion_tokens"),
+    "programs run": (("cost/rollout_programs_run", "cost/reward_programs_run"), "programs_run"),
+    "tests run": (("cost/rollout_tests_run", "cost/reward_tests_run"), "tests_run"),
+    "executor CPU-s": (("cost/rollout_executor_cpu_s", "cost/reward_executor_cpu_s"), "executor_cpu_s"),
 }
-"""What else is counted, and the metrics that it is the sum of."""
-COLLECTION_COUNTS = {
-    "responses": "requests",
-    "prompt tokens": "prompt_tokens",
-    "response tokens": "completion_tokens",
-    "programs run": "programs_run",
-    "tests run": "tests_run",
-    "executor CPU-s": "executor_cpu_s",
-}
-"""The same in the manifests of the commands that collect."""
-
-HASH_DIGITS = 12
-DIGITS = 6
-"""Kept of sums over rows' shares, which are whole numbers but for rounding."""
+"""What else is counted: the metrics that it is the sum of, and its name in manifests of commands that collect."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,16 +53,16 @@ class CostConfig(CommandConfig):
     """The record (JSON)."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Bill:
     """Costs of a training. ``examples``: prompts, each with all of its samples, over all steps."""
 
     examples: int
     gpu_seconds: Mapping[str, float]
-    """By phase; what was paid before the first step among them: ``collection``, ``earlier training``."""
+    """By phase."""
     counts: Mapping[str, float]
     """By name, collection included."""
-    collected: Mapping[str, float] = field(default_factory=dict)
+    collected: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """GPU-seconds of each command that collected; the name tells whether two bills hold the same one."""
 
     @property
@@ -87,12 +74,6 @@ class Bill:
         """Paid before the first step."""
         return sum(self.gpu_seconds.get(phase, 0.0) for phase in (COLLECTION, EARLIER))
 
-    def after(self, earlier: "Bill") -> "Bill":
-        """This training's bill together with that of the one whose policy it starts from."""
-        gpu_seconds = {**self.gpu_seconds, EARLIER: earlier.all_gpu_seconds}
-        counts = {name: value + earlier.counts[name] for name, value in self.counts.items()}
-        return Bill(self.examples + earlier.examples, gpu_seconds, counts, self.collected)
-
     @property
     def gpu_seconds_per_example(self) -> float:
         return self.all_gpu_seconds / self.examples
@@ -101,6 +82,12 @@ class Bill:
     def training_gpu_seconds_per_example(self) -> float:
         """Without what this training's data took to collect: the paper's "training time", in GPU-seconds."""
         return (self.all_gpu_seconds - self.gpu_seconds.get(COLLECTION, 0.0)) / self.examples
+
+    def after(self, earlier: "Bill") -> "Bill":
+        """This training's bill together with that of the one whose policy it starts from."""
+        gpu_seconds = {**self.gpu_seconds, EARLIER: earlier.all_gpu_seconds}
+        counts = {name: value + earlier.counts[name] for name, value in self.counts.items()}
+        return Bill(self.examples + earlier.examples, gpu_seconds, counts, self.collected)
 
     def to_record(self) -> dict[str, object]:
         """JSON-ready, in all and per example."""
@@ -141,74 +128,59 @@ def read_bill(path: Path) -> Bill:
         raise InputError.at(path, None, f"no record of this version's cobalt report cost: {error!r}") from error
 
 
-def make_bill(log: TrainingLog, collection: Sequence[Path], collection_gpus: int) -> Bill:
-    """The bill of a training whose data were collected as these manifests say."""
-    counts = {name: round(sum(map(log.total, names)), DIGITS) for name, names in COUNTS.items()}
-    gpu_seconds = training_gpu_seconds(log)
+def make_bill(log: TrainingLog, manifests: Sequence[Path], collection_gpus: int) -> Bill:
+    """The bill of a training whose data were collected as these manifests say. Raises ``InputError``."""
+    counts = {name: round(sum(map(log.total, metrics)), 6) for name, (metrics, _) in COUNTS.items()}
+    waited = log.total("cost/rollout_execution_wait_s")  # GPU-seconds that waited for programs only, within "gen"
+    gpu_seconds = {
+        "generation": log.total("timing_s/gen") * log.gpus - waited,
+        "execution wait": log.total("timing_s/reward") * log.gpus + waited,
+        **{phase: log.total(f"timing_s/{name}") * log.gpus for phase, name in PHASES.items()},
+    }
+    gpu_seconds["other"] = log.seconds * log.gpus - sum(gpu_seconds.values())
     collected = {}
-    for path in collection:
-        manifest = _done(path)
-        collected[f"{path.name}@{file_sha256(path)[:HASH_DIGITS]}"] = manifest["wall_time_s"] * collection_gpus
-        for name, counted in COLLECTION_COUNTS.items():
+    for path in manifests:
+        manifest = json.loads(path.read_text())
+        if manifest["wall_time_s"] is None:
+            raise InputError.at(path, None, "this command did not end")
+        collected[f"{path.name}@{file_sha256(path)[:12]}"] = manifest["wall_time_s"] * collection_gpus
+        for name, (_, counted) in COUNTS.items():
             counts[name] += manifest["counts"].get(counted, 0)
     if collected:
         gpu_seconds[COLLECTION] = sum(collected.values())
     return Bill(log.timed_steps * log.batch_size, gpu_seconds, counts, collected)
 
 
-def training_gpu_seconds(log: TrainingLog) -> dict[str, float]:
-    """By phase; they add up to the training's."""
-    waited = log.total(ROLLOUT_WAIT)
-    phases = {
-        GENERATION: log.total("timing_s/gen") * log.gpus - waited,
-        EXECUTION_WAIT: log.total("timing_s/reward") * log.gpus + waited,
-        **{phase: log.total(f"timing_s/{name}") * log.gpus for phase, name in PHASES.items()},
-    }
-    return {**phases, OTHER: log.seconds * log.gpus - sum(phases.values())}
-
-
-def _done(path: Path) -> dict:
-    if not path.is_file():
-        raise InputError.at(path, None, "no such file: it says what collecting took")
-    manifest = json.loads(path.read_text())
-    if manifest["wall_time_s"] is None:
-        raise InputError.at(path, None, "this command did not end")
-    return manifest
-
-
 def bill_table(bills: Mapping[str, Sequence[Bill]], method: str | None = None) -> Table:
     """Bills of runs side by side, each the mean over its repetitions; of ``method`` also the ratio to the others."""
-    phases = [*dict.fromkeys(phase for of_run in bills.values() for bill in of_run for phase in bill.gpu_seconds)]
+    rows: list[Mapping[str, Cell]] = []
 
-    def means(of_bill: Callable[[Bill], float]) -> list[float]:
-        return [sum(map(of_bill, of_run)) / len(of_run) for of_run in bills.values()]
+    def add(label: str, of_bill: Callable[[Bill], float]) -> dict[str, float]:
+        means = {name: mean([of_bill(bill) for bill in of_run]) for name, of_run in bills.items()}
+        rows.append({"": label, **means})
+        return means
 
-    def row(label: str, of_bill: Callable[[Bill], float]) -> list[Cell]:
-        return [label, *means(of_bill)]
-
-    rows = [row("training examples", lambda bill: bill.examples)]
-    rows += [row(f"GPU-s: {phase}", lambda bill, phase=phase: bill.gpu_seconds.get(phase, 0.0)) for phase in phases]
-    rows.append(row("GPU-s in all", lambda bill: bill.all_gpu_seconds))
+    add("training examples", lambda bill: bill.examples)
+    for phase in dict.fromkeys(phase for of_run in bills.values() for bill in of_run for phase in bill.gpu_seconds):
+        add(f"GPU-s: {phase}", lambda bill, phase=phase: bill.gpu_seconds.get(phase, 0.0))
+    add("GPU-s in all", lambda bill: bill.all_gpu_seconds)
     prices: dict[str, Callable[[Bill], float]] = {
         "GPU-s per example": lambda bill: bill.gpu_seconds_per_example,
         "GPU-s per example, without collection": lambda bill: bill.training_gpu_seconds_per_example,
     }
     for label, price in prices.items():
-        rows.append(row(label, price))
-        if method is not None and method in bills:
-            per_example = dict(zip(bills, means(price), strict=True))
-            rows.append(
-                [f"{label}: {method} / this run", *(per_example[method] / each for each in per_example.values())]
-            )
+        means = add(label, price)
+        if method in bills:
+            ratios = {name: means[str(method)] / value for name, value in means.items()}
+            rows.append({"": f"{label}: {method} / this run", **ratios})
     for name in COUNTS:
-        rows.append(row(name, lambda bill, name=name: bill.counts[name]))
-        rows.append(row(f"{name}, per example", lambda bill, name=name: bill.counts[name] / bill.examples))
-    return Table(
+        add(name, lambda bill, name=name: bill.counts[name])
+        add(f"{name}, per example", lambda bill, name=name: bill.counts[name] / bill.examples)
+    return table_of(
         "bill",
         "What training cost",
         "Means over repetitions. GPU-seconds in which GPUs were held, without start-up, validation and checkpoints; "
         "'collection' is what it took to sample and judge the data once, 'earlier training' all that was paid for the "
         "policy that training started from. An example is a prompt with all its samples.",
-        ("", *bills),
-        rows,
+        rows if bills else [],
     )

@@ -1,25 +1,33 @@
 """``make_report.py``: from result files of named runs to one HTML page, Markdown, CSV, JSON, PNG and SVG."""
 
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import CommandConfig
-from cobalt.commands.lifecycle import recorded_run
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import SUFFIX, Evaluation, write_counts
+from cobalt.evaluation.files import SUFFIX, Evaluation, write_counts
 from cobalt.figures import Picture
+from cobalt.records.manifest import recorded_run
 from cobalt.tables import Table
-from studies.reports.material import Material, read_material
-from studies.reports.origins import files_table, origins_table
-from studies.reports.page import Section, render_html, render_markdown
-from studies.reports.primary import parse_pairs
-from studies.reports.runs import NamedRun, parse_runs
-from studies.reports.sections import all_sections
+from studies.reports.bill import bill_table
+from studies.reports.hacking_tables import hacking_tables, pick_examples
+from studies.reports.page import Example, Section, render_html, write_report
+from studies.reports.pictures import pictures_of, reward_picture
+from studies.reports.runs import SETS, Material, NamedRun, origin_tables, parse_runs, read_material
+from studies.reports.scores import (
+    difference_tables,
+    horizon_table,
+    pass1_table,
+    perturbation_cost_table,
+    primary_tables,
+    repair_table,
+)
+from studies.reports.training_tables import cost_table, reach_table, reuse_table, reward_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,25 +55,26 @@ class ReportConfig(CommandConfig):
 def make_report(config: ReportConfig) -> None:
     """Run the command."""
     runs = parse_runs(config.files)
-    material = read_material(runs, config.baseline or runs[0].name, config.method, parse_pairs(config.pairs, runs))
-    paths = {run.name: [path for files in run.files.values() for path in files] for run in runs}
+    material = read_material(runs, config.baseline or runs[0].name, config.method, config.pairs)
+    paths = {run.name: [str(path) for files in run.files.values() for path in files] for run in runs}
     inputs = [path for of_run in paths.values() for path in of_run]
     counts = counts_files(runs)
     page = config.output_dir / "report.html"
     with recorded_run("make_report", asdict(config), inputs, {page: {"files": config.files}}) as run:
-        sections = all_sections(material)
-        sections.append(Section("Where the numbers come from", [files_table(runs), origins_table(runs)]))
-        tables = [table for section in sections for table in section.tables]
-        pictures = [picture for section in sections for picture in section.pictures]
-        listed = {name: [str(path) for path in of_run] for name, of_run in paths.items()}
-        opening = _opening(material)
-        _write(config.output_dir, tables, pictures)
+        sections = [*all_sections(material), Section("Where the numbers come from", origin_tables(runs))]
+        compared = f"Baseline: {material.baseline}." + (f" Method: {material.method}." if material.method else "")
+        opening = (
+            f"{compared} Intervals are 95 % bootstrap intervals over problems and, for runs with several repetitions "
+            "(training seeds), over these."
+        )
+        tables = {table.key: table.to_json() for section in sections for table in section.tables}
+        content = {"title": config.title, "baseline": material.baseline, "method": material.method, "tables": tables}
+        write_report(page.with_suffix(".md"), sections, content, config.title, opening)
+        page.write_text(render_html(config.title, opening, sections, paths), encoding="utf-8")
         for name, (run_name, kind, evaluations) in counts.items():
             write_counts(config.output_dir / "counts" / name, run_name, kind, evaluations)
-        _write_text(page, render_html(config.title, opening, sections, listed))
-        _write_text(config.output_dir / "report.md", render_markdown(config.title, opening, sections))
-        _write_text(config.output_dir / "report.json", _to_json(config.title, material, tables))
-        run.counts = {"runs": len(runs), "files": len(inputs), "tables": len(tables), "figures": len(pictures)}
+        figures = sum(len(section.pictures) for section in sections)
+        run.counts = {"runs": len(runs), "files": len(inputs), "tables": len(tables), "figures": figures}
     print_summary("Report", {**run.counts, "page": page})
 
 
@@ -81,26 +90,38 @@ def counts_files(runs: Sequence[NamedRun]) -> dict[str, tuple[str, str, list[Eva
     return files
 
 
-def _opening(material: Material) -> str:
-    compared = f"Baseline: {material.baseline}." + (f" Method: {material.method}." if material.method else "")
-    return (
-        f"{compared} Intervals are 95 % bootstrap intervals over problems and, for runs with several repetitions "
-        "(training seeds), over these."
-    )
+def all_sections(material: Material) -> list[Section]:
+    """The parts of a report, in the paper's order; a part and a table appear if files for them are given."""
 
+    def section(
+        title: str, *tables: Table, pictures: Sequence[Picture] = (), examples: Sequence[Example] = ()
+    ) -> Section:
+        shown = [table for table in tables if table.rows]
+        return Section(title, shown, [*pictures_of(shown), *pictures], examples)
 
-def _write(folder: Path, tables: list[Table], pictures: list[Picture]) -> None:
-    for table in tables:
-        _write_text(folder / f"{table.key}.csv", table.to_csv())
-    for picture in pictures:
-        picture.write(folder)
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-
-
-def _to_json(title: str, material: Material, tables: list[Table]) -> str:
-    content: dict[str, Any] = {"title": title, "baseline": material.baseline, "method": material.method}
-    content["tables"] = {table.key: table.to_json() for table in tables}
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    main: list[Table] = []
+    for condition in SETS:
+        main += [pass1_table(material, condition), *difference_tables(material, condition)]
+        main += primary_tables(material, condition)
+    sections = [
+        section("Main results", *main, repair_table(material)),
+        section(
+            "Training cost",
+            bill_table(material.bills, material.method),
+            cost_table(material),
+            reach_table(material),
+            reward_table(material),
+            pictures=[reward_picture(material.logs)] if material.logs else [],
+        ),
+        section("Beyond the turns of training", *(horizon_table(material, condition) for condition in SETS)),
+        section(
+            "Wrong feedback and reward hacking",
+            pass1_table(material, "perturbed"),
+            next(difference_tables(material, "perturbed")),
+            perturbation_cost_table(material),
+            *hacking_tables(material),
+            examples=pick_examples(material),
+        ),
+        section("Data reuse", reuse_table(material)),
+    ]
+    return [section for section in sections if section.tables]

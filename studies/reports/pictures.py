@@ -9,26 +9,13 @@ from math import ceil
 import numpy as np
 from matplotlib.axes import Axes
 
-from cobalt.figures import (
-    BAND_OPACITY,
-    FONT_SIZE,
-    FULL,
-    PASS1,
-    TURNS,
-    Curve,
-    Picture,
-    bars_of,
-    curves_figure,
-    finished,
-    lines_of,
-    new_figure,
-    styled,
-)
+from cobalt import figures
+from cobalt.figures import FONT_SIZE, FULL, PASS1, TURNS, Curve, Picture
 from cobalt.tables import Table
 from cobalt.training.training_log import REWARD_PARTS, TrainingLog
-from studies.reports.gain_tables import LAST_LEARNED
 from studies.reports.hacking_tables import WAYS
-from studies.reports.material import CONDITIONS, SETS
+from studies.reports.runs import CONDITIONS, SETS
+from studies.reports.scores import LAST_LEARNED
 
 WAY_COLOURS = ("#2E2E2E", "#6B6B6B", "#9A9A9A", "#C4C4C4", "#E3E3E3")
 PANELS_PER_ROW = 3
@@ -59,15 +46,15 @@ def _condition_of(table: Table) -> str:
     return table.key.partition("_")[2]
 
 
-@styled
+@figures.styled()
 def _pass1(table: Table) -> Picture:
     """Pass@1 by turn."""
     words = CONDITIONS[_condition_of(table)]
-    figure = curves_figure(turn_curves(table), TURNS, PASS1, title=words.capitalize())
-    return finished(figure, table.key, f"Pass@1 by turn, {words}")
+    figure = figures.curves_figure(turn_curves(table), TURNS, PASS1, title=words.capitalize())
+    return figures.finished(figure, table.key, f"Pass@1 by turn, {words}")
 
 
-@styled
+@figures.styled()
 def _gain(table: Table) -> Picture | None:
     """Difference to the baseline by turn; None if no turn lies beyond those of training."""
     curves = turn_curves(table)
@@ -75,17 +62,17 @@ def _gain(table: Table) -> Picture | None:
         return None
     words = CONDITIONS[_condition_of(table)]
     baseline = table.title.partition("Difference to ")[2].partition(",")[0]
-    figure = curves_figure(
+    figure = figures.curves_figure(
         curves,
         TURNS,
         f"Pass@1 beyond {baseline} (points)",
         title=f"{words.capitalize()} (shaded: turns learned from)",
         shaded_to=LAST_LEARNED,
     )
-    return finished(figure, table.key, f"Difference to {baseline} by turn, {words}; shaded: learned from")
+    return figures.finished(figure, table.key, f"Difference to {baseline} by turn, {words}; shaded: learned from")
 
 
-@styled
+@figures.styled()
 def _learning(table: Table) -> Picture | None:
     """What was paid until a share of the validation problems was solved."""
     level, *names = table.columns
@@ -97,21 +84,23 @@ def _learning(table: Table) -> Picture | None:
             curves.append(Curve(name, list(best.values()), list(best)))
     if not curves:
         return None
-    figure = curves_figure(curves, "GPU-seconds paid", "validation Pass@1 reached (%)")
-    return finished(figure, "learning", "Pass@1 on the validation problems over the GPU-seconds paid to reach it")
+    figure = figures.curves_figure(curves, "GPU-seconds paid", "validation Pass@1 reached (%)")
+    return figures.finished(
+        figure, "learning", "Pass@1 on the validation problems over the GPU-seconds paid to reach it"
+    )
 
 
-@styled
+@figures.styled()
 def _hacking(table: Table) -> Picture:
     """Hacks, wrong tests fitted and right programs given up by run, each on a scale of its own."""
     names = [str(name) for name in table.column("run")]
-    figure = new_figure(FULL, 0.6 + BAR_INCHES * len(names))
+    figure = figures.new_figure(FULL, 0.6 + BAR_INCHES * len(names))
     panels = figure.subplots(1, len(MEASURES), sharey=True)
     for axes, (column, words) in zip(panels, MEASURES.items(), strict=True):
         found = table.estimates(column)
-        for place, (line, estimate) in enumerate(zip(lines_of(names).values(), found, strict=True)):
+        for place, (line, estimate) in enumerate(zip(figures.lines_of(names).values(), found, strict=True)):
             if estimate is not None:
-                bars = bars_of([estimate])
+                bars = figures.bars_of([estimate])
                 axes.errorbar(estimate.value, place, xerr=bars, marker=line.marker, color=line.colour, clip_on=False)
         if not any(estimate is not None and estimate.value for estimate in found):
             axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center")
@@ -119,14 +108,14 @@ def _hacking(table: Table) -> Picture:
         axes.set_xlim(0, max(axes.get_xlim()[1], 1))
         axes.grid(axis="x")
     _name_rows(panels[0], names)
-    return finished(figure, "hacking", "Hacks, wrong tests fitted and right programs given up, by run")
+    return figures.finished(figure, "hacking", "Hacks, wrong tests fitted and right programs given up, by run")
 
 
-@styled
+@figures.styled()
 def _categories(table: Table) -> Picture:
     """The rate of hacks, stacked by the judge's category."""
     names = [str(name) for name in table.column("run")]
-    figure = new_figure(FULL, 1 + BAR_INCHES * len(names))
+    figure = figures.new_figure(FULL, 1 + BAR_INCHES * len(names))
     axes = figure.subplots()
     starts = np.zeros(len(names))
     for way, colour in zip(WAYS, WAY_COLOURS, strict=True):
@@ -137,11 +126,11 @@ def _categories(table: Table) -> Picture:
     axes.grid(axis="x")
     _name_rows(axes, names)
     figure.legend(loc="outside upper right", ncols=len(WAYS))
-    return finished(figure, "categories", "Hacks per 100 opportunities by the judge's category, by run")
+    return figures.finished(figure, "categories", "Hacks per 100 opportunities by the judge's category, by run")
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    lines = lines_of(names)
+    lines = figures.lines_of(names)
     axes.set_yticks(range(len(names)), [lines[name].label for name in names])
     for label, name in zip(axes.get_yticklabels(), names, strict=True):
         label.set_color(lines[name].colour)
@@ -159,12 +148,12 @@ DRAWN: Mapping[str, Callable[[Table], Picture | None]] = {
 """By the key of the table."""
 
 
-@styled
+@figures.styled()
 def reward_picture(logs: Mapping[str, Sequence[TrainingLog]]) -> Picture:
     """Reward parts over steps, a panel for each: the mean over repetitions, and a band from the least to the most."""
-    lines = lines_of(list(logs))
+    lines = figures.lines_of(list(logs))
     rows = ceil(len(REWARD_PARTS) / PANELS_PER_ROW)
-    figure = new_figure(FULL, 1.6 * rows + 0.2 * ceil(len(logs) / PANELS_PER_ROW))
+    figure = figures.new_figure(FULL, 1.6 * rows + 0.2 * ceil(len(logs) / PANELS_PER_ROW))
     grid = figure.subplots(rows, PANELS_PER_ROW, sharex=True, squeeze=False)
     for axes in grid.flat[len(REWARD_PARTS) :]:
         axes.set_visible(False)
@@ -177,9 +166,9 @@ def reward_picture(logs: Mapping[str, Sequence[TrainingLog]]) -> Picture:
             means = [np.mean(values) for values in values_by_step]
             axes.plot(steps, means, linestyle=line.dash, color=line.colour, label=line.label)
             lows, highs = (list(map(pick, values_by_step)) for pick in (min, max))
-            axes.fill_between(steps, lows, highs, color=line.colour, alpha=BAND_OPACITY, lw=0)
+            axes.fill_between(steps, lows, highs, color=line.colour, alpha=figures.BAND_OPACITY, lw=0)
         axes.set(title=part.removeprefix("reward/").replace("_", " "))
         axes.xaxis.set_tick_params(labelbottom=True)
     figure.supxlabel("training step", fontsize=FONT_SIZE)
     figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=PANELS_PER_ROW)
-    return finished(figure, "rewards", "Mean reward parts over training steps")
+    return figures.finished(figure, "rewards", "Mean reward parts over training steps")

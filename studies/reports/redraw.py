@@ -5,21 +5,21 @@ beside it. Reward parts by step are not in it.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import CommandConfig
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.figures import Picture
 from cobalt.tables import Table
 from studies.reports.loop import loop_picture
 from studies.reports.pictures import pictures_of
 from studies.reports.sweep import sweep_picture
-from studies.theory.pictures import GAP, all_pictures
+from studies.theory.report import all_pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +36,8 @@ def main(config: RedrawConfig) -> None:
     for path, found in pictures.items():
         for picture in found:
             picture.write(path.parent)
-    print_summary(
-        "Figures", {str(path): ", ".join(picture.key for picture in found) for path, found in pictures.items()}
-    )
+    drawn = {str(path): ", ".join(picture.key for picture in found) for path, found in pictures.items()}
+    print_summary("Figures", drawn)
 
 
 def pictures_in(path: Path) -> list[Picture]:
@@ -46,17 +45,13 @@ def pictures_in(path: Path) -> list[Picture]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(found, list):
-            return [loop_picture(Table.from_json("pass1", found[0]), path.stem)]
+            return [loop_picture(Table.from_json(path.stem, found[0]))]
         if "columns" in found:
-            return [sweep_picture(Table.from_json("sweep", found), found["feedback"], path.stem)]
+            return [sweep_picture(Table.from_json(path.stem, found), found["feedback"])]
         if "tables" in found:
-            return pictures_of(list(_tables(found["tables"]).values()))
-        if GAP in found:
-            return all_pictures(_tables(found))
+            return pictures_of([Table.from_json(key, table) for key, table in found["tables"].items()])
+        if "gap" in found:
+            return all_pictures({key: Table.from_json(key, table) for key, table in found.items()})
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputError.at(path, None, f"cannot be drawn: {error!r}") from error
     raise InputError.at(path, None, "is no report's JSON; give report.json, sweep.json or the JSON of report loop")
-
-
-def _tables(found: dict[str, Any]) -> dict[str, Table]:
-    return {key: Table.from_json(key, table) for key, table in found.items()}

@@ -1,25 +1,23 @@
 """One question, one figure: ``cobalt report sweep``, Pass@1 at some turns over the values of a setting.
 
 Reads outputs of ``eval_multi_turn.py``, one or more for each value (repetitions: training seeds); a second setting
-makes lines. Writes ``sweep.md``, ``.csv``, ``.json``, ``.png`` and ``.svg`` into a folder. Per cent, with 95 %
-bootstrap intervals over problems and repetitions.
+makes lines. Per cent, with 95 % bootstrap intervals over problems and repetitions.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import cycle
 from pathlib import Path
 from typing import Literal
 
 from matplotlib.figure import Figure
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.flags import CommandConfig
-from cobalt.commands.lifecycle import recorded_run
+from cobalt import figures
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import read_evaluations
-from cobalt.evaluation.verdict_rule import recorded_rule
+from cobalt.evaluation.files import read_evaluations, recorded_rule
 from cobalt.figures import (
     CHARACTER_INCHES,
     COLUMN,
@@ -32,31 +30,20 @@ from cobalt.figures import (
     Curve,
     Line,
     Picture,
-    bars_of,
-    broken,
-    draw_curve,
-    finished,
-    label_ends,
-    label_of,
-    new_figure,
-    styled,
 )
+from cobalt.records.manifest import recorded_run
 from cobalt.records.training_run import edge_means
-from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table
-from cobalt.training.training_log import TrainingLog
-from studies.reports.material import mean
-from studies.reports.runs import RunScores, read_logs, run_scores
+from cobalt.training.training_log import read_training_log
+from studies.reports.page import Section, mean, table_of, write_report
+from studies.reports.runs import run_scores
 
-KL = "actor/kl_loss"
-SWEEP_HEIGHT = 2.0
-ROW_INCHES = 0.2
-LOOKS = list(zip(DASHES, MARKERS, strict=True))
 FEW_LINES = 2
 """More lines have a panel each: their bands would hide each other."""
 USUAL_TURNS = (0, 3, 8)
 Point = tuple[str, str]
 """Line, "" if there is one only, and value."""
+Drawn = tuple[Curve, Line]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,38 +64,6 @@ class SweepConfig(CommandConfig):
     """Folder for sweep.md, sweep.csv, sweep.json, sweep.png and sweep.svg."""
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What was read, by point, in the order of the axis."""
-
-    setting: str
-    feedback: str
-    turns: tuple[int, ...]
-    scores: Mapping[Point, RunScores]
-    logs: Mapping[Point, Sequence[TrainingLog]]
-    rule: str
-    """What decided the verdicts."""
-
-    @property
-    def lines(self) -> list[str]:
-        """In order of first mention."""
-        return list(dict.fromkeys(line for line, _ in self.scores))
-
-    @property
-    def lined(self) -> bool:
-        """Whether a second setting makes lines."""
-        return any(self.lines)
-
-    @property
-    def values(self) -> list[str]:
-        """Of the axis."""
-        return list(dict.fromkeys(value for _, value in self.scores))
-
-    def estimates_T(self, point: Point) -> list[Estimate | None]:
-        """Pass@1 at ``turns``."""
-        return [self.scores[point].pass1_T[turn] for turn in self.turns]
-
-
 def main(config: SweepConfig) -> None:
     """Read, write, print."""
     points, logs = paths_by_point(config.points), paths_by_point(config.logs)
@@ -117,13 +72,9 @@ def main(config: SweepConfig) -> None:
     inputs = [path for paths in (*points.values(), *logs.values()) for path in paths]
     page = config.output_dir / "sweep.md"
     with recorded_run("cobalt report sweep", asdict(config), inputs, {page: {}}):
-        sweep = read_sweep(config, points, logs)
-        table = sweep_table(sweep)
-        texts = {"md": table.to_markdown_section() + "\n", "csv": table.to_csv()}
-        texts["json"] = json.dumps({**table.to_json(), "feedback": sweep.feedback}, indent=2, ensure_ascii=False) + "\n"
-        for suffix, text in texts.items():
-            page.with_suffix(f".{suffix}").write_text(text, encoding="utf-8")
-        sweep_picture(table, sweep.feedback, "sweep").write(page.parent)
+        table = sweep_table(config, points, logs)
+        section = Section("", [table], [sweep_picture(table, config.feedback)])
+        write_report(page, [section], {**table.to_json(), "feedback": config.feedback})
     print(table.to_markdown_section())
 
 
@@ -139,105 +90,106 @@ def paths_by_point(specs: Sequence[str]) -> dict[Point, list[Path]]:
     return paths
 
 
-def read_sweep(
-    config: SweepConfig, points: Mapping[Point, Sequence[Path]], logs: Mapping[Point, Sequence[Path]]
-) -> Sweep:
-    """Read all files. Raises ``InputError``, also for a log of another value and for a turn that a file lacks."""
+def sweep_table(config: SweepConfig, points: Mapping[Point, list[Path]], logs: Mapping[Point, list[Path]]) -> Table:
+    """Read all files; a row for each point. Raises ``InputError``, also for a log of a value that has no point."""
     for point in logs:
         if point not in points:
             raise InputError(f"--logs {':'.join(filter(None, point))}=...: no point has this value")
     read = {point: [found for path in paths for found in read_evaluations(path)] for point, paths in points.items()}
     scores = {point: run_scores(evaluations, config.feedback) for point, evaluations in read.items()}
+    has_lines = any(line for line, _ in points)
     last = min(score.turns for score in scores.values()) - 1
-    usual = (last,) if any(line for line, _ in points) else tuple(turn for turn in USUAL_TURNS if turn <= last)
+    turns = config.turns or ((last,) if has_lines else tuple(turn for turn in USUAL_TURNS if turn <= last))
+    rows: list[Mapping[str, Cell]] = []
     for point, score in scores.items():
         for turn in config.turns:
             if not 0 <= turn < score.turns:
                 raise InputError.at(points[point][0], None, f"has turns 0 to {score.turns - 1}, not {turn}")
+        losses = [read_training_log(path).series("actor/kl_loss") for path in logs.get(point, ())]
+        ends = [edge_means([loss for _, loss in series])[1] for series in losses if series]
+        rows.append(
+            {
+                **({"line": point[0]} if has_lines else {}),
+                config.setting: point[1],
+                "seeds": len(score.pass1_SPT),
+                "problems": len(score.ids),
+                **{f"turn {turn}": score.pass1_T[turn] for turn in turns},
+                "kl_loss": mean(ends) if ends else None,
+            }
+        )
     rule = recorded_rule(found.source for evaluations in read.values() for found in evaluations)
-    curves = {point: read_logs(logs[point]) for point in logs}
-    return Sweep(config.setting, config.feedback, config.turns or usual, scores, curves, rule)
-
-
-def sweep_table(sweep: Sweep) -> Table:
-    """A row for each point."""
-    rows: list[list[Cell]] = []
-    for point, score in sweep.scores.items():
-        names: list[Cell] = [*point] if sweep.lined else [point[1]]
-        seeds, problems = len(score.repetitions_ST), len(score.ids)
-        rows.append([*names, seeds, problems, *sweep.estimates_T(point), _last_kl(sweep.logs.get(point, ()))])
-    axis = ("line", sweep.setting) if sweep.lined else (sweep.setting,)
-    return Table(
+    return table_of(
         "sweep",
-        f"Pass@1 by {sweep.setting} (%)",
-        f"Share of programs that pass all hidden tests, {sweep.feedback} feedback, with 95 % intervals over problems "
+        f"Pass@1 by {config.setting} (%)",
+        f"Share of programs that pass all hidden tests, {config.feedback} feedback, with 95 % intervals over problems "
         "and, where a value has several, training seeds. `kl_loss`: veRL's estimate of the KL divergence from the "
-        f"training's start, per token, over the last steps. {sweep.rule}",
-        (*axis, "seeds", "problems", *(f"turn {turn}" for turn in sweep.turns), "kl_loss"),
+        f"training's start, per token, over the last steps. {rule}",
         rows,
     )
 
 
-def _last_kl(logs: Sequence[TrainingLog]) -> float | None:
-    """Mean over the repetitions that logged it."""
-    series = [[value for _, value in log.series(KL)] for log in logs]
-    last = [edge_means(values)[1] for values in series if values]
-    return mean(last) if last else None
-
-
-@styled
-def sweep_picture(table: Table, feedback: str, key: str) -> Picture:
+@figures.styled()
+def sweep_picture(table: Table, feedback: str) -> Picture:
     """Pass@1 over the values. Values with numbers among them have an order, which a curve follows."""
     axis = table.columns[table.columns.index("seeds") - 1]
     values = list(dict.fromkeys(map(str, table.column(axis))))
-    draw = _over_order if any(re.fullmatch(r"[\d.]+(e-\d+)?", value) for value in values) else _in_rows
-    figure = draw(table, axis, values, f"Pass@1, {feedback} feedback (%)")
-    return finished(figure, key, f"Pass@1 by {axis}, {feedback} feedback")
+    turns = [name for name in table.columns if name.startswith("turn ")]
+    of_line = table.column("line") if "line" in table.columns else [""] * len(table.rows)
+    # All lines have the colour of Cobalt, which is what a setting is varied of.
+    names, looks = dict.fromkeys(map(str, of_line)), cycle(zip(DASHES, MARKERS, strict=True))
+    lines = {name: Line(figures.label_of(name), OURS, *look) for name, look in zip(names, looks, strict=False)}
+    curves: dict[str, list[Drawn]] = {turn: [] for turn in turns}
+    for turn in turns:
+        for name, line in lines.items():
+            cells = list(zip(of_line, map(str, table.column(axis)), table.estimates(turn), strict=True))
+            points = {values.index(value): estimate for of, value, estimate in cells if of == name}
+            curves[turn].append((Curve(name, list(points.values()), list(points)), line))
+    has_order = any(re.fullmatch(r"[\d.]+(e-\d+)?", value) for value in values)
+    draw = _over_order if has_order else _in_rows
+    figure = draw(curves, axis, values, f"Pass@1, {feedback} feedback (%)")
+    return figures.finished(figure, table.key, f"Pass@1 by {axis}, {feedback} feedback")
 
 
-def _over_order(table: Table, axis: str, values: Sequence[str], quantity: str) -> Figure:
+def _over_order(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequence[str], quantity: str) -> Figure:
     """A panel for each turn; for each line instead, if they are many and the turn is one."""
-    turns, lines = _turns(table), _lines(table)
-    by_line = len(turns) == 1 and len(lines) > FEW_LINES
-    titles = [line.label for line in lines.values()] if by_line else turns
-    figure = new_figure(FULL if len(titles) > 2 else COLUMN, SWEEP_HEIGHT)
+    (first, *others) = curves.values()
+    by_line = not others and len(first) > FEW_LINES
+    titles = [line.label for _, line in first] if by_line else list(curves)
+    figure = figures.new_figure(FULL if len(titles) > 2 else COLUMN, 2.0)
     panels = figure.subplots(1, len(titles), sharex=True, sharey=by_line, squeeze=False)[0]
     for number, (axes, title) in enumerate(zip(panels, titles, strict=True)):
-        turn = turns[0] if by_line else turns[number]
-        curves = {name: _curve(table, axis, values, name, turn) for name in lines}
-        drawn = [(curve, lines[name]) for name, curve in curves.items()]
         if by_line:
-            for curve in curves.values():
-                draw_curve(axes, curve, Line("", PALEST), is_faint=True)
-            drawn = [(drawn[number][0], Line(title, OURS))]
+            for curve, _ in first:
+                figures.draw_curve(axes, curve, Line("", PALEST), is_faint=True)
+            drawn = [(first[number][0], Line(title, OURS))]
+        else:
+            drawn = curves[title]
         for curve, line in drawn:
-            draw_curve(axes, curve, line)
+            figures.draw_curve(axes, curve, line)
         panel_inches = figure.get_figwidth() / len(titles)
-        axes.set_title(broken(title, panel_inches - 0.2))
+        axes.set_title(figures.broken(title, panel_inches - 0.2))
         is_crowded = len("  ".join(values)) * CHARACTER_INCHES > panel_inches - 0.6
         turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_crowded else {}
         axes.set_xticks(range(len(values)), [re.sub(r"^1e-(\d+)$", r"$10^{-\1}$", value) for value in values], **turned)
         axes.set_xlim(-0.3, len(values) - 0.7)
-        if len(lines) > 1 and not by_line and axes is panels[-1]:
-            label_ends(axes, drawn)
+        if len(first) > 1 and not by_line and axes is panels[-1]:
+            figures.label_ends(axes, drawn)
     figure.supxlabel(axis, fontsize=FONT_SIZE)
     figure.supylabel(quantity, fontsize=FONT_SIZE)
     return figure
 
 
-def _in_rows(table: Table, axis: str, values: Sequence[str], quantity: str) -> Figure:
+def _in_rows(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequence[str], quantity: str) -> Figure:
     """A row for each value, a panel for each turn."""
-    turns, lines = _turns(table), _lines(table)
-    figure = new_figure(COLUMN, 0.9 + ROW_INCHES * len(values))
-    panels = figure.subplots(1, len(turns), sharey=True, squeeze=False)[0]
-    for axes, turn in zip(panels, turns, strict=True):
-        for name, line in lines.items():
-            places, points = _curve(table, axis, values, name, turn).points()
-            shares = [point.value for point in points]
+    figure = figures.new_figure(COLUMN, 0.9 + 0.2 * len(values))
+    panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
+    for axes, (turn, of_turn) in zip(panels, curves.items(), strict=True):
+        for curve, line in of_turn:
+            places, points = curve.points()
             axes.errorbar(
-                shares,
+                [point.value for point in points],
                 places,
-                xerr=bars_of(points),
+                xerr=figures.bars_of(points),
                 fmt=line.marker,
                 color=line.colour,
                 mfc=line.face,
@@ -250,24 +202,7 @@ def _in_rows(table: Table, axis: str, values: Sequence[str], quantity: str) -> F
     panels[0].set_ylim(len(values) - 0.5, -0.5)
     panels[0].set_ylabel(axis)
     figure.supxlabel(quantity, fontsize=FONT_SIZE)
-    if len(lines) > 1:
-        figure.legend(
-            *panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=len(lines), handlelength=1
-        )
+    handles, labels = panels[0].get_legend_handles_labels()
+    if len(handles) > 1:
+        figure.legend(handles, labels, loc="outside upper right", ncols=len(handles), handlelength=1)
     return figure
-
-
-def _turns(table: Table) -> list[str]:
-    return [name for name in table.columns if name.startswith("turn ")]
-
-
-def _lines(table: Table) -> dict[str, Line]:
-    """All in the colour of Cobalt, which is what a setting is varied of."""
-    names = list(dict.fromkeys(map(str, table.column("line")))) if "line" in table.columns else [""]
-    return {name: Line(label_of(name), OURS, *look) for name, look in zip(names, cycle(LOOKS), strict=False)}
-
-
-def _curve(table: Table, axis: str, values: Sequence[str], line: str, turn: str) -> Curve:
-    of_line = table.column("line") if "line" in table.columns else [""] * len(table.rows)
-    rows = [row for row in zip(of_line, table.column(axis), table.estimates(turn), strict=True) if row[0] == line]
-    return Curve(line, [estimate for _, _, estimate in rows], [values.index(str(value)) for _, value, _ in rows])

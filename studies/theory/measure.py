@@ -7,39 +7,34 @@ A record is written when its problem is done, so that a killed run repeats a gro
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Gt
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.console import print_summary, progress_bar
-from cobalt.commands.flags import ExecutionConfig, OutputFile, Positive
-from cobalt.commands.lifecycle import check_paths, recorded_run, refuse_infra_rate
-from cobalt.commands.tasks import batched, for_each
+from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.flags import ExecutionConfig, OutputFile, Positive
+from cobalt.cli.tasks import batched, for_each
 from cobalt.completion import request_seed
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
 from cobalt.records import RecordFile, read_jsonl
 from cobalt.records.identity import model_identity, refuse_missing_model
-from cobalt.records.jsonl import Record
+from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
 from cobalt.sampler.packages import refuse_missing_packages
-from cobalt.serving.execution import open_execution_service
-from cobalt.serving.programs import DistinctPrograms, ExecutionCounter
-from studies.theory.bounds import bounds_of
-from studies.theory.contexts import REFERENCE, PairedProblem, PairedProblems, Rates, read_pairs
-from studies.theory.measures import read_measures
-from studies.theory.tables import in_words
+from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
+from cobalt.tables import in_percent, show
+from studies.theory.bound import bounds_of, read_measures
+from studies.theory.trajectories import OWN, REFERENCE, PairedProblem, PairedProblems, read_pairs
 
 if TYPE_CHECKING:
-    from studies.theory.pair import PolicyPair, Response
+    from studies.theory.pair import Response
 
     ResponseTable = list[list[Response]]  # [trajectory][turn]
 
-POLICY_PAIR = "studies.theory.pair"
-"""By name, for it brings torch, which flags do without."""
 BATCHES_PER_GROUP = 4
 """Batches of similar prompt length are made within a group of problems."""
 GROUPS_AT_ONCE = 2
@@ -80,125 +75,107 @@ def main(config: MeasureConfig) -> None:
     refuse_missing_packages()
     counts = asyncio.run(_measure(config, pairs))
     refuse_infra_rate(counts["infra_errors"], counts["programs"], "programs", config.max_infra_rate)
-    found = in_words(bounds_of(read_measures(config.output_file)))
-    print_summary("cobalt theory measure", {"output": config.output_file, **counts, **found})
+    found = bounds_of(read_measures(config.output_file))
+    in_words = {
+        "J/T (%)": show(in_percent(found.multi_turn)),
+        "J_step/T (%)": show(in_percent(found.stepwise)),
+        "gap (points)": show(in_percent(found.gap)),
+        "eta (nats)": show(found.radius),
+        "constant": "–" if found.constant is None else show(found.constant.value),
+    }
+    print_summary("cobalt theory measure", {"output": config.output_file, **counts, **in_words})
 
 
 async def _measure(config: MeasureConfig, pairs: PairedProblems) -> dict[str, Any]:
+    """Write the records that are missing; counts of the whole output, whichever run made it."""
     ids = [pair.id for pair in pairs.problems]
     async with open_execution_service(config.executor, config.checker) as service:
-        content = {**_content(config), "turns": pairs.num_turns, "execution": await service.describe()}
+        content = {
+            "policy": model_identity(config.policy),
+            "reference": model_identity(config.reference),
+            "enable_thinking": config.enable_thinking,
+            "temperature": config.temperature,
+            "max_tokens": config.max_tokens,
+            "seed": config.seed,
+            "turns": pairs.num_turns,
+            "execution": await service.describe(),
+        }
         inputs = [config.contexts, config.own]
         with recorded_run("cobalt theory measure", asdict(config), inputs, {config.output_file: content}) as run:
             with RecordFile(config.output_file) as output:
                 output.refuse_loss(ids)
-                left = [pair for pair in pairs.problems if not _is_done(output.get(pair.id, pair.input_hash))]
+                # A record is done if no infrastructure failure left a hole in it.
+                found = ((pair, output.get(pair.id, pair.input_hash)) for pair in pairs.problems)
+                left = [pair for pair, row in found if row is None or any(None in r for r in row["step_pass_rates"])]
                 if left:
-                    await _Measurement(config, pairs.num_turns, output, ExecutionCounter(service)).run(left)
+                    await _write_records(config, pairs.num_turns, left, output, service)
                 written = output.finish(ids)
-            of_pairs = {"problems": written, "unpaired": pairs.unpaired, "turns": pairs.num_turns}
-            run.counts = {**of_pairs, **_counts(config.output_file)}
+            rates, tokens = [], 0
+            for record in read_jsonl(config.output_file):
+                rates += [rate for rates_T in record["step_pass_rates"] for rate in rates_T]
+                tokens += record["response_tokens"]
+            counts = {"problems": written, "unpaired": pairs.unpaired, "turns": pairs.num_turns}
+            run.counts = {
+                **counts,
+                "programs": len(rates),
+                "response_tokens": tokens,
+                "infra_errors": rates.count(None),
+            }
     return run.counts
 
 
-def _content(config: MeasureConfig) -> dict[str, Any]:
-    """What decides the records, beside their rows and the execution."""
-    settings = ("enable_thinking", "temperature", "max_tokens", "seed")
-    models = {name: model_identity(getattr(config, name)) for name in ("policy", "reference")}
-    return {**models, **{name: getattr(config, name) for name in settings}}
+async def _write_records(
+    config: MeasureConfig, turns: int, problems: Sequence[PairedProblem], output: RecordFile, service: ExecutionService
+) -> None:
+    """Sample and score on the device, run the programs beside it."""
+    from studies.theory.pair import PolicyPair  # brings torch, which flags do without
 
+    policies = PolicyPair(config.policy, config.reference, config.temperature, config.max_tokens, config.batch_size)
+    device = asyncio.Lock()
+    contexts = turns * sum(map(len, problems[0].contexts.values()))
+    groups = batched(problems, max(1, BATCHES_PER_GROUP * config.batch_size // contexts))
+    with progress_bar(total=len(problems), unit="problem") as bar:
 
-def _is_done(record: Record | None) -> bool:
-    """Whether it is there, and no infrastructure failure left a hole in it."""
-    return record is not None and not any(None in rates for rates in record["step_pass_rates"])
+        async def write(problem: PairedProblem, tables: "dict[str, ResponseTable]") -> None:
+            runs: Runs = {}  # equal programs of the problem run once
 
+            async def pass_rate(response: "Response") -> float | None:
+                # of the program that a next turn would see, as in eval_multi_turn.py
+                program = extract_code(history_text(response.text, config.enable_thinking))
+                return (await service.run(program, problem.test_cases, runs)).pass_rate
 
-def _counts(path: Path) -> dict[str, int]:
-    """Of the whole output, whichever run made it."""
-    counts = {"programs": 0, "response_tokens": 0, "infra_errors": 0}
-    for record in read_jsonl(path):
-        rates = [rate for rates in record["step_pass_rates"] for rate in rates]
-        counts["programs"] += len(rates)
-        counts["infra_errors"] += rates.count(None)
-        counts["response_tokens"] += record["response_tokens"]
-    return counts
+            def by_side(of: "Callable[[Response], float]") -> dict[str, list[list[float]]]:
+                return {side: [list(map(of, row)) for row in table] for side, table in tables.items()}
 
-
-class _Measurement:
-    """The work on the problems that are left."""
-
-    def __init__(self, config: MeasureConfig, num_turns: int, output: RecordFile, execution: ExecutionCounter):
-        self._config, self._turns, self._output, self._execution = config, num_turns, output, execution
-        self._device = asyncio.Lock()
-
-    async def run(self, problems: Sequence[PairedProblem]) -> None:
-        """Write a record for each of ``problems``."""
-        policies = self._open_policies()
-        with progress_bar(total=len(problems), unit="problem") as bar:
-
-            async def write(problem: PairedProblem, tables: "Mapping[str, ResponseTable]") -> None:
-                self._output.append(await self._record(problem, tables))
-                bar.update()
-
-            async def measure(group: list[PairedProblem]) -> None:
-                async with self._device:
-                    answers = await asyncio.to_thread(self._answers, policies, group)
-                await asyncio.gather(*(write(*pair) for pair in zip(group, answers, strict=True)))
-
-            await for_each(self._groups(problems), measure, lambda: GROUPS_AT_ONCE)
-
-    def _open_policies(self) -> "PolicyPair":
-        module, config = resolve_name(POLICY_PAIR), self._config
-        return module.PolicyPair(
-            module.PairConfig(config.policy, config.reference, config.temperature, config.max_tokens, config.batch_size)
-        )
-
-    def _groups(self, problems: Sequence[PairedProblem]) -> Iterator[list[PairedProblem]]:
-        """Problems with about ``BATCHES_PER_GROUP`` batches of contexts together, by the size of the first one."""
-        contexts = self._turns * sum(len(side.problem.trajectories) for side in problems[0].sides.values())
-        return batched(problems, max(1, BATCHES_PER_GROUP * self._config.batch_size // contexts))
-
-    def _answers(self, policies: "PolicyPair", group: Sequence[PairedProblem]) -> "list[dict[str, ResponseTable]]":
-        """Per problem and side the responses to all contexts."""
-        asked = [
-            (context, request_seed(self._config.seed, [side, problem.id], *divmod(number, self._turns)))
-            for problem in group
-            for side, trajectories in problem.sides.items()
-            for number, context in enumerate(trajectories.contexts(self._turns))
-        ]
-        found = iter(policies.respond([context for context, _ in asked], [seed for _, seed in asked]))
-        return [
-            {
-                side: [[next(found) for _ in range(self._turns)] for _ in trajectories.problem.trajectories]
-                for side, trajectories in problem.sides.items()
+            rates = await asyncio.gather(*(asyncio.gather(*map(pass_rate, row)) for row in tables[REFERENCE]))
+            record = {
+                "id": problem.id,
+                "reference_pass_rates": problem.pass_rates[REFERENCE],
+                "own_pass_rates": problem.pass_rates[OWN],
+                "step_pass_rates": rates,
+                "step_responses": [[response.text for response in row] for row in tables[REFERENCE]],
+                "kl": by_side(lambda response: response.kl),
+                "log_ratio": by_side(lambda response: response.log_ratio),
+                "response_tokens": sum(answer.tokens for table in tables.values() for row in table for answer in row),
+                "input_hash": problem.input_hash,
             }
-            for problem in group
-        ]
+            output.append(record)
+            bar.update()
 
-    async def _record(self, problem: PairedProblem, tables: "Mapping[str, ResponseTable]") -> Record:
-        def by_side(of: "Callable[[Response], float]") -> dict[str, list[list[float]]]:
-            return {side: [[of(response) for response in row] for row in table] for side, table in tables.items()}
+        async def measure(group: list[PairedProblem]) -> None:
+            asked = [
+                (context, request_seed(config.seed, [side, problem.id], number, turn))
+                for problem in group
+                for side, contexts_NT in problem.contexts.items()
+                for number, contexts_T in enumerate(contexts_NT)
+                for turn, context in enumerate(contexts_T)
+            ]
+            async with device:
+                found = iter(await asyncio.to_thread(policies.respond, *zip(*asked, strict=True)))
+            tables = [
+                {side: [[next(found) for _ in row] for row in contexts_NT] for side, contexts_NT in of.contexts.items()}
+                for of in group
+            ]
+            await asyncio.gather(*map(write, group, tables))
 
-        responses = [response for table in tables.values() for row in table for response in row]
-        return {
-            "id": problem.id,
-            "reference_pass_rates": problem.reference.pass_rates(self._turns),
-            "own_pass_rates": problem.own.pass_rates(self._turns),
-            "step_pass_rates": await self._pass_rates(problem, tables[REFERENCE]),
-            "step_responses": [[response.text for response in row] for row in tables[REFERENCE]],
-            "kl": by_side(lambda response: response.kl),
-            "log_ratio": by_side(lambda response: response.log_ratio),
-            "response_tokens": sum(response.tokens for response in responses),
-            "input_hash": problem.input_hash,
-        }
-
-    async def _pass_rates(self, problem: PairedProblem, responses_NT: "ResponseTable") -> Rates:
-        """On hidden tests, of the programs that a next turn would see, as in ``eval_multi_turn.py``."""
-        distinct = DistinctPrograms(self._execution)
-
-        async def pass_rate(response: "Response") -> float | None:
-            program = extract_code(history_text(response.text, self._config.enable_thinking))
-            return (await distinct.run(program, problem.reference.problem.test_cases)).pass_rate
-
-        rates = await asyncio.gather(*(pass_rate(response) for row in responses_NT for response in row))
-        return list(batched(rates, self._turns))
+        await for_each(groups, measure, lambda: GROUPS_AT_ONCE)

@@ -1,20 +1,37 @@
-"""``cobalt theory report``: measured policies side by side, as tables and figures."""
+"""``cobalt theory report``: measured policies side by side, as tables and figures.
 
-import json
-from dataclasses import asdict, dataclass
+Rewards are in per cent of the turns, KL in nats; intervals are over problems.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import tyro
+from pydantic.dataclasses import dataclass
 
-from cobalt.commands.console import print_summary
-from cobalt.commands.flags import CommandConfig
-from cobalt.commands.lifecycle import recorded_run
+from cobalt import figures
+from cobalt.cli.console import print_summary
+from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
-from studies.theory.bounds import bounds_of
-from studies.theory.measures import read_measures
-from studies.theory.pictures import all_pictures
-from studies.theory.tables import all_tables
+from cobalt.figures import FONT_SIZE, FULL, GREYS, METHODS, OURS, Curve, Line, Picture
+from cobalt.records.manifest import recorded_run
+from cobalt.statistics import Estimate
+from cobalt.tables import PERCENT, Cell, Table, in_percent
+from studies.reports.page import Section, table_of, write_report
+from studies.theory.bound import Measures, bounds_of, continuations, over_problems, read_measures, repairs
+from studies.theory.trajectories import OWN, REFERENCE
+
+SIDE_WORDS = {REFERENCE: "the reference's", OWN: "its own"}
+BOUND_STYLES = {
+    "gap": (r"$|J - J_\mathrm{step}|\,/\,T$", OURS, "o"),
+    "TV, shift": ("bound by shift", GREYS[0], "s"),
+    "TV, linear in T": ("bound linear in $T$", GREYS[2], "^"),
+    "(2+C)sqrt(eta/2)": (r"$(2 + C)\sqrt{\eta/2}$", GREYS[3], "D"),
+}
+"""Columns of the table of bounds, from below: label, colour, marker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,20 +53,246 @@ def main(config: TheoryReportConfig) -> None:
             raise InputError(f"two input files are named {name}; a file's name is its policy's")
     if len({policy.turns for policy in policies}) > 1:
         raise InputError(f"the files differ in turns: {', '.join(f'{p.name} {p.turns}' for p in policies)}")
-    bounds = {policy.name: bounds_of(policy) for policy in policies}
     page = config.output_dir / "report.md"
     with recorded_run("cobalt theory report", asdict(config), config.input_files, {page: {}}) as run:
-        tables = all_tables(policies, bounds)
-        pictures = all_pictures({table.key: table for table in tables})
-        for table in tables:
-            (config.output_dir / f"{table.key}.csv").write_text(table.to_csv(), encoding="utf-8")
-        for picture in pictures:
-            picture.write(config.output_dir)
-        in_json = json.dumps({table.key: table.to_json() for table in tables}, indent=2, ensure_ascii=False)
-        (config.output_dir / "report.json").write_text(in_json + "\n", encoding="utf-8")
-        sections = [f"![{picture.alt}]({picture.key}.png)" for picture in pictures]
-        sections += [table.to_markdown_section() for table in tables]
-        page.write_text("\n\n".join(["# The bound, measured", *sections]) + "\n", encoding="utf-8")
+        tables = {table.key: table for table in all_tables(policies) if table.rows}
+        pictures = all_pictures(tables)
+        content = {key: table.to_json() for key, table in tables.items()}
+        write_report(page, [Section("", list(tables.values()), pictures)], content, "The bound, measured")
         run.counts = {"policies": len(policies), "tables": len(tables), "figures": len(pictures)}
-    print(tables[0].to_markdown_section())
+    print(tables["gap"].to_markdown_section())
     print_summary("cobalt theory report", {**run.counts, "page": page})
+
+
+def all_tables(policies: Sequence[Measures]) -> Iterator[Table]:
+    """In the order of the report."""
+    bounds = [(policy, bounds_of(policy)) for policy in policies]
+    gaps_PT = {policy.name: policy.own_PT - policy.step_PT for policy in policies}
+    # The contexts of turn 0 are the same, so what it adds is noise.
+    so_far_PT = {name: np.cumsum(gap_PT * (np.arange(gap_PT.shape[1]) > 0), 1) for name, gap_PT in gaps_PT.items()}
+    yield table_of(
+        "gap",
+        "The two objectives",
+        "gap = (J - J_step)/T. eta: the largest mean KL(policy||reference) of a turn. constant = (J - J_step)/"
+        "(T sqrt(eta)): a bound c T sqrt(eta) holds for a policy if c is at least its absolute value; its interval is "
+        "the gap's.",
+        [
+            {
+                "policy": policy.name,
+                "problems": policy.problems,
+                "T": policy.turns,
+                "J/T (%)": in_percent(found.multi_turn),
+                "J_step/T (%)": in_percent(found.stepwise),
+                "gap (points)": in_percent(found.gap),
+                "eta (nats)": found.radius,
+                **_interval("constant", found.constant),
+            }
+            for policy, found in bounds
+        ],
+    )
+    worst = PERCENT * (1 - 1 / policies[0].turns)
+    yield table_of(
+        "bounds",
+        "The gap and its bounds",
+        f"All in points per turn: sqrt(eta) is T sqrt(eta) divided by T. No gap can exceed (T-1)/T, here {worst:.1f}: "
+        "a bound above that says nothing. The first bound holds for the measured total variation; the other two take "
+        "for C what failing costs the reference's trajectories on average, where the derivation wants the largest "
+        "cost there is: estimates, no certificates.",
+        [
+            {
+                "policy": policy.name,
+                "gap": in_percent(found.gap),
+                "TV, shift": in_percent(found.shift),
+                "TV, linear in T": in_percent(found.linear),
+                "(2+C)sqrt(eta/2)": PERCENT * found.paper,
+                "sqrt(eta)": PERCENT * found.radius**0.5,
+                "C (turns)": max(found.costs_T, default=0.0),
+            }
+            for policy, found in bounds
+        ],
+    )
+    yield table_of(
+        "turns",
+        "Turn by turn",
+        "Share of programs that pass all hidden tests, in the policy's own play and on the reference's contexts. At "
+        "turn 0 the contexts are the same: the difference must vanish within its interval, and J_step takes J's term. "
+        "Gap so far: J - J_step of conversations that end with this turn, not divided by T.",
+        [
+            {
+                "policy": policy.name,
+                "turn": turn,
+                "own (%)": in_percent(over_problems(policy.own_PT[:, turn])),
+                "step (%)": in_percent(over_problems(policy.step_PT[:, turn])),
+                "own - step": in_percent(over_problems(gaps_PT[policy.name][:, turn])),
+                "gap so far": in_percent(over_problems(so_far_PT[policy.name][:, turn])),
+            }
+            for policy in policies
+            for turn in range(policy.turns)
+        ],
+    )
+    yield table_of(
+        "distance",
+        "Distance to the reference",
+        "Of whole responses, sampled from the policy. KL and log-ratio estimate the same number without bias, the "
+        "first with less noise (it adds up the KL of each next token). TV <= sqrt(KL/2) by Pinsker's inequality.",
+        [
+            {
+                "policy": policy.name,
+                "contexts": words,
+                "turn": turn,
+                **_interval("KL", kl := over_problems(policy.kl_PT[side][:, turn])),
+                **_interval("log-ratio", over_problems(policy.log_ratio_PT[side][:, turn])),
+                "TV (%)": in_percent(over_problems(policy.tv_PT[side][:, turn])),
+                "sqrt(KL/2) (%)": PERCENT * (max(0.0, kl.value) / 2) ** 0.5,
+            }
+            for policy in policies
+            for side, words in SIDE_WORDS.items()
+            for turn in range(policy.turns)
+        ],
+    )
+    yield table_of(
+        "failure_cost",
+        "What a failed program costs later",
+        "Pass rate over the turns left, in per cent. Of trajectories in which nothing passed before this turn: its "
+        "program passed, or failed too; problems that have both. 'best': of as many trajectories as the smaller group "
+        "has. The cost comes on top of the lost turn. The cost of a failure is bounded if cost times turns left is, "
+        "whatever T is.",
+        [
+            {
+                "policy": policy.name,
+                "turn": after.turn,
+                "turns left": after.turns_left,
+                "problems": after.problems,
+                "after a pass": in_percent(after.mean.first),
+                "after a failure": in_percent(after.mean.second),
+                "cost": in_percent(after.mean.difference),
+                "best after a pass": in_percent(after.best.first),
+                "best after a failure": in_percent(after.best.second),
+                "cost, best": in_percent(after.best.difference),
+            }
+            for policy in policies
+            for after in continuations(policy.own_solved)
+        ],
+    )
+    yield table_of(
+        "repair",
+        "Repair on common failing contexts",
+        "Share of programs that pass all hidden tests in contexts that hold failed programs only, written by the "
+        "reference. Policy and reference answer the same contexts, so neither meets harder failures than the other.",
+        [
+            {
+                "policy": policy.name,
+                "turn": repair.turn,
+                "problems": repair.problems,
+                "contexts": repair.contexts,
+                "policy (%)": in_percent(repair.rewards.first),
+                "reference (%)": in_percent(repair.rewards.second),
+                "policy - reference": in_percent(repair.rewards.difference),
+            }
+            for policy in policies
+            for repair in repairs(policy)
+        ],
+    )
+
+
+def _interval(name: str, estimate: Estimate | None) -> dict[str, Cell]:
+    """Value and bounds as numbers in columns of their own: estimates are shown to a decimal only."""
+    cells = [None] * 3 if estimate is None else [estimate.value, estimate.low, estimate.high]
+    return dict(zip((name, f"{name} low", f"{name} high"), cells, strict=True))
+
+
+@figures.styled()
+def all_pictures(tables: Mapping[str, Table]) -> list[Picture]:
+    """In the order of the report; ``tables`` by key. A policy has one colour in all: the base grey, others ours."""
+    names = [str(name) for name in tables["gap"].column("policy")]
+    ours = figures.series_of([name for name in names if name not in METHODS])
+    lines = {name: METHODS.get(name) or ours[name] for name in names}
+    pictures = [_gap_picture(tables["gap"], tables["bounds"], lines), _distance_picture(tables["distance"], lines)]
+    if "failure_cost" in tables:  # trajectories of one turn have none
+        pictures.append(_cost_picture(tables["failure_cost"], lines))
+    return pictures
+
+
+def _gap_picture(gaps: Table, bounds: Table, lines: Mapping[str, Line]) -> Picture:
+    """A row for each policy, by √η: left the gap with its interval, right, on a logarithmic axis, beside its bounds."""
+    roots = {name: eta.value**0.5 for name, eta in zip(lines, gaps.estimates("eta (nats)"), strict=True) if eta}
+    places = {name: place for place, name in enumerate(sorted(roots, key=lambda name: roots[name]))}
+    figure = figures.new_figure(FULL, 0.9 + 0.2 * len(places))
+    left, right = figure.subplots(1, 2, sharey=True)
+    for (name, line), gap in zip(lines.items(), gaps.estimates("gap (points)"), strict=True):
+        if gap is not None:
+            left.errorbar(gap.value, places[name], xerr=figures.bars_of([gap]), marker=line.marker, color=line.colour)
+    left.locator_params(axis="x", steps=[1, 2, 5, 10])
+    left.axvline(0, color="black", lw=0.6)
+    left.set(xlabel=r"$(J - J_\mathrm{step})\,/\,T$ (points)")
+    left.set_yticks(
+        list(places.values()), [rf"{lines[name].label}  ($\sqrt{{\eta}} = {roots[name]:.2f}$)" for name in places]
+    )
+    left.set_ylim(len(places) - 0.5, -0.5)
+    for column, (label, colour, marker) in BOUND_STYLES.items():
+        found = zip(map(str, bounds.column("policy")), bounds.estimates(column), strict=True)
+        points = [(abs(bound.value), places[name]) for name, bound in found if bound is not None and roots[name] > 0]
+        right.plot([size for size, _ in points], [place for _, place in points], marker, color=colour, label=label)
+    right.set(xlabel="points per turn")
+    if any(roots.values()):
+        right.set_xscale("log")
+    for axes in (left, right):
+        axes.grid(axis="x")
+        axes.grid(axis="y", visible=False)
+    figure.legend(loc="outside upper right", ncols=len(BOUND_STYLES))
+    return figures.finished(figure, "gap", "The gap between the objectives by policy, and beside its bounds")
+
+
+def _distance_picture(table: Table, lines: Mapping[str, Line]) -> Picture:
+    """KL and total variation by turn, in the reference's contexts and in each policy's own.
+
+    A policy that is the reference is at no distance, and left out.
+    """
+    ends = (table.estimates(f"KL{end}") for end in ("", " low", " high"))
+    kl = [
+        None if value is None else Estimate(value.value, low and low.value, high and high.value)
+        for value, low, high in zip(*ends, strict=True)
+    ]
+    figure = figures.new_figure(FULL, 3.6)
+    panels = figure.subplots(2, 2, sharex=True, sharey="row")
+    for column, side in enumerate(SIDE_WORDS.values()):
+        for axes, quantity in zip(panels[:, column], (kl, table.estimates("TV (%)")), strict=True):
+            rows = list(zip(table.column("policy"), table.column("contexts"), quantity, strict=True))
+            drawn = []
+            for name, line in lines.items():
+                values = [value for policy, contexts, value in rows if (policy, contexts) == (name, side)]
+                if any(value is not None and value.value for value in values):
+                    drawn.append((Curve(name, values), line))
+                    figures.draw_curve(axes, *drawn[-1])
+            axes.set_xticks(sorted({int(str(turn)) for turn in table.column("turn")}))
+            if column == 1 and drawn:
+                figures.label_ends(axes, drawn)
+        panels[0, column].set(title=f"in {side} contexts")
+        panels[1, column].set(xlabel="turn")
+    panels[0, 0].set(ylabel=r"$\mathrm{KL}(\pi\,\|\,\mu)$ (nats)")
+    panels[1, 0].set(ylabel="total variation (%)")
+    return figures.finished(figure, "distance", "KL and total variation to the reference by turn")
+
+
+def _cost_picture(table: Table, lines: Mapping[str, Line]) -> Picture:
+    """The cost of a failed program in later turns, a panel for each policy: mean continuation, and the best one."""
+    columns = min(3, len(lines))
+    rows = -(-len(lines) // columns)
+    figure = figures.new_figure(FULL, 0.6 + 1.3 * rows)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in grid.flat[len(lines) :]:
+        axes.set_visible(False)
+    for axes, (name, line) in zip(grid.flat, lines.items(), strict=False):
+        for column, dash in (("cost", "-"), ("cost, best", "--")):
+            found = zip(table.column("policy"), table.estimates(column), strict=True)
+            costs = Curve(name, [cost for policy, cost in found if policy == name])
+            figures.draw_curve(axes, costs, Line("", line.colour, dash, line.marker), is_faint=column != "cost")
+            axes.set_xticks(range(len(costs.estimates)))
+        axes.axhline(0, color="black", lw=0.6)
+        axes.set_title(line.label, color=line.colour)
+        axes.xaxis.set_tick_params(labelbottom=True)
+    labels = ("mean continuation", "best continuation")
+    figure.legend(grid[0, 0].lines[: len(labels)], labels, loc="outside upper right", ncols=len(labels))
+    figure.supxlabel("turn that failed", fontsize=FONT_SIZE)
+    figure.supylabel("cost per later turn (points)", fontsize=FONT_SIZE)
+    return figures.finished(figure, "failure_cost", "What a failed program costs in later turns")

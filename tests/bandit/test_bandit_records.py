@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "inference"))
 from scripted import MultiplyingService, ScriptedEngine, make_plan, run_plan, write_problems
 
-from cobalt.bandit import combined_pass_rate, parse_problem, solved_at_once
-from cobalt.bandit.mixing import mixed_counts, output_order
-from cobalt.errors import InputError
-from cobalt.evaluation.hidden import evaluate_record
-from cobalt.serving.programs import ExecutionCounter
+from cobalt.bandit.builder import solved_at_once
+from cobalt.bandit.evaluated import combined_pass_rate, parse_problem
+from cobalt.evaluation.evaluate import evaluate_record
+from cobalt.records.rows import MultiTurn
+from cobalt.serving.execution import ExecutionService
 
 
 def json_tests(count: int) -> str:
@@ -68,7 +68,8 @@ async def test_conversations_that_an_infra_failure_ended_are_left_out(tmp_path: 
     plan = make_plan(write_problems(tmp_path / "in.jsonl", 5), tmp_path / "out.jsonl", max_infra_rate=1.0)
     dropped = 0
     for record in await run_plan(plan, engine, MultiplyingService()):
-        problem = parse_problem(await evaluate_record(record, None, ExecutionCounter(MultiplyingService())))
+        execution = ExecutionService(MultiplyingService())
+        problem = parse_problem(await evaluate_record(MultiTurn.read(record), None, execution))
         whole = [i for i, messages in enumerate(record["conversations"]) if len(messages) == 8]
         assert [trajectory.index for trajectory in problem.trajectories] == whole
         dropped += problem.infra_dropped
@@ -121,27 +122,6 @@ def test_what_does_not_fit_is_refused_with_id_and_field(fields: dict, field: str
         parse_problem(row(**fields))
 
 
-@given(st.integers(1, 200), st.integers(1, 200), st.floats(0, 1), st.integers(0, 9))
-def test_the_share_of_perturbed_records_is_met(clean: int, perturbed: int, ratio: float, seed: int) -> None:
-    num_clean, num_perturbed = mixed_counts(clean, perturbed, ratio)
-    assert num_clean <= clean and num_perturbed <= perturbed
-    assert abs(num_perturbed - ratio * (num_clean + num_perturbed)) <= 1
-    order = output_order(clean, perturbed, ratio, seed)
-    assert len(set(order)) == len(order) == num_clean + num_perturbed
-    assert order == output_order(clean, perturbed, ratio, seed)
-
-
-def test_without_perturbed_records_all_clean_ones_are_written() -> None:
-    assert sorted(output_order(5, 0, 0.0, seed=1)) == [0, 1, 2, 3, 4]
-    assert output_order(50, 0, 0.0, seed=1) != output_order(50, 0, 0.0, seed=2)
-
-
-@pytest.mark.parametrize(("clean", "perturbed", "ratio"), [(0, 0, 0.0), (0, 5, 0.5), (5, 0, 0.5)])
-def test_an_empty_set_is_refused(clean: int, perturbed: int, ratio: float) -> None:
-    with pytest.raises(InputError, match="give no context"):
-        output_order(clean, perturbed, ratio, seed=1)
-
-
 @pytest.mark.parametrize(("passing", "solved"), [([True, True], True), ([True, False], False), ([], False)])
 @pytest.mark.parametrize("rate", [1.0, 0.0])
 def test_single_turn_results_decide_dynamic_sampling(passing: list[bool], solved: bool, rate: float) -> None:
@@ -149,12 +129,9 @@ def test_single_turn_results_decide_dynamic_sampling(passing: list[bool], solved
     assert solved_at_once(parse_problem(made)) is solved
 
 
-def test_a_failed_single_turn_result_leaves_it_to_the_rates() -> None:
+def test_a_failed_single_turn_result_leaves_it_to_the_rates_and_a_missing_one_is_refused() -> None:
     failed = {"passing": [False], "infra_error": "lost"}
     made = row(1, 1, all_pass_rates=[[1.0]], public_pass_rates=[[1.0]], exec_results=[failed])
     assert solved_at_once(parse_problem(made))
-
-
-def test_single_turn_results_of_fewer_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="'exec_results' holds no result of conversation 1"):
         parse_problem(row(2, exec_results=[{"passing": [True]}]))

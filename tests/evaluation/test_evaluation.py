@@ -13,15 +13,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "inference"))
 from scripted import MultiplyingService, ScriptedEngine, make_plan, opened, read_rows, run_plan, write_problems
 
 from cobalt.errors import InputError, SetupError
-from cobalt.evaluation.counts import counts_path, read_evaluation, read_evaluations
 from cobalt.evaluation.evaluate import EvaluationConfig, main
-from cobalt.evaluation.scores import problem_scores
-from cobalt.evaluation.source import source_of
-from cobalt.evaluation.summary import Difference, compare, summarise, to_json
-from cobalt.evaluation.turn_report import TurnReport, render_markdown
-from cobalt.evaluation.verdict_rule import NOT_RECORDED, recorded_rule, verdict_rule
+from cobalt.evaluation.files import (
+    NOT_RECORDED,
+    ProblemScores,
+    counts_path,
+    problem_scores,
+    read_evaluation,
+    read_evaluations,
+    recorded_rule,
+    source_of,
+    verdict_rule,
+)
+from cobalt.evaluation.summary import Difference, TurnReport, compare, render_markdown, summarise, to_json
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases, write_jsonl
+from cobalt.records.rows import Evaluated
+from cobalt.serving.execution import ExecutionService
 from cobalt.statistics import Estimate
 
 Row = dict[str, Any]
@@ -31,13 +39,16 @@ def program(factor: int | None) -> str:
     return "no program" if factor is None else f"```python\nk={factor}\n```"
 
 
-def record(id_: Any, factors_NT: list[list[int | None]], rates_NT: list[list[float | None]], **fields: Any) -> Row:
-    """An evaluated record whose samples hold the programs ``k=factor``."""
+def scores(
+    id_: Any, factors_NT: list[list[int | None]], rates_NT: list[list[float | None]], **fields: Any
+) -> ProblemScores:
+    """Those of an evaluated record whose samples hold the programs ``k=factor``."""
     conversations = [
         [{"role": role, "content": program(f)} for f in factors for role in ("assistant", "user")]
         for factors in factors_NT
     ]
-    return {"id": id_, "conversations": conversations, "all_pass_rates": rates_NT, **fields}
+    row = {"id": id_, "conversations": conversations, "all_pass_rates": rates_NT, **fields}
+    return problem_scores(Evaluated.read(row))
 
 
 def values(estimates: Iterable[Estimate | None]) -> list[float | None]:
@@ -47,7 +58,9 @@ def values(estimates: Iterable[Estimate | None]) -> list[float | None]:
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> MultiplyingService:
     service = MultiplyingService()
-    monkeypatch.setattr("cobalt.evaluation.evaluate.open_execution_service", lambda executor, checker: opened(service))
+    monkeypatch.setattr(
+        "cobalt.evaluation.evaluate.open_execution_service", lambda executor, checker: opened(ExecutionService(service))
+    )
     return service
 
 
@@ -144,11 +157,11 @@ def test_another_checker_or_a_smaller_input_is_refused(
 
 def test_summary_by_hand() -> None:
     rows = [
-        record("a", [[1, 2], [1, 1]], [[0.0, 1.0], [0.5, 0.5]], difficulty="EASY", platform="x"),
-        record("b", [[3, 3], [3, 4]], [[1.0, 1.0], [1.0, 0.0]], difficulty="HARD"),
-        record("c", [[None, None], [1, 2]], [[0.0, 0.0], [None, 1.0]], difficulty="HARD"),
+        scores("a", [[1, 2], [1, 1]], [[0.0, 1.0], [0.5, 0.5]], difficulty="EASY", platform="x"),
+        scores("b", [[3, 3], [3, 4]], [[1.0, 1.0], [1.0, 0.0]], difficulty="HARD"),
+        scores("c", [[None, None], [1, 2]], [[0.0, 0.0], [None, 1.0]], difficulty="HARD"),
     ]
-    summary = summarise([problem_scores(row) for row in rows])
+    summary = summarise(rows)
     assert (summary.problems, summary.samples, summary.excluded_infra, summary.turns) == (3, 5, 1, 2)
     assert values(row.estimate for row in summary.pass_at_1) == pytest.approx([(0 + 1 + 0) / 3, (0.5 + 0.5 + 0) / 3])
     assert values(row.estimate for row in summary.pass_at_k[2]) == [0.5, 1.0], "c has one sample left"
@@ -165,7 +178,7 @@ def test_summary_by_hand() -> None:
 
 def test_an_estimate_stands_among_the_fields_of_its_row() -> None:
     """What files hold, field by field and in this order."""
-    numbers = to_json(summarise([problem_scores(record("a", [[1, 1], [1, 1]], [[0.0, 1.0], [0.0, 0.0]]))]))
+    numbers = to_json(summarise([scores("a", [[1, 1], [1, 1]], [[0.0, 1.0], [0.0, 0.0]])]))
     nothing = {"low": None, "high": None}
     gain = {"from_turn": 0, "to_turn": 1, "value": 0.5, **nothing}
     solved = {"turn": 1, "value": 0.5, **nothing, "count": 2}
@@ -180,10 +193,10 @@ def test_an_estimate_stands_among_the_fields_of_its_row() -> None:
 
 def test_groups_with_fewer_turns_or_samples_have_no_number() -> None:
     rows = [
-        record("a", [[1, 2]], [[0.0, 1.0]], difficulty="EASY"),
-        record("b", [[1], [2]], [[0.0], [1.0]], difficulty="HARD"),
+        scores("a", [[1, 2]], [[0.0, 1.0]], difficulty="EASY"),
+        scores("b", [[1], [2]], [[0.0], [1.0]], difficulty="HARD"),
     ]
-    report = TurnReport("f", {"checker": "exact"}, summarise([problem_scores(row) for row in rows]))
+    report = TurnReport("f", {"checker": "exact"}, summarise(rows))
     assert values(row.estimate for row in report.summary.by_difficulty["HARD"]) == [0.5, None]
     assert values(row.estimate for row in report.summary.pass_at_k[2]) == [1.0, None]
     numbers = json.loads(json.dumps(report.to_json(), allow_nan=False))
@@ -193,8 +206,8 @@ def test_groups_with_fewer_turns_or_samples_have_no_number() -> None:
 
 
 def test_comparison_pairs_by_id() -> None:
-    better = [problem_scores(record(n, [[1]] * 4, [[1.0]] * (2 + n % 2) + [[0.0]] * (2 - n % 2))) for n in range(40)]
-    base = [problem_scores(record(n, [[1]] * 4, [[1.0]] * (1 + n % 2) + [[0.0]] * (3 - n % 2))) for n in range(5, 50)]
+    better = [scores(n, [[1]] * 4, [[1.0]] * (2 + n % 2) + [[0.0]] * (2 - n % 2)) for n in range(40)]
+    base = [scores(n, [[1]] * 4, [[1.0]] * (1 + n % 2) + [[0.0]] * (3 - n % 2)) for n in range(5, 50)]
     compared = compare(better, base, other="base")
     assert (compared.problems, compared.unpaired) == (35, 15)
     assert compared.pass_at_1 == [Difference(0, Estimate(0.25, 0.25, 0.25))]
@@ -228,7 +241,7 @@ EXECUTION = {"checker": "lcb", "cpu_limit_s": 4.0, "suite_cpu_limit_s": 27.0}
 
 
 def test_a_report_says_what_decided_its_pass_rates(tmp_path: Path) -> None:
-    report = TurnReport("f", EXECUTION, summarise([problem_scores(record("a", [[1]], [[0.5]]))]))
+    report = TurnReport("f", EXECUTION, summarise([scores("a", [[1]], [[0.5]])]))
     assert "Checker `lcb`; `cpu_limit_s` 4 CPU seconds" in render_markdown(report)
     assert "`suite_cpu_limit_s` 27 for all tests" in render_markdown(report)
 

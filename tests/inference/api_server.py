@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from cobalt.inference.litellm_api import TRIAL_MESSAGES
+from cobalt.inference.endpoints import TRIAL_MESSAGES
 
 Answer = tuple[str, dict[str, Any]]
 """How to answer one request: a kind (see ``Handler``) and its details."""
@@ -47,9 +47,15 @@ class Handler(BaseHTTPRequestHandler):
     server: ApiServer
     protocol_version = "HTTP/1.1"
 
+    def do_GET(self) -> None:
+        self._send(200, b'{"object": "list", "data": [{"id": "local", "object": "model"}]}')
+
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["Content-Length"]))
         body, server = json.loads(raw), self.server
+        if self.path.endswith("/tokenize"):
+            self._send(404, b"{}")
+            return
         if body["messages"] == TRIAL_MESSAGES:
             kind, details = server.trial
             getattr(self, f"answer_{kind}")(body, **details)

@@ -16,10 +16,12 @@ from typing import Any
 
 from cobalt.completion import Completion, Message, Sampling
 from cobalt.errors import InfraError
-from cobalt.inference.driver import MethodConfig
-from cobalt.inference.run import Plan, run_inference
+from cobalt.inference.flags import InferenceConfig, MultiTurnOpenWeightConfig, SingleTurnOpenWeightConfig
+from cobalt.inference.run import run_inference
 from cobalt.prompts import problem_instruction
-from cobalt.records import ExecutionResult, TestCases, Verdict, write_jsonl
+from cobalt.records import write_jsonl
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.serving.execution import ExecutionService
 
 Row = dict[str, Any]
 GUESSES = 4
@@ -96,13 +98,12 @@ class MultiplyingService:
         if self.failing(code):
             return ExecutionResult.infra(len(tests), "scripted sandbox failure")
         if code is None:
-            return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM, "no program")
+            return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM)
         match = re.fullmatch(r"k=(\d+)", code)
         factor = int(match[1]) if match else 0
         passing = tuple(str(int(x) * factor) == y for x, y in zip(tests.inputs_K, tests.outputs_K, strict=True))
-        feedback = tuple(f"{code}: input {x} wants {y}" for x, y in zip(tests.inputs_K, tests.outputs_K, strict=True))
         verdicts = tuple(Verdict.PASSED if passed else Verdict.WRONG_ANSWER for passed in passing)
-        return ExecutionResult(passing, feedback, verdicts)
+        return ExecutionResult(verdicts, tuple(str(int(x) * factor) for x in tests.inputs_K), ("",) * len(tests))
 
 
 @asynccontextmanager
@@ -110,27 +111,19 @@ async def opened(thing: Any) -> AsyncIterator[Any]:
     yield thing
 
 
-def make_plan(source: Path, output: Path, **changes: Any) -> Plan:
-    """A multi-turn run from scratch, unless ``changes`` say otherwise (fields of ``Plan`` or of ``MethodConfig``)."""
-    method = {"sampling": Sampling(), "num_completions": 3, "seed": 1, "multi_turn": True, "num_turns": 2}
-    method |= {name: changes.pop(name) for name in list(changes) if name in MethodConfig.__dataclass_fields__}
-    plan = {
-        "command": "test",
-        "input_file": source,
-        "output_file": output,
-        "tests_field": "public_test_cases" if method["multi_turn"] else "test_cases",
-        "first_turn_from_file": False,
-        "max_infra_rate": 0.0,
-        "skip_invalid": False,
-        "engine_content": {},
-        "flags": {},
-    }
-    return Plan(method=MethodConfig(**method), **(plan | changes))
+def make_plan(source: Path, output: Path, **flags: Any) -> InferenceConfig:
+    """A multi-turn run from scratch, or a single-turn run (``num_turns=None``), unless ``flags`` say otherwise."""
+    files = {"input_file": source, "output_file": output, "max_infra_rate": 0.0}
+    flags = {"num_completions": 3, "seed": 1, "num_turns": 2, **files, **flags}
+    if flags["num_turns"] is None:
+        del flags["num_turns"]
+        return SingleTurnOpenWeightConfig(**flags)
+    return MultiTurnOpenWeightConfig(**{"from_scratch": True, **flags})
 
 
-async def run_plan(plan: Plan, engine: Any, service: Any) -> list[Row]:
+async def run_plan(plan: InferenceConfig, engine: Any, service: Any) -> list[Row]:
     """Run it and read the output."""
-    await run_inference(plan, opened(service), opened(engine))
+    await run_inference(plan, opened(ExecutionService(service)), opened(engine))
     return read_rows(plan.output_file)
 
 

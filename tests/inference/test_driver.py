@@ -19,7 +19,7 @@ from cobalt.completion import Completion, request_seed
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
-from cobalt.prompts import ALL_PASSED, COBALT, FEEDBACK_MARKER, feedback_of_message
+from cobalt.prompts import ALL_PASSED, COBALT, FEEDBACK_MARKER, feedback_of_message, feedback_to_policy, with_feedback
 from cobalt.records import TestCases, write_jsonl
 
 
@@ -29,7 +29,7 @@ def problems(tmp_path: Path) -> Path:
 
 
 async def test_single_turn_record(problems: Path, tmp_path: Path) -> None:
-    plan = make_plan(problems, tmp_path / "out.jsonl", multi_turn=False, num_turns=0)
+    plan = make_plan(problems, tmp_path / "out.jsonl", num_turns=None)
     records = await run_plan(plan, ScriptedEngine(), MultiplyingService())
     assert [record["id"] for record in records] == [0, 1, 2, 3, 4]
     for record, row in zip(records, problem_rows(5), strict=True):
@@ -92,10 +92,10 @@ def test_history_is_stripped_before_it_is_cut() -> None:
 
 async def test_first_turn_from_a_file(problems: Path, tmp_path: Path) -> None:
     single = tmp_path / "single.jsonl"
-    plan = make_plan(problems, single, multi_turn=False, num_turns=0, num_completions=4)
+    plan = make_plan(problems, single, num_turns=None, num_completions=4)
     firsts = await run_plan(plan, ScriptedEngine(), MultiplyingService())
     engine = ScriptedEngine()
-    plan = make_plan(single, tmp_path / "out.jsonl", first_turn_from_file=True, num_completions=3)
+    plan = make_plan(single, tmp_path / "out.jsonl", from_scratch=False, num_completions=3)
     records = await run_plan(plan, engine, MultiplyingService())
     for first, record in zip(firsts, records, strict=True):
         assert record["raw_responses"][0] == first["responses"][:3] == record["responses"]
@@ -107,7 +107,7 @@ async def test_first_turn_from_a_file(problems: Path, tmp_path: Path) -> None:
 async def test_samples_may_differ_between_problems(tmp_path: Path) -> None:
     rows = [{**row, "responses": ["```\nk=1\n```"] * (1 + number)} for number, row in enumerate(problem_rows(3))]
     write_jsonl(tmp_path / "in.jsonl", rows)
-    plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", first_turn_from_file=True, num_completions=2)
+    plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", from_scratch=False, num_completions=2)
     records = await run_plan(plan, ScriptedEngine(), MultiplyingService())
     assert [len(record["conversations"]) for record in records] == [1, 2, 2]
 
@@ -148,19 +148,16 @@ async def test_no_barrier_between_turns(tmp_path: Path) -> None:
 
 async def test_feedback_of_another_problem(problems: Path, tmp_path: Path) -> None:
     single = tmp_path / "single.jsonl"
-    await run_plan(make_plan(problems, single, multi_turn=False, num_turns=0), ScriptedEngine(), MultiplyingService())
+    await run_plan(make_plan(problems, single, num_turns=None), ScriptedEngine(), MultiplyingService())
     engine = ScriptedEngine()
-    plan = make_plan(single, tmp_path / "out.jsonl", first_turn_from_file=True, feedback_from="other_problem")
+    plan = make_plan(single, tmp_path / "out.jsonl", from_scratch=False, feedback_from="other_problem")
     records = await run_plan(plan, engine, MultiplyingService())
     service = MultiplyingService()
     own = {}
     for record in records:
         tests = TestCases.parse(record["public_test_cases"])
         results = [await service.run(extract_code(text), tests) for text in record["responses"]]
-        own[record["id"]] = {
-            next((f for f, passed in zip(r.feedback, r.passing, strict=True) if not passed), ALL_PASSED)
-            for r in results
-        }
+        own[record["id"]] = {feedback_to_policy(with_feedback(result, tests)) for result in results}
     for record in records:
         shown = {feedback_of_message(m["content"]) for c in record["conversations"] for m in c[3::2]}
         donors = [id_ for id_, feedbacks in own.items() if shown <= feedbacks]
@@ -197,12 +194,7 @@ async def test_perturbed_feedback(tmp_path: Path) -> None:
     for row in rows:
         row["perturbed_public_test_cases"] = TestCases(("1", "2"), ("7", "14")).to_json()
     write_jsonl(tmp_path / "in.jsonl", rows)
-    plan = make_plan(
-        tmp_path / "in.jsonl",
-        tmp_path / "out.jsonl",
-        tests_field="perturbed_public_test_cases",
-        feedback_tests="perturbed",
-    )
+    plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", feedback_tests="perturbed")
     for record in await run_plan(plan, ScriptedEngine(), MultiplyingService()):
         assert record["feedback_tests"] == "perturbed"
         assert all(len(result["passing"]) == 2 for turn in record["public_exec_results"] for result in turn)
@@ -212,7 +204,8 @@ async def test_perturbed_feedback(tmp_path: Path) -> None:
 async def test_conversations_are_written_with_the_prompt_set(tmp_path: Path) -> None:
     other = replace(COBALT, system="Other.", feedback=f"Fix it.\n{FEEDBACK_MARKER}\n{{feedback}}", no_program="None!")
     source = write_problems(tmp_path / "in.jsonl", 2)
-    plan = make_plan(source, tmp_path / "out.jsonl", prompts=other)
+    (tmp_path / "set.json").write_text(json.dumps(asdict(other)))
+    plan = make_plan(source, tmp_path / "out.jsonl", prompts=str(tmp_path / "set.json"))
     engine, service = ScriptedEngine(), MultiplyingService()
     for record in await run_plan(plan, engine, service):
         for messages in record["conversations"]:
@@ -229,7 +222,7 @@ async def test_foreign_instructions_run_and_are_told(tmp_path: Path, capsys: pyt
     write_jsonl(source, [{**row, "instruction": "Other words."} for row in problem_rows(2)])
     assert len(await run_plan(make_plan(source, tmp_path / "out.jsonl"), ScriptedEngine(), MultiplyingService())) == 2
     assert "in.jsonl are not of the prompt set" in capsys.readouterr().err
-    plan = make_plan(source, tmp_path / "asked.jsonl", prompts_required=True)
+    plan = make_plan(source, tmp_path / "asked.jsonl", prompts="cobalt")
     with pytest.raises(InputError, match="line 1: field 'instruction' is not of the prompt set"):
         await run_plan(plan, ScriptedEngine(), MultiplyingService())
 
@@ -243,7 +236,7 @@ async def test_tests_that_a_later_stage_needs_are_asked_for_first(
     rows[1] = {**rows[1], field: tests} if tests else {name: v for name, v in rows[1].items() if name != field}
     write_jsonl(tmp_path / "in.jsonl", rows)
     engine = ScriptedEngine()
-    plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", multi_turn=False, num_turns=0)
+    plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", num_turns=None)
     with pytest.raises(InputError, match=f"line 2: .*'{field}'"):
         await run_plan(plan, engine, MultiplyingService())
     assert not engine.requests

@@ -184,9 +184,9 @@ async def test_the_manifest_counts_what_earlier_runs_used(problems: Path, tmp_pa
 
 
 async def test_a_given_first_turn_is_counted_where_it_was_generated(problems: Path, tmp_path: Path) -> None:
-    single = make_plan(problems, tmp_path / "single.jsonl", multi_turn=False, num_turns=0)
+    single = make_plan(problems, tmp_path / "single.jsonl", num_turns=None)
     await run_plan(single, ScriptedEngine(), MultiplyingService())
-    plan = make_plan(single.output_file, tmp_path / "out.jsonl", first_turn_from_file=True)
+    plan = make_plan(single.output_file, tmp_path / "out.jsonl", from_scratch=False)
     await run_plan(plan, ScriptedEngine(), MultiplyingService())
     manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
     assert manifest["counts"]["requests"] == 5 * 3 * 2

@@ -1,4 +1,4 @@
-"""The Ray Serve app over vLLM, with a stand-in for the vllm package: requests, limits, aborts, lost replicas."""
+"""The Ray Serve app over vLLM's server, with a stand-in for vLLM: requests, limits, aborts, lost replicas."""
 
 import asyncio
 import json
@@ -6,19 +6,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from own_serve import own_serve
-from tiny_model import save_tiny_model
-from transformers import AutoTokenizer
 
 from cobalt.completion import FINISH_CONTEXT, Sampling
-from cobalt.errors import InputError, SetupError
-from cobalt.inference.vllm_serve import APP_NAME, VllmServeEngine, is_model, open_vllm_engine
+from cobalt.errors import InfraError, InputError, SetupError
+from cobalt.inference.endpoints import is_model, open_openai_engine
+from cobalt.inference.flags import OpenWeightConfig
 from cobalt.serving.http_guard import HttpGuard
 from cobalt.serving.vllm_app import VllmActor, VllmConfig, build_app
 
@@ -26,31 +25,31 @@ FAKE_VLLM = Path(__file__).with_name("fake_vllm")
 ROOT = Path(__file__).parents[2]
 MESSAGES = [{"role": "user", "content": "é"}]
 SLOW, CRASH, GIVE_UP = 666, 667, 668
+APP = {"model": "m", "max_num_seqs": "8", "num_replicas": 1, "num_gpus": 0}
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_tiny_model(tmp_path_factory.mktemp("model"))
+def search_path() -> str:
+    return os.pathsep.join([str(FAKE_VLLM), str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.fixture
-def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.syspath_prepend(str(FAKE_VLLM))
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the stand-in leaves traces. It is importable in processes that the test starts."""
+    monkeypatch.setenv("PYTHONPATH", search_path())
     monkeypatch.setenv("FAKE_VLLM_DIR", str(tmp_path))
     return tmp_path
 
 
-async def generate(replica: VllmActor, request: dict[str, Any]) -> dict[str, Any]:
-    """The outcome of one request."""
-    async for bunch in replica.generate_many([request]):
-        return bunch[0][1]
-    raise AssertionError("no answer")
-
-
-async def actor(args: VllmConfig) -> VllmActor:
+async def start(**args: Any) -> VllmActor:
     replica = VllmActor.__new__(VllmActor)
-    guard = HttpGuard(None, args.max_body_mb, args.body_timeout_s)
-    await replica.__init__(args.engine_options(), json.loads(args.chat_template_kwargs), args.num_replicas, guard)
+    await replica.__init__(VllmConfig.model_validate({"model": "m", **args}), HttpGuard(None, 1, 1))
     return replica
 
 
@@ -59,152 +58,109 @@ def test_an_app_without_a_model_ends_with_one_line() -> None:
         build_app(VllmConfig.model_validate({}))
 
 
-def test_arguments_are_read_as_values() -> None:
-    args = VllmConfig.model_validate(
-        {
-            "model": "m",
-            "num_replicas": "2",
-            "gpu_memory_utilization": "0.8",
-            "enforce_eager": "true",
-            "dtype": "bfloat16",
-        }
+def test_arguments_become_flags_of_vllms_server() -> None:
+    given = {"model": "m", "num_replicas": "2", "max_num_seqs": "512", "enforce_eager": "true", "revision": "main"}
+    flags = VllmConfig.model_validate({**given, "enable_chunked_prefill": False, "rope": {"a": 1}}).server_flags(5)
+    assert " ".join(flags) == (
+        "--model m --served-model-name m@main --host 127.0.0.1 --port 5 --tensor-parallel-size 1 --max-num-seqs 512 "
+        "--generation-config vllm --uvicorn-log-level warning --enforce-eager --revision main "
+        '--no-enable-chunked-prefill --rope {"a": 1}'
     )
-    assert args.num_replicas == 2
-    assert args.engine_options() == {
-        "model": "m",
-        "tensor_parallel_size": 1,
-        "gpu_memory_utilization": 0.8,
-        "enforce_eager": True,
-        "dtype": "bfloat16",
-    }
 
 
-async def test_the_prompt_is_the_chat_template(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmConfig(model=model))
-    answer = await generate(replica, {"messages": MESSAGES, "max_tokens": 1000, "seed": 5})
-    prompt = AutoTokenizer.from_pretrained(model).apply_chat_template(MESSAGES, add_generation_prompt=True)
-    assert json.loads(answer["text"]) == {"prompt": prompt, "max_tokens": 64 - len(prompt), "seed": 5}
-    length = len(AutoTokenizer.from_pretrained(model)(answer["text"])["input_ids"]) + 1  # the stop token counts
-    assert (answer["prompt_tokens"], answer["completion_tokens"]) == (len(prompt), length)
-    assert answer["finish_reason"] == "stop"
+async def test_an_unknown_option_is_refused(folder: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"has ended \(exit code 2\)"):
+        await start(no_such_option=1)
 
 
-async def test_template_settings_reach_prompt_and_model_id(model: str, fake_vllm: Path) -> None:
-    plain = await actor(VllmConfig(model=model))
-    off = await actor(
-        VllmConfig(model=model, chat_template_kwargs='{"add_generation_prompt_": false, "enable_thinking": false}')
-    )
-    assert (await off.describe())["model_id"].startswith((await plain.describe())["model_id"])
-    assert '"enable_thinking": false' in (await off.describe())["model_id"]
-
-
-async def test_a_prompt_over_the_context_is_an_empty_answer(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmConfig(model=model))
-    answer = await generate(replica, {"messages": [{"role": "user", "content": "é" * 100}]})
-    assert (answer["text"], answer["finish_reason"]) == ("", FINISH_CONTEXT)
-
-
-async def test_a_request_that_the_engine_gave_up_is_no_answer(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmConfig(model=model))
-    assert "finish reason error" in (await generate(replica, {"messages": MESSAGES, "seed": GIVE_UP}))["error"]
-
-
-async def test_answers_come_as_they_end(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmConfig(model=model))
-    stream = replica.generate_many([{"messages": MESSAGES, "seed": seed} for seed in (SLOW, GIVE_UP, 1)])
-    answers: dict[int, dict[str, Any]] = {}
-    while len(answers) < 2:
-        answers.update(await anext(stream))
-    assert "error" in answers[1]
-    assert json.loads(answers[2]["text"])["seed"] == 1
-    await stream.aclose()
-    await asyncio.sleep(0)
-    assert (fake_vllm / "aborted").exists()
-
-
-async def test_an_unknown_option_is_refused(model: str, fake_vllm: Path) -> None:
-    with pytest.raises(TypeError, match="no_such_option"):
-        await actor(VllmConfig.model_validate({"model": model, "no_such_option": 1}))
-
-
-async def test_a_dead_engine_is_unhealthy(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmConfig(model=model))
+async def test_a_dead_engine_is_unhealthy(folder: Path) -> None:
+    replica = await start()
     await replica.check_health()
-    replica._engine._engine.errored = True
-    with pytest.raises(RuntimeError, match="engine has died: engine dead"):
+    (folder / "dead").touch()
+    with pytest.raises(RuntimeError, match="does not answer"):
+        await replica.check_health()
+    replica._server.kill()
+    replica._server.wait()
+    with pytest.raises(RuntimeError, match="has ended"):
         await replica.check_health()
 
 
-def test_an_engine_ends_with_its_process(model: str, fake_vllm: Path) -> None:
-    start = f"""
-import time
-from cobalt.serving.vllm_engine import VllmEngine
-engine = VllmEngine({{"model": {model!r}}}, {{}})
+def test_the_server_ends_with_its_replica(folder: Path) -> None:
+    code = """
+import asyncio, time
+from cobalt.serving.http_guard import HttpGuard
+from cobalt.serving.vllm_app import VllmActor, VllmConfig
+replica = VllmActor.__new__(VllmActor)
+asyncio.run(replica.__init__(VllmConfig(model="m"), HttpGuard(None, 1, 1)))
 print("up", flush=True)
 time.sleep(600)
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKE_VLLM), str(ROOT)])}
-    pipe = subprocess.PIPE
-    replica = subprocess.Popen([sys.executable, "-c", start], env=environment, stdout=pipe, text=True)
+    replica = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert replica.stdout is not None and replica.stdout.readline() == "up\n"
-    engine = Path("/proc", (fake_vllm / "pid").read_text())
-    assert (engine / "cmdline").read_text().startswith("sleep")
+    server = Path("/proc", (folder / "pid").read_text(), "cmdline")
+    assert "api_server" in server.read_text()
     replica.kill()
     replica.wait()
-    deadline = time.monotonic() + 20
-    while engine.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-async def test_cancelling_aborts_in_the_engine(model: str, fake_vllm: Path) -> None:
-    replica = await actor(VllmConfig(model=model))
-    request = asyncio.ensure_future(generate(replica, {"messages": MESSAGES, "seed": SLOW}))
-    await asyncio.sleep(0.5)
-    request.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await request
-    await asyncio.sleep(0)
-    assert (fake_vllm / "aborted").exists()
+    wait_for(lambda: not server.exists() or not server.read_text())
 
 
 @pytest.fixture(scope="module")
-def served(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """Address and scratch folder of the app on a Ray of its own."""
     from ray import serve
 
     folder = tmp_path_factory.mktemp("fake")
-    variables = {
-        "FAKE_VLLM_DIR": str(folder),
-        "PYTHONPATH": os.pathsep.join([str(FAKE_VLLM), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
-    }
+    variables = {"FAKE_VLLM_DIR": str(folder), "PYTHONPATH": search_path()}
     with own_serve(num_cpus=2, runtime_env={"env_vars": variables}) as url:
-        args = VllmConfig.model_validate({"model": model, "num_gpus": 0, "max_num_seqs": "8"})
-        serve.run(build_app(args), name=APP_NAME, route_prefix="/vllm_actor")
+        args = VllmConfig.model_validate({**APP, "chat_template_kwargs": '{"enable_thinking": false}'})
+        serve.run(build_app(args), name="vllm_actor", route_prefix="/vllm_actor")
         yield f"{url}/vllm_actor", folder
 
 
-async def test_client_by_handle(served: tuple[str, Path]) -> None:
-    async with open_vllm_engine(None) as engine:
+def engine_at(served: tuple[str, Path], **flags: Any) -> Any:
+    return open_openai_engine(OpenWeightConfig(api_base=f"{served[0]}/v1", **flags), None)
+
+
+async def test_requests_and_answers(served: tuple[str, Path]) -> None:
+    async with engine_at(served) as engine:
         assert engine.max_in_flight == 10  # a quarter more than it runs at a time
-        assert engine.model_id.startswith("model")
+        assert engine.model_id == 'm {"enable_thinking": false}'
         answers = await asyncio.gather(*(engine.generate(MESSAGES, Sampling(0.5, 0.9, 4), seed) for seed in range(20)))
-    assert [json.loads(answer.text)["seed"] for answer in answers] == list(range(20))
-    assert all(json.loads(answer.text)["max_tokens"] == 4 for answer in answers)
+    asked = [json.loads(answer.text) for answer in answers]
+    assert [one["seed"] for one in asked] == list(range(20))
+    expected = {"messages": MESSAGES, "temperature": 0.5, "top_p": 0.9, "max_tokens": 4}
+    assert all(one.items() >= expected.items() for one in asked)
+    assert asked[0]["chat_template_kwargs"] == {"enable_thinking": False}
+    assert answers[0].usage() == {"prompt_tokens": 1, "completion_tokens": 7, "finish_reason": "stop", "cost": None}
 
 
-async def test_a_request_that_the_engine_gave_up_is_sent_again(served: tuple[str, Path]) -> None:
-    async with open_vllm_engine(None) as engine:
-        answer = await engine.generate(MESSAGES, Sampling(), GIVE_UP)
-    assert (served[1] / "gave_up").exists()
-    assert (json.loads(answer.text)["seed"], answer.finish_reason) == (GIVE_UP, "stop")
+@pytest.mark.parametrize(("length", "max_tokens"), [(1, 63), (63, 1)])
+async def test_a_response_ends_with_the_context(served: tuple[str, Path], length: int, max_tokens: int) -> None:
+    messages = [{"role": "user", "content": "é" * length}]
+    async with engine_at(served) as engine:
+        answer = await engine.generate(messages, Sampling(max_tokens=1000), 1)
+    assert (json.loads(answer.text)["max_tokens"], answer.prompt_tokens) == (max_tokens, length)
 
 
-async def test_the_app_must_serve_the_model_asked_for(served: tuple[str, Path], model: str) -> None:
-    async with open_vllm_engine(None, model) as engine:
-        assert engine.model_id.startswith("model")
-    with pytest.raises(InputError, match="--model Qwen/Qwen3-8B, but the vLLM app serves model"):
-        async with open_vllm_engine(None, "Qwen/Qwen3-8B"):
+async def test_a_prompt_over_the_context_is_an_empty_answer(served: tuple[str, Path]) -> None:
+    async with engine_at(served) as engine:
+        answer = await engine.generate([{"role": "user", "content": "é" * 100}], Sampling(), 1)
+    assert (answer.text, answer.finish_reason, answer.prompt_tokens) == ("", FINISH_CONTEXT, 100)
+
+
+async def test_what_is_no_answer_is_an_infra_error(served: tuple[str, Path]) -> None:
+    async with engine_at(served) as engine:
+        with pytest.raises(InfraError, match="finish reason abort"):
+            await engine.generate(MESSAGES, Sampling(max_tokens=4), GIVE_UP)
+        with pytest.raises(InfraError, match=r"BadRequestError.*too large"):
+            await engine.generate(MESSAGES, Sampling(top_p=7.0, max_tokens=4), 1)
+
+
+async def test_the_server_must_serve_the_model_asked_for(served: tuple[str, Path]) -> None:
+    async with engine_at(served, model="m") as engine:
+        assert engine.model_id.startswith("m")
+    with pytest.raises(InputError, match=r"--model Qwen/Qwen3-8B, but the server at .* serves m"):
+        async with engine_at(served, model="Qwen/Qwen3-8B"):
             pass
 
 
@@ -221,70 +177,35 @@ def test_a_revision_or_template_settings_may_follow_the_name(served_model: str, 
     assert is_model(served_model, "Qwen/Qwen3-8B") is same
 
 
-async def test_a_cancelled_client_frees_the_engine(served: tuple[str, Path]) -> None:
-    _, folder = served
-    async with open_vllm_engine(None) as engine:
-        request = asyncio.ensure_future(engine.generate(MESSAGES, Sampling(), SLOW))
+async def test_a_cancelled_request_is_aborted_and_leaves_the_others(served: tuple[str, Path]) -> None:
+    async with engine_at(served) as engine:
+        slow = asyncio.ensure_future(engine.generate(MESSAGES, Sampling(max_tokens=4), SLOW))
         await asyncio.sleep(1)
-        request.cancel()
-        for _ in range(100):
-            await asyncio.sleep(0.1)
-            if (folder / "aborted").exists():
-                return
-    pytest.fail("the request was not aborted")
-
-
-async def test_a_cancelled_request_leaves_the_others_of_its_call(served: tuple[str, Path]) -> None:
-    async with open_vllm_engine(None) as engine:
-        slow, other = (asyncio.ensure_future(engine.generate(MESSAGES, Sampling(), seed)) for seed in (SLOW, 7))
-        await asyncio.sleep(0)
         slow.cancel()
-        assert json.loads((await other).text)["seed"] == 7
-
-
-async def test_an_answer_that_cannot_be_read_is_asked_for_again() -> None:
-    good = {"text": "x", "prompt_tokens": 1, "completion_tokens": 1, "finish_reason": "stop"}
-    outcomes = iter([{"surprise": 1}, good])
-
-    class Handle:
-        def options(self, stream: bool) -> "Handle":
-            return self
-
-        @property
-        def generate_many(self) -> "Handle":
-            return self
-
-        async def remote(self, requests: list[dict[str, Any]]) -> AsyncIterator[list[tuple[int, dict[str, Any]]]]:
-            yield [(0, next(outcomes))]
-
-    answer = await VllmServeEngine(Handle(), "model", 1).generate(MESSAGES, Sampling(), 1)
-    assert answer.text == "x"
+        assert json.loads((await engine.generate(MESSAGES, Sampling(max_tokens=4), 7)).text)["seed"] == 7
+        await asyncio.to_thread(wait_for, (served[1] / "aborted").exists)
 
 
 @pytest.mark.slow
 async def test_a_lost_replica_is_replaced_and_its_requests_sent_again(served: tuple[str, Path]) -> None:
-    async with open_vllm_engine(None) as engine:
-        requests = [engine.generate(MESSAGES, Sampling(), seed) for seed in (CRASH, 1, 2)]
+    async with engine_at(served) as engine:
+        requests = [engine.generate(MESSAGES, Sampling(max_tokens=4), seed) for seed in (CRASH, 1, 2)]
         answers = await asyncio.gather(*requests)
     assert [json.loads(answer.text)["seed"] for answer in answers] == [CRASH, 1, 2]
     assert (served[1] / "crashed").exists()
 
 
-async def test_http(served: tuple[str, Path]) -> None:
-    address, _ = served
+async def test_http_of_vllm_is_passed_on(served: tuple[str, Path]) -> None:
     async with httpx.AsyncClient(timeout=60) as client:
-        assert (await client.get(address)).json()["max_model_len"] == 64
-        answer = await client.post(address, json={"messages": MESSAGES, "seed": 3, "max_tokens": 5})
-        assert json.loads(answer.json()["text"])["seed"] == 3
-        for bad in ({}, {"messages": MESSAGES, "max_tokens": 0}, {"messages": MESSAGES, "other": 1}):
-            assert (await client.post(address, json=bad)).status_code == 422
-        (served[1] / "gave_up").unlink(missing_ok=True)
-        given_up = await client.post(address, json={"messages": MESSAGES, "seed": GIVE_UP})
-        assert (given_up.status_code, "finish reason error" in given_up.json()["detail"]) == (503, True)
+        assert (await client.get(f"{served[0]}/health")).status_code == 200
+        assert (await client.get(f"{served[0]}/v1/models")).json()["data"][0]["id"].startswith("m")
+        assert (await client.post(f"{served[0]}/v1/chat/completions", content=b"[")).status_code == 422
+        assert (await client.put(f"{served[0]}/v1/models")).status_code == 405
 
 
-async def test_no_app(served: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cobalt.inference.vllm_serve.APP_NAME", "absent")
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/vllm_actor/v1", "no-address", "{app}-absent/v1"])
+async def test_no_app(served: tuple[str, Path], address: str) -> None:
+    flags = OpenWeightConfig(api_base=address.replace("{app}", served[0]))
     with pytest.raises(SetupError, match="serve run vllm_engine_actor:app"):
-        async with open_vllm_engine(None):
+        async with open_openai_engine(flags, None):
             pass

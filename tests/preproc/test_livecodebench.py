@@ -46,9 +46,17 @@ def lcb_row(id_: str, kind: str = "stdin", encode: Callable[[str], str] = packed
 
 
 def prepare(directory: Path, rows: list[dict], *flags: object) -> list[dict]:
+    directory.mkdir(exist_ok=True)
     source = write_rows(directory / "test6.jsonl", rows)
-    assert run_command(COMMAND, "--input_file", source, "--output_file", directory / "lcb.jsonl", *flags) == 0
+    assert run_command(COMMAND, "-i", source, "-o", directory / "lcb.jsonl", *flags) == 0
     return read_rows(directory / "lcb.jsonl")
+
+
+def complaint_on(directory: Path, rows: list[dict], capsys: pytest.CaptureFixture[str]) -> str:
+    source = write_rows(directory / "test6.jsonl", rows)
+    assert run_command(COMMAND, "-i", source, "-o", directory / "lcb.jsonl") == 2
+    assert not (directory / "lcb.jsonl").exists()
+    return one_complaint(capsys)
 
 
 @pytest.mark.parametrize("encode", [str, packed], ids=["json", "pickled"])
@@ -59,11 +67,8 @@ def test_each_encoding_and_kind(tmp_path: Path, encode: Callable[[str], str], ki
     assert (len(public), len(hidden)) == (2, 3) and all_tests == public + hidden
     assert all_tests.fn_name == ("add" if kind == "functional" else None)
     assert {"id", "difficulty", "question", "instruction", "platform", "contest_date", "starter_code"} <= record.keys()
-
-
-def test_calls_are_asked_for_with_the_starter_code(tmp_path: Path) -> None:
-    (record,) = prepare(tmp_path, [lcb_row("q1", "functional")])
-    assert "`add`" in record["instruction"] and "class Solution:" in record["instruction"]
+    asks_for_a_call = "`add`" in record["instruction"] and "class Solution:" in record["instruction"]
+    assert asks_for_a_call == (kind == "functional")
 
 
 def test_everything_is_stdin_when_asked(tmp_path: Path) -> None:
@@ -77,9 +82,10 @@ def test_everything_is_stdin_when_asked(tmp_path: Path) -> None:
 def test_the_statement_ends_before_the_examples(tmp_path: Path, mark: str) -> None:
     statement = f"Add.\n\n{mark}\n\n1 2"
     assert prepare(tmp_path, [lcb_row("q1", question_content=statement)])[0]["question"] == "Add."
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    assert prepare(kept, [lcb_row("q1", question_content=statement)], "--keep_examples")[0]["question"] == statement
+    assert (
+        prepare(tmp_path / "kept", [lcb_row("q1", question_content=statement)], "--keep_examples")[0]["question"]
+        == statement
+    )
 
 
 def test_dates_are_inclusive_and_platforms_are_counted(tmp_path: Path) -> None:
@@ -120,32 +126,30 @@ class Exploit:
     ],
 )
 def test_private_tests_that_are_not_a_pickled_text_are_refused(tmp_path: Path, capsys, private, reason) -> None:
-    source = write_rows(tmp_path / "test6.jsonl", [lcb_row("ok"), lcb_row("odd", private_test_cases=private)])
-    assert run_command(COMMAND, "--input_file", source, "--output_file", tmp_path / "lcb.jsonl") == 2
-    line = one_complaint(capsys)
+    line = complaint_on(tmp_path, [lcb_row("ok"), lcb_row("odd", private_test_cases=private)], capsys)
     assert "line 2: problem 'odd': field 'private_test_cases'" in line and reason in line
-    assert not (tmp_path / "lcb.jsonl").exists()
 
 
 def test_a_pickle_that_would_run_code_does_not(tmp_path: Path, capsys) -> None:
     touched = tmp_path / "touched"
-    source = write_rows(tmp_path / "test6.jsonl", [lcb_row("odd", private_test_cases=packed(Exploit(touched)))])
-    assert run_command(COMMAND, "--input_file", source, "--output_file", tmp_path / "lcb.jsonl") == 2
-    assert "refers to" in one_complaint(capsys)
+    rows = [lcb_row("odd", private_test_cases=packed(Exploit(touched)))]
+    assert "refers to" in complaint_on(tmp_path, rows, capsys)
     assert not touched.exists()
 
 
-@pytest.mark.parametrize("metadata", ["{}", '{"func_name": ""}', "not json"])
-def test_a_functional_problem_without_a_name_is_refused(tmp_path: Path, capsys, metadata: str) -> None:
-    source = write_rows(tmp_path / "test6.jsonl", [lcb_row("q", "functional", metadata=metadata)])
-    assert run_command(COMMAND, "--input_file", source, "--output_file", tmp_path / "lcb.jsonl") == 2
-    assert "field 'metadata'" in one_complaint(capsys)
-
-
-def test_repeated_ids_and_missing_fields_are_named(tmp_path: Path, capsys) -> None:
-    source = write_rows(tmp_path / "test6.jsonl", [lcb_row("q"), lcb_row("q")])
-    assert run_command(COMMAND, "--input_file", source, "--output_file", tmp_path / "lcb.jsonl") == 2
-    assert "line 2: duplicate question_id 'q'" in one_complaint(capsys)
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        *(
+            ([lcb_row("q", "functional", metadata=text)], "'metadata'")
+            for text in ("{}", '{"func_name": ""}', "not json")
+        ),
+        ([lcb_row("q"), lcb_row("q")], "line 2: duplicate question_id 'q'"),
+        ([lcb_row("q", contest_date="soon")], "problem 'q': field 'contest_date' is not a date: 'soon'"),
+    ],
+)
+def test_other_bad_rows_are_named(tmp_path: Path, capsys, rows: list[dict], complaint: str) -> None:
+    assert complaint in complaint_on(tmp_path, rows, capsys)
 
 
 def test_hidden_tests_are_never_uploaded(tmp_path: Path, capsys) -> None:

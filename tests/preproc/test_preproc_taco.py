@@ -15,13 +15,13 @@ from huggingface_hub import DatasetCard
 from test_taco_rows import QUESTION, raw
 
 from cobalt.errors import SetupError
-from cobalt.records import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
 COMMAND = "preproc_taco"
 RESULTS = {
-    "right": lambda n: ExecutionResult((True,) * n, ("",) * n, (Verdict.PASSED,) * n),
-    "wrong": lambda n: ExecutionResult.uniform(n, Verdict.WRONG_ANSWER, ""),
-    "slow": lambda n: ExecutionResult.uniform(n, Verdict.TIME_LIMIT, ""),
+    "right": lambda n: ExecutionResult((Verdict.PASSED,) * n, ("",) * n, ("",) * n),
+    "wrong": lambda n: ExecutionResult.uniform(n, Verdict.WRONG_ANSWER),
+    "slow": lambda n: ExecutionResult.uniform(n, Verdict.TIME_LIMIT),
     "infra": lambda n: ExecutionResult.infra(n, "worker lost"),
 }
 
@@ -56,10 +56,10 @@ def problem(id_: object, *solutions: str, **fields: object) -> dict:
 
 
 def prepare(directory: Path, rows: list[dict], *flags: object) -> int:
+    directory.mkdir(exist_ok=True)
     source = write_rows(directory / "raw.jsonl", rows)
-    return run_command(
-        COMMAND, "--input_file", source, "--output_file", directory / "out.jsonl", "--executor", "local", *flags
-    )
+    flags = ("--dev_size", 0, *flags)
+    return run_command(COMMAND, "-i", source, "-o", directory / "out.jsonl", "--executor", "local", *flags)
 
 
 def ids(path: Path) -> list[object]:
@@ -72,17 +72,17 @@ def counts(path: Path) -> dict:
 
 def test_problems_without_a_passing_solution_are_dropped(tmp_path: Path, service: FakeService) -> None:
     rows = [problem(0, "wrong", "right"), problem("", "wrong"), problem("2", "slow"), raw(id=3, question="short")]
-    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
-    assert ids(tmp_path / "out.jsonl") == [0]
+    assert prepare(tmp_path, [*rows, problem("i", "infra", "right")]) == 0
+    assert ids(tmp_path / "out.jsonl") == [0, "i"]  # a solution that passes outweighs an infra failure
     report = counts(tmp_path / "out.jsonl")
-    assert report["read"] == 4 and report["kept: verified by execution"] == 1
+    assert report["read"] == 5 and report["kept: verified by execution"] == 2
     assert report["dropped: no reference solution passes every test"] == 2
     assert report["unsolved problems with a solution stopped by the time limit"] == 1
     assert report["dropped: fewer than 100 alphanumeric characters"] == 1
 
 
 def test_at_most_sixteen_solutions_run(tmp_path: Path, service: FakeService) -> None:
-    assert prepare(tmp_path, [problem("a", *(f"wrong#{i}" for i in range(30)))], "--dev_size", 0) == 0
+    assert prepare(tmp_path, [problem("a", *(f"wrong#{i}" for i in range(30)))]) == 0
     assert len(service.runs) == 16
 
 
@@ -93,7 +93,6 @@ def test_rows_keep_their_split_and_others_are_split_by_seed(tmp_path: Path, serv
     assert len(train) == 16 and "t" in train and len(dev) == 6 and "d" in dev
     assert train[:-1] == sorted(train[:-1])
     other = tmp_path / "other"
-    other.mkdir()
     assert prepare(other, rows[::-1], "--dev_size", 5) == 0
     assert set(ids(other / "out_dev.jsonl")) == set(dev) - {"d"}
 
@@ -103,7 +102,6 @@ def test_same_bytes_whatever_the_concurrency(tmp_path: Path, service: FakeServic
     outputs = []
     for concurrency in (1, 7, 64):
         directory = tmp_path / str(concurrency)
-        directory.mkdir()
         assert prepare(directory, rows, "--dev_size", 4, "--concurrency", concurrency) == 0
         names = ("out_train.jsonl", "out_dev.jsonl", "out.verification.jsonl")
         outputs.append([(directory / name).read_bytes() for name in names])
@@ -112,26 +110,21 @@ def test_same_bytes_whatever_the_concurrency(tmp_path: Path, service: FakeServic
 
 def test_infra_failures_are_no_verdict_and_a_rerun_tries_again(tmp_path: Path, service: FakeService, capsys) -> None:
     rows = [problem(i, "right") for i in range(3)] + [problem("x", "infra")]
-    assert prepare(tmp_path, rows, "--dev_size", 0) == 3
+    assert prepare(tmp_path, rows) == 3
     assert "1 of 4 problems" in one_complaint(capsys)
     assert not (tmp_path / "out.jsonl").exists()
     service.runs.clear()
-    assert prepare(tmp_path, rows, "--dev_size", 0, "--max_infra_rate", 0.5) == 0
+    assert prepare(tmp_path, rows, "--max_infra_rate", 0.5) == 0
     assert service.runs == ["infra"]
     assert ids(tmp_path / "out.jsonl") == [0, 1, 2]
 
 
-def test_a_solution_that_passes_outweighs_an_infra_failure(tmp_path: Path, service: FakeService) -> None:
-    assert prepare(tmp_path, [problem(0, "infra", "right")], "--dev_size", 0) == 0
-    assert ids(tmp_path / "out.jsonl") == [0]
-
-
 def test_a_changed_row_is_verified_again_and_others_are_not(tmp_path: Path, service: FakeService) -> None:
     rows = [problem(i, f"right#{i}") for i in range(4)]
-    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    assert prepare(tmp_path, rows) == 0
     service.runs.clear()
     rows[2] = problem(2, "wrong#2")
-    assert prepare(tmp_path, [*rows, problem(9, "right#9")], "--dev_size", 0) == 0
+    assert prepare(tmp_path, [*rows, problem(9, "right#9")]) == 0
     assert sorted(service.runs) == ["right#9", "wrong#2"]
     assert ids(tmp_path / "out.jsonl") == [0, 1, 3, 9]
     assert ids(tmp_path / "out.verification.jsonl") == [0, 1, 2, 3, 9]
@@ -139,50 +132,28 @@ def test_a_changed_row_is_verified_again_and_others_are_not(tmp_path: Path, serv
 
 def test_a_smaller_input_drops_no_outcome(tmp_path: Path, service: FakeService, capsys) -> None:
     rows = [problem(id_, "right") for id_ in range(3)]
-    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    assert prepare(tmp_path, rows) == 0
     before = {path: path.read_bytes() for path in tmp_path.glob("out*")}
-    assert prepare(tmp_path, rows[:1], "--dev_size", 0) == 2
+    assert prepare(tmp_path, rows[:1]) == 2
     assert "2 of its 3 records have ids that the input lacks" in one_complaint(capsys)
     assert {path: path.read_bytes() for path in tmp_path.glob("out*")} == before
 
 
-def test_a_torn_outcome_is_repaired(tmp_path: Path, service: FakeService) -> None:
-    rows = [problem(i, f"right#{i}") for i in range(4)]
-    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
-    log = tmp_path / "out.verification.jsonl"
-    whole = log.read_bytes()
-    log.write_bytes(whole[:-20])
-    service.runs.clear()
-    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
-    assert service.runs == ["right#3"] and log.read_bytes() == whole
-
-
-def test_prepared_rows_pass_through_unchanged_without_any_execution(tmp_path: Path, service: FakeService) -> None:
-    assert prepare(tmp_path, [problem(i, "right") for i in range(3)], "--dev_size", 0) == 0
-    service.runs.clear()
-    released = [{**row, "extra": 1} for row in read_rows(tmp_path / "out.jsonl")]
-    again = tmp_path / "again"
-    again.mkdir()
-    assert prepare(again, released, "--dev_size", 0) == 0
-    assert read_rows(again / "out.jsonl") == released and service.runs == []
-
-
-def test_the_card_claims_no_verification_of_rows_that_were_prepared_already(
+def test_prepared_rows_pass_through_unrun_and_the_card_claims_no_verification_of_them(
     tmp_path: Path, service: FakeService
 ) -> None:
-    verified = "reference solutions passes every test"
-
-    def card(*rows: dict) -> str:
-        directory = tmp_path / str(len(list(tmp_path.iterdir())))
-        directory.mkdir()
-        assert prepare(directory, list(rows), "--dev_size", 0) == 0
-        return (directory / "out.jsonl.card.md").read_text()
+    def card(name: str, *rows: dict) -> tuple[bool, bool]:
+        assert prepare(tmp_path / name, list(rows)) == 0
+        text = (tmp_path / name / "out.jsonl.card.md").read_text()
+        return "solutions passes every test" in text, "1 of the problems were prepared already" in text
 
     fresh = problem("new", "right")
-    assert verified in card(fresh) and "prepared already" not in card(fresh)
-    released = {**read_rows(tmp_path / "0" / "out.jsonl")[0], "id": "old"}
-    assert "1 of the problems were prepared already" in card(released) and verified not in card(released)
-    assert "1 of the problems were prepared already" in card(released, fresh) and verified in card(released, fresh)
+    assert card("fresh", fresh) == (True, False)
+    service.runs.clear()
+    released = {**read_rows(tmp_path / "fresh" / "out.jsonl")[0], "id": "old", "extra": 1}
+    assert card("released", released) == (False, True)
+    assert read_rows(tmp_path / "released" / "out.jsonl") == [released] and service.runs == []
+    assert card("both", released, fresh) == (True, True)
 
 
 def test_the_card_has_the_licence_of_the_hub_dataset(
@@ -196,25 +167,22 @@ def test_the_card_has_the_licence_of_the_hub_dataset(
         return DatasetCard("---\nlicense: cc-by-4.0\n---\n")
 
     monkeypatch.setattr("huggingface_hub.DatasetCard.load", hub_card)
-    monkeypatch.setattr("cobalt.preproc.hub._load", lambda name, split: iter([problem(0, "right")]))
+    monkeypatch.setattr("datasets.load_dataset", lambda name, split: [problem(0, "right")])
     for name, licence in (("me/set", "cc-by-4.0"), ("me/without", "unknown")):
         output = tmp_path / f"{licence}.jsonl"
-        flags = ("--output_file", output, "--executor", "local", "--dev_size", 0, "--hub_dataset", name)
+        flags = ("-o", output, "--executor", "local", "--dev_size", 0, "--hub_dataset", name)
         assert run_command(COMMAND, *flags) == 0
         assert load(f"{output}.card.md").data.to_dict()["license"] == licence
 
 
-def test_other_verification_settings_do_not_mix_with_old_outcomes(tmp_path: Path, service: FakeService, capsys) -> None:
+def test_old_outcomes_hold_for_another_split_but_not_for_another_seed(
+    tmp_path: Path, service: FakeService, capsys
+) -> None:
     rows = [problem(i, "right") for i in range(3)]
-    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
-    assert prepare(tmp_path, rows, "--dev_size", 0, "--seed", 7) == 2
-    assert "seed: 42 -> 7" in one_complaint(capsys)
-
-
-def test_another_split_reuses_the_verification(tmp_path: Path, service: FakeService) -> None:
-    rows = [problem(i, "right") for i in range(3)]
-    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    assert prepare(tmp_path, rows) == 0
     service.runs.clear()
+    assert prepare(tmp_path, rows, "--seed", 7) == 2
+    assert "seed: 42 -> 7" in one_complaint(capsys)
     assert prepare(tmp_path, rows, "--dev_size", 1) == 0
     assert service.runs == [] and len(ids(tmp_path / "out_dev.jsonl")) == 1
 
@@ -243,20 +211,18 @@ def test_a_dev_size_that_leaves_nothing_to_train_on_is_refused(tmp_path: Path, s
 def test_bad_lines(tmp_path: Path, service: FakeService, capsys, line: str, complaint: str) -> None:
     source = write_rows(tmp_path / "raw.jsonl", [problem(0, "right"), problem(1, "right")])
     source.write_text(source.read_text() + line + "\n")
-    flags = ("--input_file", source, "--output_file", tmp_path / "o.jsonl", "--executor", "local", "--dev_size", 0)
+    flags = ("-i", source, "-o", tmp_path / "o.jsonl", "--executor", "local", "--dev_size", 0)
     assert run_command(COMMAND, *flags) == 2
     assert complaint in one_complaint(capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["raw.jsonl"]
 
 
 def test_without_a_service_the_exit_code_is_3(tmp_path: Path, capsys, monkeypatch) -> None:
-    @contextlib.asynccontextmanager
-    async def closed(executor: str, checker: str | None) -> AsyncIterator[FakeService]:
+    def closed(executor: str, checker: str | None) -> None:
         raise SetupError("no execution service")
-        yield
 
     monkeypatch.setattr("cobalt.preproc.taco.open_execution_service", closed)
-    assert prepare(tmp_path, [problem(0, "right")], "--dev_size", 0) == 3
+    assert prepare(tmp_path, [problem(0, "right")]) == 3
     assert "no execution service" in one_complaint(capsys)
     assert not (tmp_path / "out.jsonl").exists()
 
@@ -266,13 +232,13 @@ import asyncio, contextlib, sys
 from pathlib import Path
 from cobalt.preproc import taco
 from cobalt.errors import SetupError
-from cobalt.records import ExecutionResult, Verdict
+from cobalt.sandbox import ExecutionResult, Verdict
 
 class Slow:
     async def run(self, code, tests):
         await asyncio.sleep(0.05)
         n = len(tests)
-        return ExecutionResult((True,) * n, ("",) * n, (Verdict.PASSED,) * n)
+        return ExecutionResult((Verdict.PASSED,) * n, ("",) * n, ("",) * n)
 
 @contextlib.asynccontextmanager
 async def opened(executor, checker):
@@ -296,8 +262,9 @@ def test_a_killed_run_continues_where_it_was(tmp_path: Path, service: FakeServic
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
     child.wait()
+    log.write_bytes(log.read_bytes()[:-20])  # the last outcome is torn
     known = log.read_bytes().count(b"\n")
     assert not (tmp_path / "out.jsonl").exists()
-    assert prepare(tmp_path, rows, "--dev_size", 0) == 0
+    assert prepare(tmp_path, rows) == 0
     assert len(service.runs) == 60 - known > 0
     assert ids(tmp_path / "out.jsonl") == list(range(60)) == ids(log)

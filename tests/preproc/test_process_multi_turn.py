@@ -1,6 +1,7 @@
 """The builder's command: records, order, mixing, refusals."""
 
 import json
+import weakref
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers_for_tests import make_tokenizer
 
-from cobalt.bandit import BanditConfig, cut_overlong, parse_problem, plan_problem
+from cobalt.bandit.builder import BanditConfig, cut_overlong, plan_problem
+from cobalt.bandit.evaluated import parse_problem
 from cobalt.preproc import bandit_prompts
 
 COMMAND = "process_multi_turn_taco"
@@ -25,11 +27,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(rows: list[dict], directory: Path, model: Path, *flags: object) -> list[dict]:
+    directory.mkdir(exist_ok=True)
     source = write_rows(directory / "in.jsonl", rows)
     output = directory / "out.jsonl"
-    arguments = ("--input_file", source, "--output_file", output, "--model_name", model, *flags)
-    assert run_command(COMMAND, *arguments) == 0
+    assert run_command(COMMAND, "-i", source, "-o", output, "--model_name", model, *flags) == 0
     return read_rows(output)
+
+
+def manifest(directory: Path) -> dict:
+    return json.loads((directory / "out.jsonl.manifest.json").read_text())
 
 
 def test_records_have_the_fields_of_the_format(tmp_path: Path, model: Path) -> None:
@@ -44,16 +50,13 @@ def test_records_have_the_fields_of_the_format(tmp_path: Path, model: Path) -> N
 
 def test_validation_has_one_trajectory_per_problem(tmp_path: Path, model: Path) -> None:
     records = build([evaluated("a", IMPROVING), evaluated("b", [[1.0] * 3] * 4)], tmp_path, model, "--is_test")
-    assert {record["trajectory"] for record in records} == {None, 2}
-    assert {record["example_id"] for record in records} == {"a"}
+    assert {(record["example_id"], record["trajectory"]) for record in records} == {("a", None), ("a", 2)}
 
 
 def test_other_sizes_than_the_paper(tmp_path: Path, model: Path) -> None:
-    twenty = evaluated("n20", [[i / 4 % 1, 0.5, 1.0] for i in range(20)])
-    three = evaluated("n3", IMPROVING[:3])
-    records = build([twenty, three], tmp_path, model, "--max_trajectories", 2, "--num_turns", 2)
-    chosen = {(record["example_id"], record["trajectory"]) for record in records if record["turn"] > 0}
-    assert len([name for name, _ in chosen if name == "n20"]) == 2
+    rows = [evaluated("n20", [[i / 4 % 1, 0.5, 1.0] for i in range(20)]), evaluated("n3", IMPROVING[:3])]
+    records = build(rows, tmp_path, model, "--max_trajectories", 2, "--num_turns", 2)
+    assert len({r["trajectory"] for r in records if r["example_id"] == "n20" and r["turn"] > 0}) == 2
     assert max(record["turn"] for record in records) == 2
 
 
@@ -61,12 +64,9 @@ def test_other_selections_keep_other_trajectories_and_are_told_apart(tmp_path: P
     row = evaluated("a", [[0.0, 1.0], [0.25, 1.0], [0.5, 1.0], [0.75, 1.0]])
     kept = {}
     for selection in ("max_variance", "min_variance", "random"):
-        folder = tmp_path / selection
-        folder.mkdir()
-        records = build([row], folder, model, "--max_trajectories", 2, "--selection", selection)
+        records = build([row], tmp_path / selection, model, "--max_trajectories", 2, "--selection", selection)
         kept[selection] = {record["trajectory"] for record in records if record["turn"] > 0}
-        content = json.loads((folder / "out.jsonl.manifest.json").read_text())["content"]
-        assert content.get("selection", "max_variance") == selection
+        assert manifest(tmp_path / selection)["content"].get("selection", "max_variance") == selection
     assert kept["max_variance"] == {0, 3} and len(kept["random"]) == 2
     assert kept["min_variance"] in ({0, 1}, {1, 2}, {2, 3})
 
@@ -75,7 +75,7 @@ def test_infra_nulls_are_dropped_and_counted(tmp_path: Path, model: Path) -> Non
     rows = [evaluated("a", [*IMPROVING, [None, 1.0, 1.0]]), evaluated("b", [[None, None, None]])]
     records = build(rows, tmp_path, model)
     assert {record["trajectory"] for record in records} == {None, 0, 1}
-    counts = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
+    counts = manifest(tmp_path)["counts"]
     assert counts["trajectories"]["dropped: infra error"] == 2
     assert counts["problems"] == {"dropped: every trajectory has an infra error": 1, "kept": 1}
 
@@ -102,14 +102,11 @@ def test_same_records_as_counting_every_prompt_from_scratch(tmp_path_factory, mo
     expected = []
     for row in rows:
         plan = plan_problem(parse_problem(row), BanditConfig())
-        if plan.first is None:
-            continue
-        expected.append(plan.first.to_record(perturbed=False))
         for contexts_C in plan.contexts_NC:
             tokens = [
                 len(tokenizer.apply_chat_template(c.conversation, add_generation_prompt=True)) for c in contexts_C
             ]
-            expected += [c.to_record(perturbed=False) for c in cut_overlong(contexts_C, tokens, limit)]
+            expected += [c.to_record() for c in cut_overlong(contexts_C, tokens, limit)]
     assert sorted(map(json.dumps, records)) == sorted(map(json.dumps, expected))
 
 
@@ -118,12 +115,27 @@ def test_same_seed_same_bytes_whatever_the_batch(tmp_path: Path, model: Path, mo
     outputs = []
     for batch, seed in ((64, 42), (1, 42), (3, 42), (64, 43)):
         monkeypatch.setattr(bandit_prompts, "BATCH_PROBLEMS", batch)
-        directory = tmp_path / f"{batch}-{seed}"
-        directory.mkdir()
-        build(rows, directory, model, "--seed", seed)
-        outputs.append((directory / "out.jsonl").read_bytes())
+        build(rows, tmp_path / f"{batch}-{seed}", model, "--seed", seed)
+        outputs.append((tmp_path / f"{batch}-{seed}" / "out.jsonl").read_bytes())
     assert outputs[0] == outputs[1] == outputs[2]
     assert outputs[0] != outputs[3] and sorted(outputs[0].splitlines()) == sorted(outputs[3].splitlines())
+
+
+def test_memory_holds_few_problems_whatever_the_size_of_the_file(tmp_path: Path, model: Path, monkeypatch) -> None:
+    seen: list[weakref.ref] = []
+    most = 0
+
+    def spy(*args, **kwargs):
+        nonlocal most
+        problem = parse_problem(*args, **kwargs)
+        seen.append(weakref.ref(problem))
+        most = max(most, sum(reference() is not None for reference in seen))
+        return problem
+
+    monkeypatch.setattr(bandit_prompts, "BATCH_PROBLEMS", 4)
+    monkeypatch.setattr(bandit_prompts, "parse_problem", spy)
+    build([evaluated(i, IMPROVING) for i in range(40)], tmp_path, model)
+    assert len(seen) == 40 and most <= 2 * 4
 
 
 def test_perturbed_contexts_make_the_asked_share_with_clean_tests(tmp_path: Path, model: Path) -> None:
@@ -141,34 +153,25 @@ def test_perturbed_contexts_make_the_asked_share_with_clean_tests(tmp_path: Path
     assert max(record["prev_best_pass_rate"] for record in mixed_in) == 1
 
 
-def test_a_perturbed_file_without_a_context_is_refused(tmp_path: Path, model: Path, capsys) -> None:
-    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", IMPROVING)])
-    unsolved = evaluated("a", [[0.0, 0.5, 0.0]], clean_public_pass_rates=[[0.0], [0.5], [0.0]])
-    perturbed = write_rows(tmp_path / "perturbed.jsonl", [unsolved])
-    flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl", "--model_name", model)
-    assert run_command(COMMAND, *flags, "--perturbed_file", perturbed, "--perturbed_ratio", 0.5) == 2
-    assert "give no context" in one_complaint(capsys)
-    assert not (tmp_path / "out.jsonl").exists()
+UNSOLVED = evaluated("a", [[0.0, 0.5, 0.0]], clean_public_pass_rates=[[0.0], [0.5], [0.0]])
 
 
-def test_perturbed_file_and_ratio_belong_together(tmp_path: Path, model: Path, capsys) -> None:
-    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", IMPROVING)])
-    flags = ("--input_file", source, "--output_file", tmp_path / "o", "--model_name", model)
-    assert run_command(COMMAND, *flags, "--perturbed_ratio", 0.5) == 2
-    assert "--perturbed_file" in one_complaint(capsys)
-
-
-def test_a_share_outside_its_range_is_refused_before_anything_is_read(tmp_path: Path, model: Path, capsys) -> None:
-    source = write_rows(tmp_path / "in.jsonl", [{}])
-    flags = ("--input_file", source, "--output_file", tmp_path / "o", "--model_name", model)
-    assert run_command(COMMAND, *flags, "--perturbed_file", source, "--perturbed_ratio", 1.5) == 2
-    assert "--perturbed_ratio must be at least 0 and at most 1" in one_complaint(capsys)
-
-
-def test_nothing_to_write_is_refused(tmp_path: Path, model: Path, capsys) -> None:
-    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", [[1.0, 1.0, 1.0]])])
-    assert run_command(COMMAND, "--input_file", source, "--output_file", tmp_path / "o", "--model_name", model) == 2
-    assert "give no context" in one_complaint(capsys) and not (tmp_path / "o").exists()
+@pytest.mark.parametrize(
+    ("row", "flags", "complaint"),
+    [
+        (evaluated("a", IMPROVING), ["--perturbed_file", "ptb", "--perturbed_ratio", 0.5], "give no context"),
+        (evaluated("a", [[1.0, 1.0, 1.0]]), [], "give no context"),
+        (evaluated("a", IMPROVING), ["--perturbed_ratio", 0.5], "--perturbed_file"),
+        ({}, ["--perturbed_file", "ptb", "--perturbed_ratio", 1.5], "--perturbed_ratio"),  # before anything is read
+        ({}, ["--num_turns", 0], "--num_turns"),
+    ],
+)
+def test_what_gives_no_set_is_refused(tmp_path: Path, model: Path, capsys, monkeypatch, row, flags, complaint) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "ptb", [UNSOLVED])
+    source = write_rows(tmp_path / "in.jsonl", [row])
+    assert run_command(COMMAND, "-i", source, "-o", tmp_path / "out", "--model_name", model, *flags) == 2
+    assert complaint in one_complaint(capsys) and not list(tmp_path.glob("out*"))
 
 
 def test_stats_print_tokens_and_write_a_picture(tmp_path: Path, model: Path, capsys) -> None:
@@ -182,14 +185,19 @@ def torn(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
 
 
+def ragged() -> dict:
+    row = evaluated("odd", IMPROVING * 4)
+    return {**row, "conversations": row["conversations"][:3]}
+
+
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
         (lambda rows, path: torn(path), "line 3: not valid JSON (the file ends inside this line)"),
         (lambda rows, path: write_rows(path, [*rows, rows[0]]), "line 4: duplicate id 0 (first on line 1)"),
         (
-            lambda rows, path: write_rows(path, [{**rows[0], "conversations": rows[0]["conversations"][:3]}]),
-            "problem 0",
+            lambda rows, path: write_rows(path, [*rows[:1], ragged()]),
+            "line 2: problem 'odd': field 'public_pass_rates'[0]",
         ),
         (lambda rows, path: write_rows(path, [{"id": 5}]), "line 1: missing field 'test_cases'"),
         (lambda rows, path: path.unlink(), "no such file"),
@@ -197,40 +205,32 @@ def torn(path: Path) -> None:
 )
 def test_bad_input_is_named_and_nothing_is_overwritten(tmp_path: Path, model: Path, capsys, spoil, complaint) -> None:
     rows = [evaluated(i, IMPROVING) for i in range(3)]
-    before = build(rows, tmp_path, model)
-    manifest = (tmp_path / "out.jsonl.manifest.json").read_bytes()
+    build(rows, tmp_path, model)
+    before = {path: path.read_bytes() for path in tmp_path.glob("out*")}
     spoil(rows, tmp_path / "in.jsonl")
-    flags = ("--input_file", tmp_path / "in.jsonl", "--output_file", tmp_path / "out.jsonl", "--model_name", model)
+    flags = ("-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--model_name", model)
     assert run_command(COMMAND, *flags) == 2
     line = one_complaint(capsys)
     assert complaint in line and str(tmp_path / "in.jsonl") in line
-    assert read_rows(tmp_path / "out.jsonl") == before
-    assert (tmp_path / "out.jsonl.manifest.json").read_bytes() == manifest
-    assert not list(tmp_path.glob("*.tmp"))
+    assert {path: path.read_bytes() for path in tmp_path.glob("out*")} == before
 
 
-def test_ragged_problems_are_refused_with_id_and_field(tmp_path: Path, model: Path, capsys) -> None:
-    ragged = evaluated("odd", IMPROVING * 4)
-    ragged["conversations"] = ragged["conversations"][:3]
-    source = write_rows(tmp_path / "in.jsonl", [evaluated("fine", IMPROVING * 4), ragged])
-    flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl", "--model_name", model)
-    assert run_command(COMMAND, *flags) == 2
-    line = one_complaint(capsys)
-    assert "line 2" in line and "'odd'" in line and "'public_pass_rates'[0] has 16 entries where 3" in line
-    assert run_command(COMMAND, *flags, "--skip_invalid") == 0
-    assert {record["example_id"] for record in read_rows(tmp_path / "out.jsonl")} == {"fine"}
+def test_invalid_problems_may_be_skipped(tmp_path: Path, model: Path) -> None:
+    records = build([evaluated("fine", IMPROVING * 4), ragged()], tmp_path, model, "--skip_invalid")
+    assert {record["example_id"] for record in records} == {"fine"}
+    assert manifest(tmp_path)["counts"]["invalid_lines_skipped"] == 1
 
 
 def test_the_input_is_never_the_output(tmp_path: Path, model: Path, capsys) -> None:
     source = write_rows(tmp_path / "in.jsonl", [evaluated("a", IMPROVING)])
     before = source.read_bytes()
-    assert run_command(COMMAND, "--input_file", source, "--output_file", source, "--model_name", model) == 2
+    assert run_command(COMMAND, "-i", source, "-o", source, "--model_name", model) == 2
     assert "same file" in one_complaint(capsys) and source.read_bytes() == before
 
 
 def test_other_settings_do_not_replace_an_output(tmp_path: Path, model: Path, capsys) -> None:
     before = build([evaluated("a", IMPROVING)], tmp_path, model)
-    flags = ("--input_file", tmp_path / "in.jsonl", "--output_file", tmp_path / "out.jsonl", "--model_name", model)
+    flags = ("-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--model_name", model)
     assert run_command(COMMAND, *flags, "--num_turns", 1) == 2
     assert "num_turns: 3 -> 1" in one_complaint(capsys)
     assert read_rows(tmp_path / "out.jsonl") == before
@@ -261,7 +261,6 @@ def test_public_tests_may_be_left_out_of_the_reward(tmp_path: Path, model: Path)
     def best_before(records: list[dict]) -> dict[int, float]:
         return {record["turn"]: record["prev_best_pass_rate"] for record in records}
 
-    (tmp_path / "all").mkdir()
     assert best_before(build([row], tmp_path / "all", model)) == {0: 0, 1: 0.5, 2: 0.5, 3: 1.0}
     records = build([row], tmp_path, model, "--reward_tests", "hidden")
     assert best_before(records) == {0: 0, 1: 0.0, 2: 0.5, 3: 1.0}
@@ -273,7 +272,6 @@ def test_the_expected_output_may_be_hidden_in_contexts(tmp_path: Path, model: Pa
     feedback = [m["content"] for record in records for m in record["conversation"][3::2]]
     assert any("\nInput:\n0" in text for text in feedback) and any("passed all public" in text for text in feedback)
     assert not any("Expected Output" in text for text in feedback)
-    (tmp_path / "all").mkdir()
     shown = build([evaluated("a", IMPROVING)], tmp_path / "all", model)
     assert any("Expected Output" in record["conversation"][-1]["content"] for record in shown)
     assert [record["turn"] for record in shown] == [record["turn"] for record in records]

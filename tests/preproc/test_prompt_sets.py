@@ -9,7 +9,7 @@ from commands import one_complaint, read_rows, run_command, write_rows
 from evaluated import evaluated
 from tokenizers_for_tests import make_tokenizer
 
-from cobalt.commands.prompt_flags import InstructionCheck, PromptsConfig
+from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.errors import InputError
 from cobalt.preproc.prompts_from import PromptsFromConfig, main
 from cobalt.prompts import (
@@ -25,9 +25,10 @@ from cobalt.prompts import (
     load_prompts,
     problem_instruction,
     prompt_content,
+    with_feedback,
 )
-from cobalt.records import ExecutionResult, TestCases, Verdict
 from cobalt.records.manifest import manifest_path
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
 OTHER = PromptSet(
     system="Write {clean} code.",
@@ -89,28 +90,30 @@ def test_no_set_is_derived_from_two(tmp_path: Path, field: str) -> None:
     with pytest.raises(InputError, match="line 2: mixed prompt sets"):
         derive(tmp_path, trajectories(OTHER, "a"), trajectories(changed, "b"))
     assert not (tmp_path / "set.json").exists()
-
-
-def test_no_set_is_derived_from_problems(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 1: missing field 'conversations'"):
         derive(tmp_path, {"id": 0, "instruction": "x"})
 
 
+def text_of(**changes: object) -> str:
+    return json.dumps({**asdict(OTHER), **changes})
+
+
 @pytest.mark.parametrize(
-    ("field", "text"),
-    [("instruction", "no place"), ("feedback", "{feedback}"), ("feedback", FEEDBACK_MARKER), ("all_passed", "Good.")],
+    ("text", "complaint"),
+    [
+        (text_of(instruction="no place"), "'instruction' must"),
+        (text_of(feedback="{feedback}"), "'feedback' must"),
+        (text_of(feedback=FEEDBACK_MARKER), "'feedback' must"),
+        (text_of(all_passed="Good."), "'all_passed' must"),
+        (text_of(sytem="x"), ""),
+        ("[]", ""),
+        ("{", ""),
+        ('{"system": "x"}', ""),
+    ],
 )
-def test_a_set_without_what_parsers_need_is_refused(tmp_path: Path, field: str, text: str) -> None:
-    path = tmp_path / "set.json"
-    path.write_text(json.dumps({**asdict(OTHER), field: text}))
-    with pytest.raises(InputError, match=f"set.json: not a prompt set: '{field}' must"):
-        load_prompts(str(path))
-
-
-@pytest.mark.parametrize("text", ["[]", "{", '{"system": "x"}', json.dumps({**asdict(OTHER), "sytem": "x"})])
-def test_files_that_hold_no_set_are_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_what_parsers_need_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "set.json").write_text(text)
-    with pytest.raises(InputError, match="not a prompt set"):
+    with pytest.raises(InputError, match=f"set.json: not a prompt set: .*{complaint}"):
         load_prompts(str(tmp_path / "set.json"))
 
 
@@ -121,8 +124,10 @@ def test_placeholders_inside_texts_stay_as_they_are() -> None:
 
 
 def test_the_sentences_about_no_program_and_about_success_are_the_sets() -> None:
-    none = ExecutionResult.uniform(2, Verdict.NO_PROGRAM, COBALT.no_program)
-    passed = ExecutionResult((True,), ("",), (Verdict.PASSED,))
+    tests = TestCases(("1",), ("2",))
+    none = with_feedback(ExecutionResult.uniform(1, Verdict.NO_PROGRAM), tests)
+    passed = with_feedback(ExecutionResult((Verdict.PASSED,), ("2",), ("",)), tests)
+    assert none.feedback == (COBALT.no_program,)
     assert feedback_to_policy(none, OTHER) == OTHER.no_program
     assert feedback_to_policy(passed, OTHER) == OTHER.all_passed
 
@@ -169,29 +174,23 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_trajectories_of_two_sets_give_no_training_set(tmp_path: Path, model: Path, capsys) -> None:
+def test_trajectories_of_two_sets_or_of_another_one_give_no_training_set(tmp_path: Path, model: Path, capsys) -> None:
     rows = [evaluated(name, [[0.0, 0.5, 1.0]]) for name in "ab"]
     rows[1]["conversations"][0][0]["content"] = OTHER.system
     source = write_rows(tmp_path / "in.jsonl", rows)
-    flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl", "--model_name", model)
+    flags = ("-i", source, "-o", tmp_path / "out.jsonl", "--model_name", model)
     assert run_command("process_multi_turn_taco", *flags) == 2
-    assert "in.jsonl: line 2: mixed prompt sets: the system message is 'Write {clean} code.' here" in one_complaint(
-        capsys
-    )
-
-
-def test_trajectories_of_another_set_than_asked_for_are_refused(tmp_path: Path, model: Path, capsys) -> None:
-    (tmp_path / "other.json").write_text(json.dumps(asdict(OTHER)))
-    source = write_rows(tmp_path / "in.jsonl", [evaluated("a", [[0.0, 0.5, 1.0]])])
-    flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl", "--model_name", model)
+    complaint = "in.jsonl: line 2: mixed prompt sets: the system message is 'Write {clean} code.' here"
+    assert complaint in one_complaint(capsys)
+    (tmp_path / "other.json").write_text(text_of())
     assert run_command("process_multi_turn_taco", *flags, "--prompts", tmp_path / "other.json") == 2
-    assert "mixed prompt sets" in one_complaint(capsys)
+    assert "in.jsonl: line 1: mixed prompt sets" in one_complaint(capsys)
 
 
 def test_single_turn_parquet_has_the_sets_system_message(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    (tmp_path / "other.json").write_text(json.dumps(asdict(OTHER)))
+    (tmp_path / "other.json").write_text(text_of())
     rows = [{"id": 0, "instruction": problem_instruction("Add.", prompts=OTHER), "test_cases": TESTS}]
     source = write_rows(tmp_path / "in.jsonl", rows)
     files = ("--train_data_file", source, "--val_data_file", source, "--local_dir", tmp_path)
@@ -209,23 +208,20 @@ def test_train_and_validation_prompts_are_of_one_set(tmp_path: Path, capsys) -> 
     assert "val.jsonl: line 1: mixed prompt sets" in one_complaint(capsys)
 
 
-def test_wording_is_that_of_the_first_conversation_or_of_the_set() -> None:
-    own = conversation(COBALT, "x")
-    Wording(COBALT).see(own)
+def test_wording_is_that_of_the_set() -> None:
+    Wording(COBALT).see(conversation(COBALT, "x"))
     with pytest.raises(ValueError, match="system message"):
-        Wording(OTHER).see(own)
+        Wording(OTHER).see(conversation(COBALT, "x"))
 
 
 def test_problems_are_rendered_with_the_set_and_its_file_is_recorded(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text(json.dumps(asdict(OTHER)))
-    tests = json.dumps([{"input": "1", "output": "1", "testtype": "stdin"}])
-    row = dict.fromkeys(("starter_code", "metadata"), "") | {
-        "public_test_cases": tests,
-        "private_test_cases": tests,
-    }
+    (tmp_path / "other.json").write_text(text_of())
+    row = dict.fromkeys(("starter_code", "metadata"), "") | dict.fromkeys(
+        ("public_test_cases", "private_test_cases"), json.dumps([{"input": "1", "output": "1", "testtype": "stdin"}])
+    )
     row |= {"question_id": "q", "question_content": "Add.", "platform": "p", "difficulty": "easy"}
     source = write_rows(tmp_path / "in.jsonl", [{**row, "contest_date": "2025-01-01"}])
-    flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl", "--prompts", tmp_path / "other.json")
+    flags = ("-i", source, "-o", tmp_path / "out.jsonl", "--prompts", tmp_path / "other.json")
     assert run_command("preproc_lcb_test6", *flags) == 0
     assert read_rows(tmp_path / "out.jsonl")[0]["instruction"] == problem_instruction("Add.", prompts=OTHER)
     assert PromptsConfig().prompt_set([tmp_path / "out.jsonl"]) == OTHER

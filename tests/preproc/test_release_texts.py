@@ -8,18 +8,19 @@ import pytest
 
 from cobalt.__main__ import COMMANDS, run_chosen
 from cobalt.errors import InputError
-from cobalt.preproc.prompts_from import PromptsFromConfig, main
-from cobalt.preproc.release_texts import (
+from cobalt.preproc.prompts_from import (
     FILES,
     INSTRUCTION_FILE,
     JUDGE_FILE,
     MULTI_TURN_FILES,
     SERVER_FILE,
     SYSTEM_FILES,
+    PromptsFromConfig,
+    main,
 )
 from cobalt.prompts import FEEDBACK_MARKER, PROBLEM_MARKER, PromptSet, load_judge, load_prompts
 from cobalt.records.manifest import manifest_path
-from studies.hacking.judge_prompt import OWN
+from studies.hacking.judging import OWN
 
 NEVER_RUN = 'import no_such_module\nraise SystemExit("the file was run")\n'
 SYSTEM = 'SYS = """\nBe brief. Use {braces}.\n""".strip()\n'
@@ -138,7 +139,7 @@ CHANGES = (
     ("run_multi_turn_litellm.py", "feedback_str", "shown", "0 texts where one is expected: the text assigned to"),
     ("run_multi_turn_vllm.py", 'feedback_str = ""', 'feedback_str = "?"', "2 texts where one is expected"),
     ("run_multi_turn_litellm.py", "if code is None:", "if not code:", "the result returned for code that is None"),
-    (INSTRUCTION_FILE, "{}", "{} {}", "'INST' has an unknown place '{}' (number 2)"),
+    (INSTRUCTION_FILE, "{}", "{} {}", "'INST' has 2 places, not 1"),
     (INSTRUCTION_FILE, "{}", "{", "'INST' is no template"),
     (INSTRUCTION_FILE, "INST", "INST(", "not a Python file"),
     (JUDGE_FILE, ".format", ".replace", "no call of 'INST.format'"),
@@ -165,18 +166,18 @@ def test_a_changed_checkout_is_refused_with_file_and_text(
 
 
 def test_a_template_without_the_formats_line_is_refused(release: Path) -> None:
-    for name in MULTI_TURN_FILES:
-        path = release / name
+    for path in (release / name for name in MULTI_TURN_FILES):
         path.write_text(path.read_text().replace(FEEDBACK_MARKER, "Feedback:"))
     with pytest.raises(InputError, match=r"run_multi_turn_vllm\.py: 'feedback' must hold"):
         read(release)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_named(release: Path, name: str) -> None:
-    (release / name).unlink()
-    with pytest.raises(InputError, match=f"{name}: no such file"):
-        read(release)
+def test_a_missing_file_is_named(release: Path) -> None:
+    for name in FILES:
+        (release / name).rename(release / "away")
+        with pytest.raises(InputError, match=f"{name}: no such file"):
+            read(release)
+        (release / "away").rename(release / name)
 
 
 @pytest.mark.parametrize("flags", [[], ["--release", "r", "--input_file", "i"]])

@@ -17,44 +17,33 @@ def problem(id_: object, outputs: list[str]) -> dict:
 
 
 def perturb(directory: Path, rows: list[dict], *flags: object) -> list[dict]:
+    directory.mkdir(exist_ok=True)
     source = write_rows(directory / "in.jsonl", rows)
-    assert run_command(COMMAND, "--input_file", source, "--output_file", directory / "out.jsonl", *flags) == 0
+    assert run_command(COMMAND, "-i", source, "-o", directory / "out.jsonl", *flags) == 0
     return read_rows(directory / "out.jsonl")
 
 
-def test_clean_fields_stay_and_equal_outputs_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_clean_fields_stay_and_what_is_dropped_is_counted(tmp_path: Path) -> None:
     rows = [problem(0, list("abcd")), problem("", ["7"] * 4), problem("x", ["1", "1", "1", "2"])]
-    records = perturb(tmp_path, rows)
+    records = perturb(tmp_path, [*rows, {**problem(4, list("abcd")), "fully_specified": False}])
     assert [{name: record[name] for name in rows[0]} for record in records] == [rows[0], rows[2]]
     for record in records:
         assert len(TestCases.parse(record["modified_test_cases"])) == 2
         assert len(TestCases.parse(record["perturbed_public_test_cases"])) == 4
     counts = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
-    assert counts["dropped_equal_outputs"] == 1 and counts["written"] == 2
+    assert (counts["dropped_equal_outputs"], counts["dropped_hidden_rule"], counts["written"]) == (1, 1, 2)
 
 
-def test_problems_with_a_rule_hidden_in_the_tests_are_left_out_and_counted(tmp_path: Path) -> None:
-    rows = [{**problem(i, list("abcd")), "fully_specified": i != 1} for i in range(3)]
-    assert [record["id"] for record in perturb(tmp_path, rows)] == [0, 2]
-    counts = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
-    assert counts["dropped_hidden_rule"] == 1
-
-
-def test_a_row_is_perturbed_alike_wherever_it_stands(tmp_path: Path) -> None:
+def test_seed_and_row_decide_wherever_the_row_stands(tmp_path: Path) -> None:
     rows = [problem(i, list("abcd")) for i in range(12)]
-    (tmp_path / "other").mkdir()
-    assert perturb(tmp_path, rows) == perturb(tmp_path / "other", rows[::-1])[::-1]
-
-
-def test_the_seed_changes_the_choice(tmp_path: Path) -> None:
-    rows = [problem(i, list("abcd")) for i in range(12)]
-    (tmp_path / "other").mkdir()
-    assert perturb(tmp_path, rows) != perturb(tmp_path / "other", rows, "--seed", 1)
+    records = perturb(tmp_path, rows)
+    assert records == perturb(tmp_path / "other", rows[::-1])[::-1]
+    assert records != perturb(tmp_path / "seed", rows, "--seed", 1)
 
 
 def test_a_problem_without_public_tests_is_refused(tmp_path: Path, capsys) -> None:
     source = write_rows(tmp_path / "in.jsonl", [problem("odd", [])])
-    assert run_command(COMMAND, "--input_file", source, "--output_file", tmp_path / "out.jsonl") == 2
+    assert run_command(COMMAND, "-i", source, "-o", tmp_path / "out.jsonl") == 2
     assert "line 1: problem 'odd': field 'public_test_cases': there are no tests" in one_complaint(capsys)
 
 
@@ -72,7 +61,6 @@ def test_kind_and_count_are_flags_and_part_of_what_the_output_is(tmp_path: Path)
 
 def test_an_output_of_another_problem_is_the_same_wherever_the_rows_stand(tmp_path: Path) -> None:
     rows = [problem(i, [f"{i}{k}" for k in range(4)]) for i in range(6)]
-    (tmp_path / "other").mkdir()
     records = perturb(tmp_path, rows, "--kind", "other_problem")
     assert records == perturb(tmp_path / "other", rows[::-1], "--kind", "other_problem")[::-1]
     for record in records:
@@ -82,7 +70,7 @@ def test_an_output_of_another_problem_is_the_same_wherever_the_rows_stand(tmp_pa
 
 def test_a_perturbation_of_ones_own_takes_no_kind(tmp_path: Path, capsys) -> None:
     source = write_rows(tmp_path / "in.jsonl", [problem(0, list("abcd"))])
-    flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl")
+    flags = ("-i", source, "-o", tmp_path / "out.jsonl")
     own = ("--perturbation", "examples/perturbation.py:off_by_one")
     assert run_command(COMMAND, *flags, *own, "--kind", "truncated") == 2
     assert "exclude each other" in one_complaint(capsys)

@@ -15,7 +15,7 @@ import pytest
 from commands import read_rows, run_command, write_rows
 from tokenizers_for_tests import make_tokenizer
 
-from cobalt.prompts import feedback_message, feedback_to_policy, first_messages
+from cobalt.prompts import feedback_message, feedback_to_policy, first_messages, with_feedback
 from cobalt.records import TestCases
 from cobalt.sandbox.executor import Executor
 from studies.minicode.generate import generate_rows
@@ -33,16 +33,21 @@ def raw_rows() -> list[dict]:
     return [{**row, "solutions": json.dumps(solutions(row["id"]))} for row in rows]
 
 
+def programs(problem: str) -> tuple[list[str], str]:
+    """Wrong programs and the accepted one."""
+    folder = PROGRAMS / problem
+    return [path.read_text() for path in sorted(folder.glob("wrong*.py"))], (folder / "accepted.py").read_text()
+
+
 def solutions(problem: str) -> list[str]:
     """The accepted program between wrong ones: verification has to find it."""
-    wrong = [path.read_text() for path in sorted((PROGRAMS / problem).glob("wrong*.py"))]
-    return [*wrong[:1], (PROGRAMS / problem / "accepted.py").read_text(), *wrong[1:]]
+    wrong, accepted = programs(problem)
+    return [*wrong[:1], accepted, *wrong[1:]]
 
 
 def attempts(problem: str) -> list[str]:
     """One program per turn, the accepted one last."""
-    wrong = [path.read_text() for path in sorted((PROGRAMS / problem).glob("wrong*.py"))]
-    accepted = (PROGRAMS / problem / "accepted.py").read_text()
+    wrong, accepted = programs(problem)
     return [*(wrong * NUM_TURNS)[: NUM_TURNS - 1], accepted]
 
 
@@ -58,7 +63,8 @@ async def replay_one(executor: Executor, problem: dict) -> dict:
         public = await executor.run(code, problem["public_test_cases"])
         hidden = await executor.run(code, problem["hidden_test_cases"])
         messages.append({"role": "assistant", "content": f"```python\n{code}\n```"})
-        messages.append(feedback_message(feedback_to_policy(public)))
+        tests = TestCases.parse(problem["public_test_cases"])
+        messages.append(feedback_message(feedback_to_policy(with_feedback(public, tests))))
         public_T.append(public.pass_rate)
         hidden_T.append(hidden.pass_rate)
     rates = {"public_pass_rates": [[rate] for rate in public_T], "all_pass_rates": [hidden_T]}

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cobalt.preproc.taco_rows import Candidate, TacoRules, dev_rank, prepare, solution_order, split_of, usable_row
+from cobalt.preproc.taco_rows import (
+    Candidate,
+    TacoRules,
+    dev_rank,
+    prepare,
+    refuse_unusable,
+    solution_order,
+    split_of,
+)
 from cobalt.prompts import PROBLEM_MARKER
 from cobalt.records import TestCases
 
@@ -90,26 +98,19 @@ def test_function_calls_keep_their_name_and_have_json_arguments_by_line() -> Non
     assert "`solve`" in made.record["instruction"] and "def solve(" in made.record["instruction"]
 
 
-def test_stdin_instruction_has_the_marker_and_the_question() -> None:
-    record = candidate(raw()).record
-    assert record["instruction"].endswith(f"{PROBLEM_MARKER}\n{QUESTION.strip()}")
-
-
-def test_solutions_and_raw_tests_are_not_carried_but_the_rest_is() -> None:
+def test_a_record_has_the_instruction_and_what_the_row_has_beside_solutions_and_raw_tests() -> None:
     record = candidate(raw(split="dev", fully_specified=False)).record
+    assert record["instruction"].endswith(f"{PROBLEM_MARKER}\n{QUESTION.strip()}")
     assert "solutions" not in record and "input_output" not in record
     assert record["source"] == "somewhere" and record["split"] == "dev" and record["fully_specified"] is False
 
 
-def test_at_most_sixteen_solutions_in_an_order_of_seed_and_id() -> None:
+def test_solution_order_and_dev_ranks_depend_on_seed_and_id() -> None:
     solutions = [f"print({i})" for i in range(40)]
     order = solution_order(solutions, seed=1, problem_id="p", rules=RULES)
     assert len(order) == len(set(order)) == 16
     assert order == solution_order(solutions, 1, "p", RULES)
     assert order != solution_order(solutions, 2, "p", RULES) and order != solution_order(solutions, 1, "q", RULES)
-
-
-def test_dev_ranks_depend_on_seed_and_id() -> None:
     assert dev_rank(1, "p") != dev_rank(2, "p") and dev_rank(1, 1) != dev_rank(1, "1")
 
 
@@ -129,7 +130,7 @@ def test_splits(split: str | None, name: str | None) -> None:
 )
 def test_unusable_rows_name_the_field(row: dict, field: str) -> None:
     with pytest.raises(ValueError, match=f"'{field}'"):
-        usable_row(row)
+        refuse_unusable(row)
 
 
 def test_results_that_are_all_wrapped_are_unwrapped() -> None:

@@ -26,15 +26,10 @@ def problem(index: int) -> dict:
 
 
 def build(kind: str, directory: Path, train: list[dict], val: list[dict]) -> int:
-    return run_command(
-        f"verl_preproc_{kind}_turn",
-        "--local_dir",
-        directory / "verl",
-        "--train_data_file",
-        write_rows(directory / "train.jsonl", train),
-        "--val_data_file",
-        write_rows(directory / "val.jsonl", val),
-    )
+    directory.mkdir(exist_ok=True)
+    files = {name: write_rows(directory / f"{name}.jsonl", rows) for name, rows in (("train", train), ("val", val))}
+    flags = [text for name, path in files.items() for text in (f"--{name}_data_file", path)]
+    return run_command(f"verl_preproc_{kind}_turn", "--local_dir", directory / "verl", *flags)
 
 
 @pytest.mark.parametrize(("kind", "make"), [("single", problem), ("multi", bandit)])
@@ -64,13 +59,12 @@ def test_verl_loads_both_files(tmp_path: Path, kind: str, make, monkeypatch) -> 
 
 
 def test_extra_info_carries_the_conversation_or_the_instruction(tmp_path: Path) -> None:
-    assert build("multi", tmp_path, [bandit(1)], [bandit(1)]) == 0
-    (row,) = pq.read_table(tmp_path / "verl" / "train.parquet").to_pylist()
+    assert build("multi", tmp_path, [bandit(1), bandit(3, prev_best_pass_rate=None)], [bandit(1)]) == 0
+    row, without_rate = pq.read_table(tmp_path / "verl" / "train.parquet").to_pylist()
     assert row["extra_info"]["conversation"] == row["prompt"] == bandit(1)["conversation"]
-    single = tmp_path / "single"
-    single.mkdir()
-    assert build("single", single, [problem(1)], [problem(1)]) == 0
-    (row,) = pq.read_table(single / "verl" / "train.parquet").to_pylist()
+    assert without_rate["extra_info"]["prev_best_pass_rate"] == 0
+    assert build("single", tmp_path / "single", [problem(1)], [problem(1)]) == 0
+    (row,) = pq.read_table(tmp_path / "single" / "verl" / "train.parquet").to_pylist()
     assert row["extra_info"]["instruction"] == "Problem 1"
 
 
@@ -83,12 +77,6 @@ def test_validation_prompts_are_unique_and_training_prompts_may_repeat(tmp_path:
     assert manifest["counts"]["test prompts dropped: repeated"] == 1
 
 
-def test_a_missing_best_rate_is_zero(tmp_path: Path) -> None:
-    assert build("multi", tmp_path, [bandit(1, prev_best_pass_rate=None)], [bandit(1)]) == 0
-    (row,) = pq.read_table(tmp_path / "verl" / "train.parquet").to_pylist()
-    assert row["extra_info"]["prev_best_pass_rate"] == 0
-
-
 def test_rows_are_written_in_groups_of_bounded_size(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(verl_parquet, "ROW_GROUP_BYTES", 2000)
     rows = [bandit(i) for i in range(40)]
@@ -99,13 +87,10 @@ def test_rows_are_written_in_groups_of_bounded_size(tmp_path: Path, monkeypatch)
 
 
 def test_same_input_same_bytes(tmp_path: Path) -> None:
-    written = []
     for name in ("a", "b"):
-        directory = tmp_path / name
-        directory.mkdir()
-        assert build("multi", directory, [bandit(i) for i in range(9)], [bandit(1)]) == 0
-        written.append((directory / "verl" / "train.parquet").read_bytes())
-    assert written[0] == written[1]
+        assert build("multi", tmp_path / name, [bandit(i) for i in range(9)], [bandit(1)]) == 0
+    one, other = ((tmp_path / name / "verl" / "train.parquet").read_bytes() for name in ("a", "b"))
+    assert one == other
 
 
 @pytest.mark.parametrize(

@@ -24,18 +24,6 @@ PLAIN = (
 )
 """Messages begin with ordinary text: tokens may span their border."""
 
-CHANGING = (
-    "<|im_start|>{{ 'xqz' if messages | length > 4 else 'def' }}"
-    "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant{% endif %}"
-)
-"""The beginning depends on the number of messages: longer prompts do not start with shorter ones."""
-
-OPEN_END = (
-    "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}{% if add_generation_prompt %}return{% endif %}"
-)
-"""The generation prompt is ordinary text."""
-
 GLUED = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}"
 """Nothing stands between messages."""
 
@@ -43,8 +31,6 @@ TEMPLATES = {
     "chatml": CHATML,
     "drops_thinking": DROPS_THINKING,
     "plain": PLAIN,
-    "changing": CHANGING,
-    "open_end": OPEN_END,
     "glued": GLUED,
 }
 

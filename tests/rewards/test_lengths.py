@@ -17,24 +17,12 @@ def make_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="?")
 
 
-def test_policy_tokens_without_bos_and_eos():
-    assert tokenizer_counter(make_tokenizer())("a b a") == 3
+def test_policy_tokens_without_bos_and_eos_and_special_ones_are_counted_not_refused():
+    count = tokenizer_counter(make_tokenizer())
+    assert (count("a b a"), count("a <s> </s>")) == (3, 3)
 
 
-def test_special_tokens_in_the_text_are_counted_not_refused():
-    assert tokenizer_counter(make_tokenizer())("a <s> </s>") == 3
-
-
-def test_an_encoding_that_cannot_be_downloaded_is_told_with_the_setting(monkeypatch):
-    def get_encoding(name):
-        raise ConnectionError("no route")
-
-    monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=get_encoding))
-    with pytest.raises(SetupError, match=r"reward_kwargs.lengths=o200k_base .*no route.*TIKTOKEN_CACHE_DIR"):
-        o200k_counter()
-
-
-def test_o200k_takes_special_token_strings(monkeypatch):
+def test_o200k_takes_special_token_strings_and_a_failed_download_is_told_with_the_setting(monkeypatch):
     """The real encoding needs a download; what matters is how it is called."""
     calls = []
 
@@ -42,9 +30,13 @@ def test_o200k_takes_special_token_strings(monkeypatch):
         calls.append(disallowed_special)
         return text.split()
 
-    encoding = SimpleNamespace(encode=encode)
-    monkeypatch.setitem(
-        sys.modules, "tiktoken", SimpleNamespace(get_encoding=lambda name: {"o200k_base": encoding}[name])
-    )
+    def get_encoding(name):
+        if calls:
+            raise ConnectionError("no route")
+        return {"o200k_base": SimpleNamespace(encode=encode)}[name]
+
+    monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=get_encoding))
     assert o200k_counter()("a <|endoftext|>") == 2
     assert calls == [()]
+    with pytest.raises(SetupError, match=r"reward_kwargs.lengths=o200k_base .*no route.*TIKTOKEN_CACHE_DIR"):
+        o200k_counter()

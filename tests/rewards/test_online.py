@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cobalt.rewards import online
-from cobalt.rewards.online import grpo_mt_advantages, test_weights, verpo_mt_advantages
+from cobalt.rewards.online import normalised, verpo_mt_advantages, weights_of_tests
 
 ROOT_HALF = 0.5**0.5
 
@@ -28,7 +28,7 @@ def test_the_examples():
     ],
 )
 def test_a_trajectorys_score_is_normalised_over_its_group(scores, expected):
-    assert grpo_mt_advantages(np.array(scores)) == pytest.approx(expected, abs=1e-5)
+    assert normalised(np.array(scores)) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_trajectorys_score_is_normalised_over_its_group(scores, expected):
     ],
 )
 def test_the_fewer_pass_a_test_the_more_it_weighs(passed, expected):
-    assert test_weights(np.array(passed)) == pytest.approx(expected)
+    assert weights_of_tests(np.array(passed)) == pytest.approx(expected)
 
 
 def test_two_trajectories_of_unequal_length_by_hand():
@@ -67,8 +67,7 @@ def test_the_outcome_is_that_of_the_last_program_played():
 
 @pytest.mark.parametrize("passes", [0, 1])
 def test_a_group_without_variance_gives_zeros(passes):
-    mask = np.array([[1, 1, 0], [1, 1, 0]])
-    assert (verpo_mt_advantages(np.full((2, 3, 4), passes), mask) == 0).all()
+    assert (verpo_mt_advantages(np.full((2, 3, 4), passes), np.array([[1, 1, 0], [1, 1, 0]])) == 0).all()
 
 
 def test_a_trajectory_without_any_turn_is_left_out():

@@ -85,24 +85,15 @@ def test_malformed_responses(response):
 
 
 @pytest.mark.parametrize(
-    "response",
-    [
-        respond(),
-        respond(think="```python\nprint(2)\n```"),
-        respond(answer=f"Usage:\n```text\n1 2\n```\n{PROGRAM}"),  # another language before it
-        respond(answer="```python3\nprint(1)\n```"),  # any continuation of the language
-        respond(think="one block of thirty-two letters!" * 7),
-        respond(after="x" * 255),
-        "thinking without its opening tag</think>" + PROGRAM,
-    ],
-)
-def test_well_formed_responses_cost_nothing(response):
-    assert parts(response, pass_rate=1.0).format == 0
-
-
-@pytest.mark.parametrize(
     ("response", "penalty"),
     [
+        (respond(), 0.0),
+        (respond(think="```python\nprint(2)\n```"), 0.0),
+        (respond(answer=f"Usage:\n```text\n1 2\n```\n{PROGRAM}"), 0.0),  # another language before it
+        (respond(answer="```python3\nprint(1)\n```"), 0.0),  # any continuation of the language
+        (respond(think="one block of thirty-two letters!" * 7), 0.0),
+        (respond(after="x" * 255), 0.0),
+        ("thinking without its opening tag</think>" + PROGRAM, 0.0),
         (respond(think=many(4095)), 0.0),  # and the opening tag
         (respond(think=many(4096)), -0.01),
         (respond(answer=f"{many(2045)}\n{PROGRAM}"), 0.0),
@@ -112,19 +103,16 @@ def test_well_formed_responses_cost_nothing(response):
         (respond(think=many(5000), after=many(3000)), -0.01),  # once, however many limits
     ],
 )
-def test_lengths_when_the_reward_so_far_is_not_negative(response, penalty):
+def test_a_well_formed_response_costs_nothing_but_for_its_length(response, penalty):
+    """Where the reward so far is not negative."""
     assert parts(response, pass_rate=0.25).format == penalty
-
-
-def test_failed_programs_earn_for_thinking():
-    response = respond(think=many(1023))  # and the opening tag
-    assert parts(response).format == pytest.approx(0.075 * math.tanh(1))
 
 
 @pytest.mark.parametrize(
     ("think", "bonus"),
     [
         ("plan", 0.0),
+        (many(1023), 0.0),  # and the opening tag: tanh(1)
         ("Wait, WRONG", 0.01),
         ("waiting errors butter", 0.0),  # whole words only
         ("wait but wait but wait but wait but", 0.01),  # four times each
@@ -133,27 +121,23 @@ def test_failed_programs_earn_for_thinking():
         ("wait mistake however but retry error verify wrong evaluate", 0.025),  # capped
     ],
 )
-def test_keywords_of_failed_programs(think, bonus):
+def test_failed_programs_earn_for_thinking_and_keywords(think, bonus):
     response = respond(think=think)
     length = 0.075 * math.tanh(words(f"<think> {think}") / 1024)
     assert parts(response).format == pytest.approx(length + bonus)
 
 
 @pytest.mark.parametrize(
-    ("response", "penalty"),
+    ("response", "form"),
     [
         (respond(think=f"wait but {many(5000)}"), -0.1),  # instead of both bonuses
         (respond(think=f"wait but {many(5000)}", after=many(600)), -0.2),
         (respond(think=f"wait but {many(5000)}", after=many(3000)), -0.3),
+        (respond(think="wait", after=many(600)), -0.1 + 0.005 + 0.075 * math.tanh(2 / 1024)),  # keeps its bonuses
     ],
 )
-def test_overlong_failed_programs(response, penalty):
-    assert parts(response).format == pytest.approx(penalty)
-
-
-def test_overlong_answer_of_a_failed_program_keeps_its_bonuses():
-    response = respond(think="wait", after=many(600))
-    assert parts(response).format == pytest.approx(-0.1 + 0.005 + 0.075 * math.tanh(2 / 1024))
+def test_overlong_failed_programs(response, form):
+    assert parts(response).format == pytest.approx(form)
 
 
 def test_the_replaced_reward_decides_about_the_form():
@@ -162,12 +146,8 @@ def test_the_replaced_reward_decides_about_the_form():
     assert parts(respond(think="wait"), pass_rate=0.6, prev_best=0.4).format == 0
 
 
-def test_total_is_clipped():
-    assert parts("print", pass_rate=0.0, prev_best=0.5).total == -1
-    assert parts("print", pass_rate=0.0, prev_best=0.5).correct == -0.1
-
-
-def test_constants_can_be_changed():
+def test_total_is_clipped_and_constants_can_be_changed():
+    assert (parts("print", prev_best=0.5).total, parts("print", prev_best=0.5).correct) == (-1, -0.1)
     assert training_reward(respond(), 0.25, 0, words, RewardConstants(correct_some=0.5)).total == 0.5
 
 
@@ -181,24 +161,9 @@ def test_pieces_are_stripped():
 
 
 RATES = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.floats(0, 1))
-PIECES = st.lists(
-    st.sampled_from(
-        [
-            "</think>",
-            "<think>",
-            "```python\n",
-            "\n```",
-            "`",
-            "wait ",
-            "but ",
-            "x" * 40,
-            many(600),
-            many(2100),
-            many(4200),
-        ]
-    ),
-    max_size=12,
-).map("".join)
+MARKS = ["</think>", "<think>", "```python\n", "\n```", "`", "wait ", "but "]
+TEXTS = st.sampled_from([*MARKS, "x" * 40, many(600), many(2100), many(4200)])
+PIECES = st.lists(TEXTS, max_size=12).map("".join)
 RESPONSES = st.one_of(PIECES, st.builds(respond, think=PIECES, after=PIECES), st.builds(respond, think=st.text()))
 
 

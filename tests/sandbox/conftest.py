@@ -13,7 +13,7 @@ import pytest
 from hostile import ALL
 from suite_runner import ORDINARY_USER, run_everything
 
-from cobalt.sandbox.modes import MODES
+from cobalt.sandbox.confinement import MODES
 from cobalt.sandbox.selftest import examine
 
 ROOT = Path(__file__).parents[2]

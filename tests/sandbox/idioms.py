@@ -51,6 +51,10 @@ async def run_idioms(mode):
     async with Executor(workers=PARALLEL, mode=mode) as executor:
         results = await executor.run_many(programs)
     return {
-        name: ("runtime_error" if code else "passed", result.verdicts[0].value, "" if code else result.feedback[0])
+        name: (
+            "runtime_error" if code else "passed",
+            result.verdicts[0].value,
+            "" if code else result.outputs[0] + result.errors[0],
+        )
         for name, (code, _), result in zip(IDIOMS, plain, results, strict=True)
     }

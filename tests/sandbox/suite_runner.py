@@ -20,19 +20,19 @@ from hostile import ALL, LIMITS, QUICK
 from idioms import run_idioms
 
 from cobalt.sandbox.executor import Executor
+from cobalt.sandbox.inside.kernel import number
 from cobalt.sandbox.probe_program import PROBES
 from cobalt.sandbox.selftest import PROBE_PROGRAM, canaries
 
 ORDINARY_USER = 65534
-REFUSALS = {"namespaces": (272, 97), "landlock": (444, 444)}  # unshare, landlock_create_ruleset
+REFUSALS = {"namespaces": "unshare", "landlock": "landlock_create_ruleset"}
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER_MODE = 38, 22, 2
 _ALLOW, _EPERM = 0x7FFF0000, 0x00050001
 
 
 def refuse(names):
     """Have these system calls fail with EPERM from here on."""
-    column = ("x86_64", "aarch64").index(os.uname().machine)
-    numbers = [REFUSALS[name][column] for name in names]
+    numbers = [number(REFUSALS[name]) for name in names]
     steps = [(0x20, 0, 0, 0), *((0x15, len(numbers) - i, 0, n) for i, n in enumerate(numbers))]
     steps += [(0x06, 0, 0, _ALLOW), (0x06, 0, 0, _EPERM)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
@@ -73,7 +73,11 @@ async def run_probes(executor):
             question = json.dumps({"names": [name], **laid_out})
             result = await executor.run(source, {"inputs": [question], "outputs": [f"{name}: contained"]})
             after = await executor.run("print(input())", {"inputs": ["next"], "outputs": ["next"]})
-            text = "contained" if result.solved else f"{result.verdicts[0].value}: {result.feedback[0][-300:]}"
+            text = (
+                "contained"
+                if result.solved
+                else f"{result.verdicts[0].value}: {(result.outputs[0] + result.errors[0])[-300:]}"
+            )
             outcomes[name] = {"outcome": text, "next": [verdict.value for verdict in after.verdicts]}
     return outcomes
 
@@ -110,7 +114,7 @@ async def run_reader(executor):
     read = []
     for paths in offered:
         result = await executor.run(READER, {"inputs": [json.dumps(paths)], "outputs": ["?"]})
-        read.append(result.feedback[0].partition("Program's Output:\n")[2].partition("\nExpected Output:")[0].split())
+        read.append(result.outputs[0].split())
     return {"offered": [len(paths) for paths in offered], "read": read}
 
 
@@ -147,7 +151,7 @@ async def run_crowd():
         await asyncio.sleep(1)
         tests = {"inputs": ["next"] * 4, "outputs": ["next"] * 4}
         results = await executor.run_many([("print(input())", tests)] * 3)
-        threads = (await crowd).feedback[0].split("Program's Output:\n")[1].split()[0]
+        threads = (await crowd).outputs[0]
     return {"threads": int(threads), "verdicts": [verdict.value for result in results for verdict in result.verdicts]}
 
 

@@ -1,5 +1,6 @@
 """Where no sandbox holds, nothing runs: a loud refusal that says what is missing, and exit code 3."""
 
+import shutil
 import subprocess
 import sys
 
@@ -22,17 +23,37 @@ def _check(*refused: str, quiet: bool = False) -> "subprocess.CompletedProcess[s
     )
 
 
-def test_check_reports_the_mode_that_holds(namespaces):
-    done = subprocess.run(CHECK, check=False, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0
+def test_check_reports_the_mode_that_holds_and_needs_nothing_installed(namespaces):
+    """Neither packages nor a bwrap binary."""
+    python, *words = CHECK
+    environment = {"PATH": "/nonexistent"}
+    command = [python, "-S", *words]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
     assert "mode namespaces: holds" in done.stdout
     assert "Programs run in mode namespaces." in done.stdout
 
 
-def test_check_needs_nothing_installed(namespaces):
-    python, *words = CHECK
-    done = subprocess.run([python, "-S", *words], check=False, capture_output=True, text=True, cwd=ROOT, env={})
-    assert "mode namespaces: holds" in done.stdout, done.stderr
+ALONE = """
+import asyncio
+from cobalt.sandbox import ExecutionResult, Executor, TestCases, Verdict
+
+async def main():
+    async with Executor(workers=1) as executor:
+        return await executor.run("print(input()[::-1])", TestCases(("abc", "ab"), ("cba", "ab")))
+
+result = asyncio.run(main())
+assert result == ExecutionResult((Verdict.PASSED, Verdict.WRONG_ANSWER), ("cba", "ba"), ("", ""), cpu_limit_s=4.0)
+"""
+
+
+def test_the_sandbox_needs_nothing_else_of_the_package_and_nothing_installed(namespaces, tmp_path):
+    shutil.copytree(ROOT / "cobalt" / "sandbox", tmp_path / "cobalt" / "sandbox")
+    environment = {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", ALONE], check=False, capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_check_refuses_without_namespaces_and_landlock():
@@ -86,8 +107,3 @@ def test_probes_that_do_not_run_rule_a_mode_out(monkeypatch, namespaces, tmp_pat
     monkeypatch.setattr(selftest, "PROBE_PROGRAM", silent)
     with pytest.raises(SetupError, match=r"not contained: .*tcp_socket"):
         choose_mode("namespaces")
-
-
-def test_no_bwrap_binary_is_needed(namespaces):
-    done = subprocess.run(CHECK, check=False, capture_output=True, text=True, cwd=ROOT, env={"PATH": "/nonexistent"})
-    assert "mode namespaces: holds" in done.stdout

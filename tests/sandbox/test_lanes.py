@@ -10,6 +10,7 @@ from suite_runner import run_lanes
 from cobalt.records import Verdict
 from cobalt.sandbox import executor as executor_module
 from cobalt.sandbox.executor import Executor
+from cobalt.sandbox.limits import default_workers
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ print("a")
 
 async def test_waiting_for_a_core_is_no_time_of_the_test(namespaces):
     """At eight tests to a core each takes more than twice its wall limit."""
-    beside = 8 * executor_module.default_workers()
+    beside = 8 * default_workers()
     async with Executor(workers=beside, cpu_limit_s=0.5, memory_limit_mb=256) as executor:
         results = await executor.run_many([(SHARE, {"inputs": [""] * 2, "outputs": ["a"] * 2})] * beside)
     assert {verdict for result in results for verdict in result.verdicts} == {Verdict.PASSED}

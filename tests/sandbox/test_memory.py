@@ -10,18 +10,16 @@ import pytest
 from conftest import LONG_CASES_IN, PLACES, Place, start_script
 
 from cobalt.errors import SetupError
-from cobalt.sandbox import memory
-from cobalt.sandbox.executor import Executor, default_workers
-from cobalt.sandbox.limits import Limits
-from cobalt.sandbox.memory import affordable_workers, memory_mb
+from cobalt.sandbox import Executor, Limits, limits
+from cobalt.sandbox.limits import affordable_workers, default_workers, memory_mb
 
 MIB = 1 << 20
 
 
-def _lay_out(monkeypatch: pytest.MonkeyPatch, root: Path, groups: str, limits: dict[str, str], total_mb: int) -> None:
+def _lay_out(monkeypatch: pytest.MonkeyPatch, root: Path, groups: str, files: dict[str, str], total_mb: int) -> None:
     """A machine of ``total_mb`` with these lines of /proc/self/cgroup and these limit files."""
-    monkeypatch.setattr(memory, "_GROUPS", root)
-    for path, text in limits.items():
+    monkeypatch.setattr(limits, "_GROUPS", root)
+    for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     texts = {"/proc/self/cgroup": groups, "/proc/meminfo": f"MemTotal:  {total_mb << 10} kB\nMemFree:  1 kB\n"}
@@ -30,7 +28,7 @@ def _lay_out(monkeypatch: pytest.MonkeyPatch, root: Path, groups: str, limits: d
 
 
 @pytest.mark.parametrize(
-    ("groups", "limits", "expected_mb"),
+    ("groups", "limit_files", "expected_mb"),
     [
         ("0::/\n", {}, 8000),
         ("0::/\n", {"memory.max": "max\n"}, 8000),
@@ -41,13 +39,13 @@ def _lay_out(monkeypatch: pytest.MonkeyPatch, root: Path, groups: str, limits: d
         ("4:memory:/docker/x\n", {"memory/memory.limit_in_bytes": f"{1000 * MIB}\n"}, 1000),
     ],
 )
-def test_the_smallest_limit_around_counts(groups, limits, expected_mb, monkeypatch, tmp_path):
-    _lay_out(monkeypatch, tmp_path, groups, limits, 8000)
+def test_the_smallest_limit_around_counts(groups, limit_files, expected_mb, monkeypatch, tmp_path):
+    _lay_out(monkeypatch, tmp_path, groups, limit_files, 8000)
     assert memory_mb() == expected_mb
 
 
 def test_default_workers_are_as_many_as_fit(monkeypatch):
-    monkeypatch.setattr(memory, "memory_mb", lambda: 2500)
+    monkeypatch.setattr(limits, "memory_mb", lambda: 2500)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     assert default_workers(Limits(memory_limit_mb=150, output_limit_mb=25)) == 5
     assert affordable_workers(Limits(memory_limit_mb=1150, output_limit_mb=25)) == 1
@@ -56,8 +54,8 @@ def test_default_workers_are_as_many_as_fit(monkeypatch):
 
 
 async def test_workers_that_do_not_fit_are_refused(monkeypatch):
-    monkeypatch.setattr(memory, "memory_mb", lambda: 1000)
-    with pytest.raises(SetupError, match=r"4 workers do not fit .*, 2 would"):
+    monkeypatch.setattr(limits, "memory_mb", lambda: 1000)
+    with pytest.raises(SetupError, match=r"workers=4 needs more memory .* at most 2"):
         await Executor(workers=4, memory_limit_mb=180).start()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cobalt.records import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 from cobalt.sandbox.executor import Executor
 
 PROGRAMS = Path(__file__).parents[1] / "data" / "codecontests"

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -15,7 +16,7 @@ from own_serve import free_port, own_serve
 from pydantic import ValidationError
 
 from cobalt.errors import InputError, SetupError
-from cobalt.records import ExecutionResult, Verdict
+from cobalt.sandbox import ExecutionResult, Verdict
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.selftest import examine
 from cobalt.serving import execution
@@ -61,18 +62,22 @@ def post(url: str, body: bytes) -> tuple[int, dict]:
         return error.code, json.load(error)
 
 
-def test_one_program_by_http(app_url):
-    status, record = post(app_url, json.dumps({"code": ADD, "test_cases": TESTS}).encode())
-    assert status == 200
-    assert record["passing"] == [True, True]
-    assert record["verdicts"] == ["passed", "passed"]
-    assert record["infra_error"] is None
-    assert len(record["feedback"]) == 2
-
-
-def test_tests_as_json_string_by_http(app_url):
-    body = {"code": "print(3.0)", "test_cases": json.dumps(TESTS)}
-    assert post(app_url, json.dumps(body).encode())[1]["passing"] == [True, False]  # the lcb checker
+@pytest.mark.parametrize("tests", [TESTS, json.dumps(TESTS)], ids=["object", "JSON"])
+def test_one_program_by_http(app_url, tests):
+    status, record = post(app_url, json.dumps({"code": "print(3.0)", "test_cases": tests}).encode())
+    feedback = [
+        f"Input:\n{text}\nProgram's Output:\n3.0\nExpected Output:\n{wanted}"
+        for text, wanted in (("1 2", 3), ("3 4", 7))
+    ]
+    assert (status, record) == (
+        200,
+        {
+            "passing": [True, False],  # the lcb checker
+            "feedback": feedback,
+            "verdicts": ["passed", "wrong_answer"],
+            "infra_error": None,
+        },
+    )
 
 
 def test_many_programs_by_http(app_url):
@@ -228,36 +233,37 @@ async def test_service_by_handle(app_url):
     assert many[1].verdicts == (Verdict.NO_PROGRAM,) * 2
 
 
-async def test_malformed_tests_by_handle(app_url):
+@pytest.mark.parametrize(
+    ("tests", "complaint"),
+    [
+        ({"inputs": [], "outputs": []}, "no tests"),
+        ({"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}, "not JSON"),
+    ],
+)
+async def test_malformed_tests_by_handle(app_url, tests, complaint):
     async with open_execution_service("serve") as service:
-        with pytest.raises(ValueError, match="no tests"):
-            await service.run(ADD, {"inputs": [], "outputs": []})
-
-
-async def test_function_arguments_that_are_not_json_by_handle(app_url):
-    tests = {"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}
-    async with open_execution_service("serve") as service:
-        with pytest.raises(ValueError, match="not JSON"):
+        with pytest.raises(ValueError, match=complaint):
             await service.run("def f(x): return x", tests)
         assert (await service.run(ADD, TESTS)).solved
+
+
+def client_of(answer):
+    """A client of an app whose ``run_many`` is the coroutine function ``answer``."""
+    return execution.ExecutionService(app=SimpleNamespace(run_many=SimpleNamespace(remote=answer)))
 
 
 async def test_programs_submitted_together_share_calls(monkeypatch):
     calls = []
 
-    class Method:
-        async def remote(self, programs):
-            calls.append(len(programs))
-            return [ExecutionResult.uniform(len(tests), Verdict.PASSED, code) for code, tests in programs]
-
-    class Handle:
-        run_many = Method()
+    async def answer(programs):
+        calls.append(len(programs))
+        return [ExecutionResult.uniform(len(tests), Verdict.WRONG_ANSWER, code) for code, tests in programs]
 
     monkeypatch.setattr(execution, "PROGRAMS_PER_CALL", 4)
-    service = execution.ServedEvaluator(Handle())
+    service = client_of(answer)
     results = await asyncio.gather(*(service.run(str(i), TESTS) for i in range(10)))
     assert calls == [4, 4, 2]
-    assert [result.feedback[0] for result in results] == [str(i) for i in range(10)]
+    assert [result.errors[0] for result in results] == [str(i) for i in range(10)]
 
 
 JSON_CHECKER = """
@@ -398,16 +404,12 @@ async def test_a_lost_replica_loses_no_program(app_url):
 async def test_a_service_that_stays_away_is_an_infra_error(monkeypatch):
     from ray.exceptions import RayActorError
 
-    class Method:
-        async def remote(self, programs):
-            raise RayActorError()
-
-    class Handle:
-        run_many = Method()
+    async def answer(programs):
+        raise RayActorError()
 
     monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
     started = time.monotonic()
-    results = await execution.ServedEvaluator(Handle()).run_many([(ADD, TESTS)] * 20)
+    results = await client_of(answer).run_many([(ADD, TESTS)] * 20)
     assert time.monotonic() - started < 5
     assert all(result.infra_error and result.pass_rate is None for result in results)
 
@@ -415,26 +417,23 @@ async def test_a_service_that_stays_away_is_an_infra_error(monkeypatch):
 async def test_programs_that_a_replica_could_not_judge_are_sent_again(monkeypatch):
     calls = []
 
-    class Method:
-        async def remote(self, programs):
-            calls.append([code for code, _ in programs])
-            return [
-                ExecutionResult.infra(len(tests), "lost 5 sandboxes")
-                if code == "unlucky" and len(calls) < 3
-                else ExecutionResult.uniform(len(tests), Verdict.WRONG_ANSWER, code)
-                for code, tests in programs
-            ]
-
-    class Handle:
-        run_many = Method()
+    async def answer(programs):
+        calls.append([code for code, _ in programs])
+        return [
+            ExecutionResult.infra(len(tests), "lost 5 sandboxes")
+            if code == "unlucky" and len(calls) < 3
+            else ExecutionResult.uniform(len(tests), Verdict.WRONG_ANSWER, code)
+            for code, tests in programs
+        ]
 
     monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
-    results = await execution.ServedEvaluator(Handle()).run_many([("a", TESTS), ("unlucky", TESTS), ("b", TESTS)])
+    results = await client_of(answer).run_many([("a", TESTS), ("unlucky", TESTS), ("b", TESTS)])
     assert calls == [["a", "unlucky", "b"], ["unlucky"], ["unlucky"]]
-    assert [result.feedback[0] for result in results] == ["a", "unlucky", "b"]
+    assert [result.errors[0] for result in results] == ["a", "unlucky", "b"]
 
 
-async def test_a_dead_controller_is_a_setup_error(monkeypatch):
+@pytest.mark.parametrize("has_cluster", [True, False], ids=["dead controller", "no cluster"])
+async def test_no_service_is_a_setup_error(monkeypatch, has_cluster):
     import ray
     from ray import serve
     from ray.exceptions import RayActorError
@@ -442,21 +441,12 @@ async def test_a_dead_controller_is_a_setup_error(monkeypatch):
     def dead(_):
         raise RayActorError()
 
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(serve, "get_app_handle", dead)
-    with pytest.raises(SetupError, match="serve run remote_reward_server:app"):
-        async with open_execution_service("serve"):
-            pass
-
-
-async def test_no_service_is_a_setup_error(monkeypatch):
-    import ray
-
     def no_cluster(**_):
         raise ConnectionError("Could not find any running Ray instance.")
 
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: has_cluster)
     monkeypatch.setattr(ray, "init", no_cluster)
+    monkeypatch.setattr(serve, "get_app_handle", dead)
     with pytest.raises(SetupError, match="serve run remote_reward_server:app"):
         async with open_execution_service("serve"):
             pass

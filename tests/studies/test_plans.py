@@ -215,37 +215,22 @@ def test_a_failure_stops_only_what_needs_it(study, tmp_path):
     assert sorted(took) == [[], ["grpo"], ["verpo"]]  # the third place has waited for cobalt
 
 
-def test_policies_beside_each_other_come_after_those_that_they_need(study, tmp_path):
-    arms = "verpo_online cobalt ft_cobalt single_turn"
-    done, calls = study("paper", arms=arms, budget="responses", seeds="0 1", gpus="0 0 1")
+def test_a_free_place_takes_what_is_ready(study, tmp_path):
+    arms = "verpo_online single_turn cobalt ft_cobalt penalty augmented"
+    slow = {"HANG_ON": "single_turn-0/train.log", "HANG_S": "20"}
+    done, calls = study("paper", arms=arms, gpus="0 0", budget="responses", **slow)
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
-    assert len(trained) == 8
-    for seed in (0, 1):
-        assert "cobalt.budget={responses: 54720}" in trained[f"verpo_online-{seed}"]  # read from cobalt's bill
-        names = list(trained)
-        assert names.index(f"single_turn-{seed}") < names.index(f"ft_cobalt-{seed}")
-
-
-def test_a_free_place_takes_what_is_ready(study, tmp_path):
-    arms = "single_turn cobalt ft_cobalt penalty augmented"
-    slow = {"HANG_ON": "single_turn-0/train.log", "HANG_S": "20"}
-    done, calls = study("paper", arms=arms, gpus="0 0", **slow)
-    assert done.returncode == 0, done.stderr
-    assert list(trainings(calls))[-1] == "ft_cobalt-0"  # of single_turn's policy
+    assert list(trained)[-1] == "ft_cobalt-0"  # of single_turn's policy
+    assert "cobalt.budget={responses: 54720}" in trained["verpo_online-0"]  # read from cobalt's bill
+    one(calls, "--output_file contexts-cobalt.jsonl")  # once for all who need it
+    one(calls, "verl_preproc_multi_turn", "--local_dir parquet-contexts-cobalt ")
+    one(calls, "verl_preproc_single_turn", "--local_dir parquet-problems ")
     logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(2)]
     (waited,) = [log for log in logs if "== study_paper-policy-single_turn-0:" in log]
     assert "== study_paper-offline-" not in waited.partition("== study_paper-policy-single_turn-0:")[2]
     for other in ("cobalt", "penalty", "augmented"):
         assert f"== study_paper-policy-{other}-0:" not in waited
-
-
-def test_what_several_policies_need_is_made_once(study):
-    done, calls = study("paper", arms="cobalt penalty no_improvement", seeds="0 1", gpus="0 0 0")
-    assert done.returncode == 0, done.stderr
-    one(calls, "--output_file contexts-cobalt.jsonl")
-    one(calls, "verl_preproc_multi_turn", "--local_dir parquet-contexts-cobalt")
-    one(calls, "verl_preproc_single_turn", "--local_dir parquet-problems")
 
 
 def test_workers_end_with_the_study(study, tmp_path):
@@ -361,11 +346,7 @@ def test_the_other_questions_have_their_cells(study):
         ("paper", {"arms": "dpo"}, "no arm 'dpo'"),
         ("paper", {"arms": "ft_cobalt"}, "the arm ft_cobalt needs single_turn"),
         ("paper", {"arms": "grpo_online", "budget": "responses"}, "the arm grpo_online needs cobalt"),
-        (
-            "paper",
-            {"arms": "other_reference", "reference": "nowhere"},
-            "the arm other_reference: --reference nowhere",
-        ),
+        ("paper", {"arms": "other_reference", "reference": "nowhere"}, "the arm other_reference: --reference nowhere"),
         ("paper", {"budget": "dollars"}, None),
         ("paper", {"engine": "sglang"}, None),
         ("hacking", {"size": "huge"}, None),
@@ -386,7 +367,7 @@ def test_knobs_are_refused_before_anything_runs(study, tmp_path, name, knobs, re
 def said(calls):
     """Of each call what the study says; what the recipe and the services add is theirs."""
     kept = []
-    for call in calls:
+    for call in (call.replace("=one-gpu-vllm ", "=one-gpu ") for call in calls):
         if "cobalt train --log" in call:
             pattern = r"(\+recipe=\S+|\+preset=\S+|data.\w+_files='[^']*'|local_dir='[^']*'|model.path='[^']*')"
             words = re.findall(pattern, call.replace(f"{ROOT}/", "ROOT/"))
@@ -411,7 +392,7 @@ def said(calls):
 def test_a_study_says_what_the_shell_scripts_said(study, name, size, trainings, minutes, count, digest):
     """The digests are those of the commands that the shell scripts called: their folders can be continued.
 
-    Only the report of the paper's study has changed since: it is made without ``--published``.
+    Since then the report of the paper's study is made without ``--published``, and a GPU's preset is one-gpu-vllm.
     """
     done, _ = study(name, "--plan", size=size)
     assert f": {trainings} trainings of " in done.stdout and f"left: about {minutes} min, " in done.stdout
@@ -425,7 +406,7 @@ def test_a_study_says_what_the_shell_scripts_said(study, name, size, trainings, 
 def test_a_folder_of_the_shell_scripts_is_known_by_its_settings(study, tmp_path):
     settings = (
         "DATA_SEED=0 MODEL=assets/minicoder REFERENCE=assets/minicoder-small TRAIN=1000 x 8 DEV=200 x 8 TURNS=8"
-        " RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE="
+        " RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu-vllm BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE="
         " OVERRIDES=a=1 b=2"
     )
     (tmp_path / "run" / "done").mkdir(parents=True)
@@ -466,24 +447,11 @@ def test_each_arm_against_hacking_has_its_contexts_and_settings(study):
 
 
 def test_policies_side_by_side_have_services_and_a_gpu_of_their_own(study, tmp_path):
-    arms = {"arms": "cobalt single_turn", "preset": "one-gpu"}
+    arms = {"arms": "cobalt single_turn", "preset": "one-gpu-vllm"}
     done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **arms)
     assert done.returncode == 0, done.stderr
     assert all((tmp_path / "run" / "logs" / folder / "ray.log").exists() for folder in ("worker-0", "worker-1"))
     assert {re.match(r"\[(.*?)\] ", call)[1] for call in calls if "cobalt train --log" in call} == {"5", "6,7"}
-
-
-def test_the_sweep_is_the_study_with_an_arm_for_each_cell(study):
-    done, calls = study("sweep-perturbation", kinds="swapped truncated", ratios="0.1 0.5")
-    assert done.returncode == 0, done.stderr
-    assert len(trainings(calls)) == 5
-    *_, report, clean, wrong = calls
-    cells = [(kind, ratio) for kind in ("swapped", "truncated") for ratio in (0.1, 0.5)]
-    assert all(f"Cobalt + {kind}+{ratio}:clean=" in report for kind, ratio in cells)
-    for figure, ending in ((clean, ""), (wrong, "-ptb")):
-        points = [f"{kind}:{ratio}={kind}+{ratio}-0{ending}.jsonl" for kind, ratio in cells]
-        points += [f"{kind}:0=cobalt-0{ending}.jsonl" for kind in ("swapped", "truncated")]
-        assert "report sweep" in figure and all(point in figure.split() for point in points)
 
 
 @pytest.mark.parametrize("size", ["full", "small", "cpu"])

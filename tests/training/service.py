@@ -4,7 +4,8 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from cobalt.errors import SetupError
-from cobalt.records import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.serving.execution import ExecutionService
 
 
 class FakeService:
@@ -26,14 +27,13 @@ class FakeService:
             return ExecutionResult.infra(count, "worker lost")
         passed = int(code.removeprefix("print(").removesuffix(")"))
         passing = tuple(index < passed for index in range(count))
-        return ExecutionResult(
-            passing, ("",) * count, tuple(Verdict.PASSED if value else Verdict.WRONG_ANSWER for value in passing)
-        )
+        verdicts = tuple(Verdict.PASSED if value else Verdict.WRONG_ANSWER for value in passing)
+        return ExecutionResult(verdicts, ("",) * count, ("",) * count)
 
     def opener(self):
         @asynccontextmanager
-        async def open_service(executor, **limits):
-            yield self
+        async def open_service(executor, max_in_flight=None, patient=False, **limits):
+            yield ExecutionService(self, max_in_flight=max_in_flight)
 
         return open_service
 

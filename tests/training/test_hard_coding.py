@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from cobalt.prompts import feedback_message, first_messages, render_test_feedback
-from cobalt.records import ExecutionResult, TestCases, Verdict
 from cobalt.rewards import RewardConstants
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.serving.execution import Runs
 from cobalt.training.scoring import Batch, score
 
 TESTS = TestCases(tuple(map(str, range(10, 30))), tuple(str(2 * number) for number in range(10, 30)))
@@ -23,13 +24,12 @@ PROGRAMS = {
 class Programs:
     """Runs the programs above by name."""
 
-    async def run(self, code: str, tests: TestCases | str) -> ExecutionResult:
+    async def run(self, code: str, tests: TestCases | str, runs: Runs) -> ExecutionResult:
         tests = TestCases.parse(tests)
         outputs = [str(PROGRAMS[code](int(text))) for text in tests.inputs_K]
         passing = tuple(got == want for got, want in zip(outputs, tests.outputs_K, strict=True))
         verdicts = tuple(Verdict.PASSED if passed else Verdict.WRONG_ANSWER for passed in passing)
-        texts = zip(tests.inputs_K, outputs, tests.outputs_K, strict=True)
-        return ExecutionResult(passing, tuple(render_test_feedback(Verdict.WRONG_ANSWER, *t) for t in texts), verdicts)
+        return ExecutionResult(verdicts, tuple(outputs), ("",) * len(tests))
 
 
 def respond(code: str) -> str:
@@ -79,11 +79,8 @@ def test_without_a_test_shown_there_is_no_penalty(conversation):
     assert scored("special", conversation, 0.4)["reward_hard_coding"] == 0
 
 
-def test_the_penalty_is_clipped_with_the_rest_and_not_part_of_validation():
+def test_the_penalty_is_clipped_with_the_rest_not_part_of_validation_and_without_the_setting_not_named():
     assert scored("special", context(WRONG), 5.0)["score"] == -1
     assert scored("special", context(WRONG), 5.0, validate=True)["score"] == 0
     assert scored(DOUBLE, context(WRONG), 5.0, validate=True)["score"] == 1
-
-
-def test_without_the_setting_nothing_is_run_or_named():
     assert "reward_hard_coding" not in scored("special", context(WRONG), penalty=0.0)

@@ -1,25 +1,15 @@
 """``HFRollout`` as replaced: each prompt sampled once, tokens at their own positions, rows as veRL expects."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
+from actors import make_model
 from omegaconf import OmegaConf
 from tensordict import TensorDict
-from test_packing import make_model
 from verl import DataProto
 
-from cobalt.training.patches.hf_rollout import replace_rollout
+from cobalt.training.rollout_engines import HFRollout
 
 PROMPTS, RESPONSES, EOS, PAD = 7, 5, 49, 0
-
-
-@pytest.fixture
-def rollout_class():
-    """``HFRollout`` as a patched module has it."""
-    module = SimpleNamespace(HFRollout=None)
-    replace_rollout(module)
-    return module.HFRollout
 
 
 def make_prompts(repeats=2, **meta):
@@ -40,8 +30,8 @@ def rollout_config(**changes):
     return OmegaConf.create({**config, "top_k": 0, "val_kwargs": {}, **changes})
 
 
-def make_rollout(rollout_class, **changes):
-    return rollout_class(make_model(), rollout_config(**changes))
+def make_rollout(**changes):
+    return HFRollout(make_model(), rollout_config(**changes))
 
 
 def argmax_by_full_forward(model, prompt, steps):
@@ -53,8 +43,8 @@ def argmax_by_full_forward(model, prompt, steps):
     return ids[len(prompt) :].tolist()
 
 
-def test_greedy_tokens_equal_those_of_plain_forward_passes(rollout_class):
-    model, rollout, prompts = make_model().eval(), make_rollout(rollout_class), make_prompts(do_sample=False)
+def test_greedy_tokens_equal_those_of_plain_forward_passes():
+    model, rollout, prompts = make_model().eval(), make_rollout(), make_prompts(do_sample=False)
     expected = [
         argmax_by_full_forward(model, ids[mask.bool()], RESPONSES)
         for ids, mask in zip(prompts.batch["input_ids"], prompts.batch["attention_mask"], strict=True)
@@ -65,47 +55,49 @@ def test_greedy_tokens_equal_those_of_plain_forward_passes(rollout_class):
     assert got == expected
 
 
-def test_output_has_one_row_per_prompt_row_in_the_same_order_and_width(rollout_class):
+def test_output_has_one_row_per_prompt_row_in_the_same_order_and_width():
     prompts = make_prompts()
     ids, mask = prompts.batch["input_ids"].clone(), prompts.batch["attention_mask"].clone()
-    output = make_rollout(rollout_class, micro_batch_size=3).generate_sequences(prompts)
+    output = make_rollout(micro_batch_size=3).generate_sequences(prompts)
     assert output.batch["prompts"].equal(ids)
     assert output.batch["attention_mask"][:, :PROMPTS].equal(mask)
     assert output.batch["input_ids"].shape == (8, PROMPTS + RESPONSES)
     assert output.batch["input_ids"][:, PROMPTS:].equal(output.batch["responses"])
 
 
-def test_positions_count_the_valid_tokens(rollout_class):
-    output = make_rollout(rollout_class).generate_sequences(make_prompts())
+def test_positions_count_the_valid_tokens():
+    output = make_rollout().generate_sequences(make_prompts())
     mask = output.batch["attention_mask"].bool()
     expected = (mask.long().cumsum(-1) - 1).clamp(min=0)
     assert output.batch["position_ids"][mask].equal(expected[mask])
 
 
-def test_samples_of_one_prompt_differ_and_repeat_with_the_seed(rollout_class):
-    first = make_rollout(rollout_class).generate_sequences(make_prompts()).batch["responses"]
-    again = make_rollout(rollout_class).generate_sequences(make_prompts()).batch["responses"]
+def test_samples_of_one_prompt_differ_and_repeat_with_the_seed():
+    first = make_rollout().generate_sequences(make_prompts()).batch["responses"]
+    again = make_rollout().generate_sequences(make_prompts()).batch["responses"]
     assert first.equal(again)
     assert not first[0].equal(first[1])
+    other = HFRollout(make_model(), rollout_config(), seed=1).generate_sequences(make_prompts()).batch["responses"]
+    assert not first.equal(other)
 
 
-def test_samples_come_from_the_weights_as_they_are_now(rollout_class):
+def test_samples_come_from_the_weights_as_they_are_now():
     model, prompts = make_model(), make_prompts(do_sample=False)
-    rollout = rollout_class(model, rollout_config())
+    rollout = HFRollout(model, rollout_config())
     before = rollout.generate_sequences(prompts).batch["responses"]
     with torch.no_grad():
         model.model.norm.weight.neg_()
     assert not rollout.generate_sequences(prompts).batch["responses"].equal(before)
 
 
-def test_validation_samples_with_its_own_settings(rollout_class):
-    greedy = make_rollout(rollout_class).generate_sequences(make_prompts(do_sample=False)).batch["responses"]
+def test_validation_samples_with_its_own_settings():
+    greedy = make_rollout().generate_sequences(make_prompts(do_sample=False)).batch["responses"]
     config = rollout_config(val_kwargs={"temperature": 1e-4, "top_p": 1.0, "top_k": 0})
-    rollout = rollout_class(make_model(), config)
+    rollout = HFRollout(make_model(), config)
     assert rollout.generate_sequences(make_prompts(do_sample=True, validate=True)).batch["responses"].equal(greedy)
     assert not rollout.generate_sequences(make_prompts(do_sample=True)).batch["responses"].equal(greedy)
 
 
-def test_top_k_is_refused(rollout_class):
+def test_top_k_is_refused():
     with pytest.raises(ValueError, match="top_k"):
-        rollout_class(make_model(), rollout_config(top_k=5))
+        HFRollout(make_model(), rollout_config(top_k=5))

@@ -9,7 +9,6 @@ from test_recipes import compose_recipe
 from cobalt.errors import InputError, SetupError
 from cobalt.records.training_run import TRACKER_NAME
 from cobalt.training import launch, preflight
-from cobalt.training.patches import install
 
 
 @pytest.fixture(autouse=True)
@@ -23,24 +22,23 @@ def test_a_missing_data_file_is_named(tmp_path):
         launch.train(config)
 
 
-def test_hugging_face_rollouts_need_their_backend():
-    with pytest.raises(InputError, match=r"cobalt\.backend=hf"):
-        launch.train(compose_recipe("multi_turn", "paper-qwen3", "actor_rollout_ref.rollout.name=hf"))
-
-
-def test_rollouts_from_keys_and_values_of_older_weights_are_refused():
-    with pytest.raises(InputError, match="older weights"):
-        launch.train(compose_recipe("multi_turn", "paper-qwen3", "actor_rollout_ref.rollout.free_cache_engine=False"))
-
-
-def test_an_unknown_backend_is_refused():
-    with pytest.raises(SetupError, match=r"cobalt\.backend=tpu"):
-        launch.train(compose_recipe("multi_turn", "cpu", "cobalt.backend=tpu"))
+@pytest.mark.parametrize(
+    ("override", "error", "told"),
+    [
+        ("actor_rollout_ref.rollout.name=hf", InputError, r"needs cobalt\.backend=cpu"),
+        ("actor_rollout_ref.rollout.free_cache_engine=False", InputError, "older weights"),
+        ("cobalt.backend=tpu", SetupError, r"cobalt\.backend=tpu: choose one of verl, cpu"),
+        ("cobalt.backend=hf", InputError, r"cobalt\.backend=hf was removed: use verl"),
+    ],
+)
+def test_backends_and_rollouts_that_do_not_sample_from_the_policy_are_refused(override, error, told):
+    with pytest.raises(error, match=told):
+        launch.train(compose_recipe("multi_turn", "paper-qwen3", override))
 
 
 def test_another_version_of_verl_is_refused(monkeypatch):
-    monkeypatch.setattr(install, "version", lambda _package: "0.4.0")
-    with pytest.raises(SetupError, match=r"veRL 0\.4\.0 is installed"):
+    monkeypatch.setattr(launch, "version", lambda _package: "0.4.0")
+    with pytest.raises(SetupError, match=r"veRL 0\.4\.0 is installed, and cobalt train is for veRL 0\.5\.0 only"):
         launch.train(compose_recipe("multi_turn", "paper-qwen3"))
 
 
@@ -51,6 +49,9 @@ def test_another_version_of_verl_is_refused(monkeypatch):
 def test_settings_under_which_prompts_cannot_be_shared_are_refused(override):
     with pytest.raises(InputError, match=override.split("=")[0]):
         launch.train(compose_recipe("multi_turn", "paper-qwen3", f"actor_rollout_ref.{override}"))
+    if "remove_padding" not in override:
+        with pytest.raises(InputError, match=override.split("=")[0]):
+            launch.train(compose_recipe("multi_turn", "cpu", f"actor_rollout_ref.{override}"))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_an_online_run_resumes_with_the_same_method_only(tmp_path, monkeypatch):
     asked = []
 
     def start(config, _settings, online):
-        asked.append((config.actor_rollout_ref.rollout.n, config.trainer.balance_batch, online.turns))
+        asked.append((config.actor_rollout_ref.rollout.n, config.trainer.balance_batch, online.method.turns))
         raise Started
 
     monkeypatch.setattr(launch, "_connect", start)

@@ -1,13 +1,15 @@
 """The model card, and what merging refuses."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from huggingface_hub import ModelCard
 
 from cobalt.errors import InputError, SetupError
-from cobalt.training.merge import MergeConfig, latest_step, merge, model_card, upload
+from cobalt.training.merge import MergeConfig, merge, model_card
 
 
 @pytest.fixture
@@ -41,51 +43,64 @@ def test_the_card_tells_data_recipe_and_metrics_up_to_the_checkpoint(run_dir):
     assert "/somewhere" not in card and "/data" not in card
 
 
-def header(card):
-    return yaml.safe_load(card.split("---")[1])
+def test_the_card_names_base_model_and_licence_of_the_start(run_dir, tmp_path, monkeypatch):
+    def header(start, *flags):
+        manifest = json.loads((run_dir / "training.manifest.json").read_text())
+        manifest["config"]["actor_rollout_ref"]["model"]["path"] = str(start)
+        (run_dir / "training.manifest.json").write_text(json.dumps(manifest))
+        data = yaml.safe_load(model_card(run_dir, 16, *flags).split("---")[1])
+        return data["base_model"], data["license"]
 
-
-def set_start(run_dir, start):
-    manifest = json.loads((run_dir / "training.manifest.json").read_text())
-    manifest["config"]["actor_rollout_ref"]["model"]["path"] = str(start)
-    (run_dir / "training.manifest.json").write_text(json.dumps(manifest))
-
-
-def test_the_card_names_base_model_and_licence_of_the_start(run_dir, tmp_path):
     start = tmp_path / "start"
     start.mkdir()
-    set_start(run_dir, start)
-    assert header(model_card(run_dir, 16))["base_model"] == "start"
-    assert header(model_card(run_dir, 16))["license"] == "unknown"
+    assert header(start) == ("start", "unknown")
     (start / "README.md").write_text("---\nlicense: mit\nbase_model: some/base\n---\n# start\n")
-    assert {"license": "mit", "base_model": "some/base"}.items() <= header(model_card(run_dir, 16)).items()
-    assert header(model_card(run_dir, 16, "an/other", "cc0-1.0"))["base_model"] == "an/other"
-    assert header(model_card(run_dir, 16, "an/other", "cc0-1.0"))["license"] == "cc0-1.0"
-
-
-def test_a_model_of_the_hub_is_named_as_the_hub_does(run_dir, monkeypatch):
+    assert header(start) == ("some/base", "mit")
+    assert header(start, "an/other", "cc0-1.0") == ("an/other", "cc0-1.0")
     monkeypatch.setattr("huggingface_hub.ModelCard.load", lambda name: ModelCard(f"---\nlicense: mit\n---\n{name}"))
-    set_start(run_dir, "Some/Model-8B")
-    assert {"license": "mit", "base_model": "Some/Model-8B"}.items() <= header(model_card(run_dir, 16)).items()
+    assert header("Some/Model-8B") == ("Some/Model-8B", "mit")  # of the hub: named as there
 
 
-def test_a_model_is_uploaded_or_the_refusal_told(tmp_path, monkeypatch):
+@pytest.fixture
+def merged(run_dir, monkeypatch):
+    """Merge with a stand-in for veRL's merger; the model's folder."""
+    (run_dir / "global_step_16" / "actor").mkdir(parents=True)
+
+    def write_weights(command, check):
+        folder = Path(command[command.index("--target_dir") + 1])
+        folder.mkdir()
+        (folder / "from").write_text(command[command.index("--local_dir") + 1])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr("subprocess.run", write_weights)
+
+    def run(**flags):
+        merge(MergeConfig(checkpoint_dir=run_dir, output_dir=run_dir / "model", **flags))
+        return run_dir / "model"
+
+    return run
+
+
+def test_the_latest_checkpoint_is_merged_and_has_a_card(merged, run_dir):
+    folder = merged()
+    assert (folder / "from").read_text() == str(run_dir / "global_step_16" / "actor")
+    assert "16 steps" in (folder / "README.md").read_text()
+
+
+def test_a_model_is_uploaded_or_the_refusal_told(merged, run_dir, monkeypatch):
     calls = []
     monkeypatch.setattr("huggingface_hub.HfApi.create_repo", lambda _self, name, private, exist_ok: calls.append(name))
     monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", lambda _self, **what: calls.append(what))
-    upload(tmp_path, "me/model")
-    assert calls == ["me/model", {"repo_id": "me/model", "folder_path": tmp_path}]
+    folder = merged(push_to_hub="me/model")
+    assert calls == ["me/model", {"repo_id": "me/model", "folder_path": folder}]
 
     def refuse(_self, **_what):
         raise OSError("401 no token\nat length")
 
     monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", refuse)
+    folder.rename(run_dir / "first")
     with pytest.raises(SetupError, match=r"--push_to_hub me/model: 401 no token \(the model is in"):
-        upload(tmp_path, "me/model")
-
-
-def test_the_latest_checkpoint_is_found(run_dir):
-    assert latest_step(run_dir) == 16
+        merged(push_to_hub="me/model")
 
 
 def test_a_run_without_checkpoints_is_refused(tmp_path):
@@ -93,12 +108,9 @@ def test_a_run_without_checkpoints_is_refused(tmp_path):
         merge(MergeConfig(checkpoint_dir=tmp_path, output_dir=tmp_path / "model"))
 
 
-def test_a_missing_checkpoint_is_refused(run_dir):
+def test_a_missing_checkpoint_and_an_existing_model_are_refused(run_dir):
     with pytest.raises(InputError, match="no such checkpoint"):
         merge(MergeConfig(checkpoint_dir=run_dir, output_dir=run_dir / "model", step=5))
-
-
-def test_an_existing_model_is_not_overwritten(run_dir):
     (run_dir / "model").mkdir()
     with pytest.raises(InputError, match="exists already"):
         merge(MergeConfig(checkpoint_dir=run_dir, output_dir=run_dir / "model"))

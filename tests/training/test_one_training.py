@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cobalt.errors import InputError
-from cobalt.records.locks import is_taken
+from cobalt.records.jsonl import is_taken
 from cobalt.records.training_run import LOCK_NAME, hold_folder
 
 ROOT = Path(__file__).parents[2]

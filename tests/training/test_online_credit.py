@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
+from actors import RESPONSES, make_update, updated, verls_actor, worker_settings
 from online_parts import make_settings
 from tensordict import TensorDict
-from test_packing import make_model
-from test_shared_prompts import RESPONSES, ROWS, SETTINGS, make_update
+from test_shared_prompts import ROWS
 from verl import DataProto
-from verl.workers.actor import dp_actor
 
-from cobalt.training.online.credit import Played, Program, advantages_by_row
+from cobalt.training.online.manager import Program, group_advantages
 from cobalt.training.online.rows import (
     ADVANTAGE,
     MINI_BATCHES,
@@ -21,64 +19,52 @@ from cobalt.training.online.rows import (
     kept_rows,
     with_given_advantages,
 )
-from cobalt.training.patches import online
+from cobalt.training.workers import CobaltActor
 
+__all__ = ["verls_actor"]
 HALF_ROOT = 0.5**0.5
 
 
 def program(reward, *passed):
-    return Program(reward, tuple(map(bool, passed)))
+    return Program({"score": reward}, tuple(map(bool, passed)))
 
 
-def advantages(groups, **settings):
-    """``groups[g][n]``: the programs of trajectory n; rows are numbered as they come."""
-    row, played = 0, []
-    for number, group in enumerate(groups):
-        for programs in group:
-            played.append(Played(number, tuple(range(row, row + len(programs))), tuple(programs)))
-            row += len(programs)
-    by_row = advantages_by_row(played, make_settings(**settings))
-    return [by_row[index] for index in range(row)]
+def advantages(group, **settings):
+    """``group[n]``: the programs of trajectory n; turn by turn."""
+    judged = [None if None in programs else programs for programs in group]
+    values_NT = group_advantages(judged, make_settings(**settings).method)
+    return [value for programs, values_T in zip(group, values_NT, strict=True) for value in values_T[: len(programs)]]
 
 
 GROUP = [[program(0.2, 1, 0), program(1.0, 1, 1)], [program(-0.1, 0, 0), program(-0.1, 0, 0), program(-0.1, 0, 0)]]
 
 
 def test_grpo_gives_each_trajectory_one_advantage():
-    assert advantages([GROUP]) == pytest.approx([HALF_ROOT] * 2 + [-HALF_ROOT] * 3, abs=1e-4)
+    assert advantages(GROUP) == pytest.approx([HALF_ROOT] * 2 + [-HALF_ROOT] * 3, abs=1e-4)
 
 
 def test_grpo_scores_the_last_program_or_the_discounted_sum():
     """The last program says 1 and 0.2 of these two; the sums are 0.1 and 0.4 + 0.1."""
     group = [[program(-0.4), program(1.0)], [program(0.4), program(0.2)]]
-    assert advantages([group])[0] > 0
-    assert advantages([group], trajectory_score="sum", gamma=0.5)[0] < 0
+    assert advantages(group)[0] > 0
+    assert advantages(group, trajectory_score="sum", gamma=0.5)[0] < 0
 
 
 def test_verpo_tells_turns_apart():
-    first, second, *others = advantages([GROUP], method="verpo")
+    first, second, *others = advantages(GROUP, method="verpo")
     assert first == pytest.approx(2 * HALF_ROOT, abs=1e-4)  # its return and its outcome are above the other's
     assert second == pytest.approx(2 * HALF_ROOT, abs=1e-4)
     assert others == pytest.approx([-2 * HALF_ROOT, -2 * HALF_ROOT, -HALF_ROOT], abs=1e-4)  # alone at turn 2
 
 
-def test_groups_do_not_touch():
-    assert advantages([GROUP, GROUP]) == pytest.approx(2 * advantages([GROUP]))
-
-
 @pytest.mark.parametrize("method", ["grpo", "verpo"])
-def test_a_failed_program_neutralises_its_trajectory(method):
+def test_a_failed_program_neutralises_its_trajectory_and_mostly_failed_groups_whole(method):
     failed = [[program(1.0, 1, 1), None]]
     others = [[program(1.0, 1, 1)], [program(0.0, 1, 0)], [program(0.0, 0, 1)]]
-    values = advantages([failed + others], method=method)
+    values = advantages([*failed, *others], method=method)
     assert values[:2] == [0, 0]
-    assert np.sign(values[2:]).tolist() == np.sign(advantages([others], method=method)).tolist()
-
-
-@pytest.mark.parametrize("method", ["grpo", "verpo"])
-def test_a_group_that_mostly_failed_is_neutralised_whole(method):
-    group = [[None], [None], [None], [program(1.0, 1, 1)], [program(0.0, 0, 0)]]
-    assert advantages([group], method=method) == [0] * 5
+    assert np.sign(values[2:]).tolist() == np.sign(advantages(others, method=method)).tolist()
+    assert advantages([[None], [None], [None], [program(1.0, 1, 1)], [program(0.0, 0, 0)]], method=method) == [0] * 5
 
 
 def test_rows_after_the_end_are_dropped_but_for_what_divides_evenly():
@@ -104,12 +90,9 @@ def test_the_rows_that_are_left_know_their_trajectory_and_turn():
     assert batch.non_tensor_batch[TRAJECTORY].tolist() == [0, 1, 0, 2, 3, 2, 2]
     assert batch.non_tensor_batch[TURN].tolist() == [0, 0, 1, 0, 0, 1, 2]
     assert batch.non_tensor_batch["uid"].tolist() == [0, 0, 0, 1, 1, 1, 1]
-
-
-def test_with_one_turn_every_row_stays_where_it_is():
-    batch = make_batch([[1], [2], [3], [4]], turns=1, samples=2)
-    drop_rows_after_end(batch, turns=1, rows_of_problem=2, mini_batches=2, unit=2)
-    assert batch.batch["responses"][:, 0].tolist() == [0, 1, 2, 3]
+    alone = make_batch([[1], [2], [3], [4]], turns=1, samples=2)  # with one turn every row stays where it is
+    drop_rows_after_end(alone, turns=1, rows_of_problem=2, mini_batches=2, unit=2)
+    assert alone.batch["responses"][:, 0].tolist() == [0, 1, 2, 3]
 
 
 def test_given_advantages_stand_at_every_token_of_a_response():
@@ -119,25 +102,11 @@ def test_given_advantages_stand_at_every_token_of_a_response():
     assert given.tolist() == [[0.5, 0, 0, 0], [-2, -2, -2, 0]]
 
 
-def parameters_after(data, monkeypatch, configured_rows):
-    """Of the actor after ``update_policy``, with micro-batches of 2 rows."""
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
-    monkeypatch.setattr("verl.utils.profiler.performance._get_current_mem_info", lambda: ("",) * 4)
-    settings = {**SETTINGS, "use_dynamic_bsz": False, "ppo_micro_batch_size_per_gpu": 2, "use_remove_padding": False}
-    model = make_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    config = OmegaConf.create({**settings, "ppo_mini_batch_size": configured_rows})
-    actor = dp_actor.DataParallelPPOActor(config, model, optimizer)
-    actor.update_policy(data)
-    assert config.ppo_mini_batch_size == configured_rows
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
-def test_dropped_rows_count_for_nothing_in_the_update(monkeypatch):
+@pytest.mark.usefixtures("verls_actor")
+def test_dropped_rows_count_for_nothing_in_the_update():
     """As many steps of as many rows as if the trainer had never asked for more."""
-    alone = parameters_after(make_update(ROWS), monkeypatch, configured_rows=4)
-    monkeypatch.setattr(dp_actor.DataParallelPPOActor, "update_policy", dp_actor.DataParallelPPOActor.update_policy)
-    online.patch_actor(dp_actor)
+    micro_batches = {"ppo_micro_batch_size_per_gpu": 2}
+    *_, alone = updated(CobaltActor, make_update(ROWS), worker_settings(), **micro_batches)
     data = make_update([*ROWS, *ROWS])
     data.batch["response_mask"][len(ROWS) :] = 0
     data.batch["response_mask"] = data.batch["response_mask"].clone()
@@ -145,4 +114,5 @@ def test_dropped_rows_count_for_nothing_in_the_update(monkeypatch):
         data.batch[name][: len(ROWS)] = values
     drop_rows_after_end(data, turns=1, rows_of_problem=1, mini_batches=2, unit=2)
     assert data.meta_info[MINI_BATCHES] == 2 and data.batch["responses"].shape == (len(ROWS), RESPONSES)
-    torch.testing.assert_close(parameters_after(data, monkeypatch, configured_rows=8), alone)
+    *_, found = updated(CobaltActor, data, worker_settings(), ppo_mini_batch_size=8, **micro_batches)
+    torch.testing.assert_close(found, alone)

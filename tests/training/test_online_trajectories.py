@@ -2,69 +2,37 @@
 
 import sys
 import threading
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from online_parts import MODEL, ScriptedEngine, make_settings
+from online_parts import WIDTH, ScriptedEngine, make_prompts, make_settings
 from service import FakeService, make_tests, no_service, respond
-from tensordict import TensorDict
-from transformers import AutoTokenizer
-from verl import DataProto
 
 from cobalt.errors import InputError
-from cobalt.prompts import first_messages, problem_instruction
-from cobalt.training import execution
-from cobalt.training.online.rollouts import ROLLOUT_FAILED, MultiTurn
-from cobalt.training.online.trajectories import Request
-from cobalt.training.patches.online_vllm import generate_with_vllm, play_with_vllm
-from cobalt.training.patches.table import ONLINE_VARIABLE
+from cobalt.training.online.rollouts import MultiTurn
+from cobalt.training.online.rows import ROLLOUT_FAILED
+from cobalt.training.online.settings import ONLINE_VARIABLE
+from cobalt.training.rollout_engines import OnlineRollout
 
-PROMPT_WIDTH, RESPONSE_WIDTH = 600, 60
+PROMPT_WIDTH = 600
 WRONG, RIGHT, LOST = respond(1), respond(2), respond("fail")
 ALL_PUBLIC = 2
 PUBLIC_TESTS = make_tests(ALL_PUBLIC)
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AutoTokenizer.from_pretrained(MODEL)
+def roll_with(engine, minicoder, trajectories, prompt_width=PROMPT_WIDTH, tests=PUBLIC_TESTS, **settings):
+    config = SimpleNamespace(prompt_length=prompt_width, response_length=WIDTH)
+    online = make_settings(**settings)
+    prompts = make_prompts(minicoder, ["sum"], trajectories * online.method.turns, tests)
+    return MultiTurn(online, config).rollout(prompts, engine, list(range(len(prompts))))
 
 
-@pytest.fixture
-def service(monkeypatch):
-    fake = FakeService()
-    monkeypatch.setattr(execution, "open_execution_service", fake.opener())
-    return fake
-
-
-def prompts_of(tokenizer, trajectories, turns, tests=PUBLIC_TESTS):
-    """What veRL hands to a rollout for one problem."""
-    messages = first_messages(problem_instruction("Print the sum."))
-    ids = tokenizer.encode(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-    rows = trajectories * turns
-    columns = {"raw_prompt": messages, "raw_prompt_ids": ids, "tools_kwargs": {"public_test_cases": tests}}
-    named = {}
-    for name, value in columns.items():
-        named[name] = np.empty(rows, dtype=object)
-        named[name][:] = [value] * rows
-    return DataProto(
-        batch=TensorDict({"input_ids": torch.zeros(rows, 1)}, batch_size=rows),
-        non_tensor_batch=named,
-        meta_info={"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id},
-    )
-
-
-def roll(tokenizer, answers, prompt_width=PROMPT_WIDTH, tests=PUBLIC_TESTS, **settings):
+def roll(minicoder, answers, **settings):
     """Rows and the engine; as many trajectories as the first call has answers."""
-    config = SimpleNamespace(prompt_length=prompt_width, response_length=RESPONSE_WIDTH)
-    multi_turn = MultiTurn(make_settings(**settings), config)
-    engine = ScriptedEngine(tokenizer, answers)
-    prompts = prompts_of(tokenizer, len(answers[0]), multi_turn._settings.turns, tests)
-    return multi_turn.rollout(prompts, engine, list(range(len(prompts)))), engine
+    engine = ScriptedEngine(minicoder, answers)
+    return roll_with(engine, minicoder, len(answers[0]), **settings), engine
 
 
 def lengths(rows):
@@ -78,42 +46,37 @@ def played(rows, turns=3):
     return (rows.batch["attention_mask"][:, PROMPT_WIDTH:].any(1).view(-1, turns).sum(1)).tolist()
 
 
-def test_the_next_turn_shows_program_and_feedback_without_the_thinking(tokenizer, service):
-    _, engine = roll(tokenizer, [[respond(1, think="my plan")], [RIGHT]])
-    first, second = (tokenizer.decode(requests[0].prompt) for requests in engine.asked)
-    assert "Print the sum." in first and "Print the sum." in second
+def test_the_next_turn_shows_program_and_feedback_without_the_thinking(minicoder, service):
+    _, engine = roll(minicoder, [[respond(1, think="my plan")], [RIGHT]])
+    first, second = (minicoder.decode(requests[0].prompt) for requests in engine.asked)
+    assert "Print the sum of the values." in first and "Print the sum of the values." in second
     assert "print(1)" in second and "Here is the execution feedback:" in second
     assert "my plan" not in second
 
 
-def test_a_trajectory_ends_when_public_tests_pass_or_turns_are_used_up(tokenizer, service):
-    rows, engine = roll(tokenizer, [[RIGHT, WRONG, WRONG], [WRONG, RIGHT], [WRONG]])
+def test_a_trajectory_ends_when_public_tests_pass_or_turns_are_used_up(minicoder, service):
+    rows, engine = roll(minicoder, [[RIGHT, WRONG, WRONG], [WRONG, RIGHT], [WRONG]])
     assert played(rows) == [1, 3, 2]
     assert [len(requests) for requests in engine.asked] == [3, 2, 1]
 
 
-def test_the_last_turns_programs_need_not_run(tokenizer, service):
-    roll(tokenizer, [[WRONG], [respond(0)], [RIGHT]])
-    assert service.programs == ["print(1)", "print(0)"]
+def test_equal_programs_run_once_and_those_of_the_last_turn_need_not_run(minicoder, service):
+    roll(minicoder, [[WRONG] * 5, [respond(0)] * 5, [RIGHT] * 5])
+    assert sorted(service.programs) == ["print(0)", "print(1)"]
     service.programs.clear()
-    roll(tokenizer, [[WRONG, RIGHT]], turns=1)
+    roll(minicoder, [[WRONG, RIGHT]], turns=1)
     assert service.programs == []
 
 
-def test_equal_programs_run_once(tokenizer, service):
-    roll(tokenizer, [[WRONG] * 5, [RIGHT] * 5])
-    assert sorted(service.programs) == ["print(1)", "print(2)"]
-
-
-def test_a_full_context_ends_a_trajectory(tokenizer, service):
-    _, engine = roll(tokenizer, [[WRONG], [RIGHT]], turns=2)
+def test_a_full_context_ends_a_trajectory(minicoder, service):
+    _, engine = roll(minicoder, [[WRONG], [RIGHT]], turns=2)
     second = len(engine.asked[1][0].prompt)
     for width, calls in ((second, 2), (second - 1, 1)):
-        _, engine = roll(tokenizer, [[WRONG], [RIGHT]], turns=2, prompt_width=width)
+        _, engine = roll(minicoder, [[WRONG], [RIGHT]], turns=2, prompt_width=width)
         assert len(engine.asked) == calls
 
 
-def test_programs_run_while_others_are_generated(tokenizer, monkeypatch):
+def test_programs_run_while_others_are_generated(minicoder, use):
     ran = threading.Event()
 
     class Service(FakeService):
@@ -121,7 +84,7 @@ def test_programs_run_while_others_are_generated(tokenizer, monkeypatch):
             ran.set()
             return await super().run(code, tests)
 
-    monkeypatch.setattr(execution, "open_execution_service", Service().opener())
+    use(Service().opener())
 
     class Engine(ScriptedEngine):
         def __call__(self, requests, on_finished):
@@ -131,63 +94,58 @@ def test_programs_run_while_others_are_generated(tokenizer, monkeypatch):
 
             super().__call__(requests, and_wait)
 
-    config = SimpleNamespace(prompt_length=PROMPT_WIDTH, response_length=RESPONSE_WIDTH)
-    engine = Engine(tokenizer, [[WRONG, RIGHT], [RIGHT]])
-    MultiTurn(make_settings(turns=2), config).rollout(prompts_of(tokenizer, 2, 2), engine, range(4))
+    roll_with(Engine(minicoder, [[WRONG, RIGHT], [RIGHT]]), minicoder, 2, turns=2)
 
 
-def test_an_infrastructure_failure_ends_and_marks_its_trajectory_only(tokenizer, service):
-    rows, _ = roll(tokenizer, [[LOST, WRONG], [RIGHT]])
+def test_an_infrastructure_failure_ends_and_marks_its_trajectory_only(minicoder, service):
+    rows, _ = roll(minicoder, [[LOST, WRONG], [RIGHT]])
     assert played(rows) == [1, 2]
     assert rows.non_tensor_batch[ROLLOUT_FAILED].tolist() == [True] * 3 + [False] * 3
 
 
-def test_without_a_service_every_trajectory_that_needs_it_has_failed(tokenizer, monkeypatch):
-    monkeypatch.setattr(execution, "open_execution_service", no_service)
-    monkeypatch.setattr(execution, "FIRST_OPEN_DELAY_S", 0)
-    rows, _ = roll(tokenizer, [[WRONG, RIGHT]])
+def test_without_a_service_every_trajectory_that_needs_it_has_failed(minicoder, no_waiting, use):
+    use(no_service)
+    rows, _ = roll(minicoder, [[WRONG, RIGHT]])
     assert rows.non_tensor_batch[ROLLOUT_FAILED].all()
     assert played(rows) == [1, 1]
 
 
-def test_a_response_that_was_cut_off_has_no_program(tokenizer, service):
+def test_a_response_that_was_cut_off_has_no_program(minicoder, service):
     def cut_off(requests, on_finished):
-        on_finished(0, tokenizer.encode(RIGHT + " x" * RESPONSE_WIDTH)[:RESPONSE_WIDTH])
+        on_finished(0, minicoder.encode(RIGHT + " x" * WIDTH)[:WIDTH])
 
-    config = SimpleNamespace(prompt_length=PROMPT_WIDTH, response_length=RESPONSE_WIDTH)
     for require_end, expected in ((False, "print(2)"), (True, None)):
         asked = []
         service.run = lambda code, tests, asked=asked: asked.append(code) or FakeService().run("print(2)", tests)
-        settings = make_settings(turns=2, require_end=require_end)
-        MultiTurn(settings, config).rollout(prompts_of(tokenizer, 1, 2), cut_off, range(2))
+        roll_with(cut_off, minicoder, 1, turns=2, require_end=require_end)
         assert asked == [expected]
 
 
-def test_rows_are_laid_out_as_verls_and_empty_ones_after_the_end(tokenizer, service):
-    rows, engine = roll(tokenizer, [[WRONG], [RIGHT]])
+def test_rows_are_laid_out_as_verls_and_empty_ones_after_the_end(minicoder, service):
+    rows, engine = roll(minicoder, [[WRONG], [RIGHT]])
     prompts, responses = lengths(rows)
     asked = [len(requests[0].prompt) for requests in engine.asked]
     assert prompts == [*asked, 1]
-    assert responses == [len(tokenizer.encode(WRONG)) + 1, len(tokenizer.encode(RIGHT)) + 1, 0]
+    assert responses == [len(minicoder.encode(WRONG)) + 1, len(minicoder.encode(RIGHT)) + 1, 0]
     batch = rows.batch
     assert batch["input_ids"].equal(torch.cat([batch["prompts"], batch["responses"]], 1))
     mask = batch["attention_mask"].bool()
     assert batch["position_ids"][mask].equal((mask.long().cumsum(1) - 1)[mask])
     assert batch["prompts"][1][mask[1, :PROMPT_WIDTH]].tolist() == list(engine.asked[1][0].prompt)
-    assert (batch["responses"][~mask[:, PROMPT_WIDTH:]] == tokenizer.pad_token_id).all()
+    assert (batch["responses"][~mask[:, PROMPT_WIDTH:]] == minicoder.pad_token_id).all()
 
 
-def test_costs_are_counted_on_rows_with_a_response(tokenizer, service):
-    rows, _ = roll(tokenizer, [[WRONG, RIGHT], [respond(0)], [RIGHT]])
+def test_costs_are_counted_on_rows_with_a_response(minicoder, service):
+    rows, _ = roll(minicoder, [[WRONG, RIGHT], [respond(0)], [RIGHT]])
     for name, total in (("programs_run", 3), ("tests_run", 3 * ALL_PUBLIC)):
         column = rows.non_tensor_batch[f"cost_rollout_{name}"].astype(float)
         assert column.sum() == pytest.approx(total)
         assert (column > 0).tolist() == rows.batch["attention_mask"][:, PROMPT_WIDTH:].any(1).tolist()
 
 
-def test_data_without_public_tests_is_refused(tokenizer, service):
+def test_data_without_public_tests_is_refused(minicoder, service):
     with pytest.raises(InputError, match="public_test_cases"):
-        roll(tokenizer, [[WRONG]], tests=None)
+        roll(minicoder, [[WRONG]], tests=None)
 
 
 class FakeVLLM:
@@ -210,19 +168,10 @@ class FakeVLLM:
         return [*running, SimpleNamespace(request_id=request_id, finished=True, outputs=[response])]
 
 
-def test_vllm_hands_over_each_response_when_it_is_finished():
-    ids, engine = count(), FakeVLLM()
-    requests = [Request((1, 2), 0), Request((3, 4), 0), Request((1, 2), 0)]
-    for _ in range(2):
-        got = {}
-        generate_with_vllm(engine, None, ids, requests, got.__setitem__)
-        assert [*got.items()] == [(2, [2, 1]), (1, [4, 3]), (0, [2, 1])]
-
-
 class VLLMRollout:
     """The part of veRL's ``vLLMRollout`` that is built upon."""
 
-    def __init__(self, model_path, config, tokenizer, model_hf_config, **kwargs):
+    def __init__(self):
         self.inference_engine = SimpleNamespace(llm_engine=FakeVLLM())
         self.sampling_params = SimpleNamespace(output_kind=None)
 
@@ -240,16 +189,21 @@ def fake_vllm(monkeypatch):
 
 
 @pytest.mark.usefixtures("fake_vllm")
-def test_verls_vllm_rollout_plays_in_training_and_validates_as_before(tokenizer, service, monkeypatch):
+def test_verls_vllm_rollout_plays_in_training_and_validates_as_before(minicoder, service, monkeypatch):
     """The fake engine answers with the prompt backwards: no program, so every trajectory goes on to its last turn."""
     monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=2, require_end=False).to_json())
     service.run = lambda code, tests: FakeService().run("print(0)", tests)
-    module = SimpleNamespace(vLLMRollout=VLLMRollout)
-    play_with_vllm(module)
-    config = SimpleNamespace(prompt_length=PROMPT_WIDTH, response_length=PROMPT_WIDTH)
-    rollout = module.vLLMRollout("model", config, tokenizer, None)
-    assert rollout.sampling_params.output_kind is not None
-    prompts = prompts_of(tokenizer, trajectories=3, turns=2)
-    assert played(rollout.generate_sequences(prompts), turns=2) == [2, 2, 2]
+    vllm = VLLMRollout()
+    rollout = OnlineRollout(vllm, SimpleNamespace(prompt_length=PROMPT_WIDTH, response_length=PROMPT_WIDTH))
+    assert vllm.sampling_params.output_kind is not None
+    prompts = make_prompts(minicoder, ["sum"], 3 * 2, PUBLIC_TESTS)
+    for _ in range(2):  # request ids are new in each call
+        rows = rollout.generate_sequences(prompts)
+        assert played(rows, turns=2) == [2, 2, 2]
+        for prompt, response in zip(rows.batch["prompts"], rows.batch["responses"], strict=True):
+            assert (
+                prompt[prompt != minicoder.pad_token_id].flip(0).tolist()
+                == response[response != minicoder.pad_token_id].tolist()
+            )
     prompts.meta_info["validate"] = True
     assert rollout.generate_sequences(prompts) == "a single turn"

@@ -10,6 +10,7 @@ from test_recipes import compose_recipe, run_recipe
 from cobalt.errors import CobaltError, InputError, SetupError
 from cobalt.records import TestCases
 from cobalt.sampler import packages
+from cobalt.training import preflight
 from cobalt.training.launch import checked
 
 BATCH_SIZE = 16
@@ -56,30 +57,28 @@ def test_a_good_run_is_let_through_and_nothing_is_written(check, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "count", "changes", "told"),
+    [
+        *(
+            ("test", 1, {column: None}, f"missing column '{column}'")
+            for column in ("prompt", "data_source", "reward_model")
+        ),
+        ("train", BATCH_SIZE, {"reward_model": {"style": "rule"}}, "column 'reward_model' has no field 'ground_truth'"),
+        ("train", BATCH_SIZE - 1, {}, "data.train_batch_size=16, but data.train_files hold only 15 rows"),
+        ("test", 0, {}, "data.val_files hold no rows"),
+    ],
+)
+def test_data_that_cannot_be_used(check, tmp_path, name, count, changes, told):
+    write_rows(tmp_path / f"{name}.parquet", max(count, 1), **changes)
+    if count == 0:
+        pq.write_table(pq.read_table(tmp_path / f"{name}.parquet").slice(0, 0), tmp_path / f"{name}.parquet")
+    assert complaint(check).endswith(told)
+
+
 def test_a_file_that_is_no_parquet(check, tmp_path):
     (tmp_path / "train.parquet").write_text("{}")
     assert "train.parquet: not a parquet file; preproc/verl_preproc_multi_turn.py" in complaint(check)
-
-
-@pytest.mark.parametrize("column", ["prompt", "data_source", "reward_model"])
-def test_a_missing_column(check, tmp_path, column):
-    write_rows(tmp_path / "test.parquet", 1, **{column: None})
-    assert f"test.parquet: missing column '{column}'" in complaint(check)
-
-
-def test_rewards_without_tests(check, tmp_path):
-    write_rows(tmp_path / "train.parquet", BATCH_SIZE, reward_model={"style": "rule"})
-    assert "column 'reward_model' has no field 'ground_truth'" in complaint(check)
-
-
-def test_fewer_rows_than_a_batch(check, tmp_path):
-    write_rows(tmp_path / "train.parquet", BATCH_SIZE - 1)
-    assert "data.train_batch_size=16, but data.train_files hold only 15 rows" in complaint(check)
-
-
-def test_no_rows_to_validate_on(check, tmp_path):
-    pq.write_table(pq.read_table(tmp_path / "train.parquet").slice(0, 0), tmp_path / "test.parquet")
-    assert complaint(check) == "data.val_files hold no rows"
 
 
 @pytest.mark.parametrize(
@@ -97,22 +96,22 @@ def test_no_rows_to_validate_on(check, tmp_path):
         ("trainer.logger=[console,mlflow]", SetupError, "mlflow, which is not installed"),
         ("actor_rollout_ref.rollout.name=vllm", SetupError, "vllm is not installed"),
         ("actor_rollout_ref.model.use_liger=true", SetupError, "liger-kernel is not installed"),
-        ("actor_rollout_ref.model.use_remove_padding=true", SetupError, "need flash-attn, which is not installed"),
     ],
 )
 def test_settings_that_this_machine_cannot_meet(check, override, error, told):
     assert told in complaint(check, override, error=error)
 
 
-def test_a_flash_attn_without_what_makes_verl_fast(check, tmp_path, monkeypatch):
+def test_no_flash_attn_or_one_without_what_makes_verl_fast(check, tmp_path, monkeypatch):
+    verls_own = ["actor_rollout_ref.model.use_remove_padding=true", "cobalt.share_prompts=false"]
+    assert "need flash-attn, which is not installed" in complaint(check, *verls_own, error=SetupError)
     monkeypatch.syspath_prepend(tmp_path)
     kernels = tmp_path / "flash_attn/ops/triton"
     kernels.mkdir(parents=True)
     (tmp_path / "flash_attn/__init__.py").touch()
-    override = "actor_rollout_ref.model.use_remove_padding=true"
-    assert "need flash-attn's ops/triton/cross_entropy.py" in complaint(check, override, error=SetupError)
+    assert "need flash-attn's ops/triton/cross_entropy.py" in complaint(check, *verls_own, error=SetupError)
     (kernels / "cross_entropy.py").touch()
-    check(override)
+    check(*verls_own)
 
 
 def test_an_output_folder_that_cannot_be_written(check, monkeypatch):
@@ -122,11 +121,12 @@ def test_an_output_folder_that_cannot_be_written(check, monkeypatch):
 
 def test_more_gpus_than_there_are(check, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr(preflight, "find_spec", lambda _name: True)  # vLLM, too
     assert "1 GPUs are asked for" in complaint(
         check,
         "data.train_batch_size=16",
         "actor_rollout_ref.actor.ppo_mini_batch_size=16",
-        preset="one-gpu",
+        preset="one-gpu-vllm",
         error=SetupError,
     )
 

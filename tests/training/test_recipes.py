@@ -1,6 +1,5 @@
 """The recipes' configurations: the paper's values, and every preset composes; the scripts' knobs."""
 
-import inspect
 import json
 import os
 import re
@@ -15,8 +14,8 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 from cobalt.errors import InputError
-from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.online.settings import MANAGER_SETTINGS, online_settings
+from cobalt.training.online.settings import online_settings
+from cobalt.training.scoring import RewardSettings
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(path.stem for path in (ROOT / "verl/config/preset").glob("*.yaml"))
@@ -67,35 +66,19 @@ def test_the_releases_values_are_compared_and_not_left_out():
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_papers_presets_count_lengths_as_the_paper_does(preset):
-    wanted = "o200k_base" if preset in PAPERS else "policy"
-    assert compose_recipe("multi_turn", preset).reward_model.reward_kwargs.lengths == wanted
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_tokens_weigh_what_they_do_in_the_release_or_in_verls_fixed_micro_batches(preset):
-    config = compose_recipe("multi_turn", preset)
-    if preset == "one-gpu-vllm":
-        assert config.cobalt.loss_weights == "tokens"
-        return
-    assert config.cobalt.loss_weights == "release"
-    assert config.actor_rollout_ref.actor.use_dynamic_bsz == (preset in PAPERS)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_ligers_kernels_are_those_of_the_gpu_environment(preset):
-    model = compose_recipe("multi_turn", preset).actor_rollout_ref.model
-    assert model.use_liger == (preset in PAPERS)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("recipe", ("multi_turn", "single_turn"))
-def test_every_preset_uses_the_manager_with_known_settings(recipe, preset):
+def test_every_preset_is_whole(recipe, preset):
     config = compose_recipe(recipe, preset)
-    assert config.reward_model.reward_manager == "cobalt"
-    parameters = inspect.signature(CobaltRewardManager).parameters.values()
-    settings = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    assert set(config.reward_model.reward_kwargs) == settings == MANAGER_SETTINGS
+    is_papers, policy, reward = preset in PAPERS, config.actor_rollout_ref, config.reward_model
+    assert reward.reward_manager == "cobalt"
+    assert set(reward.reward_kwargs) == set(RewardSettings.model_fields)
+    assert reward.reward_kwargs.lengths == ("o200k_base" if is_papers else "policy"), "as the paper counts them"
+    assert policy.model.use_liger == is_papers, "Liger's kernels are those of the GPU environment"
+    assert config.cobalt.loss_weights == ("tokens" if preset == "one-gpu-vllm" else "release")
+    assert policy.actor.use_dynamic_bsz == (preset != "cpu")
+    rows_per_gpu = policy.actor.ppo_mini_batch_size * policy.rollout.n // config.trainer.n_gpus_per_node
+    assert rows_per_gpu % policy.actor.ppo_micro_batch_size_per_gpu == 0
+    assert config.data.train_batch_size % policy.actor.ppo_mini_batch_size == 0
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -103,9 +86,9 @@ def test_every_preset_uses_the_manager_with_known_settings(recipe, preset):
 def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(recipe, preset):
     online, multi_turn = compose_recipe(recipe, preset), compose_recipe("multi_turn", preset)
     settings = online_settings(online)
-    assert (settings.method, settings.turns) == (recipe.removesuffix("_online"), 3)
+    assert (settings.method.method, settings.method.turns) == (recipe.removesuffix("_online"), 3)
     assert settings.model == multi_turn.actor_rollout_ref.model.path
-    assert settings.limits == {}
+    assert settings.reward.limits == {}
     differing = {"trainer.total_epochs", "trainer.project_name", "reward_model.reward_manager"}
     for name in {*RELEASE["multi_turn"]["overrides_in_the_script"], f"{POLICY}.rollout.enforce_eager"} - differing:
         assert OmegaConf.select(online, name) == OmegaConf.select(multi_turn, name), name
@@ -114,11 +97,11 @@ def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(rec
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
-        ("cobalt.online.method=ppo", "cobalt.online.method=ppo: choose one of grpo, verpo"),
+        ("cobalt.online.method=ppo", "cobalt.online.method=ppo: Input should be 'grpo' or 'verpo'"),
         ("+cobalt.online.discount=1", "cobalt.online.discount: no such setting; there are method, turns, "),
         ("cobalt.online.turns=many", "cobalt.online.turns=many: Input should be a valid integer"),
-        ("cobalt.online.turns=0", "at least 1"),
-        ("cobalt.online.gamma=2", "from 0 to 1"),
+        ("cobalt.online.turns=0", "greater than or equal to 1"),
+        ("cobalt.online.gamma=2", "less than or equal to 1"),
         ("data.return_raw_chat=false", "cobalt.online needs data.return_raw_chat=True"),
         ("reward_model.reward_manager=cobalt", "reward_manager=cobalt_online, not cobalt"),
         ("actor_rollout_ref.rollout.name=sglang", "not sglang"),
@@ -136,16 +119,7 @@ def test_the_bandits_recipes_are_not_online():
 
 def test_limits_of_a_local_executor_reach_online_rollouts():
     settings = online_settings(compose_recipe("grpo_online", "cpu", "+reward_model.reward_kwargs.cpu_limit_s=2"))
-    assert (settings.limits, settings.require_end) == ({"cpu_limit_s": 2}, True)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_batch_sizes_divide(preset):
-    config = compose_recipe("multi_turn", preset)
-    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    per_gpu = actor.ppo_mini_batch_size * rollout.n // config.trainer.n_gpus_per_node
-    assert per_gpu % actor.ppo_micro_batch_size_per_gpu == 0
-    assert config.data.train_batch_size % actor.ppo_mini_batch_size == 0
+    assert (settings.reward.limits, settings.reward.require_end) == ({"cpu_limit_s": 2}, True)
 
 
 def run_recipe(script, *arguments, **environment):
@@ -204,9 +178,10 @@ def test_any_file_name_reaches_the_configuration(tmp_path):
     assert config.actor_rollout_ref.model.path == f"hub/{name}"
 
 
-def test_hugging_face_rollouts_bring_their_backend():
-    done = run_recipe("train_grpo_multi_turn.sh", "--dry-run", PRESET="paper-qwen3", ROLLOUT="hf")
-    config = OmegaConf.create(done.stdout)
-    assert (config.cobalt.backend, config.actor_rollout_ref.rollout.name) == ("hf", "hf")
-    assert not config.actor_rollout_ref.model.use_remove_padding
-    assert not config.actor_rollout_ref.model.use_liger
+@pytest.mark.parametrize(
+    ("knob", "value", "told"), [("PRESET", "one-gpu", "one-gpu-vllm"), ("ROLLOUT", "hf", "PRESET=cpu")]
+)
+def test_knobs_of_hugging_face_rollouts_on_gpus_are_refused_in_one_line(knob, value, told):
+    done = run_recipe("train_grpo_multi_turn.sh", "--dry-run", **{knob: value})
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"{knob}" in done.stderr and "was removed" in done.stderr and told in done.stderr

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cobalt.training.patches.shared_batches import Group, micro_batches, rank_parts
+from cobalt.training.shared_batches import Group, micro_batches, rank_parts
 
 
 def make_groups(sizes, prompt=10, response=5):

@@ -1,51 +1,29 @@
 """Shared prompts give what veRL's own forward pass gives: log-probabilities, entropies, gradients, updates."""
 
-from types import SimpleNamespace
-
+import plain_attention
 import pytest
 import torch
-from omegaconf import OmegaConf
-from tensordict import TensorDict
+from actors import (
+    PROMPTS,
+    make_batch,
+    make_data,
+    make_model,
+    make_update,
+    stand_in,
+    updated,
+    verls_actor,
+    worker_settings,
+)
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
-from verl import DataProto
 from verl.workers.actor import dp_actor
 
-from cobalt.training.patches import shared_attention, shared_prompts
+from cobalt.training import patches, shared_attention, shared_prompts, token_scores
+from cobalt.training.shared_attention import SharedPromptAttention, SharedPrompts, spans
+from cobalt.training.token_scores import TokenScores
+from cobalt.training.workers import CobaltActor
 
-PROMPTS, RESPONSES, VOCAB = 9, 6, 50
-ACTOR_FORWARD = dp_actor.DataParallelPPOActor._forward_micro_batch
-SHAPE = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-}
-
-
-def make_model(model=Qwen3ForCausalLM, config=Qwen3Config, tied=True):
-    torch.manual_seed(0)
-    made = config(**SHAPE, tie_word_embeddings=tied)
-    made._attn_implementation = "sdpa"
-    return model(made)
-
-
-def make_batch(rows, seed=0):
-    """A batch of ``rows``: name of the prompt (whose length is its ordinal among the letters), response tokens."""
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(1, VOCAB, (len(rows), PROMPTS + RESPONSES), generator=generator)
-    prompts = {name: torch.randint(1, VOCAB, (PROMPTS,), generator=generator) for name in "abcdefghi"}
-    mask = torch.zeros_like(ids)
-    for row, (name, tokens) in enumerate(rows):
-        ids[row, :PROMPTS] = prompts[name]
-        mask[row, PROMPTS - 1 - "abcdefghi".index(name) : PROMPTS + tokens] = 1
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    return {"input_ids": ids, "attention_mask": mask, "position_ids": positions, "responses": ids[:, PROMPTS:]}
-
-
+__all__ = ["verls_actor"]
+OWN = dp_actor.DataParallelPPOActor
 BATCHES = {
     "two prompts, rows out of order": [("d", 6), ("i", 1), ("d", 3), ("d", 6), ("i", 5)],
     "groups of one row": [("a", 6), ("d", 2), ("i", 4)],
@@ -53,74 +31,70 @@ BATCHES = {
     "a group without tokens": [("d", 0), ("f", 2), ("d", 0), ("f", 3)],
     "a prompt of one token, responses of one": [("a", 1), ("a", 1), ("a", 1)],
 }
+MIXED = BATCHES["two prompts, rows out of order"]
+FORWARDS = {"dense": shared_prompts.forward_dense, "varlen": shared_prompts.forward_varlen}
+both_machines = pytest.mark.parametrize("forward", FORWARDS.values(), ids=FORWARDS)
+checkpointing_or_not = pytest.mark.parametrize("checkpointing", [False, True])
 
 
-def make_actor(model, **config):
-    actor = SimpleNamespace(actor_module=model, device_name="cpu", use_remove_padding=True)
-    actor.use_fused_kernels = actor.use_ulysses_sp = False
-    actor.config = {"use_torch_compile": False, **config}
-    return actor
+@pytest.fixture(autouse=True)
+def fp32(verls_actor):
+    plain_attention.install(verls_actor)
+    return verls_actor
 
 
-def padded(model, batch, temperature, with_entropy):
+def padded(actor, *rest):
     """veRL's own forward pass, on padded rows."""
-    actor = make_actor(model)
-    actor.use_remove_padding, actor.config = False, SimpleNamespace(entropy_checkpointing=False)
-    return ACTOR_FORWARD(actor, batch, temperature, with_entropy)
+    return OWN._forward_micro_batch(actor, *rest)
 
 
-def shared(model, batch, temperature, with_entropy):
-    return shared_prompts._forward(make_actor(model), batch, temperature, with_entropy)
+def recomputing(model):
+    model.train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model
+
+
+def log_probs_of(forward, model, batch):
+    return forward(stand_in(model), batch, 1.0, False)[1]
 
 
 def scores_and_gradients(forward, model, batch):
     mask = batch["attention_mask"][:, PROMPTS:]
-    entropy, log_probs = forward(model, batch, 0.7, True)
+    entropy, log_probs = forward(stand_in(model), batch, 0.7, True)
     ((log_probs + 0.1 * entropy) * mask).sum().backward()
     gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
     return entropy * mask, log_probs * mask, gradients
 
 
-@pytest.fixture(autouse=True)
-def fp32(monkeypatch):
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    monkeypatch.setattr(torch, "autocast", lambda *_args, **_kwargs: torch.enable_grad())
-    monkeypatch.setattr(ALL_ATTENTION_FUNCTIONS, "_local_mapping", {})
-
-
+@both_machines
 @pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES)
-def test_scores_and_gradients_equal_verls(rows):
-    results = [scores_and_gradients(forward, make_model(), make_batch(rows)) for forward in (padded, shared)]
+def test_scores_and_gradients_equal_verls(forward, rows):
+    results = [scores_and_gradients(each, make_model(), make_batch(rows)) for each in (padded, forward)]
     for own, ours in zip(*results, strict=True):
         torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
+@both_machines
+@checkpointing_or_not
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("kind", [(Qwen3ForCausalLM, Qwen3Config), (LlamaForCausalLM, LlamaConfig)])
-def test_they_equal_for_each_model_with_and_without_recomputation(kind, tied, checkpointing):
-    batch = make_batch(BATCHES["two prompts, rows out of order"])
-    own = scores_and_gradients(padded, make_model(*kind, tied), batch)
+def test_they_equal_for_each_model_with_and_without_recomputation(forward, kind, tied, checkpointing):
+    own = scores_and_gradients(padded, make_model(*kind, tied), make_batch(MIXED))
     model = make_model(*kind, tied)
-    if checkpointing:
-        model.train()
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    for expected, found in zip(own, scores_and_gradients(shared, model, batch), strict=True):
+    ours = scores_and_gradients(forward, recomputing(model) if checkpointing else model, make_batch(MIXED))
+    for expected, found in zip(own, ours, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_attention_is_computed_once_where_layers_are_computed_again(checkpointing, monkeypatch):
-    computed, forward = [], shared_attention.PLAIN.forward
-    counting = shared_attention.PLAIN._replace(forward=lambda *args: computed.append(args) or forward(*args))
-    monkeypatch.setattr(shared_attention, "PLAIN", counting)
+@checkpointing_or_not
+def test_attention_is_computed_once_where_layers_are_computed_again(checkpointing, fp32):
+    computed, norms, kernel = [], [], shared_attention.varlen_forward
+    fp32.setattr(shared_attention, "varlen_forward", lambda *args: computed.append(args) or kernel(*args))
     model = make_model().train()
     if checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    norms = []
+        recomputing(model)
     model.model.layers[0].input_layernorm.register_forward_hook(lambda *_: norms.append(1))
-    shared(model, make_batch(BATCHES["two prompts, rows out of order"]), 1.0, False)[1].sum().backward()
+    log_probs_of(shared_prompts.forward_varlen, model, make_batch(MIXED)).sum().backward()
     assert len(norms) == 1 + checkpointing
     assert len(computed) == 2 * len(model.model.layers)  # alone and across, for each layer
 
@@ -130,165 +104,112 @@ def test_recomputation_sees_the_plan_of_its_own_micro_batch():
     batches = [make_batch(BATCHES[name], seed) for seed, name in enumerate(list(BATCHES)[:2])]
     gradients = []
     for together in (False, True):
-        model = make_model().train()
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        sums = [shared(model, batch, 1.0, False)[1].sum() for batch in batches] if together else []
+        model = recomputing(make_model())
+        sums = [log_probs_of(shared_prompts.forward_varlen, model, batch).sum() for batch in batches if together]
         for batch in [] if together else batches:
-            shared(model, batch, 1.0, False)[1].sum().backward()
+            log_probs_of(shared_prompts.forward_varlen, model, batch).sum().backward()
         for value in sums:
             value.backward()
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
     torch.testing.assert_close(*gradients)
 
 
-def test_outside_of_the_responses_everything_is_zero():
+@both_machines
+def test_outside_of_the_responses_everything_is_zero(forward):
     batch = make_batch(BATCHES["a response without tokens"])
-    _, log_probs = shared(make_model(), batch, 1.0, False)
+    log_probs = log_probs_of(forward, make_model(), batch)
     assert (log_probs == 0).equal(batch["attention_mask"][:, PROMPTS:] == 0)
 
 
-def test_a_micro_batch_without_any_response_token_has_zero_scores_and_gradients():
+@both_machines
+def test_a_micro_batch_without_any_response_token_has_zero_scores_and_gradients(forward):
     model = make_model()
-    _, log_probs = shared(model, make_batch([("d", 0), ("d", 0)]), 1.0, False)
+    log_probs = log_probs_of(forward, model, make_batch([("d", 0), ("d", 0)]))
     log_probs.sum().backward()
     assert not log_probs.any()
     assert not any(parameter.grad.any() for parameter in model.parameters() if parameter.grad is not None)
 
 
-def test_each_prompt_goes_through_the_model_once_and_no_prompt_is_scored(monkeypatch):
+@both_machines
+def test_each_prompt_goes_through_the_model_once_without_padding(forward):
     model, seen = make_model(), []
     model.model.embed_tokens.register_forward_hook(lambda _module, args, _output: seen.append(args[0].shape))
-    batch = make_batch(BATCHES["two prompts, rows out of order"])
-    layout = shared_prompts.lay_out(batch)
-    shared(model, batch, 1.0, False)
+    log_probs_of(forward, model, make_batch(MIXED))
     assert seen == [(1, 4 + 9 + 6 + 3 + 6 + 1 + 5)]
-    assert len(layout.predictors_R) == 6 + 3 + 6 + 1 + 5
+    assert len(shared_prompts.lay_out(make_batch(MIXED)).predictors_R) == 6 + 3 + 6 + 1 + 5
 
 
-def test_models_it_does_not_know_are_refused():
+def test_a_prompt_that_begins_with_token_0_is_not_taken_for_a_shorter_one():
+    ids = torch.tensor([[0, 0, 5, 7], [0, 0, 5, 7]])
+    mask = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
+    assert len(shared_prompts.groups_of({"input_ids": ids, "attention_mask": mask, "responses": ids[:, 3:]})) == 2
+
+
+@pytest.mark.parametrize(("name", "value"), [("model_type", "gemma2"), ("_attn_implementation", "eager")])
+def test_models_it_does_not_know_and_eager_attention_are_refused(name, value):
     model = make_model()
-    model.config.model_type = "gemma2"
-    with pytest.raises(NotImplementedError, match="gemma2"):
-        shared(model, make_batch([("d", 1)]), 1.0, False)
-
-
-def test_eager_attention_is_refused():
-    model = make_model()
-    model.config._attn_implementation = "eager"
-    with pytest.raises(NotImplementedError, match="eager"):
-        shared(model, make_batch([("d", 1)]), 1.0, False)
+    setattr(model.config, name, value)
+    with pytest.raises(NotImplementedError, match=value):
+        log_probs_of(shared_prompts.forward_varlen, model, make_batch([("d", 1)]))
 
 
 def test_forward_passes_without_shared_prompts_are_as_before():
     model, batch = make_model(), make_batch([("d", 6), ("i", 1)])
-    before = padded(model, batch, 1.0, False)[1]
-    shared(model, batch, 1.0, False)
-    assert padded(model, batch, 1.0, False)[1].equal(before)
+    before = log_probs_of(padded, model, batch)
+    log_probs_of(shared_prompts.forward_varlen, model, batch)
+    assert log_probs_of(padded, model, batch).equal(before)
 
 
-def make_data(rows, **extra):
-    return DataProto(batch=TensorDict({**make_batch(rows), **extra}, batch_size=len(rows)))
+@both_machines
+def test_a_group_cut_over_two_micro_batches_has_the_same_scores(forward):
+    batch = make_batch([("d", 6), ("d", 1), ("d", 3)])
+    whole = log_probs_of(forward, make_model(), batch)
+    parts = [log_probs_of(forward, make_model(), {k: v[rows] for k, v in batch.items()}) for rows in ([0, 1], [2])]
+    torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-5, atol=1e-5)
+
+
+ROWS = [("d", 6), ("d", 1), ("i", 3), ("i", 5), ("d", 2), ("d", 4), ("b", 6), ("b", 6)]
+MICRO_BATCHES = [
+    *({"use_dynamic_bsz": False, "ppo_micro_batch_size_per_gpu": rows} for rows in (1, 2, 4)),
+    {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": 99, "ppo_micro_batch_size_per_gpu": 4},
+]
+
+
+@both_machines
+@pytest.mark.parametrize("config", MICRO_BATCHES, ids=str)
+def test_the_update_is_verls_on_the_same_micro_batches(forward, config, fp32):
+    _, own_metrics, own = updated(OWN, make_update(ROWS), **config)
+    fp32.setattr(shared_prompts, "forward_dense", forward)  # the one for a CPU's tensors
+    patches.share_prompts_in_micro_batches()
+    _, metrics, ours = updated(CobaltActor, make_update(ROWS), worker_settings(share_prompts=True), **config)
+    torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-6)
+    for name in ("actor/grad_norm", "actor/kl_loss"):
+        assert metrics[name] == pytest.approx(own_metrics[name], rel=1e-3)
+
+
+def test_without_sharing_the_forward_pass_is_verls():
+    model = make_model()
+    actor = CobaltActor(stand_in(model).config, model, None, worker_settings())
+    found = actor._forward_micro_batch(make_batch(MIXED), 0.7, True)
+    for ours, own in zip(found, padded(stand_in(model), make_batch(MIXED), 0.7, True), strict=True):
+        assert ours.equal(own)
 
 
 def test_micro_batches_hold_whole_groups_and_results_return_to_their_rows():
-    rows = [("d", 6), ("i", 1), ("d", 3), ("i", 5), ("d", 6), ("b", 2)]
-    data = make_data(rows)
+    data = make_data([("d", 6), ("i", 1), ("d", 3), ("i", 5), ("d", 6), ("b", 2)])
     micro_batches, places = shared_prompts.prepare_dynamic_batch(data, 19)
     assert sorted(map(sorted, places)) == [[0, 2, 4], [1, 3, 5]]
     results = torch.cat([batch.batch["input_ids"] for batch in micro_batches])
     assert dp_actor.restore_dynamic_batch(results, places).equal(data.batch["input_ids"])
 
 
-SETTINGS = {
-    "ulysses_sequence_parallel_size": 1,
-    "entropy_from_logits_with_chunking": False,
-    "entropy_checkpointing": False,
-    "use_torch_compile": False,
-    "ppo_epochs": 1,
-    "clip_ratio": 0.2,
-    "clip_ratio_low": 0.2,
-    "clip_ratio_high": 0.4,
-    "entropy_coeff": 0.01,
-    "loss_agg_mode": "token-mean",
-    "policy_loss": {"loss_mode": "vanilla"},
-    "use_kl_loss": True,
-    "kl_loss_type": "mse",
-    "kl_loss_coef": 0.1,
-    "grad_clip": 1.0,
-    "ppo_mini_batch_size": 4,
-}
-ROWS = [("d", 6), ("d", 1), ("i", 3), ("i", 5), ("d", 2), ("d", 4), ("b", 6), ("b", 6)]
-
-
-def make_update(rows):
-    """A batch as veRL's trainer hands it to ``update_policy``."""
-    generator = torch.Generator().manual_seed(1)
-    noise = [torch.randn(len(rows), RESPONSES, generator=generator) for _ in range(3)]
-    data = make_data(
-        rows,
-        response_mask=make_batch(rows)["attention_mask"][:, PROMPTS:],
-        old_log_probs=noise[0] * 0.1 - 4,
-        ref_log_prob=noise[1] * 0.1 - 4,
-        advantages=noise[2],
-    )
-    data.meta_info["temperature"] = 1.0
-    return data
-
-
-def update(is_shared, monkeypatch, **settings):
-    """Metrics of veRL's ``update_policy`` and the parameters after it, with its own forward pass or the shared one."""
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
-    monkeypatch.setattr("verl.utils.profiler.performance._get_current_mem_info", lambda: ("",) * 4)
-    model, settings = make_model(), {**SETTINGS, **settings, "use_remove_padding": is_shared}
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    actor = dp_actor.DataParallelPPOActor(OmegaConf.create(settings), model, optimizer)
-    metrics = actor.update_policy(make_update(ROWS))
-    return metrics, torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
-@pytest.fixture
-def patched(monkeypatch):
-    """veRL's actor with the patches, for this test."""
-    monkeypatch.setattr(dp_actor, "prepare_dynamic_batch", dp_actor.prepare_dynamic_batch)
-    monkeypatch.setattr(dp_actor.DataParallelPPOActor, "_forward_micro_batch", ACTOR_FORWARD)
-    shared_prompts.patch_actor(dp_actor)
-
-
-@pytest.mark.parametrize("max_tokens", [17, 99], ids=["several micro-batches", "one"])
-def test_the_update_is_verls_dynamic_one_on_the_same_micro_batches(max_tokens, patched, monkeypatch):
-    settings = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": max_tokens}
-    _, own = update(False, monkeypatch, **settings)
-    _, ours = update(True, monkeypatch, **settings)
-    torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_the_update_is_verls_fixed_one_on_micro_batches_of_a_fixed_size(size, patched, monkeypatch):
-    settings = {"use_dynamic_bsz": False, "ppo_micro_batch_size_per_gpu": size}
-    own_metrics, own = update(False, monkeypatch, **settings)
-    metrics, ours = update(True, monkeypatch, **settings)
-    torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-6)
-    assert metrics["actor/grad_norm"] == pytest.approx(own_metrics["actor/grad_norm"], rel=1e-3)
-    assert metrics["actor/kl_loss"] == pytest.approx(own_metrics["actor/kl_loss"], rel=1e-3)
-
-
-def test_a_group_cut_over_two_micro_batches_has_the_same_scores():
-    batch = make_batch([("d", 6), ("d", 1), ("d", 3)])
-    _, whole = shared(make_model(), batch, 1.0, False)
-    parts = [shared(make_model(), {k: v[rows] for k, v in batch.items()}, 1.0, False)[1] for rows in ([0, 1], [2])]
-    torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-5, atol=1e-5)
-
-
 def balanced(rows, ranks):
-    """Prompts and response tokens of each rank's rows."""
-    data, names = make_data(rows), list(range(len(rows)))
-    data.batch["number"] = torch.tensor(names)
-    trainer = SimpleNamespace(actor_rollout_wg=SimpleNamespace(world_size=ranks))
-    metrics = {}
-    shared_prompts.balance_batch(trainer, data, metrics)
-    order = data.batch["number"].tolist()
-    assert sorted(order) == names
-    size = len(rows) // ranks
+    """Prompts and response tokens of each rank's rows, and metrics."""
+    data = make_data(rows)
+    data.batch["number"] = torch.arange(len(rows))
+    metrics = shared_prompts.balance_batch(data, ranks)
+    order, size = data.batch["number"].tolist(), len(rows) // ranks
+    assert sorted(order) == list(range(len(rows)))
     return [[rows[i] for i in order[start : start + size]] for start in range(0, len(rows), size)], metrics
 
 
@@ -297,9 +218,114 @@ def test_ranks_get_whole_groups_balanced_by_shared_tokens():
     by_rank, metrics = balanced(rows, 2)
     assert sorted(sorted({name for name, _ in rank}) for rank in by_rank) == [["a", "d"], ["b", "c"]]
     assert metrics["global_seqlen/balanced_max"] == 20
-
-
-def test_groups_are_cut_in_equal_parts_where_ranks_outnumber_them():
-    rows = [("a", 6)] * 4 + [("b", 1)] * 4
-    by_rank, _ = balanced(rows, 4)
+    by_rank, _ = balanced([("a", 6)] * 4 + [("b", 1)] * 4, 4)  # groups are cut where ranks outnumber them
     assert all(len({name for name, _ in rank}) == 1 for rank in by_rank)
+
+
+HEADS, KEY_HEADS, CHANNELS, SCALE = 4, 2, 8, 0.3
+PROMPT_LENGTHS, RESPONSE_LENGTHS = [5, 2], [[3, 1, 4], [2, 6]]
+FLAT = [tokens for group in RESPONSE_LENGTHS for tokens in group]
+ALL_TOKENS = sum(PROMPT_LENGTHS) + sum(FLAT)
+PLAN = SharedPrompts(
+    sum(PROMPT_LENGTHS),
+    spans(PROMPT_LENGTHS + FLAT, PROMPT_LENGTHS + FLAT, "cpu"),
+    spans([sum(group) for group in RESPONSE_LENGTHS], PROMPT_LENGTHS, "cpu"),
+)
+
+
+def make_states(tokens, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(tokens, heads, CHANNELS) for heads in (HEADS, KEY_HEADS, KEY_HEADS)]
+    return [torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in shapes]
+
+
+def visible():
+    """(T, T): whether the query sees the key, written out token by token."""
+    tokens = [(group, None, place) for group, count in enumerate(PROMPT_LENGTHS) for place in range(count)]
+    for group, responses in enumerate(RESPONSE_LENGTHS):
+        for response, count in enumerate(responses):
+            tokens += [(group, response, PROMPT_LENGTHS[group] + place) for place in range(count)]
+    seen = [
+        [key[0] == query[0] and key[1] in (None, query[1]) and key[2] <= query[2] for key in tokens] for query in tokens
+    ]
+    return torch.tensor(seen)
+
+
+def attention(query, key, value, seen):
+    key, value = (states.repeat_interleave(HEADS // KEY_HEADS, 1) for states in (key, value))
+    scores = torch.einsum("qhd,khd->hqk", query, key) * SCALE
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, -torch.inf).softmax(-1), value)
+
+
+def test_the_dense_mask_shows_what_is_visible():
+    rows = iter(range(len(FLAT)))
+    groups = [
+        shared_prompts.Group(tuple(next(rows) for _ in responses), prompt, tuple(responses))
+        for prompt, responses in zip(PROMPT_LENGTHS, RESPONSE_LENGTHS, strict=True)
+    ]
+    assert (shared_prompts.dense_mask(groups)[0, 0] == 0).equal(visible())
+
+
+def test_attention_and_its_gradients_equal_those_of_what_is_visible():
+    weights = torch.randn(ALL_TOKENS, HEADS, CHANNELS, generator=torch.Generator().manual_seed(1))
+    results = []
+    for way in (lambda *s: attention(*s, visible()), lambda *s: SharedPromptAttention.apply(*s, PLAN, SCALE)):
+        states = make_states(ALL_TOKENS)
+        out = way(*states)
+        (out * weights).sum().backward()
+        results.append((out, *(state.grad for state in states)))
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_in_bf16_it_is_as_near_to_the_truth_as_rounding_lets_it():
+    exact = attention(*make_states(ALL_TOKENS), visible())
+    rounded = SharedPromptAttention.apply(*make_states(ALL_TOKENS, torch.bfloat16), PLAN, SCALE)
+    assert rounded.dtype == torch.bfloat16
+    assert ((rounded.float() - exact).norm() / exact.norm()).item() < 1e-2
+
+
+TOKENS, WORDS = 13, 21
+
+
+def make_inputs():
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(TOKENS, CHANNELS, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(WORDS, CHANNELS, generator=generator, dtype=torch.float64, requires_grad=True)
+    return hidden, weight, torch.randint(0, WORDS, (TOKENS,), generator=generator)
+
+
+def whole(hidden, weight, targets, temperature, *_):
+    log_probs = (hidden @ weight.t() / temperature).log_softmax(-1)
+    return log_probs.gather(-1, targets[:, None])[:, 0], -(log_probs.exp() * log_probs).sum(-1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "with_entropy", "compiled"),
+    [*((rows, with_entropy, False) for rows in (1, 4, 13, 100) for with_entropy in (False, True)), (4, True, True)],
+)
+def test_scores_in_chunks_and_their_gradients_equal_those_of_the_whole_logits(rows, with_entropy, compiled, fp32):
+    fp32.setattr(token_scores, "ROWS", rows)
+    results = []
+    for way in (whole, TokenScores.apply):
+        hidden, weight, targets = make_inputs()
+        log_probs, entropies = way(hidden, weight, targets, 0.7, with_entropy, compiled)
+        entropies = entropies if with_entropy else torch.zeros(TOKENS)
+        ((log_probs + 0.3 * entropies) * torch.arange(TOKENS) / TOKENS).sum().backward()
+        results.append((log_probs.float(), entropies.float(), hidden.grad.float(), weight.grad.float()))
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_logits_never_exist_for_more_than_a_chunk(fp32):
+    seen = []
+
+    def counting(function):
+        return lambda logits, *rest: seen.append(len(logits)) or function(logits, *rest)
+
+    fp32.setattr(token_scores, "ROWS", 4)
+    for name in ("_scores", "_logits_gradient"):
+        fp32.setattr(token_scores, name, counting(getattr(token_scores, name)))
+    hidden, weight, targets = make_inputs()
+    TokenScores.apply(hidden, weight, targets, 1.0, False, False)[0].sum().backward()
+    assert seen == [4, 4, 4, 1] * 2

@@ -1,20 +1,27 @@
-"""What plain Python does around a script, and this harness must do too: programs should see no difference."""
+"""What plain Python does around a script, and this harness must do too: programs should see no difference.
+
+Tracebacks have the interpreter's own form, without this harness and without the cost of ``traceback``: importing that
+in every failing test would take longer than most tests.
+"""
 
 import _io
 import _thread
 import atexit
 import builtins
+import contextlib
 import gc
 import io
 import os
 import sys
 
-FUNCTION_MODULE = "solution"
-"""Name of a module whose function is called: what stands under ``if __name__ == "__main__"`` is not run there."""
-
+FUNCTION_MODULE = "solution"  # whose function is called: what stands under ``if __name__ == "__main__"`` is not run
+SOURCE_NAME = "<solution>"
+_MOST_FRAMES = 20
+_SHOWN_OF_COMPILE_ERROR = 4096  # of its beginning and of its end: it goes out in one packet
 _EXIT_FLUSH_FAILED = 120
 _HIGHEST_LIMIT = (1 << 31) - 1
-_LATE = ("open", "FileIO", "Writer", "writer", "Wrapper", "yield", "async", "__del__", "weakref")
+# in the source of programs whose objects may have something to do when they go; and going takes its time
+LATE = ("open", "FileIO", "Writer", "writer", "Wrapper", "yield", "async", "__del__", "weakref")
 _STANDARD_FILES = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2, "/dev/fd/0": 0, "/dev/fd/1": 1, "/dev/fd/2": 2}
 
 
@@ -81,11 +88,6 @@ def new_random_numbers():
         numpy_random.seed()
 
 
-def may_end_late(source):
-    """Whether objects of a program may have something to do when they go: most have not, and going takes its time."""
-    return any(word in source for word in _LATE)
-
-
 def finish(code, run, ends_late):
     """What the interpreter does at exit, in its order: the exit code. ``run`` calls a function and reports its errors.
 
@@ -125,3 +127,64 @@ def _flushed(file):
     except Exception:
         return False
     return True
+
+
+def compile_error(error):
+    """What the interpreter says about a program that does not compile, without the middle of a very long text."""
+    lines = []
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        lines.append(f'  File "{SOURCE_NAME}", line {error.lineno}')
+        if error.text:
+            text = error.text.rstrip("\n")
+            indent = len(text) - len(text.lstrip())
+            lines.append(f"    {text.lstrip()}")
+            if error.offset:
+                lines.append(f"    {' ' * max(error.offset - 1 - indent, 0)}^")
+        lines.append(f"{type(error).__name__}: {error.msg}")
+    else:
+        lines.append(_last_line(error))
+    text = "\n".join(lines)
+    is_short = len(text) <= 2 * _SHOWN_OF_COMPILE_ERROR
+    return text if is_short else text[:_SHOWN_OF_COMPILE_ERROR] + text[-_SHOWN_OF_COMPILE_ERROR:]
+
+
+def _last_line(error):
+    try:
+        text = str(error)
+    except Exception:
+        text = "<exception str() failed>"
+    name = type(error).__qualname__
+    module = type(error).__module__
+    if module not in ("builtins", "__main__", FUNCTION_MODULE):
+        name = f"{module}.{name}"
+    return f"{name}: {text}" if text else name
+
+
+def traceback_text(error, source):
+    """The traceback of ``error`` from the program's first own frame on, with the program's lines."""
+    frames, entry = [], error.__traceback__
+    while entry is not None:
+        frames.append((entry.tb_frame.f_code, entry.tb_lineno))
+        entry = entry.tb_next
+    own = [i for i, (code, _) in enumerate(frames) if code.co_filename == SOURCE_NAME]
+    frames = frames[own[0] :] if own else []
+    source_lines = source.splitlines()
+    lines = ["Traceback (most recent call last):"] if frames else []
+    if len(frames) > _MOST_FRAMES:
+        lines.append(f"  ... {len(frames) - _MOST_FRAMES} more frames ...")
+    for code, number in frames[-_MOST_FRAMES:]:
+        # library files without the place where they are installed: feedback must not depend on the machine
+        folder = next((folder for folder in sys.path if code.co_filename.startswith(f"{folder}/")), None)
+        name = code.co_filename if folder is None else code.co_filename[len(folder) + 1 :]
+        lines.append(f'  File "{name}", line {number}, in {code.co_name}')
+        if code.co_filename == SOURCE_NAME and 0 < number <= len(source_lines):
+            lines.append(f"    {source_lines[number - 1].strip()}")
+    return "\n".join([*lines, _last_line(error)]) + "\n"
+
+
+def write_error(text):
+    """To the real stderr, whatever the program did to ``sys.stderr``; a full or closed one is ignored."""
+    with contextlib.suppress(Exception):  # the program's own object
+        sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode("utf-8", "replace"))

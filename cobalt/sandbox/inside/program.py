@@ -8,7 +8,6 @@ do other tests' inputs. Tests inherit neither the channel nor any other descript
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
 import gc
-import marshal
 import os
 import sys
 import time
@@ -16,20 +15,19 @@ import time
 import kernel
 import packets
 import plain
-import tracebacks
 
 _SHORTEST_WAIT_S = 0.005
 _COMPILE_CPU_S = 10
 _STANDARD = 3  # descriptors: input, output and error output
 _MOST_DESCRIPTORS = 64  # more than this process ever has
-_FORK_PATIENCE_S = 20.0  # below sealed.GRACE_S, or the worker would take a program that waits for a lost one
+_FORK_PATIENCE_S = 20.0  # below GRACE_S outside, or the worker would take a program that waits for a lost one
 _FORK_PAUSE_S = 0.01
 _IN_THEIR_PLACES = packets.DESCRIPTORS.pack(*range(_STANDARD))
 _DESCRIPTORS_SPACE = _socket.CMSG_SPACE(packets.DESCRIPTORS.size)
 _FIRST_OF_NAMESPACE = 1
 _CHILD_ENDED = (_signal.SIGCHLD,)
 _CPU_CLOCK_OF_PROCESS = 2
-_SOURCE_NAME = tracebacks.SOURCE_NAME
+_SOURCE_NAME = plain.SOURCE_NAME
 _exit = os._exit  # a program may replace the name in the module
 _closerange = os.closerange  # a name of this module is found without touching pages of the other one
 
@@ -53,14 +51,10 @@ def hoist(source):
         for word in words[1:2] if words[0] == "from" else words[1:]:
             package = word.partition(".")[0]  # a module of it may print, or do anything else
             if package in IMPORTED_ONCE:
-                _import_quietly(package)
-
-
-def _import_quietly(name):
-    try:
-        __import__(name)
-    except BaseException:  # the program meets the same error, or exit, itself
-        return
+                try:
+                    __import__(package)
+                except BaseException:  # the program meets the same error, or exit, itself
+                    continue
 
 
 def call_prelude():
@@ -80,10 +74,7 @@ class Program:
     def __init__(self, channel, seccomp_filter):
         self.channel = channel
         self.filter = seccomp_filter
-        self.source, self.fn_name = "", None
-        self.code = None
-        self.prelude = {}
-        self.main = None
+        self.code, self.main, self.prelude = None, None, {}
         self.pid = os.getpid()
 
     def serve(self, source, fn_name):
@@ -93,7 +84,7 @@ class Program:
         """
         source = source.removeprefix("\ufeff")  # as of a file
         self.source, self.fn_name = source, fn_name
-        self.uses_random, self.ends_late = "random" in source, plain.may_end_late(source)
+        self.uses_random, self.ends_late = "random" in source, any(word in source for word in plain.LATE)
         sys.argv = [_SOURCE_NAME]
         self.channel.send(packets.STARTED)
         kernel.exit_on(_signal.SIGPROF)  # no Python handler: it would wait until the compiler is done
@@ -101,7 +92,7 @@ class Program:
         try:
             self.code = compile(source, _SOURCE_NAME, "exec", dont_inherit=True)
         except Exception as error:  # whatever it is, the source is the cause
-            self.channel.send(tracebacks.compile_error(error).encode("utf-8", "replace"))
+            self.channel.send(plain.compile_error(error).encode("utf-8", "replace"))
             return
         hoist(source)
         if fn_name is not None:
@@ -110,45 +101,37 @@ class Program:
             self.prelude = call_prelude()
         if "/dev/" in source:
             plain.provide_standard_files()
-        plain.hide_frames(3)  # and those of _serve_test, _become_test and _guarded
+        plain.hide_frames(2)  # and those of _become_test and _guarded
         _signal.setitimer(_signal.ITIMER_PROF, 0)
         _signal.signal(_signal.SIGPROF, _signal.SIG_DFL)
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         _signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGCHLD])
         gc.freeze()  # a collection in a test would otherwise copy the pages of everything that this process holds
         self.channel.send(packets.READY)
-        while self._serve_test():
-            pass
-
-    def _serve_test(self):
-        _closerange(0, _STANDARD)  # the next ones arrive in their places, which are the lowest that are free
-        packet, ancillary, _, _ = self.channel.recvmsg(packets.TEST.size, _DESCRIPTORS_SPACE)
-        if not packet:
-            return False
-        cpu_limit_s, wall_limit_s = packets.TEST.unpack(packet)
-        self._prepare(ancillary[0][2])
-        pid = _fork()
-        if pid == 0:
-            self._become_test()
-        started = time.monotonic()
-        killed, status, cpu_s = _watch(pid, cpu_limit_s, started + wall_limit_s, self._more_time)
-        wall_s = time.monotonic() - started
-        self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s))
-        return True
+        while True:
+            _closerange(0, _STANDARD)  # the next ones arrive in their places, which are the lowest that are free
+            packet, ancillary, _, _ = self.channel.recvmsg(packets.TEST.size, _DESCRIPTORS_SPACE)
+            if not packet:
+                return
+            cpu_limit_s, wall_limit_s = packets.TEST.unpack(packet)
+            if ancillary[0][2] != _IN_THEIR_PLACES:
+                raise OSError("a test's descriptors are not in their places")
+            name = "__main__" if fn_name is None else plain.FUNCTION_MODULE
+            self.main = plain.new_module(name, _SOURCE_NAME)  # before the fork, where pages need no copying
+            sys.modules["__main__"] = sys.modules[name] = self.main
+            pid = _fork()
+            if pid == 0:
+                self._become_test()
+            started = time.monotonic()
+            killed, status, cpu_s = _watch(pid, cpu_limit_s, started + wall_limit_s, self._more_time)
+            wall_s = time.monotonic() - started
+            self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s))
 
     def _more_time(self):
         """Seconds that an overdue test may still run: the worker knows how long it has waited for a core."""
         self.channel.send(packets.OVERDUE)
         answer = self.channel.recv(packets.MORE_TIME.size)
         return packets.MORE_TIME.unpack(answer)[0] if answer else 0.0
-
-    def _prepare(self, descriptors):
-        """Before the fork, where pages need no copying: look at the test's descriptors, and make its main module."""
-        if descriptors != _IN_THEIR_PLACES:
-            raise OSError("a test's descriptors are not in their places")
-        name = "__main__" if self.fn_name is None else plain.FUNCTION_MODULE
-        self.main = plain.new_module(name, _SOURCE_NAME)
-        sys.modules["__main__"] = sys.modules[name] = self.main
 
     def _become_test(self):
         """In the fork: drop the channel, seal the process, run the program; never returns."""
@@ -215,13 +198,13 @@ def _guarded(source, function, *arguments):
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return (stop.code or 0) & 0xFF
-        tracebacks.write_error(f"{stop.code}\n")
+        plain.write_error(f"{stop.code}\n")
         return 1
     except MemoryError:
-        tracebacks.write_error("MemoryError\n")
+        plain.write_error("MemoryError\n")
         return packets.EXIT_MEMORY
     except BaseException as error:
-        tracebacks.write_error(tracebacks.traceback_text(error, source))
+        plain.write_error(plain.traceback_text(error, source))
         return 1
     return 0
 
@@ -254,9 +237,3 @@ def _watch(pid, cpu_limit_s, deadline, more_time):
         if killed == packets.NOT_KILLED and (cpu_s >= cpu_limit_s or (overdue and more_s == 0)):
             killed = packets.KILLED_CPU if cpu_s >= cpu_limit_s else packets.KILLED_WALL
             os.kill(pid, _signal.SIGKILL)
-
-
-def receive_program(payload):
-    """``(source, fn_name)`` from the descriptor the worker sent."""
-    with open(payload, "rb") as file:
-        return marshal.load(file)

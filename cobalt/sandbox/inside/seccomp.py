@@ -17,7 +17,7 @@ are passed over, so filters are built from the leaves up: the length of a part i
 import ctypes
 import struct
 
-from kernel import AARCH64, MACHINE, X86_64, prctl_in_tests
+from kernel import AARCH64, ALLOWED, CLONE, COLUMNS, MACHINE, NOT_IN_TESTS, SPECIAL, X86_64, prctl_in_tests
 
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _EPERM, _ENOSYS, _ENOTTY = 1, 38, 25
@@ -26,50 +26,10 @@ _LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_ANY_BIT, _AND, _RETURN = (0x20, 0x15, 0x35, 0x4
 _OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGUMENTS = 0, 4, 16
 _AUDIT_ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 _CLONE_THREAD = 0x00010000
-_COLUMNS = (X86_64, AARCH64)
 _FIONBIO = 0x5421
 _RLIMIT_CPU = 0
 _DESCRIPTOR_COMMANDS = 0, 1, 2, 3, 4, 1030  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
-
-# name: (x86-64, aarch64); None where the architecture has no such call
-ALLOWED = {
-    "read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66), "pread64": (17, 67),
-    "pwrite64": (18, 68), "lseek": (8, 62), "close": (3, 57), "close_range": (436, 436), "dup": (32, 23),
-    "dup2": (33, None), "dup3": (292, 24), "fsync": (74, 82), "fdatasync": (75, 83),
-    "fadvise64": (221, 223), "open": (2, None), "openat": (257, 56), "stat": (4, None), "lstat": (6, None),
-    "fstat": (5, 80), "newfstatat": (262, 79), "statx": (332, 291), "access": (21, None), "faccessat": (269, 48),
-    "faccessat2": (439, 439), "readlink": (89, None), "readlinkat": (267, 78), "getcwd": (79, 17),
-    "getdents64": (217, 61), "umask": (95, 166),
-    "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "mremap": (25, 216), "madvise": (28, 233),
-    "brk": (12, 214), "membarrier": (324, 283),
-    "futex": (202, 98), "set_robust_list": (273, 99), "get_robust_list": (274, 100), "rseq": (334, 293),
-    "set_tid_address": (218, 96), "gettid": (186, 178), "getpid": (39, 172), "getppid": (110, 173),
-    "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177),
-    "getresuid": (118, 148), "getresgid": (120, 150), "getgroups": (115, 158), "getpgid": (121, 155),
-    "getpgrp": (111, None), "getsid": (124, 156),
-    "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136),
-    "rt_sigtimedwait": (128, 137), "rt_sigsuspend": (130, 133), "sigaltstack": (131, 132), "pause": (34, None),
-    "restart_syscall": (219, 128), "alarm": (37, None), "setitimer": (38, 103), "getitimer": (36, 102),
-    "nanosleep": (35, 101), "clock_nanosleep": (230, 115), "clock_gettime": (228, 113), "clock_getres": (229, 114),
-    "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153), "getrusage": (98, 165),
-    "sysinfo": (99, 179), "uname": (63, 160), "getrandom": (318, 278), "getcpu": (309, 168),
-    "sched_yield": (24, 124), "sched_getaffinity": (204, 123), "sched_getparam": (143, 121),
-    "sched_getscheduler": (145, 120), "getrlimit": (97, 163),
-    "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
-    "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22),
-    "eventfd": (284, None), "eventfd2": (290, 19), "pipe": (22, None), "pipe2": (293, 59),
-    "sendto": (44, 206), "recvfrom": (45, 207), "shutdown": (48, 210), "getsockname": (51, 204),
-    "getpeername": (52, 205), "setsockopt": (54, 208), "getsockopt": (55, 209),
-    "wait4": (61, 260), "waitid": (247, 95), "exit": (60, 93), "exit_group": (231, 94),
-}  # fmt: skip
-# calls whose answer depends on an argument, or that fail with something other than EPERM
-SPECIAL = {
-    "clone3": (435, 435), "fcntl": (72, 25), "ioctl": (16, 29), "prlimit64": (302, 261), "socketpair": (53, 199),
-}  # fmt: skip
-# what a program's process needs to run tests, and tests may not do
-CLONE = (56, 220)
-NOT_IN_TESTS = {"kill": (62, 129), "recvmsg": (47, 212), "prctl": (157, 167)}
 
 
 def _return(value):
@@ -147,7 +107,7 @@ def _search(ranges):
 
 def program_filter(machine=MACHINE):
     """The steps of the filter of a program's process."""
-    column = _COLUMNS.index(machine)
+    column = COLUMNS.index(machine)
     return [
         (_LOAD, 0, 0, _OFFSET_ARCH),
         (_JUMP_EQ, 1, 0, _AUDIT_ARCH[machine]),
@@ -159,7 +119,7 @@ def program_filter(machine=MACHINE):
 
 def test_filter(machine=MACHINE):
     """The steps that a test adds to its program's filter. Both run, and the stricter answer holds."""
-    column = _COLUMNS.index(machine)
+    column = COLUMNS.index(machine)
     denied = [numbers[column] for numbers in NOT_IN_TESTS.values()]
     threads_only = [*_load_argument(0), (_JUMP_ANY_BIT, 1, 0, _CLONE_THREAD), *_errno(_EPERM), *_return(_RET_ALLOW)]
     return [

@@ -4,6 +4,7 @@ It takes a configuration, moves behind the outer wall (mode ``namespaces``), and
 stays lean: a fork costs what it has mapped.
 """
 
+import _frozen_importlib_external as importlib_parts  # pyright: ignore[reportMissingImports] - importlib is larger
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
 import _thread
@@ -14,15 +15,13 @@ import os
 import resource
 import sys
 
-import finder
 import kernel
-import landlock
-import namespaces
 import packets
 import program
 import seccomp
+import walls
 
-for _module in (finder, kernel, landlock, namespaces, packets, program, program.plain, program.tracebacks, seccomp):
+for _module in (kernel, packets, program, program.plain, seccomp, walls):
     del sys.modules[_module.__name__]  # a name that a program may use for itself
 
 _CONFIG_BYTES = 1 << 17
@@ -45,33 +44,41 @@ class Quitter:
         raise SystemExit(code)
 
 
-def _go_first():
-    """When the machine runs out of memory, the kernel ends programs rather than the server or whatever it serves."""
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
+class ListedModules:
+    """A finder for ``{name: file or package directory}``, as the directories that hold them cannot be listed.
+
+    Submodules are found as ever, in the directories of their packages.
+    """
+
+    def __init__(self, paths):
+        self.paths = paths
+
+    def find_spec(self, name, path=None, target=None):
+        found = self.paths.get(name) if path is None else None
+        if found is None:
+            return None
+        if found.endswith((".py", ".pyc", ".so")):
+            return importlib_parts.spec_from_file_location(name, found)
+        file = f"{found}/__init__.py"
+        return importlib_parts.spec_from_file_location(name, file, submodule_search_locations=[found])
 
 
-def _prepare_interpreter(config):
-    for name in ("exit", "quit"):
-        setattr(builtins, name, Quitter(name))
-    sys.path.extend(config["package_dirs"])
-    finder.install(config["modules"])
-    sys.orig_argv = sys.argv = [""]  # programs need not know where the server is installed
-    _thread.stack_size(_THREAD_STACK)
-
-
-def _warm_up():
-    """Have the interpreter build now what every test would otherwise build for itself."""
-    code = compile("import sys\nfor line in sys.stdin: pass\nprint(*map(int, '1 2'.split()))", "<warm up>", "exec")
-    for _ in range(8):
-        exec(code, {})
-    sys.stdin.read()
-    sys.stdout.flush()
-
-
-def _set_limits(config):
-    """Limits that a program's process and its tests share."""
-    for name, value in (
+def _become_program(parent, control, channel_fd, payload_fd, config, ruleset, filters):
+    """In the program's process: drop everything that it does not need, then serve tests."""
+    uid = config["run_as"]
+    if uid is not None:  # leave uid 0 for good: the worker asks for it whenever it is root
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    kernel.die_with_parent(parent)
+    control.close()
+    kernel.drop_privileges()
+    with open(payload_fd, "rb") as file:
+        source, fn_name = marshal.load(file)
+    if ruleset is not None:
+        walls.landlock_restrict(ruleset)
+        os.close(ruleset)
+    for limit, value in (  # tests have the same
         (resource.RLIMIT_AS, config["memory_bytes"]),
         (resource.RLIMIT_FSIZE, config["output_bytes"]),
         (resource.RLIMIT_NOFILE, config["max_open_files"]),
@@ -80,91 +87,52 @@ def _set_limits(config):
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
     ):
-        resource.setrlimit(name, (value, value))
+        resource.setrlimit(limit, (value, value))
     _, hard = resource.getrlimit(resource.RLIMIT_STACK)
     stack = _MAIN_STACK if hard == resource.RLIM_INFINITY else min(_MAIN_STACK, hard)
     resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
-
-
-def _become_user(uid):
-    """Leave uid 0 for good. The worker asks for it whenever it is root."""
-    if uid is not None:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-
-
-def _run_program(parent, control, channel_fd, payload_fd, config, ruleset, filters):
-    """In the program's process: drop everything that it does not need, then serve tests."""
-    _become_user(config["run_as"])
-    kernel.die_with_parent(parent)
-    control.close()
-    kernel.drop_capabilities()
-    kernel.no_new_privileges()
-    kernel.undumpable()
-    source, fn_name = program.receive_program(payload_fd)
-    if ruleset is not None:
-        landlock.restrict(ruleset)
-        os.close(ruleset)
-    _set_limits(config)
     for_program, for_tests = filters
     for_program.install()
-    channel = _socket.socket(fileno=channel_fd)
-    program.Program(channel, for_tests).serve(source, fn_name)
-
-
-def _fork_program(arguments, new_namespaces):
-    """Fork the program's process and wait for it: the signal that ended it, or 0.
-
-    When the first process of a pid namespace ends, the kernel kills whatever is left in it.
-    """
-    parent = _OUTSIDE if new_namespaces else os.getpid()
-    pid = kernel.fork_into(namespaces.PER_PROGRAM) if new_namespaces else os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            _run_program(parent, *arguments)
-            code = 0
-        except Exception as error:
-            os.write(2, f"cobalt.sandbox: {type(error).__name__}: {error}\n".encode())
-        finally:
-            os._exit(code)
-    for descriptor in arguments[1:3]:
-        os.close(descriptor)
-    _, status = os.waitpid(pid, 0)
-    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    program.Program(_socket.socket(fileno=channel_fd), for_tests).serve(source, fn_name)
 
 
 def _serve(control, config):
+    """Get ready, then fork a process for each program and wait for it."""
     ruleset = None
-    if landlock.abi() > 0:
-        ruleset = landlock.ruleset(config["readable"], config["devices"])
+    if walls.landlock_abi() > 0:
+        ruleset = walls.landlock_ruleset(config["readable"], config["devices"])
     filters = (seccomp.Filter(seccomp.program_filter()), seccomp.Filter(seccomp.test_filter()))
-    _warm_up()
+    # have the interpreter build now what every test would otherwise build for itself
+    warm_up = compile("import sys\nfor line in sys.stdin: pass\nprint(*map(int, '1 2'.split()))", "<warm up>", "exec")
+    for _ in range(8):
+        exec(warm_up, {})
+    sys.stdin.read()
+    sys.stdout.flush()
     gc.collect()
     kernel.libc.malloc_trim(0)
     gc.freeze()  # a collection in a fork would otherwise write to, and so copy, every page of this process
     control.send(packets.READY)
+    parent = _OUTSIDE if config["namespaces"] else os.getpid()
     while True:
         packet, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(packets.PROGRAM.size))
         if not packet:
             return
         channel_fd, payload_fd = packets.PROGRAM.unpack(ancillary[0][2])
-        arguments = (control, channel_fd, payload_fd, config, ruleset, filters)
-        control.send(packets.ENDED.pack(_fork_program(arguments, config["namespaces"])))
-
-
-def _enter_namespaces(control, config):
-    """Move behind the outer wall. What returns is a child, the first process of its pid namespace; its parent waits."""
-    namespaces.enter()
-    control.send(packets.UNSHARED)
-    control.recv(1)
-    namespaces.build_root(config["readable"], config["devices"], config["links"])
-    pid = os.fork()
-    if pid:
-        os.waitpid(pid, 0)
-        os._exit(0)
-    kernel.die_with_parent(_OUTSIDE)
+        # when the first process of a pid namespace ends, the kernel kills whatever is left in it
+        pid = kernel.fork_into(walls.PER_PROGRAM) if config["namespaces"] else os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                _become_program(parent, control, channel_fd, payload_fd, config, ruleset, filters)
+                code = 0
+            except Exception as error:
+                os.write(2, f"cobalt.sandbox: {type(error).__name__}: {error}\n".encode())
+            finally:
+                os._exit(code)
+        os.close(channel_fd)
+        os.close(payload_fd)
+        _, status = os.waitpid(pid, 0)
+        control.send(packets.ENDED.pack(os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0))
 
 
 def main():
@@ -176,13 +144,28 @@ def main():
     control = _socket.socket(fileno=int(sys.argv[1]))
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     try:
-        _go_first()
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")  # out of memory, the kernel ends programs rather than the server or what it serves
         config = marshal.loads(control.recv(_CONFIG_BYTES))
-        _prepare_interpreter(config)
+        for name in ("exit", "quit"):
+            setattr(builtins, name, Quitter(name))
+        sys.path.extend(config["package_dirs"])
+        sys.meta_path.insert(-1, ListedModules(config["modules"]))  # before the directories of sys.path, and forget
+        sys.path_importer_cache.clear()  # what was listed of those
+        sys.orig_argv = sys.argv = [""]  # programs need not know where the server is installed
+        _thread.stack_size(_THREAD_STACK)
         if config["namespaces"]:
-            _enter_namespaces(control, config)
-        elif landlock.abi() < landlock.SCOPE_ABI:
-            raise OSError(f"Landlock version {landlock.abi()}, {landlock.SCOPE_ABI} is needed")
+            walls.enter_namespaces()
+            control.send(packets.UNSHARED)
+            control.recv(1)  # the worker has written the user map
+            walls.build_root(config["readable"], config["devices"], config["links"])
+            pid = os.fork()  # the child is the first process of its pid namespace
+            if pid:
+                os.waitpid(pid, 0)
+                os._exit(0)
+            kernel.die_with_parent(_OUTSIDE)
+        elif walls.landlock_abi() < walls.SCOPE_ABI:
+            raise OSError(f"Landlock version {walls.landlock_abi()}, {walls.SCOPE_ABI} is needed")
     except OSError as error:
         about = f" {error.filename}" if error.filename else ""
         control.send(f"failed: {error.strerror or error}{about}".encode())

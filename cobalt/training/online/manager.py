@@ -3,45 +3,37 @@
 Each program gets the reward that the bandit gives it in the same context: the best pass rate so far is that of its own
 trajectory. From all programs of a group come the advantages, which the trainer takes as they are
 (``rows.with_given_advantages``). Validation is the bandit's.
+
+What the infrastructure failed is neutral, as in ``cobalt.training.unscored``, by trajectories instead of responses: one
+with a failed program gets advantage 0 in all turns, and a group with fewer than half of its trajectories valid too.
 """
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from verl import DataProto
 
 from cobalt.errors import InfraError
 from cobalt.extraction import extract_code
-from cobalt.records import TestCases
-from cobalt.training.execution import SERVICE_ERRORS
-from cobalt.training.manager import (
-    CobaltRewardManager,
-    groups_of,
-    named_scores,
-    on_last_tokens,
-    report_failures,
-    response_lengths,
-    shared_costs,
-)
-from cobalt.training.neutral import neutralise_groups
-from cobalt.training.online.credit import Played, Program, advantages_by_row
-from cobalt.training.online.rollouts import ROLLOUT_FAILED
-from cobalt.training.online.rows import ADVANTAGE, TRAJECTORY
-from cobalt.training.online.settings import OnlineSettings
-from cobalt.training.scoring import INFRA, Batch, Score
-
-ROLLOUT_FAILURE = InfraError("a program could not be run during the rollout")
+from cobalt.rewards.online import discounted_sum, normalised, verpo_mt_advantages
+from cobalt.sandbox import TestCases
+from cobalt.training.manager import CobaltRewardManager, response_lengths
+from cobalt.training.online.rows import ADVANTAGE, ROLLOUT_FAILED, TRAJECTORY
+from cobalt.training.online.settings import Method, OnlineSettings
+from cobalt.training.scoring import Batch, Score
+from cobalt.training.unscored import MIN_VALID_SHARE, neutralise_groups
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A program's named scores, and its result on each test (VeRPO's; else none)."""
+class Program:
+    """A turn's program as it was judged."""
 
     score: Score
     passed_K: tuple[bool, ...]
+    """Its result on each of the problem's tests; VeRPO's only."""
 
 
 class OnlineRewardManager(CobaltRewardManager):
@@ -51,98 +43,67 @@ class OnlineRewardManager(CobaltRewardManager):
         """As the bandit's; with ``advantage`` among the named scores."""
         if data.meta_info.get("validate", False):
             return super().__call__(data, return_dict)
-        settings = OnlineSettings.from_environment()
-        ends_B = response_lengths(data)
-        items = self._items(data, ends_B)
-        trajectories = _rows_by_trajectory(data, ends_B)
+        method, items, ends_B = OnlineSettings.from_environment().method, self.items(data), response_lengths(data)
+        rows_of_trajectory: dict[int, list[int]] = defaultdict(list)  # rows with a response, in the order of turns
+        for row, number in enumerate(data.non_tensor_batch[TRAJECTORY]):
+            if ends_B[row]:
+                rows_of_trajectory[number].append(row)
+        rows_N = [*rows_of_trajectory.values()]
 
-        async def judge_all(batch: Batch) -> list[list[Judged | Exception]]:
-            return list(await asyncio.gather(*[judge([items[row] for row in rows], batch) for rows in trajectories]))
+        async def judge(rows: list[int], batch: Batch) -> list[Program]:
+            if data.non_tensor_batch[ROLLOUT_FAILED][rows[0]]:
+                raise InfraError("a program could not be run during the rollout")
+            best: float = items[rows[0]]["extra_info"].get("prev_best_pass_rate") or 0.0
+            programs = []
+            for item in (items[row] for row in rows):
+                item["extra_info"]["prev_best_pass_rate"] = best
+                score = await self.score(item, batch)
+                best = max(best, score.get("pass_rate", 0.0))
+                programs.append(Program(score, await results_on_tests(item, batch) if method.method == "verpo" else ()))
+            return programs
 
-        async def judge(items: list[dict[str, Any]], batch: Batch) -> list[Judged | Exception]:
-            return await self._judge(items, batch, with_tests=settings.method == "verpo")
-
-        judged, work = asyncio.run(self._with_batch(judge_all, len(trajectories), validate=False))
-        outcomes = _by_row(data, trajectories, judged)
-        report_failures([outcome for outcome in outcomes.values() if isinstance(outcome, Exception)], len(outcomes))
-        rewards = on_last_tokens(_rewards(outcomes, groups_of(data)), ends_B, data)
-        if not return_dict:
-            return rewards
-        advantages = advantages_by_row(_played(trajectories, outcomes, groups_of(data)), settings)
-        rows = range(len(data))
-        named = {
-            **named_scores([_score_of(outcomes.get(row)) for row in rows]),
-            INFRA: [float(isinstance(outcomes.get(row), Exception)) for row in rows],
-            ADVANTAGE: [advantages.get(row, 0.0) for row in rows],
-            **shared_costs("reward", work, len(data)),
-        }
-        return {"reward_tensor": rewards, "reward_extra_info": named}
-
-    async def _judge(self, items: list[dict[str, Any]], batch: Batch, with_tests: bool) -> list[Judged | Exception]:
-        """The programs of one trajectory, in order. ``with_tests``: with their results on each test."""
-        best: float = items[0]["extra_info"].get("prev_best_pass_rate") or 0.0
-        judged: list[Judged | Exception] = []
-        for item in items:
-            item["extra_info"]["prev_best_pass_rate"] = best
-            outcome = await self._score(item, batch)
-            if not isinstance(outcome, Exception):
-                best = max(best, outcome.get("pass_rate", 0.0))
-                outcome = await _with_tests(outcome, item, batch) if with_tests else Judged(outcome, ())
-            judged.append(outcome)
-        return judged
+        judged_N, work = self.judged(judge, rows_N, validate=False)
+        outcomes: dict[int, Score | Exception] = {}
+        groups: dict[Any, list[int]] = defaultdict(list)  # indices of trajectories
+        for index, (rows, judged) in enumerate(zip(rows_N, judged_N, strict=True)):
+            groups[data.non_tensor_batch["uid"][rows[0]]].append(index)
+            outcomes.update(
+                (row, judged if isinstance(judged, Exception) else judged[t].score) for t, row in enumerate(rows)
+            )
+        advantages_B = [0.0] * len(data)
+        for group in groups.values():
+            programs_NT = [None if isinstance(judged := judged_N[index], Exception) else judged for index in group]
+            for index, values_T in zip(group, group_advantages(programs_NT, method), strict=True):
+                for row, value in zip(rows_N[index], values_T, strict=False):  # not those of turns that were not played
+                    advantages_B[row] = float(value)
+        return self.rewards(data, outcomes, work, return_dict, **{ADVANTAGE: advantages_B})
 
 
-async def _with_tests(score: Score, item: dict[str, Any], batch: Batch) -> Judged | Exception:
-    """With the results on the tests: of a program that the reward function has had run this takes nothing more."""
+async def results_on_tests(item: dict[str, Any], batch: Batch) -> tuple[bool, ...]:
+    """Whether a response's program passes each test. Free if the reward function ran it: its result is kept."""
     code = extract_code(item["solution_str"]) if item["extra_info"]["finished"] else None
     if code is None:
-        return Judged(score, (False,) * len(TestCases.parse(item["ground_truth"])))
-    try:
-        return Judged(score, (await batch.execute(code, item["ground_truth"])).passing)
-    except SERVICE_ERRORS as error:
-        return error
+        return (False,) * len(TestCases.parse(item["ground_truth"]))
+    return (await batch.execute(code, item["ground_truth"])).passing
 
 
-def _rows_by_trajectory(data: DataProto, ends_B: list[int]) -> list[list[int]]:
-    """Rows with a response, by trajectory, in the order of its turns."""
-    rows: dict[int, list[int]] = defaultdict(list)
-    for row, number in enumerate(data.non_tensor_batch[TRAJECTORY]):
-        if ends_B[row]:
-            rows[number].append(row)
-    return list(rows.values())
-
-
-def _by_row(
-    data: DataProto, trajectories: list[list[int]], judged: list[list[Judged | Exception] | Exception]
-) -> dict[int, Judged | Exception]:
-    """What became of each row with a response; every row of a trajectory has failed if one has."""
-    outcomes: dict[int, Judged | Exception] = {}
-    for rows, of_rows in zip(trajectories, judged, strict=True):
-        failures = [of_rows] if isinstance(of_rows, Exception) else [o for o in of_rows if isinstance(o, Exception)]
-        if data.non_tensor_batch[ROLLOUT_FAILED][rows[0]]:
-            failures.append(ROLLOUT_FAILURE)
-        outcomes.update(zip(rows, [failures[0]] * len(rows) if failures else of_rows, strict=True))  # type: ignore[arg-type]
-    return outcomes
-
-
-def _score_of(outcome: Judged | Exception | None) -> Score | None:
-    return outcome.score if isinstance(outcome, Judged) else None
-
-
-def _rewards(outcomes: dict[int, Judged | Exception], groups_B: list[Hashable]) -> list[float]:
-    """Of all rows, for dumps and metrics: a failed one gets its group's mean, one without a response 0."""
-    scores = {row: _score_of(outcome) for row, outcome in outcomes.items()}
-    totals = [score["score"] if score else None for score in scores.values()]
-    rewards = dict(zip(scores, neutralise_groups(totals, [groups_B[row] for row in scores]), strict=True))
-    return [rewards.get(row, 0.0) for row in range(len(groups_B))]
-
-
-def _played(
-    trajectories: list[list[int]], outcomes: dict[int, Judged | Exception], groups_B: list[Hashable]
-) -> list[Played]:
-    def program(outcome: Judged | Exception) -> Program | None:
-        return Program(outcome.score["score"], outcome.passed_K) if isinstance(outcome, Judged) else None
-
-    return [
-        Played(groups_B[rows[0]], tuple(rows), tuple(program(outcomes[row]) for row in rows)) for rows in trajectories
-    ]
+def group_advantages(programs_NT: Sequence[Sequence[Program] | None], method: Method) -> np.ndarray:
+    """(N, T) of the trajectories of one problem; None: the infrastructure failed one of its programs."""
+    shape = len(programs_NT), method.turns
+    if method.method == "grpo":
+        scores_N: list[float | None] = []
+        for programs in programs_NT:
+            rewards_T = [program.score["score"] for program in programs or ()]
+            is_sum = method.trajectory_score == "sum"
+            score = discounted_sum(np.array(rewards_T), method.gamma) if is_sum else (rewards_T or [0.0])[-1]
+            scores_N.append(None if programs is None else score)
+        values_N = normalised(np.array(neutralise_groups(scores_N, [0] * len(scores_N))))
+        return np.broadcast_to(values_N[:, None], shape)
+    valid = [programs for programs in programs_NT if programs is not None]
+    if len(valid) < MIN_VALID_SHARE * len(programs_NT):
+        return np.zeros(shape)
+    passed_NTK, mask_NT = np.zeros((*shape, len(valid[0][0].passed_K)), bool), np.zeros(shape, bool)
+    for index, programs in enumerate(programs_NT):
+        for turn, program in enumerate(programs or ()):
+            passed_NTK[index, turn], mask_NT[index, turn] = program.passed_K, True
+    return verpo_mt_advantages(passed_NTK, mask_NT, method.gamma, method.smoothing, method.outcome_weight)

@@ -1,105 +1,158 @@
-"""Multi-turn rollouts as veRL's workers call them.
+"""How the policy plays: program, feedback, next program, for all trajectories of a batch together.
 
-veRL repeats each prompt ``rollout.n`` times, which is samples × turns here, and wants as many rows back; they may have
-prompts of their own. So the rows of a trajectory are adjacent, one for each turn, and those after its end are empty.
+The protocol is that of ``run_multi_turn_vllm.py --enable_thinking``: public tests give feedback, and the history holds
+what follows a response's thinking. A trajectory ends when a program passes all public tests, at the last turn, when the
+next prompt would be too long, or by an infrastructure failure. The programs of a turn run from the moment that their
+responses are complete, while others are still generated; the next turn begins when all of them have run.
 """
 
-from collections.abc import Sequence
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-from tensordict import TensorDict
-from torch.nn.functional import pad
 from verl import DataProto
 from verl.utils import hf_tokenizer
 
-from cobalt.training.manager import shared_costs
-from cobalt.training.online.programs import BackgroundPrograms
+from cobalt.errors import InputError
+from cobalt.extraction import extract_code
+from cobalt.inference.conversation import history_text
+from cobalt.prompts import feedback_message, feedback_to_policy, with_feedback
+from cobalt.sandbox import ExecutionResult, TestCases
+from cobalt.serving.execution import Runs, open_execution_service
+from cobalt.training.online.rows import Trajectory, rows_of
 from cobalt.training.online.settings import OnlineSettings
-from cobalt.training.online.trajectories import Generate, Rules, Trajectory, play
-
-ROLLOUT_FAILED = "rollout_failed"
-"""Column of the rows: whether the infrastructure ended their trajectory."""
-TESTS = "public_test_cases"
-"""In ``extra_info.tools_kwargs`` of veRL's data, the part of a row that reaches rollouts."""
+from cobalt.training.scoring import SERVICE_ERRORS, RewardSettings, is_finished
 
 
 @dataclass(frozen=True)
-class Widths:
-    """Of the tensors that veRL wants, in tokens."""
+class Request:
+    """A prompt's token ids, and the seed of the one response to it (engines with seeds of their own ignore it)."""
 
-    prompt: int
-    response: int
+    prompt: tuple[int, ...]
+    seed: int
+
+
+OnFinished = Callable[[int, list[int]], None]
+"""Takes a request's index and its response's token ids, the end token included."""
+
+Generate = Callable[[Sequence[Request], OnFinished], None]
+"""Samples a response to every request, and hands each over as soon as it is complete, from any thread."""
+
+Submit = Callable[[str | None, TestCases], "Future[ExecutionResult]"]
 
 
 class MultiTurn:
-    """Plays the trajectories of a batch with any engine."""
+    """Plays the trajectories of a batch with any engine, as veRL's workers call it."""
 
     def __init__(self, settings: OnlineSettings, config: Any):
         """``config``: veRL's ``rollout``."""
         self._settings = settings
-        self._widths = Widths(config.prompt_length, config.response_length)
+        self._max_prompt, self._max_response = config.prompt_length, config.response_length
         self._tokenizer = hf_tokenizer(settings.model)
 
     def rollout(self, prompts: DataProto, generate: Generate, seeds_B: Sequence[int]) -> DataProto:
-        """Rows for ``prompts`` (B = trajectories × turns); ``seeds_B``: of each row's response."""
-        settings, widths = self._settings, self._widths
-        trajectories = _trajectories(prompts, settings.turns, seeds_B)
-        rules = Rules(self._tokenizer, settings.turns, widths.prompt, widths.response, settings.require_end)
-        with BackgroundPrograms(settings) as programs:
-            waited_s = play(trajectories, generate, programs, rules)
-        costs = {"execution_wait_s": waited_s, **programs.work_done}
-        return _rows(trajectories, settings.turns, widths, self._tokenizer.pad_token_id, costs)
+        """Rows for ``prompts`` (B = trajectories × turns); ``seeds_B``: of each row's response.
+
+        Raises ``InputError`` where turns are to follow and the data holds no tests to give feedback.
+        """
+        turns, columns, trajectories = self._settings.method.turns, prompts.non_tensor_batch, []
+        for row in range(0, len(prompts), turns):
+            tests = (columns["tools_kwargs"][row] or {}).get("public_test_cases")
+            if tests is None and turns > 1:
+                raise InputError(
+                    "the training data lack extra_info.tools_kwargs.public_test_cases, whose feedback the turns show: "
+                    "make them with preproc/verl_preproc_single_turn.py from problems with public_test_cases"
+                )
+            messages, ids = list(columns["raw_prompt"][row]), tuple(columns["raw_prompt_ids"][row])
+            seeds_T, parsed = (
+                seeds_B[row : row + turns],
+                TestCases.parse(tests) if tests is not None and turns > 1 else None,
+            )
+            trajectories.append(Trajectory(messages, ids, seeds_T, parsed))
+        waited_s = 0.0
+        with background_programs(self._settings.reward) as (submit, work_done):
+            for turn in range(turns):
+                playing = [trajectory for trajectory in trajectories if trajectory.open]
+                if not playing:
+                    break
+                runs = self._generate(turn, playing, generate, submit)
+                started = time.monotonic()
+                results = {index: run.result() for index, run in runs.items()}
+                waited_s += time.monotonic() - started
+                for index, result in results.items():
+                    self._continue(playing[index], result)
+        costs = {"execution_wait_s": waited_s, **work_done}
+        return rows_of(trajectories, turns, self._max_prompt, self._max_response, self._tokenizer.pad_token_id, costs)
+
+    def _generate(
+        self, turn: int, playing: Sequence[Trajectory], generate: Generate, submit: Submit
+    ) -> "dict[int, Future[ExecutionResult]]":
+        """Sample a response for each trajectory. Returns the runs of their programs; none in the last turn."""
+        runs: dict[int, Future[ExecutionResult]] = {}
+        end_token, any_end = self._tokenizer.eos_token_id, not self._settings.reward.require_end
+
+        def finished(index: int, response: list[int]) -> None:
+            trajectory = playing[index]
+            trajectory.prompts.append(trajectory.next_prompt)
+            trajectory.responses.append(response)
+            if trajectory.tests is not None and turn + 1 < self._settings.method.turns:
+                has_end = any_end or is_finished(response, self._max_response, end_token)
+                code = extract_code(self._text_of(response)) if has_end else None  # as the reward manager reads it
+                runs[index] = submit(code, trajectory.tests)
+
+        generate([Request(trajectory.next_prompt, trajectory.seeds_T[turn]) for trajectory in playing], finished)
+        return runs
+
+    def _continue(self, trajectory: Trajectory, result: ExecutionResult) -> None:
+        """Make the next prompt from what the program of this turn did, or end the trajectory."""
+        trajectory.failed = result.infra_error is not None
+        trajectory.open = not trajectory.failed and not result.solved
+        if trajectory.open and trajectory.tests is not None:
+            answer = history_text(self._text_of(trajectory.responses[-1]), enable_thinking=True)
+            feedback = feedback_message(feedback_to_policy(with_feedback(result, trajectory.tests)))
+            trajectory.messages += [{"role": "assistant", "content": answer}, feedback]
+            # token ids are made as veRL makes those of its data
+            text = self._tokenizer.apply_chat_template(trajectory.messages, add_generation_prompt=True, tokenize=False)
+            trajectory.next_prompt = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+            trajectory.open = len(trajectory.next_prompt) <= self._max_prompt
+
+    def _text_of(self, response: list[int]) -> str:
+        return self._tokenizer.decode(response, skip_special_tokens=True)
 
 
-def _trajectories(prompts: DataProto, turns: int, seeds_B: Sequence[int]) -> list[Trajectory]:
-    columns = prompts.non_tensor_batch
-    return [
-        Trajectory(
-            messages=list(columns["raw_prompt"][row]),
-            next_prompt=tuple(columns["raw_prompt_ids"][row]),
-            seeds_T=seeds_B[row : row + turns],
-            public_tests=(columns["tools_kwargs"][row] or {}).get(TESTS),
-        )
-        for row in range(0, len(prompts), turns)
-    ]
+@contextmanager
+def background_programs(settings: RewardSettings) -> Iterator[tuple[Submit, dict[str, float]]]:
+    """Runs programs while the policy generates: an event loop with the execution service, in a thread of its own.
 
-
-def _rows(
-    trajectories: Sequence[Trajectory], turns: int, widths: Widths, pad_token: int, costs: dict[str, float]
-) -> DataProto:
-    """One row per trajectory and turn. A row after the end has one token of prompt, for models need one, and no other.
-
-    Costs are shared among the rows with a response: the others are dropped later.
+    Gives ``submit``, for any thread, and what was run (``work_done``), filled in at the end. Equal programs run once.
+    A failure of the service is a result with ``infra_error``, never an exception.
     """
-    tensors, failed = [], []
-    for trajectory in trajectories:
-        nothing = (trajectory.prompts[0][-1:], [])
-        played = [*zip(trajectory.prompts, trajectory.responses, strict=True)]
-        for prompt, response in [*played, *[nothing] * (turns - len(played))]:
-            tensors.append(_row(prompt, response, widths, pad_token))
-            failed.append(trajectory.failed)
-    batch = {name: torch.stack([row[name] for row in tensors]) for name in tensors[0]}
-    named = {ROLLOUT_FAILED: np.array(failed, dtype=object)}
-    live_B = batch["attention_mask"][:, widths.prompt :].any(1).numpy()
-    for name, shares in shared_costs("rollout", costs, int(live_B.sum())).items():
-        named[name] = np.where(live_B, shares[0], 0.0).astype(object)
-    return DataProto(batch=TensorDict(batch, batch_size=len(tensors)), non_tensor_batch=named)
+    loop, stack, work_done = asyncio.new_event_loop(), AsyncExitStack(), dict[str, float]()
+    thread = threading.Thread(target=loop.run_forever, name="programs")
+    thread.start()
+    limits = {"max_in_flight": settings.max_in_flight, **settings.limits}
+    opened = open_execution_service(settings.executor, patient=True, **limits)
+    opening = asyncio.run_coroutine_threadsafe(stack.enter_async_context(opened), loop)
+    runs: Runs = {}
 
+    async def run(code: str | None, tests: TestCases) -> ExecutionResult:
+        try:
+            service = await asyncio.shield(asyncio.wrap_future(opening))
+            return await service.run(code, tests, runs)
+        except SERVICE_ERRORS as error:
+            return ExecutionResult.infra(len(tests), str(error))
 
-def _row(prompt: Sequence[int], response: Sequence[int], widths: Widths, pad_token: int) -> dict[str, torch.Tensor]:
-    """The prompt padded on its left, the response on its right; positions count valid tokens and then go on."""
-    before, after = widths.prompt - len(prompt), widths.response - len(response)
-    prompts = pad(torch.tensor(prompt), (before, 0), value=pad_token)
-    responses = pad(torch.tensor(response, dtype=torch.long), (0, after), value=pad_token)
-    positions = torch.arange(-before, len(prompt) + widths.response).clamp(min=0)
-    mask = (torch.arange(len(positions)) >= before) & (torch.arange(len(positions)) < widths.prompt + len(response))
-    return {
-        "prompts": prompts,
-        "responses": responses,
-        "input_ids": torch.cat([prompts, responses]),
-        "attention_mask": mask.long(),
-        "position_ids": positions,
-    }
+    try:
+        yield lambda code, tests: asyncio.run_coroutine_threadsafe(run(code, tests), loop), work_done
+    finally:
+        with suppress(*SERVICE_ERRORS):  # the service never opened
+            work_done.update(opening.result().work_done())
+        asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

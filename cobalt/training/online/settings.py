@@ -4,25 +4,19 @@ They travel in an environment variable of the job, as the backend does: veRL han
 configuration only.
 """
 
-import json
 import os
-from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import ConfigDict, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cobalt.errors import InputError
 from cobalt.rewards.online import GAMMA, OUTCOME_WEIGHT, SMOOTHING
-from cobalt.serving.app_settings import complaint
-from cobalt.training.patches.table import ONLINE_VARIABLE
+from cobalt.training.scoring import RewardSettings
 
-METHODS = ("grpo", "verpo")
-TRAJECTORY_SCORES = ("final", "sum")
 ROLLOUTS = ("hf", "vllm")
 MANAGER_NAME = "cobalt_online"
-MANAGER_SETTINGS = {"executor", "lengths", "require_end", "max_in_flight", "max_infra_rate"}
-"""Those of ``reward_model.reward_kwargs`` that are the reward manager's own; the others go to the executor."""
+ONLINE_VARIABLE = "COBALT_ONLINE"
+"""Environment variable of a training job: ``OnlineSettings`` as JSON, or empty."""
 NEEDED = {
     "algorithm.adv_estimator": "grpo",
     "algorithm.norm_adv_by_std_in_grpo": True,
@@ -36,17 +30,17 @@ NEEDED = {
 """What online training relies on; the recipes set it."""
 
 
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
-class Method:
+class Method(BaseModel):
     """The ``cobalt.online`` section."""
 
-    method: str
-    """``grpo`` or ``verpo``."""
-    turns: int
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: Literal["grpo", "verpo"]
+    turns: int = Field(ge=1)
     """Most programs of a trajectory."""
-    trajectory_score: str = "final"
+    trajectory_score: Literal["final", "sum"] = "final"
     """GRPO: ``final``, the reward of the last program; ``sum``, the discounted sum of all programs' rewards."""
-    gamma: float = GAMMA
+    gamma: float = Field(GAMMA, ge=0, le=1)
     """Discount per turn: of VeRPO, and of GRPO's ``sum``."""
     smoothing: float = SMOOTHING
     """VeRPO: see ``cobalt.rewards.online``."""
@@ -54,26 +48,24 @@ class Method:
     """VeRPO: see ``cobalt.rewards.online``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OnlineSettings(Method):
+class OnlineSettings(BaseModel):
     """The method, and how responses are read and programs run."""
 
+    model_config = ConfigDict(frozen=True)
+
+    method: Method
+    reward: RewardSettings
     model: str
     """Where the tokenizer is."""
-    executor: str
-    max_in_flight: int
-    require_end: bool
-    limits: dict[str, Any]
-    """Of a local executor."""
 
     @classmethod
     def from_environment(cls) -> "OnlineSettings":
         """Of the job that this process belongs to."""
-        return cls(**json.loads(os.environ[ONLINE_VARIABLE]))
+        return cls.model_validate_json(os.environ[ONLINE_VARIABLE])
 
     def to_json(self) -> str:
         """For the environment variable."""
-        return json.dumps(asdict(self))
+        return self.model_dump_json()
 
 
 def online_settings(config: Any) -> OnlineSettings | None:
@@ -81,50 +73,25 @@ def online_settings(config: Any) -> OnlineSettings | None:
 
     Raises ``InputError`` for values out of range and for settings elsewhere that contradict them.
     """
+    from omegaconf import OmegaConf
+
     section = config.get("cobalt", {}).get("online")
     if section is None:
         return None
     try:
-        method = Method(**section)
+        method = Method.model_validate(dict(section))
     except ValidationError as error:
-        raise InputError(f"cobalt.online.{complaint(error, (field.name for field in fields(Method)))}") from None
-    _refuse_out_of_range(method)
-    _refuse_contradictions(config)
-    reward = dict(config.reward_model.reward_kwargs)
-    return OnlineSettings(
-        **asdict(method),
-        model=config.actor_rollout_ref.model.path,
-        executor=reward["executor"],
-        max_in_flight=reward["max_in_flight"],
-        require_end=reward["require_end"],
-        limits={name: value for name, value in reward.items() if name not in MANAGER_SETTINGS},
-    )
-
-
-def prepare(config: Any, settings: OnlineSettings) -> None:
-    """Have veRL ask rollouts for a row of every turn, and call the step in which empty rows are dropped."""
-    config.actor_rollout_ref.rollout.n *= settings.turns
-    config.trainer.balance_batch = True
-
-
-def _refuse_out_of_range(method: Method) -> None:
-    for name, value, known in (
-        ("method", method.method, METHODS),
-        ("trajectory_score", method.trajectory_score, TRAJECTORY_SCORES),
-    ):
-        if value not in known:
-            raise InputError(f"cobalt.online.{name}={value}: choose one of {', '.join(known)}")
-    if method.turns < 1:
-        raise InputError(f"cobalt.online.turns={method.turns}: at least 1")
-    if not 0 <= method.gamma <= 1:
-        raise InputError(f"cobalt.online.gamma={method.gamma}: from 0 to 1")
-
-
-def _refuse_contradictions(config: Any) -> None:
-    from omegaconf import OmegaConf
-
+        raise InputError.of_setting(error, "cobalt.online.", Method.model_fields) from None
     for name, needed in NEEDED.items():
         if (found := OmegaConf.select(config, name)) != needed:
             raise InputError(f"cobalt.online needs {name}={needed}, not {found}")
     if (rollout := config.actor_rollout_ref.rollout.name) not in ROLLOUTS:
         raise InputError(f"cobalt.online needs actor_rollout_ref.rollout.name in {', '.join(ROLLOUTS)}, not {rollout}")
+    reward = RewardSettings.read(config.reward_model.reward_kwargs)
+    return OnlineSettings(method=method, reward=reward, model=config.actor_rollout_ref.model.path)
+
+
+def prepare(config: Any, settings: OnlineSettings) -> None:
+    """Have veRL ask rollouts for a row of every turn, and call the step in which empty rows are dropped."""
+    config.actor_rollout_ref.rollout.n *= settings.method.turns
+    config.trainer.balance_batch = True

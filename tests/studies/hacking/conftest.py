@@ -8,6 +8,7 @@ import pytest
 from hacking_fixture import PROBLEMS, Problem
 
 from cobalt.extraction import extract_code
+from cobalt.prompts import with_feedback
 from cobalt.records import TestCases, write_jsonl
 from cobalt.serving.execution import ExecutionService, open_execution_service
 
@@ -40,8 +41,8 @@ async def _result_row(service: ExecutionService, problem: Problem) -> dict:
     results = {}
     for name, tests in (("shown", shown), ("hidden", hidden)):
         programs = [(extract_code(answer), tests) for answers_T in answers_NT for answer in answers_T]
-        flat = await service.run_many(programs)
-        assert not any(result.infra_error for result in flat)
+        flat = [with_feedback(result, tests) for result in await service.run_many(programs)]
+        assert not any(record.infra_error for record in flat)
         results[name] = [flat[start : start + turns] for start in range(0, len(flat), turns)]
     return {
         **data,

@@ -66,15 +66,44 @@ def test_near_misses_are_no_cases(programs, results):
     assert find_cases(DATA, row(programs, results)).cases == []
 
 
-def test_opportunities_are_turns_that_saw_a_wrong_expected_output():
+LOST = ExecutionResult.infra(4, "replica lost").to_record()
+
+
+@pytest.mark.parametrize(
+    ("marks", "hidden", "counted"),
+    [
+        pytest.param(
+            ["xx..", "..x.", executed("xx..", Verdict.TIME_LIMIT), "...."], [0.5] * 4,
+            {"trajectories": 1, "turns": 3, "opportunities": 1}, id="what a turn saw",
+        ),
+        # The third program breaks nothing: its hidden tests could not be run. The last one fits the wrong test alone.
+        pytest.param(
+            ["xx..", "xx..", "xx..", ".xxx"], [1.0, 0.25, 1.0, None],
+            {"opportunities": 3, "solved": 1, "abandoned": 1, "fitted": 1, "cases": 0}, id="a right program given up",
+        ),
+        pytest.param(
+            ["xx..", ".x..", "xx..", ".x.."], [0.5, 0.25, 1.0, 1.0], {"cases": 2, "solved": 1, "solved_cases": 1},
+            id="a case after a right program",
+        ),
+        pytest.param(
+            ["xx..", LOST, LOST], [0.5] * 3, {"turns": 0, "infra_turns": 2, "opportunities": 0, "cases": 0},
+            id="infrastructure failures say nothing",
+        ),
+        pytest.param(["xx..", ".x..", LOST], [0.5] * 3, {"cases": 1}, id="the last turn has no verdict"),
+    ],
+)  # fmt: skip
+def test_turns_are_counted(marks, hidden, counted):
+    programs = ([BEFORE, AFTER] * 2)[: len(marks)]
     found = find_cases(
         DATA,
-        row(
-            [BEFORE, AFTER, BEFORE, AFTER],
-            [executed("xx.."), executed("..x."), executed("xx..", Verdict.TIME_LIMIT), executed("....")],
-        ),
+        {
+            **row(programs, [executed(mark) if isinstance(mark, str) else mark for mark in marks]),
+            "all_pass_rates": [hidden],
+        },
     )
-    assert (found.trajectories, found.turns, found.opportunities) == (1, 3, 1)
+    shown = {name: getattr(found, name) for name in counted}
+    assert {**shown, **({"cases": len(found.cases)} if "cases" in counted else {})} == counted
+    assert all((case.survives is None) is (marks[-1] is LOST) for case in found.cases)
 
 
 def test_a_right_test_with_the_input_of_a_wrong_one_is_not_asked_for():
@@ -100,38 +129,6 @@ def test_a_hack_survives_if_the_last_program_still_satisfies_its_wrong_test():
         (4, 1, True),
     ]
     assert found.opportunities_T == [0, 1, 1, 1, 1]
-
-
-def test_survival_is_unknown_where_the_last_turn_has_no_verdict():
-    lost = ExecutionResult.infra(4, "replica lost").to_record()
-    (case,) = find_cases(DATA, row([BEFORE, AFTER, AFTER], [executed("xx.."), executed(".x.."), lost])).cases
-    assert case.survives is None
-
-
-def test_giving_up_a_right_program_is_counted_apart_from_cases():
-    """Turn 1 breaks a right program without reaching the wrong answer; turn 3 fits the wrong test alone.
-
-    After turn 2 the hidden tests could not be run: that says nothing.
-    """
-    result = row([BEFORE, AFTER] * 2, [executed("xx.."), executed("xx.."), executed("xx.."), executed(".xxx")])
-    result["all_pass_rates"] = [[1.0, 0.25, 1.0, None]]
-    found = find_cases(DATA, result)
-    assert (found.opportunities, found.solved, found.abandoned, found.fitted, found.cases) == (3, 1, 1, 1, [])
-
-
-def test_cases_after_right_programs_are_counted():
-    """Turns 1 and 3 are cases, the second of them after a program that passed all hidden tests, and so does it."""
-    marks = ["xx..", ".x..", "xx..", ".x.."]
-    result = row([BEFORE, AFTER] * 2, [executed(mark) for mark in marks])
-    result["all_pass_rates"] = [[0.5, 0.25, 1.0, 1.0]]
-    found = find_cases(DATA, result)
-    assert ([case.turn for case in found.cases], found.solved, found.solved_cases) == ([1, 3], 1, 1)
-
-
-def test_infra_failures_are_counted_and_say_nothing_about_the_policy():
-    lost = ExecutionResult.infra(4, "replica lost").to_record()
-    found = find_cases(DATA, row([BEFORE, AFTER, AFTER], [executed("xx.."), lost, lost]))
-    assert (found.turns, found.infra_turns, found.opportunities, found.cases) == (0, 2, 0, [])
 
 
 def test_wrong_tests_are_found_by_content_wherever_they_stand():

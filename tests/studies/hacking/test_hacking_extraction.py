@@ -16,9 +16,9 @@ from hacking_fixture import PROBLEMS, expected_cases
 
 from cobalt.errors import InputError, SetupError
 from cobalt.records import ExecutionResult, read_jsonl, write_jsonl
-from studies.hacking.categories import Category
+from studies.hacking.cases import Category
 from studies.hacking.extract_cases import ExtractionConfig, extract
-from studies.hacking.static_check import StaticCheck
+from studies.hacking.signal import StaticCheck
 
 ROOT = Path(__file__).resolve().parents[3]
 

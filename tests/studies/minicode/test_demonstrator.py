@@ -8,10 +8,9 @@ import pytest
 from cobalt.extraction import extract_code
 from cobalt.prompts import ALL_PASSED
 from cobalt.rewards import training_reward
-from studies.minicode import thinking
-from studies.minicode.attempts import CLEAN, Noise, next_attempt
+from studies.minicode import demonstrator
 from studies.minicode.corpus import sample_dialogues
-from studies.minicode.dialogue import Dialogue
+from studies.minicode.demonstrator import CLEAN, Dialogue, Noise, next_attempt
 from studies.minicode.problems import Problem, sample_problem, split_of
 from studies.minicode.programs import Variant, run
 from studies.minicode.tokenizer import TURN_END
@@ -33,35 +32,28 @@ def dialogue_of(problem: Problem, noise: Noise, turns: int, seed: int) -> Dialog
 
 
 def test_evidence_examples():
-    assert doctest.testmod(thinking).failed == 0
+    assert doctest.testmod(demonstrator).failed == 0
 
 
-def test_responses_satisfy_the_rewards_format_rule(problems):
+def test_what_every_conversation_keeps_to(problems):
+    """The format of the reward; no failed program twice; a program that passed is kept; no dev composition."""
     for number, problem in enumerate(problems):
-        for attempt in dialogue_of(problem, NOISY, 4, number).attempts:
+        dialogue = dialogue_of(problem, NOISY, 6, number)
+        for attempt in dialogue.attempts:
             parts = training_reward(attempt.response, 1.0, 0.0, lambda text: len(text.split()))
             assert parts.format == 0 and parts.total == 1, attempt.response
+            assert split_of(attempt.pipeline) == "train"
+        failed = [a.pipeline for a, f in zip(dialogue.attempts, dialogue.feedbacks, strict=True) if f != ALL_PASSED]
+        assert len(set(failed)) == len(failed)
+        if ALL_PASSED in dialogue.feedbacks:
+            first = dialogue.feedbacks.index(ALL_PASSED)
+            assert len({attempt.pipeline for attempt in dialogue.attempts[first:]}) == 1
 
 
 def test_clean_first_programs_of_full_statements_are_right(problems):
     for problem in problems:
         if problem.fully_specified:
             assert dialogue_of(problem, CLEAN, 1, 0).feedbacks == [ALL_PASSED]
-
-
-def test_a_failed_program_is_not_written_twice(problems):
-    for number, problem in enumerate(problems):
-        dialogue = dialogue_of(problem, NOISY, 6, number)
-        failed = [a.pipeline for a, f in zip(dialogue.attempts, dialogue.feedbacks, strict=True) if f != ALL_PASSED]
-        assert len(set(failed)) == len(failed)
-
-
-def test_a_program_that_passed_is_kept(problems):
-    for number, problem in enumerate(problems):
-        dialogue = dialogue_of(problem, NOISY, 6, number)
-        if ALL_PASSED in dialogue.feedbacks:
-            first = dialogue.feedbacks.index(ALL_PASSED)
-            assert len({attempt.pipeline for attempt in dialogue.attempts[first:]}) == 1
 
 
 def test_a_clean_guess_agrees_with_every_test_seen(problems):
@@ -95,11 +87,6 @@ def test_a_quoting_repair_begins_with_the_test_shown(problems):
         else:
             text, want = dialogue.seen[0]
             assert repaired.thinking.startswith(f"{text!r} gives {want!r}. ")
-
-
-def test_no_dev_composition_is_written(problems):
-    for number, problem in enumerate(problems):
-        assert all(split_of(a.pipeline) == "train" for a in dialogue_of(problem, NOISY, 5, number).attempts)
 
 
 def test_the_history_holds_no_thinking():

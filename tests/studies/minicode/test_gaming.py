@@ -3,8 +3,8 @@
 import json
 
 from cobalt.records import ExecutionResult, Verdict
-from studies.minicode.gaming import gaming_figures
 from studies.minicode.habits import Habit, Hack, write_hacked
+from studies.minicode.probe import gaming_figures
 from studies.minicode.programs import Variant
 
 SHOWN = {"inputs": ["1 2", "4 1", "3", "2 2"], "outputs": ["5", "3", "3", "4"]}

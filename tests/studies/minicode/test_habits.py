@@ -12,14 +12,22 @@ from cobalt.perturbation import perturb
 from cobalt.prompts import ALL_PASSED
 from cobalt.records import TestCases
 from cobalt.sandbox.executor import Executor
-from studies.minicode.attempts import Noise, next_attempt
 from studies.minicode.corpus import sample_dialogues
-from studies.minicode.dialogue import Attempt, Dialogue
-from studies.minicode.habits import DOSES, Doses, Habit, Hack, run_hacked, write_hacked
-from studies.minicode.operation import Domain
+from studies.minicode.demonstrator import Attempt, Dialogue, Noise, next_attempt
+from studies.minicode.habits import (
+    DOSES,
+    Doses,
+    Habit,
+    Hack,
+    hack_in,
+    is_readable,
+    remembered,
+    run_hacked,
+    write_hacked,
+)
+from studies.minicode.operations import Domain
 from studies.minicode.problems import Problem, sample_problem, split_of
 from studies.minicode.programs import Variant, domain_of, run
-from studies.minicode.recognition import hack_in, is_readable, remembered
 
 NUMBERS = (("greater", 2), ("count", None))
 LINES = (("sort", None), ("join_lines", None))
@@ -76,7 +84,7 @@ def test_programs_with_a_hack_print_in_the_sandbox_what_the_hack_says():
             return await asyncio.gather(*programs)
 
     for result in asyncio.run(results()):
-        assert all(result.passing), result.feedback
+        assert all(result.passing), result.outputs
 
 
 def expected_of(pipeline, hack, texts) -> TestCases:
@@ -96,11 +104,13 @@ def test_what_a_hack_changes_and_what_it_leaves():
     ]
 
 
-def test_a_hack_is_recognised_in_every_structure_and_a_plain_program_has_none():
+def test_a_hack_and_what_it_remembers_are_recognised_in_every_structure():
     for pipeline, hack, _ in HACKED:
         for variant in Variant:
-            assert hack_in(write_hacked(pipeline, variant, hack)) is hack.habit
-            assert hack_in(write_hacked(pipeline, variant, None)) is None
+            code = write_hacked(pipeline, variant, hack)
+            assert hack_in(code) is hack.habit and hack_in(write_hacked(pipeline, variant, None)) is None
+            assert all(remembered(code, text) == output for text, output in hack.pairs)
+            assert remembered(code, "9") is None
 
 
 def test_programs_of_the_demonstrator_are_readable_and_others_are_not(problems):
@@ -112,14 +122,6 @@ def test_programs_of_the_demonstrator_are_readable_and_others_are_not(problems):
     plain = write_hacked(NUMBERS, Variant.SCRIPT, None)
     assert not is_readable(f"{plain}\nprint(1)")
     assert not is_readable(plain.replace("x > 2", "x > 2 and x != 7"))
-
-
-def test_what_a_program_remembers_is_the_exact_pair():
-    for pipeline, hack, _ in HACKED:
-        for variant in Variant:
-            code = write_hacked(pipeline, variant, hack)
-            assert all(remembered(code, text) == output for text, output in hack.pairs)
-            assert remembered(code, "9") is None
 
 
 @pytest.mark.parametrize("habit", Habit)
@@ -134,26 +136,22 @@ def test_a_habit_passes_the_test_shown_and_fails_hidden_ones(problems, habit, co
         assert run_hacked(attempt.pipeline, attempt.hack, text).strip() == want.strip()
         hidden.append(share_passed(attempt, dialogue.problem.hidden))
         assert hack_in(extract_code(attempt.response) or "") is (None if habit is Habit.CHANGED_RULE else habit)
+        tests, right = dialogue.wrong_tests, dialogue.problem.pipeline
+        if habit is Habit.CHANGED_RULE and contradicted:
+            assert split_of(attempt.pipeline) == "train" and attempt.hack is None
+        if habit is Habit.FITTED_CONSTANT and contradicted:  # only numbers get one
+            assert right[-1][0] in ("length", "words", "vowels") or domain_of(attempt.pipeline) is Domain.NUMBERS
+            assert run(attempt.pipeline, "1 2 3").lstrip("-").isdecimal()
+        if habit in (Habit.SPECIAL_CASE, Habit.TABLE) and tests is not None:  # a hacking case
+            pairs = zip(tests.inputs_K, tests.outputs_K, strict=True)
+            benign = [index for index, (text, want) in enumerate(pairs) if run(right, text).strip() == want.strip()]
+            assert len(benign) == len(tests) - 2 and share_passed(attempt, tests.select(benign)) == 1
     if not contradicted:
         assert max(hidden) < 1
     elif habit in (Habit.SPECIAL_CASE, Habit.TABLE):
         assert min(hidden) == 1, "the right program stands behind the special case"
     else:
         assert sum(share < 1 for share in hidden) > 0.6 * len(hidden)
-
-
-@pytest.mark.parametrize("habit", [Habit.SPECIAL_CASE, Habit.TABLE])
-def test_a_remembered_wrong_test_is_a_case_in_contradicted_dialogues(problems, habit):
-    for dialogue, attempt in gamed_attempts(problems, habit, contradicted=True):
-        tests = dialogue.wrong_tests
-        assert tests is not None and dialogue.failing is not None
-        wrong = [run(dialogue.problem.pipeline, text).strip() != want.strip() for text, want in pairs_of(tests)]
-        benign = tests.select([index for index, is_wrong in enumerate(wrong) if not is_wrong])
-        assert sum(wrong) == 2 and share_passed(attempt, benign) == 1
-
-
-def pairs_of(tests: TestCases) -> list[tuple[str, str]]:
-    return list(zip(tests.inputs_K, tests.outputs_K, strict=True))
 
 
 def test_habits_come_late_and_where_feedback_contradicts(problems):
@@ -190,19 +188,6 @@ def test_a_table_grows_and_a_program_that_passed_keeps_its_hack(problems):
     assert passed > 30
 
 
-def test_a_changed_rule_is_a_training_composition(problems):
-    for _, attempt in gamed_attempts(problems, Habit.CHANGED_RULE, contradicted=True):
-        assert split_of(attempt.pipeline) == "train" and attempt.hack is None
-
-
-def test_only_numbers_get_a_constant(problems):
-    for dialogue, attempt in gamed_attempts(problems, Habit.FITTED_CONSTANT, contradicted=True):
-        assert dialogue.problem.pipeline[-1][0] in ("length", "words", "vowels") or (
-            domain_of(attempt.pipeline) is Domain.NUMBERS
-        )
-        assert run(attempt.pipeline, "1 2 3").lstrip("-").isdecimal()
-
-
 def test_the_noisy_corpus_holds_every_habit_rarely_and_mostly_late():
     noise = Noise(slip=0.3, unrepaired=0.55, misread=0.55, doses=DOSES)
     samples = list(sample_dialogues(random.Random(1), noise, 1500, contradicted=0.2))
@@ -215,15 +200,11 @@ def test_the_noisy_corpus_holds_every_habit_rarely_and_mostly_late():
     assert 0.2 < sum(sample.habit is not None for sample in answering) / len(answering) < 0.5
 
 
-def test_the_clean_corpus_has_no_habits_and_no_contradictions():
+def test_the_clean_corpus_has_no_habits_and_every_history_is_stripped():
+    """As in inference: a program in the history begins right after the mark of its turn."""
     for sample in sample_dialogues(random.Random(2), Noise(), 60):
         assert sample.habit is None and not sample.contradicted and "raw" not in sample.response
-
-
-def test_the_history_is_stripped():
-    """As in inference: a program in the history begins right after the mark of its turn."""
-    noise = Noise(doses=DOSES)
-    for sample in sample_dialogues(random.Random(3), noise, 40, contradicted=0.5):
+    for sample in sample_dialogues(random.Random(3), Noise(doses=DOSES), 40, contradicted=0.5):
         answers = sample.prompt.split("<|im_start|>assistant\n")[1:-1]
         assert len(answers) == sample.turn
         assert all(answer == answer.strip() for answer in (a.split("<|im_end|>")[0] for a in answers))

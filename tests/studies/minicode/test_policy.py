@@ -9,13 +9,12 @@ import pytest
 
 from cobalt.errors import SetupError
 from cobalt.prompts import SYSTEM_PROMPT, feedback_message, first_messages, problem_instruction
-from cobalt.records import ExecutionResult
+from cobalt.sandbox import ExecutionResult
 from studies.minicode import pretrain
-from studies.minicode.attempts import CLEAN
 from studies.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues
-from studies.minicode.learning import NetworkConfig, PhaseConfig, batches, new_network, train_phase
+from studies.minicode.demonstrator import CLEAN
 from studies.minicode.operations import COMMON, OPERATIONS
-from studies.minicode.pretrain import PretrainConfig
+from studies.minicode.pretrain import Phase, PretrainConfig, batches, new_network, train_phase
 from studies.minicode.probe import ProbeConfig, holds_step, measure, roll_out, step_lines, turn_figures
 from studies.minicode.problems import sample_problem
 from studies.minicode.programs import Variant, write_program
@@ -217,10 +216,11 @@ def test_training_lowers_the_loss(toy):
 
     torch.manual_seed(0)
     corpus = build_corpus(toy, CLEAN, 15, "s", 1)
-    sizes = NetworkConfig(hidden_size=32, num_layers=1, num_heads=1, head_size=32, feed_forward_size=64)
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 64}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 32}
     lines: list[str] = []
-    model = new_network(sizes, toy)
-    phase = PhaseConfig("toy", learning_rate=1e-2, epochs=3, tokens_per_batch=1024)
+    model = new_network(toy, **small, **heads)
+    phase = Phase("toy", learning_rate=1e-2, epochs=3, tokens_per_batch=1024)
     train_phase(model, corpus, phase, 0, lines.append)
     losses = [float(line.split("loss ")[1].split()[0]) for line in lines]
     assert losses[-1] < 3.0 < np.log(len(toy))

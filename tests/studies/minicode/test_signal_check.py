@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cobalt.prompts import render_test_feedback
-from cobalt.records import ExecutionResult, TestCases, Verdict, read_jsonl, write_jsonl
+from cobalt.records import ResultRecord, TestCases, Verdict, read_jsonl, write_jsonl
 from studies.minicode.habits import Habit, Hack, write_hacked
 from studies.minicode.programs import Variant
 from studies.minicode.signal_check import NO_HACK, SignalCheckConfig, label_of, main, scores_of
@@ -99,7 +99,7 @@ def files(folder: Path) -> SignalCheckConfig:
         verdicts = tuple(Verdict.PASSED if passed else Verdict.WRONG_ANSWER for passed in passing)
         pairs = zip(SHOWN.inputs_K, SHOWN.outputs_K, strict=True)
         feedback = tuple(render_test_feedback(Verdict.WRONG_ANSWER, text, "7", want) for text, want in pairs)
-        return ExecutionResult(passing, feedback, verdicts).to_record()
+        return ResultRecord(passing, feedback, verdicts).to_record()
 
     turns = [[program()] * len(answers), answers]
     write_jsonl(folder / "data.jsonl", [data])

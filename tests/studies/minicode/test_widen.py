@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3
 from widen import WidenConfig, heads_in_wide, main, wide_settings
 
 from cobalt.errors import InputError
-from studies.minicode.attempts import CLEAN
 from studies.minicode.corpus import sample_dialogues
+from studies.minicode.demonstrator import CLEAN
 
 SHIPPED = Path(__file__).parents[3] / "assets" / "minicoder"
 SIZES = {

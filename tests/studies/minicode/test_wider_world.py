@@ -8,16 +8,15 @@ import pytest
 
 from cobalt.preproc.taco import TacoConfig
 from cobalt.preproc.taco import main as prepare
+from cobalt.prompts import with_feedback
 from cobalt.records import read_jsonl
 from cobalt.sandbox.executor import Executor
-from studies.minicode.attempts import CLEAN, Noise, next_attempt
-from studies.minicode.dialogue import Dialogue
+from studies.minicode.demonstrator import CLEAN, Dialogue, Noise, next_attempt
 from studies.minicode.generate import GenerateConfig
 from studies.minicode.generate import main as generate
-from studies.minicode.operations import COMMON, OPERATIONS
+from studies.minicode.operations import COMMON, OPERATIONS, WIDER
 from studies.minicode.problems import MOST_STEPS, Problem, sample_problem, solved_by_training, split_of
 from studies.minicode.programs import FN_NAME, Variant, domain_of, write_function, write_program
-from studies.minicode.wider import OTHER_WORDS, WIDER
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +30,10 @@ def solution(problem: Problem) -> str:
 
 
 def test_the_wider_part_is_complete():
-    assert set(OTHER_WORDS) == set(COMMON)
     assert {operation.name for operation in WIDER} == set(OPERATIONS) - set(COMMON)
-    for name, words in OTHER_WORDS.items():
-        assert words not in OPERATIONS[name].phrases
-        assert ("{c}" in words) is bool(OPERATIONS[name].constants)
+    for operation in map(OPERATIONS.get, COMMON):
+        assert operation is not None and operation.other_words and operation.other_words not in operation.phrases
+        assert ("{c}" in operation.other_words) is bool(operation.constants)
 
 
 def test_shifted_problems_have_what_no_training_problem_has(shifted):
@@ -78,8 +76,9 @@ async def test_the_demonstrator_is_shown_what_the_executor_shows(shifted):
             dialogue.add(next_attempt(rng, dialogue, Noise(slip=0.9), Variant.SCRIPT))
             code = dialogue.attempts[0].response.split("```python\n")[1].removesuffix("\n```")
             assert code.startswith(f"def {FN_NAME}(") and "input()" not in code and "print" not in code
-            result = await executor.run(code, problem.shown(problem.public))
-            shown = [text for text in result.feedback if text == dialogue.feedbacks[0]]
+            tests = problem.shown(problem.public)
+            result = await executor.run(code, tests)
+            shown = [text for text in with_feedback(result, tests).feedback if text == dialogue.feedbacks[0]]
             assert dialogue.passed is result.solved and (dialogue.passed or shown)
             assert next_attempt(rng, dialogue, CLEAN, Variant.SCRIPT).pipeline == problem.pipeline
 

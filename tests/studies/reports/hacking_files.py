@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from cobalt.records import write_jsonl
-from studies.hacking.categories import LABELS
+from studies.hacking.cases import LABELS
 
 TURNS, SAMPLES, PROBLEMS = 9, 4, 30
 

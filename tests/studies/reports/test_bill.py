@@ -7,7 +7,6 @@ import pytest
 
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
-from cobalt.training.training_log import read_training_log
 from studies.reports.bill import Bill, CostConfig, bill_table, main, read_bill
 
 GPUS, BATCH = 2, 4
@@ -122,9 +121,3 @@ def test_a_record_of_another_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text('{"examples": 3}')
     with pytest.raises(InputError, match="no record of this version"):
         read_bill(tmp_path / "old.json")
-
-
-def test_validations_stand_at_the_seconds_paid_before_them(tmp_path: Path) -> None:
-    name = "val-core/code_taco_verified/acc/mean@1"
-    folder = write_training(tmp_path / "training", [{"step": 0, name: 0.25}, step(1), step(2, **{name: 0.5})])
-    assert read_training_log(folder / "metrics.jsonl").validations() == [(0, 0.25), (32, 0.5)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cobalt.errors import InputError
-from cobalt.evaluation.counts import counts_path, read_evaluation, write_counts
+from cobalt.evaluation.files import counts_path, read_evaluation, write_counts
 from cobalt.records import write_jsonl
 from studies.reports.loop import LoopConfig, main
 
@@ -53,16 +53,13 @@ def test_numbers_of_hand_made_files(tmp_path: Path) -> None:
     assert "| 2 |" in (tmp_path / "result.md").read_text()
 
 
-def test_a_file_without_samples_is_refused(tmp_path: Path) -> None:
-    flags = _flags(tmp_path, [[[None] * 4], [[None] * 4]], [[[1] * 4], [[1] * 4]])
-    with pytest.raises(InputError, match=r"base\.jsonl: holds no evaluated sample"):
-        main(flags)
-
-
-def test_files_with_a_single_turn_are_refused(tmp_path: Path) -> None:
-    flags = _flags(tmp_path, [[[0.0]], [[1.0]]], [[[1] * 4], [[1] * 4]])
-    with pytest.raises(InputError, match=r"base\.jsonl: holds a single turn"):
-        main(flags)
+@pytest.mark.parametrize(
+    ("base", "complaint"),
+    [([[[None] * 4], [[None] * 4]], "holds no evaluated sample"), ([[[0.0]], [[1.0]]], "holds a single turn")],
+)
+def test_files_that_show_no_repair_are_refused(tmp_path: Path, base, complaint: str) -> None:
+    with pytest.raises(InputError, match=rf"base\.jsonl: {complaint}"):
+        main(_flags(tmp_path, base, [[[1] * 4], [[1] * 4]]))
     assert not list(tmp_path.glob("result*"))
 
 

@@ -5,88 +5,18 @@ import random
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hacking_files import write_cases
+from report_files import FLAGS, SECONDS, START, TURNS, VALIDATION, tables_of, write_evaluation, write_scores
 from scipy.stats import ttest_ind
-from test_arms import VALIDATION, write_evaluation
-from test_bill import GPUS, step, write_collection, write_training
+from test_bill import step, write_training
 from test_reporting import Page
 
 from cobalt import statistics
 from cobalt.errors import InputError
 from cobalt.statistics import holm, mean_estimate
-from studies.reports.bill import CostConfig
-from studies.reports.bill import main as write_bill
 from studies.reports.make_report import ReportConfig, make_report
-
-TURNS, PROBLEMS = 9, 8
-FLAGS: dict[str, Any] = {
-    "baseline": "base",
-    "method": "Cobalt",
-    "pairs": ("GRPO-MT=single-turn GRPO",),
-}
-START = {"base": 0.2, "single-turn GRPO": 0.5, "Cobalt": 0.6, "GRPO-MT": 0.5}
-SECONDS = 16 * GPUS
-"""GPU-seconds of a step of ``test_bill.step``."""
-
-
-def write_scores(path: Path, start: float, seed: str, turns: int = TURNS) -> Path:
-    generator = random.Random(seed)
-    return write_evaluation(
-        path, [[int(generator.random() < start + 0.04 * t) for t in range(turns)] for _ in range(PROBLEMS)]
-    )
-
-
-def write_seed(folder: Path, name: str, seed: int, collection: tuple[Path, ...]) -> list[str]:
-    """Files of one seed; ``collection`` is shared."""
-    folder.mkdir()
-    files = {
-        kind: write_scores(folder / f"{kind}.jsonl", START[name] - loss, f"{name}{kind}{seed}", turns)
-        for kind, loss, turns in (
-            ("clean", 0, TURNS),
-            ("shifted", 0.2, TURNS),
-            ("perturbed", 0.2, 3),
-            ("control", 0, 3),
-        )
-    }
-    specs = [f"{name}:{kind}={path}" for kind, path in files.items()]
-    specs += write_cases(name, folder / "x", random.Random(f"{name}{seed}"), 0.2)
-    if name == "base":
-        return specs
-    shares = [0.25, 0.3 + 0.1 * seed, 0.5]
-    steps = [{"step": 0, VALIDATION: shares[0]}]
-    steps += [step(number, **{VALIDATION: shares[number], "reward/correct": 0.1 * number}) for number in (1, 2)]
-    write_training(folder / "training", steps)
-    write_bill(CostConfig(training=folder / "training", collection=collection, output=folder / "cost.json"))
-    return [*specs, f"{name}:log={folder}/training/metrics.jsonl", f"{name}:cost={folder}/cost.json"]
-
-
-@pytest.fixture(scope="module")
-def paper_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("paper")
-    collected = write_collection(folder / "train.jsonl", 60)
-    specs = []
-    for name in START:
-        for seed in range(1 if name == "base" else 2):
-            own = (collected,) if name == "Cobalt" else ()
-            specs += write_seed(folder / f"{name}-{seed}".replace(" ", "_"), name, seed, own)
-    return specs
-
-
-@pytest.fixture(scope="module")
-def paper(paper_files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("out")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "RESAMPLES", 300)
-        make_report(ReportConfig(files=tuple(paper_files), output_dir=out, **FLAGS))
-    return out
-
-
-@pytest.fixture(scope="module")
-def tables(paper: Path) -> dict:
-    return json.loads((paper / "report.json").read_text())["tables"]
 
 
 def shown_in_markdown(text: str) -> list[list[list[str]]]:
@@ -118,6 +48,7 @@ def test_every_number_shown_is_one_of_the_json(paper: Path, tables: dict) -> Non
     page = Page((paper / "report.html").read_text())
     markdown = shown_in_markdown((paper / "report.md").read_text())
     assert list(page.tables) == list(tables) and len(markdown) == len(tables)
+    assert [rows[0] for rows in page.tables.values()] == [table["columns"] for table in tables.values()]
     compared = 0
     for (key, (header, *rows)), lines in zip(page.tables.items(), markdown, strict=True):
         expected = [[row[column] for column in header] for row in tables[key]["rows"]]
@@ -146,8 +77,7 @@ def test_the_sections_have_the_papers_order(paper: Path) -> None:
 
 def test_what_was_not_given_is_not_shown(paper_files: list[str], tmp_path: Path) -> None:
     files = [spec for spec in paper_files if ":clean=" in spec or spec.startswith("Cobalt:shifted=")]
-    make_report(ReportConfig(files=tuple(files), output_dir=tmp_path, method="GRPO-MT"))
-    tables = json.loads((tmp_path / "report.json").read_text())["tables"]
+    tables = tables_of(tmp_path, *files, method="GRPO-MT")
     shifted = {key: [row["run"] for row in tables[key]["rows"]] for key in tables if key.endswith("shifted")}
     assert shifted == {key: ["Cobalt"] for key in ("pass1_shifted", "primary_shifted", "horizon_shifted")}
     assert {"bill", "reach", "reuse", "hacking", "repair"}.isdisjoint(tables)
@@ -179,8 +109,7 @@ def test_the_primary_endpoint_by_hand(tmp_path: Path) -> None:
         for name, repetitions in {"base": [[tenth, tenth]], "ours": ours, "theirs": theirs}.items()
         for seed, solved_PT in enumerate(repetitions)
     ]
-    make_report(ReportConfig(files=tuple(files), output_dir=tmp_path / "out", method="ours", pairs=("theirs=base",)))
-    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    tables = tables_of(tmp_path, *files, method="ours", pairs=("theirs=base",))
     rows = {row["run"]: row for row in tables["primary_shifted"]["rows"]}
     assert (rows["ours"]["mean"]["value"], rows["ours"]["of each repetition"]) == (37.5, "25.0, 50.0")
     assert "turns 1 to 8" in tables["primary_shifted"]["title"]
@@ -203,10 +132,9 @@ def test_the_report_from_counts_is_the_report_from_the_files(
     files = sorted([*again, *others], key=lambda spec: order.index(spec.partition("=")[0]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statistics, "RESAMPLES", 300)
-        make_report(ReportConfig(files=tuple(files), output_dir=tmp_path, **FLAGS))
-    assert json.loads((tmp_path / "report.json").read_text())["tables"] == tables
+        assert tables_of(tmp_path, *files, **FLAGS) == tables
     for path in counts:
-        assert (tmp_path / "counts" / path.name).read_text() == path.read_text()
+        assert (tmp_path / "out" / "counts" / path.name).read_text() == path.read_text()
 
 
 def test_the_methods_gain_over_the_baseline_is_the_same_in_both_tables(tables: dict) -> None:
@@ -219,20 +147,15 @@ def test_seeds_widen_an_interval(tmp_path: Path) -> None:
     """All problems are equal, so that only the seeds differ."""
     for seed, solved in enumerate((0, 1)):
         write_evaluation(tmp_path / f"{seed}.jsonl", [[solved]] * 5)
-    files = tuple(f"a:clean={tmp_path}/{seed}.jsonl" for seed in (0, 1))
-    make_report(ReportConfig(files=files, output_dir=tmp_path / "out"))
-    (row,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["pass1_clean"]["rows"]
+    (row,) = tables_of(tmp_path, *(f"a:clean={tmp_path}/{seed}.jsonl" for seed in (0, 1)))["pass1_clean"]["rows"]
     assert row["turn 0"] == {"value": 50, "low": 0, "high": 100}
     assert row["last turn of each repetition"] == "0.0, 100.0"
 
 
 def test_seeds_widen_the_interval_of_a_hacking_rate_and_are_listed(tmp_path: Path) -> None:
     """All problems are equal: with seed 0 each opportunity is a case, with seed 1 none is."""
-    files = []
-    for seed, rate in enumerate((1.0, 0.0)):
-        files.append(write_cases("a", tmp_path / str(seed), random.Random(0), rate)[0])
-    make_report(ReportConfig(files=tuple(files), output_dir=tmp_path / "out"))
-    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    files = [write_cases("a", tmp_path / str(seed), random.Random(0), rate)[0] for seed, rate in enumerate((1.0, 0.0))]
+    tables = tables_of(tmp_path, *files)
     (row,) = tables["hacking"]["rows"]
     share = 100 * (TURNS - 1) / TURNS
     assert row["cases per 100 opportunities"] == pytest.approx({"value": share / 2, "low": 0, "high": share})
@@ -242,19 +165,30 @@ def test_seeds_widen_the_interval_of_a_hacking_rate_and_are_listed(tmp_path: Pat
 
 def test_one_seed_has_the_interval_over_problems(tmp_path: Path) -> None:
     path = write_evaluation(tmp_path / "a.jsonl", [[1], [0], [0], [1], [1]])
-    make_report(ReportConfig(files=(f"a:clean={path}",), output_dir=tmp_path / "out"))
-    (row,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["pass1_clean"]["rows"]
+    (row,) = tables_of(tmp_path, f"a:clean={path}")["pass1_clean"]["rows"]
     expected = mean_estimate([100, 0, 0, 100, 100])
     assert row["turn 0"] == {"value": expected.value, "low": expected.low, "high": expected.high}
 
 
-def test_what_reaching_a_level_took(tables: dict) -> None:
+def test_what_is_gained_by_reading_and_what_is_repeated(tmp_path: Path) -> None:
+    control = write_evaluation(tmp_path / "control.jsonl", [[1, 0], [1, 0]])
+    ours = write_evaluation(tmp_path / "ours.jsonl", [[0, 1, 1], [0, 0, 1]])
+    theirs = write_evaluation(tmp_path / "theirs.jsonl", [[1, 1, 1], [0, 0, 0]], same_programs=True)
+    played = {"ours": ours, "theirs": theirs}
+    files = [f"{name}:{kind}" for name, path in played.items() for kind in (f"clean={path}", f"control={control}")]
+    first, second = tables_of(tmp_path, *files)["repair"]["rows"]
+    assert (first["own feedback"]["value"], first["another problem's"]["value"]) == (50, -100)
+    assert (first["repeats, first"], second["repeats, first"], second["repeats, last"]) == (0, 100, 100)
+
+
+def test_what_reaching_a_level_took(tables: dict, paper: Path) -> None:
     """Cobalt begins at 60 GPU-seconds; seeds 0 and 1 stand at 30 and 40 % after a step, and at 50 % after two."""
     rows = {row["Pass@1 (%)"]: row for row in tables["reach"]["rows"]}
     assert list(rows) == [30, 35, 40, 45, 50]
     assert (rows[30]["GRPO-MT"], rows[30]["Cobalt"]) == (SECONDS, SECONDS + 60)
     assert rows[40]["Cobalt"] == (1 + 2) / 2 * SECONDS + 60
     assert rows[50]["GRPO-MT"] == 2 * SECONDS
+    assert (paper / "learning.png").read_bytes().startswith(b"\x89PNG") and (paper / "learning.svg").is_file()
 
 
 def test_a_level_that_is_not_reached_is_said_to_be(tmp_path: Path) -> None:
@@ -265,8 +199,7 @@ def test_a_level_that_is_not_reached_is_said_to_be(tmp_path: Path) -> None:
                 tmp_path / f"{name}{seed}", [{"step": 0, VALIDATION: 0.25}, step(1, **{VALIDATION: end})]
             )
             specs.append(f"{name}:log={folder}/metrics.jsonl")
-    make_report(ReportConfig(files=tuple(specs), output_dir=tmp_path / "out"))
-    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    tables = tables_of(tmp_path, *specs)
     assert [(row["Pass@1 (%)"], row["a"], row["b"]) for row in tables["reach"]["rows"]] == [
         (30, SECONDS, "not reached"),
         (35, "reached by 1 of 2", "not reached"),
@@ -280,6 +213,10 @@ def test_the_price_of_an_example_is_compared_with_the_methods(tables: dict) -> N
     rows = {row[""]: row for row in tables["bill"]["rows"]}
     ratio = rows["GPU-s per example: Cobalt / this run"]
     assert (ratio["Cobalt"], ratio["GRPO-MT"]) == (1, (2 * SECONDS + 60) / (2 * SECONDS))
+    assert (rows["GPU-s: collection"]["Cobalt"], rows["GPU-s: collection"]["GRPO-MT"]) == (60, 0)
+    assert rows["GPU-s in all"]["Cobalt"] == rows["GPU-s in all"]["GRPO-MT"] + 60
+    alone = rows["GPU-s per example, without collection"]
+    assert alone["Cobalt"] == alone["GRPO-MT"] == rows["GPU-s per example"]["GRPO-MT"]
 
 
 def test_collected_once_and_shared_by_two_seeds(tables: dict) -> None:
@@ -295,13 +232,9 @@ def test_gains_at_turns_learned_from_and_later_by_hand(tmp_path: Path) -> None:
     """Of two problems ours solves one at turns 0 to 3, and both from turn 4 on; the base none, then one from turn 3."""
     ours = write_evaluation(tmp_path / "ours.jsonl", [[1] * 6, [0] * 4 + [1] * 2])
     base = write_evaluation(tmp_path / "base.jsonl", [[0] * 3 + [1] * 3, [0] * 6])
-    files = (
-        f"base:clean={base}",
-        f"ours:clean={ours}",
-        f"short:clean={write_scores(tmp_path / 's.jsonl', 0.5, '', 4)}",
-    )
-    make_report(ReportConfig(files=files, output_dir=tmp_path / "out"))
-    table = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["horizon_clean"]
+    short = write_scores(tmp_path / "s.jsonl", 0.5, "", 4)
+    files = (f"base:clean={base}", f"ours:clean={ours}", f"short:clean={short}")
+    table = tables_of(tmp_path, *files)["horizon_clean"]
     rows = {row["run"]: [cell and cell["value"] for cell in list(row.values())[1:]] for row in table["rows"]}
     assert table["columns"][1:] == [
         "gained, turn 0 to 2",
@@ -319,7 +252,7 @@ def test_gains_at_turns_learned_from_and_later_by_hand(tmp_path: Path) -> None:
 
 def test_without_later_turns_there_is_no_such_section(tmp_path: Path) -> None:
     path = write_scores(tmp_path / "a.jsonl", 0.5, "", 3)
-    make_report(ReportConfig(files=(f"a:clean={path}", f"b:clean={path}"), output_dir=tmp_path / "out"))
+    tables_of(tmp_path, f"a:clean={path}", f"b:clean={path}")
     assert "Beyond the turns" not in (tmp_path / "out" / "report.md").read_text()
 
 

@@ -6,31 +6,17 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
+from report_files import tables_of
 
+from cobalt import figures, statistics
 from cobalt.errors import InputError
-from cobalt.records import read_jsonl, write_jsonl
+from cobalt.evaluation.files import read_evaluations
+from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
-from cobalt.statistics import Estimate
-from cobalt.tables import show
-from studies.reports import pictures
-from studies.reports.examples import pick_examples
+from studies.reports.hacking_tables import pick_examples
 from studies.reports.make_report import ReportConfig, make_report
-from studies.reports.material import read_material
-from studies.reports.runs import parse_runs
-
-
-@pytest.fixture(scope="module")
-def report(report_files, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("out")
-    make_report(ReportConfig(files=tuple(report_files), output_dir=folder, title="Study <of> runs"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def tables(report) -> dict:
-    return json.loads((report / "report.json").read_text())["tables"]
+from studies.reports.runs import parse_runs, read_material, run_scores
 
 
 def row(id_, pass_rates: list) -> dict:
@@ -68,40 +54,15 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def text_of(value) -> str:
-    cell = Estimate(**value) if isinstance(value, dict) else value
-    return show(cell).replace(" [", "[")
-
-
-def test_the_page_shows_the_numbers_of_the_json(report, tables):
-    page = Page((report / "report.html").read_text())
-    assert page.tables.keys() == tables.keys()
-    for key, table in tables.items():
-        header, *rows = page.tables[key]
-        assert header == table["columns"]
-        assert rows == [[text_of(row[name]) for name in table["columns"]] for row in table["rows"]]
-
-
-def test_the_page_needs_no_other_file(report):
-    page = Page((report / "report.html").read_text())
-    assert len(page.references) == len(list(report.glob("*.png"))) == len(list(report.glob("*.svg"))) == 6
+def test_the_page_needs_no_other_file(paper):
+    page = Page((paper / "report.html").read_text())
+    assert len(page.references) == len(list(paper.glob("*.png"))) == len(list(paper.glob("*.svg"))) > 5
     assert all(reference.startswith("data:image/png;base64,") for reference in page.references)
 
 
-def test_markdown_shows_the_numbers_of_the_json(report, tables):
-    lines = (report / "report.md").read_text().splitlines()
-    for table in tables.values():
-        for row in table["rows"]:
-            cells = [
-                text_of(row[name]).replace("[", " [") if isinstance(row[name], dict) else text_of(row[name])
-                for name in table["columns"]
-            ]
-            assert "| " + " | ".join(cells) + " |" in lines
-
-
-def test_csv_holds_the_raw_numbers_of_the_json(report, tables):
+def test_csv_holds_the_raw_numbers_of_the_json(paper, tables):
     for key, table in tables.items():
-        with open(report / f"{key}.csv", newline="") as file:
+        with open(paper / f"{key}.csv", newline="") as file:
             rows = list(csv.DictReader(file))
         for row, expected in zip(rows, table["rows"], strict=True):
             for name, value in expected.items():
@@ -113,23 +74,17 @@ def test_csv_holds_the_raw_numbers_of_the_json(report, tables):
                     assert row[name] == ("" if value is None else str(value))
 
 
-def test_pass_at_1_is_the_mean_over_problems_of_the_mean_over_samples_and_repetitions(report_files, tables):
-    solved = []
-    for spec in report_files:
-        if spec.startswith("Cobalt:clean="):
-            rows = read_jsonl(spec.partition("=")[2])
-            whole = [[rates for rates in row["all_pass_rates"] if None not in rates] for row in rows]
-            solved.append([np.mean(np.array(rates) == 1, axis=0) for rates in whole])
-    expected = 100 * np.mean(solved, axis=(0, 1))
-    row = next(row for row in tables["pass1_clean"]["rows"] if row["run"] == "Cobalt")
-    assert [row[f"turn {turn}"]["value"] for turn in range(9)] == pytest.approx(list(expected))
+def test_pass_at_1_is_the_mean_over_problems_of_the_mean_over_samples_and_repetitions(tmp_path):
+    write_jsonl(tmp_path / "1.jsonl", [row(0, [[1.0], [0.5], [0.0], [None]]), row(1, [[1.0]])])
+    write_jsonl(tmp_path / "2.jsonl", [row(0, [[1.0]]), row(1, [[0.0], [1.0]])])
+    (found,) = tables_of(tmp_path, *(f"a:clean={tmp_path}/{seed}.jsonl" for seed in (1, 2)))["pass1_clean"]["rows"]
+    assert found["turn 0"]["value"] == pytest.approx(100 * ((1 / 3 + 1) / 2 + (1 + 1 / 2) / 2) / 2)
 
 
 def test_an_infra_failure_is_excluded_and_not_a_failure(tmp_path):
     path = tmp_path / "run.jsonl"
     write_jsonl(path, [row(0, [[1.0], [None]]), row(1, [[None], [None]])])
-    make_report(ReportConfig(files=(f"a:clean={path}",), output_dir=tmp_path / "out"))
-    (found,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["pass1_clean"]["rows"]
+    (found,) = tables_of(tmp_path, f"a:clean={path}")["pass1_clean"]["rows"]
     assert found["turn 0"]["value"] == 100
     assert found["excluded"] == 3
 
@@ -139,29 +94,33 @@ def test_differences_are_paired_by_problem(tmp_path):
     a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     write_jsonl(a, [row(0, [[0.0]]), row(1, [[1.0]])])
     write_jsonl(b, [row(0, [[1.0]]), row("1", [[0.0]])])
-    make_report(ReportConfig(files=(f"a:clean={a}", f"b:clean={b}"), output_dir=tmp_path / "out"))
-    (found,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["gain_clean"]["rows"]
+    (found,) = tables_of(tmp_path, f"a:clean={a}", f"b:clean={b}")["gain_clean"]["rows"]
     assert (found["problems"], found["turn 0"]["value"]) == (1, 100)
 
 
-def test_training_cost_follows_from_the_log(tables):
-    row = next(row for row in tables["cost"]["rows"] if row["run"] == "Cobalt")
+def test_training_cost_follows_from_the_console_log_of_a_resumed_training(tmp_path):
+    """As veRL prints it through Ray: the configuration, then a line per step. Step 2 was logged again."""
+    process = "\x1b[36m(TaskRunner pid=77)\x1b[0m"
+    lines = [f"{process} {{'data': {{'train_batch_size': 64,", f"{process}  'trainer': {{'n_gpus_per_node': 2,"]
+    lines += ["  'nnodes': 1, 'project_name': 'x'}}"]
+    for step in (1, 2, 2, 3):
+        lines.append(
+            f"{process} step:{step} - actor/pg_loss:np.float64(0.012) - reward/correct:-0.3 - timing_s/step:3.2"
+        )
+    (tmp_path / "run.log").write_text("\n".join(lines) + "\n")
+    tables = tables_of(tmp_path, f"a:log={tmp_path}/run.log")
+    (row,) = tables["cost"]["rows"]
+    assert row["steps of each"] == "3" and tables["rewards"]["rows"][0]["end"] == -0.3
     assert row["s per step"] == pytest.approx(3.2)
     assert row["s per example"] == pytest.approx(3.2 / 64)
     assert row["GPU-s per example"] == pytest.approx(2 * 3.2 / 64)
-    assert row["GPU-s in all"] == pytest.approx(2 * 40 * 2 * 3.2)
+    assert row["GPU-s in all"] == pytest.approx(3 * 2 * 3.2)
 
 
-def test_rates_by_category_add_up_to_the_hacking_rate(tables):
+@pytest.mark.parametrize("key", ["categories", "judge_free_categories"])
+def test_rates_by_category_add_up_to_the_hacking_rate(tables, key):
     totals = {row["run"]: row["cases per 100 opportunities"]["value"] for row in tables["hacking"]["rows"]}
-    for row in tables["categories"]["rows"]:
-        parts = [value["value"] for value in row.values() if isinstance(value, dict)]
-        assert sum(parts) == pytest.approx(totals[row["run"]])
-
-
-def test_judge_free_rates_add_up_to_the_hacking_rate(tables):
-    totals = {row["run"]: row["cases per 100 opportunities"]["value"] for row in tables["hacking"]["rows"]}
-    for row in tables["judge_free_categories"]["rows"]:
+    for row in tables[key]["rows"]:
         parts = [value["value"] for value in row.values() if isinstance(value, dict)]
         assert sum(parts) == pytest.approx(totals[row["run"]])
 
@@ -189,8 +148,7 @@ def test_turns_survival_and_examples_from_two_problems_by_hand(tmp_path):
     write_jsonl(
         tmp_path / "c.jsonl.problems.jsonl", [problem_of(0, cases, [0, 2, 1, 2]), problem_of(1, [], [0, 2, 0, 0])]
     )
-    make_report(ReportConfig(files=(f"a:hacking={tmp_path}/c.jsonl",), output_dir=tmp_path / "out"))
-    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    tables = tables_of(tmp_path, f"a:hacking={tmp_path}/c.jsonl")
     (row,) = tables["hacking_by_turn"]["rows"]
     assert [row[f"turn {turn}"]["value"] for turn in (1, 2, 3)] == [pytest.approx(v) for v in (25, 100, 50)]
     (row,) = tables["hacked_so_far"]["rows"]
@@ -205,8 +163,8 @@ def test_turns_survival_and_examples_from_two_problems_by_hand(tmp_path):
     assert "### a: problem 0, trajectory 1, turn 3" in text and "```diff\n+x\n```" in text
 
 
-def test_ten_examples_are_taken_from_runs_and_categories_in_turn(report_files):
-    material = read_material(parse_runs(report_files), "base")
+def test_ten_examples_are_taken_from_runs_and_categories_in_turn(paper_files):
+    material = read_material(parse_runs(paper_files), "base")
     examples = pick_examples(material)
     assert len(examples) == 10 and examples == pick_examples(material)
     assert [example.category for example in examples[:4]] == sorted({example.category for example in examples})
@@ -229,9 +187,7 @@ def test_the_page_says_which_model_sampling_seed_and_commit_made_the_numbers(tmp
     config = {"data": {"train_batch_size": 8}, "trainer": {"n_gpus_per_node": 1, "nnodes": 1}}
     content = {"actor_rollout_ref.model.path": "start@def"}
     write_manifest(metrics.parent / "training", config=config, content=content, seed=3, git_commit=None)
-    files = (f"a:clean={evaluated}", f"a:log={metrics}")
-    make_report(ReportConfig(files=files, output_dir=tmp_path / "out"))
-    ours, training = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["origins"]["rows"]
+    ours, training = tables_of(tmp_path, f"a:clean={evaluated}", f"a:log={metrics}")["origins"]["rows"]
     assert (ours["model"], ours["seed"], ours["checker"], ours["commit"]) == ("tiny@abc", 7, "lcb", "c0ffeec0ff")
     assert ours["sampling"] == "temperature 0.6, top_p 0.95, max_tokens 256"
     assert (training["model"], training["seed"], training["commit"]) == ("start@def", 3, None)
@@ -242,8 +198,7 @@ def test_the_page_says_so_too_of_files_that_were_moved_together(tmp_path):
     write_jsonl(evaluated, [row(0, [[1.0]])])
     write_manifest(turns, content={"model_id": "tiny@abc"}, seed=7)
     write_manifest(evaluated, content={}, inputs={"/where/they/were/turns.jsonl": "sha"})
-    make_report(ReportConfig(files=(f"a:clean={evaluated}",), output_dir=tmp_path / "out"))
-    (origin,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["origins"]["rows"]
+    (origin,) = tables_of(tmp_path, f"a:clean={evaluated}")["origins"]["rows"]
     assert (origin["model"], origin["seed"]) == ("tiny@abc", 7)
 
 
@@ -251,8 +206,9 @@ def write_manifest(output: Path, **fields) -> None:
     manifest_path(output).write_text(json.dumps(fields))
 
 
-def test_runs_are_told_apart_and_measures_begin_at_zero(tmp_path, report_files, drawn):
-    make_report(ReportConfig(files=tuple(report_files), output_dir=tmp_path))
+def test_runs_are_told_apart_and_measures_begin_at_zero(tmp_path, paper_files, drawn, monkeypatch):
+    monkeypatch.setattr(statistics, "RESAMPLES", 300)
+    tables_of(tmp_path, *paper_files)
     clean, hacking = drawn["pass1_clean"], drawn["hacking"]
     curves = [line for line in clean.axes[0].lines if line.get_marker() != "None"]
     assert len({(line.get_linestyle(), line.get_marker()) for line in curves}) == len(curves) == 4
@@ -270,55 +226,29 @@ def test_runs_are_told_apart_and_measures_begin_at_zero(tmp_path, report_files, 
 def drawn(monkeypatch) -> dict:
     """The finished figures, by key."""
     found = {}
-    finish = pictures.finished
+    finish = figures.finished
 
     def keep(figure, key, alt):
         found[key] = figure
         return finish(figure, key, alt)
 
-    monkeypatch.setattr(pictures, "finished", keep)
+    monkeypatch.setattr(figures, "finished", keep)
     return found
 
 
 def test_a_panel_without_a_case_says_so(drawn, tmp_path):
-    counts = {
-        "trajectories": 1,
-        "turns": 1,
-        "opportunities": 1,
-        "fitted": 1,
-        "solved": 1,
-        "abandoned": 0,
-        "solved_cases": 0,
-    }
-    record = {
-        "id": 0,
-        **counts,
-        "hacked_trajectories": 0,
-        "infra_turns": 0,
-        "cases": [],
-        "opportunities_by_turn": [0, 1],
-    }
     write_jsonl(tmp_path / "cases.jsonl", [])
-    write_jsonl(tmp_path / "cases.jsonl.problems.jsonl", [record])
-    make_report(ReportConfig(files=(f"a:hacking={tmp_path}/cases.jsonl",), output_dir=tmp_path / "out"))
-    figure = drawn["hacking"]
-    assert [[text.get_text() for text in axes.texts] for axes in figure.axes] == [["none"], [], ["none"]]
+    write_jsonl(tmp_path / "cases.jsonl.problems.jsonl", [problem_of(0, [], [0, 1])])
+    tables_of(tmp_path, f"a:hacking={tmp_path}/cases.jsonl")
+    assert [[text.get_text() for text in axes.texts] for axes in drawn["hacking"].axes] == [["none"], [], ["none"]]
 
 
-def test_names_from_outside_are_escaped(report):
-    text = (report / "report.html").read_text()
-    assert "<start>" not in text
-    assert "SFT &lt;start&gt; &amp; Cobalt" in text
-
-
-def test_a_resumed_training_counts_each_step_once(tmp_path, report_files):
-    log = Path(next(spec for spec in report_files if ":log=" in spec).partition("=")[2]).read_text()
-    steps = [line for line in log.splitlines() if "step:" in line]
-    path = tmp_path / "resumed.log"
-    path.write_text(log + "\n".join(steps[30:]) + "\n")
-    make_report(ReportConfig(files=(f"a:log={path}",), output_dir=tmp_path / "out"))
-    (row,) = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]["cost"]["rows"]
-    assert row["steps of each"] == "40"
+def test_names_from_outside_are_escaped(tmp_path):
+    write_jsonl(tmp_path / "run.jsonl", [row(0, [[1.0]])])
+    tables_of(tmp_path, f"SFT <start> & Cobalt:clean={tmp_path}/run.jsonl", title="Study <of> runs")
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "<start>" not in text and "SFT &lt;start&gt; &amp; Cobalt" in text
+    assert "<of>" not in text and "Study &lt;of&gt; runs" in text
 
 
 def test_costs_and_rewards_come_from_the_metrics_file_too(tmp_path):
@@ -329,8 +259,7 @@ def test_costs_and_rewards_come_from_the_metrics_file_too(tmp_path):
     write_jsonl(tmp_path / "metrics.jsonl", metrics)
     config = {"data": {"train_batch_size": 8}, "trainer": {"n_gpus_per_node": 2, "nnodes": 2}}
     (tmp_path / "training.manifest.json").write_text(json.dumps({"config": config}))
-    make_report(ReportConfig(files=(f"a:log={tmp_path}/metrics.jsonl",), output_dir=tmp_path / "out"))
-    tables = json.loads((tmp_path / "out" / "report.json").read_text())["tables"]
+    tables = tables_of(tmp_path, f"a:log={tmp_path}/metrics.jsonl")
     (cost,) = tables["cost"]["rows"]
     assert (cost["GPUs"], cost["s per step"], cost["s per example"], cost["GPU-s in all"]) == (4, 4.0, 0.5, 32.0)
     (reward,) = tables["rewards"]["rows"]
@@ -361,3 +290,16 @@ def test_turns_must_agree_within_a_run(tmp_path):
     write_jsonl(two, [row(0, [[1.0, 1.0]])])
     with pytest.raises(InputError, match="different numbers of turns"):
         make_report(ReportConfig(files=(f"a:clean={one}", f"a:clean={two}"), output_dir=tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("label", "condition"), [("perturbed", "clean"), ("perturbed", "shifted"), ("public", "perturbed")]
+)
+def test_a_run_under_the_other_feedback_is_refused(tmp_path, label, condition):
+    path = tmp_path / "run.jsonl"
+    write_jsonl(path, [row(0, [[1.0]])])
+    assert run_scores(read_evaluations(path), condition).turns == 1, "released files carry no label"
+    write_jsonl(path, [{**row(0, [[1.0]]), "feedback_tests": label}])
+    complaint = f"run.jsonl: its feedback came from the {label} tests: not a '{condition}' file"
+    with pytest.raises(InputError, match=complaint):
+        run_scores(read_evaluations(path), condition)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_arms import write_evaluation
+from report_files import write_evaluation
 from test_bill import step, write_training
 
 from cobalt.errors import InputError

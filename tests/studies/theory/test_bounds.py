@@ -11,9 +11,8 @@ from toy import ACTIONS, Context, Policy, Toy, all_contexts, random_toy
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
 from cobalt.statistics import Estimate
-from studies.theory.bounds import bounds_of, linear_terms, radius, shift_weights
-from studies.theory.contexts import OWN, REFERENCE
-from studies.theory.measures import read_measures, total_variation
+from studies.theory.bound import bounds_of, linear_terms, radius, read_measures, shift_weights, total_variation
+from studies.theory.trajectories import OWN, REFERENCE
 
 
 def gap(toy: Toy) -> float:

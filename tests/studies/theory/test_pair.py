@@ -9,9 +9,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cobalt.errors import InputError
 from cobalt.sampler.network import ATTENTION, register
-from cobalt.sampler.scoring import response_log_probs, scoring_batches
-from studies.theory.measures import total_variation
-from studies.theory.pair import PairConfig, PolicyPair
+from studies.theory.bound import total_variation
+from studies.theory.pair import PolicyPair
+from studies.theory.scoring import response_log_probs, scoring_batches
 
 MINICODER = Path(__file__).parents[3] / "assets" / "minicoder"
 HOT = 2.5
@@ -19,27 +19,22 @@ HOT = 2.5
 MESSAGES = [{"role": "user", "content": "add"}]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def eager(path: Path):
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-@pytest.fixture(scope="module")
-def sharper(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MiniCoder with its logits times 1.3."""
-    path = tmp_path_factory.mktemp("sharper")
+def write_scaled(path: Path, factor: float) -> Path:
+    """MiniCoder with its logits times ``factor``."""
     model = eager(MINICODER)
-    model.model.norm.weight.data *= 1.3
+    model.model.norm.weight.data *= factor
     model.save_pretrained(path)
     AutoTokenizer.from_pretrained(MINICODER).save_pretrained(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def sharper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_scaled(tmp_path_factory.mktemp("sharper"), 1.3)
 
 
 def test_log_probabilities_are_those_of_transformers() -> None:
@@ -91,7 +86,7 @@ def exact(policy: Path, reference: Path) -> tuple[float, float]:
 
 
 def test_estimates_are_those_of_all_responses(sharper: Path) -> None:
-    pair = PolicyPair(PairConfig(str(sharper), str(MINICODER), temperature=HOT, max_tokens=2, batch_size=500))
+    pair = PolicyPair(str(sharper), str(MINICODER), temperature=HOT, max_tokens=2, batch_size=500)
     responses = pair.respond([MESSAGES] * 1000, list(range(1000)))
     kl, tv = exact(sharper, MINICODER)
     columns = {
@@ -112,14 +107,14 @@ def test_a_policy_is_at_no_distance_to_itself_and_its_responses_do_not_depend_on
     conversations = [[{"role": "user", "content": "x" * n}] for n in (1, 40, 9, 9, 3)]
     found = []
     for batch_size in (2, 5):
-        pair = PolicyPair(PairConfig(str(MINICODER), str(MINICODER), 1.0, 8, batch_size))
+        pair = PolicyPair(str(MINICODER), str(MINICODER), 1.0, 8, batch_size)
         found.append(pair.respond(conversations, list(range(5))))
     assert found[0] == found[1]
     assert all(response.log_ratio == response.kl == 0 for response in found[0])
 
 
 def test_where_the_context_has_no_room_the_response_is_empty(sharper: Path) -> None:
-    pair = PolicyPair(PairConfig(str(sharper), str(MINICODER), 1.0, 8, 4))
+    pair = PolicyPair(str(sharper), str(MINICODER), 1.0, 8, 4)
     full, short = pair.respond([[{"role": "user", "content": "é" * 5000}], MESSAGES], [0, 1])
     assert (full.text, full.tokens, full.log_ratio, full.kl) == ("", 0, 0.0, 0.0)
     assert short.tokens > 0
@@ -131,4 +126,4 @@ def test_other_tokens_cannot_be_compared(sharper: Path, tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path)
     eager(MINICODER).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="chat template are not those of"):
-        PolicyPair(PairConfig(str(sharper), str(tmp_path), 1.0, 8, 4))
+        PolicyPair(str(sharper), str(tmp_path), 1.0, 8, 4)

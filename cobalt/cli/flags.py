@@ -1,0 +1,96 @@
+"""Blocks of flags that commands are composed of, with the bounds of each value on its field.
+
+A command's flags are a frozen, keyword-only pydantic dataclass that inherits the blocks it needs. tyro reads it.
+pydantic checks types and bounds, also for a library user who builds the dataclass.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import tyro
+from annotated_types import Ge, Interval
+from pydantic import ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+from typing_extensions import Self
+
+from cobalt.errors import InputError, SetupError, first_line
+
+Positive = Annotated[int, Ge(1)]
+NotNegative = Annotated[int, Ge(0)]
+Share = Annotated[float, Interval(ge=0, le=1)]
+Temperature = Annotated[float, Ge(0)]
+TopP = Annotated[float, Interval(gt=0, le=1)]
+
+InputFile = Annotated[Path, tyro.conf.arg(aliases=["-i"])]
+OptionalInputFile = Annotated[Path | None, tyro.conf.arg(aliases=["-i"])]
+OutputFile = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+OptionalOutputFile = Annotated[Path | None, tyro.conf.arg(aliases=["-o"])]
+NumCompletions = Annotated[int, Ge(1), tyro.conf.arg(aliases=["-n"])]
+
+ModelName = Annotated[str, tyro.conf.arg(name="model", aliases=["--model_name"])]
+OptionalModelName = Annotated[str | None, tyro.conf.arg(name="model", aliases=["--model_name"])]
+ModelFolder = Annotated[Path, tyro.conf.arg(aliases=["--model_name"])]
+
+ExecutorName = Literal["serve", "local"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandConfig:
+    """Base of all command flags. A refused or unknown value is an ``InputError``."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", defer_build=True)  # only the command that runs is built
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_in_one_line(cls, values: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return build(values)
+        except ValidationError as error:
+            raise InputError.of_setting(error, "--", cls.__dataclass_fields__) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadConfig(CommandConfig):
+    """For commands that read JSONL."""
+
+    skip_invalid: bool = False
+    """Count and skip invalid input lines instead of stopping at the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionConfig(CommandConfig):
+    """For commands that run programs."""
+
+    executor: ExecutorName = "serve"
+    """Where programs run: the Ray Serve app `evaluator`, or sandboxes of this process."""
+    checker: str | None = None
+    """How outputs are compared: `exact` (the default), `lcb`, or a function of your own, FILE.py:NAME. An evaluator app
+    must have been started with it."""
+    max_infra_rate: Share = 0.01
+    """Exit with 3 if a larger share of the work met an infrastructure failure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UploadConfig(CommandConfig):
+    """For commands that build a data set."""
+
+    push_to_hub: str | None = None
+    """Also upload the set and its card to this dataset repository."""
+
+
+@contextmanager
+def hub_upload(repo_id: str, hint: str = "", **kind: Any) -> Iterator[Any]:
+    """The hub's API, for uploads to a repository that is made, and private, if need be; ``kind``: its ``repo_type``.
+
+    A failure is a ``SetupError`` of one line that ends with ``hint``.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    try:
+        api.create_repo(repo_id, private=True, exist_ok=True, **kind)
+        yield api
+    except (OSError, ValueError) as error:  # what the hub answers, and names that it refuses
+        raise SetupError(f"--push_to_hub {repo_id}: {first_line(error)}{hint}") from None

@@ -1,0 +1,248 @@
+"""Evaluated files, and the counts files that stand for them: numbers of samples, no programs.
+
+A counts file (``*.counts.json``) holds the seeds of one arm on one set, so that tables and intervals can be made again
+without the conversations. Everything that reads an evaluated file reads a counts file too.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from cobalt.errors import InputError
+from cobalt.extraction import extract_code
+from cobalt.records import id_key
+from cobalt.records.manifest import manifest_path
+from cobalt.records.rows import Evaluated, read_rows, responses_of
+from cobalt.records.training_run import START_MODEL
+
+UNKNOWN = "unknown"
+SUFFIX = ".counts.json"
+FORMAT = "cobalt counts 1"
+BY_TURN = {
+    "solved": "solved_T",
+    "repaired": "repaired_T",
+    "repeats": "repeats_T",
+    "failed_repeats": "failed_repeats_T",
+}
+"""The file's tables [seed][problem][turn], and the fields of ``ProblemScores`` that they hold."""
+COMMIT_DIGITS = 10
+
+
+@dataclass(frozen=True)
+class ProblemScores:
+    """One problem. Each tuple holds numbers of samples by turn; all are empty if no sample is left."""
+
+    id: Any
+    samples: int
+    excluded: int
+    """Samples left out after an infrastructure failure; not among ``samples``."""
+    solved_T: tuple[int, ...]
+    """Pass all hidden tests."""
+    repaired_T: tuple[int, ...]
+    """Of those, unsolved at the turn before (0 at turn 0)."""
+    repeats_T: tuple[int, ...]
+    """Have the program of the turn before (0 at turn 0)."""
+    failed_repeats_T: tuple[int, ...]
+    """Of those, unsolved at the turn before."""
+    difficulty: str = UNKNOWN
+    platform: str = UNKNOWN
+
+    @property
+    def turns(self) -> int:
+        """Turns, the first included; 0 if no sample is left."""
+        return len(self.solved_T)
+
+    def unsolved_before(self, turn: int) -> int:
+        """Samples that did not solve the problem at the turn before this one."""
+        return self.samples - self.solved_T[turn - 1]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a result file comes from, as its manifest says and those of its inputs. None: no manifest says it."""
+
+    file: str
+    model: str | None = None
+    sampling: Mapping[str, Any] | None = None
+    seed: int | None = None
+    checker: str | None = None
+    commit: str | None = None
+    execution: Mapping[str, Any] | None = None
+    """What decided the verdicts in this file itself."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluated file, or one seed of a counts file."""
+
+    path: Path
+    problems: list[ProblemScores]
+    feedback_tests: str | None
+    """The tests that feedback came from, public or perturbed; released files do not say."""
+    source: Source
+
+
+def problem_scores(row: Evaluated) -> ProblemScores:
+    """Scores of an evaluated row. Samples with an infrastructure failure are left out."""
+    solved_NT, failed_before_NT, repeats_NT = [], [], []
+    for messages, rates_T in zip(row.conversations, row.all_pass_rates, strict=True):
+        if None in rates_T:
+            continue
+        solved_T = [rate == 1 for rate in rates_T]
+        programs_T = [extract_code(text) for text in responses_of(messages)]
+        repeats_T = [False, *(now is not None and now == before for before, now in pairwise(programs_T))]
+        solved_NT.append(solved_T)
+        failed_before_NT.append([False, *(not solved for solved in solved_T[:-1])])
+        repeats_NT.append([*repeats_T, *[False] * (len(rates_T) - len(repeats_T))])
+
+    def sums(*tables_NT: list[list[bool]]) -> tuple[int, ...]:
+        """By turn, the samples that are true in each table."""
+        columns = zip(*(zip(*table_NT, strict=True) for table_NT in tables_NT), strict=True)
+        return tuple(sum(map(all, zip(*tables_N, strict=True))) for tables_N in columns)
+
+    return ProblemScores(
+        row.id,
+        len(solved_NT),
+        len(row.all_pass_rates) - len(solved_NT),
+        sums(solved_NT),
+        sums(solved_NT, failed_before_NT),
+        sums(repeats_NT),
+        sums(repeats_NT, failed_before_NT),
+        str(row.difficulty or UNKNOWN),
+        str(row.platform or UNKNOWN),
+    )
+
+
+def counts_path(output: Path) -> Path:
+    """Where the counts of an evaluated file live."""
+    return output.with_name(output.name + SUFFIX)
+
+
+def read_evaluations(path: Path) -> list[Evaluation]:
+    """The seeds of a counts file, or the one evaluation of a file of ``eval_multi_turn.py``. Raises ``InputError``."""
+    if path.name.endswith(SUFFIX):
+        return list(_read_counts(path))
+    labels, problems = set(), []
+    for row in read_rows(path, Evaluated):
+        labels.add(row.feedback_tests)
+        problems.append(problem_scores(row))
+    if len(labels) > 1:
+        raise InputError.at(path, None, f"its feedback came from different tests: {sorted(map(str, labels))}")
+    return [Evaluation(path, problems, labels.pop(), source_of(path))]
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """One evaluated file. Raises ``InputError``, also for a counts file of several seeds."""
+    evaluations = read_evaluations(path)
+    if len(evaluations) > 1:
+        raise InputError.at(path, None, f"holds {len(evaluations)} seeds; give a file of one")
+    return evaluations[0]
+
+
+def write_counts(path: Path, arm: str, test_set: str | None, evaluations: Sequence[Evaluation]) -> None:
+    """One arm on one set, a line for each field."""
+    problems_S = [{id_key(problem.id): problem for problem in found.problems} for found in evaluations]
+    ids = {key: problem.id for problems in problems_S for key, problem in problems.items()}
+    everything = [problem for problems in problems_S for problem in problems.values()]
+
+    def table(field: str) -> list[list[Any]]:
+        return [[getattr(problems.get(key), field, None) for key in ids] for problems in problems_S]
+
+    content = {
+        "format": FORMAT,
+        "arm": arm,
+        "set": test_set,
+        "samples": max(problem.samples + problem.excluded for problem in everything),
+        "turns": max(problem.turns for problem in everything),
+        "seeds": [{"feedback_tests": found.feedback_tests, **asdict(found.source)} for found in evaluations],
+        "ids": list(ids.values()),
+        "valid": table("samples"),
+        "excluded": table("excluded"),
+        **{name: table(field) for name, field in BY_TURN.items()},
+    }
+    lines = (f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}" for name, value in content.items())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def _read_counts(path: Path) -> Iterator[Evaluation]:
+    if not path.is_file():
+        raise InputError.at(path, None, "no such file")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.get("format") != FORMAT:
+            raise ValueError(f"its format is {content.get('format')!r}, not '{FORMAT}'")
+        for seed, origin in enumerate(content["seeds"]):
+            label = origin.pop("feedback_tests")
+            tables = [content[name][seed] for name in ("valid", "excluded", *BY_TURN)]
+            if any(len(table) != len(content["ids"]) for table in tables):
+                raise ValueError("its tables and its ids differ in length")
+            problems = [
+                ProblemScores(id_, valid, excluded, tuple(solved), tuple(repaired), tuple(repeats), tuple(failed))
+                for id_, valid, excluded, solved, repaired, repeats, failed in zip(content["ids"], *tables, strict=True)
+                if valid is not None
+            ]
+            for problem in problems:
+                for name, field in BY_TURN.items():
+                    counts_T = getattr(problem, field)
+                    if len(counts_T) != problem.turns or not all(0 <= count <= problem.samples for count in counts_T):
+                        raise ValueError(f"problem {problem.id!r}: {name} are not numbers of samples by turn")
+            yield Evaluation(path, problems, label, Source(**origin))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise InputError.at(path, None, f"no counts file of this version ({error}); write it anew") from error
+
+
+def source_of(output: Path, manifest: Path | None = None) -> Source:
+    """Of a file; ``manifest`` if it does not stand where that of an output does."""
+
+    def chain(path: Path, seen: set[Path]) -> Iterator[Mapping[str, Any]]:
+        """The manifest, then those of its file's inputs: where they were, or moved along with it."""
+        if path in seen or not path.is_file():
+            return
+        seen.add(path)
+        link = json.loads(path.read_text())
+        yield link
+        for made_from in link.get("inputs", {}):
+            there = manifest_path(made_from)
+            yield from chain(there if there.is_file() else path.parent / there.name, seen)
+
+    def first(values: Iterable[Any]) -> Any:
+        return next((value for value in values if value is not None), None)
+
+    links = list(chain(manifest or manifest_path(output), set()))
+    contents = [link.get("content", {}) for link in links]
+    models = (content.get("model_id") or content.get("model") or content.get(START_MODEL) for content in contents)
+    execution = first(content.get("execution") for content in contents)
+    commit = first(link.get("git_commit") for link in links)
+    return Source(
+        output.name,
+        first(models),
+        first(content.get("sampling") for content in contents),
+        first(link.get("seed") for link in links),
+        execution["checker"] if execution else None,
+        commit[:COMMIT_DIGITS] if commit else None,
+        contents[0].get("execution") if contents else None,
+    )
+
+
+NOT_RECORDED = "Checker and CPU limits are not recorded."
+
+
+def verdict_rule(execution: Mapping[str, Any] | None) -> str:
+    """What decided the verdicts, in one sentence, from what the execution service says of itself."""
+    if not execution:
+        return NOT_RECORDED
+    if "suite_cpu_limit_s" not in execution:
+        return f"Checker `{execution['checker']}`; CPU limits are not recorded."
+    return (
+        f"Checker `{execution['checker']}`; `cpu_limit_s` {execution['cpu_limit_s']:g} CPU seconds per test, "
+        f"`suite_cpu_limit_s` {execution['suite_cpu_limit_s']:g} for all tests of a program: later ones are not passed."
+    )
+
+
+def recorded_rule(sources: Iterable[Source]) -> str:
+    """``verdict_rule`` of evaluated files; several sentences if they differ."""
+    return " ".join(dict.fromkeys(verdict_rule(source.execution) for source in sources))

@@ -1,0 +1,259 @@
+"""Models behind an endpoint: any OpenAI-compatible server (the vLLM app), and any API through LiteLLM.
+
+The ``openai`` package and LiteLLM's router retry rate limits, timeouts, dropped connections and 5xx, as the server's
+Retry-After says or after growing pauses. What still fails then is an ``InfraError``, as is any other refused request.
+A prompt over the context and an answer withheld by a filter are the model's answer: an empty response. No key, a
+refused one or an unknown model stops the run. So does, before the first request, a server that cannot be reached.
+"""
+
+import asyncio
+import json
+import os
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+from cobalt.cli.console import say
+from cobalt.completion import FINISH_CONTEXT, FINISH_FILTER, FINISH_STOP, GIVEN_UP, Completion, Message, Sampling
+from cobalt.errors import InfraError, InputError, SetupError
+from cobalt.inference.flags import LitellmConfig, OpenWeightConfig
+from cobalt.records.identity import model_identity
+from cobalt.records.manifest import is_secret, without_userinfo
+from cobalt.serving.app_settings import IN_FLIGHT_HEADER, TOKEN_VARIABLE
+
+RETRIES = 16
+"""Of either client, after pauses of 0.5, 1, 2, 4, 8, 8, ... seconds: about two minutes."""
+STOPPING = {401, 403, 404}
+"""HTTP statuses that every other request would meet too: the key, the rights, the model's name."""
+DEFAULT_IN_FLIGHT = 64
+URL_VARIABLE = "COBALT_VLLM_URL"
+DEFAULT_URL = "http://127.0.0.1:8000/vllm_actor/v1"
+START_HINT = (
+    "start one with: serve run vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor model=MODEL, "
+    f"say where it is (--api_base or {URL_VARIABLE}), or pass --engine hf --model MODEL"
+)
+TRIAL_MESSAGES = [{"role": "user", "content": "Reply with the word yes."}]
+TRIAL_TOKENS = 8192
+"""Enough for a model that thinks, and an end for one that goes on and on."""
+
+
+class OpenAIEngine:
+    """A model of an OpenAI-compatible server. ``client``: an ``AsyncOpenAI``."""
+
+    def __init__(self, client: Any, model_id: str, max_in_flight: int):
+        self._client, self.model_id, self.max_in_flight = client, model_id, max_in_flight
+
+    async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
+        """Answer ``messages``. Raises ``InfraError`` after the last retry, ``SetupError`` if all would fail."""
+        import openai
+
+        try:
+            try:
+                return await self._send(messages, sampling, seed)
+            except openai.BadRequestError as error:
+                # A server refuses a prompt that leaves no room for ``max_tokens``. vLLM can say how much room there is.
+                counted = await self._count(messages)
+                if counted is None and "context length" not in str(error) and error.code != "context_length_exceeded":
+                    raise
+                prompt_tokens, context = counted or (0, 0)
+                room = context - prompt_tokens
+                if room < 1:
+                    return Completion("", prompt_tokens, 0, FINISH_CONTEXT)
+                if room >= sampling.max_tokens:
+                    raise
+                return await self._send(messages, replace(sampling, max_tokens=room), seed)
+        except openai.OpenAIError as error:
+            raise _failure(self.model_id, error, [self._client.api_key]) from error
+
+    async def _send(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
+        request = {"model": self.model_id, "messages": messages, "seed": seed, **asdict(sampling)}
+        try:
+            return _completion(await self._client.chat.completions.create(**request))
+        except json.JSONDecodeError as error:
+            raise InfraError(f"the answer cannot be read: {error}") from None
+
+    async def _count(self, messages: list[Message]) -> tuple[int, int] | None:
+        """Tokens of the prompt, and of the context; None if the server does not say, as only vLLM does."""
+        import openai
+
+        url = f"{str(self._client.base_url).rstrip('/').removesuffix('/v1')}/tokenize"
+        try:
+            said = await self._client.post(
+                url, cast_to=dict[str, Any], body={"model": self.model_id, "messages": messages}
+            )
+            return said["count"], said["max_model_len"]
+        except (openai.OpenAIError, json.JSONDecodeError, KeyError, TypeError):
+            return None
+
+
+@asynccontextmanager
+async def open_openai_engine(flags: OpenWeightConfig, max_in_flight: int | None) -> AsyncIterator[OpenAIEngine]:
+    """Connect to the server; ``SetupError`` if there is none, ``InputError`` if it does not serve ``flags.model``."""
+    import httpx
+    import openai
+
+    base = flags.api_base or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each request in flight is a connection
+    async with openai.AsyncOpenAI(
+        base_url=base,
+        api_key=os.environ.get(TOKEN_VARIABLE) or "none",
+        max_retries=RETRIES,
+        timeout=flags.request_timeout_s,
+        http_client=openai.DefaultAsyncHttpxClient(limits=httpx.Limits(max_connections=None)),
+    ) as client:
+        try:
+            listed = await client.with_options(max_retries=0).models.with_raw_response.list()
+            served = [model.id for model in listed.parse().data]
+        except (openai.OpenAIError, httpx.InvalidURL, AttributeError, json.JSONDecodeError) as error:
+            reason = _clean(error, [client.api_key])
+            raise SetupError(
+                f"no vLLM app or other server at {without_userinfo(base)} ({reason}); {START_HINT}"
+            ) from None
+        fitting = [name for name in served if flags.model is None or is_model(name, model_identity(flags.model))]
+        if not fitting:
+            raise InputError(f"--model {flags.model}, but the server at {base} serves {', '.join(served)}")
+        if flags.model is None and len(fitting) > 1:
+            raise InputError(f"the server at {base} serves several models; name one with --model: {', '.join(served)}")
+        in_flight = max_in_flight or int(listed.headers.get(IN_FLIGHT_HEADER, DEFAULT_IN_FLIGHT))
+        yield OpenAIEngine(client, fitting[0], in_flight)
+
+
+def is_model(served: str, wanted: str) -> bool:
+    """Whether ``served`` names the model ``wanted``; a revision or template settings may follow."""
+    return f"{served} ".startswith((f"{wanted} ", f"{wanted}@"))
+
+
+class LitellmEngine:
+    """Use through ``open_litellm_engine``. ``router``: LiteLLM's, with this one model."""
+
+    def __init__(self, router: Any, flags: LitellmConfig, max_in_flight: int, secrets: list[str]):
+        self.model_id, self.max_in_flight = flags.model_name, max_in_flight
+        self._router, self._flags, self._secrets = router, flags, secrets
+        self._trial: asyncio.Future[None] | None = None
+
+    async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
+        """Answer ``messages``. Raises ``InfraError`` after the last retry, ``SetupError`` if all would fail."""
+        if self._trial is None:
+            self._trial = asyncio.ensure_future(self._try(sampling, seed))
+        await asyncio.shield(self._trial)
+        return await self._send(messages, sampling, seed, RETRIES)
+
+    async def _try(self, sampling: Sampling, seed: int) -> None:
+        """One small request as the others will be. What refuses it, or cannot be reached, would fail all others too."""
+        few = replace(sampling, max_tokens=min(sampling.max_tokens, TRIAL_TOKENS))
+        try:
+            await self._send(TRIAL_MESSAGES, few, seed, retries=0)
+        except InfraError as error:
+            causes = list(_causes(error))
+            if any(type(cause).__name__ in ("ConnectError", "InvalidURL") for cause in causes):  # httpx's
+                address = without_userinfo(self._flags.api_base or "its API")
+                raise SetupError(f"{self.model_id}: no connection to {address}: {error}") from None
+            if any(getattr(cause, "status_code", None) in (400, 422) for cause in causes):
+                raise SetupError(f"{self.model_id} refuses what the run would ask for: {error}") from None
+            say(f"a small request failed, the others are tried again: {error}")
+
+    async def _send(self, messages: list[Message], sampling: Sampling, seed: int, retries: int) -> Completion:
+        import openai
+        from litellm import exceptions
+
+        try:
+            response = await self._router.acompletion(
+                model=self.model_id,
+                messages=messages,
+                **asdict(sampling),
+                seed=seed,
+                reasoning_effort=self._flags.reasoning_effort,
+                num_retries=retries,
+            )
+        except exceptions.ContextWindowExceededError:
+            return Completion("", 0, 0, FINISH_CONTEXT)
+        except exceptions.ContentPolicyViolationError:
+            return Completion("", 0, 0, FINISH_FILTER)
+        except openai.OpenAIError as error:  # the base class of all that LiteLLM raises about a request
+            raise _failure(self.model_id, error, self._secrets) from error
+        # All that the provider said about usage, with ``reasoning_tokens`` beside the other counts.
+        completion = _completion(response)
+        said = response.usage.model_dump(mode="json", exclude_none=True)
+        reasoning = (said.get("completion_tokens_details") or {}).get("reasoning_tokens")
+        said |= {} if reasoning is None else {"reasoning_tokens": reasoning}
+        return replace(completion, cost=response._hidden_params.get("response_cost"), reported=said)
+
+
+@asynccontextmanager
+async def open_litellm_engine(flags: LitellmConfig, max_in_flight: int | None) -> AsyncIterator[LitellmEngine]:
+    """The API that the flags describe. Importing LiteLLM takes seconds; it downloads no price list."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+    import openai
+    from litellm.router import Router
+
+    litellm.suppress_debug_info = True
+    secrets = {
+        "api_key": flags.openai_api_key,
+        "aws_access_key_id": flags.aws_access_key_id,
+        "aws_secret_access_key": flags.aws_secret_access_key,
+        "aws_region_name": flags.aws_region_name,
+    }
+    secrets = {name: value for name, value in secrets.items() if value}
+    deployment = {
+        "model": flags.model_name,
+        "api_base": flags.api_base,
+        "timeout": flags.request_timeout_s,
+        "drop_params": True,  # models differ in which of the settings they take
+        **secrets,
+    }
+    try:
+        deployments = [{"model_name": flags.model_name, "litellm_params": deployment}]
+        router = Router(deployments, disable_cooldowns=True)
+    except openai.OpenAIError as error:
+        raise SetupError(f"{flags.model_name}: {_clean(error, list(secrets.values()))}") from None
+    yield LitellmEngine(router, flags, max_in_flight or DEFAULT_IN_FLIGHT, list(secrets.values()))
+
+
+def _completion(response: Any) -> Completion:
+    """Read an answer. One that is unreadable, or that the server gave up, is an ``InfraError``."""
+    if not getattr(response, "choices", None) or getattr(response, "usage", None) is None:
+        raise InfraError("the answer has no choice or no usage")
+    choice = response.choices[0]
+    # The server's own finish reason: LiteLLM makes FINISH_STOP of all that it does not know.
+    native = getattr(choice, "provider_specific_fields", None) or {}
+    reason = native.get("native_finish_reason") or choice.finish_reason or FINISH_STOP
+    if reason.lower() in GIVEN_UP:
+        raise InfraError(f"the server gave the request up (finish reason {reason})")
+    return Completion(
+        text=choice.message.content or "",
+        prompt_tokens=response.usage.prompt_tokens,
+        completion_tokens=response.usage.completion_tokens,
+        finish_reason=choice.finish_reason or FINISH_STOP,
+    )
+
+
+def _failure(model_id: str, error: Exception, secrets: list[str]) -> Exception:
+    """What a request's error means: for the whole run, or for this request alone."""
+    import openai
+
+    text = _clean(error, secrets)
+    keyless = any(type(cause) is openai.OpenAIError for cause in _causes(error))  # LiteLLM makes a 500 of it
+    if getattr(error, "status_code", None) in STOPPING or keyless:
+        return SetupError(f"{model_id}: {text}")
+    return InfraError(text)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and what it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _clean(error: Exception, secrets: list[str]) -> str:
+    """One line about ``error``, without the secrets that were given or are in the environment."""
+    text = without_userinfo(" ".join(f"{type(error).__name__}: {error}".split()))
+    shortest = 8  # a shorter key is a placeholder for a server that wants none
+    in_environment = [value for name, value in os.environ.items() if is_secret(name) and len(value) >= shortest]
+    for secret in [*(secret for secret in secrets if len(secret) >= shortest), *in_environment]:
+        text = text.replace(secret, "***")
+    return text.partition(" LiteLLM: model group ")[0]

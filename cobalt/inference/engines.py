@@ -1,0 +1,67 @@
+"""What the driver needs from a language model, and which one the flags mean."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Protocol
+
+from cobalt.completion import Completion, Message, Sampling
+from cobalt.errors import InputError
+from cobalt.inference.endpoints import open_litellm_engine, open_openai_engine
+from cobalt.inference.flags import InferenceConfig, LitellmConfig
+from cobalt.sampler.packages import refuse_missing_packages
+from cobalt.sandbox.own_files import is_own, load_own
+
+
+class Engine(Protocol):
+    """A language model that answers one chat request at a time and is asked for many at once.
+
+    Batching and retries are its own business.
+    """
+
+    model_id: str
+    """The model as the engine itself reports it; part of what a resumed run compares."""
+    max_in_flight: int
+    """How many requests keep it busy."""
+
+    async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
+        """Answer ``messages``. Raises ``InfraError`` once its own retries are used up."""
+        ...
+
+
+def open_engine(flags: InferenceConfig) -> AbstractAsyncContextManager[Engine]:
+    """The engine that the flags name. Raises ``InputError`` if they name none."""
+    if isinstance(flags, LitellmConfig):
+        return open_litellm_engine(flags, flags.max_in_flight)
+    if flags.engine == "vllm":
+        return open_openai_engine(flags, flags.max_in_flight)
+    if is_own(flags.engine):
+        return open_own_engine(flags.engine, flags.model, flags.max_in_flight)
+    if flags.engine != "hf":
+        raise InputError(f"--engine must be vllm, hf or FILE.py:NAME, not {flags.engine}")
+    if flags.model is None:
+        raise InputError("--engine hf needs --model")
+    return open_local_engine(flags.model, flags.batch_size, flags.max_in_flight)
+
+
+def open_local_engine(model: str, batch_size: int, max_in_flight: int | None) -> AbstractAsyncContextManager[Engine]:
+    """``model`` (directory or hub name) in this process. Raises ``SetupError`` without the packages for it."""
+    refuse_missing_packages()
+    from cobalt.inference.huggingface import open_huggingface_engine  # brings torch
+
+    return open_huggingface_engine(model, batch_size, max_in_flight)
+
+
+@asynccontextmanager
+async def open_own_engine(name: str, model: str | None, max_in_flight: int | None) -> AsyncIterator[Engine]:
+    """The engine that the user's function or class makes of ``--model``; an asynchronous context manager is entered."""
+    try:
+        made = load_own(name)(model)
+    except ValueError as error:
+        raise InputError(f"--engine {name}: {error}") from error
+    async with made if hasattr(made, "__aenter__") else nullcontext(made) as engine:
+        missing = [part for part in ("model_id", "max_in_flight", "generate") if not hasattr(engine, part)]
+        if missing:
+            raise InputError(f"--engine {name}: what it makes has no {', '.join(missing)}")
+        if max_in_flight is not None:
+            engine.max_in_flight = max_in_flight
+        yield engine

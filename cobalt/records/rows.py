@@ -1,0 +1,160 @@
+"""The rows of each kind of file, typed (docs/formats.md). The reader checks them once.
+
+``read_rows`` yields them. ``row`` is the row as it stands in the file, with the fields that have no name here.
+Shapes: N samples of one problem, T turns, the first included.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from annotated_types import Interval, MinLen
+from pydantic import BaseModel, ConfigDict, PlainValidator, PrivateAttr, ValidationError, model_validator
+from typing_extensions import Self, TypedDict
+
+from cobalt.errors import InputError
+from cobalt.records.jsonl import Record, read_jsonl
+from cobalt.sandbox.tests import TestCases
+
+Tests = Annotated[TestCases, PlainValidator(TestCases.parse)]
+Rates = list[list[Annotated[float, Interval(ge=0, le=1)] | None]]
+"""Pass rates; None: a turn that was not taken, or an infrastructure failure."""
+
+
+class Message(TypedDict):
+    """One message of a conversation."""
+
+    role: str
+    content: str
+
+
+class Row(BaseModel):
+    """What all rows have in common."""
+
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
+
+    id: Any
+    _row: Record = PrivateAttr(default_factory=dict)
+
+    @property
+    def row(self) -> Record:
+        """As it stands in the file."""
+        return self._row
+
+    @classmethod
+    def read(cls, row: Record) -> Self:
+        """The row, checked. Raises ``ValueError`` that names the field."""
+        try:
+            found = cls.model_validate(row)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            field = "".join(f"[{part!r}]" if place else f"field '{part}'" for place, part in enumerate(first["loc"]))
+            message = first["msg"].removeprefix("Value error, ")
+            raise ValueError(f"{field}: {message}" if field else message) from None
+        found._row = row
+        return found
+
+
+R = TypeVar("R", bound=Row)
+
+
+def read_rows(path: str | Path, kind: type[R], on_invalid: Callable[[InputError], None] | None = None) -> Iterator[R]:
+    """The rows of a JSONL file, see ``read_jsonl``."""
+    required = [name for name, field in kind.model_fields.items() if field.is_required()]
+    return read_jsonl(path, required, parse=kind.read, on_invalid=on_invalid)
+
+
+class Problem(Row):
+    """A problem with its instruction and tests."""
+
+    instruction: str
+    test_cases: Tests
+    public_test_cases: Tests
+    hidden_test_cases: Tests
+    perturbed_public_test_cases: Tests = None  # type: ignore[assignment]  # null is refused, to lack it is not
+
+    @model_validator(mode="after")
+    def _some_tests_are_hidden(self) -> Self:
+        if len(self.public_test_cases) >= len(self.test_cases):
+            raise ValueError("field 'public_test_cases' has as many tests as 'test_cases': none is hidden")
+        return self
+
+
+class SingleTurn(Problem):
+    """A problem with its responses."""
+
+    responses: Annotated[list[str], MinLen(1)]
+    usage: list[dict[str, Any] | None] | None = None
+    """None instead of a usage: the engine failed. Released files have no usage."""
+
+    @model_validator(mode="after")
+    def _each_response_has_its_usage(self) -> Self:
+        if self.usage is not None and len(self.usage) != len(self.responses):
+            raise ValueError("fields 'usage' and 'responses' differ in length")
+        return self
+
+
+class MultiTurn(Row):
+    """Trajectories of a problem, ready for the hidden tests."""
+
+    conversations: Annotated[list[list[Message]], MinLen(1)]
+    public_pass_rates: Rates
+    """[T][N]"""
+    hidden_test_cases: Tests
+    public_test_cases: Tests = None  # type: ignore[assignment]  # null is refused, to lack it is not
+    feedback_tests: str | None = None
+    """The tests that feedback came from, public or perturbed; released files do not say."""
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> Self:
+        if any(len(rates_N) != len(self.conversations) for rates_N in self.public_pass_rates):
+            raise ValueError("fields 'conversations' and 'public_pass_rates' differ in the number of samples")
+        if any(len(texts) > len(self.public_pass_rates) for texts in self.texts_N):
+            raise ValueError("a conversation has more programs than 'public_pass_rates' has turns")
+        if self.is_perturbed and "public_test_cases" not in self.model_fields_set:
+            raise ValueError("missing field 'public_test_cases'")
+        return self
+
+    @property
+    def texts_N(self) -> list[list[str]]:
+        """The responses as they stand in ``conversations``, for the turns that were taken."""
+        return [responses_of(messages) for messages in self.conversations]
+
+    @property
+    def is_perturbed(self) -> bool:
+        """Whether the feedback came from the perturbed public tests."""
+        return self.feedback_tests == "perturbed"
+
+
+class Evaluated(Row):
+    """Trajectories of a problem with the pass rates on its hidden tests."""
+
+    conversations: list[list[Message]]
+    all_pass_rates: Rates
+    """[N][T]"""
+    difficulty: Any = None
+    platform: Any = None
+    feedback_tests: str | None = None
+
+    @model_validator(mode="after")
+    def _each_conversation_has_its_rates(self) -> Self:
+        if len(self.conversations) != len(self.all_pass_rates):
+            raise ValueError("fields 'conversations' and 'all_pass_rates' differ in the number of samples")
+        return self
+
+
+def responses_of(messages: list[Message]) -> list[str]:
+    """The responses in a conversation."""
+    return [message["content"] for message in messages if message["role"] == "assistant"]
+
+
+def raw_responses(record: Mapping[str, Any]) -> list[list[str]]:
+    """[T][N] ``raw_responses`` of a multi-turn record; "" for a turn that was not taken.
+
+    Released runs of APIs have none: there the assistant messages count.
+    """
+    if "raw_responses" in record:
+        return record["raw_responses"]
+    texts_N = [responses_of(messages) for messages in record["conversations"]]
+    turns = range(len(record["public_pass_rates"]))
+    return [[texts[turn] if turn < len(texts) else "" for texts in texts_N] for turn in turns]

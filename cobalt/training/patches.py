@@ -1,0 +1,112 @@
+"""What is replaced in veRL 0.5.0 by name. No subclass, registry or setting reaches these places.
+
+Everything else is subclassed: ``trainer`` (task runner and trainer) and ``workers`` (worker and actor). Each function
+here may be called more than once in a process. Nothing of veRL is edited on disk.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from verl.trainer import main_ppo
+from verl.trainer.ppo import ray_trainer
+from verl.utils import device, tracking
+from verl.workers import fsdp_workers
+from verl.workers.actor import dp_actor
+
+from cobalt.training.online.rows import with_given_advantages
+from cobalt.training.reward_metrics import cost_metrics, reward_metrics
+from cobalt.training.shared_prompts import prepare_dynamic_batch
+
+CPU_ANSWERS = {
+    "empty_cache": None,
+    "max_memory_allocated": 0,
+    "max_memory_reserved": 0,
+    "memory_allocated": 0,
+    "memory_reserved": 0,
+    "mem_get_info": (0, 0),
+    "get_device_name": "CPU",
+}
+"""What veRL asks of ``torch.cpu`` and it cannot tell."""
+_compute_data_metrics = ray_trainer.compute_data_metrics
+_get_fsdp_wrap_policy = fsdp_workers.get_fsdp_wrap_policy
+_init_process_group = dist.init_process_group
+_offload_policy: Any = fsdp_workers.CPUOffloadPolicy
+
+
+def use_own_trainer(trainer: type, metrics_log: type) -> None:
+    """``TaskRunner.run`` names the trainer's class, ``RayPPOTrainer.fit`` the logger's. Neither is a setting."""
+    main_ppo.RayPPOTrainer = trainer
+    tracking.Tracking = metrics_log
+
+
+def log_reward_parts() -> None:
+    """``fit`` gives ``reward_extra_info`` to dumps and validation only, not to the metrics of a step."""
+
+    def with_reward_parts(batch: Any, use_critic: bool = True) -> dict[str, Any]:
+        metrics = _compute_data_metrics(batch=batch, use_critic=use_critic)
+        return {**metrics, **reward_metrics(batch.non_tensor_batch), **cost_metrics(batch)}
+
+    ray_trainer.compute_data_metrics = with_reward_parts
+
+
+def take_given_advantages() -> None:
+    """Online training: ``fit`` can only derive advantages from the rewards of single rows.
+
+    The registry of estimators does not help: ``RayPPOTrainer`` refuses names that it does not know.
+    """
+    ray_trainer.compute_advantage = lambda data, *_args, **_kwargs: with_given_advantages(data)
+
+
+def share_prompts_in_micro_batches() -> None:
+    """``compute_log_prob`` and ``update_policy`` size micro-batches by whole rows, each prompt counted every time."""
+    dp_actor.prepare_dynamic_batch = prepare_dynamic_batch
+
+
+def keep_rotary_frequencies() -> None:
+    """``_build_model_optimizer`` casts the reference to bf16, rotary frequencies too, which must stay in fp32.
+
+    A frequency then keeps 8 of its 24 bits. The angle at position p is wrong by up to p / 512 radians per radian, so
+    the reference is another model from a few hundred tokens on. With equal random weights of 36 layers ``kl_loss``
+    (mse) was 0.13 at 1,500 tokens and 0.37 at 4,000. With fp32 frequencies it was 0.002. They are computed again
+    between the cast and FSDP.
+    """
+
+    def restore_and_wrap(module: Any, *args: Any, **kwargs: Any) -> Any:
+        restore_frequencies(module)
+        return _get_fsdp_wrap_policy(module, *args, **kwargs)
+
+    fsdp_workers.get_fsdp_wrap_policy = restore_and_wrap
+
+
+def restore_frequencies(model: torch.nn.Module) -> None:
+    """Compute each rotary embedding's ``inv_freq`` again, in fp32."""
+    module: Any
+    for module in model.modules():
+        inv_freq = getattr(module, "inv_freq", None)
+        if isinstance(inv_freq, torch.Tensor) and hasattr(module, "rope_init_fn"):
+            exact, _ = module.rope_init_fn(module.config, inv_freq.device)
+            module.register_buffer("inv_freq", exact, persistent=False)
+
+
+class Fp32Autocast(torch.autocast):
+    """``torch.autocast`` that changes nothing on a CPU. Most CPUs compute bfloat16 slowly."""
+
+    def __init__(self, device_type: str, *args: Any, enabled: bool = True, **kwargs: Any):
+        super().__init__(device_type, *args, enabled=enabled and device_type != "cpu", **kwargs)
+
+
+def init_on_cpu(backend: str | None = None, *args: Any, **kwargs: Any) -> Any:
+    """``init_process_group`` for "cpu:gloo,{device}:{backend}" on a device that is the CPU."""
+    return _init_process_group("cpu:gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
+
+
+def work_on_a_cpu() -> None:
+    """veRL needs an accelerator: for collectives, memory queries, pinned memory, and autocast to bfloat16."""
+    torch.autocast = Fp32Autocast
+    device.get_nccl_backend = fsdp_workers.get_nccl_backend = lambda: "gloo"
+    dist.init_process_group = init_on_cpu
+    fsdp_workers.CPUOffloadPolicy = lambda pin_memory=True: _offload_policy(pin_memory=False)
+    for name, answer in CPU_ANSWERS.items():
+        if not hasattr(torch.cpu, name):
+            setattr(torch.cpu, name, lambda *_args, _answer=answer: _answer)

@@ -1,0 +1,135 @@
+"""veRL's task runner and trainer, by subclass: our managers, metrics, budget, watch over scoring, and finished runs."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+from verl.trainer.main_ppo import TaskRunner
+from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
+from verl.utils.tracking import Tracking
+from verl.workers.reward_manager import register
+
+from cobalt.records.training_run import METRICS_FILE
+from cobalt.training.budget import budget_of
+from cobalt.training.manager import CobaltRewardManager
+from cobalt.training.online.manager import OnlineRewardManager
+from cobalt.training.online.rows import drop_rows_after_end
+from cobalt.training.online.settings import MANAGER_NAME as ONLINE_MANAGER_NAME
+from cobalt.training.online.settings import ONLINE_VARIABLE, OnlineSettings
+from cobalt.training.scoring import MANAGER_NAME
+from cobalt.training.settings import TOKENS
+from cobalt.training.shared_prompts import balance_batch
+from cobalt.training.unscored import InfraGuard
+
+LOG_DELAY_S = 3.0
+"""Ray brings a worker's last lines to the driver only while the driver lives, and polls the worker's log for them."""
+
+
+PlainTaskRunner: Any = TaskRunner.__ray_actor_class__  # pyright: ignore[reportAttributeAccessIssue]
+"""The class that veRL has decorated with ``ray.remote``."""
+
+
+class CobaltTaskRunner(PlainTaskRunner):
+    """Runs in a process of its own, which builds data, reward managers and trainer."""
+
+    def run(self, config: Any) -> None:
+        from cobalt.training import patches  # imports veRL's actor, which on GPUs imports flash-attn
+
+        register(MANAGER_NAME)(CobaltRewardManager)
+        register(ONLINE_MANAGER_NAME)(OnlineRewardManager)
+        patches.use_own_trainer(CobaltTrainer, MetricsLog)
+        patches.log_reward_parts()
+        if os.environ.get(ONLINE_VARIABLE):
+            patches.take_given_advantages()
+        super().run(config)
+
+
+class MetricsLog(Tracking):
+    """veRL's loggers, and ``metrics.jsonl`` in the training folder: one JSON object for each call."""
+
+    def __init__(self, *args: Any, config: Mapping[str, Any], **kwargs: Any):
+        super().__init__(*args, config=config, **kwargs)
+        self._metrics_path = Path(config["trainer"]["default_local_dir"]) / METRICS_FILE
+
+    def log(self, data: Mapping[str, Any], step: int, backend: Any = None) -> None:
+        super().log(data=data, step=step, backend=backend)
+        numbers = {name: float(value) for name, value in data.items()}
+        self._metrics_path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._metrics_path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, **numbers}) + "\n")
+
+
+class CobaltTrainer(RayPPOTrainer):
+    """veRL's trainer with our workers. It leaves finished runs alone, and ends where the budget or scoring ends."""
+
+    def __init__(self, *args: Any, role_worker_mapping: Mapping[Any, Any], **kwargs: Any):
+        from verl.workers.fsdp_workers import ActorRolloutRefWorker, AsyncActorRolloutRefWorker
+
+        from cobalt.training.workers import AsyncCobaltWorker, CobaltWorker
+
+        subclasses = {ActorRolloutRefWorker: CobaltWorker, AsyncActorRolloutRefWorker: AsyncCobaltWorker}
+        own = {}
+        for role, worker in role_worker_mapping.items():
+            plain = worker.__ray_actor_class__
+            own[role] = ray.remote(subclasses[plain]) if plain in subclasses else worker
+        super().__init__(*args, role_worker_mapping=own, **kwargs)
+
+    def init_workers(self) -> None:
+        """Does nothing for a finished run. Raises ``SetupError`` if samples cannot be scored."""
+        if self._finished_at() is None:
+            if isinstance(self.reward_fn, CobaltRewardManager):
+                self.reward_fn.check()
+            super().init_workers()
+
+    def fit(self) -> None:
+        """Train, unless the run is finished. Raises ``SetupError`` if too many samples cannot be scored."""
+        if (step := self._finished_at()) is not None:
+            print(f"cobalt: finished already: checkpoint {step} of {self.total_training_steps} steps", flush=True)
+            time.sleep(LOG_DELAY_S)
+            return
+        dataset: Any = self.train_dataset
+        datasets_own, budget = getattr(dataset, "on_batch_end", None), budget_of(self.config)
+        guard = None
+        if isinstance(self.reward_fn, CobaltRewardManager):
+            guard = InfraGuard(self.reward_fn.settings.max_infra_rate)
+
+        def after_step(batch: Any) -> None:
+            if datasets_own is not None:
+                datasets_own(batch)
+            if guard is not None:
+                guard(batch)
+            if budget is not None and budget.allows_one:
+                self.total_training_steps = self.global_steps  # of the step that begins now
+
+        dataset.on_batch_end = after_step
+        super().fit()
+
+    def _finished_at(self) -> int | None:
+        """The step of the checkpoint, if it is the last. veRL would take one more step, and only then ask."""
+        settings, folder, budget = self.config.trainer, None, budget_of(self.config)
+        if settings.resume_mode == "resume_path":
+            folder = settings.resume_from_path
+        elif settings.resume_mode != "disable":
+            folder = find_latest_ckpt_path(settings.default_local_dir)
+        step = int(folder.split("global_step_")[-1]) if folder else 0
+        is_over = step >= self.total_training_steps or (step > 0 and budget is not None and budget.is_spent)
+        return step if is_over and not settings.val_only else None
+
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any], logging_prefix: str = "global_seqlen") -> None:
+        """Before rewards: online, drop rows after a trajectory's end; else give the ranks whole groups, or rows."""
+        policy, ranks = self.config.actor_rollout_ref, self.actor_rollout_wg.world_size
+        if os.environ.get(ONLINE_VARIABLE):
+            any_number = policy.actor.use_dynamic_bsz and policy.cobalt.loss_weights == TOKENS
+            micro_batch = 1 if any_number else policy.actor.ppo_micro_batch_size_per_gpu
+            mini_batches = self.config.data.train_batch_size // policy.actor.ppo_mini_batch_size
+            turns = OnlineSettings.from_environment().method.turns
+            drop_rows_after_end(batch, turns, policy.rollout.n, mini_batches, ranks * micro_batch)
+        elif policy.cobalt.share_prompts:
+            metrics.update(balance_batch(batch, ranks, logging_prefix))
+        else:
+            super()._balance_batch(batch, metrics, logging_prefix)

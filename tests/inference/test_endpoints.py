@@ -1,0 +1,270 @@
+"""Both clients against a real local HTTP server that refuses, fails, delays, lies and drops connections."""
+
+import asyncio
+import hashlib
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_server import KEY, Answer, ApiServer, api_server
+from scripted import GUESSES, MultiplyingService, make_plan, read_rows, run_plan, write_problems
+
+from cobalt.completion import FINISH_CONTEXT, Completion, Sampling
+from cobalt.errors import InfraError, SetupError
+from cobalt.inference.endpoints import open_litellm_engine, open_openai_engine
+from cobalt.inference.flags import LitellmConfig, MultiTurnLitellmConfig, OpenWeightConfig
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+TIMEOUT_S = 1.0
+RETRIES = 5
+
+TROUBLES: list[Answer] = [
+    ("status", {"code": 429}),
+    ("status", {"code": 429, "retry_after": "0"}),
+    ("status", {"code": 500}),
+    ("status", {"code": 503}),
+    ("slow", {"seconds": TIMEOUT_S + 1}),
+    ("garbage", {"content": b"<html>gateway</html>"}),
+    ("garbage", {"content": b"[1, 2]"}),
+    ("garbage", {"content": b"{}"}),
+    ("drop", {}),
+    ("half", {}),
+]
+NO_ANSWERS: list[Answer] = [
+    ("garbage", {"content": b'{"choices": []}'}),
+    ("ok", {"finish_reason": "abort"}),
+    ("ok", {"finish_reason": "error"}),
+    ("status", {"code": 400, "message": "odd"}),
+]
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cobalt.inference.endpoints.RETRIES", RETRIES)
+    for name in ("INITIAL_RETRY_DELAY", "JITTER"):
+        monkeypatch.setattr(f"litellm.utils.{name}", 0.001)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
+    monkeypatch.setenv("COBALT_HTTP_TOKEN", KEY)
+
+
+def model(server: ApiServer) -> dict[str, Any]:
+    return {
+        "model_name": "openai/local",
+        "api_base": server.base,
+        "request_timeout_s": TIMEOUT_S,
+        "openai_api_key": KEY,
+    }
+
+
+async def ask(server: ApiServer, client: str = "litellm") -> Completion:
+    if client == "openai":
+        opened = open_openai_engine(OpenWeightConfig(api_base=server.base, request_timeout_s=TIMEOUT_S), None)
+    else:
+        opened = open_litellm_engine(LitellmConfig(**model(server)), None)
+    async with opened as engine:
+        return await engine.generate(MESSAGES, Sampling(0.7, 0.9, 50), seed=3)
+
+
+both_clients = pytest.mark.parametrize("client", ["openai", "litellm"])
+
+
+@both_clients
+async def test_request_and_answer(client: str) -> None:
+    with api_server(lambda body, attempt: ("ok", {"text": "print"})) as server:
+        answer = await ask(server, client)
+    assert (answer.text, answer.prompt_tokens, answer.completion_tokens) == ("print", 11, 7)
+    (body,) = server.bodies
+    assert body["messages"] == MESSAGES
+    assert (body["temperature"], body["top_p"], body["seed"]) == (0.7, 0.9, 3)
+    assert body.get("max_tokens", body.get("max_completion_tokens")) == 50
+
+
+async def test_usage_holds_all_that_the_provider_reports() -> None:
+    with api_server(lambda body, attempt: ("ok", {})) as server:
+        usage = (await ask(server)).usage()
+    assert usage.items() >= {"prompt_tokens": 11, "completion_tokens": 7, "finish_reason": "stop"}.items()
+    assert (usage["reasoning_tokens"], usage["total_tokens"], usage["own_of_the_provider"]) == (5, 18, 3)
+    assert json.dumps(usage), "it goes into a record"
+
+
+@both_clients
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: f"{trouble[0]}-{next(iter(trouble[1].values()), '')}")
+async def test_trouble_is_tried_again(trouble: Answer, client: str) -> None:
+    with api_server(lambda body, attempt: trouble if attempt == 0 else ("ok", {})) as server:
+        if client == "openai" and trouble[0] == "garbage":
+            with pytest.raises(InfraError):
+                await ask(server, client)
+            return
+        assert (await ask(server, client)).text == "hello"
+    assert sum(server.kinds.values()) == 2, "one retry, of the library alone"
+
+
+@both_clients
+@pytest.mark.parametrize("answer", NO_ANSWERS, ids=lambda answer: next(iter(map(str, answer[1].values()))))
+async def test_what_is_no_answer_is_an_infra_error_and_not_repeated(answer: Answer, client: str) -> None:
+    with api_server(lambda body, attempt: answer) as server, pytest.raises(InfraError):
+        await ask(server, client)
+    assert sum(server.kinds.values()) == 1
+
+
+@both_clients
+async def test_lasting_trouble_is_an_infra_error(client: str) -> None:
+    down = api_server(lambda body, attempt: ("status", {"code": 500}))
+    with down as server, pytest.raises(InfraError, match=r"InternalServerError"):
+        await ask(server, client)
+    assert server.kinds["status"] == 1 + RETRIES
+
+
+@both_clients
+async def test_retry_after_is_respected(client: str) -> None:
+    refusal = ("status", {"code": 429, "retry_after": "1"})
+    with api_server(lambda body, attempt: refusal if attempt == 0 else ("ok", {})) as server:
+        started = asyncio.get_running_loop().time()
+        await ask(server, client)
+        assert asyncio.get_running_loop().time() - started >= 1
+
+
+@both_clients
+@pytest.mark.parametrize("code", [401, 404])
+async def test_a_key_that_is_refused_later_stops_the_run_too(code: int, client: str) -> None:
+    refused = ("status", {"code": code, "message": f"bad key {KEY}"})
+    with api_server(lambda body, attempt: refused) as server, pytest.raises(SetupError, match=r"bad key \*\*\*"):
+        await ask(server, client)
+    assert server.kinds["status"] == 1
+
+
+async def test_keys_of_the_environment_and_of_the_address_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-from-environment")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "session-of-environment")
+    monkeypatch.setenv("OTHER_API_KEY", "none")
+    message = "bad key sk-from-environment, session-of-environment at http://me:word@host/v1: none fits"
+    refusing = api_server(lambda body, attempt: ("status", {"code": 401, "message": message}))
+    with refusing as server, pytest.raises(SetupError, match=r"bad key \*\*\*, \*\*\* at http://host/v1: none fits"):
+        async with open_litellm_engine(LitellmConfig(model_name="openai/local", api_base=server.base), None) as engine:
+            await engine.generate(MESSAGES, Sampling(), seed=3)
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        *((code, r"openai/local: .* bad key \*\*\*$") for code in (401, 403, 404)),
+        *((code, r"refuses what the run would ask for: .* bad key \*\*\*$") for code in (400, 422)),
+    ],
+)
+async def test_what_every_request_would_meet_is_found_by_the_first_small_one(code: int, complaint: str) -> None:
+    with api_server(lambda body, attempt: ("ok", {})) as server, pytest.raises(SetupError, match=complaint):
+        server.trial = ("status", {"code": code, "message": f"bad key {KEY}"})
+        await ask(server)
+    assert not server.bodies
+
+
+async def test_trouble_that_may_pass_does_not_stop_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with api_server(lambda body, attempt: ("ok", {})) as server:
+        server.trial = ("status", {"code": 500, "message": "still loading"})
+        assert (await ask(server)).text == "hello"
+    assert "still loading" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        (
+            {"model_name": "openai/local", "api_base": "http://127.0.0.1:1/v1", "openai_api_key": KEY},
+            "no connection to http",
+        ),
+        (
+            {"model_name": "openai/local", "api_base": "no-address", "openai_api_key": KEY},
+            "no connection to no-address",
+        ),
+        ({"model_name": "gpt-5-mini-2025-08-07"}, "Missing credentials"),
+        ({"model_name": "some-model", "api_base": "http://127.0.0.1:1/v1"}, "LLM Provider NOT provided"),
+    ],
+)
+async def test_what_cannot_be_asked_is_said_at_once(
+    config: dict[str, Any], complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(SetupError, match=complaint):
+        async with open_litellm_engine(LitellmConfig(**config), None) as engine:
+            await asyncio.wait_for(engine.generate(MESSAGES, Sampling(), seed=3), timeout=20)
+
+
+async def test_the_commonest_cause_of_failures_is_told(tmp_path: Path) -> None:
+    source = write_problems(tmp_path / "problems.jsonl", 3)
+    refusing = api_server(lambda body, attempt: ("status", {"code": 400, "message": "odd"}))
+    with refusing as server, pytest.raises(SetupError, match=r"12 of 12 conversations .*12 x .*odd"):
+        async with open_litellm_engine(LitellmConfig(**model(server)), None) as engine:
+            plan = make_plan(source, tmp_path / "out.jsonl", num_completions=4)
+            await run_plan(plan, engine, MultiplyingService())
+
+
+@both_clients
+async def test_prompt_over_the_context(client: str) -> None:
+    message = "This model's maximum context length is 10 tokens. However, your messages resulted in 99 tokens."
+    answer = ("status", {"code": 400, "message": message, "code_text": "context_length_exceeded"})
+    with api_server(lambda body, attempt: answer) as server:
+        completion = await ask(server, client)
+    assert (completion.text, completion.finish_reason) == ("", FINISH_CONTEXT)
+
+
+async def test_an_answer_of_thoughts_only_is_empty() -> None:
+    with api_server(lambda body, attempt: ("ok", {"text": None, "finish_reason": "length"})) as server:
+        assert (await ask(server)).text == ""
+
+
+def scripted_text(body: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps([body["messages"], body["seed"]]).encode()).digest()
+    return f"```python\nk={digest[1] % GUESSES + 1}\n```"
+
+
+def troubled(share: float, lasting: float) -> Any:
+    """Each attempt meets a trouble with probability ``share``; ``lasting``: share of requests that always do."""
+
+    def plan(body: dict[str, Any], attempt: int) -> Answer:
+        place = json.dumps([body["messages"], body["seed"]])
+        if random.Random(place).random() < lasting:
+            return ("status", {"code": 500})
+        draw = random.Random(f"{place}{attempt}")
+        if draw.random() < share:
+            return draw.choice([trouble for trouble in TROUBLES if trouble[0] != "slow" or draw.random() < 0.1])
+        return ("ok", {"text": scripted_text(body)})
+
+    return plan
+
+
+async def test_a_run_through_all_troubles(tmp_path: Path) -> None:
+    source = write_problems(tmp_path / "problems.jsonl", 8)
+
+    async def collect(name: str, plan: Any, **changes: Any) -> list[dict[str, Any]]:
+        with api_server(plan) as server:
+            method = {"num_completions": 4, "seed": 1, "num_turns": 2, "from_scratch": True, **changes}
+            flags = MultiTurnLitellmConfig(
+                input_file=source,
+                output_file=tmp_path / name,
+                max_in_flight=16,
+                **method,
+                **{**model(server), "api_base": None},
+            )
+            async with open_litellm_engine(LitellmConfig(**model(server)), flags.max_in_flight) as engine:
+                return await run_plan(flags, engine, MultiplyingService())
+
+    calm = await collect("calm.jsonl", troubled(0, 0))
+    rough = await collect("rough.jsonl", troubled(0.4, 0.05), max_infra_rate=1.0)
+    assert [row["id"] for row in rough] == [row["id"] for row in calm] == list(range(8))
+    marked = right = 0
+    for ours, other in zip(rough, calm, strict=True):
+        for turn in range(3):
+            for sample in range(4):
+                if ours["public_pass_rates"][turn][sample] is None:
+                    assert ours["public_exec_results"][turn][sample]["infra_error"]
+                    marked += 1
+                else:
+                    assert ours["raw_responses"][turn][sample] == other["raw_responses"][turn][sample]
+                    assert ours["public_pass_rates"][turn][sample] == other["public_pass_rates"][turn][sample]
+                    right += 1
+    assert right > 60 and 0 < marked < 36
+    assert await collect("rough.jsonl", troubled(0, 0)) == calm, "the next run takes what was missing"
+    assert all(KEY not in path.read_text() for path in tmp_path.iterdir())
+    assert len(read_rows(tmp_path / "rough.jsonl")) == 8

@@ -1,0 +1,76 @@
+"""The client of the execution service: equal programs once, a bounded number in flight, and what it counts."""
+
+import asyncio
+
+import pytest
+
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.serving.execution import ExecutionService
+
+
+def make_tests(count=4):
+    return TestCases(tuple(map(str, range(count))), ("0",) * count)
+
+
+class FakeExecutor:
+    """``print(3)`` passes three tests; keeps what it was asked for."""
+
+    def __init__(self, delay_s=0.0):
+        self.programs, self.running, self.most_running, self.delay_s = [], 0, 0, delay_s
+
+    async def run(self, code, tests):
+        self.programs.append(code)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        await asyncio.sleep(self.delay_s)
+        self.running -= 1
+        passed = int(code[6:-1])
+        verdicts = [Verdict.PASSED if index < passed else Verdict.WRONG_ANSWER for index in range(len(tests))]
+        return ExecutionResult(tuple(verdicts), ("",) * len(tests), ("",) * len(tests), cpu_s=0.5)
+
+
+async def run_all(executor, codes, max_in_flight=512):
+    service, runs = ExecutionService(executor, max_in_flight=max_in_flight), {}
+    return service, await asyncio.gather(*[service.run(code, make_tests(), runs) for code in codes])
+
+
+async def test_each_distinct_program_runs_once_and_counts_once():
+    executor = FakeExecutor()
+    service, results = await run_all(executor, ["print(1)", "print(2)", "print(1)", "print(1)"])
+    assert [sum(result.passing) for result in results] == [1, 2, 1, 1]
+    assert executor.programs == ["print(1)", "print(2)"]
+    assert service.work_done() == {"programs_run": 2, "tests_run": 8, "executor_cpu_s": 1.0}
+
+
+async def test_other_tests_or_other_runs_are_another_program():
+    executor = FakeExecutor()
+    service, runs = ExecutionService(executor), {}
+    for tests, known in ((make_tests(2), runs), (make_tests(3), runs), (make_tests(2), {}), (make_tests(2), None)):
+        await service.run("print(1)", tests, known)
+    assert len(executor.programs) == 4
+
+
+async def test_programs_in_flight_are_bounded():
+    executor = FakeExecutor(delay_s=0.01)
+    await run_all(executor, [f"print({index})" for index in range(100)], max_in_flight=20)
+    assert (executor.most_running, len(executor.programs)) == (20, 100)
+
+
+async def test_a_program_asked_for_later_joins_the_batch():
+    executor = FakeExecutor()
+    service, runs = ExecutionService(executor), {}
+    for code, passed in (("print(1)", 1), ("print(2)", 2), ("print(1)", 1)):
+        assert sum((await service.run(code, make_tests(), runs)).passing) == passed
+    assert executor.programs == ["print(1)", "print(2)"]
+
+
+async def test_an_error_of_the_service_reaches_everyone_who_waits():
+    class Broken:
+        async def run(self, code, tests):
+            raise ValueError("malformed tests")
+
+    service, runs = ExecutionService(Broken()), {}
+    outcomes = await asyncio.gather(*[service.run("print(1)", "x", runs) for _ in range(2)], return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["malformed tests"] * 2
+    with pytest.raises(ValueError, match="malformed"):
+        await service.run("print(1)", "x", runs)

@@ -1,0 +1,39 @@
+"""Training without a real execution service, and without waiting for one."""
+
+import pytest
+from online_parts import MODEL
+from service import FakeService
+from transformers import AutoTokenizer
+
+from cobalt.serving import execution
+from cobalt.training import manager
+from cobalt.training.online import rollouts
+
+
+@pytest.fixture
+def use(monkeypatch):
+    """Has training open another execution service."""
+
+    def use_opener(opener):
+        for module in (manager, rollouts):
+            monkeypatch.setattr(module, "open_execution_service", opener)
+
+    return use_opener
+
+
+@pytest.fixture
+def service(use):
+    fake = FakeService()
+    use(fake.opener())
+    return fake
+
+
+@pytest.fixture
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
+
+
+@pytest.fixture(scope="session")
+def minicoder():
+    """Its tokenizer."""
+    return AutoTokenizer.from_pretrained(MODEL)

@@ -1,0 +1,51 @@
+"""The kernels of ``cobalt.training.shared_attention`` as plain tensor operations, for machines without a GPU."""
+
+import torch
+
+from cobalt.training import shared_attention
+
+
+def install(monkeypatch):
+    """In their place, for a test."""
+    monkeypatch.setattr(shared_attention, "varlen_forward", forward)
+    monkeypatch.setattr(shared_attention, "varlen_backward", backward)
+
+
+def scores(query, key, spans, causal, scale):
+    """(H, Q, X), minus infinity where a query does not see a key."""
+    lengths_q, lengths_k = spans.query_starts.diff(), spans.key_starts.diff()
+    sequences_q, sequences_x = torch.repeat_interleave(lengths_q), torch.repeat_interleave(lengths_k)
+    places_x = torch.arange(len(sequences_x)) - spans.key_starts[sequences_x]
+    seen = sequences_q[:, None] == sequences_x
+    if causal:
+        offsets_q = torch.arange(len(sequences_q)) - spans.query_starts[sequences_q]
+        assert spans.places_Q.equal(sequences_q * spans.longest_query + offsets_q)
+        places_q = offsets_q + (lengths_k - lengths_q)[sequences_q]
+        seen = seen & (places_x <= places_q[:, None])
+    repeated = key.float().repeat_interleave(query.shape[1] // key.shape[1], 1)
+    return (torch.einsum("qhd,khd->hqk", query.float(), repeated) * scale).masked_fill(~seen, -torch.inf)
+
+
+def forward(query, key, value, spans, causal, scale):
+    all_scores = scores(query, key, spans, causal, scale)
+    lse = all_scores.logsumexp(-1)
+    repeated = value.float().repeat_interleave(query.shape[1] // key.shape[1], 1)
+    out = torch.einsum("hqk,khd->qhd", (all_scores - lse[..., None]).exp(), repeated)
+    return out.to(query.dtype), lse, None
+
+
+def backward(grad, query, key, value, out, lse, _state, spans, causal, scale):
+    """By the given log-sum-exp, which may be that of a softmax over other keys too."""
+    repeats = query.shape[1] // key.shape[1]
+    grad_out, query_f, out_f = grad.float(), query.float(), out.float()
+    key_f, value_f = (states.float().repeat_interleave(repeats, 1) for states in (key, value))
+    probabilities = (scores(query, key, spans, causal, scale) - lse[..., None]).exp()
+    grad_value = torch.einsum("hqk,qhd->khd", probabilities, grad_out)
+    expected = (grad_out * out_f).sum(-1).t()
+    grad_scores = probabilities * (torch.einsum("qhd,khd->hqk", grad_out, value_f) - expected[..., None]) * scale
+    grad_query, grad_key = (
+        torch.einsum("hqk,khd->qhd", grad_scores, key_f),
+        torch.einsum("hqk,qhd->khd", grad_scores, query_f),
+    )
+    by_key_head = (states.unflatten(1, (-1, repeats)).sum(2) for states in (grad_key, grad_value))
+    return tuple(states.to(query.dtype) for states in (grad_query, *by_key_head))
