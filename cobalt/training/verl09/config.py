@@ -4,15 +4,16 @@ veRL 0.9.1 composes the older keys ``reward_model`` and ``custom_reward_function
 Here they move to ``reward``, so a recipe means the same on both stacks.
 """
 
-from typing import Any
-
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from cobalt.errors import InputError
+from cobalt.training.scoring import MANAGER_NAME
 
 ROOM = "cobalt.training.verl09"
 TRAINER_MODE = "cobalt"
 ENGINE_VENDOR = "cobalt"
+WEIGHTS_VARIABLE = "COBALT_LOSS_WEIGHTS"
+"""Environment variable of a training job: ``cobalt.loss_weights``, for the engine."""
 
 
 def adapted(config: DictConfig) -> DictConfig:
@@ -20,17 +21,17 @@ def adapted(config: DictConfig) -> DictConfig:
     config = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
     ours, model, rollout = config.cobalt, config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
     if ours.backend != "verl":
-        raise InputError(f"cobalt.backend={ours.backend} is for veRL 0.5.0: install it with scripts/setup.sh")
+        raise InputError(f"cobalt.backend={ours.backend} needs veRL 0.5.0: set it up with scripts/setup.sh")
     if rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf is gone in veRL 0.9.1: choose vllm or sglang")
     if ours.get("online"):
-        raise InputError("cobalt.online is not there on veRL 0.9.1 yet: use the paper's stack (STACK=paper)")
+        raise InputError("cobalt.online needs veRL 0.5.0: set it up with scripts/setup_gpu.sh paper")
     with open_dict(config):
         old = config.pop("reward_model")
         function = config.pop("custom_reward_function")
         config.reward.custom_reward_function = {**function, "name": function.name or "compute_score"}
         config.reward.reward_kwargs = old.get("reward_kwargs") or {}
-        if old.reward_manager == "cobalt":
+        if old.reward_manager == MANAGER_NAME:
             module = {"path": f"pkg://{ROOM}.manager", "name": "cobalt"}
             config.reward.reward_manager.update(
                 {"source": "importlib", "name": "StreamingRewardManager", "module": module}

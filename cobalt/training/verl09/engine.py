@@ -1,7 +1,7 @@
 """veRL 0.9.1's FSDP engine, with each prompt computed once.
 
-The rows of a mini-batch that answer one prompt form a group. Every token of the prompt and of its responses goes through
-the model once (``shared_attention``), and only response tokens are scored (``token_scores``). Log-probabilities,
+The rows of a mini-batch that answer one prompt form a group. Every token of prompt and responses goes through the
+model once (``shared_attention``), and only response tokens are scored (``token_scores``). Log-probabilities,
 entropies and gradients are veRL's up to rounding; loss and optimizer are veRL's own.
 """
 
@@ -20,11 +20,11 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine.utils import postprocess_batch_func
 
-from cobalt.training.patches.shared_attention import SharedPrompts, attention_kept, extend_attention, spans
-from cobalt.training.patches.shared_batches import Group, micro_batches
-from cobalt.training.patches.shared_prompts import _scoring
-from cobalt.training.patches.table import RELEASE, WEIGHTS_VARIABLE
-from cobalt.training.verl09.config import ENGINE_VENDOR
+from cobalt.training.settings import RELEASE
+from cobalt.training.shared_attention import SharedPrompts, attention_kept, extend_attention, spans
+from cobalt.training.shared_batches import Group, micro_batches
+from cobalt.training.shared_prompts import scoring
+from cobalt.training.verl09.config import ENGINE_VENDOR, WEIGHTS_VARIABLE
 
 
 def groups_of(data: Any) -> list[Group]:
@@ -34,9 +34,7 @@ def groups_of(data: Any) -> list[Group]:
     for row, prompt in enumerate(prompts):
         rows_of.setdefault(prompt.numpy().tobytes(), []).append(row)
     lengths = data["responses"].offsets().diff().tolist()
-    return [
-        Group(tuple(rows), len(prompts[rows[0]]), tuple(lengths[row] for row in rows)) for rows in rows_of.values()
-    ]
+    return [Group(tuple(rows), len(prompts[rows[0]]), tuple(lengths[row] for row in rows)) for rows in rows_of.values()]
 
 
 @EngineRegistry.register("language_model", ["fsdp", "fsdp2"], device=["cuda", "cpu"], vendor=ENGINE_VENDOR)
@@ -86,7 +84,7 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
         layout = Layout(micro_batch)
         input_ids, positions = micro_batch["input_ids"], micro_batch["position_ids"]
         settings = layout.targets_R, _temperature(micro_batch), with_entropy, self.engine_config.use_torch_compile
-        with torch.autocast(get_device_name(), self._autocast_dtype), _scoring(self._head, *settings):
+        with torch.autocast(get_device_name(), self._autocast_dtype), scoring(self._head, *settings):
             output = self.module(
                 input_ids=input_ids.values()[layout.cells_L][None],
                 position_ids=positions.values()[layout.cells_L][None],
@@ -104,7 +102,6 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
         outputs = {name: values.detach() for name, values in spread.items()}
         return loss, {"model_output": outputs, "loss": loss.detach().item(), "metrics": metrics}
 
-
     def _release_shares(self, loss_mask: Any, data: Any) -> Tensor:
         """(B,) what a row's tokens are divided by so that each ``ppo_micro_batch_size_per_gpu`` rows count the same."""
         rows = tu.get_non_tensor_data(data, "micro_batch_size_per_gpu", None)
@@ -114,9 +111,9 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
         return torch.cat([chunk.sum().clamp(min=1).expand(len(chunk)) * total for chunk in chunks])
 
     def _loss(self, loss_function: Any, outputs: dict[str, Tensor], micro_batch: Any) -> Any:
-        """veRL's loss; with ``token_shares``, the sum of each row's by the row's own divisor (``cobalt.loss_weights``)."""
+        """veRL's loss. With ``token_shares`` it is the sum over rows, each by its own divisor."""
         group = self.get_data_parallel_group()
-        if "token_shares" not in micro_batch.keys():
+        if "token_shares" not in micro_batch:
             return loss_function(model_output=outputs, data=micro_batch, dp_group=group)
         total, metrics = torch.tensor(0.0), {}
         for row, share in enumerate(micro_batch["token_shares"].tolist()):

@@ -17,11 +17,10 @@ from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions, log_seql
 
 from cobalt.records.training_run import METRICS_FILE
 from cobalt.training.budget import budget_of
-from cobalt.training.infra_guard import MAX_INFRA_RATE, InfraGuard
-from cobalt.training.neutral import neutralise_groups
-from cobalt.training.patches.shared_batches import Group, rank_parts
 from cobalt.training.reward_metrics import reward_metrics
-from cobalt.training.scoring import INFRA
+from cobalt.training.scoring import INFRA, RewardSettings
+from cobalt.training.shared_batches import Group, rank_parts
+from cobalt.training.unscored import InfraGuard, neutralise_groups
 from cobalt.training.verl09.config import TRAINER_MODE
 
 
@@ -52,8 +51,8 @@ class CobaltTrainer(PPOTrainerSync):
     def _build_replay_buffer(self) -> Any:
         self.trainer_mode = "sync"  # veRL chooses its buffer by this name
         self._budget = budget_of(self.config)
-        settings = self.config.reward.get("reward_kwargs") or {}
-        self._guard = InfraGuard(settings.get("max_infra_rate", MAX_INFRA_RATE))
+        settings = RewardSettings.read(self.config.reward.get("reward_kwargs") or {})
+        self._guard = InfraGuard(settings.max_infra_rate)
         return super()._build_replay_buffer()
 
     @property
@@ -102,7 +101,7 @@ class CobaltTrainer(PPOTrainerSync):
         """First make the rewards of responses that could not be scored neutral; then as veRL."""
         where = {"keys": batch.keys, "partition_id": batch.partition_id}
         data = tq.kv_batch_get(**where, select_fields=["uid", "rm_scores", "extra_fields"])
-        infos_B = [fields["reward_extra_info"] for fields in data["extra_fields"].tolist()]
+        infos_B = [fields["reward_extra_info"] for fields in list(data["extra_fields"])]
         real_B = [not tag.get("is_padding", False) for tag in batch.tags]
         named = {
             name: [info[name] for info, real in zip(infos_B, real_B, strict=True) if real]
@@ -113,10 +112,8 @@ class CobaltTrainer(PPOTrainerSync):
         failed_B = [real and bool(info.get(INFRA)) for info, real in zip(infos_B, real_B, strict=True)]
         if any(failed_B):
             scores = [row.clone() for row in data["rm_scores"].unbind()]
-            totals_B = [
-                None if failed else float(row.sum()) for row, failed in zip(scores, failed_B, strict=True)
-            ]
-            for row, total in zip(scores, neutralise_groups(totals_B, data["uid"].tolist()), strict=True):
+            totals_B = [None if failed else float(row.sum()) for row, failed in zip(scores, failed_B, strict=True)]
+            for row, total in zip(scores, neutralise_groups(totals_B, list(data["uid"])), strict=True):
                 row[-1] = total
             nested = torch.nested.as_nested_tensor(scores, layout=torch.jagged)
             tq.kv_batch_put(**where, fields=TensorDict({"rm_scores": nested}, batch_size=len(batch)))
