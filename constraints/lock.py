@@ -17,6 +17,10 @@ GPU = """\
 # constraints/lock.py makes it; train-gpu.in gives the reasons for its pins, train-gpu.overrides.txt the exceptions.
 # Install with scripts/setup_gpu.sh (or pip --no-deps: with dependencies, pip refuses the exceptions).
 """
+NOW = """\
+# Today's training environment on GPUs: veRL 0.9.1 with vLLM 0.24, Python 3.10 to 3.12, Linux x86-64, CUDA 13.
+# constraints/lock.py makes it, without overrides. Install with: bash scripts/setup_gpu.sh
+"""
 LIGHT = """\
 # pip install --constraint constraints/{lock} -e '.{extra}'
 # Python 3.11 and 3.12; the versions of train-cpu.txt. Made by lock.py.
@@ -24,9 +28,11 @@ LIGHT = """\
 DAY = "2025-10-15"
 FOR_GPU = "constraints/train-gpu.in --overrides constraints/train-gpu.overrides.txt --extra train --extra vllm"
 FOR_GPU += f" --python-version 3.10 --exclude-newer {DAY}T23:59:59Z --no-strip-extras"
+FOR_NOW = "--extra now --python-version 3.10 --no-strip-extras"
 FOR_LIGHT = "--constraint constraints/train-cpu.txt --python-version 3.11"
 LOCKS = {
     "train-gpu.txt": (GPU.format(day=DAY), FOR_GPU),
+    "now-gpu.txt": (NOW, FOR_NOW),
     "core.txt": (LIGHT.format(lock="core.txt", extra=""), FOR_LIGHT),
     **{
         f"{extra}.txt": (LIGHT.format(lock=f"{extra}.txt", extra=f"[{extra}]"), f"{FOR_LIGHT} --extra {extra}")

@@ -3,26 +3,32 @@
 # programs.
 #
 # Knobs:
+#   STACK=paper     now: .venv-now with veRL 0.9.1 (constraints/now-cpu.txt), to test the plug-in for it
 #   PYTHON=python3                                          interpreter, 3.10 to 3.12
 #   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu    where the CPU build of torch comes from, if pip's own
 #                                                           index has none
 # Exit codes: 0 ready, 2 an argument that is not known, 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-: "${PYTHON:=python3}" "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
-CONSTRAINTS=constraints/train-cpu.txt
+: "${STACK:=paper}" "${PYTHON:=python3}" "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
+VENV=.venv CONSTRAINTS=constraints/train-cpu.txt
 source scripts/lib/arguments.sh
 source scripts/lib/environment.sh
 (($# == 0)) || refuse "no argument '$1'; see --help"
+case $STACK in
+  paper) ;;
+  now) VENV=.venv-now CONSTRAINTS=constraints/now-cpu.txt ;;
+  *) refuse "STACK=$STACK: choose paper or now" ;;
+esac
 check_python
 
 # Before anything is installed: no sandbox, no Cobalt. The check prints what is missing and how to get it.
 "$PYTHON" -m cobalt sandbox check --quiet || exit 3
 
-! is_finished .venv "$CONSTRAINTS" pyproject.toml || exit 0
+! is_finished "$VENV" "$CONSTRAINTS" pyproject.toml || exit 0
 
-echo "setup.sh: installing into .venv (about 3 minutes, 2 GB)"
-make_venv .venv
+echo "setup.sh: installing into $VENV (about 3 minutes, 2 GB)"
+make_venv "$VENV"
 torch=$(grep '^torch==' "$CONSTRAINTS")
 # pip's own index first, if what it offers is a CPU build; the default one on PyPI brings gigabytes of CUDA.
 offered=$(pip install --quiet --dry-run --no-deps --ignore-installed --report - "$torch" 2> /dev/null || true)
@@ -31,6 +37,10 @@ if grep -q '"version": *"[^"]*+cpu"' <<< "$offered"; then
 else
   pip install --quiet --no-deps --index-url "$TORCH_INDEX_URL" "$torch"
 fi
-pip install --quiet --constraint "$CONSTRAINTS" --editable '.[train,hf,api,dev]'
-pip check
-mark_finished .venv "$CONSTRAINTS" pyproject.toml
+if [[ $STACK == now ]]; then # without dependencies: vLLM, which veRL asks for, has no build for CPUs
+  pip install --quiet --no-deps --requirement "$CONSTRAINTS" --editable .
+else
+  pip install --quiet --constraint "$CONSTRAINTS" --editable '.[train,hf,api,dev]'
+  pip check
+fi
+mark_finished "$VENV" "$CONSTRAINTS" pyproject.toml

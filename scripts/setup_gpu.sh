@@ -8,6 +8,7 @@
 # compiles kernels when they are first used). CUDA itself comes with the packages, 4.2 GB to download.
 #
 # Knobs (environment), with their defaults:
+#   STACK=paper         paper: veRL 0.5.0 with vLLM 0.8.5 (CUDA 12). now: veRL 0.9.1 with vLLM 0.24 (CUDA 13), in .venv-now
 #   PYTHON=python3      interpreter, 3.10 to 3.12
 #   VENV=.venv-gpu      the environment's folder
 #   FLASH_ATTN=         file or address of a wheel of flash-attn; default: the one on its release page for this Python.
@@ -18,13 +19,18 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-: "${PYTHON:=python3}" "${VENV:=.venv-gpu}" "${FLASH_ATTN:=}" "${CHECK_MACHINE:=1}"
-LOCK=constraints/train-gpu.txt
+: "${STACK:=paper}" "${PYTHON:=python3}" "${FLASH_ATTN:=}" "${CHECK_MACHINE:=1}"
+case $STACK in
+  paper) LOCK=constraints/train-gpu.txt ;;
+  now) LOCK=constraints/now-gpu.txt ;;
+esac
+: "${VENV:=.venv-$([[ $STACK == now ]] && echo now || echo gpu)}"
 FLASH_ATTN_VERSION=2.7.4.post1
 RELEASE=https://github.com/Dao-AILab/flash-attention/releases/download/v$FLASH_ATTN_VERSION
 source scripts/lib/arguments.sh
 source scripts/lib/environment.sh
 (($# == 0)) || refuse "no argument '$1'; see --help"
+[[ -n ${LOCK:-} ]] || refuse "STACK is paper or now, not '$STACK'"
 [[ $CHECK_MACHINE == [01] ]] || refuse "CHECK_MACHINE is 0 or 1, not '$CHECK_MACHINE'"
 [[ $(uname -sm) == "Linux x86_64" ]] || fail "the packages are for Linux on x86-64, not for $(uname -sm)"
 check_python
@@ -43,7 +49,9 @@ if ! is_finished "$VENV" "$LOCK" pyproject.toml; then
   pip install --quiet --no-deps $builders
   pip install --quiet --no-deps --no-build-isolation --requirement "$LOCK"
   pip install --quiet --no-deps --no-build-isolation --editable .
-  if [[ $FLASH_ATTN == source ]]; then
+  if [[ $STACK == now ]]; then
+    : # veRL 0.9.1 does without flash-attn, and our engine takes torch's own kernels
+  elif [[ $FLASH_ATTN == source ]]; then
     FLASH_ATTENTION_FORCE_BUILD=TRUE pip install --no-deps --no-build-isolation --no-binary flash-attn \
       "flash-attn==$FLASH_ATTN_VERSION"
   else # cxx11abiFALSE: torch 2.6.0 on PyPI is compiled with the old C++ ABI
@@ -58,9 +66,11 @@ fi
 "$VENV/bin/python" - <<'PYTHON_END' || fail "the environment in $VENV does not work: see above"
 import sys
 
-import flash_attn, ray, torch, transformers, verl.trainer.main_ppo, vllm
+import ray, torch, transformers, verl.trainer.main_ppo, vllm
 
-for module in (torch, vllm, ray, transformers, flash_attn):
+if torch.version.cuda.startswith("12"):
+    import flash_attn
+for module in (torch, vllm, ray, transformers):
     print(f"{module.__name__} {module.__version__}")
 print(f"CUDA {torch.version.cuda}, GPUs: {torch.cuda.device_count()}")
 sys.exit(not torch.cuda.is_available())

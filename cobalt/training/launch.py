@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
 from cobalt.training.scoring import MANAGER_NAME, RewardSettings
 from cobalt.training.settings import CPU_BACKEND, TrainingConfig
 
-VERL_VERSION = "0.5.0"
-"""The one that our subclasses and patches were written and tested for."""
+PAPER, NOW = "0.5.0", "0.9.1"
+"""Versions of veRL: the paper's stack (``cobalt.training.trainer``), and today's (``cobalt.training.verl09``)."""
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
 """Those of ``reward_model.reward_kwargs`` that say how programs are run, not what they score."""
 LOGGER_VARIABLES = ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_DIR")
@@ -47,14 +48,21 @@ def train(config: Any, lock: int | None = None) -> None:
         with open_dict(config):
             config.actor_rollout_ref.cobalt = asdict(settings)  # the part of the configuration that workers get
         print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE", flush=True)
-        _connect(config, settings, online)
-        from verl.trainer import main_ppo
+        if version("verl") == NOW:
+            from cobalt.training.verl09.runner import connect_and_prepare
 
-        from cobalt.training.trainer import CobaltTaskRunner
+            run_ppo = connect_and_prepare(config)
+        else:
+            _connect(config, settings, online)
+            from verl.trainer import main_ppo
 
-        main_ppo.TaskRunner = ray.remote(num_cpus=1)(CobaltTaskRunner)  # which ``run_ppo`` makes, and no setting names
+            from cobalt.training.trainer import CobaltTaskRunner
+
+            # ``run_ppo`` makes it, and no setting names it
+            main_ppo.TaskRunner = ray.remote(num_cpus=1)(CobaltTaskRunner)
+            run_ppo = partial(main_ppo.run_ppo, config)
         try:
-            main_ppo.run_ppo(config)
+            run_ppo()
         except RayTaskError as error:  # raised in another process
             raise error.cause if isinstance(error.cause, CobaltError) else error from None
         finally:
@@ -69,8 +77,8 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     if config.reward_model.reward_manager in (MANAGER_NAME, ONLINE_MANAGER_NAME):
         RewardSettings.read(config.reward_model.reward_kwargs)
     online_settings(config)
-    if (installed := version("verl")) != VERL_VERSION:
-        raise SetupError(f"veRL {installed} is installed, and cobalt train is for veRL {VERL_VERSION} only")
+    if (installed := version("verl")) not in (PAPER, NOW):
+        raise SetupError(f"veRL {installed} is installed, and cobalt train is for veRL {PAPER} and {NOW} only")
     refuse_unusable(config, settings)
     manifest = _manifest(config, settings)
     if config.trainer.resume_mode == "auto" and (manifest.output / TRACKER_NAME).exists():

@@ -53,7 +53,7 @@ class CobaltRewardManager:
 
     def check(self) -> None:
         """Before training: raise ``InputError`` for settings that no executor takes, ``SetupError`` for no service."""
-        self._counter()
+        self.counter()
         try:
             check_service(self.settings.executor, **self.settings.limits)
         except (TypeError, ValueError) as error:
@@ -87,7 +87,7 @@ class CobaltRewardManager:
         self, judge: Callable[[Item, Batch], Awaitable[Outcome]], items: Sequence[Item], validate: bool
     ) -> tuple[list[Outcome | Exception], dict[str, float]]:
         """Call ``judge`` on all items at once. Returns outcomes (or the infrastructure's errors) and the work done."""
-        settings, count_tokens = self.settings, self._counter()
+        settings, count_tokens = self.settings, self.counter()
 
         async def judge_one(item: Item, batch: Batch) -> Outcome | Exception:
             try:
@@ -146,7 +146,7 @@ class CobaltRewardManager:
         infra_B = [float(row in failures) for row in rows]
         return {"reward_tensor": rewards, "reward_extra_info": {**named, INFRA: infra_B, **columns, **costs}}
 
-    def _counter(self) -> CountTokens:
+    def counter(self) -> CountTokens:
         return o200k_counter() if self.settings.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
 
 

@@ -138,7 +138,7 @@ def forward_varlen(actor: Any, micro_batch: Any, temperature: float, calculate_e
 
     compiled = actor.config.get("use_torch_compile", True)
     settings = responses.flatten()[layout.targets_R], temperature, calculate_entropy, compiled
-    with torch.autocast(actor.device_name, torch.bfloat16), _scoring(model.get_output_embeddings(), *settings):
+    with torch.autocast(actor.device_name, torch.bfloat16), scoring(model.get_output_embeddings(), *settings):
         output = model(
             input_ids=micro_batch["input_ids"].flatten()[layout.cells_L][None],
             position_ids=micro_batch["position_ids"].flatten()[layout.cells_L][None],
@@ -153,7 +153,7 @@ def forward_varlen(actor: Any, micro_batch: Any, temperature: float, calculate_e
 
 
 @contextmanager
-def _scoring(head: Any, targets_R: Tensor, temperature: float, with_entropy: bool, compiled: bool) -> Iterator[None]:
+def scoring(head: Any, targets_R: Tensor, temperature: float, with_entropy: bool, compiled: bool) -> Iterator[None]:
     """Meanwhile the output layer (a bias-free ``Linear``) gives log-probabilities and entropies, (1, R, 2).
 
     It does so inside the model's forward pass, because FSDP gathers its weight only there.

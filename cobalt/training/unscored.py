@@ -54,7 +54,11 @@ class InfraGuard:
 
         Raises ``SetupError`` when the limit is exceeded.
         """
-        self._shares.append(reward_metrics(batch.non_tensor_batch).get(f"reward/{INFRA}", 1.0))
+        self.note(reward_metrics(batch.non_tensor_batch).get(f"reward/{INFRA}", 1.0))
+
+    def note(self, share: float) -> None:
+        """``share`` in [0, 1] of a step's samples could not be scored. Raises ``SetupError``."""
+        self._shares.append(share)
         share = sum(self._shares) / WINDOW_STEPS
         if share > self.max_infra_rate:
             raise SetupError(

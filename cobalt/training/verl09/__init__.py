@@ -1,0 +1,8 @@
+"""Training on veRL 0.9.1, today's stack. Nothing of veRL is patched: every addition is a subclass or a registered name.
+
+- ``config``: the recipes' settings under the names that veRL 0.9.1 reads.
+- ``manager``: the reward, computed for each response as soon as it is generated.
+- ``trainer``: neutral infrastructure failures, reward metrics, costs, budget, finished runs.
+- ``engine``: each prompt computed once in old log-probabilities, reference and update.
+- ``runner``: veRL's task runner with our trainer.
+"""

@@ -1,0 +1,51 @@
+"""The recipes' settings under the names that veRL 0.9.1 reads.
+
+veRL 0.9.1 composes the older keys ``reward_model`` and ``custom_reward_function`` and ignores them without a word.
+Here they move to ``reward``, so a recipe means the same on both stacks.
+"""
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from cobalt.errors import InputError
+from cobalt.training.scoring import MANAGER_NAME
+
+ROOM = "cobalt.training.verl09"
+TRAINER_MODE = "cobalt"
+ENGINE_VENDOR = "cobalt"
+WEIGHTS_VARIABLE = "COBALT_LOSS_WEIGHTS"
+"""Environment variable of a training job: ``cobalt.loss_weights``, for the engine."""
+
+
+def adapted(config: DictConfig) -> DictConfig:
+    """A copy of a composed configuration for veRL 0.9.1. Raises ``InputError`` for what has no meaning there."""
+    config = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
+    ours, model, rollout = config.cobalt, config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
+    if ours.backend != "verl":
+        raise InputError(f"cobalt.backend={ours.backend} needs veRL 0.5.0: set it up with scripts/setup.sh")
+    if rollout.name == "hf":
+        raise InputError("actor_rollout_ref.rollout.name=hf is gone in veRL 0.9.1: choose vllm or sglang")
+    if ours.get("online"):
+        raise InputError("cobalt.online needs veRL 0.5.0: set it up with scripts/setup_gpu.sh paper")
+    with open_dict(config):
+        old = config.pop("reward_model")
+        function = config.pop("custom_reward_function")
+        config.reward.custom_reward_function = {**function, "name": function.name or "compute_score"}
+        config.reward.reward_kwargs = old.get("reward_kwargs") or {}
+        if old.reward_manager == MANAGER_NAME:
+            module = {"path": f"pkg://{ROOM}.manager", "name": "cobalt"}
+            config.reward.reward_manager.update(
+                {"source": "importlib", "name": "StreamingRewardManager", "module": module}
+            )
+            # one process: its event loop waits for programs, and equal programs meet there
+            config.reward.num_workers = 1
+        if ours.share_prompts:
+            model.external_lib = f"{ROOM}.engine"
+            model.override_config.attn_implementation = "sdpa"
+        # the difference between what vLLM and the trainer think of a token is a metric of every step
+        rollout.calculate_log_probs = True
+        config.trainer.v1.trainer_mode = TRAINER_MODE
+        config.trainer.use_v1 = True
+        config.transfer_queue.enable = True
+        # its default of 8 asks for more CPUs than small machines have, and then waits in silence (veRL #7656)
+        config.transfer_queue.backend.SimpleStorage.num_data_storage_units = config.trainer.nnodes
+    return config

@@ -1,0 +1,45 @@
+"""veRL 0.9.1's main loop with our trainer."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import ray
+from verl.trainer import main_ppo
+from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+from cobalt.serving.handles import cluster_address
+from cobalt.training.verl09.config import ENGINE_VENDOR, WEIGHTS_VARIABLE, adapted
+
+
+class Runner(main_ppo.TaskRunnerV1.__ray_metadata__.modified_class):
+    """veRL's task runner, in whose process our trainer is registered."""
+
+    def run(self, config: Any) -> None:
+        """Train."""
+        import cobalt.training.verl09.trainer  # noqa: F401 - registers
+
+        super().run(config)
+
+
+def runtime_environment(config: Any) -> dict[str, Any]:
+    """veRL's environment of all processes, with our engine where prompts are shared."""
+    found = get_ppo_ray_runtime_env(config)
+    # veRL keeps vLLM from storing what it compiles, so each start would compile again
+    variables = {
+        "TRANSFER_QUEUE_ENABLE": "1",
+        "VLLM_DISABLE_COMPILE_CACHE": "0",
+        WEIGHTS_VARIABLE: config.cobalt.loss_weights,
+    }
+    if config.cobalt.share_prompts:
+        variables["VERL_ENGINE_VENDOR"] = ENGINE_VENDOR
+    return {**found, "env_vars": {**found.get("env_vars", {}), **variables}}
+
+
+def connect_and_prepare(config: Any) -> Callable[[], None]:
+    """Join the cluster at ``RAY_ADDRESS``, or start a local one. Returns what trains. Raises ``InputError``."""
+    config = adapted(config)
+    address = cluster_address() if os.environ.get("RAY_ADDRESS") else "local"
+    ray.init(address=address, runtime_env=runtime_environment(config))
+    return partial(main_ppo.run_ppo, config, task_runner_class=ray.remote(Runner))

@@ -1,0 +1,209 @@
+"""The plug-in against the real veRL 0.9.1, on a CPU: engine's arithmetic, reward manager, configuration, trainer."""
+
+import json
+import sys
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "training"))
+MINICODER = ROOT / "assets" / "minicoder"
+try:
+    IS_HERE = version("verl") == "0.9.1"
+except PackageNotFoundError:
+    IS_HERE = False
+if not IS_HERE:
+    pytest.skip("needs veRL 0.9.1: STACK=now bash scripts/test.sh", allow_module_level=True)
+
+import hydra  # noqa: E402
+import numpy as np  # noqa: E402
+import plain_attention  # noqa: E402
+import torch  # noqa: E402
+from tensordict import TensorDict  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
+from verl import DataProto  # noqa: E402
+from verl.trainer.ppo.reward import load_reward_manager  # noqa: E402
+from verl.trainer.ppo.v1 import get_trainer_cls  # noqa: E402
+from verl.utils import tensordict_utils as tu  # noqa: E402
+from verl.utils import torch_functional  # noqa: E402
+from verl.workers.config import FSDPActorConfig  # noqa: E402
+from verl.workers.engine.fsdp import transformer_impl  # noqa: E402
+from verl.workers.utils.losses import ppo_loss  # noqa: E402
+from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
+
+from cobalt.errors import InputError, SetupError  # noqa: E402
+from cobalt.training.shared_attention import extend_attention  # noqa: E402
+from cobalt.training.unscored import WINDOW_STEPS, InfraGuard  # noqa: E402
+from cobalt.training.verl09 import engine as our_engine  # noqa: E402
+from cobalt.training.verl09 import runner, trainer  # noqa: E402
+from cobalt.training.verl09.config import TRAINER_MODE, adapted  # noqa: E402
+
+PLAIN = transformer_impl.FSDPEngineWithLMHead
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain_attention.install(monkeypatch)
+    for module in (transformer_impl, our_engine):
+        monkeypatch.setattr(module, "get_device_id", lambda: "cpu")
+        monkeypatch.setattr(module, "get_device_name", lambda: "cpu")
+
+
+def engine_of(kind: type[Any]) -> Any:
+    """An engine around MiniCoder in fp32, without what needs a GPU."""
+    model = AutoModelForCausalLM.from_pretrained(MINICODER, dtype=torch.float32, attn_implementation="sdpa")
+    made = object.__new__(kind)
+    made.module, made._head, made._autocast_dtype = model, model.get_output_embeddings(), torch.float32
+    made.engine_config = SimpleNamespace(
+        use_torch_compile=False, entropy_checkpointing=False, entropy_from_logits_with_chunking=False
+    )
+    made.use_ulysses_sp = made.pad_to_length = False
+    made.compute_entropy_from_logits = torch_functional.entropy_from_logits
+    made.get_data_parallel_group, made.get_data_parallel_size = (lambda: None), (lambda: 1)
+    if kind is our_engine.SharedPromptEngine:
+        extend_attention(model.config)
+    return made
+
+
+def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+
+
+def mini_batch(with_entropy: bool) -> TensorDict:
+    """Four rows of two prompts, interleaved, with all that the loss reads."""
+    random = torch.Generator().manual_seed(0)
+    first, second = (torch.randint(5, 200, (length,), generator=random) for length in (7, 11))
+    prompts = [first, second, first.clone(), second.clone()]
+    responses = [torch.randint(5, 200, (length,), generator=random) for length in (3, 6, 1, 4)]
+    ids = [torch.cat(pair) for pair in zip(prompts, responses, strict=True)]
+    ones = jagged([torch.ones(len(row), dtype=torch.long) for row in responses])
+    made = TensorDict(
+        {
+            "input_ids": jagged(ids),
+            "position_ids": jagged([torch.arange(len(row)) for row in ids]),
+            "prompts": jagged(prompts),
+            "responses": jagged(responses),
+            "response_mask": ones,
+            "loss_mask": ones.clone(),
+            "old_log_probs": jagged([-torch.rand(len(row), generator=random) for row in responses]),
+            "ref_log_prob": jagged([-torch.rand(len(row), generator=random) for row in responses]),
+            "advantages": jagged([torch.randn(1, generator=random).expand(len(row)).clone() for row in responses]),
+        },
+        batch_size=4,
+    )
+    settings = {"temperature": 0.8, "calculate_entropy": with_entropy, "use_remove_padding": False, "dp_size": 1}
+    tu.assign_non_tensor(made, **settings, global_batch_size=4, micro_batch_size_per_gpu=2)
+    return made
+
+
+def gradients(engine: Any) -> dict[str, torch.Tensor]:
+    return {name: weight.grad for name, weight in engine.module.named_parameters()}
+
+
+def assert_close(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], **bounds: float) -> None:
+    assert max(float(values.abs().max()) for values in expected.values()) > 1e-3
+    for name, values in expected.items():
+        torch.testing.assert_close(found[name], values, **bounds)
+
+
+def test_shared_prompts_give_verls_own_values_and_gradients() -> None:
+    def loss(model_output: Any, data: Any, dp_group: Any) -> Any:
+        values = {name: no_padding_2_padding(of, data) for name, of in model_output.items()}
+        log_probs = values["log_probs"]
+        waves = torch.arange(log_probs.numel()).view_as(log_probs).sin()
+        return (log_probs * waves).sum() + 0.3 * values["entropy"].pow(2).sum(), values
+
+    engines = [engine_of(kind) for kind in (PLAIN, our_engine.SharedPromptEngine)]
+    values = []
+    for engine in engines:
+        total, output = engine.forward_step(mini_batch(with_entropy=True), loss, False)
+        total.backward()
+        values.append(output["metrics"])
+    for name in ("log_probs", "entropy"):
+        torch.testing.assert_close(values[1][name], values[0][name], atol=1e-4, rtol=1e-4)
+    assert_close(gradients(engines[1]), gradients(engines[0]), atol=2e-4, rtol=1e-3)
+
+
+def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows() -> None:
+    config = FSDPActorConfig(
+        strategy="fsdp", ppo_mini_batch_size=4, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
+        use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="mse", clip_ratio_low=0.2, clip_ratio_high=0.4,
+    )  # fmt: skip
+    loss = partial(ppo_loss, config=config)
+    plain, shared = engine_of(PLAIN), engine_of(our_engine.SharedPromptEngine)
+    for rows in ([0, 1], [2, 3]):
+        chunk = tu.index_select_tensor_dict(mini_batch(with_entropy=False), rows)
+        tu.assign_non_tensor(chunk, batch_num_tokens=chunk["loss_mask"].sum().item())
+        (plain.forward_step(chunk, loss, False)[0] / 2).backward()
+    whole = mini_batch(with_entropy=False)
+    whole["token_shares"] = shared._release_shares(whole["loss_mask"], whole)
+    shared.forward_step(whole, loss, False)[0].backward()
+    assert_close(gradients(shared), gradients(plain), atol=1e-5, rtol=1e-3)
+
+
+def compose(*overrides: str) -> Any:
+    function = f"custom_reward_function.path={ROOT}/verl/code_reward_func_think.py"
+    search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        return hydra.compose(
+            "ppo_trainer", [search, "+recipe=multi_turn", "+preset=one-gpu-vllm", function, *overrides]
+        )
+
+
+def test_the_recipes_settings_reach_verl_under_its_new_names() -> None:
+    config = adapted(compose("reward_model.reward_kwargs.executor=local"))
+    assert "reward_model" not in config and "custom_reward_function" not in config
+    assert config.reward.reward_kwargs.executor == "local"
+    assert config.reward.custom_reward_function.name == "compute_score"
+    assert get_trainer_cls(config.trainer.v1.trainer_mode) is trainer.CobaltTrainer
+    assert runner.runtime_environment(config)["env_vars"]["VERL_ENGINE_VENDOR"] == "cobalt"
+    assert TRAINER_MODE == "cobalt"
+
+
+@pytest.mark.parametrize("override", ["cobalt.backend=cpu", "+cobalt.online={method: grpo}"])
+def test_what_only_the_papers_stack_does_is_refused_in_one_line(override: str) -> None:
+    with pytest.raises(InputError, match=r"needs veRL 0\.5\.0: set it up with "):
+        adapted(compose(override))
+
+
+@pytest.mark.parametrize(
+    ("text", "split", "score", "passed"),
+    [
+        ("```python\nprint(int(input()) ** 2)\n```", "train", None, 1.0),
+        ("```python\nprint(int(input()) ** 2)\n```", "test", 1.0, 1.0),
+        ("```python\nprint(0)\n```", "test", 0.0, 0.0),
+        ("no program", "train", -1.0, 0.0),
+    ],
+)
+async def test_a_response_is_scored_as_it_comes(text: str, split: str, score: float | None, passed: float) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(MINICODER)
+    config = adapted(compose("reward_model.reward_kwargs.executor=local"))
+    manager = load_reward_manager(config, tokenizer, reward_router_address=None, reward_model_tokenizer=None)
+    ids = torch.tensor([[*tokenizer(text).input_ids, tokenizer.eos_token_id]])
+    columns = {
+        "data_source": "code",
+        "reward_model": {"ground_truth": json.dumps({"inputs": ["2", "3"], "outputs": ["4", "9"]})},
+        "extra_info": {"split": split, "prev_best_pass_rate": 0.0},
+    }
+    mask = torch.ones(1, 3 + ids.shape[1], dtype=torch.long)
+    data = DataProto.from_dict(
+        {"prompts": torch.tensor([[5, 6, 7]]), "responses": ids, "attention_mask": mask},
+        non_tensors={name: np.array([value], dtype=object) for name, value in columns.items()},
+    )
+    found = await manager.run_single(data)
+    await manager._stack.aclose()
+    assert found["reward_extra_info"]["acc"] == passed and found["reward_extra_info"]["infra"] == 0.0
+    assert score is None or found["reward_score"] == score
+
+
+def test_scoring_that_fails_too_often_ends_the_run() -> None:
+    guard = InfraGuard(0.25)
+    guard.note(1.0)
+    with pytest.raises(SetupError, match="could not be run"):
+        for _ in range(WINDOW_STEPS):
+            guard.note(1.0)
