@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 from verl.workers import fsdp_workers
 
 from cobalt.training import patches
-from cobalt.training.launch import VERL_VERSION
+from cobalt.training.launch import PAPER
 
 ROOT = Path(__file__).parents[2]
 CPU_WORKER = """
@@ -36,7 +36,7 @@ def test_the_installed_verl_works_on_a_cpu():
     """From the repository's root, whose folder ``verl`` must not hide the package."""
     done = subprocess.run([sys.executable, "-c", CPU_WORKER], cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert f"verl {VERL_VERSION} " in done.stdout and "site-packages" in done.stdout
+    assert f"verl {PAPER} " in done.stdout and "site-packages" in done.stdout
     for line in ("backend gloo CPU (0, 0)", "dtype torch.float32", "pinned False", "group 1"):
         assert line in done.stdout
 
