@@ -72,8 +72,8 @@ def test_metrics_of_an_earlier_run_are_not_its_steps(tmp_path):
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("raise SetupError('no service')", "cobalt.errors.SetupError: no service (log: "),
-        ("raise ValueError('odd\\nat length')", "cobalt.errors.CobaltError: ValueError: odd (log: "),
+        ("raise SetupError('no service')", "cobalt.sandbox.errors.SetupError: no service (log: "),
+        ("raise ValueError('odd\\nat length')", "cobalt.sandbox.errors.CobaltError: ValueError: odd (log: "),
     ],
 )
 def test_a_failure_is_one_line_that_names_the_log(tmp_path, body, told):

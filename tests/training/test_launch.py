@@ -38,7 +38,9 @@ def test_backends_and_rollouts_that_do_not_sample_from_the_policy_are_refused(ov
 
 def test_another_version_of_verl_is_refused(monkeypatch):
     monkeypatch.setattr(launch, "version", lambda _package: "0.4.0")
-    with pytest.raises(SetupError, match=r"veRL 0\.4\.0 is installed, and cobalt train is for veRL 0\.5\.0 only"):
+    with pytest.raises(
+        SetupError, match=r"veRL 0\.4\.0 is installed, and cobalt train is for veRL 0\.5\.0 and 0\.9\.1 only"
+    ):
         launch.train(compose_recipe("multi_turn", "paper-qwen3"))
 
 
