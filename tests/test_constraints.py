@@ -21,6 +21,7 @@ EXTRAS |= {
     "train-gpu": ["train", "vllm"],
     "train-cpu": ["train", "hf", "api", "dev"],
     "serve-vllm": ["vllm"],
+    "now-gpu": ["now"],
 }
 
 

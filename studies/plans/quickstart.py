@@ -1,7 +1,8 @@
 """The whole loop in minutes, which scripts/quickstart.sh runs: its flags are the knobs there."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic.dataclasses import dataclass
 
 from studies.plans.loop import CONTROL_TURNS, LEARNING_TURNS, Loop, LoopConfig
 from studies.plans.places import Folder

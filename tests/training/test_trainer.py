@@ -249,6 +249,9 @@ def test_the_metrics_file_holds_what_is_logged_a_line_for_each_call(track, tmp_p
 
 
 def test_weights_and_biases_offline(track, tmp_path):
+    import wandb
+
+    wandb.teardown()  # it keeps the mode that an earlier test of this process began with
     track("wandb").logger["wandb"].finish()
     (run,) = (tmp_path / "wandb").glob("offline-run-*")
     (binary,) = run.glob("*.wandb")
