@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,8 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
     with open(log, "a") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    watched = MetricsWatch(folder / METRICS_FILE)
     try:
-        with _bar(watched, steps, console_err):
+        with _bar(folder / METRICS_FILE, steps, console_err) as timed:
             yield
     except CobaltError as error:
         raise type(error)(f"{error} (log: {log})") from error
@@ -65,7 +64,6 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
         sys.stderr.flush()
         sys.stdout, sys.stderr = console_out, console_err
 
-    timed = watched.timed
     rows: dict[str, Any] = {"steps": len(timed) or "none: the run was finished already"}
     for name, title in ((REWARD, "reward, first and last {} steps"), (ACCURACY, "solved, first and last {} steps")):
         if values := [record[name] for record in timed if name in record]:
@@ -78,40 +76,29 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
     print(f"next: bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
 
 
-class MetricsWatch:
-    """The records of steps that a run adds to its metrics file."""
-
-    def __init__(self, path: Path):
-        self._path, self._offset = path, path.stat().st_size if path.exists() else 0
-        self.timed: list[Mapping[str, float]] = []
-
-    def read(self) -> None:
-        """Take in the whole lines that were added since the last call."""
-        if not self._path.exists():
-            return
-        with open(self._path, "rb") as file:
-            file.seek(self._offset)
-            added, newline, _ = file.read().rpartition(b"\n")
-        self._offset += len(added) + len(newline)
-        self.timed += [record for line in added.splitlines() if SECONDS in (record := json.loads(line))]
-
-
 @contextmanager
-def _bar(watched: MetricsWatch, steps: int | None, stream: Any) -> Iterator[None]:
-    """A bar that follows the metrics while the body runs."""
-    ended = threading.Event()
+def _bar(metrics: Path, steps: int | None, stream: Any) -> Iterator[list[dict[str, float]]]:
+    """A bar that follows the metrics while the body runs. Gives the steps that this run adds to them."""
+    timed: list[dict[str, float]] = []
+    offset, ended = metrics.stat().st_size if metrics.exists() else 0, threading.Event()
     with progress_bar(total=steps, bar_format=BAR, file=stream) as bar:
         bar.set_postfix_str("starting the workers, loading the model")
 
         def show() -> None:
-            watched.read()
-            if watched.timed:
-                last = watched.timed[-1]
-                reward, accuracy = last.get(REWARD, float("nan")), last.get(ACCURACY, float("nan"))
+            nonlocal offset
+            if metrics.exists():
+                with open(metrics, "rb") as file:
+                    file.seek(offset)
+                    added, newline, _ = file.read().rpartition(b"\n")  # the last line may not be whole yet
+                offset += len(added) + len(newline)
+                timed.extend(record for line in added.splitlines() if SECONDS in (record := json.loads(line)))
+            if timed:
+                last, nan = timed[-1], float("nan")
                 unscored = f", not scored {last[UNSCORED]:.0%}" if last.get(UNSCORED) else ""
-                shown = f"reward {reward:+.3f}, solved {accuracy:.1%}{unscored}, {last[SECONDS]:.1f} s/step"
+                shown = f"reward {last.get(REWARD, nan):+.3f}, solved {last.get(ACCURACY, nan):.1%}{unscored}"
+                shown += f", {last[SECONDS]:.1f} s/step"
                 if bar.total:
-                    recent = [record[SECONDS] for record in watched.timed[-EDGE_STEPS:]]
+                    recent = [record[SECONDS] for record in timed[-EDGE_STEPS:]]
                     left_s = (bar.total - last["step"]) * sum(recent) / len(recent)
                     shown += f", {bar.format_interval(left_s)} left"
                 bar.set_postfix_str(shown, refresh=False)
@@ -126,7 +113,7 @@ def _bar(watched: MetricsWatch, steps: int | None, stream: Any) -> Iterator[None
         follower = threading.Thread(target=follow, daemon=True)
         follower.start()
         try:
-            yield
+            yield timed
         finally:
             ended.set()
             follower.join()

@@ -1,34 +1,50 @@
 """``cobalt train``: veRL's ``main_ppo`` with this project's reward manager, on the backend that is asked for.
 
 Takes veRL's hydra overrides. Ours are under ``cobalt``: see ``verl/config``. Runs in the Ray cluster at
-``RAY_ADDRESS``, or in a local one of its own. With ``--check`` it looks at configuration, files and machine, and starts
-nothing. ``--cfg job`` prints the configuration (with ``--resolve`` without interpolations), and starts nothing either.
-With ``--log FILE`` the console shows a progress bar, and the file everything else. ``--lock_fd`` is for the recipes:
-the descriptor of ``training.lock`` in the output folder, which they have locked.
+``RAY_ADDRESS``, or in a local one of its own. ``--check`` looks at configuration, files and machine. ``--cfg job``
+prints the configuration (with ``--resolve`` without interpolations). Both start nothing. With ``--log FILE`` the
+console shows a progress bar, and the file everything else. ``--lock_fd`` is for the recipes: the descriptor of
+``training.lock`` in the output folder, which they have locked.
 
-Exit codes: 0 done, 1 a crash, 2 overrides that hydra or their types refuse, files that are missing or unusable,
-settings that contradict each other or the checkpoint to resume from, a folder in which another training runs, 3 no
-execution service, too many failures of it, GPUs or packages that are not there, or another version of veRL, 130 Ctrl-C.
+Exit codes: 0 done, 1 a crash, 2 bad overrides, files or settings, or a folder in which another training runs, 3 no
+execution service, too many failures of it, GPUs or packages that are not there, 130 Ctrl-C.
+
+Hydra takes some overrides that training would not: misspelt settings that are added (``+KEY``), and values of another
+type than veRL's. Both are refused here.
 """
 
 import argparse
 import os
+import re
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from difflib import get_close_matches
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.errors import HydraException
+from hydra import compose, initialize_config_module
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import OmegaConf
 
-from cobalt.errors import EXIT_INTERRUPTED, CobaltError
+from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError
 from cobalt.training.console import quiet_console
 from cobalt.training.launch import checked, train
-from cobalt.training.overrides import CONFIG_MODULE, CONFIG_NAME, refuse_faulty, refused_by_hydra
 
+CONFIG_MODULE, CONFIG_NAME = "verl.trainer.config", "ppo_trainer"
+DEFAULTS_FILE = "_generated_ppo_trainer.yaml"
+"""veRL's defaults as it composes them, in one file of its."""
 WITHOUT_FILES = ("hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=disabled")
 """Hydra otherwise writes the configuration and a log to a folder."""
+MISSPELT, NEARLY_MISSPELT = 0.9, 0.6
+"""Similarity (difflib) to a setting from which a new one (``+KEY``), and one that hydra refuses, are taken for it."""
+REAL = {"entropy_coeff", "temperature", "top_p"}
+"""Settings whose default is an integer in veRL's files, and which are no integers."""
+NULL_INTEGERS = re.compile(r"(\w+_)?micro_batch_size(_per_gpu)?|max_\w+|num_cpus|total_training_steps|val_batch_size")
+"""Settings that are null in veRL's files, and otherwise integers."""
 
 
 def main() -> None:
@@ -49,7 +65,7 @@ def main() -> None:
 
     def act(config: Any) -> None:
         try:
-            refuse_faulty(config, overrides)
+            refuse_mistyped(config)
             if own.cfg:
                 print(OmegaConf.to_yaml(config, resolve=own.resolve), flush=True)
             if own.check:
@@ -61,12 +77,79 @@ def main() -> None:
             refused.append(error)  # hydra would add a line with all overrides
 
     try:
+        refuse_misspelt(overrides, own.config_dir)
         hydra.main(config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME, version_base=None)(act)()
+    except InputError as error:
+        refused.append(error)
     except HydraException as error:
-        refused.append(refused_by_hydra(error, overrides, own.config_dir))
+        refused.append(in_one_line(error))
     except KeyboardInterrupt:
         print("cobalt train: interrupted; the same command resumes from the last checkpoint", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     for error in refused:
         print(f"cobalt train: error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None) -> None:
+    """Raise ``InputError`` for the first setting that veRL, recipe and preset do not know and that is nearly another.
+
+    ``config_dir``: of our recipes and presets, as in ``--config-dir``. Raises ``HydraException`` for what is no
+    override, and where there is no such recipe or preset.
+    """
+    # those that set one value; the others choose files of the configuration, or delete
+    given = [
+        override
+        for override in OverridesParser.create().parse_overrides(list(overrides))
+        if "." in override.key_or_group and "/" not in override.key_or_group and override.package is None
+    ]
+    search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
+    groups = [text for text in overrides if text not in {override.input_line for override in given}]
+    with initialize_config_module(CONFIG_MODULE, version_base=None):
+        known = compose(CONFIG_NAME, [*search, *groups], return_hydra_config=True)
+    for override in given:
+        names, there = override.key_or_group.split("."), OmegaConf.to_container(known, resolve=False)
+        for depth, name in enumerate([] if override.is_delete() else names):
+            if not isinstance(there, Mapping):
+                break
+            if name not in there:
+                cutoff = MISSPELT if override.is_add() or override.is_force_add() else NEARLY_MISSPELT
+                if matches := get_close_matches(name, map(str, there), n=1, cutoff=cutoff):
+                    meant = ".".join([*names[:depth], *matches, *names[depth + 1 :]])
+                    raise InputError(f"'{override.key_or_group}': no such setting; did you mean {meant}?")
+            there = there.get(name)
+
+
+def refuse_mistyped(config: Any) -> None:
+    """Raise ``InputError`` for the first value of a composed configuration that is of another type than veRL's."""
+    defaults: Any = OmegaConf.to_container(OmegaConf.load(str(files(CONFIG_MODULE) / DEFAULTS_FILE)), resolve=True)
+    for name, value, expected in _mismatches(OmegaConf.to_container(config, resolve=True), defaults):
+        raise InputError(f"{name}={'null' if value is None else value}: expected {expected}")
+
+
+def in_one_line(error: HydraException) -> InputError:
+    """What hydra refuses."""
+    override = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
+    return InputError(override + " ".join(str(error).split()))
+
+
+def _mismatches(given: Any, defaults: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Name, value and what was expected instead, of values that are numbers, truth values or sections in veRL."""
+    for name in (name for name in defaults if name in given):
+        value, default = given[name], defaults[name]
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if isinstance(default, Mapping):
+            if isinstance(value, Mapping):
+                yield from _mismatches(value, default, f"{prefix}{name}.")
+                continue
+            expected, fits = "settings in braces, {NAME: VALUE}", value is None
+        elif isinstance(default, bool):
+            expected, fits = "true or false", isinstance(value, bool)
+        elif isinstance(default, float) or (isinstance(default, int) and name in REAL):
+            expected, fits = "a number", is_integer or isinstance(value, float)
+        elif isinstance(default, int) or (default is None and NULL_INTEGERS.fullmatch(name)):
+            expected, fits = "an integer", is_integer or (value is None and default is None)
+        else:
+            continue  # texts and lists, which veRL often takes in place of each other
+        if not fits:
+            yield f"{prefix}{name}", value, expected

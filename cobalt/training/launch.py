@@ -11,14 +11,18 @@ from cobalt.errors import CobaltError, SetupError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
-from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME, hold_folder
+from cobalt.records.training_run import MANIFEST_NAME, START_MODEL, TRACKER_NAME, hold_folder
 from cobalt.serving.handles import cluster_address
-from cobalt.training.budget import budget_of
-from cobalt.training.online.settings import MANAGER_NAME as ONLINE_MANAGER_NAME
-from cobalt.training.online.settings import ONLINE_VARIABLE, OnlineSettings, online_settings, prepare
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
 from cobalt.training.scoring import MANAGER_NAME, RewardSettings
-from cobalt.training.settings import CPU_BACKEND, TrainingConfig
+from cobalt.training.settings import (
+    CPU_BACKEND,
+    ONLINE_MANAGER_NAME,
+    ONLINE_VARIABLE,
+    OnlineSettings,
+    TrainingConfig,
+)
+from cobalt.training.training_log import budget_of
 
 PAPER, NOW = "0.5.0", "0.9.1"
 """Versions of veRL: the paper's stack (``cobalt.training.trainer``), and today's (``cobalt.training.verl09``)."""
@@ -40,11 +44,12 @@ def train(config: Any, lock: int | None = None) -> None:
     from ray.exceptions import RayTaskError
 
     settings, manifest = checked(config)
-    online = online_settings(config)
+    online = OnlineSettings.of(config)
     with hold_folder(manifest.output, lock):
         manifest.start()
-        if online is not None:
-            prepare(config, online)
+        if online is not None:  # veRL then asks rollouts for a row of every turn, and calls what drops the empty ones
+            config.actor_rollout_ref.rollout.n *= online.method.turns
+            config.trainer.balance_batch = True
         with open_dict(config):
             config.actor_rollout_ref.cobalt = asdict(settings)  # the part of the configuration that workers get
         print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE", flush=True)
@@ -71,28 +76,22 @@ def train(config: Any, lock: int | None = None) -> None:
 
 
 def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
-    """The run's own settings and its manifest, which is not written yet. Raises ``CobaltError`` for what would fail."""
+    """The run's own settings and its manifest, which is not written yet. Raises ``CobaltError`` for what would fail.
+
+    The manifest is ``training.manifest.json`` beside the checkpoints: the resolved configuration, data hashes,
+    versions. Its content is what a run that resumes must have in common with its checkpoint: data, model, reward, and
+    how it plays online. The rest may change.
+    """
+    from omegaconf import OmegaConf
+
     settings = TrainingConfig.of(config)
     budget_of(config)
     if config.reward_model.reward_manager in (MANAGER_NAME, ONLINE_MANAGER_NAME):
         RewardSettings.read(config.reward_model.reward_kwargs)
-    online_settings(config)
+    OnlineSettings.of(config)
     if (installed := version("verl")) not in (PAPER, NOW):
         raise SetupError(f"veRL {installed} is installed, and cobalt train is for veRL {PAPER} and {NOW} only")
     refuse_unusable(config, settings)
-    manifest = _manifest(config, settings)
-    if config.trainer.resume_mode == "auto" and (manifest.output / TRACKER_NAME).exists():
-        manifest.refuse_other_content()
-    return settings, manifest
-
-
-def _manifest(config: Any, settings: TrainingConfig) -> Manifest:
-    """``training.manifest.json`` beside the checkpoints: the resolved configuration, data hashes, versions.
-
-    Its content is what a run that resumes must have in common with its checkpoint: data, model, reward, and how it
-    plays online. The rest may change.
-    """
-    from omegaconf import OmegaConf
 
     def fingerprint(path: str) -> str:
         """A local file's hash; the address of any other."""
@@ -100,25 +99,23 @@ def _manifest(config: Any, settings: TrainingConfig) -> Manifest:
 
     resolved: Any = OmegaConf.to_container(config, resolve=True)
     function, reward_model = resolved["custom_reward_function"], resolved["reward_model"]
-    reward_kwargs = reward_model.get("reward_kwargs") or {}
+    scores = {k: v for k, v in (reward_model.get("reward_kwargs") or {}).items() if k not in OPERATION_SETTINGS}
+    data = {name: as_list(resolved["data"][name]) for name in DATA_FILES}
     content = {
-        **{f"data.{name}": [fingerprint(path) for path in as_list(resolved["data"][name])] for name in DATA_FILES},
-        "actor_rollout_ref.model.path": model_identity(resolved["actor_rollout_ref"]["model"]["path"]),
+        **{f"data.{name}": [fingerprint(path) for path in paths] for name, paths in data.items()},
+        START_MODEL: model_identity(resolved["actor_rollout_ref"]["model"]["path"]),
         "reward_model.reward_manager": reward_model["reward_manager"],
-        **{
-            f"reward_model.reward_kwargs.{name}": value
-            for name, value in reward_kwargs.items()
-            if name not in OPERATION_SETTINGS
-        },
+        **{f"reward_model.reward_kwargs.{name}": value for name, value in scores.items()},
         "custom_reward_function": {**function, "path": function["path"] and fingerprint(function["path"])},
         **({"cobalt.online": online} if (online := resolved.get("cobalt", {}).get("online")) else {}),
     }
-    paths = [path for name in DATA_FILES for path in as_list(resolved["data"][name])]
     folder = Path(config.trainer.default_local_dir)
-    inputs = [path for path in paths if "://" not in path]  # the others live on remote file systems
+    inputs = [path for paths in data.values() for path in paths if "://" not in path]  # others: remote file systems
     manifest = Manifest(folder / MANIFEST_NAME, "cobalt train", {**resolved, "seed": settings.seed}, content, inputs)
     manifest.output = folder
-    return manifest
+    if config.trainer.resume_mode == "auto" and (folder / TRACKER_NAME).exists():
+        manifest.refuse_other_content()
+    return settings, manifest
 
 
 def _connect(config: Any, settings: TrainingConfig, online: OnlineSettings | None) -> None:
@@ -130,7 +127,7 @@ def _connect(config: Any, settings: TrainingConfig, online: OnlineSettings | Non
     runtime_env: dict[str, Any] = get_ppo_ray_runtime_env()
     variables = runtime_env["env_vars"]
     variables.update({name: os.environ[name] for name in LOGGER_VARIABLES if name in os.environ})
-    variables[ONLINE_VARIABLE] = "" if online is None else online.to_json()
+    variables[ONLINE_VARIABLE] = "" if online is None else online.model_dump_json()
     if settings.backend == CPU_BACKEND:
         threads = max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node)
         variables.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")

@@ -1,8 +1,8 @@
 """The reward manager that veRL calls once per batch, known to it as ``cobalt``.
 
 All programs of a batch go through the execution service at once, identical ones once. A failure of the infrastructure
-is never a verdict: its sample is neutralised (``cobalt.training.unscored``) and counted in ``infra``. An error in the
-reward function itself is raised: it would otherwise be learned.
+is never a verdict: its sample is neutralised (``batch_scores``) and counted in ``infra``. An error in the reward
+function itself is raised: it would otherwise be learned.
 """
 
 import asyncio
@@ -16,11 +16,9 @@ from verl import DataProto
 
 from cobalt.errors import InputError
 from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
-from cobalt.serving.execution import open_execution_service
 from cobalt.serving.service_check import check_service
-from cobalt.training.reward_metrics import shared_costs
+from cobalt.training.batch_scores import fill_with_mean, neutralise_groups, shared_costs
 from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished
-from cobalt.training.unscored import fill_with_mean, neutralise_groups
 
 REWARD_LOADER = "verl.trainer.ppo.reward"
 """The module of veRL that loads reward functions by path."""
@@ -69,25 +67,25 @@ class CobaltRewardManager:
         responses, columns, end_token = data.batch["responses"], data.non_tensor_batch, self.tokenizer.eos_token_id
         ids_B = [ids[:end].tolist() for ids, end in zip(responses, response_lengths(data), strict=True)]
         texts_B = self.tokenizer.batch_decode(ids_B, skip_special_tokens=True)
-        items = []
-        for row, (ids, text) in enumerate(zip(ids_B, texts_B, strict=True)):
-            finished = not self.settings.require_end or is_finished(ids, responses.shape[-1], end_token)
-            extra_info = columns["extra_info"][row] if "extra_info" in columns else None
-            items.append(
-                {
-                    "data_source": columns[self.reward_fn_key][row],
-                    "solution_str": text,
-                    "ground_truth": columns["reward_model"][row]["ground_truth"],
-                    "extra_info": {**(extra_info or {}), "finished": finished},
-                }
-            )
-        return items
+        infos_B = columns.get("extra_info", [None] * len(ids_B))
+        finished_B = [
+            not self.settings.require_end or is_finished(ids, responses.shape[-1], end_token) for ids in ids_B
+        ]
+        return [
+            {
+                "data_source": columns[self.reward_fn_key][row],
+                "solution_str": text,
+                "ground_truth": columns["reward_model"][row]["ground_truth"],
+                "extra_info": {**(infos_B[row] or {}), "finished": finished_B[row]},
+            }
+            for row, text in enumerate(texts_B)
+        ]
 
     def judged(
         self, judge: Callable[[Item, Batch], Awaitable[Outcome]], items: Sequence[Item], validate: bool
     ) -> tuple[list[Outcome | Exception], dict[str, float]]:
         """Call ``judge`` on all items at once. Returns outcomes (or the infrastructure's errors) and the work done."""
-        settings, count_tokens = self.settings, self.counter()
+        count_tokens = self.counter()
 
         async def judge_one(item: Item, batch: Batch) -> Outcome | Exception:
             try:
@@ -96,16 +94,15 @@ class CobaltRewardManager:
                 return error
 
         async def judge_all() -> tuple[list[Outcome | Exception], dict[str, float]]:
-            limits = {"max_in_flight": settings.max_in_flight, **settings.limits}
-            try:
-                async with open_execution_service(settings.executor, patient=True, **limits) as service:
-                    batch = Batch(service, count_tokens, validate)
-                    outcomes = await asyncio.gather(*[judge_one(item, batch) for item in items])
-                    return outcomes, service.work_done()
-            except SERVICE_ERRORS as error:
-                return [error] * len(items), {}
+            async with self.settings.open_service() as service:
+                batch = Batch(service, count_tokens, validate)
+                outcomes = await asyncio.gather(*[judge_one(item, batch) for item in items])
+                return outcomes, service.work_done()
 
-        return asyncio.run(judge_all())
+        try:
+            return asyncio.run(judge_all())
+        except SERVICE_ERRORS as error:
+            return [error] * len(items), {}
 
     async def score(self, item: dict[str, Any], batch: Batch) -> Score:
         """The named scores that the reward function gives one response. Raises one of ``SERVICE_ERRORS``."""

@@ -87,13 +87,13 @@ def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, l
 
     manifest = json.loads(training_run.training_manifest(checkpoint_dir).read_text())
 
-    def setting(dotted: str) -> Any:
+    def setting(dotted: str) -> str:
         value: Any = manifest["config"]
         for name in dotted.split("."):
             value = value.get(name) if isinstance(value, Mapping) else None
-        return value
+        return str(value)
 
-    start_path = str(setting(START_MODEL))
+    start_path = setting(START_MODEL)
     start = Path(start_path)
     is_folder = start.is_absolute() or start.exists()  # a folder's place is nobody's business: its name is told
     try:
@@ -129,7 +129,7 @@ Start: `{start.name}`, whose licence and limits apply.
 
 ## Recipe
 
-{markdown_table(("setting", "value"), [(name, str(setting(name))) for name in RECIPE_KEYS])}
+{markdown_table(("setting", "value"), [(name, setting(name)) for name in RECIPE_KEYS])}
 
 Versions: {", ".join(f"{name} {version}" for name, version in manifest["versions"].items())}; \
 commit {manifest["git_commit"]}.

@@ -14,8 +14,8 @@ from verl.utils import device, tracking
 from verl.workers import fsdp_workers
 from verl.workers.actor import dp_actor
 
-from cobalt.training.online.rows import with_given_advantages
-from cobalt.training.reward_metrics import cost_metrics, reward_metrics
+from cobalt.training.batch_scores import cost_metrics, reward_metrics
+from cobalt.training.online import with_given_advantages
 from cobalt.training.shared_prompts import prepare_dynamic_batch
 
 CPU_ANSWERS = {
@@ -68,8 +68,8 @@ def keep_rotary_frequencies() -> None:
 
     A frequency then keeps 8 of its 24 bits. The angle at position p is wrong by up to p / 512 radians per radian, so
     the reference is another model from a few hundred tokens on. With equal random weights of 36 layers ``kl_loss``
-    (mse) was 0.13 at 1,500 tokens and 0.37 at 4,000. With fp32 frequencies it was 0.002. They are computed again
-    between the cast and FSDP.
+    (mse) was 0.37 at 4,000 tokens. With fp32 frequencies it was 0.002. They are computed again between the cast and
+    FSDP.
     """
 
     def restore_and_wrap(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -96,16 +96,16 @@ class Fp32Autocast(torch.autocast):
         super().__init__(device_type, *args, enabled=enabled and device_type != "cpu", **kwargs)
 
 
-def init_on_cpu(backend: str | None = None, *args: Any, **kwargs: Any) -> Any:
-    """``init_process_group`` for "cpu:gloo,{device}:{backend}" on a device that is the CPU."""
-    return _init_process_group("cpu:gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
-
-
 def work_on_a_cpu() -> None:
     """veRL needs an accelerator: for collectives, memory queries, pinned memory, and autocast to bfloat16."""
+
+    def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Of "cpu:gloo,{device}:{backend}", where the device is the CPU."""
+        return _init_process_group("cpu:gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
+
     torch.autocast = Fp32Autocast
     device.get_nccl_backend = fsdp_workers.get_nccl_backend = lambda: "gloo"
-    dist.init_process_group = init_on_cpu
+    dist.init_process_group = init_process_group
     fsdp_workers.CPUOffloadPolicy = lambda pin_memory=True: _offload_policy(pin_memory=False)
     for name, answer in CPU_ANSWERS.items():
         if not hasattr(torch.cpu, name):

@@ -10,46 +10,92 @@ from cobalt.records.identity import refuse_missing_model
 from cobalt.records.manifest import refuse_unwritable
 from cobalt.sampler import packages
 from cobalt.serving.handles import cluster_address
-from cobalt.training.budget import budget_of
 from cobalt.training.settings import CPU_BACKEND, RELEASE, TrainingConfig
+from cobalt.training.training_log import budget_of
 
 DATA_FILES = ("train_files", "val_files")
 LOGGER_PACKAGES = ("wandb", "tensorboard", "mlflow", "swanlab", "clearml")
 """Loggers of veRL that need the package of their name."""
-GROUND_TRUTH = "ground_truth"
 CROSS_ENTROPY = "ops/triton/cross_entropy.py"
 """In the folder of flash_attn."""
 
 
 def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     """Raise ``InputError`` or ``SetupError`` for the first thing that a run of this configuration would fail on."""
-    _refuse_contradictions(config.actor_rollout_ref, settings)
-    refuse_unwritable(config.trainer.default_local_dir)
-
     batch, policy, trainer = config.data.train_batch_size, config.actor_rollout_ref, config.trainer
+    actor, rollout, model = policy.actor, policy.rollout, policy.model
+    on_cpu = settings.backend == CPU_BACKEND
+
+    # settings with which training would be another than what was asked for
+    if not on_cpu and rollout.name == "hf":
+        raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=cpu: on GPUs take vllm")
+    if not on_cpu and not rollout.free_cache_engine:
+        raise InputError(
+            "actor_rollout_ref.rollout.free_cache_engine=False: veRL 0.5.0 then never empties vLLM's prefix cache, and"
+            " prompts are answered with keys and values of older weights"
+        )
+    if settings.share_prompts:
+        wanted = {"model.use_fused_kernels": False, "actor.ulysses_sequence_parallel_size": 1}
+        for name, value in {**wanted, **({} if on_cpu else {"model.use_remove_padding": True})}.items():
+            section, key = name.split(".")
+            if (found := policy[section][key]) != value:
+                raise InputError(f"cobalt.share_prompts needs actor_rollout_ref.{name}={value}, not {found}")
+    if settings.loss_weights != RELEASE or actor.use_dynamic_bsz:  # else veRL's own micro-batches weigh tokens
+        setting = f"cobalt.loss_weights={settings.loss_weights} needs actor_rollout_ref.actor."
+        if (found := (actor.loss_agg_mode, actor.policy_loss.loss_mode)) != ("token-mean", "vanilla"):
+            wanted = "loss_agg_mode=token-mean and policy_loss.loss_mode=vanilla"
+            raise InputError(f"{setting}{wanted}, not {' and '.join(found)}")
+        if settings.loss_weights == RELEASE and actor.ppo_micro_batch_size_per_gpu is None:
+            raise InputError(f"{setting}ppo_micro_batch_size_per_gpu")
+    refuse_unwritable(trainer.default_local_dir)
+
+    # data, batches and the files that are named
     train_rows, val_rows = (_rows(config, name) for name in DATA_FILES)
     if train_rows is not None and train_rows < batch:
         raise InputError(f"data.train_batch_size={batch}, but data.train_files hold only {train_rows} rows")
     if val_rows == 0:
         raise InputError("data.val_files hold no rows")
-    if (mini_batch := policy.actor.ppo_mini_batch_size) > batch:
+    if (mini_batch := actor.ppo_mini_batch_size) > batch:
         name = "actor_rollout_ref.actor.ppo_mini_batch_size"
         raise InputError(f"{name}={mini_batch} is more than data.train_batch_size={batch}")
-    workers, n = trainer.n_gpus_per_node * trainer.nnodes, policy.rollout.n
-    if batch * n % workers:
-        samples = f"data.train_batch_size={batch} times actor_rollout_ref.rollout.n={n}"
+    workers = trainer.n_gpus_per_node * trainer.nnodes
+    if batch * rollout.n % workers:
+        samples = f"data.train_batch_size={batch} times actor_rollout_ref.rollout.n={rollout.n}"
         raise InputError(f"{samples} cannot be shared by {workers} GPUs (trainer.n_gpus_per_node times trainer.nnodes)")
 
-    _refuse_missing_packages(config, settings)
-    refuse_missing_model(policy.model.path, "actor_rollout_ref.model.path=")
+    # packages
+    if rollout.name in ("vllm", "sglang") and find_spec(rollout.name) is None:
+        raise SetupError(
+            f"actor_rollout_ref.rollout.name={rollout.name}, and {rollout.name} is not installed: scripts/setup_gpu.sh"
+            " installs vLLM; without it there is PRESET=cpu"
+        )
+    if rollout.name == "hf":
+        packages.refuse_missing_packages()
+    if model.use_liger:
+        refuse_missing_liger()
+    if model.use_remove_padding and not settings.share_prompts:
+        refuse_missing_cross_entropy()
+    loggers = as_list(trainer.logger)
+    for name in loggers:
+        if name in LOGGER_PACKAGES and find_spec(name) is None:
+            raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")
+    if "wandb" in loggers and os.environ.get("WANDB_MODE", "online") == "online":
+        import wandb
+
+        if not wandb.api.api_key:
+            raise SetupError("LOGGER names wandb, which has no key here: run 'wandb login', or set WANDB_MODE=offline")
+
+    refuse_missing_model(model.path, "actor_rollout_ref.model.path=")
     if (function := config.custom_reward_function.path) and not Path(function).is_file():
         raise InputError(f"custom_reward_function.path={function}: no such file")
+
+    # the cluster, or this machine
     if os.environ.get("RAY_ADDRESS"):
         cluster_address()
         return
     if trainer.nnodes > 1:
         raise SetupError(f"trainer.nnodes={trainer.nnodes} needs a Ray cluster, and RAY_ADDRESS names none")
-    if settings.backend != CPU_BACKEND:
+    if not on_cpu:
         import torch
 
         if trainer.n_gpus_per_node > (found := torch.cuda.device_count()):
@@ -77,39 +123,6 @@ def as_list(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _refuse_contradictions(policy: Any, settings: TrainingConfig) -> None:
-    """Settings of ``actor_rollout_ref`` with which training would be another than what was asked for."""
-    actor, rollout = policy.actor, policy.rollout
-    on_cpu = settings.backend == CPU_BACKEND
-    if not on_cpu and rollout.name == "hf":
-        raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=cpu: on GPUs take vllm")
-    if not on_cpu and not rollout.free_cache_engine:
-        raise InputError(
-            "actor_rollout_ref.rollout.free_cache_engine=False: veRL 0.5.0 then never empties vLLM's prefix cache, and"
-            " prompts are answered with keys and values of older weights"
-        )
-    if settings.share_prompts:
-        wanted = {"model.use_fused_kernels": False, "actor.ulysses_sequence_parallel_size": 1}
-        if not on_cpu:
-            wanted["model.use_remove_padding"] = True
-        for name, value in wanted.items():
-            section, key = name.split(".")
-            if (found := policy[section][key]) != value:
-                raise InputError(f"cobalt.share_prompts needs actor_rollout_ref.{name}={value}, not {found}")
-    if settings.loss_weights != RELEASE or actor.use_dynamic_bsz:  # else veRL's own micro-batches weigh tokens
-        setting, found = (
-            f"cobalt.loss_weights={settings.loss_weights}",
-            (actor.loss_agg_mode, actor.policy_loss.loss_mode),
-        )
-        if found != ("token-mean", "vanilla"):
-            raise InputError(
-                f"{setting} needs actor_rollout_ref.actor.loss_agg_mode=token-mean and policy_loss.loss_mode=vanilla, "
-                f"not {' and '.join(found)}"
-            )
-        if settings.loss_weights == RELEASE and actor.ppo_micro_batch_size_per_gpu is None:
-            raise InputError(f"{setting} needs actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu")
-
-
 def _rows(config: Any, name: str) -> int | None:
     """Rows of the data files of ``data.NAME``; None if some live on remote file systems.
 
@@ -132,34 +145,10 @@ def _rows(config: Any, name: str) -> int | None:
         wanted = (config.data.prompt_key, config.data.reward_fn_key, "reward_model")
         if missing := [name for name in wanted if name not in columns]:
             raise InputError.at(path, None, f"missing column {', '.join(map(repr, missing))}")
-        if GROUND_TRUTH not in {field.name for field in columns["reward_model"]}:
-            raise InputError.at(path, None, f"column 'reward_model' has no field '{GROUND_TRUTH}'")
+        if "ground_truth" not in {field.name for field in columns["reward_model"]}:
+            raise InputError.at(path, None, "column 'reward_model' has no field 'ground_truth'")
         rows += file.metadata.num_rows
     return rows if len(local) == len(paths) else None
-
-
-def _refuse_missing_packages(config: Any, settings: TrainingConfig) -> None:
-    model, rollout = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout.name
-    if rollout in ("vllm", "sglang") and find_spec(rollout) is None:
-        raise SetupError(
-            f"actor_rollout_ref.rollout.name={rollout}, and {rollout} is not installed: scripts/setup_gpu.sh installs "
-            "vLLM; without it there is PRESET=cpu"
-        )
-    if rollout == "hf":
-        packages.refuse_missing_packages()
-    if model.use_liger:
-        refuse_missing_liger()
-    if model.use_remove_padding and not settings.share_prompts:
-        refuse_missing_cross_entropy()
-    loggers = as_list(config.trainer.logger)
-    for name in loggers:
-        if name in LOGGER_PACKAGES and find_spec(name) is None:
-            raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")
-    if "wandb" in loggers and os.environ.get("WANDB_MODE", "online") == "online":
-        import wandb
-
-        if not wandb.api.api_key:
-            raise SetupError("LOGGER names wandb, which has no key here: run 'wandb login', or set WANDB_MODE=offline")
 
 
 def refuse_missing_liger() -> None:

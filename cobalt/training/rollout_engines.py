@@ -1,10 +1,9 @@
 """Rollouts in veRL's workers: Hugging Face models by ``cobalt.sampler``, and trajectories with any engine.
 
-veRL 0.5.0's own ``HFRollout`` samples each prompt ``rollout.n`` times although the trainer has repeated it already. It
-gives ``generate`` position ids that transformers 4.57 never advances, so all new tokens are sampled at one position. It
-pads every row to the longest prompt allowed, and decodes until the last row of a batch has ended. Here a plain copy of
+veRL 0.5.0's own ``HFRollout`` samples each prompt ``rollout.n`` times although the trainer has repeated it already, and
+samples all new tokens at one position, because transformers 4.57 never advances its position ids. Here a plain copy of
 the policy gets its weights before each batch, and samples every row with random numbers of its own. Equal prompts are
-read once, and rows that have ended cost nothing. On a CPU each core samples batches of its own.
+read once, and rows that have ended cost nothing. Each core samples batches of its own.
 """
 
 import os
@@ -22,8 +21,8 @@ from verl import DataProto
 
 from cobalt.sampler.network import ATTENTION, register
 from cobalt.sampler.sampling import Row, sample_batch
-from cobalt.training.online.rollouts import Generate, MultiTurn, OnFinished, Request
-from cobalt.training.online.settings import OnlineSettings
+from cobalt.training.online import Generate, MultiTurn, OnFinished, Request
+from cobalt.training.settings import OnlineSettings
 
 
 class HFRollout:
@@ -59,14 +58,14 @@ class HFRollout:
         return DataProto(batch=TensorDict(batch, batch_size=len(ids)))
 
     def engine(self, prompts: DataProto) -> tuple[Generate, list[int]]:
-        """What answers requests with the policy's present weights, and a seed for each row of ``prompts``.
+        """What answers requests with the policy's present weights, sampled as ``prompts`` ask for.
 
-        The sampling settings are those that ``prompts`` ask for. Seeds differ in each call, process and run.
+        With a seed for each row of ``prompts``, others in each call, process and run.
         """
         meta, width = prompts.meta_info, self._config.response_length
         settings = self._config.val_kwargs if meta.get("validate") else self._config
-        is_greedy = not meta.get("do_sample", self._config.do_sample)
-        temperature, top_p = (0.0, 1.0) if is_greedy else (settings.temperature, settings.top_p)
+        samples = meta.get("do_sample", self._config.do_sample)
+        temperature, top_p = (settings.temperature, settings.top_p) if samples else (0.0, 1.0)
         end_tokens = set(np.atleast_1d(meta["eos_token_id"]).tolist())
         self._calls += 1
         sequence = np.random.SeedSequence([self._seed, int(os.environ.get("RANK", "0")), self._calls])

@@ -9,6 +9,7 @@ import asyncio
 import multiprocessing
 import random
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from cobalt.prompts import shown_input
 from cobalt.rewards import CountTokens, RewardConstants, RewardParts, penalised, training_reward, validation_reward
 from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheckConfig, compare, inputs_to_compare, observe
 from cobalt.sandbox import ExecutionResult, TestCases
-from cobalt.serving.execution import ExecutionService, Runs
+from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 
 SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
 """How running programs fails. None of these leaves training's own code: veRL would take it for a defect."""
@@ -57,12 +58,17 @@ class RewardSettings(BaseModel):
     max_in_flight: int = Field(512, ge=1)
     """Programs at the service at once. More would only wait there."""
     max_infra_rate: float = Field(0.25, ge=0, le=1)
-    """Training ends when a larger share of samples could not be run (``cobalt.training.unscored.InfraGuard``)."""
+    """Training ends when a larger share of samples could not be run (``cobalt.training.batch_scores.InfraGuard``)."""
 
     @property
     def limits(self) -> dict[str, Any]:
         """Of a local executor."""
         return self.model_extra or {}
+
+    def open_service(self) -> AbstractAsyncContextManager[ExecutionService]:
+        """What runs programs. A service that is being started again is waited for."""
+        limits = {"max_in_flight": self.max_in_flight, **self.limits}
+        return open_execution_service(self.executor, patient=True, **limits)
 
     @classmethod
     def read(cls, reward_kwargs: Mapping[str, Any]) -> "RewardSettings":
@@ -106,9 +112,8 @@ async def score(
     parts = training_reward(response, pass_rate, extra_info.get("prev_best_pass_rate"), batch.count_tokens, constants)
     penalty = {}
     if constants.hard_coding:
-        conversation = None if batch.validate else extra_info.get("conversation")
-        fires = False
-        if code is not None and conversation is not None:
+        conversation, fires = extra_info.get("conversation"), False
+        if code is not None and conversation is not None and not batch.validate:
             fires = await changes_shown_answer_only(conversation, code, TestCases.parse(tests), batch)
         penalty = {"reward_hard_coding": -constants.hard_coding * fires}
         parts = penalised(parts, constants.hard_coding * fires, constants)

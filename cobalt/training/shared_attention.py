@@ -19,30 +19,25 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 
-@dataclass(frozen=True)
-class Spans:
-    """N sequences of queries, laid end to end, and of the keys that each of them sees. All on the model's device."""
+class Spans(NamedTuple):
+    """N sequences of queries, laid end to end, and of the keys that each of them sees. All on the model's device.
+
+    ``query_starts`` and ``key_starts`` (N+1,) are int32. The kernels take the first four.
+    """
 
     query_starts: Tensor
-    """(N+1,) int32."""
     key_starts: Tensor
-    """(N+1,) int32."""
     longest_query: int
     longest_key: int
     places_Q: Tensor
     """Each query's place in N · ``longest_query``."""
-
-    @property
-    def ends(self) -> tuple[Tensor, Tensor, int, int]:
-        """As the kernels take them."""
-        return self.query_starts, self.key_starts, self.longest_query, self.longest_key
 
 
 @dataclass(frozen=True)
@@ -107,19 +102,18 @@ def attention_kept() -> tuple[AbstractContextManager[None], AbstractContextManag
         kept.append((out.detach(), *rest))  # autograd makes `out` itself part of this pass's graph
         return out, *rest
 
-    return _results_by(keep), _results_by(lambda _compute: kept.pop(0))
+    @contextmanager
+    def results_by(source: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
+        token = _RESULTS.set(source)
+        try:
+            yield
+        finally:
+            _RESULTS.reset(token)
+
+    return results_by(keep), results_by(lambda _compute: kept.pop(0))
 
 
 _RESULTS: ContextVar[Callable[[Callable[[], Any]], Any]] = ContextVar("results", default=lambda compute: compute())
-
-
-@contextmanager
-def _results_by(source: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
-    token = _RESULTS.set(source)
-    try:
-        yield
-    finally:
-        _RESULTS.reset(token)
 
 
 class SharedPromptAttention(torch.autograd.Function):
@@ -163,7 +157,7 @@ class SharedPromptAttention(torch.autograd.Function):
 def varlen_forward(query: Tensor, key: Tensor, value: Tensor, spans: Spans, causal: bool, scale: float) -> Any:
     """Output, log-sum-exp (H, Q), state for the backward pass. Causal: aligned at the last query and the last key."""
     out, lse, *rng, _ = torch.ops.aten._flash_attention_forward(
-        query, key, value, *spans.ends, 0.0, causal, False, scale=scale
+        query, key, value, *spans[:4], 0.0, causal, False, scale=scale
     )
     padded = lse.ndim == 3  # (N, H, longest query) in torch 2.6, (H, Q) in later ones
     if padded:
@@ -178,4 +172,4 @@ def varlen_backward(*inputs: Any) -> Any:
         filled = lse.new_zeros(len(lse), (len(spans.query_starts) - 1) * spans.longest_query)
         filled[:, spans.places_Q] = lse
         lse = filled.unflatten(1, (-1, spans.longest_query)).transpose(0, 1).contiguous()
-    return torch.ops.aten._flash_attention_backward(*tensors, lse, *spans.ends, 0.0, causal, *rng, scale=scale)
+    return torch.ops.aten._flash_attention_backward(*tensors, lse, *spans[:4], 0.0, causal, *rng, scale=scale)

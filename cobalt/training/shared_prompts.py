@@ -1,9 +1,8 @@
 """Each prompt computed once: the responses to a prompt share it in the forward passes of policy and reference.
 
-A batch of the bandit is ``rollout.n`` responses to each of a few long prompts. veRL 0.5.0 computes each prompt n times
-in old log-probabilities, reference and update. Here the rows of a micro-batch with equal prompts form a group, and each
-token goes through the model once, without padding. Log-probabilities, entropies and gradients are the same up to
-rounding. One layout serves both kinds of machine:
+veRL 0.5.0 computes each prompt ``rollout.n`` times in old log-probabilities, reference and update. Here the rows of a
+micro-batch with equal prompts form a group, and each token goes through the model once, without padding. Log-
+probabilities, entropies and gradients are the same up to rounding. One layout serves both kinds of machine:
 
 | | attention | scores |
 |---|---|---|
@@ -13,7 +12,8 @@ rounding. One layout serves both kinds of machine:
 The loss is veRL's own. What a token counts for in it, ``workers`` says.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,6 @@ from verl.utils.device import get_device_name
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions, log_seqlen_unbalance
 
 from cobalt.training.shared_attention import SharedPrompts, attention_kept, extend_attention, spans
-from cobalt.training.shared_batches import Group, groups_of, micro_batches, rank_parts
 from cobalt.training.token_scores import TokenScores
 
 MODELS = ("llama", "qwen2", "qwen3")
@@ -35,143 +34,96 @@ MODELS = ("llama", "qwen2", "qwen3")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """L tokens of a micro-batch of B rows, first all prompts and then all responses, and its R response tokens."""
+class Group:
+    """Rows of a batch with one prompt, in a row's order, and their lengths in tokens.
 
-    groups: list[Group]
-    cells_L: Tensor
-    """Index of each token in B · (prompt + response)."""
-    predictors_R: Tensor
-    """Index in L of the token that predicts each response token: its predecessor."""
-    targets_R: Tensor
-    """Index in B · response width of each response token."""
-
-    def spread(self, values_R: Tensor, responses: Tensor) -> Tensor:
-        """Values of response tokens at their places in (B, response), 0 elsewhere."""
-        return values_R.new_zeros(responses.numel()).index_put((self.targets_R,), values_R).view(responses.shape)
-
-
-def lay_out(micro_batch: Any) -> Layout:
-    """Where the tokens of a micro-batch go. Groups without a response token are left out (unless there is no other).
-
-    ``micro_batch``: ``input_ids``, ``attention_mask`` (B, prompt + response), ``responses`` (B, response). The places
-    are worked out on the host: on a GPU the many small operations would take longer.
+    A group's cost is its *shared* tokens: the prompt once, and all responses.
     """
-    device, width = micro_batch["input_ids"].device, micro_batch["responses"].shape[1]
-    valid = micro_batch["attention_mask"].bool().cpu()
-    cells = torch.arange(valid.numel()).view(valid.shape)
-    groups = groups_of(micro_batch)
-    groups = [group for group in groups if sum(group.responses)] or groups[:1]
-    prompts = [cells[group.rows[0], :-width][valid[group.rows[0], :-width]] for group in groups]
-    responses = torch.cat([cells[row, -width:][valid[row, -width:]] for group in groups for row in group.rows])
 
-    # A response's first token is predicted by the last of its prompt, the others by those before them.
-    predictors, end_of_prompt, start = [], 0, sum(group.prompt for group in groups)
+    rows: tuple[int, ...]
+    prompt: int
+    responses: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + sum(self.responses)
+
+    def part(self, places: Sequence[int]) -> "Group":
+        """The rows at ``places`` of this group, with the prompt of their own that they then need."""
+        chosen = sorted(places)
+        return Group(tuple(self.rows[i] for i in chosen), self.prompt, tuple(self.responses[i] for i in chosen))
+
+
+def groups_of(batch: Mapping[str, Tensor]) -> list[Group]:
+    """Rows with equal prompts, in order of appearance.
+
+    ``batch`` has ``input_ids`` and ``attention_mask`` (B, prompt + response), ``responses`` (B, response).
+    """
+    width = batch["responses"].shape[1]
+    valid = batch["attention_mask"].bool().cpu()
+    prompt_ids, prompt_valid = batch["input_ids"].cpu()[:, :-width], valid[:, :-width]
+    rows: dict[bytes, list[int]] = {}
+    for row, (ids, keep) in enumerate(zip(prompt_ids, prompt_valid, strict=True)):
+        rows.setdefault(ids[keep].numpy().tobytes(), []).append(row)
+    prompts, responses = prompt_valid.sum(1).tolist(), valid[:, -width:].sum(1).tolist()
+    return [Group(tuple(group), prompts[group[0]], tuple(responses[row] for row in group)) for group in rows.values()]
+
+
+def micro_batches(groups: Sequence[Group], max_tokens: int, at_least: int = 1) -> list[list[int]]:
+    """Rows of each micro-batch: few micro-batches of about equal cost, the costliest first, none over ``max_tokens``.
+
+    A group is cut only if it does not fit into one micro-batch, or if there must be ``at_least`` so many micro-batches
+    (ranks that share a model need equally many). Raises ``ValueError`` where a single row does not fit.
+    """
+
+    def cost(batch: Sequence[Group]) -> int:
+        return sum(group.tokens for group in batch)
+
+    pieces: list[Group] = []  # whole groups, or the fewest parts of one that fit
     for group in groups:
-        end_of_prompt += group.prompt
-        for tokens in group.responses:
-            places = torch.arange(start - 1, start + tokens - 1)
-            places[:1] = end_of_prompt - 1
-            predictors.append(places)
-            start += tokens
+        if (longest := group.prompt + max(group.responses)) > max_tokens:
+            raise ValueError(f"a row of {longest} tokens in micro-batches of {max_tokens}")
+        for count in range(1, len(group.rows) + 1):
+            parts = [group.part(places) for places in _even_shares(group.responses, count)]
+            if all(part.tokens <= max_tokens for part in parts):
+                pieces += parts
+                break
+    batches: list[list[Group]] = []
+    for count in range(math.ceil(cost(pieces) / max_tokens), len(pieces) + 1):
+        batches = [[pieces[i] for i in share] for share in _even_shares([piece.tokens for piece in pieces], count)]
+        if all(cost(batch) <= max_tokens for batch in batches):
+            break
+    while len(batches) < at_least:
+        # The costliest micro-batch that has several rows becomes two; its groups stay whole if there are several.
+        divisible = [i for i, batch in enumerate(batches) if sum(len(group.rows) for group in batch) > 1]
+        batch = batches.pop(max(divisible, key=lambda i: cost(batches[i])))
+        if len(batch) > 1:
+            batches += [[batch[i] for i in share] for share in _even_shares([group.tokens for group in batch], 2)]
+        else:
+            batches += [[batch[0].part(places)] for places in _even_shares(batch[0].responses, 2)]
+    batches.sort(key=lambda batch: (-cost(batch), batch[0].rows))
+    return [sorted(row for group in batch for row in group.rows) for batch in batches]
 
-    rows, places = responses // valid.shape[1], responses % valid.shape[1]
-    targets = rows * width + places - (valid.shape[1] - width)
-    parts = (torch.cat([*prompts, responses]), torch.cat(predictors), targets)
-    return Layout(groups, *(part.to(device) for part in parts))
 
+def rank_parts(groups: Sequence[Group], ranks: int) -> list[Group]:
+    """Parts of groups with equally many rows, as large as ``ranks`` with equally many rows can be made of.
 
-def dense_mask(groups: list[Group]) -> Tensor:
-    """Additive mask (1, 1, L, L) in fp32: causal, a group's prompt for all of the group, a response for itself.
-
-    A response stands behind other responses, so a causal mask alone would show them to it. What is hidden gets the
-    least finite number.
+    These are the groups themselves wherever a rank's rows are a multiple of a group's.
     """
-    numbers, lengths = torch.arange(len(groups)), torch.tensor([group.prompt for group in groups])
-    rows = torch.tensor([row for group in groups for row in group.rows])
-    row_lengths = torch.tensor([tokens for group in groups for tokens in group.responses])
-    of_rows = numbers.repeat_interleave(torch.tensor([len(group.rows) for group in groups]))
-    prompt_L = torch.cat([numbers.repeat_interleave(lengths), of_rows.repeat_interleave(row_lengths)])
-    row_L = torch.cat([torch.full((int(lengths.sum()),), -1), rows.repeat_interleave(row_lengths)])
-    seen = (prompt_L == prompt_L[:, None]) & ((row_L == -1) | (row_L == row_L[:, None]))
-    mask = torch.zeros(seen.shape, dtype=torch.float32)
-    return mask.masked_fill_(~seen.tril_(), torch.finfo(torch.float32).min)[None, None]
+    rows_per_rank = sum(len(group.rows) for group in groups) // ranks
+    size = math.gcd(rows_per_rank, *(len(group.rows) for group in groups))
+    return [group.part(range(start, start + size)) for group in groups for start in range(0, len(group.rows), size)]
 
 
-def forward_dense(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
-    """Entropies (or None) and log-probabilities, each (B, response) with 0 outside of the response."""
-    layout, responses = lay_out(micro_batch), micro_batch["responses"]
-    with torch.autocast(device_type=actor.device_name, dtype=torch.bfloat16):
-        output = actor.actor_module(
-            input_ids=micro_batch["input_ids"].flatten()[layout.cells_L][None],
-            position_ids=micro_batch["position_ids"].flatten()[layout.cells_L][None],
-            attention_mask=dense_mask(layout.groups),
-            use_cache=False,
-        )
-        logits_RV = output.logits.flatten(0, 1)[layout.predictors_R] / temperature
-        labels_R = responses.flatten()[layout.targets_R]
-        # as one row: without flash-attn, veRL loops over rows
-        log_probs_R = torch_functional.logprobs_from_logits(logits_RV[None], labels_R[None])[0]
-        entropies_R = torch_functional.entropy_from_logits(logits_RV) if calculate_entropy else None
-    entropies = None if entropies_R is None else layout.spread(entropies_R, responses)
-    return entropies, layout.spread(log_probs_R, responses)
-
-
-def forward_varlen(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
-    """The same. Raises ``NotImplementedError`` for models that it does not know."""
-    model = actor.actor_module
-    if actor.use_fused_kernels or actor.use_ulysses_sp or model.config.model_type not in MODELS:
-        raise NotImplementedError(
-            "shared prompts exclude use_fused_kernels and ulysses_sequence_parallel_size > 1, and know "
-            f"{', '.join(MODELS)}, not {model.config.model_type}"
-        )
-    extend_attention(model.config)
-    for module in model.modules():  # where layers are computed again for their gradients, their attention is not
-        if getattr(module, "gradient_checkpointing", False):
-            module._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, context_fn=attention_kept)
-
-    layout, responses = lay_out(micro_batch), micro_batch["responses"]
-    prompts = [group.prompt for group in layout.groups]
-    answers = [tokens for group in layout.groups for tokens in group.responses if tokens]
-    alone = spans(prompts + answers, prompts + answers, responses.device)
-    across = spans([sum(group.responses) for group in layout.groups], prompts, responses.device) if answers else None
-
-    compiled = actor.config.get("use_torch_compile", True)
-    settings = responses.flatten()[layout.targets_R], temperature, calculate_entropy, compiled
-    with torch.autocast(actor.device_name, torch.bfloat16), scoring(model.get_output_embeddings(), *settings):
-        output = model(
-            input_ids=micro_batch["input_ids"].flatten()[layout.cells_L][None],
-            position_ids=micro_batch["position_ids"].flatten()[layout.cells_L][None],
-            attention_mask=responses.new_ones(1, 1, 1, 1),  # transformers makes no mask where it is given one so shaped
-            use_cache=False,
-            logits_to_keep=layout.predictors_R,
-            shared_prompts=SharedPrompts(sum(prompts), alone, across),
-        )
-    log_probs_R, entropies_R = output.logits[0].unbind(-1)
-    entropies = layout.spread(entropies_R, responses) if calculate_entropy else None
-    return entropies, layout.spread(log_probs_R, responses)
-
-
-@contextmanager
-def scoring(head: Any, targets_R: Tensor, temperature: float, with_entropy: bool, compiled: bool) -> Iterator[None]:
-    """Meanwhile the output layer (a bias-free ``Linear``) gives log-probabilities and entropies, (1, R, 2).
-
-    It does so inside the model's forward pass, because FSDP gathers its weight only there.
-    """
-
-    def score(hidden_1RU: Tensor) -> Tensor:
-        states = [hidden_1RU[0], head.weight]
-        device_type = hidden_1RU.device.type
-        if torch.is_autocast_enabled(device_type):
-            states = [states.to(torch.get_autocast_dtype(device_type)) for states in states]
-        scores: Any = TokenScores.apply(*states, targets_R, temperature, with_entropy, compiled)
-        return torch.stack([values_R[None] for values_R in scores], -1)
-
-    head.forward = score
-    try:
-        yield
-    finally:
-        del head.forward
+def _even_shares(costs: Sequence[int], count: int) -> list[list[int]]:
+    """Indices of ``costs`` in ``count`` shares (at most one for each), the next costliest to the cheapest so far."""
+    shares: list[list[int]] = [[] for _ in range(count)]
+    totals = [(0, 0)] * count  # of cost and of items, so that items without cost spread too
+    for index in sorted(range(len(costs)), key=lambda i: -costs[i]):
+        cheapest = min(range(count), key=totals.__getitem__)
+        shares[cheapest].append(index)
+        totals[cheapest] = (totals[cheapest][0] + costs[index], totals[cheapest][1] + 1)
+    return shares
 
 
 def prepare_dynamic_batch(data: Any, max_token_len: int) -> tuple[list[Any], list[list[int]]]:
@@ -199,3 +151,139 @@ def balance_batch(batch: Any, ranks: int, logging_prefix: str = "global_seqlen")
     by_rank: Any = get_seqlen_balanced_partitions(tokens, k_partitions=ranks, equal_size=True)
     batch.reorder(torch.tensor([row for places in by_rank for i in places for row in parts[i].rows]))
     return log_seqlen_unbalance(seqlen_list=tokens, partitions=by_rank, prefix=logging_prefix)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """L tokens of a micro-batch of B rows, first all prompts and then all responses, and its R response tokens."""
+
+    groups: list[Group]
+    inputs: dict[str, Tensor]
+    """``input_ids`` and ``position_ids`` (1, L)."""
+    predictors_R: Tensor
+    """Index in L of the token that predicts each response token: its predecessor."""
+    places_R: Tensor
+    """Index in B · response width of each response token."""
+    labels_R: Tensor
+    """The response tokens."""
+    shape: torch.Size
+    """(B, response)."""
+
+    def spread(self, values_R: Tensor) -> Tensor:
+        """Values of response tokens at their places in (B, response), 0 elsewhere."""
+        return values_R.new_zeros(self.shape.numel()).index_put((self.places_R,), values_R).view(self.shape)
+
+
+def lay_out(micro_batch: Any) -> Layout:
+    """Where the tokens of a micro-batch go. Groups without a response token are left out (unless there is no other).
+
+    ``micro_batch``: ``input_ids``, ``attention_mask`` (B, prompt + response), ``responses`` (B, response). The places
+    are worked out on the host: on a GPU the many small operations would take longer.
+    """
+    responses = micro_batch["responses"]
+    device, width = responses.device, responses.shape[1]
+    valid = micro_batch["attention_mask"].bool().cpu()
+    cells = torch.arange(valid.numel()).view(valid.shape)
+    groups = groups_of(micro_batch)
+    groups = [group for group in groups if sum(group.responses)] or groups[:1]
+    prompts = [cells[group.rows[0], :-width][valid[group.rows[0], :-width]] for group in groups]
+    answers = torch.cat([cells[row, -width:][valid[row, -width:]] for group in groups for row in group.rows])
+
+    # A response's first token is predicted by the last of its prompt, the others by those before them.
+    predictors, end_of_prompt, start = [], 0, sum(group.prompt for group in groups)
+    for group in groups:
+        end_of_prompt += group.prompt
+        for tokens in group.responses:
+            places = torch.arange(start - 1, start + tokens - 1)
+            places[:1] = end_of_prompt - 1
+            predictors.append(places)
+            start += tokens
+
+    rows, columns = answers // valid.shape[1], answers % valid.shape[1]
+    places_R = (rows * width + columns - (valid.shape[1] - width)).to(device)
+    cells_L = torch.cat([*prompts, answers]).to(device)
+    inputs = {name: micro_batch[name].flatten()[cells_L][None] for name in ("input_ids", "position_ids")}
+    labels_R = responses.flatten()[places_R]
+    return Layout(groups, inputs, torch.cat(predictors).to(device), places_R, labels_R, responses.shape)
+
+
+def dense_mask(groups: list[Group]) -> Tensor:
+    """Additive mask (1, 1, L, L) in fp32: causal, a group's prompt for all of the group, a response for itself.
+
+    A response stands behind other responses, so a causal mask alone would show them to it. What is hidden gets the
+    least finite number.
+    """
+    numbers, lengths = torch.arange(len(groups)), torch.tensor([group.prompt for group in groups])
+    rows = torch.tensor([row for group in groups for row in group.rows])
+    row_lengths = torch.tensor([tokens for group in groups for tokens in group.responses])
+    of_rows = numbers.repeat_interleave(torch.tensor([len(group.rows) for group in groups]))
+    prompt_L = torch.cat([numbers.repeat_interleave(lengths), of_rows.repeat_interleave(row_lengths)])
+    row_L = torch.cat([torch.full((int(lengths.sum()),), -1), rows.repeat_interleave(row_lengths)])
+    seen = (prompt_L == prompt_L[:, None]) & ((row_L == -1) | (row_L == row_L[:, None]))
+    mask = torch.zeros(seen.shape, dtype=torch.float32)
+    return mask.masked_fill_(~seen.tril_(), torch.finfo(torch.float32).min)[None, None]
+
+
+def forward_dense(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
+    """Entropies (or None) and log-probabilities, each (B, response) with 0 outside of the response."""
+    layout = lay_out(micro_batch)
+    with torch.autocast(device_type=actor.device_name, dtype=torch.bfloat16):
+        output = actor.actor_module(**layout.inputs, attention_mask=dense_mask(layout.groups), use_cache=False)
+        logits_RV = output.logits.flatten(0, 1)[layout.predictors_R] / temperature
+        # as one row: without flash-attn, veRL loops over rows
+        log_probs_R = torch_functional.logprobs_from_logits(logits_RV[None], layout.labels_R[None])[0]
+        entropies = layout.spread(torch_functional.entropy_from_logits(logits_RV)) if calculate_entropy else None
+    return entropies, layout.spread(log_probs_R)
+
+
+def forward_varlen(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
+    """The same. Raises ``NotImplementedError`` for models that it does not know."""
+    model = actor.actor_module
+    if actor.use_fused_kernels or actor.use_ulysses_sp or model.config.model_type not in MODELS:
+        raise NotImplementedError(
+            "shared prompts exclude use_fused_kernels and ulysses_sequence_parallel_size > 1, and know "
+            f"{', '.join(MODELS)}, not {model.config.model_type}"
+        )
+    extend_attention(model.config)
+    for module in model.modules():  # where layers are computed again for their gradients, their attention is not
+        if getattr(module, "gradient_checkpointing", False):
+            module._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, context_fn=attention_kept)
+
+    layout, device = lay_out(micro_batch), micro_batch["input_ids"].device
+    prompts = [group.prompt for group in layout.groups]
+    answers = [tokens for group in layout.groups for tokens in group.responses if tokens]
+    alone = spans(prompts + answers, prompts + answers, device)
+    across = spans([sum(group.responses) for group in layout.groups], prompts, device) if answers else None
+    settings = layout.labels_R, temperature, calculate_entropy, actor.config.get("use_torch_compile", True)
+    with torch.autocast(actor.device_name, torch.bfloat16), scoring(model.get_output_embeddings(), *settings):
+        output = model(
+            **layout.inputs,
+            attention_mask=layout.labels_R.new_ones(1, 1, 1, 1),  # else transformers makes a mask
+            use_cache=False,
+            logits_to_keep=layout.predictors_R,
+            shared_prompts=SharedPrompts(sum(prompts), alone, across),
+        )
+    log_probs_R, entropies_R = output.logits[0].unbind(-1)
+    return layout.spread(entropies_R) if calculate_entropy else None, layout.spread(log_probs_R)
+
+
+@contextmanager
+def scoring(head: Any, targets_R: Tensor, temperature: float, with_entropy: bool, compiled: bool) -> Iterator[None]:
+    """Meanwhile the output layer (a bias-free ``Linear``) gives log-probabilities and entropies, (1, R, 2).
+
+    It does so inside the model's forward pass, because FSDP gathers its weight only there.
+    """
+
+    def score(hidden_1RU: Tensor) -> Tensor:
+        states = [hidden_1RU[0], head.weight]
+        device_type = hidden_1RU.device.type
+        if torch.is_autocast_enabled(device_type):
+            states = [states.to(torch.get_autocast_dtype(device_type)) for states in states]
+        scores: Any = TokenScores.apply(*states, targets_R, temperature, with_entropy, compiled)
+        return torch.stack([values_R[None] for values_R in scores], -1)
+
+    head.forward = score
+    try:
+        yield
+    finally:
+        del head.forward

@@ -15,21 +15,16 @@ from verl.utils.tracking import Tracking
 from verl.workers.reward_manager import register
 
 from cobalt.records.training_run import METRICS_FILE
-from cobalt.training.budget import budget_of
+from cobalt.training.batch_scores import InfraGuard
 from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.online.manager import OnlineRewardManager
-from cobalt.training.online.rows import drop_rows_after_end
-from cobalt.training.online.settings import MANAGER_NAME as ONLINE_MANAGER_NAME
-from cobalt.training.online.settings import ONLINE_VARIABLE, OnlineSettings
+from cobalt.training.online import OnlineRewardManager, drop_rows_after_end
 from cobalt.training.scoring import MANAGER_NAME
-from cobalt.training.settings import TOKENS
+from cobalt.training.settings import ONLINE_MANAGER_NAME, ONLINE_VARIABLE, TOKENS, OnlineSettings
 from cobalt.training.shared_prompts import balance_batch
-from cobalt.training.unscored import InfraGuard
+from cobalt.training.training_log import budget_of
 
 LOG_DELAY_S = 3.0
 """Ray brings a worker's last lines to the driver only while the driver lives, and polls the worker's log for them."""
-
-
 PlainTaskRunner: Any = TaskRunner.__ray_actor_class__  # pyright: ignore[reportAttributeAccessIssue]
 """The class that veRL has decorated with ``ray.remote``."""
 
@@ -73,11 +68,9 @@ class CobaltTrainer(RayPPOTrainer):
         from cobalt.training.workers import AsyncCobaltWorker, CobaltWorker
 
         subclasses = {ActorRolloutRefWorker: CobaltWorker, AsyncActorRolloutRefWorker: AsyncCobaltWorker}
-        own = {}
-        for role, worker in role_worker_mapping.items():
-            plain = worker.__ray_actor_class__
-            own[role] = ray.remote(subclasses[plain]) if plain in subclasses else worker
-        super().__init__(*args, role_worker_mapping=own, **kwargs)
+        own = {role: subclasses.get(worker.__ray_actor_class__) for role, worker in role_worker_mapping.items()}
+        mapping = {role: ray.remote(own[role]) if own[role] else plain for role, plain in role_worker_mapping.items()}
+        super().__init__(*args, role_worker_mapping=mapping, **kwargs)
 
     def init_workers(self) -> None:
         """Does nothing for a finished run. Raises ``SetupError`` if samples cannot be scored."""

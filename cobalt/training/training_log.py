@@ -1,4 +1,4 @@
-"""What a training run cost and how its reward moved.
+"""What a training run cost, how its reward moved, and the budget that ends it.
 
 From ``metrics.jsonl`` of a training folder, with ``training.manifest.json`` beside it; or, for runs of veRL without
 this project's metrics, from its console log: one line per step, ``step:N - name:value - name:value ...`` (Ray puts the
@@ -9,17 +9,21 @@ some steps again: the last record of a step counts.
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from cobalt.errors import InputError
-from cobalt.records.training_run import read_metrics, training_manifest
+from cobalt.records.training_run import METRICS_FILE, read_metrics, training_manifest
 from cobalt.rewards import RewardParts
 
 STEP_TIME = "timing_s/step"
 """Seconds of one step as veRL measures it, with the validation and the checkpoint that some steps hold."""
 BESIDE_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
 """What of it is neither rollout nor reward nor update."""
+BUDGET_UNITS = ("responses", "gpu_seconds")
+"""What may be limited. Seconds are those without start-up, validation and checkpoints."""
 REWARD_PARTS = (*(f"reward/{part.name}" for part in fields(RewardParts)), "reward/pass_rate")
 
 _VALIDATION = re.compile(r"val-core/.*/acc/mean@\d+")
@@ -89,28 +93,61 @@ def read_training_log(path: str | Path) -> TrainingLog:
         config = json.loads(manifest.read_text())["config"]
         trainer = config["trainer"]
         log = TrainingLog(steps, config["data"]["train_batch_size"], trainer["n_gpus_per_node"] * trainer["nnodes"])
-    else:
-        log = _read_console(path)
+    else:  # the console's
+        text = _ANSI.sub("", path.read_text(encoding="utf-8", errors="replace"))
+        steps = {}
+        for match in _STEP.finditer(text):
+            for entry in match[2].strip().split(" - "):
+                name, _, value = entry.rpartition(":")
+                if name and (number := _NUMBER.fullmatch(value.strip())):
+                    steps.setdefault(int(match[1]), {})[name] = float(number[1])
+        settings = {}
+        for name in ("n_gpus_per_node", "nnodes", "train_batch_size"):
+            if not (found := re.findall(rf"'{name}': (\d+)", text)):
+                raise InputError.at(
+                    path, None, f"not a console log of veRL: its configuration with '{name}' is missing"
+                )
+            settings[name] = int(found[-1])
+        log = TrainingLog(steps, settings["train_batch_size"], settings["n_gpus_per_node"] * settings["nnodes"])
     if not log.timed_steps:
         raise InputError.at(path, None, f"no training steps (records with {STEP_TIME}) in this log")
     return log
 
 
-def _read_console(path: Path) -> TrainingLog:
-    text = _ANSI.sub("", path.read_text(encoding="utf-8", errors="replace"))
-    steps: dict[int, dict[str, float]] = {}
-    for match in _STEP.finditer(text):
-        for entry in match[2].strip().split(" - "):
-            name, _, value = entry.rpartition(":")
-            if name and (number := _NUMBER.fullmatch(value.strip())):
-                steps.setdefault(int(match[1]), {})[name] = float(number[1])
+@dataclass(frozen=True)
+class Budget:
+    """What a training may cost, for comparisons at equal cost. The last step is the one that ends closest to it."""
 
-    def setting(name: str) -> int:
-        """A number of the configuration that veRL prints at its start."""
-        found = re.findall(rf"'{name}': (\d+)", text)
-        if not found:
-            raise InputError.at(path, None, f"not a console log of veRL: its configuration with '{name}' is missing")
-        return int(found[-1])
+    metrics: Path
+    """Holds what was spent."""
+    unit: str
+    limit: float
 
-    gpus = setting("n_gpus_per_node") * setting("nnodes")
-    return TrainingLog(steps, setting("train_batch_size"), gpus)
+    def steps_left(self) -> float:
+        """Steps that the rest is good for, at the mean cost of those before; infinity before the first one."""
+        if not self.metrics.exists():
+            return float("inf")
+        log = read_training_log(self.metrics)
+        spent = log.total("cost/responses") if self.unit == "responses" else log.seconds * log.gpus
+        return (self.limit - spent) * log.timed_steps / spent
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether one more step would end farther from the limit."""
+        return self.steps_left() < 0.5
+
+    @property
+    def allows_one(self) -> bool:
+        """Whether the next step is the last."""
+        return self.steps_left() < 1.5
+
+
+def budget_of(config: Any) -> Budget | None:
+    """``cobalt.budget`` of a training configuration. Raises ``InputError`` for one that cannot be read."""
+    section = config.get("cobalt", {}).get("budget")
+    if section is None:
+        return None
+    ((unit, limit),) = section.items() if isinstance(section, Mapping) and len(section) == 1 else ((None, None),)
+    if unit not in BUDGET_UNITS or not isinstance(limit, int | float) or limit <= 0:
+        raise InputError(f"cobalt.budget={section}: {{UNIT: LIMIT}} with one of {', '.join(BUDGET_UNITS)}, above 0")
+    return Budget(Path(config.trainer.default_local_dir) / METRICS_FILE, unit, limit)

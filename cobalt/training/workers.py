@@ -1,9 +1,8 @@
 """veRL's worker and actor, by subclass: our rollouts and forward pass, and what a token counts for in the loss.
 
-veRL 0.5.0 takes the mean over the tokens of a micro-batch. Micro-batches of a fixed number of rows then count the same,
-those sized by tokens as many times as they have rows. So a token's weight depends on the rows that it is computed with.
-Here it depends on the mini-batch alone: ``rows`` consecutive rows count the same as any other ``rows``, and so does
-each token in them. The loss is a sum over tokens, so any micro-batches give the same gradients.
+In veRL 0.5.0 a token's weight depends on the rows that it is computed with: the loss is a mean over the tokens of a
+micro-batch. Here it depends on the mini-batch alone: ``rows`` consecutive rows count the same as any other ``rows``,
+and so does each token in them. The loss is a sum over tokens, so any micro-batches give the same gradients.
 
 | ``cobalt.loss_weights`` | ``rows`` | |
 |---|---|---|
@@ -22,10 +21,9 @@ from verl.workers.fsdp_workers import ActorRolloutRefWorker, AsyncActorRolloutRe
 from verl.workers.sharding_manager.base import BaseShardingManager
 
 from cobalt.training import patches, shared_prompts
-from cobalt.training.online.rows import MINI_BATCHES
-from cobalt.training.online.settings import ONLINE_VARIABLE
+from cobalt.training.online import MINI_BATCHES
 from cobalt.training.rollout_engines import HFRollout, OnlineRollout
-from cobalt.training.settings import CPU_BACKEND, RELEASE
+from cobalt.training.settings import CPU_BACKEND, ONLINE_VARIABLE, RELEASE
 
 
 class CobaltActor(DataParallelPPOActor):

@@ -1,13 +1,11 @@
 """Training without a real execution service, and without waiting for one."""
 
 import pytest
-from online_parts import MODEL
-from service import FakeService
+from online_parts import MODEL, FakeService
 from transformers import AutoTokenizer
 
 from cobalt.serving import execution
-from cobalt.training import manager
-from cobalt.training.online import rollouts
+from cobalt.training import scoring
 
 
 @pytest.fixture
@@ -15,8 +13,7 @@ def use(monkeypatch):
     """Has training open another execution service."""
 
     def use_opener(opener):
-        for module in (manager, rollouts):
-            monkeypatch.setattr(module, "open_execution_service", opener)
+        monkeypatch.setattr(scoring, "open_execution_service", opener)
 
     return use_opener
 

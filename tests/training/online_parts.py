@@ -1,16 +1,20 @@
-"""Parts for tests of reward managers and online training: batches, settings, an engine that answers from a script."""
+"""Parts for tests of reward managers and online training. No service here runs a program, and no engine a model."""
 
+import asyncio
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
-from service import make_tests
 from tensordict import TensorDict
 from verl import DataProto
 
+from cobalt.errors import SetupError
 from cobalt.prompts import first_messages, problem_instruction
-from cobalt.training.online.settings import Method, OnlineSettings
+from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.serving.execution import ExecutionService
 from cobalt.training.scoring import RewardSettings
+from cobalt.training.settings import Method, OnlineSettings
 
 MODEL = Path(__file__).parents[2] / "assets/minicoder"
 WIDTH, PROMPT_WIDTH = 60, 64
@@ -80,3 +84,47 @@ class ScriptedEngine:
         self.asked.append(requests)
         for index, answer in reversed([*enumerate(answers)]):
             on_finished(index, [*self.tokenizer.encode(answer), self.tokenizer.eos_token_id])
+
+
+class FakeService:
+    """Passes as many tests as the code says (``print(3)``: 3); ``fail`` in the code is an infra failure."""
+
+    def __init__(self, delay_s=0.0):
+        self.programs, self.running, self.most_running, self.delay_s = [], 0, 0, delay_s
+
+    async def run(self, code, tests):
+        self.programs.append(code)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        await asyncio.sleep(self.delay_s)
+        self.running -= 1
+        return self._result(code, len(TestCases.parse(tests)))
+
+    def _result(self, code, count):
+        if "fail" in code:
+            return ExecutionResult.infra(count, "worker lost")
+        passed = int(code.removeprefix("print(").removesuffix(")"))
+        passing = tuple(index < passed for index in range(count))
+        verdicts = tuple(Verdict.PASSED if value else Verdict.WRONG_ANSWER for value in passing)
+        return ExecutionResult(verdicts, ("",) * count, ("",) * count)
+
+    def opener(self):
+        @asynccontextmanager
+        async def open_service(executor, max_in_flight=None, patient=False, **limits):
+            yield ExecutionService(self, max_in_flight=max_in_flight)
+
+        return open_service
+
+
+@asynccontextmanager
+async def no_service(executor, **limits):
+    raise SetupError("no execution service")
+    yield
+
+
+def make_tests(count=4):
+    return TestCases(tuple(map(str, range(count))), ("0",) * count).to_json()
+
+
+def respond(passed, think="plan"):
+    return f"<think>\n{think}\n</think>\n```python\nprint({passed})\n```"

@@ -34,50 +34,37 @@ def make_rollout(**changes):
     return HFRollout(make_model(), rollout_config(**changes))
 
 
-def argmax_by_full_forward(model, prompt, steps):
-    ids = prompt
-    for _ in range(steps):
-        ids = torch.cat([ids, model(ids[None]).logits[0, -1:].argmax(-1)])
-        if ids[-1] == EOS:
-            break
-    return ids[len(prompt) :].tolist()
-
-
 def test_greedy_tokens_equal_those_of_plain_forward_passes():
-    model, rollout, prompts = make_model().eval(), make_rollout(), make_prompts(do_sample=False)
-    expected = [
-        argmax_by_full_forward(model, ids[mask.bool()], RESPONSES)
-        for ids, mask in zip(prompts.batch["input_ids"], prompts.batch["attention_mask"], strict=True)
-    ]
-    output = rollout.generate_sequences(prompts)
-    lengths = output.batch["attention_mask"][:, PROMPTS:].sum(-1)
-    got = [ids[:length].tolist() for ids, length in zip(output.batch["responses"], lengths, strict=True)]
-    assert got == expected
+    model, prompts = make_model().eval(), make_prompts(do_sample=False)
+    output = make_rollout().generate_sequences(prompts).batch
+    for ids, mask in zip(output["input_ids"], output["attention_mask"].bool(), strict=True):
+        tokens = ids[:PROMPTS][mask[:PROMPTS]]
+        for _ in range(RESPONSES):
+            tokens = torch.cat([tokens, model(tokens[None]).logits[0, -1:].argmax(-1)])
+            if tokens[-1] == EOS:
+                break
+        assert tokens.equal(ids[mask])
 
 
-def test_output_has_one_row_per_prompt_row_in_the_same_order_and_width():
+def test_output_has_one_row_per_prompt_row_in_the_same_order_and_positions_count_the_valid_tokens():
     prompts = make_prompts()
-    ids, mask = prompts.batch["input_ids"].clone(), prompts.batch["attention_mask"].clone()
-    output = make_rollout(micro_batch_size=3).generate_sequences(prompts)
-    assert output.batch["prompts"].equal(ids)
-    assert output.batch["attention_mask"][:, :PROMPTS].equal(mask)
-    assert output.batch["input_ids"].shape == (8, PROMPTS + RESPONSES)
-    assert output.batch["input_ids"][:, PROMPTS:].equal(output.batch["responses"])
-
-
-def test_positions_count_the_valid_tokens():
-    output = make_rollout().generate_sequences(make_prompts())
-    mask = output.batch["attention_mask"].bool()
-    expected = (mask.long().cumsum(-1) - 1).clamp(min=0)
-    assert output.batch["position_ids"][mask].equal(expected[mask])
+    ids, prompt_mask = prompts.batch["input_ids"].clone(), prompts.batch["attention_mask"].clone()
+    output = make_rollout(micro_batch_size=3).generate_sequences(prompts).batch
+    mask = output["attention_mask"].bool()
+    assert output["prompts"].equal(ids)
+    assert mask[:, :PROMPTS].equal(prompt_mask.bool())
+    assert output["input_ids"].shape == (8, PROMPTS + RESPONSES)
+    assert output["input_ids"][:, PROMPTS:].equal(output["responses"])
+    assert output["position_ids"][mask].equal((mask.long().cumsum(-1) - 1)[mask])
 
 
 def test_samples_of_one_prompt_differ_and_repeat_with_the_seed():
-    first = make_rollout().generate_sequences(make_prompts()).batch["responses"]
-    again = make_rollout().generate_sequences(make_prompts()).batch["responses"]
+    first, again, other = (
+        HFRollout(make_model(), rollout_config(), seed).generate_sequences(make_prompts()).batch["responses"]
+        for seed in (0, 0, 1)
+    )
     assert first.equal(again)
     assert not first[0].equal(first[1])
-    other = HFRollout(make_model(), rollout_config(), seed=1).generate_sequences(make_prompts()).batch["responses"]
     assert not first.equal(other)
 
 
@@ -90,14 +77,10 @@ def test_samples_come_from_the_weights_as_they_are_now():
     assert not rollout.generate_sequences(prompts).batch["responses"].equal(before)
 
 
-def test_validation_samples_with_its_own_settings():
+def test_validation_samples_with_its_own_settings_and_top_k_is_refused():
     greedy = make_rollout().generate_sequences(make_prompts(do_sample=False)).batch["responses"]
-    config = rollout_config(val_kwargs={"temperature": 1e-4, "top_p": 1.0, "top_k": 0})
-    rollout = HFRollout(make_model(), config)
+    rollout = make_rollout(val_kwargs={"temperature": 1e-4, "top_p": 1.0, "top_k": 0})
     assert rollout.generate_sequences(make_prompts(do_sample=True, validate=True)).batch["responses"].equal(greedy)
     assert not rollout.generate_sequences(make_prompts(do_sample=True)).batch["responses"].equal(greedy)
-
-
-def test_top_k_is_refused():
     with pytest.raises(ValueError, match="top_k"):
-        HFRollout(make_model(), rollout_config(top_k=5))
+        make_rollout(top_k=5)

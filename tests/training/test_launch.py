@@ -1,99 +1,209 @@
-"""What is refused before anything starts."""
+"""What a run would fail on is said before anything starts, in one line; and what a run may resume."""
 
 import json
+import os
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from test_preflight import BATCH_SIZE, write_rows
-from test_recipes import compose_recipe
+from test_configuration import compose_recipe
 
 from cobalt.errors import InputError, SetupError
+from cobalt.records import TestCases
 from cobalt.records.training_run import TRACKER_NAME
+from cobalt.sampler import packages
 from cobalt.training import launch, preflight
 
-
-@pytest.fixture(autouse=True)
-def no_ray(monkeypatch):
-    monkeypatch.setattr(launch, "_connect", lambda *_arguments: pytest.fail("it started"))
-
-
-def test_a_missing_data_file_is_named(tmp_path):
-    config = compose_recipe("multi_turn", "cpu", f"data.train_files={tmp_path}/train.parquet", "data.val_files=[]")
-    with pytest.raises(InputError, match=r"train\.parquet: no such file"):
-        launch.train(config)
-
-
-@pytest.mark.parametrize(
-    ("override", "error", "told"),
-    [
-        ("actor_rollout_ref.rollout.name=hf", InputError, r"needs cobalt\.backend=cpu"),
-        ("actor_rollout_ref.rollout.free_cache_engine=False", InputError, "older weights"),
-        ("cobalt.backend=tpu", SetupError, r"cobalt\.backend=tpu: choose one of verl, cpu"),
-        ("cobalt.backend=hf", InputError, r"cobalt\.backend=hf was removed: use verl"),
-    ],
-)
-def test_backends_and_rollouts_that_do_not_sample_from_the_policy_are_refused(override, error, told):
-    with pytest.raises(error, match=told):
-        launch.train(compose_recipe("multi_turn", "paper-qwen3", override))
-
-
-def test_another_version_of_verl_is_refused(monkeypatch):
-    monkeypatch.setattr(launch, "version", lambda _package: "0.4.0")
-    with pytest.raises(
-        SetupError, match=r"veRL 0\.4\.0 is installed, and cobalt train is for veRL 0\.5\.0 and 0\.9\.1 only"
-    ):
-        launch.train(compose_recipe("multi_turn", "paper-qwen3"))
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["model.use_remove_padding=false", "model.use_fused_kernels=true", "actor.ulysses_sequence_parallel_size=2"],
-)
-def test_settings_under_which_prompts_cannot_be_shared_are_refused(override):
-    with pytest.raises(InputError, match=override.split("=")[0]):
-        launch.train(compose_recipe("multi_turn", "paper-qwen3", f"actor_rollout_ref.{override}"))
-    if "remove_padding" not in override:
-        with pytest.raises(InputError, match=override.split("=")[0]):
-            launch.train(compose_recipe("multi_turn", "cpu", f"actor_rollout_ref.{override}"))
-
-
-@pytest.mark.parametrize(
-    ("preset", "override"),
-    [
-        ("paper-qwen3", "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"),
-        ("paper-qwen3", "actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov"),
-        ("paper-qwen3", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null"),
-        ("one-gpu-vllm", "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"),
-        ("cpu", "cobalt.loss_weights=rows"),
-    ],
-)
-def test_settings_under_which_tokens_cannot_be_weighed_are_refused(preset, override):
-    name, value = override.removeprefix("actor_rollout_ref.actor.").split("=")
-    with pytest.raises(InputError, match=rf"{name}.*{value if value != 'null' else ''}"):
-        launch.train(compose_recipe("multi_turn", preset, override))
+BATCH_SIZE = 16
+"""Of the preset cpu."""
 
 
 class Started(Exception):
     """Training went on to Ray."""
 
 
+def write_rows(path, count, **changes):
+    row = {
+        "data_source": "code",
+        "prompt": [{"role": "user", "content": "?"}],
+        "reward_model": {"style": "rule", "ground_truth": TestCases(("1",), ("1",)).to_json()},
+        **changes,
+    }
+    kept = {name: value for name, value in row.items() if value is not None}
+    pq.write_table(pa.Table.from_pylist([kept] * max(count, 1)).slice(0, count), path)
+
+
 @pytest.fixture
-def checkpoint(tmp_path, monkeypatch):
-    """A folder with a checkpoint; a function that composes the run that made it, with other overrides on top."""
+def start(tmp_path, monkeypatch):
+    """Trains with good files on the CPU and overrides on top, up to Ray."""
 
-    def start(*_arguments):
-        raise Started
+    def connect(config, _settings, online):
+        raise Started(config.actor_rollout_ref.rollout.n, config.trainer.balance_batch, online and online.method.turns)
 
+    monkeypatch.setattr(launch, "_connect", connect)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    write_rows(tmp_path / "train.parquet", BATCH_SIZE)
+    write_rows(tmp_path / "test.parquet", 1)
+
+    def run(*overrides, recipe="multi_turn", preset="cpu", act=launch.train):
+        files = [f"data.train_files={tmp_path}/train.parquet", f"data.val_files={tmp_path}/test.parquet"]
+        folder = f"trainer.default_local_dir={tmp_path}/out"
+        return act(compose_recipe(recipe, preset, *files, folder, *overrides))
+
+    return run
+
+
+@pytest.fixture
+def complaint(start):
+    """One line with which a run is refused."""
+
+    def run(*overrides, error=InputError, **more):
+        with pytest.raises(error) as refused:
+            start(*overrides, **more)
+        assert "\n" not in str(refused.value)
+        return str(refused.value)
+
+    return run
+
+
+def test_a_check_of_a_good_run_writes_nothing(start, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    start(act=launch.checked)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "changes", "told"),
+    [
+        *(
+            ("test", 1, {column: None}, f"missing column '{column}'")
+            for column in ("prompt", "data_source", "reward_model")
+        ),
+        ("train", BATCH_SIZE, {"reward_model": {"style": "rule"}}, "column 'reward_model' has no field 'ground_truth'"),
+        ("train", BATCH_SIZE - 1, {}, "data.train_batch_size=16, but data.train_files hold only 15 rows"),
+        ("test", 0, {}, "data.val_files hold no rows"),
+    ],
+)
+def test_data_that_cannot_be_used(complaint, tmp_path, name, count, changes, told):
+    write_rows(tmp_path / f"{name}.parquet", count, **changes)
+    assert complaint().endswith(told)
+
+
+def test_a_file_that_is_no_parquet_or_is_missing(complaint, tmp_path):
+    (tmp_path / "train.parquet").write_text("{}")
+    assert "train.parquet: not a parquet file; preproc/verl_preproc_multi_turn.py" in complaint()
+    (tmp_path / "train.parquet").unlink()
+    assert complaint().endswith("train.parquet: no such file")
+
+
+AGGREGATION = "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"
+
+
+@pytest.mark.parametrize(
+    ("preset", "override", "error", "told"),
+    [
+        ("cpu", "actor_rollout_ref.actor.ppo_mini_batch_size=32", InputError, "ppo_mini_batch_size=32 is more than"),
+        ("cpu", "trainer.n_gpus_per_node=3", InputError, "cannot be shared by 3 GPUs"),
+        ("cpu", "actor_rollout_ref.model.path=/no/such/model", InputError, "/no/such/model: no such folder"),
+        ("cpu", "actor_rollout_ref.model.path=verl", InputError, "holds no model"),
+        ("cpu", "custom_reward_function.path=/no/reward.py", InputError, "/no/reward.py: no such file"),
+        ("cpu", "+cobalt.UNKNOWN=1", InputError, "cobalt.UNKNOWN: no such setting; there are backend, seed, "),
+        ("cpu", "cobalt.seed=first", InputError, "cobalt.seed=first: Input should be a valid integer"),
+        ("cpu", "cobalt.loss_weights=rows", InputError, "cobalt.loss_weights=rows: Input should be 'release' or "),
+        ("cpu", "trainer.default_local_dir=README.md/runs", InputError, "README.md: is a file, not a folder"),
+        ("cpu", "trainer.nnodes=2", SetupError, "needs a Ray cluster"),
+        ("cpu", "trainer.logger=[console,mlflow]", SetupError, "mlflow, which is not installed"),
+        ("cpu", "actor_rollout_ref.rollout.name=vllm", SetupError, "vllm is not installed"),
+        ("cpu", "actor_rollout_ref.model.use_liger=true", SetupError, "liger-kernel is not installed"),
+        # rollouts that do not sample from the policy
+        ("paper-qwen3", "actor_rollout_ref.rollout.name=hf", InputError, "needs cobalt.backend=cpu"),
+        ("paper-qwen3", "actor_rollout_ref.rollout.free_cache_engine=False", InputError, "older weights"),
+        ("paper-qwen3", "cobalt.backend=tpu", SetupError, "cobalt.backend=tpu: choose one of verl, cpu"),
+        ("paper-qwen3", "cobalt.backend=hf", InputError, "cobalt.backend=hf was removed: use verl"),
+        # under which prompts cannot be shared
+        ("paper-qwen3", "actor_rollout_ref.model.use_remove_padding=false", InputError, "use_remove_padding=True, not"),
+        *(
+            (
+                preset,
+                f"actor_rollout_ref.{setting}",
+                InputError,
+                f"share_prompts needs actor_rollout_ref.{setting[:-4]}",
+            )
+            for setting in ("model.use_fused_kernels=true", "actor.ulysses_sequence_parallel_size=2")
+            for preset in ("paper-qwen3", "cpu")
+        ),
+        # under which tokens cannot be weighed
+        ("paper-qwen3", AGGREGATION, InputError, "token-mean and policy_loss.loss_mode=vanilla, not seq-mean"),
+        ("one-gpu-vllm", AGGREGATION, InputError, "token-mean and policy_loss.loss_mode=vanilla, not seq-mean"),
+        ("paper-qwen3", "actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov", InputError, "and clip_cov"),
+        (
+            "paper-qwen3",
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null",
+            InputError,
+            "loss_weights=release needs actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_or_that_this_machine_cannot_meet(complaint, preset, override, error, told):
+    assert told in complaint(override, error=error, preset=preset)
+
+
+def test_another_version_of_verl_is_refused(complaint, monkeypatch):
+    monkeypatch.setattr(launch, "version", lambda _package: "0.4.0")
+    told = "veRL 0.4.0 is installed, and cobalt train is for veRL 0.5.0 and 0.9.1 only"
+    assert complaint(error=SetupError) == told
+
+
+def test_no_flash_attn_or_one_without_what_makes_verl_fast(start, complaint, tmp_path, monkeypatch):
+    verls_own = ["actor_rollout_ref.model.use_remove_padding=true", "cobalt.share_prompts=false"]
+    assert "need flash-attn, which is not installed" in complaint(*verls_own, error=SetupError)
+    monkeypatch.syspath_prepend(tmp_path)
+    kernels = tmp_path / "flash_attn/ops/triton"
+    kernels.mkdir(parents=True)
+    (tmp_path / "flash_attn/__init__.py").touch()
+    assert "need flash-attn's ops/triton/cross_entropy.py" in complaint(*verls_own, error=SetupError)
+    (kernels / "cross_entropy.py").touch()
+    start(*verls_own, act=launch.checked)
+
+
+def test_an_output_folder_that_cannot_be_written(complaint, monkeypatch):
+    monkeypatch.setattr("os.access", lambda _path, mode: mode != os.W_OK)  # root may write anywhere
+    assert "no permission to write" in complaint()
+
+
+def test_a_machine_with_fewer_gpus_an_older_transformers_or_a_cluster_that_is_gone(complaint, monkeypatch):
+    with monkeypatch.context() as changed:
+        changed.setattr(packages, "version", lambda _name: "4.51.3")
+        assert "transformers 4.57 or later, and here is 4.51.3" in complaint(error=SetupError)
+    with monkeypatch.context() as changed:
+        changed.setenv("RAY_ADDRESS", "127.0.0.1:1")
+        assert complaint(error=SetupError) == "no Ray cluster at 127.0.0.1:1"
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr(preflight, "find_spec", lambda _name: True)  # vLLM, too
+    small = ["data.train_batch_size=16", "actor_rollout_ref.actor.ppo_mini_batch_size=16"]
+    assert "1 GPUs are asked for" in complaint(*small, preset="one-gpu-vllm", error=SetupError)
+
+
+def test_weights_and_biases_without_a_key(start, complaint, monkeypatch, tmp_path):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert "WANDB_MODE=offline" in complaint("trainer.logger=[wandb]", error=SetupError)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    start("trainer.logger=[wandb]", act=launch.checked)
+
+
+@pytest.fixture
+def resume(start, tmp_path, monkeypatch):
+    """Goes on from a checkpoint, with other overrides than those of the run that made it."""
     monkeypatch.setenv("WANDB_MODE", "offline")  # no key is asked for
-    monkeypatch.setattr(launch, "_connect", start)
     monkeypatch.setattr(preflight, "refuse_missing_model", lambda *_arguments: None)
-    for index, name in enumerate(("train", "test", "other")):
-        write_rows(tmp_path / f"{name}.parquet", BATCH_SIZE + index)
+    write_rows(tmp_path / "other.parquet", BATCH_SIZE + 2)
     (tmp_path / "reward.py").write_text("one reward")
 
     def run(*overrides):
-        files = [f"data.train_files={tmp_path}/train.parquet", f"data.val_files={tmp_path}/test.parquet"]
-        files += [f"trainer.default_local_dir={tmp_path}/out", f"custom_reward_function.path={tmp_path}/reward.py"]
-        launch.train(compose_recipe("multi_turn", "cpu", *files, *overrides))
+        start(f"custom_reward_function.path={tmp_path}/reward.py", *overrides)
 
     with pytest.raises(Started):
         run()
@@ -111,9 +221,9 @@ def checkpoint(tmp_path, monkeypatch):
         "reward_model.reward_kwargs.max_infra_rate=0.5",
     ],
 )
-def test_a_run_resumes_with_other_steps_logging_and_execution(checkpoint, override):
+def test_a_run_resumes_with_other_steps_logging_and_execution(resume, override):
     with pytest.raises(Started):
-        checkpoint(override)
+        resume(override)
 
 
 @pytest.mark.parametrize(
@@ -126,48 +236,36 @@ def test_a_run_resumes_with_other_steps_logging_and_execution(checkpoint, overri
         ("+custom_reward_function.reward_kwargs.correct_half=0.3", "custom_reward_function"),
     ],
 )
-def test_a_checkpoint_of_other_data_model_or_reward_is_not_resumed(checkpoint, tmp_path, override, named):
+def test_a_checkpoint_of_other_data_model_or_reward_is_not_resumed(resume, tmp_path, override, named):
     before = (tmp_path / "out" / "training.manifest.json").read_text()
     with pytest.raises(InputError, match="was made with other settings") as refused:
-        checkpoint(override.format(folder=tmp_path))
+        resume(override.format(folder=tmp_path))
     assert named in str(refused.value)
     assert (tmp_path / "out" / "training.manifest.json").read_text() == before
 
 
-def test_an_online_run_resumes_with_the_same_method_only(tmp_path, monkeypatch):
-    asked = []
-
-    def start(config, _settings, online):
-        asked.append((config.actor_rollout_ref.rollout.n, config.trainer.balance_batch, online.method.turns))
-        raise Started
-
-    monkeypatch.setattr(launch, "_connect", start)
-    for name in ("train", "test"):
-        write_rows(tmp_path / f"{name}.parquet", BATCH_SIZE)
-    files = [f"data.train_files={tmp_path}/train.parquet", f"data.val_files={tmp_path}/test.parquet"]
-    files += [f"trainer.default_local_dir={tmp_path}/out", "actor_rollout_ref.rollout.n=4"]
-    for _ in range(2):
-        with pytest.raises(Started):
-            launch.train(compose_recipe("grpo_online", "cpu", *files))
-        (tmp_path / "out" / TRACKER_NAME).write_text("3")
-    assert asked == [(12, True, 3)] * 2  # a row for each turn
-    with pytest.raises(InputError, match=r"cobalt\.online"):
-        launch.train(compose_recipe("grpo_online", "cpu", *files, "cobalt.online.turns=2"))
-
-
-def test_an_edited_reward_or_data_file_is_noticed(checkpoint, tmp_path):
+def test_an_edited_reward_or_data_file_is_noticed(resume, tmp_path):
     (tmp_path / "reward.py").write_text("another reward")
     with pytest.raises(InputError, match="custom_reward_function"):
-        checkpoint()
+        resume()
     (tmp_path / "reward.py").write_text("one reward")
     write_rows(tmp_path / "train.parquet", 2 * BATCH_SIZE)
     with pytest.raises(InputError, match=r"data\.train_files"):
-        checkpoint()
+        resume()
 
 
-def test_anything_goes_where_nothing_is_resumed(checkpoint, tmp_path):
+def test_anything_goes_where_nothing_is_resumed(resume, tmp_path):
     with pytest.raises(Started):
-        checkpoint("trainer.resume_mode=disable", "reward_model.reward_kwargs.require_end=false")
-    assert not json.loads((tmp_path / "out" / "training.manifest.json").read_text())["content"][
-        "reward_model.reward_kwargs.require_end"
-    ]
+        resume("trainer.resume_mode=disable", "reward_model.reward_kwargs.require_end=false")
+    content = json.loads((tmp_path / "out" / "training.manifest.json").read_text())["content"]
+    assert not content["reward_model.reward_kwargs.require_end"]
+
+
+def test_an_online_run_asks_for_a_row_of_each_turn_and_resumes_with_the_same_method_only(start, tmp_path):
+    for _ in range(2):
+        with pytest.raises(Started) as started:
+            start("actor_rollout_ref.rollout.n=4", recipe="grpo_online")
+        assert started.value.args == (12, True, 3)
+        (tmp_path / "out" / TRACKER_NAME).write_text("3")
+    with pytest.raises(InputError, match=r"cobalt\.online"):
+        start("actor_rollout_ref.rollout.n=4", "cobalt.online.turns=2", recipe="grpo_online")

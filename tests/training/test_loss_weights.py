@@ -7,9 +7,9 @@ from actors import make_update, updated, verls_actor, worker_settings
 from verl.workers.actor import dp_actor
 
 from cobalt.training import patches, shared_prompts
-from cobalt.training.online.rows import MINI_BATCHES
+from cobalt.training.online import MINI_BATCHES
 from cobalt.training.settings import RELEASE, TOKENS
-from cobalt.training.shared_batches import micro_batches
+from cobalt.training.shared_prompts import micro_batches
 from cobalt.training.workers import CobaltActor, token_weights
 
 __all__ = ["verls_actor"]
@@ -53,21 +53,17 @@ def are_close(one, other):
     return torch.allclose(one, other, rtol=1e-2, atol=1e-4)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("weights", "rows", "own_rows"), [*((RELEASE, rows, rows) for rows in (1, 2, 4)), (TOKENS, 2, 4)]
+)
 @pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
-def test_any_micro_batches_have_the_gradients_of_verls_own_of_so_many_rows(packing, rows, fp32):
-    own, _ = fixed(rows)
-    ours, _ = packed(fp32, packing, RELEASE, rows)
+def test_any_micro_batches_have_the_gradients_of_verls_own_of_so_many_rows(packing, weights, rows, own_rows, fp32):
+    """``tokens``: of all four rows of a mini-batch."""
+    own, _ = fixed(own_rows)
+    ours, _ = packed(fp32, packing, weights, rows)
     assert len(own) == 2
     assert_equal(ours, own)
-
-
-@pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
-def test_tokens_are_the_mean_over_a_mini_batch_in_any_micro_batches(packing, fp32):
-    whole, pairs = fixed(4)[0], fixed(2)[0]
-    ours, _ = packed(fp32, packing, TOKENS)
-    assert_equal(ours, whole)
-    assert not are_close(ours, pairs)
+    assert rows == own_rows or not are_close(ours, fixed(rows)[0])
 
 
 def test_the_packings_differ_and_verl_would_weigh_tokens_by_them(fp32):
@@ -96,18 +92,14 @@ def test_without_dynamic_micro_batches_release_is_verls_own_to_the_bit():
 
 
 def test_tokens_have_their_mean_in_micro_batches_of_a_fixed_size_too_and_the_data_keep_their_mask():
-    data = make_update(ROWS)
-    before = data.batch["response_mask"].clone()
-    ours, _ = fixed(2, CobaltActor, worker_settings(loss_weights=TOKENS), data)
-    assert_equal(ours, fixed(4)[0])
-    assert data.batch["response_mask"].equal(before)
-
-
-def test_online_training_says_what_a_mini_batch_is():
-    data = make_update(ROWS)
-    data.meta_info[MINI_BATCHES] = 2
-    ours, _ = fixed(2, CobaltActor, worker_settings(loss_weights=TOKENS), data, ppo_mini_batch_size=8)
-    assert_equal(ours, fixed(4)[0])
+    """Online training says what a mini-batch is."""
+    for config, meta in (({}, {}), ({"ppo_mini_batch_size": 8}, {MINI_BATCHES: 2})):
+        data = make_update(ROWS)
+        data.meta_info |= meta
+        before = data.batch["response_mask"].clone()
+        ours, _ = fixed(2, CobaltActor, worker_settings(loss_weights=TOKENS), data, **config)
+        assert_equal(ours, fixed(4)[0])
+        assert data.batch["response_mask"].equal(before)
 
 
 def test_rows_without_tokens_count_for_nothing():

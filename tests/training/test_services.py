@@ -1,18 +1,25 @@
-"""What the recipes start: services and stages, here as commands that only write down how they were called."""
+"""What the recipes start, here as commands that only write down how they were called or wait, and how that ends.
+
+One training writes in a folder, and none outlives the recipe that started it.
+"""
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from cobalt.errors import InputError
+from cobalt.records.jsonl import is_taken
+from cobalt.records.training_run import LOCK_NAME, hold_folder
 from cobalt.serving.service_check import parse_evaluator_args, refuse_other_verdicts
 
 ROOT = Path(__file__).parents[2]
-RUNNING = {"checker": "exact", "cpu_limit_s": 4.0, "memory_limit_mb": 1024}
+USERS_RAY = {"RAY_ADDRESS": "127.0.0.1:1"}
 
 RECORDER = r"""#!/usr/bin/env bash
 if [[ $* == start*--head* ]]; then
@@ -72,17 +79,13 @@ def find(calls, prefix):
     return call.split()
 
 
-def test_an_evaluator_in_a_ray_of_our_own_reserves_nothing(tmp_path):
-    code, errors, calls = start_services(tmp_path)
+@pytest.mark.parametrize("arguments", ["", "workers=2 num_cpus=2"])
+def test_an_evaluator_in_a_ray_of_our_own_reserves_nothing_but_what_the_user_wants(tmp_path, arguments):
+    code, errors, calls = start_services(tmp_path, EVALUATOR_ARGS=arguments)
     assert code == 0, errors
-    assert find(calls, "serve run")[-1] == "num_cpus=0"
+    assert find(calls, "serve run")[-1 - len(arguments.split()) :] == ["num_cpus=0", *arguments.split()]
     assert "--num-cpus" not in find(calls, "ray start")
-
-
-def test_the_users_reservation_wins(tmp_path):
-    code, _, calls = start_services(tmp_path, EVALUATOR_ARGS="workers=2 num_cpus=2")
-    assert code == 0
-    assert find(calls, "serve run")[-3:] == ["num_cpus=0", "workers=2", "num_cpus=2"]
+    assert not (tmp_path / "ray" / "ray_current_cluster").exists()  # the address of the stopped cluster
 
 
 @pytest.mark.parametrize("gpus", [1, 4])
@@ -95,49 +98,33 @@ def test_logical_cpus_do_for_verl_beside_any_evaluator(tmp_path, gpus):
     assert int(start[start.index("--num-cpus") + 1]) >= gpus + evaluators + task_runner + asynchronous_reward
 
 
-def test_a_cluster_of_the_users_is_used_as_it_is(tmp_path):
-    code, _, calls = start_services(tmp_path, RAY_ADDRESS="127.0.0.1:1")
+def test_a_cluster_of_the_users_is_used_as_it_is_and_its_address_is_kept(tmp_path):
+    address = tmp_path / "ray" / "ray_current_cluster"
+    address.parent.mkdir()
+    address.write_text("192.0.2.1:6379")
+    code, _, calls = start_services(tmp_path, **USERS_RAY)
     assert code == 0
     assert not [call for call in calls if call.startswith("ray start")]
     assert "num_cpus=0" not in find(calls, "serve run")
     assert 'serve.delete("evaluator")' in calls[-1]
-
-
-def test_an_evaluator_with_other_settings_is_refused(tmp_path):
-    arguments = {"RAY_ADDRESS": "127.0.0.1:1", "EVALUATOR_ARGS": "checker=lcb"}
-    code, errors, calls = start_services(tmp_path, first_check=2, **arguments)
-    assert (code, errors) == (2, "cobalt service check: error: an evaluator is running with checker=exact, not lcb\n")
-    assert not [call for call in calls if call.startswith("serve")]
-    assert "--evaluator_args checker=lcb" in calls[1]
-
-
-def test_nothing_is_started_beside_a_cluster_that_does_not_answer(tmp_path):
-    code, _, calls = start_services(tmp_path, RAY_ADDRESS="127.0.0.1:1", CLUSTER_CHECK="3")
-    assert code == 3
-    assert calls == ["python -m cobalt service check --cluster_only"]
-
-
-def test_the_address_of_a_stopped_cluster_is_forgotten(tmp_path):
-    assert start_services(tmp_path)[0] == 0
-    assert not (tmp_path / "ray" / "ray_current_cluster").exists()
-
-
-def test_the_address_of_another_cluster_is_kept(tmp_path):
-    address = tmp_path / "ray" / "ray_current_cluster"
-    address.parent.mkdir()
-    address.write_text("192.0.2.1:6379")
-    assert start_services(tmp_path, RAY_ADDRESS="127.0.0.1:1")[0] == 0
     assert address.read_text() == "192.0.2.1:6379"
 
 
-def test_other_verdicts_are_named():
+def test_nothing_is_started_beside_an_evaluator_with_other_settings_or_a_cluster_that_does_not_answer(tmp_path):
+    code, errors, calls = start_services(tmp_path, first_check=2, EVALUATOR_ARGS="checker=lcb", **USERS_RAY)
+    assert (code, errors) == (2, "cobalt service check: error: an evaluator is running with checker=exact, not lcb\n")
+    assert not [call for call in calls if call.startswith("serve")]
+    assert "--evaluator_args checker=lcb" in calls[1]
+    code, _, calls = start_services(tmp_path, CLUSTER_CHECK="3", **USERS_RAY)
+    assert (code, calls) == (3, ["python -m cobalt service check --cluster_only"])
+
+
+def test_other_verdicts_are_named_and_what_does_not_change_them_may_differ():
+    running = {"checker": "exact", "cpu_limit_s": 4.0, "memory_limit_mb": 1024}
+    for arguments in ("", "workers=3 num_cpus=0", "checker=exact cpu_limit_s=4 replicas=2"):
+        refuse_other_verdicts(running, parse_evaluator_args(arguments))
     with pytest.raises(InputError, match=r"checker=exact, not lcb, cpu_limit_s=4\.0, not 9\.0"):
-        refuse_other_verdicts(RUNNING, parse_evaluator_args("checker=lcb cpu_limit_s=9 workers=3"))
-
-
-@pytest.mark.parametrize("arguments", ["", "workers=3 num_cpus=0", "checker=exact cpu_limit_s=4 replicas=2"])
-def test_what_does_not_change_verdicts_may_differ(arguments):
-    refuse_other_verdicts(RUNNING, parse_evaluator_args(arguments))
+        refuse_other_verdicts(running, parse_evaluator_args("checker=lcb cpu_limit_s=9 workers=3"))
 
 
 @pytest.mark.parametrize(
@@ -158,33 +145,112 @@ def test_arguments_that_the_app_would_not_take_are_refused_before_anything_start
     assert not (tmp_path / "logs").exists()
 
 
-KNOBS = {
-    "quickstart": "SEED=0 TRAIN_SEED=0 MODEL=assets/minicoder PRESET=cpu STEPS=60 TRAIN=120 x 8 DEV=96 x 3 BATCH=128"
-    " OVERRIDES=a=1 b=2",
-}
-"""The text that a folder of results is known by: with another one, folders that exist could not be continued."""
+KNOBS = (
+    "SEED=0 TRAIN_SEED=0 MODEL=assets/minicoder PRESET=cpu STEPS=60 TRAIN=120 x 8 DEV=96 x 3 BATCH=128"
+    " OVERRIDES=a=1 b=2"
+)
+"""The text that the quickstart's folder is known by: with another one, folders that exist could not be continued."""
 
 
-def run_recipe(name, folder, **knobs):
-    return run_bash(folder, f"scripts/{name}.sh", "a=1", "b=2", SETUP="0", RUN=str(folder / "run"), **knobs)
+def test_a_second_quickstart_repeats_no_stage_and_its_folder_is_known_by_its_knobs(tmp_path):
+    def quickstart(**knobs):
+        return run_bash(tmp_path, "scripts/quickstart.sh", "a=1", "b=2", SETUP="0", RUN=str(tmp_path / "run"), **knobs)
 
-
-@pytest.mark.parametrize("name", KNOBS)
-def test_a_second_run_repeats_no_stage(name, tmp_path):
-    code, errors, calls = run_recipe(name, tmp_path)
+    code, errors, calls = quickstart()
     assert code == 0, errors
     assert find(calls, "python -m cobalt minicode generate")
-    code, errors, calls = run_recipe(name, tmp_path)
+    assert (tmp_path / "run" / "settings").read_text() == KNOBS + "\n"
+    code, errors, calls = quickstart()
     assert code == 0, errors
     (report,) = [call for call in calls if call.startswith("python") and "service check" not in call]
     assert "report" in report
-
-
-@pytest.mark.parametrize("name", KNOBS)
-def test_a_folder_of_results_is_known_by_its_knobs(name, tmp_path):
-    (tmp_path / "run" / "done").mkdir(parents=True)
-    (tmp_path / "run" / "settings").write_text(KNOBS[name] + "\n")
-    assert run_recipe(name, tmp_path)[0] == 0
-    code, errors, calls = run_recipe(name, tmp_path, STEPS="7")
+    code, errors, calls = quickstart(STEPS="7")
     assert (code, calls) == (2, [])
-    assert errors.startswith(f"{name}.sh: error: {tmp_path}/run was made with '{KNOBS[name]}'")
+    assert errors.startswith(f"quickstart.sh: error: {tmp_path}/run was made with '{KNOBS}'")
+
+
+PROGRAM = """#!/usr/bin/env bash
+case "$(basename "$0") $*" in
+  python*socket*) exec @REAL@ "$@" ;;
+  ray*--head*) what=ray ;;
+  *train*--log*) what=training ;;
+  ray*status) echo " 1 node_0" && exit ;;
+  *) exit ;;
+esac
+echo $$ >"$FOLDER/$what.pid.new"
+mv "$FOLDER/$what.pid.new" "$FOLDER/$what.pid"
+exec sleep 60
+"""
+"""In place of Ray and Python: Ray and the training say their process and wait."""
+
+
+def start_recipe(folder):
+    """With programs that only wait."""
+    for name in ("ray", "python"):
+        (folder / name).write_text(PROGRAM.replace("@REAL@", sys.executable))
+        (folder / name).chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    environment |= {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHON": "python", "FOLDER": str(folder)}
+    environment |= {"PRESET": "cpu", "EXECUTOR": "local", "OUTPUT_DIR": str(folder / "out")}
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    command = ["bash", "scripts/train_grpo_multi_turn.sh"]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **streams)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_alive(pid):
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.fixture
+def running(tmp_path):
+    recipe = start_recipe(tmp_path)
+    files = [tmp_path / "ray.pid", tmp_path / "training.pid"]
+    wait_for(lambda: all(file.exists() for file in files))
+    pids = [int(file.read_text()) for file in files]
+    yield recipe, pids
+    recipe.kill()
+    recipe.communicate()
+    for pid in filter(is_alive, pids):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_second_training_in_a_folder_names_the_first(tmp_path):
+    """A training may hold the folder by the descriptor of its recipe, which has locked it."""
+    refusal = pytest.raises(InputError, match=rf"process {os.getpid()} on \S+ is training")
+    with hold_folder(tmp_path), refusal, hold_folder(tmp_path):
+        pytest.fail("it trains")
+    with open(tmp_path / LOCK_NAME, "r+") as recipe:
+        assert not is_taken(recipe)
+        with hold_folder(tmp_path, os.dup(recipe.fileno())), refusal, hold_folder(tmp_path):
+            pytest.fail("it trains")
+
+
+def test_a_second_recipe_starts_nothing(tmp_path, running):
+    recipe, pids = running
+    for name in ("ray.pid", "training.pid"):
+        (tmp_path / name).unlink()
+    second = start_recipe(tmp_path)
+    _, errors = second.communicate(timeout=30)
+    assert second.returncode == 2
+    told = f"train_grpo_multi_turn.sh: error: {tmp_path}/out: process {recipe.pid} on "
+    assert errors.startswith(told) and errors.count("\n") == 1
+    assert not list(tmp_path.glob("*.pid"))
+    assert all(map(is_alive, pids))
+
+
+def test_ray_and_the_training_end_with_a_killed_recipe(tmp_path, running):
+    recipe, pids = running
+    recipe.kill()
+    wait_for(lambda: not any(map(is_alive, pids)))
+    with hold_folder(tmp_path / "out"):
+        pass

@@ -1,5 +1,8 @@
 """Shared prompts give what veRL's own forward pass gives: log-probabilities, entropies, gradients, updates."""
 
+import random
+from itertools import product
+
 import plain_attention
 import pytest
 import torch
@@ -19,6 +22,7 @@ from verl.workers.actor import dp_actor
 
 from cobalt.training import patches, shared_attention, shared_prompts, token_scores
 from cobalt.training.shared_attention import SharedPromptAttention, SharedPrompts, spans
+from cobalt.training.shared_prompts import Group, micro_batches, rank_parts
 from cobalt.training.token_scores import TokenScores
 from cobalt.training.workers import CobaltActor
 
@@ -66,22 +70,23 @@ def scores_and_gradients(forward, model, batch):
     return entropy * mask, log_probs * mask, gradients
 
 
-@both_machines
-@pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES)
-def test_scores_and_gradients_equal_verls(forward, rows):
-    results = [scores_and_gradients(each, make_model(), make_batch(rows)) for each in (padded, forward)]
-    for own, ours in zip(*results, strict=True):
-        torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-5)
+QWEN, LLAMA = (Qwen3ForCausalLM, Qwen3Config), (LlamaForCausalLM, LlamaConfig)
 
 
 @both_machines
-@checkpointing_or_not
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("kind", [(Qwen3ForCausalLM, Qwen3Config), (LlamaForCausalLM, LlamaConfig)])
-def test_they_equal_for_each_model_with_and_without_recomputation(forward, kind, tied, checkpointing):
-    own = scores_and_gradients(padded, make_model(*kind, tied), make_batch(MIXED))
+@pytest.mark.parametrize(
+    ("rows", "kind", "tied", "checkpointing"),
+    [
+        *((rows, QWEN, True, False) for rows in BATCHES.values()),
+        *((MIXED, *settings) for settings in product((QWEN, LLAMA), (False, True), (False, True))),
+    ],
+)
+def test_scores_and_gradients_equal_verls_for_each_model_with_and_without_recomputation(
+    forward, rows, kind, tied, checkpointing
+):
+    own = scores_and_gradients(padded, make_model(*kind, tied), make_batch(rows))
     model = make_model(*kind, tied)
-    ours = scores_and_gradients(forward, recomputing(model) if checkpointing else model, make_batch(MIXED))
+    ours = scores_and_gradients(forward, recomputing(model) if checkpointing else model, make_batch(rows))
     for expected, found in zip(own, ours, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -116,14 +121,8 @@ def test_recomputation_sees_the_plan_of_its_own_micro_batch():
 
 @both_machines
 def test_outside_of_the_responses_everything_is_zero(forward):
-    batch = make_batch(BATCHES["a response without tokens"])
-    log_probs = log_probs_of(forward, make_model(), batch)
-    assert (log_probs == 0).equal(batch["attention_mask"][:, PROMPTS:] == 0)
-
-
-@both_machines
-def test_a_micro_batch_without_any_response_token_has_zero_scores_and_gradients(forward):
-    model = make_model()
+    batch, model = make_batch(BATCHES["a response without tokens"]), make_model()
+    assert (log_probs_of(forward, model, batch) == 0).equal(batch["attention_mask"][:, PROMPTS:] == 0)
     log_probs = log_probs_of(forward, model, make_batch([("d", 0), ("d", 0)]))
     log_probs.sum().backward()
     assert not log_probs.any()
@@ -160,14 +159,6 @@ def test_forward_passes_without_shared_prompts_are_as_before():
     assert log_probs_of(padded, model, batch).equal(before)
 
 
-@both_machines
-def test_a_group_cut_over_two_micro_batches_has_the_same_scores(forward):
-    batch = make_batch([("d", 6), ("d", 1), ("d", 3)])
-    whole = log_probs_of(forward, make_model(), batch)
-    parts = [log_probs_of(forward, make_model(), {k: v[rows] for k, v in batch.items()}) for rows in ([0, 1], [2])]
-    torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-5, atol=1e-5)
-
-
 ROWS = [("d", 6), ("d", 1), ("i", 3), ("i", 5), ("d", 2), ("d", 4), ("b", 6), ("b", 6)]
 MICRO_BATCHES = [
     *({"use_dynamic_bsz": False, "ppo_micro_batch_size_per_gpu": rows} for rows in (1, 2, 4)),
@@ -187,105 +178,90 @@ def test_the_update_is_verls_on_the_same_micro_batches(forward, config, fp32):
         assert metrics[name] == pytest.approx(own_metrics[name], rel=1e-3)
 
 
-def test_without_sharing_the_forward_pass_is_verls():
-    model = make_model()
-    actor = CobaltActor(stand_in(model).config, model, None, worker_settings())
-    found = actor._forward_micro_batch(make_batch(MIXED), 0.7, True)
-    for ours, own in zip(found, padded(stand_in(model), make_batch(MIXED), 0.7, True), strict=True):
-        assert ours.equal(own)
-
-
 def test_micro_batches_hold_whole_groups_and_results_return_to_their_rows():
     data = make_data([("d", 6), ("i", 1), ("d", 3), ("i", 5), ("d", 6), ("b", 2)])
-    micro_batches, places = shared_prompts.prepare_dynamic_batch(data, 19)
+    batches, places = shared_prompts.prepare_dynamic_batch(data, 19)
     assert sorted(map(sorted, places)) == [[0, 2, 4], [1, 3, 5]]
-    results = torch.cat([batch.batch["input_ids"] for batch in micro_batches])
+    results = torch.cat([batch.batch["input_ids"] for batch in batches])
     assert dp_actor.restore_dynamic_batch(results, places).equal(data.batch["input_ids"])
 
 
-def balanced(rows, ranks):
-    """Prompts and response tokens of each rank's rows, and metrics."""
-    data = make_data(rows)
-    data.batch["number"] = torch.arange(len(rows))
-    metrics = shared_prompts.balance_batch(data, ranks)
-    order, size = data.batch["number"].tolist(), len(rows) // ranks
-    assert sorted(order) == list(range(len(rows)))
-    return [[rows[i] for i in order[start : start + size]] for start in range(0, len(rows), size)], metrics
+def make_groups(sizes, prompt=10, response=5):
+    """Groups of these numbers of rows, in order."""
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return [
+        Group(tuple(range(start, start + size)), prompt, (response,) * size)
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+
+
+def test_every_row_comes_once_no_micro_batch_is_too_large_and_groups_that_fit_stay_whole():
+    for seed in range(200):
+        generator, groups, row = random.Random(seed), [], 0
+        for _ in range(generator.randint(1, 6)):
+            responses = tuple(generator.randint(0, 20) for _ in range(generator.randint(1, 8)))
+            rows = tuple(range(row, row + len(responses)))
+            groups.append(Group(rows, generator.randint(1, 30), responses))
+            row += len(rows)
+        max_tokens = generator.randint(50, 150)
+        found = micro_batches(groups, max_tokens, at_least=generator.randint(1, row))
+        assert sorted(row for batch in found for row in batch) == list(range(row)), seed
+        for batch in map(set, found):
+            parts = [group.part([i for i, row in enumerate(group.rows) if row in batch]) for group in groups]
+            assert sum(part.tokens for part in parts if part.rows) <= max_tokens, seed
+        found = micro_batches(groups, max(group.tokens for group in groups))
+        assert all(any(set(group.rows) <= set(batch) for batch in found) for group in groups), seed
+
+
+def test_micro_batches_are_as_many_as_other_ranks_need_in_even_parts_the_costliest_first():
+    for wanted in range(1, 13):
+        assert len(micro_batches(make_groups([4, 4, 4]), 1000, at_least=wanted)) == wanted
+    assert micro_batches(make_groups([2, 2]), 1000, at_least=2) == [[0, 1], [2, 3]]  # groups are cut last
+    assert [len(batch) for batch in micro_batches(make_groups([6]), 10 + 4 * 5)] == [3, 3]
+    groups = [Group((0,), 5, (1,)), Group((1,), 9, (9,)), Group((2,), 7, (3,))]
+    assert micro_batches(groups, 18) == [[1], [0, 2]]
+    with pytest.raises(ValueError, match="a row of 15 tokens"):
+        micro_batches(make_groups([2]), 14)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ranks", "rows"), [([4] * 4, 2, 4), ([16] * 3, 2, 8), ([16] * 2, 4, 8), ([16], 16, 1), ([4, 6], 2, 1)]
+)
+def test_ranks_take_whole_groups_where_they_can_and_else_the_largest_equal_parts(sizes, ranks, rows):
+    parts = rank_parts(make_groups(sizes), ranks)
+    assert {len(part.rows) for part in parts} == {rows}
+    assert len(parts) % ranks == 0
+    assert [row for part in parts for row in part.rows] == list(range(sum(sizes)))
 
 
 def test_ranks_get_whole_groups_balanced_by_shared_tokens():
-    rows = [("a", 6), ("a", 6), ("b", 1), ("b", 1), ("c", 6), ("c", 5), ("d", 1), ("d", 2)]
-    by_rank, metrics = balanced(rows, 2)
-    assert sorted(sorted({name for name, _ in rank}) for rank in by_rank) == [["a", "d"], ["b", "c"]]
-    assert metrics["global_seqlen/balanced_max"] == 20
-    by_rank, _ = balanced([("a", 6)] * 4 + [("b", 1)] * 4, 4)  # groups are cut where ranks outnumber them
-    assert all(len({name for name, _ in rank}) == 1 for rank in by_rank)
+    """Groups are cut where ranks outnumber them."""
+    mixed = [("a", 6), ("a", 6), ("b", 1), ("b", 1), ("c", 6), ("c", 5), ("d", 1), ("d", 2)]
+    for rows, ranks, names in ((mixed, 2, ["ad", "bc"]), ([("a", 6)] * 4 + [("b", 1)] * 4, 4, [*"aabb"])):
+        data, size = make_data(rows), len(rows) // ranks
+        data.batch["number"] = torch.arange(len(rows))
+        metrics = shared_prompts.balance_batch(data, ranks)
+        order = data.batch["number"].tolist()
+        assert sorted(order) == list(range(len(rows)))
+        by_rank = [{rows[row][0] for row in order[start : start + size]} for start in range(0, len(rows), size)]
+        assert sorted("".join(sorted(found)) for found in by_rank) == names
+        assert ranks == 4 or metrics["global_seqlen/balanced_max"] == 20
 
 
-HEADS, KEY_HEADS, CHANNELS, SCALE = 4, 2, 8, 0.3
-PROMPT_LENGTHS, RESPONSE_LENGTHS = [5, 2], [[3, 1, 4], [2, 6]]
-FLAT = [tokens for group in RESPONSE_LENGTHS for tokens in group]
-ALL_TOKENS = sum(PROMPT_LENGTHS) + sum(FLAT)
-PLAN = SharedPrompts(
-    sum(PROMPT_LENGTHS),
-    spans(PROMPT_LENGTHS + FLAT, PROMPT_LENGTHS + FLAT, "cpu"),
-    spans([sum(group) for group in RESPONSE_LENGTHS], PROMPT_LENGTHS, "cpu"),
-)
-
-
-def make_states(tokens, dtype=torch.float32):
+def test_attention_in_bf16_is_as_near_to_the_truth_as_rounding_lets_it():
+    prompts, groups = [5, 2], [[3, 1, 4], [2, 6]]
+    lengths = [*prompts, *groups[0], *groups[1]]
+    across = spans([sum(group) for group in groups], prompts, "cpu")
+    plan = SharedPrompts(sum(prompts), spans(lengths, lengths, "cpu"), across)
     generator = torch.Generator().manual_seed(0)
-    shapes = [(tokens, heads, CHANNELS) for heads in (HEADS, KEY_HEADS, KEY_HEADS)]
-    return [torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in shapes]
-
-
-def visible():
-    """(T, T): whether the query sees the key, written out token by token."""
-    tokens = [(group, None, place) for group, count in enumerate(PROMPT_LENGTHS) for place in range(count)]
-    for group, responses in enumerate(RESPONSE_LENGTHS):
-        for response, count in enumerate(responses):
-            tokens += [(group, response, PROMPT_LENGTHS[group] + place) for place in range(count)]
-    seen = [
-        [key[0] == query[0] and key[1] in (None, query[1]) and key[2] <= query[2] for key in tokens] for query in tokens
-    ]
-    return torch.tensor(seen)
-
-
-def attention(query, key, value, seen):
-    key, value = (states.repeat_interleave(HEADS // KEY_HEADS, 1) for states in (key, value))
-    scores = torch.einsum("qhd,khd->hqk", query, key) * SCALE
-    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, -torch.inf).softmax(-1), value)
-
-
-def test_the_dense_mask_shows_what_is_visible():
-    rows = iter(range(len(FLAT)))
-    groups = [
-        shared_prompts.Group(tuple(next(rows) for _ in responses), prompt, tuple(responses))
-        for prompt, responses in zip(PROMPT_LENGTHS, RESPONSE_LENGTHS, strict=True)
-    ]
-    assert (shared_prompts.dense_mask(groups)[0, 0] == 0).equal(visible())
-
-
-def test_attention_and_its_gradients_equal_those_of_what_is_visible():
-    weights = torch.randn(ALL_TOKENS, HEADS, CHANNELS, generator=torch.Generator().manual_seed(1))
-    results = []
-    for way in (lambda *s: attention(*s, visible()), lambda *s: SharedPromptAttention.apply(*s, PLAN, SCALE)):
-        states = make_states(ALL_TOKENS)
-        out = way(*states)
-        (out * weights).sum().backward()
-        results.append((out, *(state.grad for state in states)))
-    for expected, found in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_in_bf16_it_is_as_near_to_the_truth_as_rounding_lets_it():
-    exact = attention(*make_states(ALL_TOKENS), visible())
-    rounded = SharedPromptAttention.apply(*make_states(ALL_TOKENS, torch.bfloat16), PLAN, SCALE)
+    states = [torch.randn(sum(lengths), heads, 8, generator=generator) for heads in (4, 2, 2)]
+    exact = SharedPromptAttention.apply(*states, plan, 0.3)
+    rounded = SharedPromptAttention.apply(*(state.bfloat16() for state in states), plan, 0.3)
     assert rounded.dtype == torch.bfloat16
     assert ((rounded.float() - exact).norm() / exact.norm()).item() < 1e-2
 
 
-TOKENS, WORDS = 13, 21
+TOKENS, WORDS, CHANNELS = 13, 21, 8
 
 
 def make_inputs():

@@ -1,9 +1,11 @@
-"""veRL's task runner, trainer and loggers as subclassed: what they add, on veRL's classes without their work."""
+"""veRL's task runner, trainer and loggers as subclassed, and what is replaced in veRL by name."""
 
+import inspect
 import json
-import time
+import os
+import subprocess
+import sys
 from contextlib import nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,22 +14,27 @@ import pytest
 import ray
 import torch
 from omegaconf import OmegaConf
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 from verl.trainer import main_ppo
 from verl.trainer.ppo import ray_trainer
 from verl.utils import tracking
+from verl.workers import fsdp_workers
 from verl.workers.fsdp_workers import ActorRolloutRefWorker, AsyncActorRolloutRefWorker, CriticWorker
 from verl.workers.reward_manager import get_reward_manager_cls
 
 from cobalt.errors import SetupError
 from cobalt.records.training_run import METRICS_FILE, read_metrics
+from cobalt.training import patches
 from cobalt.training import trainer as trainer_module
+from cobalt.training.launch import PAPER
 from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.online.manager import OnlineRewardManager
-from cobalt.training.online.settings import ONLINE_VARIABLE
+from cobalt.training.online import OnlineRewardManager
 from cobalt.training.scoring import compute_score
+from cobalt.training.settings import ONLINE_VARIABLE
 from cobalt.training.trainer import CobaltTaskRunner, CobaltTrainer, MetricsLog
 from cobalt.training.workers import AsyncCobaltWorker, CobaltWorker
 
+ROOT = Path(__file__).parents[2]
 TOTAL_STEPS = 4
 VERLS = ray_trainer.RayPPOTrainer
 
@@ -75,23 +82,24 @@ def run(made):
     return done
 
 
+def infra(*shares):
+    return SimpleNamespace(non_tensor_batch={"infra": np.array(shares)})
+
+
 @pytest.mark.parametrize("step", [None, 3])
 def test_an_unfinished_run_trains_after_a_check_and_under_guard(make_trainer, step):
     made = make_trainer(step, lambda log: Manager(log, max_infra_rate=0.125))
     assert run(made) == ["check", "init_workers", "fit"]
-    batch = SimpleNamespace(non_tensor_batch={"infra": np.array([1.0, 1.0, 1.0, 0.0])})
     with pytest.raises(SetupError, match=r"19% .*max_infra_rate=0\.125"):
-        made[0].train_dataset.on_batch_end(batch=batch)
+        made[0].train_dataset.on_batch_end(batch=infra(1.0, 1.0, 1.0, 0.0))
 
 
-def test_without_a_service_nothing_starts(make_trainer):
+def test_without_a_service_nothing_starts_and_other_managers_are_neither_checked_nor_guarded(make_trainer):
     trainer, done = make_trainer(None, lambda log: Manager(log, service=False))
     with pytest.raises(SetupError, match="no execution service"):
         trainer.init_workers()
     assert done == ["check"]
-
-
-def test_other_managers_are_neither_checked_nor_guarded(make_trainer):
+    done.clear()
     made = make_trainer(None, lambda log: print)
     assert run(made) == ["init_workers", "fit"]
     made[0].train_dataset.on_batch_end(batch=None)
@@ -103,23 +111,21 @@ def test_a_finished_run_is_left_alone_and_says_so(make_trainer, step, capsys):
     assert f"finished already: checkpoint {step} of {TOTAL_STEPS} steps" in capsys.readouterr().out
 
 
-def test_a_finished_run_by_path(make_trainer):
-    assert run(make_trainer(resume_mode="resume_path", resume_from_path="elsewhere/global_step_4")) == []
-
-
-@pytest.mark.parametrize("settings", [{"resume_mode": "disable"}, {"val_only": True}])
-def test_a_finished_run_can_be_repeated_and_validated(make_trainer, settings):
-    assert run(make_trainer(TOTAL_STEPS, **settings)) == ["init_workers", "fit"]
+@pytest.mark.parametrize(
+    ("step", "settings", "done"),
+    [
+        (None, {"resume_mode": "resume_path", "resume_from_path": "elsewhere/global_step_4"}, []),
+        (TOTAL_STEPS, {"resume_mode": "disable"}, ["init_workers", "fit"]),
+        (TOTAL_STEPS, {"val_only": True}, ["init_workers", "fit"]),
+    ],
+)
+def test_a_finished_run_is_known_by_path_and_can_be_repeated_and_validated(make_trainer, step, settings, done):
+    assert run(make_trainer(step, **settings)) == done
 
 
 @pytest.mark.parametrize(
     ("budget", "lost", "taken"),
-    [
-        *(({unit: limit}, None, steps) for unit in ("responses", "gpu_seconds") for limit, steps in ((26, 3), (36, 4))),
-        ({"responses": 30}, None, 3),
-        ({"responses": 34}, None, 3),
-        ({"responses": 30}, 1, 2),
-    ],
+    [({"responses": 34}, None, 3), ({"gpu_seconds": 36}, None, 4), ({"responses": 30}, 1, 2)],
 )
 def test_training_ends_closest_to_the_budget_or_by_the_guard(make_trainer, tmp_path, monkeypatch, budget, lost, taken):
     """Each step costs 10 responses and 10 GPU-seconds. The guard ends training after the second step that is lost."""
@@ -136,8 +142,7 @@ def test_training_ends_closest_to_the_budget_or_by_the_guard(make_trainer, tmp_p
             is_lost = lost is not None and self.global_steps >= lost
             self.global_steps += 1
             if not is_last_step:
-                infra = SimpleNamespace(non_tensor_batch={"infra": np.array([float(is_lost)])})
-                self.train_dataset.on_batch_end(batch=infra)
+                self.train_dataset.on_batch_end(batch=infra(float(is_lost)))
 
     monkeypatch.setattr(VERLS, "fit", fit)
     trainer, _ = make_trainer(None, Manager, budget, steps=100)
@@ -197,8 +202,7 @@ BATCH = {
 @pytest.mark.usefixtures("task_runner")
 def test_verls_metrics_are_kept_and_the_rewards_parts_and_costs_are_added(monkeypatch):
     monkeypatch.setattr(
-        "cobalt.training.patches._compute_data_metrics",
-        lambda batch, use_critic: {"critic/score/mean": float(use_critic)},
+        patches, "_compute_data_metrics", lambda batch, use_critic: {"critic/score/mean": float(use_critic)}
     )
     named = {"infra": np.array([0.0, 0.0]), "acc": np.array([1.0, 1.0]), "cost_tests_run": [1.5, 1.5]}
     batch = SimpleNamespace(non_tensor_batch=named, batch=BATCH)
@@ -222,50 +226,100 @@ def test_advantages_are_the_managers_online_and_verls_elsewhere(monkeypatch, tas
     assert given.batch["advantages"].tolist() == [[0.5, 0.5, 0], [0, 0, 0]]
 
 
-@pytest.fixture
-def track(tmp_path, monkeypatch):
-    """Logs as the trainer does, beside a logger of veRL's."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    monkeypatch.setenv("TENSORBOARD_DIR", str(tmp_path / "tensorboard"))
-
-    def run(*backends):
-        config = {"trainer": {"default_local_dir": str(tmp_path / "run")}}
-        log = MetricsLog("cobalt", "run", default_backend=["console", *backends], config=config)
-        for step in (1, 2):
-            log.log(data={"reward/total": np.float64(step / 4)}, step=step)
-        return log
-
-    yield run
-    records = read_metrics(tmp_path / "run" / METRICS_FILE)
-    assert [record["reward/total"] for record in records] == [0.25, 0.5]
-
-
-def test_the_metrics_file_holds_what_is_logged_a_line_for_each_call(track, tmp_path):
-    track().log(data={"reward/acc": 3}, step=2)
+def test_the_metrics_file_holds_what_is_logged_a_line_for_each_call_and_verls_loggers_get_it_too(tmp_path, capsys):
+    config = {"trainer": {"default_local_dir": str(tmp_path / "run")}}
+    log = MetricsLog("cobalt", "run", default_backend=["console"], config=config)
+    for step, data in ((1, {"reward/total": np.float64(0.25)}), (2, {"reward/total": 0.5}), (2, {"reward/acc": 3})):
+        log.log(data=data, step=step)
     lines = [json.loads(line) for line in Path(tmp_path / "run" / METRICS_FILE).read_text().splitlines()]
     assert lines == [{"step": 1, "reward/total": 0.25}, {"step": 2, "reward/total": 0.5}, {"step": 2, "reward/acc": 3}]
     assert read_metrics(tmp_path / "run" / METRICS_FILE)[1] == {"step": 2, "reward/total": 0.5, "reward/acc": 3}
+    assert "step:1 - reward/total:0.25" in capsys.readouterr().out
 
 
-def test_weights_and_biases_offline(track, tmp_path):
-    import wandb
+CPU_WORKER = """
+import torch, verl, os
+print("verl", verl.__version__, os.path.dirname(verl.__file__))
+from cobalt.training import patches
+for _ in range(2):
+    patches.work_on_a_cpu()
+import verl.workers.fsdp_workers as workers
+from verl.utils.device import get_torch_device
+print("backend", workers.get_nccl_backend(), get_torch_device().get_device_name(), get_torch_device().mem_get_info())
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    print("dtype", (torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
+print("pinned", workers.CPUOffloadPolicy(pin_memory=True).pin_memory)
+workers.dist.init_process_group("cpu:gloo,cpu:gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+print("group", workers.dist.get_world_size())
+"""
 
-    wandb.teardown()  # it keeps the mode that an earlier test of this process began with
-    track("wandb").logger["wandb"].finish()
-    (run,) = (tmp_path / "wandb").glob("offline-run-*")
-    (binary,) = run.glob("*.wandb")
-    deadline = time.monotonic() + 60  # a process of its own writes the file
-    while b"reward/total" not in binary.read_bytes() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert b"reward/total" in binary.read_bytes()
+
+def test_the_installed_verl_works_on_a_cpu():
+    """From the repository's root, whose folder ``verl`` must not hide the package."""
+    done = subprocess.run([sys.executable, "-c", CPU_WORKER], cwd=ROOT, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"verl {PAPER} " in done.stdout and "site-packages" in done.stdout
+    for line in ("backend gloo CPU (0, 0)", "dtype torch.float32", "pinned False", "group 1"):
+        assert line in done.stdout
 
 
-@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
-def test_tensorboard(track, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+def test_the_documentation_lists_every_patch():
+    page = (ROOT / "docs/training.md").read_text()
+    names = [
+        name
+        for name, function in inspect.getmembers(patches, inspect.isfunction)
+        if function.__module__ == patches.__name__ and not inspect.signature(function).parameters
+    ]
+    assert len(names) == 5
+    assert all(f"`{name}`" in page for name in [*names, "use_own_trainer"])
 
-    track("tensorboard").logger["tensorboard"].finish()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert [event.value for event in events.Scalars("reward/total")] == [0.25, 0.5]
+
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+    "initializer_range": 0.2,
+}
+CONFIGS = [Qwen3Config(head_dim=16, rope_theta=1e6, **SIZES), LlamaConfig(**SIZES)]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.model_type)
+def test_frequencies_are_those_before_the_cast_and_the_weights_stay_bf16(config, monkeypatch):
+    given = []
+    monkeypatch.setattr(fsdp_workers, "get_fsdp_wrap_policy", None)
+    monkeypatch.setattr(patches, "_get_fsdp_wrap_policy", lambda *args, **kwargs: given.append((args, kwargs)))
+    model = AutoModelForCausalLM.from_config(config)
+    before = model.model.rotary_emb.inv_freq.clone()
+    model.to(torch.bfloat16)
+    assert not torch.equal(model.model.rotary_emb.inv_freq.float(), before)
+    patches.keep_rotary_frequencies()
+    fsdp_workers.get_fsdp_wrap_policy(module=model, config={"a": 1}, is_lora=True)
+    assert given == [((model,), {"config": {"a": 1}, "is_lora": True})]
+    assert torch.equal(model.model.rotary_emb.inv_freq, before)
+    assert "model.rotary_emb.inv_freq" not in model.state_dict()
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+
+
+def test_log_probs_at_late_positions_are_then_those_of_the_rounded_weights():
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(CONFIGS[0], attn_implementation="sdpa").eval()
+    ids = torch.randint(64, (1, 2048))
+
+    def late_log_probs():
+        with torch.no_grad():
+            return model(ids).logits[0, -512:].log_softmax(-1)
+
+    rounded = {name: weight.bfloat16().float() for name, weight in model.state_dict().items()}
+    model.load_state_dict(rounded)
+    expected = late_log_probs()
+    model.to(torch.bfloat16).float()  # the cast, then arithmetic that rounds nothing more
+    assert (late_log_probs() - expected).abs().max() > 0.05
+    patches.restore_frequencies(model)
+    assert torch.equal(late_log_probs(), expected)
+    without = torch.nn.Linear(2, 2)  # no rotary embeddings
+    patches.restore_frequencies(without)
+    assert not dict(without.named_buffers())

@@ -37,8 +37,8 @@ from verl.workers.utils.losses import ppo_loss  # noqa: E402
 from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
 
 from cobalt.errors import InputError, SetupError  # noqa: E402
+from cobalt.training.batch_scores import WINDOW_STEPS, InfraGuard  # noqa: E402
 from cobalt.training.shared_attention import extend_attention  # noqa: E402
-from cobalt.training.unscored import WINDOW_STEPS, InfraGuard  # noqa: E402
 from cobalt.training.verl09 import engine as our_engine  # noqa: E402
 from cobalt.training.verl09 import runner, trainer  # noqa: E402
 from cobalt.training.verl09.config import TRAINER_MODE, adapted  # noqa: E402

@@ -22,8 +22,7 @@ from verl.workers.engine.utils import postprocess_batch_func
 
 from cobalt.training.settings import RELEASE
 from cobalt.training.shared_attention import SharedPrompts, attention_kept, extend_attention, spans
-from cobalt.training.shared_batches import Group, micro_batches
-from cobalt.training.shared_prompts import scoring
+from cobalt.training.shared_prompts import Group, micro_batches, scoring
 from cobalt.training.verl09.config import ENGINE_VENDOR, WEIGHTS_VARIABLE
 
 

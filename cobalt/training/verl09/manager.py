@@ -10,7 +10,6 @@ from typing import Any
 
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from cobalt.serving.execution import open_execution_service
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.scoring import INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch
 
@@ -41,8 +40,5 @@ class StreamingRewardManager(RewardManagerBase):
         """The execution service. It stays open."""
         async with self._opening:
             if self._service is None:
-                settings = self._manager.settings
-                limits = {"max_in_flight": settings.max_in_flight, **settings.limits}
-                opening = open_execution_service(settings.executor, patient=True, **limits)
-                self._service = await self._stack.enter_async_context(opening)
+                self._service = await self._stack.enter_async_context(self._manager.settings.open_service())
         return self._service

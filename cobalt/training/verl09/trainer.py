@@ -16,11 +16,10 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions, log_seqlen_unbalance
 
 from cobalt.records.training_run import METRICS_FILE
-from cobalt.training.budget import budget_of
-from cobalt.training.reward_metrics import reward_metrics
+from cobalt.training.batch_scores import InfraGuard, neutralise_groups, reward_metrics
 from cobalt.training.scoring import INFRA, RewardSettings
-from cobalt.training.shared_batches import Group, rank_parts
-from cobalt.training.unscored import InfraGuard, neutralise_groups
+from cobalt.training.shared_prompts import Group, rank_parts
+from cobalt.training.training_log import budget_of
 from cobalt.training.verl09.config import TRAINER_MODE
 
 

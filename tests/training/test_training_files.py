@@ -1,4 +1,4 @@
-"""The model card, and what merging refuses."""
+"""What a training folder holds, read back: metrics, the budget that they are held against, and the model's card."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,67 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from huggingface_hub import ModelCard
+from omegaconf import OmegaConf
 
 from cobalt.errors import InputError, SetupError
+from cobalt.records import write_jsonl
+from cobalt.records.training_run import EDGE_STEPS, edge_means, edge_steps, read_metrics, training_manifest
 from cobalt.training.merge import MergeConfig, merge, model_card
+from cobalt.training.training_log import budget_of
+
+
+def metrics_of(folder, *records):
+    write_jsonl(folder / "metrics.jsonl", records)
+    return read_metrics(folder / "metrics.jsonl")
+
+
+def test_metrics_are_numbers_by_step_and_a_step_that_was_repeated_after_a_resume_has_its_later_values(tmp_path):
+    repeated = metrics_of(tmp_path, {"step": 2, "a": 2, "b": 0.5}, {"step": 1, "a": 1, "c": "x"}, {"step": 2, "a": 3})
+    assert repeated == [{"step": 1, "a": 1}, {"step": 2, "a": 3, "b": 0.5}]
+    with pytest.raises(InputError, match=r"metrics\.jsonl: line 2: missing field 'step'"):
+        metrics_of(tmp_path, {"step": 1}, {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("values", "edges"),
+    [
+        ([0.0] * EDGE_STEPS + [9.0] + [1.0] * EDGE_STEPS, (0, 1)),
+        ([4.0], (4, 4)),
+        ([1.0, 3.0], (1, 3)),
+        ([0.0, 2.0, 9.0, 4.0, 6.0], (1, 5)),
+    ],
+)
+def test_edges_are_the_first_and_last_steps_and_of_a_short_run_its_halves(values, edges):
+    assert edge_means(values) == edges
+    assert [edge_steps(steps) for steps in (1, 2, 3, 19, 20, 21, 500)] == [1, 1, 1, 9, 10, 10, EDGE_STEPS]
+
+
+def budget_in(folder, section):
+    return budget_of(OmegaConf.create({"cobalt": {"budget": section}, "trainer": {"default_local_dir": str(folder)}}))
+
+
+@pytest.mark.parametrize(("limit", "last"), [(26, 3), (30, 3), (34, 3), (36, 4)])
+@pytest.mark.parametrize("unit", ["responses", "gpu_seconds"])
+def test_the_last_step_of_a_budget_ends_closest_to_the_limit(tmp_path, unit, limit, last):
+    """A step costs 10."""
+    config = {"data": {"train_batch_size": 1}, "trainer": {"n_gpus_per_node": 2, "nnodes": 1}}
+    training_manifest(tmp_path).write_text(json.dumps({"config": config}))
+    budget, told = budget_in(tmp_path, {unit: limit}), []
+    for steps in range(last + 2):
+        if steps:
+            rows = [{"step": step, "timing_s/step": 5, "cost/responses": 10} for step in range(1, steps + 1)]
+            write_jsonl(tmp_path / "metrics.jsonl", rows)
+        told.append((budget.allows_one, budget.is_spent))
+    assert told == [(False, False)] * (last - 1) + [(True, False)] + [(True, True)] * 2
+
+
+@pytest.mark.parametrize(
+    "section", [{"steps": 3}, {"responses": 0}, {"responses": "x"}, {"responses": 1, "gpu_seconds": 1}, {}, 9]
+)
+def test_other_budgets_are_refused_and_without_one_there_is_none(tmp_path, section):
+    assert budget_in(tmp_path, None) is None
+    with pytest.raises(InputError, match=r"cobalt\.budget"):
+        budget_in(tmp_path, section)
 
 
 @pytest.fixture
@@ -26,8 +84,7 @@ def run_dir(tmp_path):
         "git_commit": "c0ffee",
     }
     (tmp_path / "training.manifest.json").write_text(json.dumps(manifest))
-    records = [{"step": step, "reward/acc": step / 20, "timing_s/gen": 1.0} for step in range(1, 21)]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    metrics_of(tmp_path, *({"step": step, "reward/acc": step / 20, "timing_s/gen": 1.0} for step in range(1, 21)))
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("16")
     return tmp_path
 
@@ -64,7 +121,6 @@ def test_the_card_names_base_model_and_licence_of_the_start(run_dir, tmp_path, m
 @pytest.fixture
 def merged(run_dir, monkeypatch):
     """Merge with a stand-in for veRL's merger; the model's folder."""
-    (run_dir / "global_step_16" / "actor").mkdir(parents=True)
 
     def write_weights(command, check):
         folder = Path(command[command.index("--target_dir") + 1])
@@ -73,6 +129,7 @@ def merged(run_dir, monkeypatch):
         return SimpleNamespace(returncode=0)
 
     monkeypatch.setattr("subprocess.run", write_weights)
+    (run_dir / "global_step_16" / "actor").mkdir(parents=True)
 
     def run(**flags):
         merge(MergeConfig(checkpoint_dir=run_dir, output_dir=run_dir / "model", **flags))
@@ -81,10 +138,18 @@ def merged(run_dir, monkeypatch):
     return run
 
 
-def test_the_latest_checkpoint_is_merged_and_has_a_card(merged, run_dir):
+def test_the_latest_checkpoint_is_merged_and_has_a_card_and_other_requests_are_refused(merged, run_dir):
+    with pytest.raises(InputError, match="no such checkpoint"):
+        merged(step=5)
     folder = merged()
     assert (folder / "from").read_text() == str(run_dir / "global_step_16" / "actor")
     assert "16 steps" in (folder / "README.md").read_text()
+    with pytest.raises(InputError, match="exists already"):
+        merged()
+    folder.rename(run_dir / "first")
+    (run_dir / "latest_checkpointed_iteration.txt").unlink()
+    with pytest.raises(InputError, match="saved no checkpoint"):
+        merged()
 
 
 def test_a_model_is_uploaded_or_the_refusal_told(merged, run_dir, monkeypatch):
@@ -101,16 +166,3 @@ def test_a_model_is_uploaded_or_the_refusal_told(merged, run_dir, monkeypatch):
     folder.rename(run_dir / "first")
     with pytest.raises(SetupError, match=r"--push_to_hub me/model: 401 no token \(the model is in"):
         merged(push_to_hub="me/model")
-
-
-def test_a_run_without_checkpoints_is_refused(tmp_path):
-    with pytest.raises(InputError, match="saved no checkpoint"):
-        merge(MergeConfig(checkpoint_dir=tmp_path, output_dir=tmp_path / "model"))
-
-
-def test_a_missing_checkpoint_and_an_existing_model_are_refused(run_dir):
-    with pytest.raises(InputError, match="no such checkpoint"):
-        merge(MergeConfig(checkpoint_dir=run_dir, output_dir=run_dir / "model", step=5))
-    (run_dir / "model").mkdir()
-    with pytest.raises(InputError, match="exists already"):
-        merge(MergeConfig(checkpoint_dir=run_dir, output_dir=run_dir / "model"))

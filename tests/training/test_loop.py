@@ -1,7 +1,8 @@
-"""The multi-turn recipe on CPU: three steps, a checkpoint, resuming from it, and a merged model that generates."""
+"""The recipes on CPU: a few steps, a checkpoint, resuming from it, and a merged model that generates."""
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,20 @@ import pytest
 
 from cobalt.prompts import feedback_message, first_messages, problem_instruction
 from cobalt.records import TestCases
-from cobalt.records.training_run import read_metrics
+from cobalt.records.training_run import read_metrics, training_manifest
+from studies.minicode.problems import sample_problem
 
 ROOT = Path(__file__).parents[2]
-FIRST_STEPS, ALL_STEPS = 3, 4
+
+
+def make_row(messages, tests, **extra_info):
+    return {
+        "data_source": "code_taco_verified",
+        "prompt": messages,
+        "ability": "code",
+        "reward_model": {"style": "rule", "ground_truth": tests.to_json()},
+        "extra_info": extra_info,
+    }
 
 
 def make_rows(count):
@@ -32,15 +43,7 @@ def make_rows(count):
             answer = "<think>\nsum\n</think>\n```python\nprint(sum(map(int, input().split())))\n```"
             feedback = f"Input:\n{inputs[0]}\nProgram's Output:\n0\nExpected Output:\n{tests.outputs_K[0]}"
             messages += [{"role": "assistant", "content": answer}, feedback_message(feedback)]
-        rows.append(
-            {
-                "data_source": "code_taco_verified",
-                "prompt": messages,
-                "ability": "code",
-                "reward_model": {"style": "rule", "ground_truth": tests.to_json()},
-                "extra_info": {"split": "train", "index": index, "prev_best_pass_rate": 0.0},
-            }
-        )
+        rows.append(make_row(messages, tests, split="train", index=index, prev_best_pass_rate=0.0))
     return rows
 
 
@@ -86,9 +89,25 @@ def generate(model_dir):
     return tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
 
 
-def write_data(folder):
-    for name, count in (("train", 16), ("test", 4)):
-        pq.write_table(pa.Table.from_pylist(make_rows(count)), folder / f"{name}.parquet")
+def make_problems(count, split):
+    """Of MiniCode, with public tests."""
+    random_, rows = random.Random(0), []
+    for index in range(count):
+        problem = sample_problem(random_, split)
+        public = {"public_test_cases": problem.public.to_json()}
+        messages = first_messages(problem_instruction(problem.statement))
+        rows.append(make_row(messages, problem.public + problem.hidden, index=index, tools_kwargs=public))
+    return rows
+
+
+def write_data(folder, train, test):
+    for name, rows in (("train", train), ("test", test)):
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"{name}.parquet")
+
+
+def dumped(folder):
+    """The responses of the first step."""
+    return [json.loads(line) for line in (folder / "rollouts" / "1.jsonl").read_text().splitlines()]
 
 
 NOBODY_CAN_SCORE = """
@@ -103,16 +122,10 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_training_stops_when_nothing_can_be_scored(tmp_path):
-    write_data(tmp_path)
+    write_data(tmp_path, make_rows(16), make_rows(4))
     (tmp_path / "reward.py").write_text(NOBODY_CAN_SCORE)
-    stopped = train(
-        tmp_path,
-        8,
-        f"custom_reward_function.path={tmp_path}/reward.py",
-        "trainer.test_freq=-1",
-        EXECUTOR="local",
-        OUTPUT_DIR=str(tmp_path / "out"),
-    )
+    function = f"custom_reward_function.path={tmp_path}/reward.py"
+    stopped = train(tmp_path, 8, function, "trainer.test_freq=-1", EXECUTOR="local")
     assert stopped.returncode == 3, stopped.stdout[-4000:]
     log = tmp_path / "logs" / "train.log"
     assert "INFRA FAILURE: 32 of 32" in log.read_text()
@@ -129,8 +142,8 @@ def test_training_stops_when_nothing_can_be_scored(tmp_path):
 @pytest.mark.ci
 @pytest.mark.timeout(400)
 def test_train_resume_merge_generate(tmp_path):
-    write_data(tmp_path)
-    first = train(tmp_path, FIRST_STEPS)
+    write_data(tmp_path, make_rows(16), make_rows(4))
+    first = train(tmp_path, 3)
     assert first.returncode == 0, first.stdout[-4000:]
     log = tmp_path / "logs" / "train.log"
     assert "BACKEND 'cpu' IS ACTIVE" in log.read_text()
@@ -138,15 +151,15 @@ def test_train_resume_merge_generate(tmp_path):
     assert f"next: bash scripts/merge_checkpoint.sh {tmp_path}/out models/out" in first.stdout
     assert "s/step" in first.stdout and "pid=" not in first.stdout and " object at 0x" not in first.stdout
 
-    resumed = train(tmp_path, ALL_STEPS, EVALUATOR_ARGS="checker=examples/checker.py:close")
+    resumed = train(tmp_path, 4, EVALUATOR_ARGS="checker=examples/checker.py:close")
     assert resumed.returncode == 0, resumed.stdout[-4000:]
     assert "healthy; checker=checker.py:close@" in resumed.stdout
-    assert f"Setting global step to {FIRST_STEPS}" in log.read_text()
+    assert "Setting global step to 3" in log.read_text()
 
-    again = train(tmp_path, ALL_STEPS, EXECUTOR="local")
+    again = train(tmp_path, 4, EXECUTOR="local")
     assert again.returncode == 0, again.stdout[-4000:]
     assert "none: the run was finished already" in again.stdout
-    assert (tmp_path / "out" / "latest_checkpointed_iteration.txt").read_text() == str(ALL_STEPS)
+    assert (tmp_path / "out" / "latest_checkpointed_iteration.txt").read_text() == "4"
 
     metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
     assert [record["step"] for record in metrics] == [1, 2, 3, 4]
@@ -158,12 +171,46 @@ def test_train_resume_merge_generate(tmp_path):
     assert all(record["actor/grad_norm"] >= 0 for record in metrics)  # NaN is not
     assert "val-core/code_taco_verified/acc/mean@1" in metrics[-1]
 
-    dumped = [json.loads(line) for line in (tmp_path / "rollouts" / "1.jsonl").read_text().splitlines()]
-    assert len(dumped) == 4 * 8
-    assert all({"score", "acc", "pass_rate", "reward_total", "infra"} <= row.keys() for row in dumped)
-    assert any("```python" in row["output"] for row in dumped)
+    rows = dumped(tmp_path)
+    assert len(rows) == 4 * 8
+    assert all({"score", "acc", "pass_rate", "reward_total", "infra"} <= row.keys() for row in rows)
+    assert any("```python" in row["output"] for row in rows)
 
     merge = ["bash", "scripts/merge_checkpoint.sh", tmp_path / "out", tmp_path / "model"]
     subprocess.run(merge, cwd=ROOT, env={**os.environ, "PYTHON": sys.executable}, check=True)
     assert "| train.parquet |" in (tmp_path / "model" / "README.md").read_text()
     assert "```python" in generate(tmp_path / "model")
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("method", ["grpo", "verpo"])
+def test_an_online_recipe_trains_resumes_and_counts_its_cost(tmp_path, method):
+    turns, samples, problems = 3, 4, 4
+    write_data(tmp_path, make_problems(16, "train"), make_problems(4, "dev"))
+    overrides = (f"actor_rollout_ref.rollout.n={samples}", f"cobalt.online.turns={turns}", "trainer.test_freq=-1")
+    for steps in (2, 3):
+        done = train(tmp_path, steps, *overrides, script=f"scripts/train_{method}_online.sh", EXECUTOR="local")
+        assert done.returncode == 0, done.stdout[-4000:]
+    assert "Setting global step to 2" in (tmp_path / "logs/train.log").read_text()
+
+    metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
+    assert [record["step"] for record in metrics] == [1, 2, 3]
+    trajectories = problems * samples
+    for record in metrics:
+        assert record["reward/infra"] == 0
+        assert record["actor/grad_norm"] >= 0  # NaN is not
+        assert trajectories <= record["cost/responses"] <= trajectories * turns
+        assert record["cost/rollout_programs_run"] > 0 and record["cost/reward_programs_run"] > 0
+        assert record["cost/rollout_executor_cpu_s"] > 0 and record["cost/rollout_execution_wait_s"] >= 0
+    responses = sum(record["cost/responses"] for record in metrics)
+    assert 3 * trajectories < responses < 3 * trajectories * turns  # some end early, some go on
+    assert any(record["actor/grad_norm"] > 0 for record in metrics)
+    assert any(record["critic/advantages/max"] > 0 > record["critic/advantages/min"] for record in metrics)
+    assert json.loads(training_manifest(tmp_path / "out").read_text())["config"]["cobalt"]["online"]["method"] == method
+
+    rows = dumped(tmp_path)
+    later = [row for row in rows if "Here is the execution feedback:" in row["input"]]
+    assert later and all("Here is the problem" in row["input"] for row in later)
+    assert len(rows) - len(later) >= trajectories

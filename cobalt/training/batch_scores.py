@@ -1,0 +1,108 @@
+"""The scores of a batch: means and costs that are logged, and responses that the infrastructure failed to score.
+
+Such a response teaches the policy nothing, and too many of them end training. GRPO normalises rewards within a group of
+responses to one prompt. A failed sample gets the mean of its group's valid ones, which makes its advantage 0. That
+shrinks the group's standard deviation and so inflates the other advantages, so a group with fewer than half of its
+samples valid is neutralised whole.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cobalt.errors import SetupError
+from cobalt.training.scoring import INFRA, SCORE_NAMES
+
+PART_PREFIX = "reward_"
+COST_PREFIX = "cost_"
+"""Of columns that sum up to a cost of the step."""
+MIN_VALID_SHARE = 0.5
+WINDOW_STEPS = 4
+"""Steps over which the share of infra failures is taken. With the default limit a step that is lost whole (a restart of
+the service) is survived, and a second one within the window ends training."""
+
+
+def reward_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:
+    """``reward/<name>``: means over the scored samples of a step; ``reward/infra``: the share that was not scored.
+
+    The names are our own, and any other number that a reward function calls ``reward_<name>``.
+    """
+    if INFRA not in named_scores:
+        return {}
+    infra_B = np.asarray(named_scores[INFRA], dtype=float)
+    scored_B = infra_B == 0
+    metrics = {f"reward/{INFRA}": float(infra_B.mean())}
+    for name, values in named_scores.items():
+        values_B = np.asarray(values)
+        is_score = name in SCORE_NAMES or name.startswith(PART_PREFIX)
+        if is_score and np.issubdtype(values_B.dtype, np.number) and scored_B.any():
+            metrics[f"reward/{name.removeprefix(PART_PREFIX)}"] = float(values_B[scored_B].mean())
+    return metrics
+
+
+def shared_costs(phase: str, costs: Mapping[str, float], rows: int) -> dict[str, list[float]]:
+    """Costs of a batch as columns whose sums they are: veRL carries numbers from phase to phase by row only."""
+    return {f"{COST_PREFIX}{phase}_{name}": [value / rows] * rows for name, value in costs.items()}
+
+
+def cost_metrics(batch: Any) -> dict[str, float]:
+    """``cost/<name>``: what a step took beside seconds: sums of the ``cost_`` columns, and tokens.
+
+    ``batch`` is veRL's: ``attention_mask`` (B, prompt + response), ``response_mask`` (B, response).
+    """
+    columns = batch.non_tensor_batch.items()
+    mask, width = batch.batch["attention_mask"], batch.batch["response_mask"].shape[1]
+    return {
+        **{f"cost/{name[len(COST_PREFIX) :]}": float(np.sum(v)) for name, v in columns if name.startswith(COST_PREFIX)},
+        "cost/responses": int((batch.batch["response_mask"].sum(-1) > 0).sum()),
+        "cost/prompt_tokens": int(mask[:, :-width].sum()),
+        "cost/response_tokens": int(mask[:, -width:].sum()),
+    }
+
+
+def neutralise_groups(scores_B: Sequence[float | None], groups_B: Sequence[Hashable]) -> list[float]:
+    """Training: ``scores_B`` with each None replaced by its group's mean, and 0 for groups that are mostly None."""
+    rows_of_group: dict[Hashable, list[int]] = defaultdict(list)
+    for row, group in enumerate(groups_B):
+        rows_of_group[group].append(row)
+    rewards_B = [0.0] * len(scores_B)
+    for rows in rows_of_group.values():
+        scores = [scores_B[row] for row in rows]
+        if sum(score is not None for score in scores) >= MIN_VALID_SHARE * len(rows):
+            for row, reward in zip(rows, fill_with_mean(scores), strict=True):
+                rewards_B[row] = reward
+    return rewards_B
+
+
+def fill_with_mean(scores_B: Sequence[float | None]) -> list[float]:
+    """Validation and logs: each None becomes the mean of the others, which leaves their mean as it is (none: NaN)."""
+    valid = [score for score in scores_B if score is not None]
+    mean = sum(valid) / len(valid) if valid else float("nan")
+    return [mean if score is None else score for score in scores_B]
+
+
+class InfraGuard:
+    """Ends training when too many samples could not be scored. veRL calls it as the data set's ``on_batch_end``."""
+
+    def __init__(self, max_infra_rate: float):
+        """``max_infra_rate``: share in [0, 1] of samples over the last ``WINDOW_STEPS`` steps that may fail."""
+        self.max_infra_rate = max_infra_rate
+        # Steps before the first count as free of failures: else one bad step at the start would be the whole window.
+        self._shares: deque[float] = deque([0.0] * WINDOW_STEPS, maxlen=WINDOW_STEPS)
+
+    def __call__(self, batch: Any) -> None:
+        """After each step's metrics are logged. A batch without ``infra`` is one whose scoring failed as a whole."""
+        self.note(reward_metrics(batch.non_tensor_batch).get(f"reward/{INFRA}", 1.0))
+
+    def note(self, share: float) -> None:
+        """``share`` in [0, 1] of a step's samples could not be scored. Raises ``SetupError`` above the limit."""
+        self._shares.append(share)
+        share = sum(self._shares) / WINDOW_STEPS
+        if share > self.max_infra_rate:
+            raise SetupError(
+                f"stopped: {share:.0%} of the samples of the last {WINDOW_STEPS} steps could not be run "
+                f"(reward_model.reward_kwargs.max_infra_rate={self.max_infra_rate}); "
+                "restore the execution service and start again: training resumes from the last checkpoint"
+            )

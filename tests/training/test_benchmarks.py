@@ -1,0 +1,140 @@
+"""The benchmarks of training: what they refuse, that their paths compute the same, and that their pages are theirs."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import bench_recipe
+import pytest
+from verl.utils.model import get_generation_config
+
+from cobalt.errors import InputError, SetupError
+from cobalt.sandbox.selftest import examine
+
+ROOT = Path(__file__).parents[2]
+POLICY = "actor_rollout_ref"
+
+
+def run_benchmark(name, *flags, **environment):
+    command = [sys.executable, f"benchmarks/{name}.py", *flags]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **environment}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
+
+
+def scale_model(*flags):
+    done = run_benchmark("scale_model", *flags)
+    return done.stdout.strip() if done.returncode == 0 else pytest.fail(done.stderr)
+
+
+def cells(table):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
+def test_the_cost_model_predicts_every_measured_phase_and_its_page_shows_that():
+    page, checked = (ROOT / "docs/scale.md").read_text(), scale_model("--check")
+    offs = {(where, phase): int(off.rstrip("%")) for where, phase, _, _, off in cells(checked)}
+    assert len(offs) == 25
+    assert all(abs(off) <= 20 for off in offs.values()), offs
+    for table in (checked, *scale_model("--tables").split("\n\n")):
+        assert table in page
+
+
+def test_more_gpus_make_a_step_shorter_and_an_example_dearer():
+    few, many = (dict(cells(scale_model("--gpus", gpus))) for gpus in ("4", "64"))
+    assert float(many["step"]) < float(few["step"])
+    assert float(many["GPU-seconds per example"]) > float(few["GPU-seconds per example"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "told"),
+    [
+        (["--lengths", "40"], 2, "--lengths 40: tokens of a prompt and of a response are wanted, such as 4096x2048"),
+        (["--shape", "8b"], 3, "--shape 8b needs a GPU; without one there is --shape tiny"),
+    ],
+)
+def test_what_a_step_cannot_measure_is_refused_before_a_model_is_made(tmp_path, flags, code, told):
+    done = run_benchmark("bench_step", *flags, HOME=str(tmp_path), CUDA_VISIBLE_DEVICES="")
+    assert (done.returncode, done.stderr) == (code, f"bench_step.py: error: {told}\n")
+
+
+def test_verls_own_passes_and_shared_prompts_give_the_same_step(tmp_path):
+    model, batch = ["--shape", "tiny", "--layers", "1"], ["--lengths", "8x4", "--samples", "4", "--max_tokens", "20"]
+    flags = [*model, *batch, "--rounds", "1", "--output_file", str(tmp_path / "step.json")]
+    done = run_benchmark("bench_step", *flags, HOME=str(tmp_path), CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads((tmp_path / "step.json").read_text())
+    paths = [(row["phase"], row["path"]) for row in result["phases"]]
+    assert paths[:2] == [("old log-probs", "verl"), ("old log-probs", "shared")]
+    assert all(row["seconds"] > 0 for row in result["phases"])
+    differences = result["differences"]
+    assert differences["old log-probs, shared"]["most"] < 1e-4
+    assert differences["entropies, shared"]["most"] < 1e-4
+    assert differences["gradient norm, shared"] == pytest.approx(differences["gradient norm, verl"], rel=1e-4)
+
+
+def test_a_response_of_a_whole_step_ends_nowhere(tmp_path):
+    model = tmp_path / "minicoder"
+    shutil.copytree(ROOT / "assets/minicoder", model)
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, "pad_token_id": 0}))
+    for _ in range(2):  # a second run finds the folder of the first
+        folder = bench_recipe.endless(model, tmp_path / "endless")
+    assert {file.name for file in folder.iterdir()} == {file.name for file in model.iterdir()}
+    read = get_generation_config(str(folder))  # as veRL's rollouts do
+    assert (read.eos_token_id, read.pad_token_id) == (1048, 0)
+    assert json.loads((model / "generation_config.json").read_text())["eos_token_id"] == 2
+
+
+def test_shorter_responses_are_no_figures(tmp_path):
+    config = bench_recipe.RecipeBenchConfig(model=ROOT / "assets/minicoder", train_file=tmp_path, response=100)
+    step = dict.fromkeys([*bench_recipe.PHASES.values(), "perf/mfu/actor", "perf/max_memory_allocated_gb"], 1.0)
+    step["prompt_length/mean"] = 50.2
+    found = bench_recipe.figures(config, "ours", step | {"response_length/mean": 100.0})
+    assert (found["prompt"], found["response"]) == (50, 100)
+    with pytest.raises(SetupError, match="responses had 17 tokens on average, not 100"):
+        bench_recipe.figures(config, "ours", step | {"response_length/mean": 17.1})
+
+
+def test_files_that_are_missing_are_named(tmp_path):
+    for model, data in (("nowhere", "README.md"), ("assets/minicoder", "nowhere.parquet")):
+        config = bench_recipe.RecipeBenchConfig(model=ROOT / model, train_file=ROOT / data, output_dir=tmp_path / "out")
+        with pytest.raises(InputError, match=r"nowhere.*no such file"):
+            bench_recipe.main(config)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_releases_run_has_its_values():
+    """Both sample with CUDA graphs, so ``enforce_eager`` is not among them."""
+    overrides = bench_recipe.release_overrides("paper-qwen3-h200", ["data.train_batch_size=2"])
+    assert set(overrides) == {
+        "cobalt.share_prompts=false",
+        "reward_model.launch_reward_fn_async=False",
+        f"{POLICY}.actor.fsdp_config.optimizer_offload=True",
+        f"{POLICY}.actor.ppo_max_token_len_per_gpu=16384",
+        f"{POLICY}.actor.use_dynamic_bsz=False",
+        f"{POLICY}.model.use_liger=False",
+        f"{POLICY}.ref.log_prob_max_token_len_per_gpu=16384",
+        f"{POLICY}.ref.log_prob_use_dynamic_bsz=False",
+        f"{POLICY}.rollout.gpu_memory_utilization=0.7",
+        f"{POLICY}.rollout.log_prob_max_token_len_per_gpu=16384",
+        f"{POLICY}.rollout.log_prob_use_dynamic_bsz=False",
+    }
+    kept = bench_recipe.release_overrides("paper-qwen3-h200", [f"{POLICY}.rollout.gpu_memory_utilization=0.5"])
+    assert not any("gpu_memory_utilization" in override for override in kept)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_killed_evaluator_costs_time_and_no_sample():
+    """The real evaluator app is killed in the middle of a batch."""
+    if examine("namespaces").missing is not None and examine("landlock").missing is not None:
+        pytest.skip("no sandbox here")
+    command = [sys.executable, "benchmarks/bench_rewards.py", "--interrupt_s", "1", "--responses", "64", "--tests", "4"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = {"replicas killed": 1, "infra failures": 0, "right pass rates": 64, "kept away for 1 s": None}
+    found = {row: float(re.search(rf"{row}\D*([\d.]+)", done.stdout)[1]) for row in rows}
+    assert found.pop("kept away for 1 s") > 1
+    assert found.items() < rows.items()

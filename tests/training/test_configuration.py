@@ -1,0 +1,249 @@
+"""Recipes, presets and overrides: the paper's values, what composes, and what is refused before Ray is asked."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import bench_recipe
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from cobalt.errors import InputError
+from cobalt.training.hydra_main import CONFIG_MODULE, CONFIG_NAME, NULL_INTEGERS, REAL, refuse_misspelt, refuse_mistyped
+from cobalt.training.scoring import RewardSettings
+from cobalt.training.settings import OnlineSettings
+
+ROOT = Path(__file__).parents[2]
+CONFIG_DIR = ROOT / "verl/config"
+PRESETS = sorted(path.stem for path in (CONFIG_DIR / "preset").glob("*.yaml"))
+BANDITS, ONLINE = ("multi_turn", "single_turn"), ("grpo_online", "verpo_online")
+POLICY = "actor_rollout_ref"
+RELEASE = {path.stem: json.loads(path.read_text()) for path in (ROOT / "tests/data/release").glob("*.json")}
+OURS = {
+    f"{POLICY}.actor.use_dynamic_bsz": (False, True),
+    f"{POLICY}.actor.ppo_max_token_len_per_gpu": (16384, 32768),
+    f"{POLICY}.ref.log_prob_use_dynamic_bsz": (False, True),
+    f"{POLICY}.ref.log_prob_max_token_len_per_gpu": (16384, 32768),
+    f"{POLICY}.rollout.log_prob_use_dynamic_bsz": (False, True),
+    f"{POLICY}.rollout.log_prob_max_token_len_per_gpu": (16384, 32768),
+    f"{POLICY}.model.use_liger": (False, True),
+    "reward_model.launch_reward_fn_async": (False, True),
+}
+"""Every setting in which the paper's presets are not the release: its value, ours. docs/differences.md says why."""
+MODELS = {"paper-qwen3": "Qwen/Qwen3-8B", "paper-r1-llama": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"}
+IN_CPU = ("+recipe=multi_turn", "+preset=cpu")
+every_preset = pytest.mark.parametrize("preset", PRESETS)
+
+
+def compose_recipe(recipe, preset, *overrides):
+    search = f"hydra.searchpath=['file://{CONFIG_DIR}']"
+    with initialize_config_module(CONFIG_MODULE, version_base=None):
+        return compose(CONFIG_NAME, [search, f"+recipe={recipe}", f"+preset={preset}", *overrides])
+
+
+def run_recipe(script, *arguments, **environment):
+    command = ["bash", f"scripts/{script}", *arguments]
+    environment = {**os.environ, "PYTHON": sys.executable, **environment}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.parametrize("preset", sorted(MODELS))
+@pytest.mark.parametrize("recipe", BANDITS)
+def test_the_papers_presets_are_the_release_but_for_what_is_listed(recipe, preset):
+    assert bench_recipe.differences(recipe, preset) == OURS
+    config = compose_recipe(recipe, preset)
+    assert (config.actor_rollout_ref.model.path, config.trainer.n_gpus_per_node) == (MODELS[preset], 4)
+
+
+def test_the_releases_values_are_compared_and_not_left_out():
+    """Of the settings that its script names, veRL knows all: each is compared, but for files and names."""
+    config = compose_recipe("multi_turn", "paper-qwen3")
+    named = RELEASE["multi_turn"]["overrides_in_the_script"]
+    assert all(OmegaConf.select(config, name, default=named) is not named for name in named)
+    values = bench_recipe.release_values("multi_turn")
+    assert (values[f"{POLICY}.rollout.enforce_eager"], values[f"{POLICY}.rollout.max_num_seqs"]) == (False, 1024)
+    assert values[f"{POLICY}.actor.use_remove_padding"] is True, "interpolations are resolved"
+    changed = bench_recipe.differences("multi_turn", "paper-qwen3-h200")
+    assert changed[f"{POLICY}.rollout.gpu_memory_utilization"] == (0.7, 0.45)
+
+
+@every_preset
+@pytest.mark.parametrize("recipe", BANDITS)
+def test_every_preset_is_whole(recipe, preset):
+    config = compose_recipe(recipe, preset)
+    refuse_mistyped(config)
+    is_papers, policy, reward = preset.startswith("paper"), config.actor_rollout_ref, config.reward_model
+    assert reward.reward_manager == "cobalt" and OnlineSettings.of(config) is None
+    assert set(reward.reward_kwargs) == set(RewardSettings.model_fields)
+    assert reward.reward_kwargs.lengths == ("o200k_base" if is_papers else "policy"), "as the paper counts them"
+    assert policy.model.use_liger == is_papers, "Liger's kernels are those of the GPU environment"
+    assert config.cobalt.loss_weights == ("tokens" if preset == "one-gpu-vllm" else "release")
+    assert policy.actor.use_dynamic_bsz == (preset != "cpu")
+    rows_per_gpu = policy.actor.ppo_mini_batch_size * policy.rollout.n // config.trainer.n_gpus_per_node
+    assert rows_per_gpu % policy.actor.ppo_micro_batch_size_per_gpu == 0
+    assert config.data.train_batch_size % policy.actor.ppo_mini_batch_size == 0
+
+
+@every_preset
+@pytest.mark.parametrize("recipe", ONLINE)
+def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(recipe, preset):
+    online, multi_turn = compose_recipe(recipe, preset), compose_recipe("multi_turn", preset)
+    refuse_mistyped(online)
+    settings = OnlineSettings.of(online)
+    assert (settings.method.method, settings.method.turns) == (recipe.removesuffix("_online"), 3)
+    assert settings.model == multi_turn.actor_rollout_ref.model.path
+    assert settings.reward.limits == {}
+    differing = {"trainer.total_epochs", "trainer.project_name", "reward_model.reward_manager"}
+    for name in {*RELEASE["multi_turn"]["overrides_in_the_script"], f"{POLICY}.rollout.enforce_eager"} - differing:
+        assert OmegaConf.select(online, name) == OmegaConf.select(multi_turn, name), name
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("cobalt.online.method=ppo", "cobalt.online.method=ppo: Input should be 'grpo' or 'verpo'"),
+        ("+cobalt.online.discount=1", "cobalt.online.discount: no such setting; there are method, turns, "),
+        ("cobalt.online.turns=many", "cobalt.online.turns=many: Input should be a valid integer"),
+        ("cobalt.online.turns=0", "greater than or equal to 1"),
+        ("cobalt.online.gamma=2", "less than or equal to 1"),
+        ("data.return_raw_chat=false", "cobalt.online needs data.return_raw_chat=True"),
+        ("reward_model.reward_manager=cobalt", "reward_manager=cobalt_online, not cobalt"),
+        ("actor_rollout_ref.rollout.name=sglang", "rollout.name=hf or vllm, not sglang"),
+        ("actor_rollout_ref.rollout.tensor_model_parallel_size=2", "tensor_model_parallel_size=1"),
+    ],
+)
+def test_settings_that_contradict_online_training_are_refused(override, problem):
+    with pytest.raises(InputError, match=re.escape(problem)):
+        OnlineSettings.of(compose_recipe("grpo_online", "paper-qwen3", override))
+
+
+def test_limits_of_a_local_executor_reach_online_rollouts():
+    settings = OnlineSettings.of(compose_recipe("grpo_online", "cpu", "+reward_model.reward_kwargs.cpu_limit_s=2"))
+    assert (settings.reward.limits, settings.reward.require_end) == ({"cpu_limit_s": 2}, True)
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("trainer.total_training_steps=two", "an integer"),
+        ("trainer.total_training_steps=2.5", "an integer"),
+        ("trainer.total_epochs=null", "an integer"),
+        ("trainer.nnodes=True", "an integer"),
+        ("data.val_batch_size=[1]", "an integer"),
+        ("actor_rollout_ref.actor.optim.lr=abc", "a number"),
+        ("actor_rollout_ref.actor.optim={lr: abc}", "actor_rollout_ref.actor.optim.lr=abc: expected a number"),
+        ("actor_rollout_ref.actor.optim=1", "settings in braces, {NAME: VALUE}"),
+        ("actor_rollout_ref.rollout.top_p=most", "a number"),
+        ("trainer.val_before_train=no", "true or false"),
+    ],
+)
+def test_a_value_of_another_type_than_verls_is_refused(override, told):
+    with pytest.raises(InputError) as refused:
+        refuse_mistyped(compose_recipe("multi_turn", "cpu", override))
+    assert str(refused.value) == (told if "expected" in told else f"{override}: expected {told}")
+
+
+def test_what_verl_or_we_take_is_let_through():
+    overrides = [
+        "trainer.total_training_steps=null",
+        "trainer.logger=console",
+        "trainer.experiment_name=20260101",
+        "trainer.profile_steps=[1,2]",
+        "actor_rollout_ref.actor.optim.lr=1",
+        "actor_rollout_ref.actor.entropy_coeff=0.01",
+        "actor_rollout_ref.rollout.top_p=0.95",
+        "+actor_rollout_ref.model.override_config.dropout=0.1",
+        "data.train_files=[a.parquet,b.parquet]",
+        "hydra.run.dir=elsewhere",
+        "+data.seed=1",
+        "+data.gen_batch_size=8",
+        "+reward_model.reward_kwargs.cpu_limit_s=9",
+        "+custom_reward_function.reward_kwargs.correct_half=0.3",
+        "~actor_rollout_ref.rollout.multi_turn",
+    ]
+    for more in ([], ["trainer.total_training_steps=2", "actor_rollout_ref.actor.optim.lr=5e-5"]):
+        refuse_misspelt([*IN_CPU, *overrides, *more], CONFIG_DIR)
+        refuse_mistyped(compose_recipe("multi_turn", "cpu", *overrides, *more))
+
+
+@pytest.mark.parametrize("prefix", ["", "+", "++"])
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("trainer.total_training_step", "trainer.total_training_steps"),
+        ("trainr.nnodes", "trainer.nnodes"),
+        ("reward_model.reward_kwarg.executor", "reward_model.reward_kwargs.executor"),
+    ],
+)
+def test_a_misspelt_setting_is_refused_with_the_one_that_was_meant(prefix, misspelt, meant):
+    with pytest.raises(InputError) as refused:
+        refuse_misspelt([*IN_CPU, f"{prefix}{misspelt}=2"], CONFIG_DIR)
+    assert str(refused.value) == f"'{misspelt}': no such setting; did you mean {meant}?"
+
+
+def test_the_exceptions_are_settings_of_verl():
+    with initialize_config_module(CONFIG_MODULE, version_base=None):
+        config = OmegaConf.to_container(compose(CONFIG_NAME), resolve=True)
+
+    def walk(section):
+        for name, value in section.items():
+            yield from walk(value) if isinstance(value, dict) else [(name, value)]
+
+    values = list(walk(config))
+    integers = [name for name, value in values if value is None and NULL_INTEGERS.fullmatch(name)]
+    assert len(set(integers)) == 17 and not any("path" in name for name in integers)
+    assert {name for name, value in values if type(value) is int} >= REAL
+
+
+def test_dry_run_prints_the_resolved_configuration_and_starts_nothing(tmp_path):
+    """Any file name reaches the configuration."""
+    name = "lr=1e-4 (a, b) it's back\\slash end\\"
+    done = run_recipe(
+        "train_grpo_multi_turn.sh",
+        "--dry-run",
+        "data.train_batch_size=96",
+        PRESET="cpu",
+        MODEL=f"hub/{name}",
+        N_GPUS="8",
+        LOGGER="console,wandb",
+        OUTPUT_DIR=str(tmp_path / name),
+        TRAIN_FILE=str(tmp_path / name / "train.parquet"),
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.endswith("train.parquet: no such file\n") and done.stderr.count("\n") == 1
+    config = OmegaConf.create(done.stdout)
+    assert (config.data.train_batch_size, config.trainer.n_gpus_per_node) == (96, 8)
+    assert config.trainer.logger == ["console", "wandb"]
+    assert config.trainer.default_local_dir == str(tmp_path / name)
+    assert config.trainer.experiment_name == name
+    assert config.data.train_files == str(tmp_path / name / "train.parquet")
+    assert config.actor_rollout_ref.model.path == f"hub/{name}"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "knobs", "told"),
+    [
+        ([], {"PRESET": "no-such"}, "Could not find 'preset/no-such'"),
+        (["trainer.stepz=1"], {}, "'trainer.stepz'"),
+        (["reward_model.reward_kwargs.executer=local"], {}, "reward_model.reward_kwargs.executor"),
+        (["--dry-run", "trainer.total_training_steps=two"], {}, "total_training_steps=two: expected an integer"),
+        (["trainer.logger=["], {}, "trainer.logger=["),
+        (["--force"], {}, "no argument '--force'"),
+        (["trainer.nnodes=1"], {}, "train.parquet: no such file"),
+        ([], {"EVALUATOR_ARGS": "wrokers=2"}, "EVALUATOR_ARGS: wrokers: no such setting"),
+        (["--dry-run"], {"PRESET": "one-gpu"}, "PRESET=one-gpu was removed: use one-gpu-vllm"),
+        (["--dry-run"], {"ROLLOUT": "hf"}, "ROLLOUT was removed"),
+    ],
+)
+def test_the_recipe_says_what_is_wrong_in_one_line_and_starts_nothing(tmp_path, arguments, knobs, told):
+    files = {"TRAIN_FILE": str(tmp_path / "train.parquet"), "OUTPUT_DIR": str(tmp_path / "out")}
+    done = run_recipe("train_grpo_multi_turn.sh", *arguments, **{"PRESET": "cpu", **files, **knobs})
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert ": error: " in line and told in line
+    assert not list(tmp_path.iterdir())
