@@ -94,22 +94,23 @@ def main() -> None:
 def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None) -> None:
     """Raise ``InputError`` for the first setting that veRL, recipe and preset do not know and that is nearly another.
 
-    ``config_dir``: of our recipes and presets, as in ``--config-dir``. Raises ``HydraException`` for what is no
-    override, and where there is no such recipe or preset.
+    ``config_dir``: of our recipes and presets (``--config-dir``). Raises ``HydraException`` for what is no override.
     """
-    # those that set one value; the others choose files of the configuration, or delete
-    given = [
-        override
-        for override in OverridesParser.create().parse_overrides(list(overrides))
-        if "." in override.key_or_group and "/" not in override.key_or_group and override.package is None
-    ]
+    parsed = [one for one in OverridesParser.create().parse_overrides(list(overrides)) if not one.is_delete()]
+    # those that set one value; the others choose files of the configuration
+    given = [one for one in parsed if "." in one.key_or_group and "/" not in one.key_or_group and one.package is None]
+    given = [one for one in given if one.key_or_group != "hydra.searchpath"]
     search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
     groups = [text for text in overrides if text not in {override.input_line for override in given}]
-    with initialize_config_module(CONFIG_MODULE, version_base=None):
-        known = compose(CONFIG_NAME, [*search, *groups], return_hydra_config=True)
+    try:
+        with initialize_config_module(CONFIG_MODULE, version_base=None):
+            known = compose(CONFIG_NAME, [*search, *groups], return_hydra_config=True)
+    except HydraException:
+        return  # as when there is no such recipe or preset: hydra says so itself
     for override in given:
-        names, there = override.key_or_group.split("."), OmegaConf.to_container(known, resolve=False)
-        for depth, name in enumerate([] if override.is_delete() else names):
+        names = override.key_or_group.split(".")
+        there: Any = OmegaConf.to_container(known, resolve=False)
+        for depth, name in enumerate(names):
             if not isinstance(there, Mapping):
                 break
             if name not in there:
