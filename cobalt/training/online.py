@@ -101,7 +101,7 @@ class MultiTurn:
                     "make them with preproc/verl_preproc_single_turn.py from problems with public_test_cases"
                 )
             messages, ids = list(columns["raw_prompt"][row]), tuple(columns["raw_prompt_ids"][row])
-            public = TestCases.parse(tests) if turns > 1 else None
+            public = TestCases.parse(tests) if tests is not None and turns > 1 else None
             trajectories.append(Trajectory(messages, ids, seeds_B[row : row + turns], public))
         waited_s = 0.0
         with background_programs(self._settings.reward) as (submit, work_done):

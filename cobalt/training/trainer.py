@@ -68,9 +68,11 @@ class CobaltTrainer(RayPPOTrainer):
         from cobalt.training.workers import AsyncCobaltWorker, CobaltWorker
 
         subclasses = {ActorRolloutRefWorker: CobaltWorker, AsyncActorRolloutRefWorker: AsyncCobaltWorker}
-        own = {role: subclasses.get(worker.__ray_actor_class__) for role, worker in role_worker_mapping.items()}
-        mapping = {role: ray.remote(own[role]) if own[role] else plain for role, plain in role_worker_mapping.items()}
-        super().__init__(*args, role_worker_mapping=mapping, **kwargs)
+        own = {}
+        for role, worker in role_worker_mapping.items():
+            plain = worker.__ray_actor_class__
+            own[role] = ray.remote(subclasses[plain]) if plain in subclasses else worker
+        super().__init__(*args, role_worker_mapping=own, **kwargs)
 
     def init_workers(self) -> None:
         """Does nothing for a finished run. Raises ``SetupError`` if samples cannot be scored."""
