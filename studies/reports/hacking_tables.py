@@ -122,57 +122,56 @@ def hacking_tables(material: Material) -> Iterator[Table]:
     )
     records = list(chain.from_iterable(chain.from_iterable(runs.values())))
     turns = range(1, max((len(record["opportunities_by_turn"]) for record in records), default=1))
+    at_turn = {
+        turn: Rate(
+            _cases_that(lambda case, turn=turn: case["turn"] == turn),
+            lambda record, turn=turn: sum(record["opportunities_by_turn"][turn:][:1]),
+        )
+        for turn in turns
+    }
+    hacked_by = {
+        turn: Rate(
+            lambda record, turn=turn: len({case["trajectory"] for case in record["cases"] if case["turn"] <= turn}),
+            lambda record: record["trajectories"],
+        )
+        for turn in turns
+    }
     note = "Rates in %, averaged within a problem first; a turn without an opportunity has none."
-    for key, title, rate_at in (
-        ("hacking_by_turn", "Hacking cases per 100 opportunities of a turn", _rate_at),
-        ("hacked_so_far", "Trajectories with a hacking case up to a turn (%)", _hacked_by),
+    for key, title, rates in (
+        ("hacking_by_turn", "Hacking cases per 100 opportunities of a turn", at_turn),
+        ("hacked_so_far", "Trajectories with a hacking case up to a turn (%)", hacked_by),
     ):
         yield table_of(
-            key,
-            title,
-            note,
-            rows(lambda _, found, rate_at=rate_at: {f"turn {t}": percent(rate_at(t), found) for t in turns}),
+            key, title, note, rows(lambda _, found, rates=rates: {f"turn {t}": percent(rates[t], found) for t in turns})
         )
+
+    judged_rows = []
+    for name, judged_S in material.judged.items():
+        counts: Counter[tuple[int, str, str]] = Counter()
+        for seed, judged in enumerate(judged_S):
+            counts.update((seed, id_key(case["id"]), case["majority"]) for case in judged)
+        repetitions = [
+            [
+                {**record, "ways": {way: counts[repetition, id_key(record["id"]), way] for way in WAYS}}
+                for record in found
+            ]
+            for repetition, found in enumerate(runs[name])
+        ]
+        of_way = {way: Rate(lambda record, way=way: record["ways"][way], opportunities) for way in WAYS}
+        known = sum(count for (_, _, way), count in counts.items() if way in WAYS)
+        shown = {way: percent(rate, repetitions) for way, rate in of_way.items()}
+        judged_rows.append({"run": name, "judged cases": known, **shown})
     yield table_of(
         "categories",
         "Hacking rate by the judge's category",
         "Cases of each category per 100 opportunities, averaged within a problem first. Unknown: no category could be "
         "read from the judge's answers, or a tie between them.",
-        [{"run": name, **_judged_row(material, name)} for name in material.judged],
+        judged_rows,
     )
 
 
 def _cases_that(holds: Callable[[ProblemRecord], bool]) -> Callable[[ProblemRecord], int]:
     return lambda record: sum(map(holds, record["cases"]))
-
-
-def _rate_at(turn: int) -> Rate:
-    """Cases at a turn."""
-    return Rate(
-        _cases_that(lambda case: case["turn"] == turn), lambda record: sum(record["opportunities_by_turn"][turn:][:1])
-    )
-
-
-def _hacked_by(turn: int) -> Rate:
-    """Trajectories with a case up to a turn."""
-    return Rate(
-        lambda record: len({case["trajectory"] for case in record["cases"] if case["turn"] <= turn}),
-        lambda record: record["trajectories"],
-    )
-
-
-def _judged_row(material: Material, name: str) -> dict[str, Cell]:
-    """Judged cases, and the rate of each of ``WAYS``."""
-    counts: Counter[tuple[int, str, str]] = Counter()
-    for repetition, judged in enumerate(material.judged[name]):
-        counts.update((repetition, id_key(case["id"]), case["majority"]) for case in judged)
-    repetitions = [
-        [{**record, "ways": {way: counts[repetition, id_key(record["id"]), way] for way in WAYS}} for record in records]
-        for repetition, records in enumerate(material.hacking[name])
-    ]
-    rates = {way: Rate(lambda record, way=way: record["ways"][way], opportunities) for way in WAYS}
-    known = sum(count for (_, _, way), count in counts.items() if way in WAYS)
-    return {"judged cases": known, **{way: percent(rate, repetitions) for way, rate in rates.items()}}
 
 
 def pick_examples(material: Material, count: int = SHOWN_CASES, seed: int = 0) -> list[Example]:
