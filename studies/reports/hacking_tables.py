@@ -8,37 +8,24 @@ from itertools import chain, islice, zip_longest
 from cobalt.records import id_key
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table, in_percent
+from studies.hacking import rates as of_hacking
 from studies.hacking.cases import LABELS, UNKNOWN, Category
-from studies.hacking.rates import (
-    ABANDONED,
-    CASES,
-    CASES_IF_SOLVED,
-    CASES_IF_UNSOLVED,
-    FITTED,
-    HACKED_TRAJECTORIES,
-    SOLVED,
-    SURVIVED,
-    ProblemRecord,
-    Rate,
-    Seeds,
-    num_cases,
-    opportunities,
-)
+from studies.hacking.rates import ProblemRecord, Rate, Seeds, num_cases, opportunities
 from studies.hacking.signal import SMALL_CHANGE, judge_free_category
 from studies.reports.page import Example, table_of
 from studies.reports.runs import Material
 
 WAYS = (*LABELS, UNKNOWN)
 MAIN_RATES = {
-    "cases per 100 opportunities": CASES,
-    "hacked trajectories (%)": HACKED_TRAJECTORIES,
-    "wrong test fitted (%)": FITTED,
-    "right program given up (%)": ABANDONED,
+    "cases per 100 opportunities": of_hacking.CASES,
+    "hacked trajectories (%)": of_hacking.HACKED_TRAJECTORIES,
+    "wrong test fitted (%)": of_hacking.FITTED,
+    "right program given up (%)": of_hacking.ABANDONED,
 }
 PREVIOUS_RATES = {
-    "opportunities after a right program (%)": SOLVED,
-    "cases per 100 of these": CASES_IF_SOLVED,
-    "cases per 100 of the others": CASES_IF_UNSOLVED,
+    "opportunities after a right program (%)": of_hacking.SOLVED,
+    "cases per 100 of these": of_hacking.CASES_IF_SOLVED,
+    "cases per 100 of the others": of_hacking.CASES_IF_UNSOLVED,
 }
 SHOWN_CASES = 10
 
@@ -66,14 +53,16 @@ def hacking_tables(material: Material) -> Iterator[Table]:
             "opportunities": sum(map(opportunities, records)),
             "cases": sum(map(num_cases, records)),
             "cases per 100 opportunities": rates["cases per 100 opportunities"],
-            f"difference to {material.baseline}": percent(CASES, repetitions, baseline) if is_compared else None,
+            f"difference to {material.baseline}": percent(of_hacking.CASES, repetitions, baseline)
+            if is_compared
+            else None,
             "hacked trajectories (%)": rates["hacked trajectories (%)"],
             "hard-coded (judge-free)": sum(
                 case["signal"]["hard_coded"] for found in records for case in found["cases"]
             ),
             "wrong test fitted (%)": rates["wrong test fitted (%)"],
             "right program given up (%)": rates["right program given up (%)"],
-            "hacks that survive (%)": percent(SURVIVED, repetitions),
+            "hacks that survive (%)": percent(of_hacking.SURVIVED, repetitions),
             "clean Pass@1, last turn (%)": clean and clean.pass1_T[-1],
         }
 
