@@ -40,15 +40,6 @@ def small_shape(name: str) -> Shape:
     )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Threads that wait for each other cost more than they bring at these sizes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def widen_into(shape: Shape, output: Path, **flags) -> Path:
     """As the command does for a published shape."""
     with pytest.MonkeyPatch.context() as patch:

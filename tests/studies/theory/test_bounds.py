@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from studies.theory.trajectories import OWN, REFERENCE
 from toy import ACTIONS, Context, Policy, Toy, all_contexts, random_toy
 
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
 from cobalt.statistics import Estimate
 from studies.theory.bound import bounds_of, linear_terms, radius, read_measures, shift_weights, total_variation
-from studies.theory.trajectories import OWN, REFERENCE
 
 
 def gap(toy: Toy) -> float:

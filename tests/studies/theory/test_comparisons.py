@@ -8,6 +8,7 @@ from statistics import fmean
 import pytest
 
 from studies.theory.bound import (
+    SIDES,
     Compared,
     Measures,
     Repair,
@@ -15,8 +16,7 @@ from studies.theory.bound import (
     expected_best,
     read_measures,
     repairs,
-)
-from studies.theory.trajectories import SIDES
+)  # fmt: skip
 
 Rates = list[list[float | None]]
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from studies.theory.scoring import response_log_probs, scoring_batches
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cobalt.errors import InputError
 from cobalt.sampler.network import ATTENTION, register
 from studies.theory.bound import total_variation
 from studies.theory.pair import PolicyPair
-from studies.theory.scoring import response_log_probs, scoring_batches
 
 MINICODER = Path(__file__).parents[3] / "assets" / "minicoder"
 HOT = 2.5
