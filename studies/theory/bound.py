@@ -26,6 +26,7 @@ RATES = ("own_pass_rates", "reference_pass_rates", "step_pass_rates")
 
 Table = Sequence[Sequence[float | None]]
 """``[trajectory][turn]``; None: an infrastructure failure."""
+Solved = list[list[bool]]
 
 
 def total_variation(log_ratio: float) -> float:
@@ -50,9 +51,9 @@ class Measures:
     """By side, as ``log_ratio_PT`` and ``tv_PT``."""
     log_ratio_PT: Mapping[str, np.ndarray]
     tv_PT: Mapping[str, np.ndarray]
-    own_solved: Sequence[Table]
+    own_solved: Sequence[Solved]
     """By problem, whether each program passes all hidden tests."""
-    reference_solved: Sequence[Table]
+    reference_solved: Sequence[Solved]
     step_rewards: Sequence[Table]
     """Of single completions on the contexts of ``reference_solved``."""
 
@@ -98,10 +99,12 @@ def read_measures(path: Path) -> Measures:
     def by_side(field: str, of: Any = float) -> dict[str, np.ndarray]:
         return {side: means([[list(map(of, values)) for values in row[field][side]] for row in rows]) for side in SIDES}
 
-    own_solved, reference_solved, step_rewards = (
-        [[[None if rate is None else float(rate == 1) for rate in rates_T] for rates_T in row[field]] for row in rows]
-        for field in RATES
+    own_solved, reference_solved = (
+        [[[rate == 1 for rate in rates_T] for rates_T in row[field]] for row in rows] for field in RATES[:2]
     )
+    step_rewards = [
+        [[None if rate is None else float(rate == 1) for rate in rates_T] for rates_T in row[RATES[2]]] for row in rows
+    ]
     return Measures(
         name=path.stem,
         own_PT=means(own_solved),
@@ -216,7 +219,7 @@ class Continuation:
     best: Compared
 
 
-def continuations(solved: Sequence[Table]) -> list[Continuation]:
+def continuations(solved: Sequence[Solved]) -> list[Continuation]:
     """What a failed program costs in later turns: a row for each turn but the last.
 
     Of a problem's trajectories in which nothing has passed before turn k, those whose program of turn k passed are
@@ -231,7 +234,7 @@ def continuations(solved: Sequence[Table]) -> list[Continuation]:
             after: dict[bool, list[float]] = {True: [], False: []}
             for solved_T in solved_NT:
                 if not any(solved_T[:turn]):
-                    after[solved_T[turn] == 1].append(float(np.mean(solved_T[turn + 1 :])))
+                    after[solved_T[turn]].append(float(np.mean(solved_T[turn + 1 :])))
             if size := min(map(len, after.values())):
                 means.append([np.mean(values) for values in after.values()])
                 bests.append([expected_best(values, size) for values in after.values()])
@@ -270,7 +273,7 @@ def repairs(measures: Measures) -> list[Repair]:
     for turn in range(1, measures.turns):
         of_problems = [
             [
-                (reward, written_T[turn])
+                (reward, float(written_T[turn]))
                 for written_T, answered_T in zip(written, answered, strict=True)
                 if not any(written_T[:turn]) and (reward := answered_T[turn]) is not None
             ]
