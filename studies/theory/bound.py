@@ -170,14 +170,17 @@ def bounds_of(measures: Measures) -> Bounds:
     step_PT = np.hstack([measures.own_PT[:, :1], measures.step_PT[:, 1:]])
     gap = over_problems((measures.own_PT - step_PT).mean(axis=1))
     eta = radius([measures.kl_PT[side].mean(axis=0) for side in SIDES])
-    factor = 1 / math.sqrt(eta) if eta > 0 else 0.0
-    scaled = (None if value is None else factor * value for value in (gap.value, gap.low, gap.high))
+    constant = None
+    if eta > 0:
+        factor = 1 / math.sqrt(eta)
+        low, high = (None if end is None else factor * end for end in (gap.low, gap.high))
+        constant = Estimate(factor * gap.value, low, high)
     # In the reference's trajectories; 0 if failing costs nothing, or if no problem shows it.
     costs = [(row.mean.difference, row.turns_left) for row in continuations(measures.reference_solved)]
     costs_T = [0.0 if cost is None else max(0.0, cost.value * left) for cost, left in costs]
     return Bounds(
         radius=eta,
-        constant=Estimate(*scaled) if eta > 0 else None,
+        constant=constant,
         costs_T=costs_T,
         multi_turn=over_problems(measures.own_PT.mean(axis=1)),
         stepwise=over_problems(step_PT.mean(axis=1)),
