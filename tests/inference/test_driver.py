@@ -30,7 +30,7 @@ def problems(tmp_path: Path) -> Path:
 
 async def test_single_turn_record(problems: Path, tmp_path: Path) -> None:
     plan = make_plan(problems, tmp_path / "out.jsonl", num_turns=None)
-    records = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    records = await run_plan(plan)
     assert [record["id"] for record in records] == [0, 1, 2, 3, 4]
     for record, row in zip(records, problem_rows(5), strict=True):
         assert record.items() >= row.items()
@@ -40,7 +40,7 @@ async def test_single_turn_record(problems: Path, tmp_path: Path) -> None:
 
 async def test_multi_turn_record(problems: Path, tmp_path: Path) -> None:
     engine = ScriptedEngine()
-    for record in await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine, MultiplyingService()):
+    for record in await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine):
         for name in ("raw_responses", "public_pass_rates", "public_exec_results", "usage"):
             assert [len(turn) for turn in record[name]] == [3, 3, 3]
         for sample, messages in enumerate(record["conversations"]):
@@ -58,7 +58,7 @@ async def test_multi_turn_record(problems: Path, tmp_path: Path) -> None:
 
 async def test_each_request_has_its_own_seed(problems: Path, tmp_path: Path) -> None:
     engine = ScriptedEngine()
-    await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine, MultiplyingService())
+    await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine)
     expected = {request_seed(1, id_, sample, turn) for id_ in range(5) for sample in range(3) for turn in range(3)}
     assert {seed for _, _, seed in engine.requests} == expected
     assert len(expected) == 45
@@ -93,10 +93,10 @@ def test_history_is_stripped_before_it_is_cut() -> None:
 async def test_first_turn_from_a_file(problems: Path, tmp_path: Path) -> None:
     single = tmp_path / "single.jsonl"
     plan = make_plan(problems, single, num_turns=None, num_completions=4)
-    firsts = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    firsts = await run_plan(plan)
     engine = ScriptedEngine()
     plan = make_plan(single, tmp_path / "out.jsonl", from_scratch=False, num_completions=3)
-    records = await run_plan(plan, engine, MultiplyingService())
+    records = await run_plan(plan, engine)
     for first, record in zip(firsts, records, strict=True):
         assert record["raw_responses"][0] == first["responses"][:3] == record["responses"]
         assert record["usage"][0] == first["usage"][:3]
@@ -108,14 +108,14 @@ async def test_samples_may_differ_between_problems(tmp_path: Path) -> None:
     rows = [{**row, "responses": ["```\nk=1\n```"] * (1 + number)} for number, row in enumerate(problem_rows(3))]
     write_jsonl(tmp_path / "in.jsonl", rows)
     plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", from_scratch=False, num_completions=2)
-    records = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    records = await run_plan(plan)
     assert [len(record["conversations"]) for record in records] == [1, 2, 2]
 
 
 async def test_equal_programs_run_once(problems: Path, tmp_path: Path) -> None:
     service = MultiplyingService()
     plan = make_plan(problems, tmp_path / "out.jsonl", num_completions=16)
-    await run_plan(plan, ScriptedEngine(), service)
+    await run_plan(plan, service=service)
     shared = {tests for _, tests in service.runs}
     assert len(shared) == 4, "problems 0 and 4 have the same tests"
     assert max(service.runs.values()) == 2
@@ -123,7 +123,7 @@ async def test_equal_programs_run_once(problems: Path, tmp_path: Path) -> None:
 
 async def test_requests_in_flight_stay_within_the_limit(problems: Path, tmp_path: Path) -> None:
     engine = ScriptedEngine(max_in_flight=4, latency_s=lambda seed: seed % 5 / 1000)
-    await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine, MultiplyingService())
+    await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine)
     assert engine.most_running == 4
 
 
@@ -148,10 +148,10 @@ async def test_no_barrier_between_turns(tmp_path: Path) -> None:
 
 async def test_feedback_of_another_problem(problems: Path, tmp_path: Path) -> None:
     single = tmp_path / "single.jsonl"
-    await run_plan(make_plan(problems, single, num_turns=None), ScriptedEngine(), MultiplyingService())
+    await run_plan(make_plan(problems, single, num_turns=None))
     engine = ScriptedEngine()
     plan = make_plan(single, tmp_path / "out.jsonl", from_scratch=False, feedback_from="other_problem")
-    records = await run_plan(plan, engine, MultiplyingService())
+    records = await run_plan(plan, engine)
     service = MultiplyingService()
     own = {}
     for record in records:
@@ -181,9 +181,9 @@ async def test_invalid_lines_are_skipped_only_on_demand(problems: Path, tmp_path
         file.write('{"id": 9}\n')
     output = tmp_path / "out.jsonl"
     with pytest.raises(InputError, match=r"problems.jsonl: line 6: missing field 'instruction'"):
-        await run_plan(make_plan(problems, output), ScriptedEngine(), MultiplyingService())
+        await run_plan(make_plan(problems, output))
     assert not output.exists()
-    records = await run_plan(make_plan(problems, output, skip_invalid=True), ScriptedEngine(), MultiplyingService())
+    records = await run_plan(make_plan(problems, output, skip_invalid=True))
     assert len(records) == 5
     counts = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
     assert (counts["read"], counts["written"], counts["skipped_invalid"]) == (6, 5, 1)
@@ -195,7 +195,7 @@ async def test_perturbed_feedback(tmp_path: Path) -> None:
         row["perturbed_public_test_cases"] = TestCases(("1", "2"), ("7", "14")).to_json()
     write_jsonl(tmp_path / "in.jsonl", rows)
     plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", feedback_tests="perturbed")
-    for record in await run_plan(plan, ScriptedEngine(), MultiplyingService()):
+    for record in await run_plan(plan):
         assert record["feedback_tests"] == "perturbed"
         assert all(len(result["passing"]) == 2 for turn in record["public_exec_results"] for result in turn)
     assert len(read_rows(tmp_path / "out.jsonl")) == 2
@@ -220,11 +220,11 @@ async def test_conversations_are_written_with_the_prompt_set(tmp_path: Path) -> 
 async def test_foreign_instructions_run_and_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "in.jsonl"
     write_jsonl(source, [{**row, "instruction": "Other words."} for row in problem_rows(2)])
-    assert len(await run_plan(make_plan(source, tmp_path / "out.jsonl"), ScriptedEngine(), MultiplyingService())) == 2
+    assert len(await run_plan(make_plan(source, tmp_path / "out.jsonl"))) == 2
     assert "in.jsonl are not of the prompt set" in capsys.readouterr().err
     plan = make_plan(source, tmp_path / "asked.jsonl", prompts="cobalt")
     with pytest.raises(InputError, match="line 1: field 'instruction' is not of the prompt set"):
-        await run_plan(plan, ScriptedEngine(), MultiplyingService())
+        await run_plan(plan)
 
 
 @pytest.mark.parametrize("field", ["public_test_cases", "hidden_test_cases", "test_cases"])
@@ -238,7 +238,7 @@ async def test_tests_that_a_later_stage_needs_are_asked_for_first(
     engine = ScriptedEngine()
     plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", num_turns=None)
     with pytest.raises(InputError, match=f"line 2: .*'{field}'"):
-        await run_plan(plan, engine, MultiplyingService())
+        await run_plan(plan, engine)
     assert not engine.requests
 
 
@@ -246,4 +246,4 @@ async def test_problems_without_hidden_tests_are_refused(tmp_path: Path) -> None
     rows = [{**row, "test_cases": row["public_test_cases"]} for row in problem_rows(1)]
     write_jsonl(tmp_path / "in.jsonl", rows)
     with pytest.raises(InputError, match="none is hidden"):
-        await run_plan(make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl"), ScriptedEngine(), MultiplyingService())
+        await run_plan(make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl"))
