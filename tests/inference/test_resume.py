@@ -70,25 +70,22 @@ async def test_sandbox_failures_keep_the_response(problems: Path, tmp_path: Path
     assert again.requests == []
 
 
-async def test_a_finished_run_is_not_run_again(problems: Path, tmp_path: Path) -> None:
+async def test_a_finished_run_is_not_run_again_and_keeps_its_settings(problems: Path, tmp_path: Path) -> None:
     plan = make_plan(problems, tmp_path / "out.jsonl")
     before = await run_plan(plan)
     engine, service = ScriptedEngine(), MultiplyingService()
     assert await run_plan(plan, engine, service) == before
     assert not engine.requests and not service.runs
     assert not list(tmp_path.glob("*.journal"))
-
-
-async def test_other_settings_are_refused(problems: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out.jsonl"
-    before = await run_plan(make_plan(problems, output))
-    other = ScriptedEngine()
-    other.model_id = "other"
     with pytest.raises(InputError, match="num_turns: 2 -> 3"):
-        await run_plan(make_plan(problems, output, num_turns=3))
+        await run_plan(make_plan(problems, plan.output_file, num_turns=3))
+    engine.model_id = "other"
     with pytest.raises(InputError, match="model_id: 'scripted' -> 'other'"):
-        await run_plan(make_plan(problems, output), other)
-    assert read_rows(output) == before
+        await run_plan(plan, engine)
+    service.checker = "lcb"
+    with pytest.raises(InputError, match=r"execution: .*'exact'.* -> .*'lcb'"):
+        await run_plan(plan, service=service)
+    assert read_rows(plan.output_file) == before
 
 
 async def test_an_input_that_grew_or_changed(problems: Path, tmp_path: Path) -> None:
@@ -117,15 +114,9 @@ async def run_interrupted(plan: Any, engine: ScriptedEngine, requests: int) -> N
         await run_plan(plan, engine)
 
 
-async def test_an_interrupted_run_goes_on_from_its_journal(problems: Path, tmp_path: Path) -> None:
-    plan = make_plan(problems, tmp_path / "out.jsonl")
-    await run_interrupted(plan, ScriptedEngine(max_in_flight=2), requests=20)
-    again = ScriptedEngine()
-    assert by_id(await run_plan(plan, again)) == await undisturbed(problems, tmp_path)
-    assert len(again.requests) <= 45 - 20 + 2, "only what was in flight is generated again"
-
-
-async def test_an_interrupted_run_is_not_continued_with_other_settings(problems: Path, tmp_path: Path) -> None:
+async def test_an_interrupted_run_goes_on_from_its_journal_with_the_same_settings(
+    problems: Path, tmp_path: Path
+) -> None:
     plan = make_plan(problems, tmp_path / "out.jsonl")
     await run_interrupted(plan, ScriptedEngine(max_in_flight=1), requests=4)
     assert plan.output_file.read_bytes() == b"" and (tmp_path / "out.jsonl.journal").stat().st_size
@@ -133,6 +124,10 @@ async def test_an_interrupted_run_is_not_continued_with_other_settings(problems:
     with pytest.raises(InputError, match="num_turns: 2 -> 3"):
         await run_plan(make_plan(problems, plan.output_file, num_turns=3))
     assert (tmp_path / "out.jsonl.manifest.json").read_bytes() == before
+    await run_interrupted(plan, ScriptedEngine(max_in_flight=2), requests=20)
+    again = ScriptedEngine()
+    assert by_id(await run_plan(plan, again)) == await undisturbed(problems, tmp_path)
+    assert len(again.requests) <= 45 - 20 + 2, "only what was in flight is generated again"
 
 
 async def test_a_second_run_on_the_same_output_is_refused(problems: Path, tmp_path: Path) -> None:
@@ -161,19 +156,12 @@ async def test_a_smaller_input_deletes_nothing(problems: Path, tmp_path: Path) -
     assert {path: path.read_bytes() for path in tmp_path.glob("out.jsonl*")} == before
 
 
-async def test_another_checker_is_refused(problems: Path, tmp_path: Path) -> None:
-    plan, service = make_plan(problems, tmp_path / "out.jsonl"), MultiplyingService()
-    await run_plan(plan, service=service)
-    service.checker = "lcb"
-    with pytest.raises(InputError, match=r"execution: .*'exact'.* -> .*'lcb'"):
-        await run_plan(plan, service=service)
+def counts(output: Path) -> dict[str, Any]:
+    found = json.loads(Path(f"{output}.manifest.json").read_text())["counts"]
+    return {name: found[name] for name in ("requests", "prompt_tokens", "completion_tokens", "cost_usd")}
 
 
 async def test_the_manifest_counts_what_earlier_runs_used(problems: Path, tmp_path: Path) -> None:
-    def counts(output: Path) -> dict[str, Any]:
-        found = json.loads(output.with_name(f"{output.name}.manifest.json").read_text())["counts"]
-        return {name: found[name] for name in ("requests", "prompt_tokens", "completion_tokens", "cost_usd")}
-
     first = write_problems(tmp_path / "first.jsonl", 2)
     output = tmp_path / "out.jsonl"
     await run_plan(make_plan(first, output))
@@ -188,8 +176,7 @@ async def test_a_given_first_turn_is_counted_where_it_was_generated(problems: Pa
     await run_plan(single)
     plan = make_plan(single.output_file, tmp_path / "out.jsonl", from_scratch=False)
     await run_plan(plan)
-    manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
-    assert manifest["counts"]["requests"] == 5 * 3 * 2
+    assert counts(plan.output_file)["requests"] == 5 * 3 * 2
 
 
 async def test_a_dead_engine_stops_the_run(tmp_path: Path) -> None:
