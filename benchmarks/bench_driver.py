@@ -29,9 +29,8 @@ from harness import medians
 
 from cobalt.cli.entry import run
 from cobalt.completion import Completion, Sampling, request_seed
-from cobalt.inference.driver import Driver
+from cobalt.inference.driver import Driver, ProblemRow
 from cobalt.inference.flags import MultiTurnOpenWeightConfig
-from cobalt.inference.trajectories import ProblemRow
 from cobalt.prompts import COBALT
 from cobalt.records import RecordFile
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
