@@ -1,10 +1,10 @@
 """How fast and how small the bandit builder is: this project's command against the plain way, on the same file.
 
 The plain way holds the whole file in memory and tokenizes every prefix of every selected trajectory from scratch, in
-one process. Both must write the same bytes. Full size (writes some 5 GB, which it deletes, and takes about half an hour
-on two free cores; ``--plain_problems`` bounds the plain way's share of that):
+one process. Both must write the same bytes. Full size (writes some 5 GB, which it deletes, and takes about an hour
+on two shared cores; ``--plain_problems`` bounds the plain way's share of that):
 
-    python benchmarks/bench_bandit.py --problems 20000
+    python benchmarks/bench_bandit.py --problems 20000 --plain_problems 2000
 
 Prints wall and processor seconds, peak resident memory and the ratios as JSON.
 """
@@ -22,7 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from harness import ROOT
+
 STATEMENT_LINES, PROGRAM_LINES, THINKING_LINES, FEEDBACK_LINES = 30, 24, 10, 9
 TRAJECTORIES, PROGRAMS, NUM_TESTS, NUM_PUBLIC = 16, 3, 20, 4
 """``TRAJECTORIES`` per problem, ``PROGRAMS`` per trajectory."""
@@ -35,8 +36,8 @@ class Config:
 
     problems: int = 20_000
     """Problems in the synthetic file."""
-    plain_problems: int | None = None
-    """Compare on the first so many problems only; the streaming builder also runs on all of them."""
+    plain_problems: int = 2_000
+    """Problems that both are compared on, the first ones; the streaming builder also runs on all of them."""
 
 
 def code_lines(rng: random.Random, count: int) -> list[str]:
@@ -128,7 +129,7 @@ def plain_way(input_file: str, output_file: str, tokenizer_dir: str) -> None:
     write_jsonl(output_file, (records[i] for i in order))
 
 
-def measured(command: list[str]) -> dict[str, float]:
+def measured(command: list[Any]) -> dict[str, float]:
     """Run a command; wall seconds and peak resident memory in MiB."""
     start = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -139,40 +140,31 @@ def measured(command: list[str]) -> dict[str, float]:
     return {"wall_s": time.perf_counter() - start, "cpu_s": cpu, "peak_mib": usage.ru_maxrss / 1024}
 
 
-def compare(config: Config, work: Path) -> dict[str, Any]:
-    """Make the file, run both, check that the outputs are equal."""
+def main(config: Config) -> None:
+    """Make the file, run both on its beginning, check that their outputs are equal, and print the figures."""
     from cobalt.records import write_jsonl
     from cobalt.records.manifest import file_sha256
 
-    source, tokenizer, ours, plain = (work / name for name in ("in.jsonl", "tokenizer", "ours.jsonl", "plain.jsonl"))
-    lines, rng = code_lines(random.Random(SEED), 4000), random.Random(SEED)
-    make_tokenizer(tokenizer, lines)
-    write_jsonl(source, (make_problem(rng, index, lines) for index in range(config.problems)))
-    figures: dict[str, Any] = {"problems": config.problems, "input_gb": source.stat().st_size / 1e9}
-
-    def run_ours(source: Path, output: Path) -> dict[str, float]:
-        flags = ["--input_file", str(source), "--output_file", str(output), "--model_name", str(tokenizer)]
-        return measured([sys.executable, str(ROOT / "preproc/process_multi_turn_taco.py"), *flags])
-
-    compared = figures["ours"] = run_ours(source, ours)
-    if config.plain_problems is not None:
-        part, ours = work / "part.jsonl", work / "ours_part.jsonl"
+    with tempfile.TemporaryDirectory(prefix="bench_bandit_") as folder:
+        work = Path(folder)
+        source, part, tokenizer, plain = (
+            work / name for name in ("in.jsonl", "part.jsonl", "tokenizer", "plain.jsonl")
+        )
+        lines, rng = code_lines(random.Random(SEED), 4000), random.Random(SEED)
+        make_tokenizer(tokenizer, lines)
+        write_jsonl(source, (make_problem(rng, index, lines) for index in range(config.problems)))
         with open(source) as file, open(part, "w") as out:
             out.writelines(itertools.islice(file, config.plain_problems))
-        source = part
+        figures: dict[str, Any] = {"problems": config.problems, "input_gb": source.stat().st_size / 1e9}
+        for name, given in (("ours", source), ("ours_part", part)):
+            flags = ["--input_file", given, "--output_file", work / f"{name}.jsonl", "--model_name", tokenizer]
+            figures[name] = measured([sys.executable, ROOT / "preproc/process_multi_turn_taco.py", *flags])
         figures["compared_on"] = config.plain_problems
-        compared = figures["ours_part"] = run_ours(source, ours)
-    figures["plain"] = measured([sys.executable, __file__, "--plain", str(source), str(plain), str(tokenizer)])
-    figures["same_output"] = file_sha256(ours) == file_sha256(plain)
+        figures["plain"] = measured([sys.executable, __file__, "--plain", part, plain, tokenizer])
+        figures["same_output"] = file_sha256(work / "ours_part.jsonl") == file_sha256(plain)
     for unit in ("wall_s", "cpu_s"):
-        figures[f"speedup_{unit}"] = figures["plain"][unit] / compared[unit]
-    return figures
-
-
-def main(config: Config) -> None:
-    """Run the comparison and print the figures."""
-    with tempfile.TemporaryDirectory(prefix="bench_bandit_") as work:
-        print(json.dumps(compare(config, Path(work)), indent=2))
+        figures[f"speedup_{unit}"] = figures["plain"][unit] / figures["ours_part"][unit]
+    print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import heapq
 import json
 import random
 import selectors
-import statistics
 import sys
 import tempfile
 import time
@@ -26,11 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import medians
+
 from cobalt.cli.entry import run
 from cobalt.completion import Completion, Sampling, request_seed
-from cobalt.inference.driver import Driver
+from cobalt.inference.driver import Driver, ProblemRow
 from cobalt.inference.flags import MultiTurnOpenWeightConfig
-from cobalt.inference.trajectories import ProblemRow
 from cobalt.prompts import COBALT
 from cobalt.records import RecordFile
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
@@ -61,18 +61,6 @@ class JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> Any:
         self.now_s += max(timeout or 0, 0)
         return super().select(0)
-
-
-class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is its selector's."""
-
-    def __init__(self) -> None:
-        self._clock = JumpingSelector()
-        super().__init__(self._clock)
-
-    def time(self) -> float:
-        """Seconds since the loop was made."""
-        return self._clock.now_s
 
 
 def latency_s(seed: int) -> float:
@@ -121,41 +109,32 @@ async def measure(config: BenchConfig, seed: int) -> dict[str, float]:
         output.close()
         journal.close()
     ideal_s = clock.total_s / config.slots
-    narrow_s = barrier_s(config, seed, 2)
-    wide_s = barrier_s(config, seed, max(config.slots // config.samples, 1))
-    return {
-        "wall_s": wall_s,
-        "busy": ideal_s / wall_s,
-        "barrier_2_s": narrow_s,
-        "barrier_2_ratio": narrow_s / wall_s,
-        "barrier_wide_busy": ideal_s / wide_s,
-        "barrier_wide_ratio": wide_s / wall_s,
-        "driver_cpu_ms_per_turn": 1000 * cpu_s / (config.problems * config.samples * (config.turns + 1)),
-    }
-
-
-def barrier_s(config: BenchConfig, seed: int, at_once: int) -> float:
-    """Length of a schedule with ``at_once`` problems at a time and a barrier after each turn of a problem."""
-    free_at = [0.0] * at_once
-    for problem in range(config.problems):
-        length = 0.0
-        for turn in range(config.turns + 1):
-            seeds = (request_seed(seed, problem, sample, turn) for sample in range(config.samples))
-            length += max(map(latency_s, seeds)) + EXECUTION_S
-        heapq.heappush(free_at, heapq.heappop(free_at) + length)
-    return max(free_at)
+    found = {"wall_s": wall_s, "busy": ideal_s / wall_s}
+    for name, at_once in (("2", 2), ("wide", max(config.slots // config.samples, 1))):
+        # a schedule with so many problems at a time and a barrier after each turn of a problem
+        free_at = [0.0] * at_once
+        for problem in range(config.problems):
+            length = 0.0
+            for turn in range(config.turns + 1):
+                seeds = (request_seed(seed, problem, sample, turn) for sample in range(config.samples))
+                length += max(map(latency_s, seeds)) + EXECUTION_S
+            heapq.heappush(free_at, heapq.heappop(free_at) + length)
+        found |= {f"barrier_{name}_busy": ideal_s / max(free_at), f"barrier_{name}_ratio": max(free_at) / wall_s}
+    turns = config.problems * config.samples * (config.turns + 1)
+    return {**found, "driver_cpu_ms_per_turn": 1000 * cpu_s / turns}
 
 
 def main(config: BenchConfig) -> None:
     """Measure every seed; print each and the median."""
     rows = []
     for seed in range(config.seeds):
-        loop = SimulatedLoop()
+        clock = JumpingSelector()
+        loop = asyncio.SelectorEventLoop(clock)
+        loop.time = lambda clock=clock: clock.now_s  # seconds since the loop was made
         rows.append(loop.run_until_complete(measure(config, seed)))
         loop.close()
         print(f"seed {seed}: " + ", ".join(f"{name} {value:.3f}" for name, value in rows[-1].items()), file=sys.stderr)
-    median = {name: round(statistics.median(row[name] for row in rows), 4) for name in rows[0]}
-    print(json.dumps(median, indent=2))
+    print(json.dumps({name: round(value, 4) for name, value in medians(rows).items()}, indent=2))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ from typing import Any, Literal
 
 import hydra
 import pandas as pd
+from harness import ROOT
 from omegaconf import DictConfig, OmegaConf
-from step_costs import PEAK_FLOPS, PHASES, ROOT, forward_flops
+from step_costs import PEAK_FLOPS, PHASES, forward_flops
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from cobalt.cli.entry import run
@@ -35,21 +36,11 @@ from cobalt.tables import markdown_table
 Settings = Literal["release", "ours"]
 POLICY = "actor_rollout_ref"
 NOT_METHOD = (
-    "custom_reward_function.",
-    "data.train_files",
-    "data.val_files",
-    "critic.",
-    "reward_model.model.",
-    "reward_model.reward_manager",
-    "reward_model.use_dynamic_bsz",
-    "trainer.default_local_dir",
-    "trainer.experiment_name",
-    "trainer.logger",
-    "trainer.n_gpus_per_node",
-    "trainer.project_name",
-    f"{POLICY}.model.path",
-    f"{POLICY}.rollout.load_format",
-)
+    "custom_reward_function.", "data.train_files", "data.val_files", "critic.", "reward_model.model.",
+    "reward_model.reward_manager", "reward_model.use_dynamic_bsz", "trainer.default_local_dir",
+    "trainer.experiment_name", "trainer.logger", "trainer.n_gpus_per_node", "trainer.project_name",
+    f"{POLICY}.model.path", f"{POLICY}.rollout.load_format",
+)  # fmt: skip
 """Beginnings of names that say whose files, model, machine and names are used, or belong to models that GRPO lacks.
 
 ``load_format`` has another name in the release's veRL for the same: ``dummy``, which is ``dummy_dtensor`` in PyPI's.
@@ -98,17 +89,14 @@ def main(config: RecipeBenchConfig) -> None:
         results.append(figures(config, settings, train(config, settings, model, data)))
         (config.output_dir / "result.json").write_text(json.dumps(results, indent=1))
 
-    # a row per phase; the ratio is that of the release's settings to ours
-    by_name = {result["settings"]: result for result in results}
-    compared = len(by_name) > 1
     rows = []
     for phase in PHASES:
-        seconds = {name: result["seconds"][phase] for name, result in by_name.items()}
-        ratio = [f"{seconds['release'] / seconds['ours']:.2f}"] if compared else []
-        rows.append((phase, *(f"{value:.1f}" for value in seconds.values()), *ratio))
+        seconds = {result["settings"]: result["seconds"][phase] for result in results}
+        ratio = f"{seconds['release'] / seconds['ours']:.2f}" if len(seconds) > 1 else ""
+        rows.append((phase, *(f"{value:.1f}" for value in seconds.values()), ratio))
     for name in ("generated_tokens_per_s_per_gpu", "update_mfu", "update_mfu_verl", "peak_memory_gb"):
-        rows.append((name, *(f"{result[name]:.3g}" for result in results), *([""] if compared else [])))
-    print(markdown_table(("seconds", *by_name, *(["times faster"] if compared else [])), rows))
+        rows.append((name, *(f"{result[name]:.3g}" for result in results), ""))
+    print(markdown_table(("seconds", *config.settings, "times faster"), rows))
 
 
 def endless(model: Path, folder: Path) -> Path:

@@ -30,17 +30,20 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from step_costs import PEAK_FLOPS, ROOT, SHAPES, Shape, forward_flops
+from harness import ROOT, interleaved
+from step_costs import PEAK_FLOPS, SHAPES, Shape, forward_flops
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
 from cobalt.cli.entry import run
 from cobalt.errors import InputError, SetupError
+from cobalt.tables import markdown_table
 from cobalt.training.preflight import refuse_missing_cross_entropy, refuse_missing_liger
 from cobalt.training.settings import CPU_BACKEND, TrainingConfig
 
@@ -49,16 +52,9 @@ TEMPERATURE = 1.0
 POLICY = "actor_rollout_ref"
 PHASES = ("old log-probs", "reference", "update")
 TINY = Shape(
-    hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    vocab_size=1024,
-    tie_word_embeddings=False,
-    max_position_embeddings=1024,
-)
+    hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    head_dim=8, vocab_size=1024, tie_word_embeddings=False, max_position_embeddings=1024,
+)  # fmt: skip
 PATHS = ("verl", "shared")
 
 
@@ -114,6 +110,8 @@ class Bench:
     """veRL's actor and reference with random weights, and the ways of using them."""
 
     def __init__(self, config: BenchConfig):
+        from hydra import compose, initialize_config_module
+        from omegaconf import open_dict
         from verl.workers.actor import dp_actor
 
         from cobalt.training.workers import CobaltWorker
@@ -126,94 +124,39 @@ class Bench:
         with tempfile.TemporaryDirectory() as folder, random_weights():
             self.model_config.save_pretrained(folder)
             AutoTokenizer.from_pretrained(ROOT / "assets/minicoder").save_pretrained(folder)  # veRL wants to see one
-            self._settings = self._compose(folder)
+            # actor_rollout_ref of the release's recipe; the update is one mini-batch that changes nothing
+            overrides = [
+                f"hydra.searchpath=[file://{ROOT / 'verl/config'}]",
+                "+recipe=multi_turn",
+                f"+preset={'paper-qwen3' if self.on_gpu else 'cpu'}",
+                f"{POLICY}.model.path={folder}",
+                f"{POLICY}.rollout.n={config.samples}",
+                f"{POLICY}.actor.ppo_mini_batch_size={os.environ['WORLD_SIZE']}",
+                f"{POLICY}.actor.ppo_max_token_len_per_gpu={config.max_tokens}",
+                f"{POLICY}.actor.optim.lr=0",
+                f"{POLICY}.model.use_liger=false",
+                f"{POLICY}.actor.fsdp_config.param_offload=false",
+                f"{POLICY}.actor.fsdp_config.optimizer_offload=false",
+            ]
+            if not self.on_gpu:
+                overrides.append(f"{POLICY}.actor.ppo_micro_batch_size_per_gpu=2")
+            with initialize_config_module("verl.trainer.config", version_base=None):
+                self._settings = compose("ppo_trainer", overrides).actor_rollout_ref
+            own = TrainingConfig(backend="verl" if self.on_gpu else CPU_BACKEND, share_prompts=True)
+            with open_dict(self._settings):
+                self._settings.cobalt = asdict(own)
             actor, reference = (CobaltWorker(self._settings, role=role) for role in ("actor", "ref"))
             actor.init_model()
             reference.init_model()
         self.actor, self.reference = actor.actor, reference.ref_policy
 
-    def _compose(self, folder: str) -> Any:
-        """``actor_rollout_ref`` of the release's recipe; the update is one mini-batch that changes nothing."""
-        from hydra import compose, initialize_config_module
-        from omegaconf import open_dict
-
-        overrides = [
-            f"hydra.searchpath=[file://{ROOT / 'verl/config'}]",
-            "+recipe=multi_turn",
-            f"+preset={'paper-qwen3' if self.on_gpu else 'cpu'}",
-            f"{POLICY}.model.path={folder}",
-            f"{POLICY}.rollout.n={self.config.samples}",
-            f"{POLICY}.actor.ppo_mini_batch_size={os.environ['WORLD_SIZE']}",
-            f"{POLICY}.actor.ppo_max_token_len_per_gpu={self.config.max_tokens}",
-            f"{POLICY}.actor.optim.lr=0",
-            f"{POLICY}.model.use_liger=false",
-            f"{POLICY}.actor.fsdp_config.param_offload=false",
-            f"{POLICY}.actor.fsdp_config.optimizer_offload=false",
-        ]
-        if not self.on_gpu:
-            overrides.append(f"{POLICY}.actor.ppo_micro_batch_size_per_gpu=2")
-        with initialize_config_module("verl.trainer.config", version_base=None):
-            settings = compose("ppo_trainer", overrides).actor_rollout_ref
-        with open_dict(settings):
-            own = TrainingConfig(backend="verl" if self.on_gpu else CPU_BACKEND, share_prompts=True)
-            settings.cobalt = asdict(own)
-        return settings
-
     def measure(self, prompt: int, response: int) -> dict[str, Any]:
         """All figures for one pair of lengths."""
-        data = self._batch(prompt, response)
-        seconds: dict[Any, list[float]] = {(phase, path): [] for phase in PHASES for path in PATHS}
-        memory: dict[Any, float] = dict.fromkeys(seconds, 0.0)
-        outputs: dict[Any, Any] = {}
-        for _ in range(self.config.rounds + 1):
-            for phase in PHASES:
-                for path in PATHS:
-                    with self._path(path):
-                        outputs[phase, path], taken, peak = self._timed(phase, data)
-                    seconds[phase, path].append(taken)
-                    memory[phase, path] = max(peak / GB, memory[phase, path])
-                if phase != "update":  # each path is handed the same
-                    key = "old_log_probs" if phase == PHASES[0] else "ref_log_prob"
-                    data.batch[key] = outputs[phase, PATHS[0]][0]
-        medians = {key: statistics.median(values[1:]) for key, values in seconds.items()}
-        totals = {path: sum(medians[phase, path] for phase in PHASES) for path in PATHS}
-        steps = [
-            {
-                "path": path,
-                "seconds": totals[path],
-                "peak_memory_gb": max(memory[phase, path] for phase in PHASES),
-                "times_faster": totals[PATHS[0]] / totals[path],
-            }
-            for path in PATHS
-        ]
-        phases = [
-            {
-                "phase": phase,
-                "path": path,
-                **self._rates(phase, taken, prompt, response),
-                "peak_memory_gb": memory[phase, path],
-                "times_faster": medians[phase, PATHS[0]] / taken,
-            }
-            for (phase, path), taken in medians.items()
-        ]
-        return {
-            "prompt": prompt,
-            "response": response,
-            "layers": self.model_config.num_hidden_layers,
-            "shape": self.config.shape,
-            "gpus": torch.distributed.get_world_size(),
-            "rows_per_gpu": len(data),
-            "phases": phases,
-            "steps": steps,
-            "rounds_s": {f"{phase}, {path}": values for (phase, path), values in seconds.items()},
-            "differences": differences(outputs),
-        }
-
-    def _batch(self, prompt: int, response: int) -> Any:
-        """As the trainer hands it to the workers, with random tokens and advantages."""
         from tensordict import TensorDict
         from verl import DataProto
+        from verl.utils.flops_counter import FlopsCounter
 
+        # a batch as the trainer hands it to the workers, with random tokens and advantages
         rows, device = self.config.samples, "cuda" if self.on_gpu else "cpu"
         generator = torch.Generator().manual_seed(torch.distributed.get_rank())
         prompts = torch.randint(self.model_config.vocab_size, (1, prompt), generator=generator)
@@ -227,7 +170,71 @@ class Bench:
             "response_mask": mask[:, prompt:],
             "advantages": torch.randn(rows, 1, generator=generator).expand(rows, response).contiguous(),
         }
-        return DataProto(batch=TensorDict(batch, batch_size=rows).to(device), meta_info={"temperature": TEMPERATURE})
+        tensors = TensorDict(batch, batch_size=rows).to(device)
+        data = DataProto(batch=tensors, meta_info={"temperature": TEMPERATURE})
+
+        outputs: dict[Any, Any] = {}
+
+        def take(phase: str, path: str) -> dict[str, float]:
+            """Seconds, and the most memory allocated meanwhile."""
+            with self._path(path):
+                if self.on_gpu:
+                    torch.cuda.empty_cache()
+                    torch.cuda.reset_peak_memory_stats()
+                self._wait()
+                start = time.perf_counter()
+                outputs[phase, path] = self._compute(phase, data)
+                self._wait()
+                seconds = time.perf_counter() - start
+            if path == PATHS[-1] and phase != "update":  # each path is handed the first one's
+                data.batch["old_log_probs" if phase == PHASES[0] else "ref_log_prob"] = outputs[phase, PATHS[0]][0]
+            return {"seconds": seconds, "gb": torch.cuda.max_memory_allocated() / GB if self.on_gpu else 0.0}
+
+        contenders = {(phase, path): partial(take, phase, path) for phase in PHASES for path in PATHS}
+        samples = interleaved(contenders, self.config.rounds)
+        medians = {key: statistics.median(sample["seconds"] for sample in taken) for key, taken in samples.items()}
+        memory = {key: max(sample["gb"] for sample in taken) for key, taken in samples.items()}
+
+        phases = []
+        estimate = FlopsCounter(self.model_config).estimate_func[self.model_config.model_type]
+        for (phase, path), seconds in medians.items():
+            forwards = 3 if phase == "update" else 1
+            needed = forwards * forward_flops(self.model_config, prompt, response, rows)
+            counted = estimate(rows * (prompt + response), [prompt + response] * rows, seconds)
+            phases.append(
+                {
+                    "phase": phase,
+                    "path": path,
+                    "seconds": seconds,
+                    "tokens_per_s_per_gpu": rows * (prompt + response) / seconds,
+                    "mfu": needed / seconds / PEAK_FLOPS,
+                    "mfu_verl": counted * 1e12 * forwards / 3 / PEAK_FLOPS,
+                    "peak_memory_gb": memory[phase, path],
+                    "times_faster": medians[phase, PATHS[0]] / seconds,
+                }
+            )
+        totals = {path: sum(medians[phase, path] for phase in PHASES) for path in PATHS}
+        steps = [
+            {
+                "path": path,
+                "seconds": totals[path],
+                "peak_memory_gb": max(memory[phase, path] for phase in PHASES),
+                "times_faster": totals[PATHS[0]] / totals[path],
+            }
+            for path in PATHS
+        ]
+        return {
+            "prompt": prompt,
+            "response": response,
+            "layers": self.model_config.num_hidden_layers,
+            "shape": self.config.shape,
+            "gpus": torch.distributed.get_world_size(),
+            "rows_per_gpu": len(data),
+            "phases": phases,
+            "steps": steps,
+            "rounds_s": {", ".join(key): [sample["seconds"] for sample in taken] for key, taken in samples.items()},
+            "differences": differences(outputs),
+        }
 
     @contextlib.contextmanager
     def _path(self, path: str) -> Iterator[None]:
@@ -244,46 +251,20 @@ class Bench:
         with liger_kernels(models) if is_shared and self.on_gpu else contextlib.nullcontext():
             yield
 
-    def _timed(self, phase: str, data: Any) -> tuple[Any, float, float]:
-        """What the phase returns, its seconds, and the most memory allocated during it, in bytes."""
-        calls: dict[str, Callable[[], Any]] = {
-            PHASES[0]: lambda: self._log_probs(self.actor, self._settings.rollout, data, True),
-            PHASES[1]: lambda: self._log_probs(self.reference, self._settings.ref, data, False),
-            PHASES[2]: lambda: self.actor.update_policy(data),
-        }
-        if self.on_gpu:
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-        self._wait()
-        start = time.perf_counter()
-        output = calls[phase]()
-        self._wait()
-        return output, time.perf_counter() - start, torch.cuda.max_memory_allocated() if self.on_gpu else 0
+    def _compute(self, phase: str, data: Any) -> Any:
+        """What the phase returns."""
+        if phase == "update":
+            return self.actor.update_policy(data)
+        is_policy = phase == PHASES[0]
+        actor, sizes = (self.actor, self._settings.rollout) if is_policy else (self.reference, self._settings.ref)
+        data.meta_info["micro_batch_size"] = sizes.log_prob_micro_batch_size_per_gpu
+        data.meta_info["use_dynamic_bsz"], data.meta_info["max_token_len"] = self._dynamic, self.config.max_tokens
+        return actor.compute_log_prob(data, calculate_entropy=is_policy)
 
     def _wait(self) -> None:
         torch.distributed.barrier()
         if self.on_gpu:
             torch.cuda.synchronize()
-
-    def _log_probs(self, actor: Any, sizes: Any, data: Any, with_entropy: bool) -> Any:
-        data.meta_info["micro_batch_size"] = sizes.log_prob_micro_batch_size_per_gpu
-        data.meta_info["use_dynamic_bsz"], data.meta_info["max_token_len"] = self._dynamic, self.config.max_tokens
-        return actor.compute_log_prob(data, calculate_entropy=with_entropy)
-
-    def _rates(self, phase: str, seconds: float, prompt: int, response: int) -> dict[str, float]:
-        """What one GPU did per second in a phase."""
-        from verl.utils.flops_counter import FlopsCounter
-
-        rows, forwards = self.config.samples, 3 if phase == "update" else 1
-        needed = forwards * forward_flops(self.model_config, prompt, response, rows)
-        estimate = FlopsCounter(self.model_config).estimate_func[self.model_config.model_type]
-        counted = estimate(rows * (prompt + response), [prompt + response] * rows, seconds)
-        return {
-            "seconds": seconds,
-            "tokens_per_s_per_gpu": rows * (prompt + response) / seconds,
-            "mfu": needed / seconds / PEAK_FLOPS,
-            "mfu_verl": counted * 1e12 * forwards / 3 / PEAK_FLOPS,
-        }
 
 
 @contextlib.contextmanager
@@ -348,19 +329,13 @@ def differences(outputs: Any) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> None:
     """Print all figures but the rounds."""
-    print(
-        f"\nprompt {result['prompt']}, responses {result['response']}: {result['shape']}, {result['layers']} layers, "
-        f"{result['gpus']} GPUs, {result['rows_per_gpu']} rows on each"
-    )
-    print(f"{'phase':14}{'path':14}{'s':>9}{'tokens/s':>10}{'MFU':>7}{'MFU, veRL':>11}{'GB':>7}{'faster':>8}")
-    for row in result["phases"]:
-        print(
-            f"{row['phase']:14}{row['path']:14}{row['seconds']:9.3f}{row['tokens_per_s_per_gpu']:10.0f}"
-            f"{row['mfu']:7.3f}{row['mfu_verl']:11.3f}{row['peak_memory_gb']:7.1f}{row['times_faster']:7.2f}x"
-        )
-    for row in result["steps"]:
-        of_step = f"{row['seconds']:9.3f}{row['peak_memory_gb']:35.1f}{row['times_faster']:7.2f}x"
-        print(f"{'all':14}{row['path']:14}{of_step}")
+    print(", ".join(f"{name} {value}" for name, value in result.items() if isinstance(value, int | str)))
+    rows = [{"phase": "all", **row} if "phase" not in row else row for row in (*result["phases"], *result["steps"])]
+    columns = list(rows[0])
+    cells = [
+        [f"{cell:.4g}" if isinstance(cell := row.get(name, ""), float) else cell for name in columns] for row in rows
+    ]
+    print(markdown_table(columns, cells))
     for name, values in result["differences"].items():
         print(f"{name}: {values}", flush=True)
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness import ROOT
 from scipy.stats import ttest_ind
-from step_costs import ROOT
 
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table

@@ -10,12 +10,13 @@ trust it.
 
 import dataclasses
 import json
-import statistics
+import math
 from collections.abc import Iterator
 from typing import Literal
 
+from harness import ROOT, medians
 from pydantic.dataclasses import dataclass
-from step_costs import PEAK_FLOPS, PHASES, ROOT, SHAPES, Shape, forward_flops, layer_weights
+from step_costs import PEAK_FLOPS, PHASES, SHAPES, Shape, forward_flops, layer_weights
 
 from cobalt.cli.entry import run
 from cobalt.cli.flags import CommandConfig, Positive, Share
@@ -93,14 +94,19 @@ def parameters(shape: Shape) -> float:
     return layer_weights(shape) + shape.vocab_size * shape.hidden_size * (1 if shape.tie_word_embeddings else 2)
 
 
+def gpus_for(size: float, room: float) -> int:
+    """How many GPUs with this room hold so many bytes; a power of two."""
+    return 2 ** max(0, math.ceil(math.log2(size / room)))
+
+
 def fewest_gpus(shape: Shape) -> int:
-    """That hold the training state, a power of two."""
-    return _power_of_two(STATE_BYTES * parameters(shape) / STATE_ROOM)
+    """That hold the training state."""
+    return gpus_for(STATE_BYTES * parameters(shape), STATE_ROOM)
 
 
 def tensor_parallel(shape: Shape) -> int:
-    """GPUs of one engine of vLLM, a power of two."""
-    return _power_of_two(HALF * parameters(shape) / VLLM_ROOM)
+    """GPUs of one engine of vLLM."""
+    return gpus_for(HALF * parameters(shape), VLLM_ROOM)
 
 
 def predict(config: ScaleConfig) -> Prediction:
@@ -141,13 +147,6 @@ def generation_s(config: ScaleConfig, shape: Shape) -> float:
     return config.longest * per_token + prefill + SYNC_S_PER_GB * weights / GB
 
 
-def _power_of_two(least: float) -> int:
-    number = 1
-    while number < least:
-        number *= 2
-    return number
-
-
 def checks() -> Iterator[tuple[str, str, float, float]]:
     """(Where, phase, predicted, measured seconds) of every step in docs/results that the recipe's path took."""
     for row in json.loads((RESULTS / "shared-prompts-h200/bench.json").read_text()):
@@ -159,7 +158,7 @@ def checks() -> Iterator[tuple[str, str, float, float]]:
                 where = f"8 layers, {row['prompt']} + {row['response']}"
                 yield where, phase["phase"], predicted[phase["phase"]], phase["seconds"]
     steps = [step for step in read_metrics(RESULTS / "recipe-8b-h200" / METRICS_FILE) if step["step"] > 1]
-    measured = {key: statistics.median(step[key] for step in steps) for key in steps[0]}
+    measured = medians(steps)
     lengths = {"prompt": "prompt_length/mean", "response": "response_length/mean", "longest": "response_length/max"}
     short = predict(ScaleConfig(gpus=2, prompts=32, **{name: round(measured[key]) for name, key in lengths.items()}))
     for phase, seconds in {**short.seconds, "step": short.step}.items():

@@ -1,10 +1,8 @@
 """What a training step costs: the shapes of Qwen3, FLOPs, the GPU's peak, and what veRL calls the phases."""
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
 PEAK_FLOPS = 989e12
 """Per second, dense bf16, of an H100 or H200."""
 PHASES = {
@@ -18,7 +16,7 @@ PHASES = {
 """Metrics that hold their seconds."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Shape:
     """Sizes of a Qwen3, by the names of its ``config.json``. The defaults are those of all published dense ones."""
 
@@ -29,7 +27,7 @@ class Shape:
     num_key_value_heads: int = 8
     head_dim: int = 128
     vocab_size: int = 151_936
-    tie_word_embeddings: bool
+    tie_word_embeddings: bool = field(kw_only=True)
     max_position_embeddings: int = 40_960
 
     @property
@@ -38,24 +36,15 @@ class Shape:
         return self.num_attention_heads // self.num_key_value_heads
 
 
-# The published dense shapes (arXiv 2505.09388, table 1, and the models' ``config.json``).
 SHAPES = {
-    name: Shape(
-        hidden_size=hidden_size,
-        intermediate_size=intermediate_size,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        tie_word_embeddings=tied,
-    )
-    for name, hidden_size, intermediate_size, layers, heads, tied in (
-        ("qwen3-0.6b", 1024, 3072, 28, 16, True),
-        ("qwen3-1.7b", 2048, 6144, 28, 16, True),
-        ("qwen3-4b", 2560, 9728, 36, 32, True),
-        ("qwen3-8b", 4096, 12288, 36, 32, False),
-        ("qwen3-14b", 5120, 17408, 40, 40, False),
-        ("qwen3-32b", 5120, 25600, 64, 64, False),
-    )
+    "qwen3-0.6b": Shape(1024, 3072, 28, 16, tie_word_embeddings=True),
+    "qwen3-1.7b": Shape(2048, 6144, 28, 16, tie_word_embeddings=True),
+    "qwen3-4b": Shape(2560, 9728, 36, 32, tie_word_embeddings=True),
+    "qwen3-8b": Shape(4096, 12288, 36, 32, tie_word_embeddings=False),
+    "qwen3-14b": Shape(5120, 17408, 40, 40, tie_word_embeddings=False),
+    "qwen3-32b": Shape(5120, 25600, 64, 64, tie_word_embeddings=False),
 }
+"""The published dense shapes (arXiv 2505.09388, table 1, and the models' ``config.json``)."""
 
 
 def layer_weights(model: Any) -> int:

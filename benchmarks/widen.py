@@ -38,7 +38,7 @@ width, which gives one step of AdamW the more effect on the stream the more chan
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -59,44 +59,24 @@ from cobalt.records.manifest import check_paths, refuse_existing, whole_folder
 
 WEIGHTS_FILE = "model.safetensors"
 COPIED_FILES = (
-    "chat_template.jinja",
-    "generation_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
+    "chat_template.jinja", "generation_config.json", "special_tokens_map.json", "tokenizer.json",
     "tokenizer_config.json",
-)
+)  # fmt: skip
 KEPT_SETTINGS = (
-    "architectures",
-    "attention_bias",
-    "attention_dropout",
-    "eos_token_id",
-    "hidden_act",
-    "initializer_range",
-    "model_type",
-    "pad_token_id",
-    "rope_scaling",
-    "rope_theta",
-    "sliding_window",
-    "use_cache",
-    "use_sliding_window",
-)
+    "architectures", "attention_bias", "attention_dropout", "eos_token_id", "hidden_act", "initializer_range",
+    "model_type", "pad_token_id", "rope_scaling", "rope_theta", "sliding_window", "use_cache", "use_sliding_window",
+)  # fmt: skip
 """Of the model's ``config.json``."""
-
 COPIES = 3
 """Of each channel: three bf16 weights make one of fp32's precision."""
-
 STREAM_SCALE = 2.0**4
 """Of the residual stream, relative to the narrow network's."""
-
 EPS_SHARE = 2.0**-7
 """Of what stands for the narrow eps: the wide eps; the constants are the rest. Twice what rounding them can miss."""
-
 HEAD_SCALE = 2.0
 """Of queries and keys before their norms, which take it out again: it makes the wide eps as small as the narrow one."""
-
 CONSTANT_SIGNS = (1.0, -1.0)
 """The last norm's weights of the two constants. Tied embeddings, which hold both for each token, read zero of them."""
-
 PADDING_WEIGHT = -(2.0**24)
 """What a padded id reads the constants with, times their signs."""
 
@@ -159,40 +139,36 @@ class Widening:
 
     def parts(self) -> Iterator[dict[str, torch.Tensor]]:
         """The embedding, each layer, the last norm with the head (if untied). A part is made when it is asked for."""
-        yield {"model.embed_tokens.weight": self._embedding()}
-        for place in range(self._wide.num_hidden_layers):
+        wide, tokens = self._wide, self._narrow.vocab_size
+        embedding = self._zeros(wide.vocab_size, wide.hidden_size)
+        self._write(embedding[:tokens].T, self._weights["model.embed_tokens.weight"].T * STREAM_SCALE)
+        embedding[:, self._constants] = self._constant
+        # the output rows of padded ids
+        padding = PADDING_WEIGHT * embedding.new_tensor(CONSTANT_SIGNS)
+        if wide.tie_word_embeddings:
+            embedding[tokens:, self._constants] = padding
+        yield {"model.embed_tokens.weight": embedding}
+        del embedding
+        for place in range(wide.num_hidden_layers):
             yield {f"model.layers.{place}.{name}": tensor for name, tensor in self._layer(place).items()}
         norm = self._norm(self._weights["model.norm.weight"])
-        if self._wide.tie_word_embeddings:
+        if wide.tie_word_embeddings:
             norm /= STREAM_SCALE  # the head reads with what the embedding writes
         norm[self._constants] = norm.new_tensor(CONSTANT_SIGNS)
-        yield {"model.norm.weight": norm} | ({} if self._wide.tie_word_embeddings else {"lm_head.weight": self._head()})
-
-    def _embedding(self) -> torch.Tensor:
-        tokens = self._narrow.vocab_size
-        table = self._zeros(self._wide.vocab_size, self._wide.hidden_size)
-        self._write(table[:tokens].T, self._weights["model.embed_tokens.weight"].T * STREAM_SCALE)
-        table[:, self._constants] = self._constant
-        if self._wide.tie_word_embeddings:
-            self._pad(table)
-        return table
-
-    def _head(self) -> torch.Tensor:
-        tokens = self._narrow.vocab_size
-        table = self._zeros(self._wide.vocab_size, self._wide.hidden_size)
-        table[:tokens] = self._reading(self._weights["model.embed_tokens.weight"])
-        self._pad(table)
-        return table
-
-    def _pad(self, table: torch.Tensor) -> None:
-        """The output rows of padded ids."""
-        table[self._narrow.vocab_size :, self._constants] = PADDING_WEIGHT * table.new_tensor(CONSTANT_SIGNS)
+        if wide.tie_word_embeddings:
+            yield {"model.norm.weight": norm}
+        else:
+            head = self._zeros(wide.vocab_size, wide.hidden_size)
+            head[:tokens] = self._reading(self._weights["model.embed_tokens.weight"])
+            head[tokens:, self._constants] = padding
+            yield {"model.norm.weight": norm, "lm_head.weight": head}
 
     def _layer(self, place: int) -> dict[str, torch.Tensor]:
         narrow, wide, long = self._narrow, self._wide, self._wide.head_dim
-        queries = self._noise(wide.num_attention_heads * long).view(-1, long, wide.hidden_size)
-        keys = self._noise(wide.num_key_value_heads * long).view(-1, long, wide.hidden_size)
-        values = self._noise(wide.num_key_value_heads * long).view(-1, long, wide.hidden_size)
+        queries, keys, values = (
+            self._noise(heads * long).view(-1, long, wide.hidden_size)
+            for heads in (wide.num_attention_heads, wide.num_key_value_heads, wide.num_key_value_heads)
+        )
         gate, up = self._noise(wide.intermediate_size), self._noise(wide.intermediate_size)
         attended = self._zeros(wide.hidden_size, wide.num_attention_heads, long)
         down = self._zeros(wide.hidden_size, wide.intermediate_size)
@@ -240,7 +216,7 @@ class Widening:
         """(D,): the scaled weight in parts, zero for the constants, the scale for free channels."""
         norm = self._ones(self._wide.hidden_size) * self._norm_scale
         rest = weight_d.double() * self._norm_scale
-        for copy in self._copies(norm):
+        for copy in norm[: self._constants.start].tensor_split(COPIES):
             copy[:] = rest
             rest = rest - copy
         norm[self._constants] = 0
@@ -254,12 +230,8 @@ class Widening:
 
     def _write(self, target: torch.Tensor, weight: torch.Tensor) -> None:
         """Fill all copies of the narrow channels in ``target`` (D, ...) with ``weight`` (d, ...)."""
-        for copy in self._copies(target):
+        for copy in target[: self._constants.start].tensor_split(COPIES):
             copy[:] = weight
-
-    def _copies(self, tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Views (d, ...) of the narrow channels' copies in a tensor (D, ...)."""
-        return tensor[: self._constants.start].tensor_split(COPIES)
 
     def _noise(self, rows: int) -> torch.Tensor:
         """(rows, D), zero for the constants."""

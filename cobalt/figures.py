@@ -173,12 +173,9 @@ class Curve:
 
     def points(self) -> tuple[list[float], list[Estimate]]:
         """Places that have a value, and the values."""
-        known = [
-            (place, estimate)
-            for place, estimate in zip(self.x or range(len(self.estimates)), self.estimates, strict=True)
-            if estimate is not None
-        ]
-        return [float(place) for place, _ in known], [estimate for _, estimate in known]
+        places = self.x or range(len(self.estimates))
+        known = [(float(x), found) for x, found in zip(places, self.estimates, strict=True) if found is not None]
+        return [x for x, _ in known], [found for _, found in known]
 
 
 @contextmanager
@@ -283,18 +280,10 @@ def curves_figure(
 def draw_curve(axes: "Axes", curve: Curve, line: Line, is_faint: bool = False) -> None:
     """A line through the known values, over their band; faint: without markers and band."""
     x, points = curve.points()
-    ours_on_top = 3 if line.colour == OURS else 2
-    axes.plot(
-        x,
-        [point.value for point in points],
-        linestyle=line.dash,
-        marker="" if is_faint else line.marker,
-        markerfacecolor=line.face,
-        color=line.colour,
-        linewidth=0.7 if is_faint else None,
-        zorder=1.8 if is_faint else ours_on_top,
-        clip_on=False,
-    )
+    look = {"linewidth": 0.7, "marker": "", "zorder": 1.8} if is_faint else {"marker": line.marker}
+    look = {"zorder": 3 if line.colour == OURS else 2, "markerfacecolor": line.face} | look
+    values = [point.value for point in points]
+    axes.plot(x, values, linestyle=line.dash, color=line.colour, clip_on=False, **look)
     if not is_faint:
         lows, highs = ([interval_of(point)[side] for point in points] for side in (0, 1))
         axes.fill_between(x, lows, highs, color=line.colour, alpha=BAND_OPACITY, lw=0, zorder=1.5)
@@ -304,18 +293,11 @@ def label_ends(axes: "Axes", drawn: Sequence[tuple[Curve, Line]]) -> None:
     """Each curve's label right of the axes, at the height of its last value or pushed from others just enough."""
     labelled = [(curve.points(), line) for curve, line in drawn if curve.points()[0]]
     ends = [(x[-1], points[-1].value) for (x, points), _ in labelled]
-    texts = [
-        axes.text(
-            1.06,
-            end[1],
-            broken(line.label, 1.0),
-            va="center",
-            transform=axes.get_yaxis_transform(),
-            color=line.colour,
-            weight="bold" if line.colour == OURS else "normal",
-        )
-        for end, (_, line) in zip(ends, labelled, strict=True)
-    ]
+    texts = []
+    for (_, height), (_, line) in zip(ends, labelled, strict=True):
+        text = axes.text(1.06, height, broken(line.label, 1.0), va="center", transform=axes.get_yaxis_transform())
+        text.set(color=line.colour, weight="bold" if line.colour == OURS else "normal")
+        texts.append(text)
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # the layout makes room for the texts; from here on the axes keep their height
@@ -326,16 +308,8 @@ def label_ends(axes: "Axes", drawn: Sequence[tuple[Curve, Line]]) -> None:
     for text, start, place in zip(texts, starts, places, strict=True):
         text.set_transform(axes.transAxes)
         text.set_y(place)
-        axes.plot(
-            [start[0] + 0.025, 1.05],
-            [start[1], place],
-            transform=axes.transAxes,
-            color=text.get_color(),
-            linewidth=0.4,
-            clip_on=False,
-            scalex=False,
-            scaley=False,
-        )
+        join = {"transform": axes.transAxes, "color": text.get_color(), "linewidth": 0.4, "clip_on": False}
+        axes.plot([start[0] + 0.025, 1.05], [start[1], place], scalex=False, scaley=False, **join)
 
 
 def push_apart(wanted: Sequence[float], heights: Sequence[float], low: float = 0.0, high: float = 1.0) -> list[float]:

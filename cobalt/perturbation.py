@@ -70,13 +70,25 @@ def perturb(
     """
     if tests.checker_program is not None or (tests.checker or "").startswith("float"):
         return None
-    rng, count = _random_of(seed, problem_id), settings.num_wrong
-    normal_K = [_normal(tests, output) for output in tests.outputs_K]
+    rng, count = random_of(seed, problem_id), settings.num_wrong
+    normal_K, wrong = [_normal(tests, output) for output in tests.outputs_K], {}
     if settings.kind == "swapped":
-        wrong = _swapped(tests, normal_K, rng, count)
+        # A cycle of tests, each with the output of the next one, which must differ from its own.
+        def next_of(cycle: Sequence[int]) -> dict[int, int]:
+            return dict(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
+
+        def differ(cycle: Sequence[int]) -> bool:
+            return all(normal_K[k] != normal_K[after] for k, after in next_of(cycle).items())
+
+        cycle: Sequence[int] | None = None
+        if count == 2:
+            cycles = list(filter(differ, itertools.permutations(range(len(tests)), 2)))
+            cycle = rng.choice(cycles) if cycles else None
+        elif count <= len(tests):
+            cycle = next(filter(differ, (rng.sample(range(len(tests)), count) for _ in range(TRIES))), None)
+        wrong = {k: tests.outputs_K[after] for k, after in next_of(cycle).items()} if cycle else {}
     else:
         # Wrong outputs for the first tests, in a random order, that leave room for one.
-        wrong = {}
         for k in rng.sample(range(len(tests)), len(tests)):
             candidates = _wrong_outputs(tests, k, rng, settings, id_key(problem_id))
             output = next((text for text in candidates if _normal(tests, text) != normal_K[k]), None)
@@ -85,26 +97,6 @@ def perturb(
             if len(wrong) == count:
                 break
     return _shown(tests, wrong, keep_right=settings.kind == "inconsistent") if len(wrong) == count else None
-
-
-def _swapped(tests: TestCases, normal_K: Sequence[Any], rng: random.Random, count: int) -> dict[int, str]:
-    """A cycle of ``count`` tests, each with the output of the next one, which must differ from its own."""
-
-    def pairs(cycle: Sequence[int]) -> list[tuple[int, int]]:
-        return list(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
-
-    def differ(cycle: Sequence[int]) -> bool:
-        return all(normal_K[k] != normal_K[after] for k, after in pairs(cycle))
-
-    numbers = range(len(tests))
-    if count > len(tests):
-        return {}
-    if count == 2:
-        cycles = list(filter(differ, itertools.permutations(numbers, 2)))
-        cycle = rng.choice(cycles) if cycles else None
-    else:
-        cycle = next(filter(differ, (rng.sample(numbers, count) for _ in range(TRIES))), None)
-    return {k: tests.outputs_K[after] for k, after in pairs(cycle)} if cycle else {}
 
 
 def _wrong_outputs(
@@ -119,27 +111,23 @@ def _wrong_outputs(
             for place in rng.sample(places, len(places))
         ]
     if settings.kind == "truncated":
-        shorter = _beginnings(right, is_json=tests.fn_name is not None)
+        # Without its last lines; a single line without its last words; one word without its last characters. The same
+        # of a list or a text as JSON; nothing else has an end to be cut off.
+        if tests.fn_name is not None:
+            value = json.loads(right)
+            ends = range(len(value)) if isinstance(value, list | str) else ()
+            shorter = [json.dumps(value[:end], ensure_ascii=False) for end in ends]
+        else:
+            word = right.strip()
+            ways = (("\n", word.split("\n")), (" ", word.split()), ("", list(word)))
+            separator, parts = next(((sign, parts) for sign, parts in ways if len(parts) > 1), ("", []))
+            shorter = [separator.join(parts[:end]) for end in range(1, len(parts))]
         return rng.sample(shorter, len(shorter))
     if settings.kind == "inconsistent":
         return rng.sample(tests.outputs_K, len(tests))
     donors = (settings.donors or {}).get(tests.fn_name is not None, ())
     drawn = (rng.choice(donors) for _ in range(TRIES if donors else 0))
     return (output for donor, output in drawn if donor != problem)
-
-
-def _beginnings(output: str, is_json: bool) -> list[str]:
-    """What is left of an output without its last lines; of a single line without its last words; of one word without
-    its last characters. The same of a list or a text as JSON; nothing else has an end to be cut off."""
-    if is_json:
-        value = json.loads(output)
-        cut = range(len(value)) if isinstance(value, list | str) else ()
-        return [json.dumps(value[:length], ensure_ascii=False) for length in cut]
-    word = output.strip()
-    for separator, parts in (("\n", word.split("\n")), (" ", word.split())):
-        if len(parts) > 1:
-            return [separator.join(parts[:length]) for length in range(1, len(parts))]
-    return [word[:length] for length in range(1, len(word))]
 
 
 def _shown(tests: TestCases, wrong: Mapping[int, str], keep_right: bool = False) -> tuple[TestCases, TestCases]:
@@ -164,7 +152,7 @@ def own_perturbation(outputs_of: OwnPerturbation) -> Perturbation:
     """
 
     def change(tests: TestCases, seed: int, problem_id: Any) -> tuple[TestCases, TestCases] | None:
-        outputs = outputs_of(list(tests.inputs_K), list(tests.outputs_K), _random_of(seed, problem_id))
+        outputs = outputs_of(list(tests.inputs_K), list(tests.outputs_K), random_of(seed, problem_id))
         if outputs is None or list(outputs) == list(tests.outputs_K):
             return None
         shown = TestCases.parse({**tests.to_mapping(), "outputs": list(outputs)})
@@ -182,7 +170,8 @@ def perturbed_fields(row: Mapping[str, Any], seed: int, perturbation: Perturbati
     return {"modified_test_cases": modified.to_json(), "perturbed_public_test_cases": public.to_json()}
 
 
-def _random_of(seed: int, problem_id: Any) -> random.Random:
+def random_of(seed: int, problem_id: Any) -> random.Random:
+    """Random numbers of one problem, wherever it stands in a file."""
     return random.Random(hashlib.sha256(f"{seed}:{problem_id!r}".encode()).digest())
 
 

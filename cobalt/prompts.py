@@ -83,11 +83,10 @@ class PromptSet:
         for name, value in asdict(self).items():
             if not isinstance(value, str) and (name, value) != ("call_instruction", None):
                 raise ValueError(f"'{name}' must be a text")
-        needed = {"instruction": ["{question}"], "call_instruction": ["{question}"]}
-        for name, texts in {**needed, "feedback": ["{feedback}", FEEDBACK_MARKER]}.items():
-            for wanted in texts:
-                if wanted not in (getattr(self, name) or wanted):
-                    raise ValueError(f"'{name}' must hold '{wanted}'")
+        needed = (("instruction", "{question}"), ("call_instruction", "{question}"), ("feedback", "{feedback}"))
+        for name, wanted in (*needed, ("feedback", FEEDBACK_MARKER)):
+            if wanted not in (getattr(self, name) or wanted):
+                raise ValueError(f"'{name}' must hold '{wanted}'")
         if not self.all_passed.startswith(ALL_PASSED_START):
             raise ValueError(f"'all_passed' must begin with '{ALL_PASSED_START}'")
 
@@ -135,9 +134,8 @@ def load_prompts(name_or_file: str) -> PromptSet:
 
 def load_judge(name_or_file: str, own: JudgeTexts) -> JudgeTexts:
     """``own`` by the name of the own set, or those in a set's file. Raises ``InputError`` for a file without them."""
-    if name_or_file == OWN_NAME:
-        return own
-    if (judge := _read_set(name_or_file)[1]) is None:
+    judge = own if name_or_file == OWN_NAME else _read_set(name_or_file)[1]
+    if judge is None:
         lacking = "holds no texts for a judge ('judge'); cobalt prompts-from --release DIR writes them"
         raise InputError.at(name_or_file, None, lacking)
     return judge
@@ -190,9 +188,8 @@ def problem_instruction(
         return _filled(prompts.instruction, question=question.strip())
     if prompts.call_instruction is None:
         raise ValueError("it is solved by a function call, for which the prompt set has no 'call_instruction'")
-    return _filled(
-        prompts.call_instruction, question=question.strip(), fn_name=fn_name, starter_code=starter_code.strip()
-    )
+    values = {"question": question.strip(), "fn_name": fn_name, "starter_code": starter_code.strip()}
+    return _filled(prompts.call_instruction, **values)
 
 
 def first_messages(instruction: str, prompts: PromptSet = COBALT) -> list[dict[str, str]]:

@@ -3,21 +3,18 @@
 # cores (plus about 3 for the installation): MiniCode problems -> sandboxed execution -> multi-turn trajectories of
 # MiniCoder -> partial contexts -> GRPO with veRL -> Pass@1 per turn, before and after.
 #
-# A second run continues where the first was stopped. Arguments are hydra overrides of the training. Knobs
-# (environment):
+# A second run continues where the first was stopped. Arguments are hydra overrides of the training. Knobs:
 #   RUN=runs/quickstart       where everything is written; one set of knobs per folder
 #   SEED=0                    seed of the data and of sampling
 #   TRAIN_SEED=$SEED          seed of training; with another one, copy a folder that has the stages before `train`
 #   MODEL=assets/minicoder    the reference model and the policy's start
-#   TRAIN_PROBLEMS=120        problems to learn from
-#   DEV_PROBLEMS=96           problems to measure on
-#   TRAIN_SAMPLES=8           trajectories per problem to learn from
-#   DEV_SAMPLES=3             trajectories per problem to measure on
+#   TRAIN_PROBLEMS=120, DEV_PROBLEMS=96    problems to learn from, and to measure on
+#   TRAIN_SAMPLES=8, DEV_SAMPLES=3         trajectories of each
 #   STEPS=60                  GRPO steps
 #   BATCH_SIZE=128            sequences that are sampled together
 #   PRESET=cpu                training preset: cpu, or one-gpu-vllm
 #   SETUP=1                   0: use the environment that is active instead of making .venv
-# Exit codes: 0 done, 2 other settings in this folder, or arguments that are no overrides, 3 this machine lacks something (said in one line).
+# Exit codes: 0 done, 2 other settings in this folder, or arguments that are no overrides, 3 this machine lacks something.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/lib/arguments.sh

@@ -1,26 +1,20 @@
 #!/usr/bin/env bash
 # Make .venv with the pinned CPU environment (constraints/train-cpu.txt) and check that this machine can sandbox
-# programs.
-#
-# Knobs:
+# programs. Knobs:
 #   STACK=paper     now: .venv-now with veRL 0.9.1 (constraints/now-cpu.txt), to test the plug-in for it
 #   PYTHON=python3                                          interpreter, 3.10 to 3.12
-#   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu    where the CPU build of torch comes from, if pip's own
-#                                                           index has none
+#   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu    of torch for CPUs, if pip's own index has none
 # Exit codes: 0 ready, 2 an argument that is not known, 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${STACK:=paper}" "${PYTHON:=python3}" "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
 VENV=.venv CONSTRAINTS=constraints/train-cpu.txt
-source scripts/lib/arguments.sh
 source scripts/lib/environment.sh
-(($# == 0)) || refuse "no argument '$1'; see --help"
 case $STACK in
   paper) ;;
   now) VENV=.venv-now CONSTRAINTS=constraints/now-cpu.txt ;;
   *) refuse "STACK=$STACK: choose paper or now" ;;
 esac
-check_python
 
 # Before anything is installed: no sandbox, no Cobalt. The check prints what is missing and how to get it.
 "$PYTHON" -m cobalt sandbox check --quiet || exit 3

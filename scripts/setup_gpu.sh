@@ -14,26 +14,21 @@
 #   FLASH_ATTN=         file or address of a wheel of flash-attn; default: the one on its release page for this Python.
 #                       source: built here, with the CUDA 12 compiler (nvcc), by MAX_JOBS processes at once
 #   CHECK_MACHINE=1     0: install without any check of the machine, for images that are built elsewhere than they run
-# --help prints this. Exit codes: 0 ready, 1 a package cannot be installed (pip says why), 2 an argument or knob that is
-# not known, 3 this machine lacks something (said in one line).
+# Exit codes: 0 ready, 1 a package cannot be installed (pip says why), 2 an argument or knob that is not known, 3 this
+# machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-
 : "${STACK:=paper}" "${PYTHON:=python3}" "${FLASH_ATTN:=}" "${CHECK_MACHINE:=1}"
-case $STACK in
-  paper) LOCK=constraints/train-gpu.txt ;;
-  now) LOCK=constraints/now-gpu.txt ;;
-esac
-: "${VENV:=.venv-$([[ $STACK == now ]] && echo now || echo gpu)}"
 FLASH_ATTN_VERSION=2.7.4.post1
 RELEASE=https://github.com/Dao-AILab/flash-attention/releases/download/v$FLASH_ATTN_VERSION
-source scripts/lib/arguments.sh
 source scripts/lib/environment.sh
-(($# == 0)) || refuse "no argument '$1'; see --help"
-[[ -n ${LOCK:-} ]] || refuse "STACK is paper or now, not '$STACK'"
+case $STACK in
+  paper) LOCK=constraints/train-gpu.txt VENV=${VENV:-.venv-gpu} ;;
+  now) LOCK=constraints/now-gpu.txt VENV=${VENV:-.venv-now} ;;
+  *) refuse "STACK is paper or now, not '$STACK'" ;;
+esac
 [[ $CHECK_MACHINE == [01] ]] || refuse "CHECK_MACHINE is 0 or 1, not '$CHECK_MACHINE'"
 [[ $(uname -sm) == "Linux x86_64" ]] || fail "the packages are for Linux on x86-64, not for $(uname -sm)"
-check_python
 [[ $FLASH_ATTN != source ]] || nvcc --version 2>/dev/null | grep -q 'release 12\.' \
   || fail "FLASH_ATTN=source needs the compiler of CUDA 12: 'nvcc --version' does not say 'release 12'"
 [[ $CHECK_MACHINE == 0 ]] || nvidia-smi --list-gpus >/dev/null 2>&1 \
@@ -64,10 +59,7 @@ if ! is_finished "$VENV" "$LOCK" pyproject.toml; then
 fi
 [[ $CHECK_MACHINE == 1 ]] || exit 0
 "$VENV/bin/python" - <<'PYTHON_END' || fail "the environment in $VENV does not work: see above"
-import sys
-
-import ray, torch, transformers, verl.trainer.main_ppo, vllm
-
+import sys, ray, torch, transformers, verl.trainer.main_ppo, vllm
 if torch.version.cuda.startswith("12"):
     import flash_attn
 for module in (torch, vllm, ray, transformers):

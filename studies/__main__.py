@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import tyro
 
@@ -41,57 +41,31 @@ def chosen(name: str) -> tuple[type[Any], Callable[[Any], None]]:
     """The flags and the function of a command. What it needs is imported here, not where it is only listed."""
     match name:
         case "report":
-            from studies.reports.make_report import ReportConfig, make_report
-
-            return ReportConfig, make_report
+            from studies.reports.make_report import make_report as main
         case "report loop":
-            from studies.reports.loop import LoopConfig, main
-
-            return LoopConfig, main
+            from studies.reports.loop import main
         case "report figures":
-            from studies.reports.redraw import RedrawConfig, main
-
-            return RedrawConfig, main
+            from studies.reports.redraw import main
         case "report cost":
-            from studies.reports.bill import CostConfig, main
-
-            return CostConfig, main
+            from studies.reports.bill import main
         case "report sweep":
-            from studies.reports.sweep import SweepConfig, main
-
-            return SweepConfig, main
+            from studies.reports.sweep import main
         case "minicode generate":
-            from studies.minicode.generate import GenerateConfig, main
-
-            return GenerateConfig, main
+            from studies.minicode.generate import main
         case "minicode pretrain":
-            from studies.minicode.pretrain import PretrainConfig, main
-
-            return PretrainConfig, main
+            from studies.minicode.pretrain import main
         case "minicode probe":
-            from studies.minicode.probe import ProbeConfig, main
-
-            return ProbeConfig, main
+            from studies.minicode.probe import main
         case "minicode signal":
-            from studies.minicode.signal_check import SignalCheckConfig, main
-
-            return SignalCheckConfig, main
+            from studies.minicode.signal_check import main
         case "theory measure":
-            from studies.theory.measure import MeasureConfig, main
-
-            return MeasureConfig, main
+            from studies.theory.measure import main
         case "theory report":
-            from studies.theory.report import TheoryReportConfig, main
-
-            return TheoryReportConfig, main
+            from studies.theory.report import main
         case "study minicoder":
-            from studies.plans.minicoder import MinicoderConfig, make_minicoder
-
-            return MinicoderConfig, make_minicoder
+            from studies.plans.minicoder import make_minicoder as main
         case "study quickstart":
-            from studies.plans.quickstart import QuickstartConfig, run_quickstart
-
-            return QuickstartConfig, run_quickstart
+            from studies.plans.loop import run_quickstart as main
         case _:
             from studies.plans import studies
 
@@ -103,6 +77,7 @@ def chosen(name: str) -> tuple[type[Any], Callable[[Any], None]]:
                 "study sweep-perturbation": studies.PerturbationSweep,
             }[name]
             return study.config_type, partial(run_arms, study)
+    return get_type_hints(main)["config"], main
 
 
 @dataclass(frozen=True)

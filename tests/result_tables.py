@@ -62,7 +62,7 @@ def cells_of(page: str, of_all: bool = True) -> Iterator[Cell]:
     """In order. ``ValueError`` for a table that says nothing about its data, unless they need not be ``of_all``."""
     for table in TABLE.finditer(page):
         comment = COMMENT.search(page[: table.start()])
-        header, _, *rows = (list(_split(page, line)) for line in _lines(page, table))
+        header, _, *rows = _rows(table)
         if comment is None and not of_all:
             continue
         if comment is None:
@@ -94,12 +94,6 @@ def numbers(text: str) -> list[str]:
     return [match[0] for match in NUMBER.finditer(blanked)]
 
 
-def is_shown(text: str, values: Sequence[float]) -> bool:
-    """Whether a cell's numbers are these values, each rounded to the digits shown."""
-    shown = numbers(text)
-    return len(shown) == len(values) and all(map(_is_rounded, shown, values))
-
-
 def _is_rounded(shown: str, value: float) -> bool:
     plain = Decimal(shown.replace(",", "").replace("−", "-").replace("+", ""))
     if "e" in shown:
@@ -109,9 +103,11 @@ def _is_rounded(shown: str, value: float) -> bool:
 
 
 def shows(cell: Cell) -> bool:
-    """Whether a checked cell shows its values."""
+    """Whether the numbers of a checked cell are its values, each rounded to the digits shown."""
     assert cell.expression
-    return any(is_shown(cell.text, values) for values in values_of(cell.expression))
+    shown = numbers(cell.text)
+    forms = [values for values in values_of(cell.expression) if len(values) == len(shown)]
+    return any(all(map(_is_rounded, shown, values)) for values in forms)
 
 
 @cache
@@ -140,15 +136,14 @@ def _forms(part: str) -> list[list[float]]:
 
 
 def _calculated(text: str) -> Any:
+    def number(value: Any) -> float:
+        return value["value"] if isinstance(value, dict) else value
+
     parts = re.split(r"( ÷ | ⊖ | ⊕ )", text)
     value = _looked_up(parts[0])
     for sign, path in zip(parts[1::2], parts[2::2], strict=True):
-        value = OPERATORS[sign](_number(value), _number(_looked_up(path)))
+        value = OPERATORS[sign](number(value), number(_looked_up(path)))
     return value
-
-
-def _number(value: Any) -> float:
-    return value["value"] if isinstance(value, dict) else value
 
 
 @cache
@@ -183,30 +178,17 @@ def _step(value: Any, step: str) -> Any:
     return [row[step] for row in value]
 
 
-@dataclass(frozen=True)
-class InText:
-    """A value with its interval that stands outside of tables."""
-
-    start: int
-    text: str
-
-    @property
-    def shown(self) -> list[str]:
-        found = ESTIMATE.fullmatch(self.text)
-        return [found[name].rstrip(".,") for name in ("value", "low", "high")] if found else []
-
-
-def in_text(page: str) -> Iterator[InText]:
-    """Outside of tables, comments, code and addresses."""
+def in_text(page: str) -> list[str]:
+    """Values with their intervals outside of tables, comments, code and addresses."""
     hidden = re.compile(f"{TABLE.pattern}|<!--.*?-->|```.*?```|`[^`]*`|\\]\\([^)]*\\)", re.MULTILINE | re.DOTALL)
-    blanked = hidden.sub(lambda match: " |" * (len(match[0]) // 2) + "|" * (len(match[0]) % 2), page)
-    for match in ESTIMATE.finditer(blanked):
-        yield InText(match.start(), match[0])
+    return [match[0] for match in ESTIMATE.finditer(hidden.sub(" | ", page))]
 
 
-def is_an_estimate(shown: Sequence[str]) -> bool:
-    """Whether an estimate of a file in docs/results is these three numbers: as it is, in per cent, or the other way."""
-    return len(shown) == 3 and any(all(map(_is_rounded, shown, estimate)) for estimate in _estimates())
+def is_an_estimate(text: str) -> bool:
+    """Whether an estimate of a file in docs/results is this text: as it is, in per cent, or the other way."""
+    found = ESTIMATE.fullmatch(text)
+    shown = [found[name].rstrip(".,") for name in ("value", "low", "high")] if found else []
+    return bool(shown) and any(all(map(_is_rounded, shown, estimate)) for estimate in _estimates())
 
 
 @cache
@@ -224,18 +206,11 @@ def _estimates_of(value: Any) -> Iterator[tuple[float, float, float]]:
             yield from _estimates_of(part)
 
 
-def _lines(page: str, table: re.Match[str]) -> Iterator[tuple[int, str]]:
-    start = table.start()
-    for line in table[0].splitlines(keepends=True):
-        yield start, line
-        start += len(line)
-
-
-def _split(page: str, line: tuple[int, str]) -> Iterator[tuple[int, str]]:
-    """The cells, each with its place in the page."""
-    start, text = line
-    for match in re.finditer(r"(?<=\|)[^|\n]*(?=\|)", text):
-        yield start + match.start(), match[0]
+def _rows(table: re.Match[str]) -> Iterator[list[tuple[int, str]]]:
+    """The cells of each line, with their places in the page."""
+    for line in re.finditer(".+", table[0]):
+        start = table.start() + line.start()
+        yield [(start + cell.start(), cell[0]) for cell in re.finditer(r"(?<=\|)[^|]*(?=\|)", line[0])]
 
 
 def _keys(options: dict[str, str], name: str, labels: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,77 +29,42 @@ TURN = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "f"}]
 RESULT = {"passing": [True, False, False], "feedback": ["", "x", "x"]}
 
 Row = dict[str, Any]
-
-
-def _raw(id_: str) -> Row:
-    question = "Print the square of the number. " * 10
-    return {
-        "id": id_,
-        "difficulty": "EASY",
-        "question": question,
-        "input_output": MORE_TESTS,
-        "solutions": '["print(int(input()) ** 2)"]',
-    }
-
-
-def _problem(id_: str) -> Row:
-    tests = {"test_cases": MORE_TESTS, "public_test_cases": TESTS, "hidden_test_cases": TESTS}
-    return {"id": id_, "difficulty": "EASY", "question": "q", "instruction": "u", **tests}
-
-
-def _single(id_: str) -> Row:
-    return {**_problem(id_), "responses": ["r"], "exec_results": [RESULT]}
-
-
-def _multi(id_: str) -> Row:
-    return {
-        **_single(id_),
-        "conversations": [MESSAGES + TURN + TURN],
-        "raw_responses": [["r"], ["r"]],
-        "public_pass_rates": [[0.3], [0.3]],
-        "public_exec_results": [[RESULT]] * 2,
-    }
-
-
-def _evaluated(id_: str) -> Row:
-    return {**_multi(id_), "all_pass_rates": [[0.3, 0.3]]}
-
-
-def _perturbed(id_: str) -> Row:
-    modified = json.dumps({"inputs": ["1", "2"], "outputs": ["4", "1"]})
-    shown = json.dumps({"inputs": ["1", "2", "3"], "outputs": ["4", "1", "9"]})
-    return {**_evaluated(id_), "modified_test_cases": modified, "perturbed_public_test_cases": shown}
-
-
-def _bandit(id_: str) -> Row:
-    return {
-        "example_id": id_,
-        "conversation": MESSAGES,
-        "test_cases": TESTS,
-        "difficulty": "EASY",
-        "prev_best_pass_rate": 0,
-    }
-
-
-def _lcb(id_: str) -> Row:
-    tests = json.dumps([{"input": "1", "output": "1", "testtype": "stdin"}])
-    return {
-        "question_content": "q" * 200,
-        "platform": "atcoder",
-        "question_id": id_,
-        "contest_date": "2025-01-01T00:00:00",
-        "starter_code": "",
-        "difficulty": "easy",
-        "public_test_cases": tests,
-        "private_test_cases": tests,
-        "metadata": "{}",
-    }
-
-
-def _case(id_: str) -> Row:
-    texts = ("question", "previous_code", "feedback", "current_code", "patch")
-    numbers = {"all_acc": 0.0, "public_all_acc": 0.0, "trajectory": 0, "turn": 1}
-    return {"id": id_, **dict.fromkeys(texts, "x"), **numbers}
+RAW: Row = {
+    "difficulty": "EASY",
+    "question": "Print the square of the number. " * 10,
+    "input_output": MORE_TESTS,
+    "solutions": '["print(int(input()) ** 2)"]',
+}
+PROBLEM: Row = {"difficulty": "EASY", "question": "q", "instruction": "u", "test_cases": MORE_TESTS}
+PROBLEM |= {"public_test_cases": TESTS, "hidden_test_cases": TESTS}
+SINGLE: Row = {**PROBLEM, "responses": ["r"], "exec_results": [RESULT]}
+MULTI: Row = {
+    **SINGLE,
+    "conversations": [MESSAGES + TURN + TURN],
+    "raw_responses": [["r"], ["r"]],
+    "public_pass_rates": [[0.3], [0.3]],
+    "public_exec_results": [[RESULT]] * 2,
+}
+EVALUATED: Row = {**MULTI, "all_pass_rates": [[0.3, 0.3]]}
+PERTURBED: Row = {
+    **EVALUATED,
+    "modified_test_cases": json.dumps({"inputs": ["1", "2"], "outputs": ["4", "1"]}),
+    "perturbed_public_test_cases": json.dumps({"inputs": ["1", "2", "3"], "outputs": ["4", "1", "9"]}),
+}
+BANDIT: Row = {"conversation": MESSAGES, "test_cases": TESTS, "difficulty": "EASY", "prev_best_pass_rate": 0}
+LCB_TESTS = json.dumps([{"input": "1", "output": "1", "testtype": "stdin"}])
+LCB: Row = {
+    "question_content": "q" * 200,
+    "platform": "atcoder",
+    "contest_date": "2025-01-01T00:00:00",
+    "starter_code": "",
+    "difficulty": "easy",
+    "public_test_cases": LCB_TESTS,
+    "private_test_cases": LCB_TESTS,
+    "metadata": "{}",
+}
+CASE: Row = dict.fromkeys(("question", "previous_code", "feedback", "current_code", "patch"), "x")
+CASE |= {"all_acc": 0.0, "public_all_acc": 0.0, "trajectory": 0, "turn": 1}
 
 
 @dataclass(frozen=True)
@@ -107,85 +72,71 @@ class Entry:
     """One command: how to call it (a script, or the words of the console), and a row that it accepts."""
 
     script: str
-    row: Callable[[str], Row]
+    fields: Row
     required: str
     flags: tuple[str, ...] = ()
     runs_programs: bool = False
-    unique: str | None = "id"
-    files: Callable[[Path, Path], list[str]] = field(
-        default=lambda source, out: ["--input_file", str(source), "--output_file", str(out)]
-    )
+    id_field: str = "id"
+    is_unique: bool = True
+    files: str = "--input_file {source} --output_file {out}"
     made: str = "{}"
     """The file that it writes, made from the path that it is given."""
+
+    def row(self, id_: str) -> Row:
+        return {self.id_field: id_, **self.fields}
+
+    def named(self, source: Path, out: Path) -> list[str]:
+        return [part.format(source=source, out=out) for part in self.files.split()]
 
     def output(self, out: Path) -> Path:
         return Path(self.made.format(out))
 
 
-def _parquet(source: Path, out: Path) -> list[str]:
-    return ["--train_data_file", str(source), "--val_data_file", str(source), "--local_dir", str(out)]
-
-
-def _report(source: Path, out: Path) -> list[str]:
-    return ["--files", f"base:clean={source}", "--output_dir", str(out)]
-
-
-def _loop(source: Path, out: Path) -> list[str]:
-    inputs = ("base", "trained", "base_first_turn", "base_control", "trained_control")
-    return [*(part for name in inputs for part in (f"--{name}", str(source))), "--output", str(out)]
-
-
-def _hacking(source: Path, out: Path) -> list[str]:
-    return ["--data_file", str(source), "--input_file", str(source), "--output_file", str(out)]
-
-
 HF = ("--engine", "hf", "--model", str(ROOT / "assets" / "minicoder"))
 API = ("--model_name", "openai/none")
+PARQUET = {"files": "--train_data_file {source} --val_data_file {source} --local_dir {out}", "made": "{}/train.parquet"}
+REPORT = {"files": "--files base:clean={source} --output_dir {out}", "made": "{}/report.html"}
+LOOP = (
+    "--base {source} --trained {source} --base_first_turn {source} --base_control {source} --trained_control {source} "
+    "--output {out}"
+)
+HACKING = "--data_file {source} --input_file {source} --output_file {out}"
+TO_BANDIT = ("--model_name", HF[-1])
 ENTRIES = [
-    Entry("preproc/preproc_taco.py", _raw, "question", ("--dev_size", "0"), runs_programs=True),
-    Entry("preproc/preproc_lcb_test6.py", _lcb, "question_content", unique="question_id"),
-    Entry("preproc/run_perturbation.py", _problem, "public_test_cases"),
-    Entry("preproc/process_multi_turn_taco.py", _evaluated, "conversations", ("--model_name", HF[-1])),
-    Entry("preproc/verl_preproc_single_turn.py", _problem, "instruction", files=_parquet, made="{}/train.parquet"),
+    Entry("preproc/preproc_taco.py", RAW, "question", ("--dev_size", "0"), runs_programs=True),
+    Entry("preproc/preproc_lcb_test6.py", LCB, "question_content", id_field="question_id"),
+    Entry("preproc/run_perturbation.py", PROBLEM, "public_test_cases"),
+    Entry("preproc/process_multi_turn_taco.py", EVALUATED, "conversations", TO_BANDIT),
+    Entry("preproc/verl_preproc_single_turn.py", PROBLEM, "instruction", **PARQUET),
     Entry(
-        "preproc/verl_preproc_multi_turn.py",
-        _bandit,
-        "conversation",
-        files=_parquet,
-        made="{}/train.parquet",
-        unique=None,
+        "preproc/verl_preproc_multi_turn.py", BANDIT, "conversation", id_field="example_id", is_unique=False, **PARQUET
     ),
-    Entry("run_single_turn_vllm.py", _problem, "instruction", HF, runs_programs=True),
-    Entry("run_multi_turn_vllm.py", _single, "responses", HF, runs_programs=True),
-    Entry("run_single_turn_litellm.py", _problem, "instruction", API, runs_programs=True),
-    Entry("run_multi_turn_litellm.py", _single, "responses", API, runs_programs=True),
-    Entry("eval_multi_turn.py", _multi, "conversations", runs_programs=True),
-    Entry("extract_turn_level_errors.py", _perturbed, "public_exec_results", files=_hacking),
-    Entry("run_llm_judge.py", _case, "patch", API, unique=None),
-    Entry("make_report.py", _evaluated, "conversations", files=_report, made="{}/report.html"),
-    Entry("cobalt report", _evaluated, "conversations", files=_report, made="{}/report.html"),
-    Entry("cobalt report loop", _evaluated, "conversations", files=_loop, made="{}.md"),
+    Entry("run_single_turn_vllm.py", PROBLEM, "instruction", HF, runs_programs=True),
+    Entry("run_multi_turn_vllm.py", SINGLE, "responses", HF, runs_programs=True),
+    Entry("run_single_turn_litellm.py", PROBLEM, "instruction", API, runs_programs=True),
+    Entry("run_multi_turn_litellm.py", SINGLE, "responses", API, runs_programs=True),
+    Entry("eval_multi_turn.py", MULTI, "conversations", runs_programs=True),
+    Entry("extract_turn_level_errors.py", PERTURBED, "public_exec_results", files=HACKING),
+    Entry("run_llm_judge.py", CASE, "patch", API, is_unique=False),
+    Entry("make_report.py", EVALUATED, "conversations", **REPORT),
+    Entry("cobalt report", EVALUATED, "conversations", **REPORT),
+    Entry("cobalt report loop", EVALUATED, "conversations", files=LOOP, made="{}.md"),
 ]
-MINICODE = Entry(
-    "cobalt minicode generate", _raw, "", files=lambda _, out: ["--output_file", str(out)]
-)  # reads no file
+MINICODE = Entry("cobalt minicode generate", RAW, "", files="--output_file {out}")  # reads no file
 
 
 def each(entries: Iterable[Entry]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("entry", entries, ids=lambda entry: entry.script)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    line: str
+Call = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """Run an entry in this process, with an address where no Ray cluster listens."""
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run an entry in this process, where no Ray cluster listens; its exit code and the one line of its complaint."""
 
-    def run(entry: Entry, *files: str) -> Outcome:
+    def run(entry: Entry, *files: str) -> tuple[int, str]:
         monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
         is_script = entry.script.endswith(".py")
         command = [str(ROOT / entry.script)] if is_script else entry.script.split()
@@ -195,10 +146,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
                 runpy.run_path(str(ROOT / entry.script), run_name="__main__")
             else:
                 console.main()
-        lines = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
-        assert len(lines) == 1, lines
-        assert lines[0].startswith(f"{Path(entry.script).name}: error: ")
-        return Outcome(int(stop.value.code or 0), lines[0])
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
+        assert line.startswith(f"{Path(entry.script).name}: error: ")
+        return int(stop.value.code or 0), line
 
     return run
 
@@ -208,43 +158,36 @@ def _write(path: Path, *lines: Row | str) -> Path:
     return path
 
 
-def _rejected(call: Callable[..., Outcome], entry: Entry, source: Path, tmp_path: Path) -> str:
+def _rejected(call: Call, entry: Entry, source: Path, tmp_path: Path) -> str:
     """The complaint; nothing may have been written."""
     out = tmp_path / "out"
-    outcome = call(entry, *entry.files(source, out))
-    assert outcome.code == 2
+    code, line = call(entry, *entry.named(source, out))
+    assert code == 2
     made = entry.output(out)
     assert not made.exists() or not made.read_bytes()
-    return outcome.line
+    return line
 
 
 @each(ENTRIES)
-def test_missing_file(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
-    assert "absent.jsonl: no such file" in _rejected(call, entry, tmp_path / "absent.jsonl", tmp_path)
+def test_an_input_that_cannot_be_read_is_refused(entry: Entry, call: Call, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    assert "in.jsonl: no such file" in _rejected(call, entry, source, tmp_path)
+    one, two = entry.row("a"), entry.row("b")
+    broken = {name: value for name, value in two.items() if name != entry.required}
+    faults: list[tuple[list[Row | str], str]] = [
+        ([one, two, "{oops"], "line 3: not valid JSON"),
+        ([one, broken], f"line 2: missing field '{entry.required}'"),
+    ]
+    if entry.is_unique:
+        faults.append(([one, one], f"line 2: duplicate {entry.id_field} 'a'"))
+    if entry.script != "run_llm_judge.py":  # there may be no case to judge
+        faults.append(([""], "holds no records"))
+    for lines, complaint in faults:
+        assert f"in.jsonl: {complaint}" in _rejected(call, entry, _write(source, *lines), tmp_path)
 
 
 @each(ENTRIES)
-def test_malformed_third_line(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
-    source = _write(tmp_path / "in.jsonl", entry.row("a"), entry.row("b"), "{oops")
-    assert "in.jsonl: line 3: not valid JSON" in _rejected(call, entry, source, tmp_path)
-
-
-@each(ENTRIES)
-def test_missing_field(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
-    broken = {name: value for name, value in entry.row("b").items() if name != entry.required}
-    source = _write(tmp_path / "in.jsonl", entry.row("a"), broken)
-    line = _rejected(call, entry, source, tmp_path)
-    assert f"in.jsonl: line 2: missing field '{entry.required}'" in line
-
-
-@each(entry for entry in ENTRIES if entry.script != "run_llm_judge.py")  # there may be no case to judge
-def test_empty_file(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
-    line = _rejected(call, entry, _write(tmp_path / "in.jsonl", ""), tmp_path)
-    assert "in.jsonl: holds no records" in line
-
-
-@each(ENTRIES)
-def test_compressed_with_a_byte_order_mark(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_compressed_with_a_byte_order_mark(entry: Entry, call: Call, tmp_path: Path) -> None:
     rows = "".join(json.dumps(row) + "\n" for row in (entry.row("a"), entry.row("b")))
     (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(f"\ufeff{rows}{{oops".encode()))
     line = _rejected(call, entry, tmp_path / "in.jsonl.gz", tmp_path)
@@ -253,7 +196,7 @@ def test_compressed_with_a_byte_order_mark(entry: Entry, call: Callable[..., Out
 
 @each(ENTRIES)
 def test_a_folder_that_cannot_be_written(
-    entry: Entry, call: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    entry: Entry, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"))
     monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)  # root may write anywhere
@@ -262,7 +205,7 @@ def test_a_folder_that_cannot_be_written(
 
 @each(entry for entry in ENTRIES if HF[-1] in entry.flags)
 @pytest.mark.parametrize(("model", "complaint"), [("/no/such/model", "no such folder"), ("docs", "")])
-def test_a_wrong_model(entry: Entry, model: str, complaint: str, call: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_wrong_model(entry: Entry, model: str, complaint: str, call: Call, tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"))
     flags = tuple(str(ROOT / model) if flag == HF[-1] else flag for flag in entry.flags)
     executor = ("--executor", "local") if entry.runs_programs else ()
@@ -280,40 +223,31 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@each(entry for entry in ENTRIES if entry.unique)
-def test_duplicate_id(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
-    source = _write(tmp_path / "in.jsonl", entry.row("a"), entry.row("a"))
-    line = _rejected(call, entry, source, tmp_path)
-    assert f"in.jsonl: line 2: duplicate {entry.unique} 'a'" in line
-
-
 @each([*ENTRIES, MINICODE])
-def test_a_file_that_is_not_ours_is_not_overwritten(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_a_file_that_is_not_ours_is_not_overwritten(entry: Entry, call: Call, tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"))
     out = tmp_path / "out"
     entry.output(out).parent.mkdir(exist_ok=True)
     kept = _write(entry.output(out), "kept")
     executor = ["--executor", "local"] if entry.runs_programs else []  # looked at once there is an execution service
-    outcome = call(entry, *entry.files(source, out), *executor)
-    assert outcome.code == 2
-    assert "no manifest" in outcome.line
+    code, line = call(entry, *entry.named(source, out), *executor)
+    assert code == 2 and "no manifest" in line
     assert kept.read_text() == "kept\n"
 
 
 @each(entry for entry in ENTRIES if entry.made == "{}")
-def test_output_is_the_input(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_output_is_the_input(entry: Entry, call: Call, tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"))
     before = source.read_text()
-    outcome = call(entry, *entry.files(source, source))
-    assert outcome.code == 2
-    assert "in.jsonl" in outcome.line
+    code, line = call(entry, *entry.named(source, source))
+    assert code == 2 and "in.jsonl" in line
     assert source.read_text() == before
 
 
 @each(entry for entry in ENTRIES if entry.flags[:2] == HF[:2])
 @pytest.mark.parametrize("installed", ["4.51.3", "none"])
 def test_packages_that_the_engine_cannot_use(
-    entry: Entry, installed: str, call: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    entry: Entry, installed: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def version(_name: str) -> str:
         if installed == "none":
@@ -321,17 +255,15 @@ def test_packages_that_the_engine_cannot_use(
         return installed
 
     monkeypatch.setattr(packages, "version", version)
-    outcome = call(entry, *entry.files(_write(tmp_path / "in.jsonl", entry.row("a")), tmp_path / "out"))
-    assert outcome.code == 3
-    assert f"or later, and here is {installed}: pip install" in outcome.line
+    code, line = call(entry, *entry.named(_write(tmp_path / "in.jsonl", entry.row("a")), tmp_path / "out"))
+    assert code == 3 and f"or later, and here is {installed}: pip install" in line
 
 
 @each(entry for entry in ENTRIES if entry.runs_programs)
-def test_no_execution_service(entry: Entry, call: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_no_execution_service(entry: Entry, call: Call, tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"))
-    outcome = call(entry, *entry.files(source, tmp_path / "out.jsonl"))
-    assert outcome.code == 3
-    assert "evaluator" in outcome.line or "Ray" in outcome.line
+    code, line = call(entry, *entry.named(source, tmp_path / "out.jsonl"))
+    assert code == 3 and ("evaluator" in line or "Ray" in line)
 
 
 def _console(*words: str, python: Iterable[str] = ()) -> subprocess.CompletedProcess[str]:
@@ -360,13 +292,10 @@ def test_pydantic_checks_every_setting() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_the_consoles_help_lists_every_command(flag: str) -> None:
+def test_the_console_lists_every_command_and_tells_its_version(flag: str) -> None:
     done = _console(flag)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split("  ")[1] for line in done.stdout.splitlines()[1:]] == [f"cobalt {n}" for n in studies.COMMANDS]
-
-
-def test_the_console_tells_its_version() -> None:
     assert _console("--version").stdout == f"cobalt {cobalt.__version__}\n"
 
 
@@ -401,14 +330,10 @@ SCRIPTS = sorted({entry.script for entry in ENTRIES if entry.script.endswith(".p
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_tell_the_version(script: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_scripts_tell_the_version_and_the_same_names_for_one_thing(script: str, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", [script, "--version"])
     runpy.run_path(str(ROOT / script), run_name="__main__")
     assert capsys.readouterr().out == f"{Path(script).name} (cobalt {cobalt.__version__})\n"
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_names_of_one_thing_are_the_same_everywhere(script: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", [script, "--help"])
     with pytest.raises(SystemExit):
         runpy.run_path(str(ROOT / script), run_name="__main__")
@@ -430,7 +355,7 @@ def test_parquet_is_made_of_what_the_stages_before_write_by_default(tmp_path: Pa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     for split in ("train", "dev"):
-        (tmp_path / f"data/taco_verified_filtered_{split}.jsonl").write_text(json.dumps(_problem("a")) + "\n")
+        (tmp_path / f"data/taco_verified_filtered_{split}.jsonl").write_text(json.dumps({"id": "a", **PROBLEM}) + "\n")
     monkeypatch.setattr(sys, "argv", ["verl_preproc_single_turn.py"])
     runpy.run_path(str(ROOT / "preproc/verl_preproc_single_turn.py"), run_name="__main__")
     assert (tmp_path / "data/verl_single_turn/train.parquet").exists()

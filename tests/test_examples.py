@@ -50,11 +50,8 @@ def content(path: Path) -> dict[str, Any]:
     return json.loads(Path(f"{path}.manifest.json").read_text())["content"]
 
 
-def test_own_problems_are_verified_with_the_own_checker(runs: Path) -> None:
-    assert set(rows(runs / "own.jsonl")) == {"mean", "half", "span"}, "exact would not take 1.5 for 1.5000"
-
-
 def test_the_own_engine_and_checker_decide_and_are_recorded_by_hash(runs: Path) -> None:
+    assert set(rows(runs / "own.jsonl")) == {"mean", "half", "span"}, "exact would not take 1.5 for 1.5000"
     evaluated = rows(runs / "own.eval.jsonl")
     rates = {id_: [rate == 1 for rate in row["all_pass_rates"][0]] for id_, row in evaluated.items()}
     assert rates == {"mean": [False, True], "half": [True, True], "span": [False, True]}
@@ -74,9 +71,7 @@ def test_the_own_perturbation_shows_one_wrong_output(runs: Path) -> None:
     assert shown.select([0]) == modified and sorted(shown.inputs_K) == sorted(clean.inputs_K)
     identity = identity_of("examples/perturbation.py:off_by_one")
     assert content(runs / "own.ptb.jsonl")["perturbation"] == identity
-
-
-def test_the_perturbation_depends_on_the_seed_alone() -> None:
+    # It depends on the seed alone.
     off_by_one = load_own("examples/perturbation.py:off_by_one")
     outputs = [str(number) for number in range(9)]
     assert off_by_one([], outputs, random.Random(1)) == off_by_one([], outputs, random.Random(1)) != outputs

@@ -9,33 +9,16 @@ from pathlib import Path
 import matplotlib
 import pytest
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from PIL import Image
 
-from cobalt.figures import (
-    COLUMN,
-    DPI,
-    FULL,
-    METHODS,
-    OURS,
-    STYLE,
-    VARIANT,
-    Curve,
-    curves_figure,
-    label_of,
-    lines_of,
-    pass1_picture,
-    push_apart,
-    series_of,
-    styled,
-)
+from cobalt import figures
+from cobalt.figures import METHODS, OURS, STYLE, VARIANT, Curve, label_of, lines_of, pass1_picture, push_apart
 from cobalt.statistics import Estimate
 
 BANDED = Curve("base", [Estimate(10, 5, 15), None, Estimate(30, 20, 40)])
 OTHER = Curve("Cobalt", [Estimate(10, 5, 15), Estimate(12, 6, 18), Estimate(31, 25, 35)])
-ROOT = Path(__file__).parents[1]
 MANY = [Curve(name, OTHER.estimates) for name in ("base", "Cobalt", *(f"run {number}" for number in range(7)))]
-draw = styled()(curves_figure)
+draw = figures.styled()(figures.curves_figure)
 
 
 def lightness(colour: str) -> float:
@@ -64,7 +47,7 @@ def test_runs_of_no_known_method_are_told_apart_and_a_series_goes_from_pale_to_d
     assert lines["Cobalt, mine"].colour == VARIANT
     assert all(len(set(to_rgb(lines[name].colour))) == 1 for name in ("mine", "theirs"))
     assert len({(line.dash, line.marker) for line in lines.values()}) == 3
-    shades = [lightness(line.colour) for line in series_of(["kl+1e-4-0", "kl+1e-3-0", "kl+1e-2-0"]).values()]
+    shades = [lightness(line.colour) for line in figures.series_of(["kl+1e-4-0", "kl+1e-3-0", "kl+1e-2-0"]).values()]
     assert shades == sorted(shades, reverse=True) and len(set(shades)) == 3
 
 
@@ -95,25 +78,18 @@ def test_a_line_joins_the_turns_that_have_a_value_over_its_band_and_cobalt_lies_
     assert 3 < low < 5 and 40 < high < 42
 
 
-def labels_of(figure: Figure) -> list:
-    figure.draw_without_rendering()
-    return [text.get_window_extent() for axes in figure.axes for text in axes.texts]
-
-
 def test_labels_stand_at_the_curves_without_overlap_and_within_the_figure() -> None:
     names = ("single-turn GRPO", "Cobalt + perturbation", "GRPO-MT", "Cobalt, other reference", "Cobalt")
-    figure = draw(
-        [Curve(name, [Estimate(50, 40, 60), Estimate(70 + place / 9, 60, 80)]) for place, name in enumerate(names)],
-        "turn",
-        "y",
-    )
-    boxes = labels_of(figure)
+    ends = [[Estimate(50, 40, 60), Estimate(70 + place / 9, 60, 80)] for place in range(5)]
+    figure = draw([Curve(name, end) for name, end in zip(names, ends, strict=True)], "turn", "y")
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent() for text in axes.texts]
     assert len(boxes) == 5 and not figure.legends
     for place, box in enumerate(boxes):
         assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and figure.bbox.y0 <= box.y0
-        assert not any(box.overlaps(other) for other in boxes[place + 1 :])
-        assert not box.overlaps(figure.axes[0].get_window_extent())
-    assert not labels_of(draw([BANDED], "turn", "y")), "one curve needs no label"
+        assert not any(box.overlaps(other) for other in (*boxes[place + 1 :], axes.get_window_extent()))
+    assert not draw([BANDED], "turn", "y").axes[0].texts, "one curve needs no label"
 
 
 def test_many_curves_have_panels_on_one_scale_with_the_base_and_cobalt_in_each() -> None:
@@ -126,7 +102,7 @@ def test_many_curves_have_panels_on_one_scale_with_the_base_and_cobalt_in_each()
     unknown = draw([Curve(f"${number}", OTHER.estimates) for number in range(6)], "turn", "y", title="$t")
     unknown.draw_without_rendering()
     assert all(len(axes.lines) == 1 for axes in unknown.axes)
-    assert figure.get_figwidth() == FULL and draw([OTHER], "turn", "y").get_figwidth() == COLUMN
+    assert figure.get_figwidth() == figures.FULL and draw([OTHER], "turn", "y").get_figwidth() == figures.COLUMN
 
 
 def test_the_turns_learned_from_are_shaded_and_zero_is_shown() -> None:
@@ -158,17 +134,17 @@ def test_figures_are_written_in_both_formats_without_a_date_at_the_resolution_of
     first.write(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.png", "x.svg"]
     image = Image.open(BytesIO(first.png))
-    assert image.width == COLUMN * DPI and image.info["dpi"] == pytest.approx((DPI, DPI), abs=0.1)
+    assert image.width == figures.COLUMN * figures.DPI
+    assert image.info["dpi"] == pytest.approx((figures.DPI,) * 2, abs=0.1)
     assert b">Cobalt</text>" in first.svg and b"<dc:date>" not in first.svg and b"Matplotlib" not in first.svg
     assert {name: matplotlib.rcParams[name] for name in STYLE} == before, "the style is left as it was found"
 
 
 def test_every_figure_of_the_docs_is_there_in_both_formats() -> None:
-    drawn = {path.with_suffix("") for suffix in ("png", "svg") for path in ROOT.joinpath("docs").rglob(f"*.{suffix}")}
-    assert ROOT / "docs/figures/idea" in drawn and ROOT / "docs/figures/result" in drawn
-    for figure in drawn:
-        for suffix in (".png", ".svg"):
-            assert figure.with_name(figure.name + suffix).is_file(), f"draw {figure}{suffix}: cobalt report figures"
+    docs = Path(__file__).parents[1] / "docs"
+    png, svg = ({path.with_suffix("") for path in docs.rglob(f"*.{suffix}")} for suffix in ("png", "svg"))
+    assert png == svg, "draw them: cobalt report figures"
+    assert {docs / "figures/idea", docs / "figures/result"} <= png
 
 
 def test_importing_the_style_loads_no_matplotlib() -> None:

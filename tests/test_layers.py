@@ -70,23 +70,12 @@ LATE = {
 """Packages that may be imported inside a function, and why."""
 
 
-def _room(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def _files() -> list[Path]:
-    return [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
-
-
 def _name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = {_name(path): path for path in _files()}
-
-
-def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+MODULES = {_name(path): path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"}
+ROOMS = {name: name.split(".")[1] for name in MODULES}
 
 
 def _imports(node: ast.AST, within_function: bool = False) -> Iterator[tuple[str, bool]]:
@@ -98,50 +87,40 @@ def _imports(node: ast.AST, within_function: bool = False) -> Iterator[tuple[str
             for alias in child.names:
                 module = f"{child.module}.{alias.name}"
                 yield (module if module in MODULES else child.module), within_function
-        elif not _is_type_checking(child):
+        elif not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             yield from _imports(child, within_function or is_function)
 
 
-def _imports_of(path: Path) -> set[tuple[str, bool]]:
-    return set(_imports(ast.parse(path.read_text())))
-
-
-def test_every_room_has_a_floor_and_every_floor_a_room() -> None:
-    assert {_room(path) for path in _files()} == set(FLOORS)
+IMPORTS = {name: set(_imports(ast.parse(path.read_text()))) for name, path in MODULES.items()}
 
 
 def test_imports_point_down_only() -> None:
-    wrong = [
-        f"{_name(path)} imports {module}"
-        for path in _files()
-        for module, _ in _imports_of(path)
-        if module.startswith("cobalt.")
-        and module.split(".")[1] != _room(path)
-        and FLOORS.index(module.split(".")[1]) >= FLOORS.index(_room(path))
+    assert set(ROOMS.values()) == set(FLOORS), "every room has a floor, and every floor a room"
+    found = [(name, module, module.split(".")) for name in MODULES for module, _ in IMPORTS[name]]
+    floors = [
+        (name, module, FLOORS.index(parts[1]) - FLOORS.index(ROOMS[name]))
+        for name, module, parts in found
+        if parts[0] == "cobalt" and len(parts) > 1 and parts[1] != ROOMS[name]
     ]
-    assert not wrong
-
-
-def test_nothing_in_the_package_imports_the_studies() -> None:
-    wrong = [_name(path) for path in _files() for module, _ in _imports_of(path) if module.split(".")[0] == "studies"]
-    assert not wrong
+    assert not [(name, module) for name, module, height in floors if height >= 0]
+    assert not [(name, module) for name, module, parts in found if parts[0] == "studies"]
 
 
 def test_no_circle_between_files() -> None:
     graph = {
-        name: {module for module, _ in _imports_of(path) if module in MODULES and module != name}
-        for name, path in MODULES.items()
+        name: {module for module, _ in imports if module in MODULES and module != name}
+        for name, imports in IMPORTS.items()
     }
     TopologicalSorter(graph).prepare()  # raises CycleError, naming the circle
 
 
 def test_within_functions_only_listed_packages_are_imported() -> None:
     wrong = [
-        f"{_name(path)} imports {module} within a function"
-        for path in _files()
-        if path not in OWN_TEXT
-        for module, within_function in _imports_of(path)
+        f"{name} imports {module} within a function"
+        for name, imports in IMPORTS.items()
+        if MODULES[name] not in OWN_TEXT
+        for module, within_function in imports
         if within_function and module.split(".")[0] not in ("cobalt", *LATE)
     ]
     assert not wrong
@@ -152,7 +131,7 @@ def _python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_light_rooms_import_neither_ray_nor_torch() -> None:
-    light = [name for name, path in MODULES.items() if _room(path) in LIGHT and path.parent != INSIDE]
+    light = [name for name, path in MODULES.items() if ROOMS[name] in LIGHT and path.parent != INSIDE]
     code = f"""
 import importlib, sys
 for name in {light!r}:

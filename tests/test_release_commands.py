@@ -70,12 +70,9 @@ def codes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
         patch.chdir(folder)
         for module in (inference, evaluate):
             patch.setattr(module, "open_execution_service", lambda *_: opened(ExecutionService(service)))
-        for module, opener in (
-            (engines, "open_openai_engine"),
-            (engines, "open_litellm_engine"),
-            (judging, "open_litellm_engine"),
-        ):
-            patch.setattr(module, opener, lambda *_: opened(ScriptedEngine()))
+        patch.setattr(engines, "open_openai_engine", lambda *_: opened(ScriptedEngine()))
+        for module in (engines, judging):
+            patch.setattr(module, "open_litellm_engine", lambda *_: opened(ScriptedEngine()))
         yield folder, {name: _run(patch, folder / name, command) for name, command in COMMANDS.items()}
 
 
@@ -96,11 +93,8 @@ def _run(patch: pytest.MonkeyPatch, output: Path, command: str) -> int:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_releases_command_runs(name: str, codes: tuple[Path, dict[str, int]]) -> None:
     assert codes[1][name] == 0
-
-
-@pytest.mark.parametrize("name", ONE_EACH)
-def test_every_problem_is_in_what_it_writes(name: str, codes: tuple[Path, dict[str, int]]) -> None:
-    assert [row["id"] for row in read_rows(codes[0] / name)] == list(range(PROBLEMS))
+    if name in ONE_EACH:
+        assert [row["id"] for row in read_rows(codes[0] / name)] == list(range(PROBLEMS))
 
 
 def test_contexts_and_votes_are_made_of_them(codes: tuple[Path, dict[str, int]]) -> None:

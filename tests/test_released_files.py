@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "inference"))
-from scripted import MultiplyingService, ScriptedEngine, make_plan, read_rows, run_plan, write_problems
+from scripted import MultiplyingService, make_plan, read_rows, run_plan, write_problems
 
 from cobalt.errors import InputError
 from cobalt.evaluation.evaluate import evaluate_record
@@ -44,10 +44,10 @@ def files(tmp_path: Path) -> Path:
     """A folder with problems, a single-turn file and a multi-turn file, the last two as released."""
     problems = write_problems(tmp_path / "problems.jsonl", 4)
     single = make_plan(problems, tmp_path / "s.jsonl", num_turns=None)
-    asyncio.run(run_plan(single, ScriptedEngine(), MultiplyingService()))
+    asyncio.run(run_plan(single))
     write_jsonl(tmp_path / "single.jsonl", map(as_released, read_rows(tmp_path / "s.jsonl")))
     multi = make_plan(tmp_path / "single.jsonl", tmp_path / "m.jsonl", from_scratch=False)
-    asyncio.run(run_plan(multi, ScriptedEngine(), MultiplyingService()))
+    asyncio.run(run_plan(multi))
     write_jsonl(tmp_path / "multi.jsonl", map(as_released, read_rows(tmp_path / "m.jsonl")))
     return tmp_path
 
@@ -56,7 +56,7 @@ def test_an_output_without_a_manifest_is_refused(files: Path) -> None:
     before = (files / "multi.jsonl").read_bytes()
     with pytest.raises(InputError, match="exists but has no manifest"):
         plan = make_plan(files / "single.jsonl", files / "multi.jsonl", from_scratch=False)
-        asyncio.run(run_plan(plan, ScriptedEngine(), MultiplyingService()))
+        asyncio.run(run_plan(plan))
     assert (files / "multi.jsonl").read_bytes() == before and not manifest_path(files / "multi.jsonl").exists()
 
 
@@ -73,7 +73,7 @@ def test_runs_of_apis_are_evaluated(files: Path) -> None:
 def test_cases_are_found_in_runs_of_apis(files: Path) -> None:
     perturb(PerturbationConfig(input_file=files / "single.jsonl", output_file=files / "ptb.jsonl"))
     plan = make_plan(files / "ptb.jsonl", files / "pm.jsonl", from_scratch=False, feedback_tests="perturbed")
-    asyncio.run(run_plan(plan, ScriptedEngine(), MultiplyingService()))
+    asyncio.run(run_plan(plan))
     for data, result in zip(read_rows(files / "ptb.jsonl"), read_rows(files / "pm.jsonl"), strict=True):
         result["all_pass_rates"] = [[0.0] * 3] * 3
         found = find_cases({**data, "question": "q"}, as_released(result, "raw_responses"))

@@ -1,10 +1,12 @@
-"""Every script explains itself and does nothing else; arguments that none knows are refused before anything runs."""
+"""Every script explains itself, and refuses in one line what is wrong, before anything runs or is installed."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from test_constraints import pins
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted([*ROOT.glob("scripts/*.sh"), *ROOT.glob("scripts/slurm/*")])
@@ -26,12 +28,9 @@ def test_help(script, flag, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     first = script.read_text().splitlines()[1].removeprefix("# ")
     assert done.stdout.startswith(first)
+    if script.match("train_*.sh"):
+        assert "PRESET=paper-qwen3" in done.stdout and "Exit codes: 0 done" in done.stdout
     assert not list(tmp_path.iterdir())
-
-
-def test_the_recipes_help_lists_their_knobs():
-    done = call(ROOT / "scripts" / "train_grpo_multi_turn.sh", "--help")
-    assert "PRESET=paper-qwen3" in done.stdout and "Exit codes: 0 done" in done.stdout
 
 
 @pytest.mark.parametrize("argument", ["--steps", "60", "stepz", "-x=1"])
@@ -40,3 +39,30 @@ def test_an_argument_that_is_no_override_does_not_block_the_folder(argument, tmp
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"quickstart.sh: error: no argument '{argument}'")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "knobs", "exit_code", "reason"),
+    [
+        ([], {}, 3, "no NVIDIA GPU"),
+        ([], {"FLASH_ATTN": "source"}, 3, "the compiler of CUDA 12"),
+        ([], {"PYTHON": "python-of-nobody"}, 3, "no 'python-of-nobody' here"),
+        ([], {"CHECK_MACHINE": "yes"}, 2, "CHECK_MACHINE is 0 or 1, not 'yes'"),
+        (["--force"], {}, 2, "no argument '--force'"),
+    ],
+)
+def test_what_the_set_up_for_gpus_lacks_is_said_in_one_line(tmp_path, arguments, knobs, exit_code, reason):
+    """No GPU here, and the compiler of CUDA 13."""
+    for name, script in (("nvidia-smi", "exit 9"), ("nvcc", "echo 'Cuda compilation tools, release 13.0, V13.0.88'")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = call("scripts/setup_gpu.sh", *arguments, PATH=path, VENV=str(tmp_path / "venv"), **knobs)
+    assert (done.returncode, done.stdout) == (exit_code, "")
+    assert re.fullmatch(rf"setup_gpu\.sh: error: .*{re.escape(reason)}.*\n", done.stderr)
+    assert not (tmp_path / "venv").exists()
+
+
+def test_the_wheel_of_flash_attn_is_for_the_locked_torch():
+    (of_wheel,) = re.findall(r"%2Bcu12torch([\d.]+?)cxx11abi", (ROOT / "scripts" / "setup_gpu.sh").read_text())
+    assert pins("train-gpu", "3.12")["torch"].startswith(f"{of_wheel}.")

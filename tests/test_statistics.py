@@ -40,39 +40,33 @@ def test_pass_at_k_outside_its_domain(n: int, correct: int, k: int) -> None:
         pass_at_k(n, correct, k)
 
 
-def coverage(trials: int, problems: int, samples: int) -> float:
-    """Share of intervals that hold the true mean, for problems of very different difficulty."""
-    generator = np.random.default_rng(1)
-    held = 0
+def bounds(estimate: statistics.Estimate | None) -> tuple[float, float]:
+    assert estimate is not None and estimate.low is not None and estimate.high is not None
+    return estimate.low, estimate.high
+
+
+@pytest.mark.parametrize(
+    ("trials", "problems"),
+    [(200, 100), *(pytest.param(2000, problems, marks=pytest.mark.slow) for problems in (100, 175, 400))],
+)
+def test_intervals_cover_the_truth(trials: int, problems: int) -> None:
+    """For problems of very different difficulty."""
+    generator, held = np.random.default_rng(1), 0
     for trial in range(trials):
-        difficulty = generator.beta(0.4, 0.6, problems)
-        rates = generator.binomial(samples, difficulty) / samples
-        estimate = mean_estimate(rates, seed=trial)
-        assert estimate.low is not None and estimate.high is not None
-        held += estimate.low <= 0.4 <= estimate.high
-    return held / trials
-
-
-def test_intervals_cover_the_truth() -> None:
-    assert 0.92 <= coverage(trials=200, problems=100, samples=16) <= 0.97
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("problems", [100, 175, 400])
-def test_intervals_cover_the_truth_in_2000_trials(problems: int) -> None:
-    assert 0.92 <= coverage(trials=2000, problems=problems, samples=16) <= 0.97
+        rates = generator.binomial(16, generator.beta(0.4, 0.6, problems)) / 16
+        low, high = bounds(mean_estimate(rates, seed=trial))
+        held += low <= 0.4 <= high
+    assert 0.92 <= held / trials <= 0.97
 
 
 def test_paired_differences_are_tighter() -> None:
     generator = np.random.default_rng(2)
     base = generator.beta(0.4, 0.6, 150)
     ours = np.clip(base + 0.05, 0, 1)
-    paired = mean_estimate(ours - base)
-    assert paired.low is not None and paired.high is not None
-    assert 0 < paired.low < paired.value < paired.high < 0.055
-    unpaired = mean_estimate(ours)
-    assert unpaired.low is not None and unpaired.high is not None
-    assert paired.high - paired.low < (unpaired.high - unpaired.low) / 10
+    low, high = bounds(mean_estimate(ours - base))
+    assert 0 < low < mean_estimate(ours - base).value < high < 0.055
+    low_unpaired, high_unpaired = bounds(mean_estimate(ours))
+    assert high - low < (high_unpaired - low_unpaired) / 10
 
 
 def test_constant_data_and_single_problems() -> None:
@@ -83,8 +77,8 @@ def test_constant_data_and_single_problems() -> None:
 def test_a_ratio_weighs_problems_by_their_size() -> None:
     estimate = ratio_estimate([1, 0, 9], [1, 1, 10])
     assert estimate.value == pytest.approx(10 / 12)
-    assert estimate.low is not None and estimate.high is not None
-    assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+    low, high = bounds(estimate)
+    assert 0 <= low <= estimate.value <= high <= 1
 
 
 def test_estimates_are_seeded() -> None:
@@ -162,48 +156,40 @@ def test_intervals_over_seeds_and_problems_cover_the_truth(monkeypatch: pytest.M
         difficulty_P, luck_S = generator.beta(0.8, 0.8, 100), generator.normal(0, 0.05, 5)
         rates_SP = generator.normal(difficulty_P + luck_S[:, None], 0.1)
         resampled = hierarchical_mean(rates_SP, seed=trial)
-        assert resampled is not None
-        for estimate, is_both in (
-            (resampled.estimate, True),
-            (mean_estimate(rates_SP.mean(axis=0), seed=trial), False),
-        ):
-            assert estimate.low is not None and estimate.high is not None
-            held += is_both and estimate.low <= 0.5 <= estimate.high
-            held_by_problems += not is_both and estimate.low <= 0.5 <= estimate.high
+        low, high = bounds(resampled and resampled.estimate)
+        held += low <= 0.5 <= high
+        low, high = bounds(mean_estimate(rates_SP.mean(axis=0), seed=trial))
+        held_by_problems += low <= 0.5 <= high
     assert 0.91 <= held / trials <= 0.99
     assert held_by_problems < held - trials / 50
 
 
+def p_value_of(*arms: np.ndarray, seed: int = 0) -> float:
+    found = hierarchical_mean(*arms, seed=seed)
+    assert found is not None and found.p_value is not None
+    return found.p_value
+
+
 def test_p_values_agree_with_the_interval_and_are_never_zero() -> None:
-    generator = np.random.default_rng(6)
-    noise_SP = generator.normal(0, 1, (3, 50))
+    noise_SP = np.random.default_rng(6).normal(0, 1, (3, 50))
     for shift in np.linspace(-0.6, 0.6, 13):
         found = hierarchical_mean(noise_SP + shift)
-        assert found is not None and found.p_value is not None
-        low, high = found.estimate.low, found.estimate.high
-        assert low is not None and high is not None
-        assert (found.p_value < 0.05) == (not low <= 0 <= high)
-    ones = hierarchical_mean(np.ones((1, 9)))
-    assert ones is not None and ones.p_value == 2 / (statistics.RESAMPLES + 1)
-    same = hierarchical_mean(noise_SP, noise_SP[[0]] * 0 + noise_SP.mean(axis=0))
-    assert same is not None and same.p_value == pytest.approx(1, abs=0.05)
-    nothing = hierarchical_mean(np.zeros((2, 9)))
-    assert nothing is not None and nothing.p_value == 1
+        low, high = bounds(found and found.estimate)
+        assert (p_value_of(noise_SP + shift) < 0.05) == (not low <= 0 <= high)
+    assert p_value_of(np.ones((1, 9))) == 2 / (statistics.RESAMPLES + 1)
+    assert p_value_of(noise_SP, noise_SP[[0]] * 0 + noise_SP.mean(axis=0)) == pytest.approx(1, abs=0.05)
+    assert p_value_of(np.zeros((2, 9))) == 1
 
 
 def test_no_difference_gives_few_small_p_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "RESAMPLES", 1000)
     generator = np.random.default_rng(7)
-    drawn = [hierarchical_mean(*generator.normal(0, 1, (2, 3, 40))) for _ in range(200)]
-    small = sum(found is not None and found.p_value is not None and found.p_value < 0.05 for found in drawn)
-    assert small / 200 <= 0.09
+    assert np.mean([p_value_of(*generator.normal(0, 1, (2, 3, 40))) < 0.05 for _ in range(200)]) <= 0.09
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("between_seeds", "bounds"), [(0.0, (0, 0.02)), (0.02, (0.02, 0.07)), (0.04, (0.09, 0.16))])
-def test_false_alarms_of_three_seeds(
-    monkeypatch: pytest.MonkeyPatch, between_seeds: float, bounds: tuple[float, float]
-) -> None:
+@pytest.mark.parametrize(("between_seeds", "limits"), [(0.0, (0, 0.02)), (0.02, (0.02, 0.07)), (0.04, (0.09, 0.16))])
+def test_false_alarms_of_three_seeds(monkeypatch: pytest.MonkeyPatch, between_seeds: float, limits: tuple) -> None:
     """Two arms that are equal but for their luck; what docs/method.md says of them."""
     monkeypatch.setattr(statistics, "RESAMPLES", 1000)
     generator = np.random.default_rng(9)
@@ -216,9 +202,8 @@ def test_false_alarms_of_three_seeds(
     alarms, trials = 0, 600
     for trial in range(trials):
         difficulty_P = generator.beta(0.8, 0.8, 200)
-        found = hierarchical_mean(arm(difficulty_P), arm(difficulty_P), seed=trial)
-        alarms += found is not None and found.p_value is not None and found.p_value < 0.05
-    assert bounds[0] <= alarms / trials <= bounds[1]
+        alarms += p_value_of(arm(difficulty_P), arm(difficulty_P), seed=trial) < 0.05
+    assert limits[0] <= alarms / trials <= limits[1]
 
 
 def test_holm_by_hand() -> None:

@@ -8,9 +8,11 @@ infrastructure failure) carries no verdict and is left out; its conversation may
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from cobalt.records import tests_of
+from annotated_types import MinLen
+
+from cobalt.records.rows import Message, Rates, Row, Tests
 
 EVALUATED_FIELDS = ("id", "test_cases", "public_test_cases", "conversations", "public_pass_rates", "all_pass_rates")
 OPENING_ROLES = ("system", "user")
@@ -18,8 +20,19 @@ TURN_ROLES = ("assistant", "user")
 OPENING_MESSAGES = len(OPENING_ROLES)
 MESSAGES_PER_TURN = len(TURN_ROLES)
 
-Message = Mapping[str, str]
-Conversation = Sequence[Message]
+Conversation = Sequence[Mapping[str, str]]
+
+
+class EvaluatedRow(Row):
+    """What is read of a row. ``exec_results``: the single-turn results, if there are any."""
+
+    test_cases: Tests
+    public_test_cases: Tests
+    conversations: Annotated[list[list[Message]], MinLen(1)]
+    public_pass_rates: Annotated[Rates, MinLen(1)]
+    all_pass_rates: Rates
+    clean_public_pass_rates: Rates | None = None
+    exec_results: Any = None
 
 
 @dataclass(frozen=True)
@@ -85,20 +98,28 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False, hidden_only: 
         if row.get("feedback_from", "own") != "own":
             raise ValueError("'feedback_from' is not 'own': a control run, shown feedback to other programs")
 
-        tests, public = (tests_of(row, field) for field in ("test_cases", "public_test_cases"))
+        read = EvaluatedRow.read(row)
+        tests, public = read.test_cases, read.public_test_cases
         if len(public) >= len(tests):
             raise ValueError(
                 f"field 'test_cases' has {len(tests)} tests, 'public_test_cases' {len(public)}: none is hidden"
             )
-        for field in ("conversations", "public_pass_rates"):
-            if not isinstance(row[field], list) or not row[field]:
-                raise ValueError(f"field '{field}' must be a list with at least one entry")
-        num_trajectories, num_turns = len(row["conversations"]), len(row["public_pass_rates"])
         public_field = "clean_public_pass_rates" if perturbed else "public_pass_rates"
-        public_TN = _rates(row, public_field, num_turns, num_trajectories)
-        hidden_NT = _rates(row, "all_pass_rates", num_trajectories, num_turns)
+        public_TN, hidden_NT = getattr(read, public_field), read.all_pass_rates
+        if public_TN is None:
+            raise ValueError(f"missing field '{public_field}' (run the hidden-test evaluation on this file first)")
+        num_trajectories, num_turns = len(read.conversations), len(read.public_pass_rates)
+        for field, table, outer, inner in (
+            (public_field, public_TN, num_turns, num_trajectories),
+            ("all_pass_rates", hidden_NT, num_trajectories, num_turns),
+        ):
+            parts = [("", table, outer), *((f"[{i}]", rates, inner) for i, rates in enumerate(table))]
+            for place, part, wanted in parts:
+                if len(part) != wanted:
+                    raise ValueError(f"field '{field}'{place} has {len(part)} entries where {wanted} are expected")
 
         trajectories = []
+        roles = [*OPENING_ROLES, *TURN_ROLES * num_turns]
         for i, conversation in enumerate(row["conversations"]):
             pairs_T = zip(hidden_NT[i], [public_N[i] for public_N in public_TN], strict=True)
             rates_T = tuple(
@@ -106,18 +127,24 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False, hidden_only: 
                 for on_hidden, on_public in pairs_T
                 if on_hidden is not None and on_public is not None
             )
-            complete = len(rates_T) == num_turns
-            _check_conversation(i, conversation, num_turns, complete)
-            # The single-turn results, if there are any, tell whether the first program solved the problem.
-            first_solved, results = None, row.get("exec_results")
-            if complete and results is not None:
+            # An infrastructure failure may have ended a conversation early.
+            is_complete, found = len(rates_T) == num_turns, [message["role"] for message in conversation]
+            if found != roles[: len(found)] or (is_complete and len(found) != len(roles)):
+                raise ValueError(
+                    f"field 'conversations'[{i}] has {len(found)} messages, but {num_turns} turns in "
+                    f"'public_pass_rates' need {len(roles)}, of the roles {', '.join(roles)}"
+                )
+            if not is_complete:
+                continue
+            # The single-turn results tell whether the first program solved the problem.
+            first_solved, results = None, read.exec_results
+            if results is not None:
                 result = results[i] if isinstance(results, list) and i < len(results) else {}
                 if not isinstance(result.get("passing"), list):
                     raise ValueError(f"field 'exec_results' holds no result of conversation {i}")
                 if result.get("infra_error") is None:
                     first_solved = bool(result["passing"]) and all(result["passing"])
-            if complete:
-                trajectories.append(Trajectory(i, conversation, rates_T, first_solved))
+            trajectories.append(Trajectory(i, conversation, rates_T, first_solved))
     except ValueError as error:
         raise ValueError(f"problem {row['id']!r}: {error}") from None
 
@@ -135,35 +162,3 @@ def parse_problem(row: Mapping[str, Any], perturbed: bool = False, hidden_only: 
         infra_dropped=num_trajectories - len(trajectories),
         perturbed=perturbed,
     )
-
-
-def _check_conversation(index: int, conversation: Any, num_turns: int, complete: bool) -> None:
-    """System, user, then T × (assistant, user), or the beginning of it where an infrastructure failure ended it."""
-    roles = [*OPENING_ROLES, *TURN_ROLES * num_turns]
-    found = len(conversation) if isinstance(conversation, list) else type(conversation).__name__
-    if found != len(roles) and (complete or not isinstance(found, int) or found > len(roles)):
-        raise ValueError(
-            f"field 'conversations'[{index}] has {found} messages, but {num_turns} turns in 'public_pass_rates' "
-            f"need {len(roles)}"
-        )
-    for message, role in zip(conversation, roles, strict=False):
-        if not isinstance(message, dict) or message.get("role") != role or not isinstance(message.get("content"), str):
-            raise ValueError(f"field 'conversations'[{index}] needs messages with a text 'content' and roles {roles}")
-
-
-def _rates(row: Mapping[str, Any], field: str, outer: int, inner: int) -> list[list[float | None]]:
-    """A ``outer × inner`` table of rates in [0, 1] or null."""
-    table = row.get(field)
-    if table is None:
-        raise ValueError(f"missing field '{field}' (run the hidden-test evaluation on this file first)")
-    entries = table if isinstance(table, list) else []
-    for name, part, wanted in [("", table, outer), *((f"[{i}]", rates, inner) for i, rates in enumerate(entries))]:
-        if not isinstance(part, list) or len(part) != wanted:
-            found = len(part) if isinstance(part, list) else type(part).__name__
-            raise ValueError(f"field '{field}'{name} has {found} entries where {wanted} are expected")
-    for i, rates in enumerate(table):
-        for rate in rates:
-            is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
-            if rate is not None and not (is_number and 0 <= rate <= 1):
-                raise ValueError(f"field '{field}'[{i}] needs numbers in [0, 1] or null")
-    return table

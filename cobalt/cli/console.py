@@ -21,13 +21,6 @@ def progress_bar(**options: Any) -> Any:
     return tqdm(mininterval=interval_s, maxinterval=interval_s, dynamic_ncols=True, **options)
 
 
-def say(text: str) -> None:
-    """One line on stderr, above the progress bar if there is one."""
-    from tqdm import tqdm
-
-    tqdm.write(text, file=sys.stderr)
-
-
 def with_progress(rows: Iterable[Item], path: str | Path) -> Iterable[Item]:
     """The rows of ``path``, or what they were parsed to, under a progress bar."""
     return progress_bar(iterable=rows, total=count_lines(path), desc=Path(path).name, unit=" rows")

@@ -19,7 +19,7 @@ from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
 from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
 from cobalt.evaluation.files import ProblemScores, counts_path, read_evaluation, write_counts
-from cobalt.evaluation.summary import TurnReport, compare, summarise, write_report
+from cobalt.evaluation.summary import compare, summarise, write_report
 from cobalt.extraction import extract_code
 from cobalt.records import RecordFile, TestCases, id_key, row_hash
 from cobalt.records.jsonl import InvalidLines, Record
@@ -49,8 +49,7 @@ def main(config: EvaluationConfig) -> None:
     evaluation = read_evaluation(config.output_file)
     write_counts(counts_path(config.output_file), config.output_file.stem, None, [evaluation])
     comparison = compare(evaluation.problems, others, config.compare.name) if config.compare else None
-    report = TurnReport(config.output_file.name, execution, summarise(evaluation.problems), comparison)
-    print(write_report(config.output_file, report))
+    print(write_report(config.output_file, execution, summarise(evaluation.problems), comparison))
     print_summary("eval_multi_turn", {"output": config.output_file, **counts})
     refuse_infra_rate(counts["infra_errors"], counts["samples"], "samples", config.max_infra_rate)
 

@@ -21,13 +21,8 @@ from cobalt.records.training_run import START_MODEL
 UNKNOWN = "unknown"
 SUFFIX = ".counts.json"
 FORMAT = "cobalt counts 1"
-BY_TURN = {
-    "solved": "solved_T",
-    "repaired": "repaired_T",
-    "repeats": "repeats_T",
-    "failed_repeats": "failed_repeats_T",
-}
-"""The file's tables [seed][problem][turn], and the fields of ``ProblemScores`` that they hold."""
+BY_TURN = ("solved", "repaired", "repeats", "failed_repeats")
+"""The file's tables [seed][problem][turn], each of the field of ``ProblemScores`` with ``_T`` behind its name."""
 COMMIT_DIGITS = 10
 
 
@@ -161,7 +156,7 @@ def write_counts(path: Path, arm: str, test_set: str | None, evaluations: Sequen
         "ids": list(ids.values()),
         "valid": table("samples"),
         "excluded": table("excluded"),
-        **{name: table(field) for name, field in BY_TURN.items()},
+        **{name: table(f"{name}_T") for name in BY_TURN},
     }
     lines = (f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}" for name, value in content.items())
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,13 +176,13 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
             if any(len(table) != len(content["ids"]) for table in tables):
                 raise ValueError("its tables and its ids differ in length")
             problems = [
-                ProblemScores(id_, valid, excluded, tuple(solved), tuple(repaired), tuple(repeats), tuple(failed))
-                for id_, valid, excluded, solved, repaired, repeats, failed in zip(content["ids"], *tables, strict=True)
+                ProblemScores(id_, valid, excluded, *map(tuple, by_turn))
+                for id_, valid, excluded, *by_turn in zip(content["ids"], *tables, strict=True)
                 if valid is not None
             ]
             for problem in problems:
-                for name, field in BY_TURN.items():
-                    counts_T = getattr(problem, field)
+                for name in BY_TURN:
+                    counts_T = getattr(problem, f"{name}_T")
                     if len(counts_T) != problem.turns or not all(0 <= count <= problem.samples for count in counts_T):
                         raise ValueError(f"problem {problem.id!r}: {name} are not numbers of samples by turn")
             yield Evaluation(path, problems, label, Source(**origin))

@@ -5,7 +5,7 @@ share of repeated programs. Turn t = number of feedbacks seen. Estimates are sha
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -150,15 +150,14 @@ def summarise(problems: Sequence[ProblemScores]) -> Summary:
     gain, last = None, min(GAIN_TO_TURN, turns - 1)
     if last >= 1:
         gain = Gain(0, last, mean_estimate([_rate(p, last) - _rate(p, 0) for p in scored if p.turns > last]))
+    solved_after_unsolved = [
+        TurnShare(turn, *_share([(p.repaired_T[turn], p.unsolved_before(turn)) for p in scored if p.turns > turn]))
+        for turn in range(1, turns)
+    ]
 
-    solved_after_unsolved = []
-    for turn in range(1, turns):
-        share = _share([(p.repaired_T[turn], p.unsolved_before(turn)) for p in scored if p.turns > turn])
-        solved_after_unsolved.append(TurnShare(turn, share.estimate, share.count))
-
-    def breakdown(key: Callable[[ProblemScores], str]) -> dict[str, list[TurnRate]]:
-        names = sorted({key(problem) for problem in scored})
-        return {name: _pass_at_k([p for p in scored if key(p) == name], turns, 1) for name in names}
+    def breakdown(group: str) -> dict[str, list[TurnRate]]:
+        names = sorted({getattr(problem, group) for problem in scored})
+        return {name: _pass_at_k([p for p in scored if getattr(p, group) == name], turns, 1) for name in names}
 
     return Summary(
         problems=len(problems),
@@ -171,8 +170,8 @@ def summarise(problems: Sequence[ProblemScores]) -> Summary:
         gain=gain,
         solved_after_unsolved=solved_after_unsolved,
         repeats=[repeats_at(scored, turn) for turn in range(1, turns)],
-        by_difficulty=breakdown(lambda problem: problem.difficulty),
-        by_platform=breakdown(lambda problem: problem.platform),
+        by_difficulty=breakdown("difficulty"),
+        by_platform=breakdown("platform"),
     )
 
 
@@ -192,7 +191,7 @@ def repeats_at(problems: Sequence[ProblemScores], turn: int) -> Repeats:
     there = [problem for problem in problems if problem.turns > turn and problem.samples]
     among_all = _share([(problem.repeats_T[turn], problem.samples) for problem in there])
     among_failed = _share([(problem.failed_repeats_T[turn], problem.unsolved_before(turn)) for problem in there])
-    return Repeats(turn, among_all, among_failed)
+    return Repeats(turn, Share(*among_all), Share(*among_failed))
 
 
 def _rate(problem: ProblemScores, turn: int, k: int = 1) -> float:
@@ -200,49 +199,35 @@ def _rate(problem: ProblemScores, turn: int, k: int = 1) -> float:
 
 
 def _pass_at_k(problems: Sequence[ProblemScores], turns: int, k: int) -> list[TurnRate]:
-    rows = []
-    for turn in range(turns):
-        there = [_rate(p, turn, k) for p in problems if p.turns > turn and p.samples >= k]
-        rows.append(TurnRate(turn, mean_estimate(there) if there else None, len(there)))
-    return rows
+    rates_TP = [[_rate(p, turn, k) for p in problems if p.turns > turn and p.samples >= k] for turn in range(turns)]
+    return [TurnRate(t, mean_estimate(rates) if rates else None, len(rates)) for t, rates in enumerate(rates_TP)]
 
 
-def _share(counts: Sequence[tuple[int, int]]) -> Share:
-    """Of part and whole of each problem."""
+def _share(counts: Sequence[tuple[int, int]]) -> tuple[Estimate | None, int]:
+    """Part of the whole over all problems, from both counts of each; and the whole."""
     parts, wholes = [part for part, _ in counts], [whole for _, whole in counts]
-    return Share(ratio_estimate(parts, wholes), sum(wholes)) if sum(wholes) else Share(None, 0)
+    return (ratio_estimate(parts, wholes) if sum(wholes) else None), sum(wholes)
 
 
-@dataclass(frozen=True)
-class TurnReport:
-    """What is reported."""
+def write_report(output: Path, execution: dict[str, Any], summary: Summary, compared: Comparison | None = None) -> str:
+    """Write ``<output>.report.{md,json,png,svg}``; returns the Markdown.
 
-    file: str
-    """Name of the evaluated file."""
-    execution: dict[str, Any]
-    """What decided the verdicts; checker and CPU limits are shown."""
-    summary: Summary
-    comparison: Comparison | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The file's JSON."""
-        compared = {"compare": to_json(self.comparison)} if self.comparison else {}
-        return {"file": self.file, "execution": self.execution, **to_json(self.summary), **compared}
-
-
-def write_report(output: Path, report: TurnReport) -> str:
-    """Write ``<output>.report.{md,json,png,svg}``; returns the Markdown."""
-    markdown = render_markdown(report)
-    output.with_name(f"{output.name}.report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
+    ``execution``: what decided the verdicts, as the execution service says it of itself.
+    """
+    compare_part = {"compare": to_json(compared)} if compared else {}
+    numbers = {"file": output.name, "execution": execution, **to_json(summary), **compare_part}
+    output.with_name(f"{output.name}.report.json").write_text(json.dumps(numbers, indent=2) + "\n")
+    markdown = render_markdown(output.name, execution, summary, compared)
     output.with_name(f"{output.name}.report.md").write_text(markdown)
-    curve = Curve(report.file, [in_percent(row.estimate) for row in report.summary.pass_at_1])
-    pass1_picture(f"{output.name}.report", "Pass@1 by turn", [curve], title=report.file).write(output.parent)
+    curve = Curve(output.name, [in_percent(row.estimate) for row in summary.pass_at_1])
+    pass1_picture(f"{output.name}.report", "Pass@1 by turn", [curve], title=output.name).write(output.parent)
     return markdown
 
 
-def render_markdown(report: TurnReport) -> str:
+def render_markdown(
+    file: str, execution: Mapping[str, Any], summary: Summary, compared: Comparison | None = None
+) -> str:
     """All tables; Pass@1 and shares in percent, differences in points, with 95 % intervals over problems."""
-    summary, compared = report.summary, report.comparison
 
     def percent(estimate: Estimate | None) -> str:
         return show(in_percent(estimate))
@@ -257,45 +242,42 @@ def render_markdown(report: TurnReport) -> str:
         """In percent, without intervals."""
         return [percent(rate.estimate and replace(rate.estimate, low=None, high=None)) for rate in rates_T]
 
-    def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-        return markdown_table(columns, rows) + "\n"
-
-    def breakdown(title: str, groups: Mapping[str, Sequence[TurnRate]]) -> str:
-        turns = [f"turn {turn}" for turn in range(max(map(len, groups.values()), default=0))]
-        rows = [[name, str(rates_T[0].problems), *values(rates_T)] for name, rates_T in groups.items()]
-        return table([title, "problems", *turns], rows)
+    def change(row: PassAt1) -> str:
+        return "–" if row.relative_change is None else f"{PERCENT * row.relative_change:+.0f} %"
 
     shares = [["", "", ""]] + [
         [percent(solved.estimate), percent(repeats.all.estimate), percent(repeats.after_failure.estimate)]
         for solved, repeats in zip(summary.solved_after_unsolved, summary.repeats, strict=True)
     ]
     by_turn = [
-        [
-            str(row.turn),
-            percent(row.estimate),
-            "–" if row.relative_change is None else f"{PERCENT * row.relative_change:+.0f} %",
-            *share,
-        ]
+        [str(row.turn), percent(row.estimate), change(row), *share]
         for row, share in zip(summary.pass_at_1, shares, strict=False)
     ]
+    headings = [
+        "Turn",
+        "Pass@1",
+        "vs turn 0",
+        "solved, if unsolved before",
+        "repeated program",
+        "repeated, if it failed",
+    ]
     parts = [
-        f"# {report.file}\n",
+        f"# {file}",
         f"{summary.problems} problems, {summary.samples} samples, {summary.turns} turns; "
-        f"{summary.excluded_infra} samples excluded after infrastructure failures. "
-        f"{verdict_rule(report.execution)} "
-        "Turn t = number of feedbacks seen; 95 % bootstrap intervals over problems.\n",
-        table(
-            ["Turn", "Pass@1", "vs turn 0", "solved, if unsolved before", "repeated program", "repeated, if it failed"],
-            by_turn,
-        ),
+        f"{summary.excluded_infra} samples excluded after infrastructure failures. {verdict_rule(execution)} "
+        "Turn t = number of feedbacks seen; 95 % bootstrap intervals over problems.",
+        markdown_table(headings, by_turn),
     ]
     if gain := summary.gain:
-        parts.append(f"Gain from turn {gain.from_turn} to turn {gain.to_turn}: {points(gain.estimate)} points.\n")
+        parts.append(f"Gain from turn {gain.from_turn} to turn {gain.to_turn}: {points(gain.estimate)} points.")
     if compared:
         rows = [[str(row.turn), points(row.estimate)] for row in compared.pass_at_1]
-        title = f"Difference to {compared.other} ({compared.problems} common problems)\n\n"
-        parts.append(title + table(["Turn", "Pass@1 difference (points)"], rows))
-    turns = [f"turn {turn}" for turn in range(summary.turns)] if summary.pass_at_k else []
-    parts.append(table(["", *turns], [[f"Pass@{k}", *values(rates_T)] for k, rates_T in summary.pass_at_k.items()]))
-    parts += [breakdown("Difficulty", summary.by_difficulty), breakdown("Platform", summary.by_platform)]
-    return "\n".join(parts)
+        parts.append(f"Difference to {compared.other} ({compared.problems} common problems)")
+        parts.append(markdown_table(["Turn", "Pass@1 difference (points)"], rows))
+    turns = [f"turn {turn}" for turn in range(summary.turns)]
+    rows = [[f"Pass@{k}", *values(rates_T)] for k, rates_T in summary.pass_at_k.items()]
+    parts.append(markdown_table(["", *turns], rows))
+    for title, groups in (("Difficulty", summary.by_difficulty), ("Platform", summary.by_platform)):
+        rows = [[name, str(rates_T[0].problems), *values(rates_T)] for name, rates_T in groups.items()]
+        parts.append(markdown_table([title, "problems", *turns], rows))
+    return "\n\n".join(parts) + "\n"

@@ -13,22 +13,39 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cobalt.cli.tasks import for_each
-from cobalt.completion import FINISH_CONTEXT, Completion, Message, Sampling, request_seed
+from cobalt.completion import FINISH_CONTEXT, Message, Sampling, request_seed
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code
-from cobalt.inference.conversation import Turn, history_text
+from cobalt.inference.conversation import Turn, Usage, history_text
 from cobalt.inference.engines import Engine
 from cobalt.inference.flags import InferenceConfig
-from cobalt.inference.trajectories import ProblemRow, multi_turn_record, single_turn_record, turns_of_record
 from cobalt.prompts import PromptSet, feedback_message, feedback_to_policy, first_messages, with_feedback
 from cobalt.records import RecordFile, ResultRecord, id_key
+from cobalt.records.jsonl import Record
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.serving.execution import ExecutionService, Runs
 
 WINDOW = 4
 MAX_FAILURES_IN_A_ROW = 100
+
+
+@dataclass(frozen=True)
+class ProblemRow:
+    """One input row."""
+
+    row: Record
+    input_hash: str
+    tests: TestCases
+    """The tests whose feedback is recorded: all of them (single turn), or those shown to the policy."""
+    first_responses_N: tuple[tuple[str, Usage], ...] | None
+    """Texts and usage of turn 0 from a single-turn file. None: turn 0 is to be generated."""
+
+    @property
+    def id(self) -> Any:
+        return self.row["id"]
 
 
 @dataclass
@@ -129,11 +146,7 @@ class Driver:
                 for task in tasks:
                     task.cancel()
             turns_NT = [turns for turns, _ in done]
-            if config.multi_turn:
-                labels = {"feedback_tests": config.feedback_tests, "feedback_from": config.feedback_from}
-                self.output.append(multi_turn_record(problem, turns_NT, [messages for _, messages in done], labels))
-            else:
-                self.output.append(single_turn_record(problem, turns_NT))
+            self.output.append(record_of(problem, turns_NT, [messages for _, messages in done], config))
         else:
             counts.conversations += len(turns_NT)
             counts.turns += sum(map(len, turns_NT))
@@ -211,10 +224,20 @@ class Driver:
                 why = "the single-turn file has no response for this sample"
                 return Turn("", None, _not_run(problem.tests, why))
         else:
+            seed = request_seed(self.config.seed, problem.id, sample, number)
+            self.asked += 1
             try:
-                completion = await self._generate(problem, sample, number, messages)
+                async with self._slots:
+                    completion = await self.engine.generate(messages, self._sampling, seed)
             except InfraError as error:
+                self._failures_in_a_row += 1
+                if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+                    raise SetupError(f"the engine failed {MAX_FAILURES_IN_A_ROW} times in a row: {error}") from None
                 return Turn("", None, _not_run(problem.tests, str(error)))
+            finally:
+                self.asked -= 1
+            self._failures_in_a_row = 0
+            self.tokens_generated += completion.completion_tokens
             text, usage = completion.text, completion.usage()
         result = await self.execution.run(extract_code(text), problem.tests, runs)
         turn = Turn(text, usage, with_feedback(result, problem.tests))
@@ -222,25 +245,46 @@ class Driver:
             self.journal.append({**entry, "response": text, "usage": usage, "result": turn.result.to_record()})
         return turn
 
-    async def _generate(self, problem: ProblemRow, sample: int, number: int, messages: list[Message]) -> Completion:
-        """The model's response in one turn; waits for a slot. Raises ``InfraError``."""
-        seed = request_seed(self.config.seed, problem.id, sample, number)
-        self.asked += 1
-        try:
-            async with self._slots:
-                completion = await self.engine.generate(messages, self._sampling, seed)
-        except InfraError as error:
-            self._failures_in_a_row += 1
-            if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
-                raise SetupError(f"the engine failed {MAX_FAILURES_IN_A_ROW} times in a row: {error}") from None
-            raise
-        finally:
-            self.asked -= 1
-        self._failures_in_a_row = 0
-        self.tokens_generated += completion.completion_tokens
-        return completion
-
 
 def _not_run(tests: TestCases, why: str) -> ResultRecord:
     """The result of a program that an infrastructure failure kept from running, or from being written."""
     return with_feedback(ExecutionResult.infra(len(tests), why), tests)
+
+
+def record_of(
+    problem: ProblemRow,
+    turns_NT: Sequence[Sequence[Turn]],
+    conversations: Sequence[list[Message]],
+    config: InferenceConfig,
+) -> Record:
+    """The output record (docs/formats.md). What was given as turn 0 is cut to the samples used."""
+    turns_TN = list(zip(*turns_NT, strict=True))
+    texts_TN = [[turn.text for turn in turns] for turns in turns_TN]
+    results_TN = [[turn.result.to_record() for turn in turns] for turns in turns_TN]
+    usage_TN = [[turn.usage for turn in turns] for turns in turns_TN]
+    if not config.multi_turn:
+        found = {"responses": texts_TN[0], "exec_results": results_TN[0], "usage": usage_TN[0]}
+    else:
+        given = [name for name in ("responses", "exec_results") if name in problem.row]
+        found = {
+            **{name: problem.row[name][: len(turns_NT)] for name in given},
+            "conversations": list(conversations),
+            "raw_responses": texts_TN,
+            "public_pass_rates": [[turn.result.pass_rate for turn in turns] for turns in turns_TN],
+            "public_exec_results": results_TN,
+            "usage": usage_TN,
+            "feedback_tests": config.feedback_tests,
+            "feedback_from": config.feedback_from,
+        }
+    return {**problem.row, **found, "input_hash": problem.input_hash}
+
+
+def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:
+    """``turns_NT`` of an output record."""
+    names = ("raw_responses", "usage", "public_exec_results") if multi_turn else ("responses", "usage", "exec_results")
+    columns = [record[name] if multi_turn else [record[name]] for name in names]
+    turns_TN = [
+        [Turn(text, usage, ResultRecord.from_record(result)) for text, usage, result in zip(*row, strict=True)]
+        for row in zip(*columns, strict=True)
+    ]
+    return [list(turns) for turns in zip(*turns_TN, strict=True)]

@@ -10,12 +10,14 @@ import asyncio
 import json
 import os
 import resource
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
-from cobalt.cli.console import say
+from tqdm import tqdm
+
 from cobalt.completion import FINISH_CONTEXT, FINISH_FILTER, FINISH_STOP, GIVEN_UP, Completion, Message, Sampling
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.inference.flags import LitellmConfig, OpenWeightConfig
@@ -80,9 +82,8 @@ class OpenAIEngine:
 
         url = f"{str(self._client.base_url).rstrip('/').removesuffix('/v1')}/tokenize"
         try:
-            said = await self._client.post(
-                url, cast_to=dict[str, Any], body={"model": self.model_id, "messages": messages}
-            )
+            body = {"model": self.model_id, "messages": messages}
+            said = await self._client.post(url, cast_to=dict[str, Any], body=body)
             return said["count"], said["max_model_len"]
         except (openai.OpenAIError, json.JSONDecodeError, KeyError, TypeError):
             return None
@@ -109,9 +110,8 @@ async def open_openai_engine(flags: OpenWeightConfig, max_in_flight: int | None)
             served = [model.id for model in listed.parse().data]
         except (openai.OpenAIError, httpx.InvalidURL, AttributeError, json.JSONDecodeError) as error:
             reason = _clean(error, [client.api_key])
-            raise SetupError(
-                f"no vLLM app or other server at {without_userinfo(base)} ({reason}); {START_HINT}"
-            ) from None
+            at = without_userinfo(base)
+            raise SetupError(f"no vLLM app or other server at {at} ({reason}); {START_HINT}") from None
         fitting = [name for name in served if flags.model is None or is_model(name, model_identity(flags.model))]
         if not fitting:
             raise InputError(f"--model {flags.model}, but the server at {base} serves {', '.join(served)}")
@@ -153,7 +153,8 @@ class LitellmEngine:
                 raise SetupError(f"{self.model_id}: no connection to {address}: {error}") from None
             if any(getattr(cause, "status_code", None) in (400, 422) for cause in causes):
                 raise SetupError(f"{self.model_id} refuses what the run would ask for: {error}") from None
-            say(f"a small request failed, the others are tried again: {error}")
+            text = f"a small request failed, the others are tried again: {error}"
+            tqdm.write(text, file=sys.stderr)  # above the progress bar
 
     async def _send(self, messages: list[Message], sampling: Sampling, seed: int, retries: int) -> Completion:
         import openai
@@ -191,20 +192,10 @@ async def open_litellm_engine(flags: LitellmConfig, max_in_flight: int | None) -
     from litellm.router import Router
 
     litellm.suppress_debug_info = True
-    secrets = {
-        "api_key": flags.openai_api_key,
-        "aws_access_key_id": flags.aws_access_key_id,
-        "aws_secret_access_key": flags.aws_secret_access_key,
-        "aws_region_name": flags.aws_region_name,
-    }
-    secrets = {name: value for name, value in secrets.items() if value}
-    deployment = {
-        "model": flags.model_name,
-        "api_base": flags.api_base,
-        "timeout": flags.request_timeout_s,
-        "drop_params": True,  # models differ in which of the settings they take
-        **secrets,
-    }
+    keys = {name: getattr(flags, name) for name in ("aws_access_key_id", "aws_secret_access_key", "aws_region_name")}
+    secrets = {name: value for name, value in {"api_key": flags.openai_api_key, **keys}.items() if value}
+    deployment = {"model": flags.model_name, "api_base": flags.api_base, "timeout": flags.request_timeout_s, **secrets}
+    deployment["drop_params"] = True  # models differ in which of the settings they take
     try:
         deployments = [{"model_name": flags.model_name, "litellm_params": deployment}]
         router = Router(deployments, disable_cooldowns=True)

@@ -29,7 +29,7 @@ GATHER_S = 0.05  # how long a worker waits for a batch to fill
 BATCHES_PER_WORKER = 2  # one that is sampled, one that waits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Request:
     row: Row
     key: tuple[str, ...]
@@ -90,11 +90,10 @@ class HuggingFaceEngine:
             keys = {request.row.prompt: request.key for request in batch}
 
             def finished(index: int, tokens: list[int], end_token: int | None, batch: list[_Request] = batch) -> None:
-                text = self._tokenizer.decode(tokens, skip_special_tokens=True)
-                ended = end_token is not None
-                reason, length = FINISH_STOP if ended else FINISH_LENGTH, len(tokens) + ended
-                request = batch[index]
-                request.settle(request.answer.set_result, Completion(text, len(request.row.prompt), length, reason))
+                text, ended = self._tokenizer.decode(tokens, skip_special_tokens=True), end_token is not None
+                reason, request = FINISH_STOP if ended else FINISH_LENGTH, batch[index]
+                answer = Completion(text, len(request.row.prompt), len(tokens) + ended, reason)
+                request.settle(request.answer.set_result, answer)
 
             def read(prefix: Prefix, keys: dict[tuple[int, ...], tuple[str, ...]] = keys) -> None:
                 self._prefixes.put(keys[prefix.tokens], prefix)
@@ -125,11 +124,10 @@ class HuggingFaceEngine:
                 batch = self._waiting
                 if len(batch) > size:
                     batch = sorted(batch, key=lambda request: len(request.row.prompt))
-                    oldest = next(place for place, request in enumerate(batch) if request is self._waiting[0])
-                    start = min(max(oldest - size // 2, 0), len(batch) - size)
+                    start = min(max(batch.index(self._waiting[0]) - size // 2, 0), len(batch) - size)
                     batch = batch[start : start + size]
-                chosen = {id(request) for request in batch}
-                self._waiting = [request for request in self._waiting if id(request) not in chosen]
+                chosen = set(batch)
+                self._waiting = [request for request in self._waiting if request not in chosen]
             self._idle -= 1
             return [] if self._closed else batch
 

@@ -5,20 +5,18 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.prompt_flags import InstructionCheck
 from cobalt.errors import InputError
 from cobalt.inference.conversation import HISTORY_RULE
-from cobalt.inference.driver import Driver, OtherProblemFeedback
+from cobalt.inference.driver import Driver, OtherProblemFeedback, ProblemRow
 from cobalt.inference.engines import Engine, open_engine
 from cobalt.inference.flags import InferenceConfig, LitellmConfig
-from cobalt.inference.trajectories import TESTS_OF_ALL_STAGES, ProblemRow, read_problem
 from cobalt.prompts import PromptSet, described, prompt_content
-from cobalt.records import RecordFile, read_jsonl
-from cobalt.records.jsonl import InvalidLines
+from cobalt.records import RecordFile, read_jsonl, row_hash
+from cobalt.records.jsonl import InvalidLines, Record
 from cobalt.records.manifest import (
     check_paths,
     content_hash,
@@ -27,10 +25,13 @@ from cobalt.records.manifest import (
     recorded_run,
     refuse_infra_rate,
 )
+from cobalt.records.rows import Problem, SingleTurn
 from cobalt.sandbox.own_files import identity_of, is_own
 from cobalt.serving.execution import ExecutionService, open_execution_service
 
 REFRESH_S = 1.0
+TESTS_OF_ALL_STAGES = ("test_cases", "public_test_cases", "hidden_test_cases")
+"""Tests that this or a later stage needs. A row without them is refused before anything is generated for it."""
 TESTS_FIELDS = {"public": "public_test_cases", "perturbed": "perturbed_public_test_cases"}
 
 
@@ -95,17 +96,20 @@ async def run_inference(
 
 
 def read_problems(flags: InferenceConfig, invalid: InvalidLines, check: InstructionCheck) -> Iterator[ProblemRow]:
-    """The problems of the input file, one at a time."""
+    """The problems of the input file, one at a time, with at most ``num_completions`` first responses each."""
     tests_field = _tests_field(flags)
     first_turn = [] if flags.from_scratch else ["responses"]
     fields = list(dict.fromkeys(["id", "instruction", *TESTS_OF_ALL_STAGES, tests_field, *first_turn]))
-    parse = partial(
-        read_problem,
-        tests_field=tests_field,
-        fixed_first_turn=not flags.from_scratch,
-        num_completions=flags.num_completions,
-        check=check.see,
-    )
+
+    def parse(row: Record) -> ProblemRow:
+        problem = (Problem if flags.from_scratch else SingleTurn).read(row)
+        check.see(problem.instruction)
+        firsts = None
+        if isinstance(problem, SingleTurn):
+            usage = problem.usage or [{}] * len(problem.responses)
+            firsts = tuple(zip(problem.responses, usage, strict=True))[: flags.num_completions]
+        return ProblemRow(row, row_hash(row), getattr(problem, tests_field), firsts)
+
     return read_jsonl(flags.input_file, fields, parse=parse, on_invalid=invalid.handler)
 
 
@@ -118,18 +122,10 @@ def run_content(flags: InferenceConfig, prompts: PromptSet, model_id: str, execu
 
     ``execution``: what decides verdicts, as the execution service describes it.
     """
-    method = (
-        "num_completions",
-        "seed",
-        "multi_turn",
-        "num_turns",
-        "enable_thinking",
-        "feedback_tests",
-        "feedback_from",
-    )
     content = {
         "sampling": {name: getattr(flags, name) for name in ("temperature", "top_p", "max_tokens")},
-        **{name: getattr(flags, name) for name in method},
+        **{name: getattr(flags, name) for name in ("num_completions", "seed", "multi_turn", "num_turns")},
+        **{name: getattr(flags, name) for name in ("enable_thinking", "feedback_tests", "feedback_from")},
         "tests": _tests_field(flags),
         "first_turn_from_file": not flags.from_scratch,
         **prompt_content(prompts),

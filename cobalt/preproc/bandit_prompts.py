@@ -12,7 +12,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import InputFile, OptionalModelName, OutputFile, ReadConfig, Share, UploadConfig
 from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.cli.tasks import batched
-from cobalt.errors import InputError
+from cobalt.errors import InputError, first_line
 from cobalt.figures import Picture, finished, new_figure, series_of, styled
 from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import Wording
@@ -78,9 +78,8 @@ def main(config: BanditPromptsConfig) -> None:
     wording = Wording(config.prompts_or_none(inputs))
     stats = SetStats()
 
-    names = [field.name for field in fields(BanditConfig)] + ["reward_tests", "perturbed_ratio"]
-    content = {name: getattr(config, name) for name in names}
-    content = {name: value for name, value in content.items() if (name, value) not in AS_BEFORE.items()}
+    names = [*BanditConfig.__dataclass_fields__, "reward_tests", "perturbed_ratio"]
+    content = {name: getattr(config, name) for name in names if getattr(config, name) != AS_BEFORE.get(name, ...)}
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
     with (
         recorded_run("process_multi_turn_taco", asdict(config), inputs, contents) as run,
@@ -123,7 +122,7 @@ def main(config: BanditPromptsConfig) -> None:
         stats.records_written = write_lines(config.output_file, lines())
         run.counts, run.origin = stats.counts(), origin
 
-    print_summary(f"Bandit prompts: {config.output_file}", stats.table() if config.stats else stats.summary())
+    print_summary(f"Bandit prompts: {config.output_file}", stats.table(config.stats))
     if config.stats:
         stats.picture(f"{config.output_file.name}.stats").write(config.output_file.parent)
     rules = [
@@ -156,8 +155,7 @@ def load_tokenizer(model_name: str) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_name)
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"--model_name {model_name}: no tokenizer can be loaded ({reason})") from None
+        raise InputError(f"--model_name {model_name}: no tokenizer can be loaded ({first_line(error)})") from None
     if not tokenizer.chat_template:
         raise InputError(f"--model_name {model_name}: its tokenizer has no chat template")
     return tokenizer
@@ -209,8 +207,7 @@ class SetStats:
     """What a set is made of, collected while it is built; contexts are those before the mix with perturbed ones."""
 
     def __init__(self) -> None:
-        self.invalid_lines = 0
-        self.records_written = 0
+        self.invalid_lines = self.records_written = 0
         self._problems: Counter[str] = Counter()
         self._sizes: Counter[int] = Counter()
         self._trajectories: Counter[str] = Counter()
@@ -219,12 +216,13 @@ class SetStats:
     def add_problem(self, problem: EvaluatedProblem, plan: ProblemPlan) -> None:
         """Count one problem, kept or dropped, and its trajectories."""
         fate = f"dropped: {plan.dropped}" if plan.dropped else "kept"
-        self._problems[f"{fate} (perturbed)" if problem.perturbed else fate] += 1
         size = len(problem.trajectories) + problem.infra_dropped
+        started = sum(contexts_C[0].num_programs > 0 for contexts_C in plan.contexts_NC)
+        self._problems[f"{fate} (perturbed)" if problem.perturbed else fate] += 1
         self._sizes[size] += 1
-        self._trajectories["read"] += size
-        self._trajectories["dropped: infra error"] += problem.infra_dropped
-        self._trajectories["with contexts"] += sum(contexts_C[0].num_programs > 0 for contexts_C in plan.contexts_NC)
+        self._trajectories.update(
+            {"read": size, "dropped: infra error": problem.infra_dropped, "with contexts": started}
+        )
 
     def add_context(self, context: Context, tokens: int) -> None:
         """Count one context of ``tokens`` prompt tokens."""
@@ -247,21 +245,17 @@ class SetStats:
             "records_written": self.records_written,
         }
 
-    def summary(self) -> dict[str, Any]:
-        """The short table: problems, trajectories, records."""
+    def table(self, full: bool) -> dict[str, Any]:
+        """Problems, trajectories, records; the full table also has contexts and prompt tokens by turn."""
         sizes = sorted(self._sizes)
-        return {
+        rows = {
             **{f"problems {name}": count for name, count in sorted(self._problems.items())},
             "trajectories per problem": f"{sizes[0]} to {sizes[-1]}" if sizes else "none",
             **{f"trajectories {name}": count for name, count in self._trajectories.items()},
             "invalid lines skipped": self.invalid_lines,
             "records written": self.records_written,
         }
-
-    def table(self) -> dict[str, Any]:
-        """The full table: with contexts and prompt tokens by turn."""
-        rows = self.summary()
-        for name, tokens in self._tokens_by_name.items():
+        for name, tokens in self._tokens_by_name.items() if full else ():
             quantiles = " / ".join(f"{value:.0f}" for value in np.percentile(tokens, QUANTILES))
             rows[f"contexts {name}"] = f"{len(tokens):,} (tokens p50 / p90 / max: {quantiles})"
         return rows
@@ -271,7 +265,7 @@ class SetStats:
         """Histogram of prompt tokens by turn."""
         figure, tokens_of = new_figure(), self._tokens_by_name
         axes = figure.add_subplot()
-        longest = max((max(tokens) for tokens in tokens_of.values()), default=1)
+        longest = max(map(max, tokens_of.values()), default=1)
         bins = np.linspace(0, longest + 1, HISTOGRAM_BINS + 1).tolist()
         for tokens, line in zip(tokens_of.values(), series_of(list(tokens_of)).values(), strict=True):
             label = f"{line.label} ({len(tokens):,})"

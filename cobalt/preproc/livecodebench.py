@@ -113,7 +113,18 @@ def prepare(row: Mapping[str, Any], config: LiveCodeBenchConfig, prompts: Prompt
         return None
 
     public, private = (_tests(row, field) for field in ("public_test_cases", "private_test_cases"))
-    fn_name = _function_name(row, public + private) if config.functional == "call" else None
+    fn_name, types = None, {test["testtype"] for test in public + private}
+    if config.functional == "call" and types != {STDIN_TYPE}:  # all tests call one method
+        if types != {FUNCTIONAL_TYPE}:
+            raise ValueError("fields 'public_test_cases' and 'private_test_cases' mix stdin and functional tests")
+        metadata = row["metadata"]
+        try:
+            metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
+        except ValueError as error:
+            raise ValueError(f"field 'metadata' is not JSON: {error}") from None
+        fn_name = metadata.get("func_name") if isinstance(metadata, Mapping) else None
+        if not isinstance(fn_name, str) or not fn_name:
+            raise ValueError("field 'metadata' names no 'func_name' for functional tests")
     public_tests, hidden_tests = (
         TestCases(tuple(test["input"] for test in tests), tuple(test["output"] for test in tests), fn_name)
         for tests in (public, private)
@@ -165,21 +176,3 @@ def _tests(row: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
         if not texts or test.get("testtype") not in (STDIN_TYPE, FUNCTIONAL_TYPE):
             raise ValueError(f"field '{field}' needs texts 'input' and 'output' and a known 'testtype' in each test")
     return tests
-
-
-def _function_name(row: Mapping[str, Any], tests: list[dict[str, Any]]) -> str | None:
-    """The method that all tests call; None if all are stdin tests."""
-    types = {test["testtype"] for test in tests}
-    if types == {STDIN_TYPE}:
-        return None
-    if types != {FUNCTIONAL_TYPE}:
-        raise ValueError("fields 'public_test_cases' and 'private_test_cases' mix stdin and functional tests")
-    metadata = row["metadata"]
-    try:
-        metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
-    except ValueError as error:
-        raise ValueError(f"field 'metadata' is not JSON: {error}") from None
-    name = metadata.get("func_name") if isinstance(metadata, Mapping) else None
-    if not isinstance(name, str) or not name:
-        raise ValueError("field 'metadata' names no 'func_name' for functional tests")
-    return name

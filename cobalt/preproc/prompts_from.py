@@ -9,7 +9,7 @@ has its ``question``.
 import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from string import Formatter
@@ -42,14 +42,16 @@ INSTRUCTION_FILE = "preproc/preproc_lcb_test6.py"
 JUDGE_FILE = "run_llm_judge.py"
 SERVER_FILE = "verl/remote_reward_server.py"
 MULTI_TURN_FILES = ("run_multi_turn_vllm.py", "run_multi_turn_litellm.py")
-SYSTEM_FILES = (
-    *MULTI_TURN_FILES,
-    "run_single_turn_vllm.py",
-    "run_single_turn_litellm.py",
-    "preproc/verl_preproc_single_turn.py",
-)
+SINGLE_TURN_FILES = ("run_single_turn_vllm.py", "run_single_turn_litellm.py", "preproc/verl_preproc_single_turn.py")
+SYSTEM_FILES = MULTI_TURN_FILES + SINGLE_TURN_FILES
 FILES = (*SYSTEM_FILES, INSTRUCTION_FILE, JUDGE_FILE, SERVER_FILE)
 """The release's files that are read."""
+NAMES = {
+    "system": "system message",
+    "feedback": "text before the feedback",
+    "all_passed": "text when all tests pass",
+    "no_program": "text without a program",
+}
 SECONDS = 7.0
 """Stands for the time limit in a rendered feedback; no other digit is in one."""
 
@@ -76,8 +78,7 @@ def main(config: PromptsFromConfig) -> None:
         if config.release is not None:
             prompts, judge = read_release(config.release)
             texts = {**asdict(prompts), "judge": asdict(judge)}
-            run.counts = {"files_read": len(FILES)}
-            shown: dict[str, Any] = {"not in the release": "call_instruction"}
+            run.counts, shown = {"files_read": len(FILES)}, {"not in the release": "call_instruction"}
         else:
             found, invalid = Derivation(), InvalidLines(config.skip_invalid)
             rows = read_jsonl(source, (), unique=None, parse=found.see, on_invalid=invalid.handler)
@@ -144,16 +145,13 @@ class Derivation:
         ``call_instruction`` stays empty unless all function-call problems have one and the same.
         """
         texts = self._wording.texts
-        found: dict[str, Any] = {
-            "system": texts.get("system message"),
-            "all_passed": texts.get("feedback when all tests pass"),
-            **{name: texts.get(name) for name in ("instruction", "feedback", "no_program")},
-            "call_instruction": next(iter(self._call_templates)) if len(self._call_templates) == 1 else None,
-        }
+        found: dict[str, Any] = {name: texts.get(name) for name in ("instruction", "feedback", "no_program")}
+        found |= {"system": texts.get("system message"), "all_passed": texts.get("feedback when all tests pass")}
+        found["call_instruction"] = self._call_templates.pop() if len(self._call_templates) == 1 else None
         if lacking := [name for name in ("system", "instruction", "feedback") if found[name] is None]:
             raise InputError.at(path, None, f"its conversations do not show: {', '.join(lacking)}")
         missing = [name for name in ("all_passed", "no_program") if found[name] is None]
-        return PromptSet(**{**found, **{name: getattr(COBALT, name) for name in missing}}), missing
+        return PromptSet(**(found | {name: getattr(COBALT, name) for name in missing})), missing
 
 
 def _space_before(text: str) -> str:
@@ -168,33 +166,32 @@ def read_release(folder: Path) -> tuple[PromptSet, JudgeTexts]:
     another file.
     """
     sources = {name: _Source(folder / name) for name in FILES}
-    first = MULTI_TURN_FILES[0]
-
-    def common(what: str, names: Iterable[str], read: "Callable[[_Source], str]") -> str:
-        texts = {name: read(sources[name]) for name in names}
-        for name, text in texts.items():
-            if text != texts[first]:
-                raise sources[name].complaint(f"the {what} is another one than in {first}")
-        return texts[first]
-
-    def feedback(source: _Source) -> str:
-        return source.template("FEEDBACK_TEMPLATE", ["feedback"], {})
-
-    texts = {
-        "system": common("system message", SYSTEM_FILES, lambda source: source.constant("SYS")),
-        "feedback": common("text before the feedback", MULTI_TURN_FILES, feedback),
-        "all_passed": common("text when all tests pass", MULTI_TURN_FILES, _Source.all_passed),
-        "no_program": common("text without a program", MULTI_TURN_FILES, _Source.no_program),
-        "instruction": sources[INSTRUCTION_FILE].template("INST", ["question"], {}),
+    multi_turn = {name: sources[name] for name in MULTI_TURN_FILES}
+    found = {
+        "system": {name: sources[name].constant("SYS") for name in SYSTEM_FILES},
+        "feedback": {name: source.template("FEEDBACK_TEMPLATE", ["feedback"]) for name, source in multi_turn.items()},
+        "all_passed": {name: source.all_passed() for name, source in multi_turn.items()},
+        "no_program": {name: source.no_program() for name, source in multi_turn.items()},
+        "instruction": {INSTRUCTION_FILE: sources[INSTRUCTION_FILE].template("INST", ["question"])},
     }
-    for name, text in texts.items():
+    texts = {}
+    for name, of_files in found.items():
+        first, texts[name] = next(iter(of_files.items()))
+        for file, text in of_files.items():
+            if text != texts[name]:
+                raise sources[file].complaint(f"the {NAMES[name]} is another one than in {first}")
         try:
-            replace(COBALT, **{name: text})
+            replace(COBALT, **{name: texts[name]})
         except ValueError as error:
-            raise sources[INSTRUCTION_FILE if name == "instruction" else first].complaint(str(error)) from None
+            raise sources[first].complaint(str(error)) from None
 
-    server = sources[SERVER_FILE]
-    forms = {_form(node) for node in ast.walk(server.tree) if isinstance(node, ast.JoinedStr)}
+    server, forms = sources[SERVER_FILE], set()
+    for node in ast.walk(server.tree):
+        if isinstance(node, ast.JoinedStr):  # with the variables that it shows in braces; what is done to them left out
+            shown = [[n.id for n in ast.walk(part) if isinstance(n, ast.Name)] for part in node.values]
+            names = ["".join(f"{{{name}}}" for name in names if name != "truncatefn") for names in shown]
+            pairs = zip(node.values, names, strict=True)
+            forms.add("".join(str(part.value) if isinstance(part, ast.Constant) else name for part, name in pairs))
     for what, verdict, stderr in (
         ("wrong answer", Verdict.WRONG_ANSWER, ""),
         ("crash", Verdict.RUNTIME_ERROR, "{stderr}"),
@@ -230,42 +227,46 @@ class _Source:
     def complaint(self, message: str) -> InputError:
         return InputError.at(self._path, None, f"{message}; the checkout is not the release that is known here")
 
+    def _assigned(self, name: str) -> list[str | None]:
+        """What is assigned to a name, that of the module first; None: no literal text."""
+        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Assign)]
+        return [_text(node.value) for node in found if name in map(ast.unparse, node.targets)]
+
     def constant(self, name: str) -> str:
         """The text assigned to a name of the module; ``.strip()`` behind it is obeyed."""
-        values = _assigned(self.tree.body, name)
-        text = _text(values[0]) if values else None
-        if text is None:
-            raise self.complaint(f"'{name}' is not a literal text" if values else f"no text '{name}'")
-        return text
+        for text in self._assigned(name):
+            if text is None:
+                break
+            return text
+        raise self.complaint(f"'{name}' is not a literal text" if self._assigned(name) else f"no text '{name}'")
 
-    def template(self, name: str, places: Sequence[str], named: Mapping[str, str]) -> str:
+    def template(self, name: str, places: Sequence[str], named: Mapping[str, str] | None = None) -> str:
         """The text of ``constant`` for ``str.format``, with our placeholders in its places."""
-        text = self.constant(name)
+        text, ours = self.constant(name), {field: f"{{{key}}}" for field, key in (named or {}).items()}
         try:
             count = sum(field is not None for _, field, _, _ in Formatter().parse(text))
-            if count != len(places) + len(named):
-                raise self.complaint(f"'{name}' has {count} places, not {len(places) + len(named)}")
-            ours = {field: f"{{{key}}}" for field, key in named.items()}
+            if count != len(places) + len(ours):
+                raise self.complaint(f"'{name}' has {count} places, not {len(places) + len(ours)}")
             return text.format(*(f"{{{key}}}" for key in places), **ours)
         except (ValueError, LookupError) as error:
             raise self.complaint(f"'{name}' is no template: {error}") from None
 
     def all_passed(self) -> str:
         """The one text that is assigned to ``feedback_str``, beside the empty one."""
-        texts = [_text(value) for value in _assigned(ast.walk(self.tree), "feedback_str")]
-        return self._only([text for text in texts if text], "text assigned to 'feedback_str'")
+        return self._only([text for text in self._assigned("feedback_str") if text], "text assigned to 'feedback_str'")
 
     def no_program(self) -> str:
         """The feedback in the result that a function returns if the code is None."""
-        branches = [node for node in ast.walk(self.tree) if isinstance(node, ast.If)]
         found = []
-        for statement in (s for node in branches if ast.unparse(node.test).endswith(" is None") for s in node.body):
-            match statement:
-                case ast.Return(value=ast.Dict(keys=keys, values=values)):
-                    for pair in zip(keys, values, strict=True):
-                        match pair:
-                            case ast.Constant(value="feedback"), ast.List(elts=elements):
-                                found += [text for text in map(_text, elements) if text is not None]
+        for branch in ast.walk(self.tree):
+            if not (isinstance(branch, ast.If) and ast.unparse(branch.test).endswith(" is None")):
+                continue
+            for statement in branch.body:
+                match statement:
+                    case ast.Return(value=ast.Dict(keys=keys, values=values)):
+                        results = {ast.unparse(key): value for key, value in zip(keys, values, strict=True) if key}
+                        if isinstance(elements := results.get("'feedback'"), ast.List):
+                            found += [text for text in map(_text, elements.elts) if text is not None]
         return self._only(found, "result returned for code that is None")
 
     def format_arguments(self, name: str) -> tuple[list[str], dict[str, str]]:
@@ -291,12 +292,6 @@ class _Source:
         return found[0]
 
 
-def _assigned(nodes: Iterable[ast.AST], name: str) -> list[ast.expr]:
-    """The values that are assigned to a name."""
-    assignments = [node for node in nodes if isinstance(node, ast.Assign)]
-    return [node.value for node in assignments if any(isinstance(t, ast.Name) and t.id == name for t in node.targets)]
-
-
 def _text(value: ast.expr) -> str | None:
     """A literal text, stripped if ``.strip()`` is called on it; None for anything else."""
     match value:
@@ -306,12 +301,3 @@ def _text(value: ast.expr) -> str | None:
             text = _text(inner)
             return None if text is None else text.strip()
     return None
-
-
-def _form(text: ast.JoinedStr) -> str:
-    """An f-string with the names of the variables that it shows in braces; what is done to them is left out."""
-    form = ""
-    for part in text.values:
-        names = [node.id for node in ast.walk(part) if isinstance(node, ast.Name) and node.id != "truncatefn"]
-        form += str(part.value) if isinstance(part, ast.Constant) else "".join(f"{{{name}}}" for name in names)
-    return form

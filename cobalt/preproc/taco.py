@@ -6,6 +6,7 @@ there. The second writes the problems with a verified solution, in the order of 
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import tempfile
 from collections import Counter
@@ -16,32 +17,14 @@ from typing import Annotated, Any
 import tyro
 from pydantic.dataclasses import dataclass
 
+from cobalt.cli import flags
 from cobalt.cli.console import print_summary, progress_bar
-from cobalt.cli.flags import (
-    ExecutionConfig,
-    NotNegative,
-    OptionalInputFile,
-    OutputFile,
-    Positive,
-    ReadConfig,
-    UploadConfig,
-)
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.cli.tasks import for_each
-from cobalt.errors import InputError, SetupError
+from cobalt.errors import InputError, SetupError, first_line
+from cobalt.preproc import taco_rows
 from cobalt.preproc.outputs import publish, refuse_livecodebench
-from cobalt.preproc.taco_rows import (
-    DEV,
-    TRAIN,
-    Candidate,
-    TacoRules,
-    dev_rank,
-    is_prepared,
-    prepare,
-    refuse_unusable,
-    solution_order,
-    split_of,
-)
+from cobalt.preproc.taco_rows import DEV, TRAIN, Candidate, TacoRules, is_prepared, split_of
 from cobalt.prompts import described, prompt_content
 from cobalt.records import RecordFile, Verdict, dump_line, id_key, read_jsonl, row_hash, write_lines
 from cobalt.records.jsonl import InvalidLines, Record
@@ -59,20 +42,20 @@ TIME_LIMITED = "unsolved problems with a solution stopped by the time limit"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TacoConfig(ExecutionConfig, UploadConfig, PromptsConfig, ReadConfig):
+class TacoConfig(flags.ExecutionConfig, flags.UploadConfig, PromptsConfig, flags.ReadConfig):
     """Prepare TACO problems: filter, select tests, verify by execution, split."""
 
-    input_file: OptionalInputFile = None
+    input_file: flags.OptionalInputFile = None
     """TACO-format rows (JSONL); the hub dataset by default."""
-    output_file: OutputFile = Path("data/taco_verified_filtered.jsonl")
+    output_file: flags.OutputFile = Path("data/taco_verified_filtered.jsonl")
     """X.jsonl becomes X_train.jsonl and X_dev.jsonl, or stays X.jsonl with --dev_size 0."""
-    dev_size: NotNegative = 200
+    dev_size: flags.NotNegative = 200
     """Problems held out for validation, of the rows that name no split themselves."""
     seed: int = 42
     """Chooses the dev problems and the order in which reference solutions are tried."""
-    concurrency: Annotated[Positive, tyro.conf.arg(name="max_in_flight", aliases=["--concurrency"])] = 64
+    concurrency: Annotated[flags.Positive, tyro.conf.arg(name="max_in_flight", aliases=["--concurrency"])] = 64
     """Problems under verification at a time."""
-    min_alphanumeric: NotNegative = TacoRules.min_alphanumeric
+    min_alphanumeric: flags.NotNegative = TacoRules.min_alphanumeric
     """Fewest letters and digits in a statement; with fewer the problem is dropped."""
     hub_dataset: str = "likaixin/TACO-verified"
     """Hub dataset read when there is no --input_file."""
@@ -112,7 +95,7 @@ def main(config: TacoConfig) -> None:
 
     with recorded_run("preproc_taco", dataclasses.asdict(config), inputs, contents) as run, RecordFile(log_path) as log:
         unnamed = number = 0
-        for row, _, candidate in _usable(config, log):
+        for row, candidate in _usable(config, log):
             unnamed += split_of(row) is None
             number += candidate is not None
         _refuse_dev_size(config, unnamed)
@@ -124,7 +107,10 @@ def main(config: TacoConfig) -> None:
 
     licence, source = config.license, None
     if config.input_file is None:
-        licence = licence or _hub_licence(config.hub_dataset)
+        from huggingface_hub import DatasetCard
+
+        with contextlib.suppress(OSError, ValueError):  # a card that cannot be read says no licence
+            licence = licence or DatasetCard.load(config.hub_dataset, repo_type="dataset").data.to_dict().get("license")
         source = f"[{config.hub_dataset}](https://huggingface.co/datasets/{config.hub_dataset})"
     # The rules hold for the problems that were prepared by this run.
     card = [
@@ -146,15 +132,26 @@ def _rows(config: TacoConfig, counts: Counter[str], quiet: bool = False) -> Iter
     check = InstructionCheck(prompts, required=config.prompts is not None)
 
     def parse(row: Record) -> Record:
-        refuse_unusable(row)
+        taco_rows.refuse_unusable(row)
         check.see(row["instruction"] if is_prepared(row) else prompts.instruction)
         return row
 
     if config.input_file is not None:
         yield from read_jsonl(config.input_file, fields=("id",), parse=parse, on_invalid=invalid.handler)
     else:  # rows of the hub are checked as strictly as lines of a file
-        seen: set[str] = set()
-        for index, row in enumerate(_hub_rows(config.hub_dataset, config.hub_split)):
+        from datasets import load_dataset
+        from datasets.exceptions import DatasetsError
+
+        name, seen = config.hub_dataset, set()
+        try:
+            rows = load_dataset(name, split=config.hub_split)
+        except (OSError, DatasetsError) as error:
+            raise SetupError(
+                f"hub dataset {name} cannot be loaded ({first_line(error)}); give --input_file instead"
+            ) from None
+        except ValueError as error:  # an unknown split
+            raise InputError(f"hub dataset {name}: {first_line(error)}") from None
+        for index, row in enumerate(map(dict, rows)):
             try:
                 if "id" not in row:
                     raise ValueError("missing field 'id'")
@@ -163,7 +160,7 @@ def _rows(config: TacoConfig, counts: Counter[str], quiet: bool = False) -> Iter
                 seen.add(repr(row["id"]))
                 parse(row)
             except ValueError as error:
-                complaint = InputError.at(f"{config.hub_dataset} ({config.hub_split})", index, str(error))
+                complaint = InputError.at(f"{name} ({config.hub_split})", index, str(error))
                 if invalid.handler is None:
                     raise complaint from None
                 invalid.handler(complaint)
@@ -174,43 +171,18 @@ def _rows(config: TacoConfig, counts: Counter[str], quiet: bool = False) -> Iter
         counts[FOREIGN] = counts[PREPARED]
 
 
-def _hub_rows(name: str, split: str) -> Iterator[Record]:
-    """``HF_HOME`` and ``HF_HUB_OFFLINE`` are honoured. ``SetupError`` if the dataset cannot be reached."""
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetsError
-
-    try:
-        return map(dict, load_dataset(name, split=split))
-    except (OSError, DatasetsError) as error:
-        reason = str(error).splitlines()[0]
-        raise SetupError(f"hub dataset {name} cannot be loaded ({reason}); give --input_file instead") from None
-    except ValueError as error:  # an unknown split
-        raise InputError(f"hub dataset {name}: {str(error).splitlines()[0]}") from None
-
-
-def _hub_licence(name: str) -> str | None:
-    """The licence on a hub dataset's card; None if it says none, or cannot be read."""
-    from huggingface_hub import DatasetCard
-
-    try:
-        return DatasetCard.load(name, repo_type="dataset").data.to_dict().get("license")
-    except (OSError, ValueError):
-        return None
-
-
-def _usable(config: TacoConfig, log: RecordFile) -> Iterator[tuple[Record, str, Candidate | None]]:
-    """The rows that no filter drops, their hashes, and what has to be run (None: it is prepared, or its outcome known).
+def _usable(config: TacoConfig, log: RecordFile) -> Iterator[tuple[Record, Candidate | None]]:
+    """The rows that no filter drops, and what has to be run (None: the row is prepared, or its outcome known).
 
     An infrastructure failure is no outcome: the problem is tried again.
     """
     rules, prompts = config.rules, config.prompt_set()
     for row in _rows(config, Counter(), quiet=True):
-        input_hash = row_hash(row)
-        outcome = log.get(row["id"], input_hash)
+        outcome = log.get(row["id"], row_hash(row))
         if is_prepared(row) or (outcome is not None and outcome["status"] != INFRA):
-            yield row, input_hash, None
-        elif isinstance(candidate := prepare(row, rules, prompts), Candidate):
-            yield row, input_hash, candidate
+            yield row, None
+        elif isinstance(candidate := taco_rows.prepare(row, rules, prompts), Candidate):
+            yield row, candidate
 
 
 async def _verify(config: TacoConfig, log: RecordFile, number: int) -> None:
@@ -219,11 +191,11 @@ async def _verify(config: TacoConfig, log: RecordFile, number: int) -> None:
     async with open_execution_service(config.executor, config.checker) as service:
         with progress_bar(total=number, desc="verifying", unit=" problems") as bar:
 
-            async def verify_one(problem: tuple[Record, str, Candidate]) -> None:
+            async def verify_one(problem: tuple[Record, Candidate]) -> None:
                 nonlocal verified
-                row, input_hash, candidate = problem
+                row, candidate = problem
                 status, tried, time_limited, infra_error = UNSOLVED, 0, False, None
-                for code in solution_order(candidate.solutions, config.seed, row["id"], config.rules):
+                for code in taco_rows.solution_order(candidate.solutions, config.seed, row["id"], config.rules):
                     result = await service.run(code, candidate.tests)
                     tried += 1
                     if result.solved:
@@ -234,12 +206,12 @@ async def _verify(config: TacoConfig, log: RecordFile, number: int) -> None:
                 if infra_error:
                     status = INFRA
                 outcome = {"status": status, "tried": tried, "time_limited": time_limited, "infra_error": infra_error}
-                log.append({"id": row["id"], "input_hash": input_hash, **outcome})
+                log.append({"id": row["id"], "input_hash": row_hash(row), **outcome})
                 verified += status == VERIFIED
                 bar.set_postfix(verified=verified, refresh=False)
                 bar.update()
 
-            pending = ((row, key, candidate) for row, key, candidate in _usable(config, log) if candidate is not None)
+            pending = ((row, candidate) for row, candidate in _usable(config, log) if candidate is not None)
             await for_each(pending, verify_one, lambda: config.concurrency)
 
 
@@ -256,7 +228,7 @@ def _write(config: TacoConfig, log: RecordFile) -> dict[str, Any]:
             if is_prepared(row):
                 counts[PREPARED] += 1
                 record = row
-            elif not isinstance(candidate := prepare(row, rules, prompts), Candidate):
+            elif not isinstance(candidate := taco_rows.prepare(row, rules, prompts), Candidate):
                 counts[f"dropped: {candidate}"] += 1
                 continue
             else:
@@ -274,8 +246,9 @@ def _write(config: TacoConfig, log: RecordFile) -> dict[str, Any]:
         refuse_infra_rate(counts[INFRA], run, "problems", config.max_infra_rate)
         log.refuse_loss(ids)
         # Rows that name a split keep it; of the others the seed picks dev.
-        unnamed = sorted((id_ for split, id_ in kept if split is None), key=lambda id_: dev_rank(config.seed, id_))
+        unnamed = [id_ for split, id_ in kept if split is None]
         _refuse_dev_size(config, len(unnamed))
+        unnamed.sort(key=lambda id_: taco_rows.dev_rank(config.seed, id_))
         held_out = {id_key(id_) for id_ in unnamed[: config.dev_size]}
         splits = [DEV if split == DEV or id_key(id_) in held_out else TRAIN for split, id_ in kept]
         for name, path in config.outputs.items():

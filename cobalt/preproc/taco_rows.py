@@ -7,12 +7,12 @@ problems solved by a function call, ``fn_name``; ``checker`` and ``checker_progr
 
 import hashlib
 import json
-import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cobalt.perturbation import random_of
 from cobalt.prompts import COBALT, PromptSet, problem_instruction
 from cobalt.records import TestCases, tests_of
 from cobalt.records.jsonl import Record, missing_fields
@@ -115,8 +115,7 @@ def prepare(row: Mapping[str, Any], rules: TacoRules, prompts: PromptSet = COBAL
 
 def solution_order(solutions: Sequence[str], seed: int, problem_id: Any, rules: TacoRules) -> list[str]:
     """The solutions to try, in an order shuffled by (seed, id)."""
-    digest = hashlib.sha256(f"{seed}:{problem_id!r}".encode()).digest()
-    return random.Random(digest).sample(list(solutions), min(len(solutions), rules.max_solutions))
+    return random_of(seed, problem_id).sample(list(solutions), min(len(solutions), rules.max_solutions))
 
 
 def dev_rank(seed: int, problem_id: Any) -> str:
@@ -133,43 +132,44 @@ def _parsed(value: Any) -> Any:
 
 
 def _well_formed_tests(value: Any) -> TestCases | None:
-    """The usable tests of ``input_output``; None if there are none."""
+    """The usable tests of ``input_output``; None if there are none.
+
+    Of a function call: arguments as JSON, one per line (rows may hold that text already); the expected value as JSON.
+    Else texts as they are, lists joined by spaces. Pairs with anything else, or without an output, are left out.
+    """
     if not isinstance(value, Mapping):
         return None
     inputs, outputs = value.get("inputs"), value.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         return None
     options = {name: value.get(name) or None for name in OPTIONS}
-    pairs = list(_call_pairs(inputs, outputs) if options["fn_name"] else _stdin_pairs(inputs, outputs))
-    if not pairs:
+    inputs_K, outputs_K = [], []
+    if options["fn_name"]:
+        if all(isinstance(output, list) and len(output) == 1 for output in outputs):  # each wrapped in a list
+            outputs = [output[0] for output in outputs]
+        for arguments, output in zip(inputs, outputs, strict=True):
+            if isinstance(arguments, list):
+                inputs_K.append("\n".join(map(_json, arguments)))
+                outputs_K.append(_json(output))
+            elif isinstance(arguments, str) and all(map(_is_json, arguments.splitlines())):
+                inputs_K.append(arguments)
+                outputs_K.append(output if isinstance(output, str) and _is_json(output) else _json(output))
+    else:
+        for pair in zip(inputs, outputs, strict=True):
+            parts = [part if isinstance(part, list) else [part] for part in pair]
+            if all(isinstance(item, str | int | float) for items in parts for item in items):
+                input_, output = (" ".join(map(str, items)) for items in parts)
+                if output.strip():
+                    inputs_K.append(input_)
+                    outputs_K.append(output)
+    if not inputs_K:
         return None
-    tests = TestCases(tuple(input_ for input_, _ in pairs), tuple(output for _, output in pairs), **options)
+    tests = TestCases(tuple(inputs_K), tuple(outputs_K), **options)
     try:
         require_usable(tests)
     except ValueError:
         return None
     return tests
-
-
-def _stdin_pairs(inputs: list[Any], outputs: list[Any]) -> Iterator[tuple[str, str]]:
-    """Texts as they are, lists joined by spaces; pairs with anything else, or without an output, are left out."""
-    for pair in zip(inputs, outputs, strict=True):
-        parts = [value if isinstance(value, list) else [value] for value in pair]
-        if all(isinstance(item, str | int | float) for items in parts for item in items):
-            input_, output = (" ".join(map(str, items)) for items in parts)
-            if output.strip():
-                yield input_, output
-
-
-def _call_pairs(inputs: list[Any], outputs: list[Any]) -> Iterator[tuple[str, str]]:
-    """Arguments as JSON, one per line (rows may hold that text already); the expected value as JSON."""
-    if all(isinstance(output, list) and len(output) == 1 for output in outputs):  # all wrapped in a list of their own
-        outputs = [output[0] for output in outputs]
-    for arguments, output in zip(inputs, outputs, strict=True):
-        if isinstance(arguments, list):
-            yield "\n".join(_json(argument) for argument in arguments), _json(output)
-        elif isinstance(arguments, str) and all(map(_is_json, arguments.splitlines())):
-            yield arguments, output if isinstance(output, str) and _is_json(output) else _json(output)
 
 
 def _json(value: Any) -> str:

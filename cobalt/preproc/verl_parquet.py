@@ -80,7 +80,12 @@ def multi_turn(config: MultiTurnParquetConfig) -> None:
     def parse(row: Record) -> VerlRow:
         tests_text = _tests_text(row, "test_cases")
         messages, prev_best = row["conversation"], row["prev_best_pass_rate"]
-        if not isinstance(messages, list) or not messages or not all(map(_is_message, messages)):
+        are_messages = isinstance(messages, list) and all(
+            isinstance(message, dict) and isinstance(message.get(name), str)
+            for message in messages
+            for name in ("role", "content")
+        )
+        if not are_messages or not messages:
             raise ValueError("field 'conversation' must be a list of messages with texts 'role' and 'content'")
         if messages[-1]["role"] != "user":
             raise ValueError("field 'conversation' must end with a user message")
@@ -111,10 +116,6 @@ def _tests_text(row: Record, name: str) -> str:
         raise ValueError(f"field '{name}' must be a JSON text")
     tests_of(row, name)
     return row[name]
-
-
-def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in ("role", "content"))
 
 
 def _build(

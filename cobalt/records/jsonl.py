@@ -145,6 +145,7 @@ class InvalidLines:
 
 
 def _parse_line(path: Path, number: int, raw: bytes) -> Record:
+    """The object of a line. Raises ``InputError``."""
     try:
         row = json.loads(raw.decode("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -204,19 +205,23 @@ class RecordFile:
     def __init__(self, path: str | Path, id_field: str = "id"):
         self.path = Path(path)
         self._id_field = id_field
-        self._offsets: dict[str, int] = {}
-        self._hashes: dict[str, str | None] = {}
+        self._places: dict[str, tuple[int, str | None]] = {}  # by id: the line's offset, and its input's hash
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self.path, "a+b")  # noqa: SIM115 - held open for the run
         try:
-            if self._is_in_use():
+            taken = is_taken(self._file)
+            try:  # a run that has just finished has replaced the file that was opened here
+                replaced = not os.path.samestat(os.fstat(self._file.fileno()), os.stat(self.path))
+            except FileNotFoundError:
+                replaced = True
+            if taken or replaced:
                 raise InputError.at(self.path, None, "another process is writing it; wait for its end, or stop it")
             self._file.seek(0)
             end = 0
             for raw in self._file:
                 if not raw.endswith(b"\n"):
                     break
-                self._remember(_parse_line(self.path, len(self._offsets) + 1, raw), end)
+                self._remember(_parse_line(self.path, len(self._places) + 1, raw), end)
                 end += len(raw)
             self._file.truncate(end)
         except InputError:
@@ -229,24 +234,17 @@ class RecordFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _is_in_use(self) -> bool:
-        try:  # a run that has just finished has replaced the file that was opened here
-            return is_taken(self._file) or not os.path.samestat(os.fstat(self._file.fileno()), os.stat(self.path))
-        except FileNotFoundError:
-            return True
-
     def _remember(self, row: Record, offset: int) -> None:
-        key = id_key(row[self._id_field])
-        self._offsets[key], self._hashes[key] = offset, row.get("input_hash")
+        self._places[id_key(row[self._id_field])] = offset, row.get("input_hash")
 
     def get(self, id_: Any, input_hash: str) -> Record | None:
         """The stored record of this id if it was made from the same input row, else None."""
         key = id_key(id_)
-        return self._read(key) if self._hashes.get(key) == input_hash else None
+        return self._read(key) if key in self._places and self._places[key][1] == input_hash else None
 
     def _read(self, key: str) -> Record:
         with open(self.path, "rb") as file:
-            file.seek(self._offsets[key])
+            file.seek(self._places[key][0])
             return json.loads(file.readline())
 
     def append(self, row: Record) -> None:
@@ -258,18 +256,14 @@ class RecordFile:
 
     def refuse_loss(self, input_ids: Iterable[Any]) -> None:
         """Raise ``InputError`` if there are records of ids that the input lacks: ``finish`` would drop them."""
-        lost = self._offsets.keys() - {id_key(id_) for id_ in input_ids}
+        lost = self._places.keys() - {id_key(id_) for id_ in input_ids}
         if lost:
-            raise InputError.at(
-                self.path,
-                None,
-                f"{len(lost)} of its {len(self._offsets)} records have ids that the input lacks (such as {min(lost)}); "
-                "give the whole input, or choose another output",
-            )
+            told = f"{len(lost)} of its {len(self._places)} records have ids that the input lacks (such as {min(lost)})"
+            raise InputError.at(self.path, None, f"{told}; give the whole input, or choose another output")
 
     def finish(self, ids: Iterable[Any]) -> int:
         """Rewrite the file atomically: the records of ``ids``, in that order, each once. Returns their number."""
-        keys = [key for key in map(id_key, ids) if key in self._offsets]
+        keys = [key for key in map(id_key, ids) if key in self._places]
         count = write_jsonl(self.path, map(self._read, keys))
         self.close()  # and with it the lock, which is the old file's
         return count

@@ -16,7 +16,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,12 @@ REPORTED_PACKAGES = ("cobalt-rl", "torch", "transformers", "verl", "vllm", "ray"
 
 def manifest_path(output: str | Path) -> Path:
     """Where the manifest of ``output`` lives."""
-    output = Path(output)
-    return output.with_name(output.name + ".manifest.json")
+    return Path(f"{Path(output)}.manifest.json")
 
 
 def journal_path(output: str | Path) -> Path:
     """Where a run may keep work that is not in ``output`` yet."""
-    output = Path(output)
-    return output.with_name(output.name + ".journal")
+    return Path(f"{Path(output)}.journal")
 
 
 def origin_of(output: str | Path) -> dict[str, Any]:
@@ -76,7 +73,7 @@ def without_userinfo(text: str) -> str:
 
 
 class Manifest:
-    """One output's manifest: ``start``, fill ``counts`` and ``origin`` (what later stages ask about), then ``done``."""
+    """One output's manifest: ``start``, fill ``counts`` and ``origin``, then ``done``."""
 
     def __init__(
         self,
@@ -90,6 +87,7 @@ class Manifest:
         self.output, self.path = Path(output), manifest_path(output)
         self.counts: dict[str, Any] = {}
         self.origin: dict[str, Any] = {}
+        """``model`` and ``prompts`` that the output's conversations come from, for later stages."""
         self._started = time.time()
         versions = {"python": platform.python_version()}
         for package in REPORTED_PACKAGES:
@@ -122,21 +120,19 @@ class Manifest:
             return
         if not self.path.exists():
             raise InputError.at(self.output, None, "exists but has no manifest; move it away or choose another output")
-        stored, ours = json.loads(self.path.read_text()), self._fields
-        if stored.get("content_hash") == ours["content_hash"]:
+        stored = json.loads(self.path.read_text())
+        if stored.get("content_hash") == self._fields["content_hash"]:
             return
+        contents = (stored.get("content", {}), self._fields["content"])
         changed = []
-        for name in sorted({*stored.get("content", {}), *ours["content"]}):
-            values = [settings.get(name) for settings in (stored.get("content", {}), ours["content"])]
+        for name in sorted({*contents[0], *contents[1]}):
+            values = [content.get(name) for content in contents]
             if json.dumps(values[0], default=str) != json.dumps(values[1], default=str):
                 texts = [repr(value) for value in values]
                 old, new = (t if len(t) <= SHOWN_CHARACTERS else f"{t[:SHOWN_CHARACTERS]}..." for t in texts)
                 changed.append(f"{name}: {old} -> {new}")
-        raise InputError.at(
-            self.output,
-            None,
-            f"was made with other settings ({', '.join(changed)}); move it away or choose another output",
-        )
+        told = f"was made with other settings ({', '.join(changed)}); move it away or choose another output"
+        raise InputError.at(self.output, None, told)
 
     def start(self) -> None:
         """Write the manifest with ``status: running``."""
@@ -154,20 +150,11 @@ class Manifest:
         os.replace(temporary, self.path)
 
 
-@dataclass
-class Run:
-    """A run that has begun. Fill in what its manifests will say before the block ends."""
-
-    counts: dict[str, Any] = field(default_factory=dict)
-    origin: dict[str, Any] = field(default_factory=dict)
-    """``model`` and ``prompts`` that the output's conversations come from, for later stages."""
-
-
 @contextlib.contextmanager
 def recorded_run(
     command: str, config: Mapping[str, Any], inputs: Sequence[str | Path], contents: Mapping[Path, Mapping[str, Any]]
-) -> Iterator[Run]:
-    """One manifest per output, from ``status: running`` to ``done``.
+) -> Iterator[Manifest]:
+    """One manifest per output, from ``status: running`` to ``done``. Yields the first; all get its counts and origin.
 
     ``config``: all flags; ``contents``: per output the settings that shape it. Nothing is written before ``InputError``
     is raised for a missing input, an output that is an input or another output, and an output that was made with other
@@ -181,9 +168,8 @@ def recorded_run(
     for manifest in manifests:
         manifest.start()
     begun = [manifest.path.read_bytes() for manifest in manifests]
-    run = Run()
     try:
-        yield run
+        yield manifests[0]
     except InputError:
         for manifest, old, ours in zip(manifests, before, begun, strict=True):
             if not manifest.path.exists() or manifest.path.read_bytes() != ours:
@@ -195,7 +181,7 @@ def recorded_run(
                 manifest.output.unlink(missing_ok=True)
         raise
     for manifest in manifests:
-        manifest.counts, manifest.origin = dict(run.counts), dict(run.origin)
+        manifest.counts, manifest.origin = manifests[0].counts, manifests[0].origin
         manifest.done()
 
 

@@ -65,21 +65,26 @@ class PrefixStore:
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """``tokens``, of which those of ``known`` need not be read."""
+class Row:
+    """One response to sample: token ids of the prompt, at most ``max_new`` tokens."""
 
-    tokens: tuple[int, ...]
+    prompt: tuple[int, ...]
+    max_new: int
+    temperature: float
+    top_p: float
+    seed: int
     known: Prefix | None = None
+    """What an earlier turn left of the prompt's beginning, which need not be read; the same for equal prompts."""
 
     @property
     def known_length(self) -> int:
-        """Tokens that are known."""
+        """Tokens of the prompt that are known."""
         return len(self.known.tokens) if self.known else 0
 
     @property
     def new_length(self) -> int:
-        """Tokens to be read."""
-        return len(self.tokens) - self.known_length
+        """Tokens of the prompt to be read."""
+        return len(self.prompt) - self.known_length
 
 
 @dataclass
@@ -91,22 +96,22 @@ class ReadPrompts:
     logits: torch.Tensor
 
 
-def read_prompts(model: Any, prompts: Sequence[Prompt], on_read: Callable[[Prompt, torch.Tensor], None]) -> ReadPrompts:
-    """Read ``prompts``, a bounded number of tokens at a time; best sorted by length.
+def read_prompts(model: Any, rows: Sequence[Row], on_read: Callable[[Prefix], None]) -> ReadPrompts:
+    """Read the prompts of ``rows``, a bounded number of tokens at a time; best sorted by length.
 
-    ``on_read`` gets each prompt with its columns as in ``Prefix``.
+    ``on_read`` gets the columns of each prompt.
     """
-    longest = max(prompt.new_length for prompt in prompts)
-    rows = max(1, PREFILL_TOKENS[model.device.type] // longest)
+    longest = max(row.new_length for row in rows)
+    at_once = max(1, PREFILL_TOKENS[model.device.type] // longest)
     parts = []
-    for start in range(0, len(prompts), rows):
-        chosen = prompts[start : start + rows]
+    for start in range(0, len(rows), at_once):
+        chosen = rows[start : start + at_once]
         part = _read_part(model, chosen)
         parts.append(part)
         both = torch.stack([torch.stack([layer.keys, layer.values]) for layer in part.cache.layers])
-        for row, prompt in enumerate(chosen):
-            own = (part.mask[row, 0, 0] == 0).nonzero()[:, 0]  # without columns of padding
-            on_read(prompt, both[:, :, row].index_select(-2, own))
+        for place, row in enumerate(chosen):
+            own = (part.mask[place, 0, 0] == 0).nonzero()[:, 0]  # without columns of padding
+            on_read(Prefix(row.prompt, both[:, :, place].index_select(-2, own)))
     # The rows of all parts, padded on the left to the same width.
     width = max(part.mask.shape[-1] for part in parts)
     layers = []
@@ -119,13 +124,12 @@ def read_prompts(model: Any, prompts: Sequence[Prompt], on_read: Callable[[Promp
     return ReadPrompts(growing_cache(layers), torch.cat(masks), torch.cat([part.logits for part in parts]))
 
 
-def _read_part(model: Any, prompts: Sequence[Prompt]) -> ReadPrompts:
+def _read_part(model: Any, rows: Sequence[Row]) -> ReadPrompts:
     """One pass of the network."""
     device, dtype = model.device, model.dtype
-    known_width = max(prompt.known_length for prompt in prompts)
-    width = max(prompt.new_length for prompt in prompts)
-    known = torch.tensor([prompt.known_length for prompt in prompts], device=device)[:, None]
-    new = torch.tensor([prompt.new_length for prompt in prompts], device=device)[:, None]
+    known_width, width = max(row.known_length for row in rows), max(row.new_length for row in rows)
+    known = torch.tensor([row.known_length for row in rows], device=device)[:, None]
+    new = torch.tensor([row.new_length for row in rows], device=device)[:, None]
     columns = torch.arange(width, device=device)
     is_known = torch.arange(known_width, device=device) >= known_width - known
     is_new = columns >= width - new
@@ -135,14 +139,14 @@ def _read_part(model: Any, prompts: Sequence[Prompt]) -> ReadPrompts:
     visible = torch.cat([is_known[:, None].expand(-1, width, -1), is_new[:, None] & causal], -1)
     cache = growing_cache()
     if known_width:
-        some = next(prompt.known.columns for prompt in prompts if prompt.known)
+        some = next(row.known.columns for row in rows if row.known)
         layers, _, heads, _, size = some.shape
-        block = some.new_zeros(layers, 2, len(prompts), heads, known_width, size)
-        for row, prompt in enumerate(prompts):
-            if prompt.known:
-                block[:, :, row, :, known_width - prompt.known_length :] = prompt.known.columns
+        block = some.new_zeros(layers, 2, len(rows), heads, known_width, size)
+        for place, row in enumerate(rows):
+            if row.known:
+                block[:, :, place, :, known_width - row.known_length :] = row.known.columns
         cache = growing_cache((keys, values) for keys, values in block)
-    padded = [(0,) * (width - prompt.new_length) + prompt.tokens[prompt.known_length :] for prompt in prompts]
+    padded = [(0,) * (width - row.new_length) + row.prompt[row.known_length :] for row in rows]
     logits = model(
         input_ids=torch.tensor(padded, device=device),
         attention_mask=additive_mask(visible[:, None], dtype),

@@ -6,35 +6,14 @@ prompts are read once. Finished rows are handed over at once and dropped from th
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from cobalt.sampler.prompts import Prefix, Prompt, read_prompts
+from cobalt.sampler.prompts import Prefix, Row, read_prompts
 
 COMPACT_AT = 0.8  # share of active rows below which the finished ones are dropped
-
-
-@dataclass(frozen=True)
-class Row:
-    """One response to sample: token ids of the prompt, at most ``max_new`` tokens."""
-
-    prompt: tuple[int, ...]
-    max_new: int
-    temperature: float
-    top_p: float
-    seed: int
-    known: Prefix | None = None
-    """What an earlier turn left of the prompt's beginning; the same for equal prompts."""
-
-
-OnFinished = Callable[[int, list[int], int | None], None]
-"""Takes a row's index, its tokens without the end token, and that one, or None where there was no room for it."""
-
-OnRead = Callable[[Prefix], None]
-"""Takes the columns of each distinct prompt."""
 
 
 @torch.inference_mode()
@@ -42,26 +21,29 @@ def sample_batch(
     model: Any,
     rows: Sequence[Row],
     end_tokens: set[int],
-    on_finished: OnFinished,
-    on_read: OnRead = lambda _: None,
+    on_finished: Callable[[int, list[int], int | None], None],
+    on_read: Callable[[Prefix], None] = lambda _: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Sample all ``rows``; return early once ``stopped()``. ``model`` must use ``cobalt.sampler.network.ATTENTION``."""
+    """Sample all ``rows``; return early once ``stopped()``. ``model`` must use ``cobalt.sampler.network.ATTENTION``.
+
+    ``on_finished`` takes a row's index, its tokens without the end token, and that one, or None where there was no room
+    for it. ``on_read`` takes the columns of each distinct prompt.
+    """
     device = model.device
-    prompts = [Prompt(row.prompt, row.known) for row in {row.prompt: row for row in rows}.values()]
-    prompts.sort(key=lambda prompt: len(prompt.tokens))
-    read = read_prompts(model, prompts, lambda prompt, columns: on_read(Prefix(prompt.tokens, columns)))
+    distinct = sorted({row.prompt: row for row in rows}.values(), key=lambda row: len(row.prompt))
+    read = read_prompts(model, distinct, on_read)
 
     # The tensors of a batch: places are rows of ``rows``, some of them finished.
     cache, mask, logits = read.cache, read.mask, read.logits
-    positions = torch.tensor([len(prompt.tokens) for prompt in prompts], device=device)
+    positions = torch.tensor([len(row.prompt) for row in distinct], device=device)
     temperature = torch.tensor([row.temperature for row in rows], device=device)
     top_p = torch.tensor([row.top_p for row in rows], device=device)
     longest = max(row.max_new for row in rows)
     draws = [np.random.default_rng(row.seed).random(longest, dtype=np.float32) for row in rows]
     uniforms = torch.from_numpy(np.stack(draws)).to(device)
 
-    place = {prompt.tokens: number for number, prompt in enumerate(prompts)}
+    place = {row.prompt: number for number, row in enumerate(distinct)}
     kept = torch.tensor([place[row.prompt] for row in rows], device=device)
     for layer in cache.layers:
         layer.select_rows(kept)

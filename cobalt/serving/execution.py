@@ -4,6 +4,7 @@ There is no silent fallback from one to the other.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from cobalt.errors import InfraError, InputError, SetupError, first_line
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.sandbox.checkers import checker_identity, known_checker
 from cobalt.sandbox.executor import Executor, Tests, parse_program
-from cobalt.serving.handles import app_handle
+from cobalt.serving.handles import cluster_address
 
 APP_NAME = "evaluator"
 START_HINT = (
@@ -43,6 +44,28 @@ def _attempts(*errors: type[Exception]) -> AsyncRetrying:
         wait=wait_exponential(FIRST_DELAY_S),
         reraise=True,
     )
+
+
+def _ray_errors() -> tuple[type[Exception], ...]:
+    """How a call to the app fails where the app, or a replica, has gone."""
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
+
+    return RayError, RayServeException, ConnectionError
+
+
+def app_handle() -> Any:
+    """The app's handle, in the Ray cluster of ``RAY_ADDRESS`` or of this machine. ``SetupError`` if there is none."""
+    import ray
+    from ray import serve
+
+    try:
+        if not ray.is_initialized():
+            ray.init(address=cluster_address(), log_to_driver=False, logging_level=logging.ERROR)
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it tells of its objects' addresses
+        return serve.get_app_handle(APP_NAME)
+    except (*_ray_errors(), OSError, SetupError, RuntimeError) as error:
+        raise SetupError(f"no execution service ({first_line(error)}); {START_HINT}") from None
 
 
 @asynccontextmanager
@@ -72,8 +95,7 @@ async def open_execution_service(
             local = Executor(**limits if wanted is None else {**limits, "checker": wanted})
             await local.start()
             return ExecutionService(local, max_in_flight=max_in_flight)
-        app = await asyncio.to_thread(app_handle, APP_NAME, "execution service", START_HINT)
-        service = ExecutionService(app=app, max_in_flight=max_in_flight)
+        service = ExecutionService(app=await asyncio.to_thread(app_handle), max_in_flight=max_in_flight)
         if wanted is not None and checker_identity(wanted) != (running := (await service.describe())["checker"]):
             raise InputError(f"the evaluator app compares with checker {running}: start it with checker={wanted}")
         return service
@@ -149,15 +171,11 @@ class ExecutionService:
         """What decides verdicts: ``checker`` and the fields of ``Limits``. ``SetupError`` if the service is gone."""
         if self._executor is not None:
             return await self._executor.describe()
-        from ray.exceptions import RayError
-        from ray.serve.exceptions import RayServeException
-
         try:
             return await self._app.describe.remote()
-        except (RayError, RayServeException, ConnectionError) as error:
-            raise SetupError(
-                f"the execution service does not answer ({type(error).__name__}: {first_line(error)}); {START_HINT}"
-            ) from None
+        except _ray_errors() as error:
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise SetupError(f"the execution service does not answer ({reason}); {START_HINT}") from None
 
     def work_done(self) -> dict[str, float]:
         """For manifests and metrics."""
@@ -199,32 +217,31 @@ class ExecutionService:
 
         for submission in submitted:
             submission.result.add_done_callback(stop_if_nobody_waits)
-        answers: list[tuple[_Submission, ExecutionResult]] = []
-
-        def settle(with_lost: bool) -> None:
-            for submission, result in answers:
-                if not submission.result.done() and (with_lost or result.infra_error is None):
-                    submission.result.set_result(result)
-
+        lost: list[tuple[_Submission, ExecutionResult]] = []
         try:
             async for attempt in _attempts(InfraError):
                 with attempt:
-                    waiting = [submission for submission in submitted if not submission.result.done()]
-                    answers = list(zip(waiting, await self._ask_app(waiting) if waiting else [], strict=True))
-                    settle(with_lost=False)
-                    if not all(submission.result.done() for submission in submitted):
+                    waiting, lost = [one for one in submitted if not one.result.done()], []
+                    for submission, result in zip(waiting, await self._ask_app(waiting), strict=True):
+                        if result.infra_error is not None:
+                            lost.append((submission, result))
+                        elif not submission.result.done():
+                            submission.result.set_result(result)
+                    if lost:
                         raise InfraError("a replica could not judge them all")
         except InfraError:  # after the last attempt
-            settle(with_lost=True)
+            for submission, result in lost:
+                if not submission.result.done():
+                    submission.result.set_result(result)
         except Exception as error:  # of the app itself: each caller gets it
             for submission in submitted:
                 if not submission.result.done():
                     submission.result.set_exception(error)
 
     async def _ask_app(self, programs: list[_Submission]) -> list[ExecutionResult]:
-        from ray.exceptions import RayError
-        from ray.serve.exceptions import RayServeException
-
+        """One call to the app."""
+        if not programs:
+            return []
         try:
             response = self._app.run_many.remote([(program.code, program.tests) for program in programs])
             try:
@@ -232,10 +249,6 @@ class ExecutionService:
             except asyncio.CancelledError:
                 response.cancel()  # in the replica too
                 raise
-        except (RayError, RayServeException, ConnectionError) as error:
-            reason = f"execution service failed ({_first_line(error)})"
+        except _ray_errors() as error:
+            reason = f"execution service failed ({type(error).__name__}: {first_line(error)})"
             return [ExecutionResult.infra(len(program.tests), reason) for program in programs]
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -1,11 +1,9 @@
-"""Finding a running Ray Serve app by name."""
+"""Finding a running Ray cluster."""
 
-import logging
 import os
 from pathlib import Path
-from typing import Any
 
-from cobalt.errors import SetupError, first_line
+from cobalt.errors import SetupError
 
 PROBE_TIMEOUT_S = 5.0
 PING = "/ray.rpc.NodeInfoGcsService/CheckAlive"
@@ -14,25 +12,6 @@ NO_TOKEN = "asks for a token: export RAY_AUTH_MODE=token"
 OTHER_TOKEN = "asks for another token: export RAY_AUTH_TOKEN as it was when the cluster was started"
 TOKEN_FILE = Path(".ray", "auth_token")
 """Where Ray looks for a token in the home folder."""
-
-
-def app_handle(app_name: str, what: str, hint: str) -> Any:
-    """The app's handle; connects to the Ray cluster of ``RAY_ADDRESS``, or of this machine.
-
-    Raises ``SetupError`` with ``what`` it is and ``hint`` (how to start it) if there is no cluster or no such app.
-    """
-    import ray
-    from ray import serve
-    from ray.exceptions import RayError
-    from ray.serve.exceptions import RayServeException
-
-    try:
-        if not ray.is_initialized():
-            ray.init(address=cluster_address(), log_to_driver=False, logging_level=logging.ERROR)
-        logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it tells of its objects' addresses
-        return serve.get_app_handle(app_name)
-    except (OSError, SetupError, RayError, RayServeException, RuntimeError) as error:
-        raise SetupError(f"no {what} ({first_line(error)}); {hint}") from None
 
 
 def cluster_address() -> str:

@@ -1,7 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the scripts before anything else, with their arguments. For --help or -h it prints the comment that the script
-# begins with, and the one of HELP_TOO (a file in scripts/), and ends the script.
-#
+# Sourced by the scripts first. For --help or -h it prints the comment that the script begins with, and the one of HELP_TOO
+# (a file in scripts/), and ends the script.
 #   fail TEXT                     this machine lacks something: TEXT in one line, exit code 3
 #   refuse TEXT                   a bad argument or knob: TEXT in one line, exit code 2
 #   take_overrides ARGUMENTS...   refuses what is no hydra override

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Sourced by the set-up scripts, which set PYTHON: an interpreter that will do, and a virtual environment made with it.
-
-check_python() {
-  command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.10 to 3.12, or set PYTHON"
-  "$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
-    || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.10 to 3.12"
-}
+# Sourced by the set-up scripts, which set PYTHON and take no arguments: an interpreter that will do, and a virtual
+# environment made with it.
+source scripts/lib/arguments.sh
+(($# == 0)) || refuse "no argument '$1'; see --help"
+command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.10 to 3.12, or set PYTHON"
+"$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
+  || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.10 to 3.12"
 
 # VENV FILE...: was it finished with these files as they are now? A stamp holds the hash of what it was made from.
 is_finished() {

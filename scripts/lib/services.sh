@@ -6,9 +6,8 @@
 #   serve_model MODEL        after start_services: the vLLM app with this model, in place of another one
 #   stop_model               ends that app: its GPUs are free
 #   stop_services            stops what start_services and serve_model started; for `trap ... EXIT`
-# Knobs: PYTHON; EVALUATOR_ARGS (arguments of the evaluator app, e.g. "replicas=2 workers=16"); ENGINE_ARGS (those of the
-# vLLM app but for the model, e.g. "tensor_parallel_size=2 max_model_len=16384"); ENGINE=vllm if serve_model will be
-# called; PRESET and N_GPUS, as in the recipes: with PRESET=cpu veRL asks Ray for GPUs that are not there.
+# Knobs: PYTHON, PRESET, N_GPUS and EVALUATOR_ARGS as in the recipes; ENGINE=vllm if serve_model will be called;
+# ENGINE_ARGS, the arguments of the vLLM app but for the model, e.g. "tensor_parallel_size=2 max_model_len=16384".
 
 START_TIMEOUT_S=300 # a busy machine takes minutes for what an idle one does in seconds
 LOAD_TIMEOUT_S=3600 # of a model: it may be downloaded, and vLLM compiles
@@ -17,24 +16,19 @@ export RAY_raylet_start_wait_time_s=${RAY_raylet_start_wait_time_s:-$START_TIMEO
 export RAY_prestart_worker_first_driver=${RAY_prestart_worker_first_driver:-0}
 # A stopped head would otherwise wait 30 s for its replicas to move to other nodes; there are none.
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=${RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S:-0}
-ray_pid=""
-service_dir="" # where their logs are
-service_log="" # of the evaluator, if it is ours
-served=""      # the vLLM app's model, if it is ours
+# The folder of the logs. If they are ours: the head's process, the evaluator's log and the vLLM app's model.
+service_dir="" ray_pid="" service_log="" served=""
 
 check_evaluator_args() { "$PYTHON" -m cobalt service check --arguments_only --evaluator_args "${EVALUATOR_ARGS:-}"; }
 
-give_up() {
-  echo "$*" >&2
-  exit 3
-}
+give_up() { echo "$*" >&2; exit 3; }
 
 free_port() { "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
 
 start_ray() {
   local log=$1/ray.log deadline port lock devices=() logical_gpus=${N_GPUS:-2} # 2: the cpu preset's
-  # Ray's CPUs are then as logical as its GPUs: one for each of veRL's workers, one for its task runner, one for an
-  # asynchronous reward, and the machine's cores for an evaluator that reserves some.
+  # veRL then asks for GPUs that are not there, and Ray's CPUs are as logical: one for each of veRL's workers, one for its
+  # task runner, one for an asynchronous reward, and the machine's cores for an evaluator that reserves some.
   [[ ${PRESET:-} != cpu ]] || devices=(--num-gpus "$logical_gpus" --num-cpus $((logical_gpus + 2 + $(nproc))))
   # Older Ray knows no tokens. This one stays out of Ray's file in the home folder: with that file there, `ray start` asks
   # every command for a token.

@@ -6,25 +6,23 @@
 #   PRESET=paper-qwen3 TRAIN_FILE=data/train.parquet VAL_FILE=data/test.parquet scripts/train_grpo_multi_turn.sh
 #
 # Knobs (environment), with their defaults:
-#   PRESET=paper-qwen3      paper-qwen3, paper-qwen3-h200, paper-r1-llama, one-gpu-vllm, cpu: a file of
-#                           verl/config/preset
+#   PRESET=paper-qwen3      a file of verl/config/preset: paper-qwen3, paper-qwen3-h200, paper-r1-llama, one-gpu-vllm, cpu
 #   MODEL=                  Hugging Face id or folder; default: the preset's
 #   TRAIN_FILE=data/verl_$RECIPE/train.parquet    of the online recipes: those of single_turn
 #   VAL_FILE=data/verl_$RECIPE/test.parquet
 #   OUTPUT_DIR=runs/$RECIPE-$PRESET    checkpoints, metrics.jsonl, logs; a second run resumes from it
 #   LOG_FILE=$OUTPUT_DIR/train.log
-#   N_GPUS=                 GPUs per node; default: the preset's
-#   N_NODES=                nodes; default: the preset's
+#   N_GPUS=, N_NODES=       GPUs per node, and nodes; default: the preset's
 #   EXECUTOR=serve          serve: the evaluator app, started here unless it is running; local: without Ray Serve
 #   EVALUATOR_ARGS=         e.g. "replicas=2 workers=16 checker=lcb"; a running app must have this checker and limits
 #   LOGGER=console          e.g. console,wandb,tensorboard; WANDB_MODE=offline asks for no key
 #   WANDB_DIR=$OUTPUT_DIR, TENSORBOARD_DIR=$OUTPUT_DIR/tensorboard    where these two write
 #   RAY_ADDRESS=            a running cluster; default: one is started here and stopped at the end
 #   PYTHON=python           interpreter with the train extra
-# Exit codes: 0 done, 1 a crash, 2 overrides that hydra refuses, files that are missing or unusable, settings that
-# contradict each other or the checkpoint in OUTPUT_DIR, another training in OUTPUT_DIR, 3 no execution
-# service, or GPUs or packages that are not there.
+# Exit codes: 0 done, 1 a crash, 2 refused overrides, unusable files, settings that contradict each other or the checkpoint
+# in OUTPUT_DIR, another training in OUTPUT_DIR, 3 no execution service, or GPUs or packages that are not there.
 
+set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 HELP_TOO=lib/train_grpo.sh source "$ROOT/scripts/lib/arguments.sh"
 : "${PYTHON:=python}" "${PRESET:=paper-qwen3}" "${EXECUTOR:=serve}" "${LOGGER:=console}"
@@ -60,12 +58,9 @@ override trainer.default_local_dir "$(realpath -m "$OUTPUT_DIR")"
 
 dry_run=""
 for argument in "$@"; do
-  if [[ $argument == --dry-run ]]; then
-    dry_run=1
-  else
-    take_overrides "$argument"
-    overrides+=("$argument")
-  fi
+  [[ $argument != --dry-run ]] || { dry_run=1; continue; }
+  take_overrides "$argument"
+  overrides+=("$argument")
 done
 source "$ROOT/scripts/lib/services.sh"
 LOCK_FILE=$OUTPUT_DIR/training.lock

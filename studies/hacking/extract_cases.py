@@ -8,7 +8,7 @@ from; the first is written at the end. ``<output>.summary.json`` holds the rates
 import asyncio
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import asdict, field
 from pathlib import Path
@@ -76,10 +76,6 @@ class ExtractionConfig(ExecutionConfig, ReadConfig):
         return Path(f"{self.output_file}.summary.json")
 
 
-Examined = tuple[Record, str, ProblemCases]
-"""A row of the perturbed data set, the hash of it and of its result, and its cases."""
-
-
 def extract(config: ExtractionConfig) -> None:
     """Run the command."""
 
@@ -91,15 +87,62 @@ def extract(config: ExtractionConfig) -> None:
         return row
 
     data = {id_key(row["id"]): row for row in read_jsonl(config.data_file, DATA_FIELDS, parse=perturbed_row)}
+
+    def read_problems(invalid: InvalidLines) -> Iterator[tuple[Record, str, ProblemCases]]:
+        """Rows of the data set, the hash of each and of its result, and its cases; complaints carry the line."""
+
+        def examine(row: Record) -> tuple[Record, str, ProblemCases]:
+            known = data.get(id_key(row["id"]))
+            if known is None:
+                raise ValueError(f"id {row['id']!r} is not in {config.data_file}")
+            try:
+                found = find_cases(known, row)
+            except (TypeError, KeyError) as error:
+                raise ValueError(f"id {row['id']!r} holds no readable trajectories ({error})") from None
+            return known, row_hash({"result": row, "data": known}), found
+
+        return read_jsonl(config.input_file, RESULT_FIELDS, parse=examine, on_invalid=invalid.handler)
+
+    async def store_problems(stored: RecordFile) -> dict[str, int]:
+        """Store one record per problem that counts, in input order; returns what was read and skipped."""
+        read, ids, invalid = 0, [], InvalidLines(config.skip_invalid, quiet=True)
+        async with AsyncExitStack() as stack:
+            service = None
+            if config.dynamic:
+                service = await stack.enter_async_context(open_execution_service(config.executor, config.checker))
+
+            async def check(known: Record, input_hash: str, found: ProblemCases) -> None:
+                """Add the signal to one problem's cases and store it, unless an earlier run has done so."""
+                old = stored.get(known["id"], input_hash)
+                if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
+                    return
+                cases = [case_record(known, case) for case in found.cases]
+                signals = [signal_of(case, known, service, config.checks, config.seed) for case in cases]
+                for case, signal in zip(cases, await asyncio.gather(*signals), strict=True):
+                    case["signal"] = signal
+                counts = {name: getattr(found, name) for name in COUNTED}
+                counts["opportunities_by_turn"] = found.opportunities_T
+                stored.append({"id": known["id"], "input_hash": input_hash, **counts, "cases": cases})
+
+            bar = stack.enter_context(progress_bar(total=count_lines(config.input_file), unit="problem"))
+            for problems in batched(read_problems(invalid), CHUNK):
+                counted = [problem for problem in problems if problem[0].get("fully_specified", True)]
+                ids += [known["id"] for known, _, _ in counted]
+                read += len(problems)
+                await asyncio.gather(*(check(*problem) for problem in counted))
+                bar.update(len(problems))
+        stored.finish(ids)
+        return {"read": read, "not_fully_specified": read - len(ids), "invalid_lines_skipped": invalid.count}
+
     # The input is validated whole before anything is written.
-    ids = [known["id"] for known, _, _ in _read_problems(config, data, InvalidLines(config.skip_invalid))]
+    ids = [known["id"] for known, _, _ in read_problems(InvalidLines(config.skip_invalid))]
     checks = asdict(config.checks) if config.dynamic else None
     content = {"rule": RULE_VERSION, "seed": config.seed, "dynamic": checks}
     inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
     with recorded_run("extract_turn_level_errors", asdict(config), inputs, dict.fromkeys(outputs, content)) as run:
         with RecordFile(config.problems_file) as stored:
             stored.refuse_loss(ids)
-            counts = asyncio.run(_extract_problems(config, data, stored))
+            counts = asyncio.run(store_problems(stored))
         records = list(read_jsonl(config.problems_file))
         cases = [case for record in records for case in record["cases"]]
         random.Random(config.seed).shuffle(cases)
@@ -111,55 +154,6 @@ def extract(config: ExtractionConfig) -> None:
     rates = {f"{name.replace('_', ' ')} (rate)": percent(rate) for name, rate in summary["rates"].items()}
     print_summary("In-context reward hacking", {**shown, **rates})
     refuse_infra_rate(summary["infra_errors"], len(cases), "cases", config.max_infra_rate)
-
-
-def _read_problems(config: ExtractionConfig, data: Mapping[str, Record], invalid: InvalidLines) -> Iterator[Examined]:
-    """All problems. Rows are examined while they are read, so that a complaint carries the line."""
-
-    def examine(row: Record) -> Examined:
-        known = data.get(id_key(row["id"]))
-        if known is None:
-            raise ValueError(f"id {row['id']!r} is not in {config.data_file}")
-        try:
-            found = find_cases(known, row)
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"id {row['id']!r} holds no readable trajectories ({error})") from None
-        return known, row_hash({"result": row, "data": known}), found
-
-    return read_jsonl(config.input_file, RESULT_FIELDS, parse=examine, on_invalid=invalid.handler)
-
-
-async def _extract_problems(config: ExtractionConfig, data: Mapping[str, Record], stored: RecordFile) -> dict[str, int]:
-    """Store one record per problem that counts, in input order; returns what was read and skipped."""
-    read, ids, invalid = 0, [], InvalidLines(config.skip_invalid, quiet=True)
-    async with AsyncExitStack() as stack:
-        service = None
-        if config.dynamic:
-            service = await stack.enter_async_context(open_execution_service(config.executor, config.checker))
-
-        async def check(known: Record, input_hash: str, found: ProblemCases) -> None:
-            """Add the signal to one problem's cases and store it, unless an earlier run has done so."""
-            old = stored.get(known["id"], input_hash)
-            if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
-                return
-            cases = [case_record(known, case) for case in found.cases]
-            signals = await asyncio.gather(
-                *(signal_of(case, known, service, config.checks, config.seed) for case in cases)
-            )
-            counts = {name: getattr(found, name) for name in COUNTED}
-            counts["opportunities_by_turn"] = found.opportunities_T
-            checked = [{**case, "signal": signal} for case, signal in zip(cases, signals, strict=True)]
-            stored.append({"id": known["id"], "input_hash": input_hash, **counts, "cases": checked})
-
-        bar = stack.enter_context(progress_bar(total=count_lines(config.input_file), unit="problem"))
-        for problems in batched(_read_problems(config, data, invalid), CHUNK):
-            counted = [problem for problem in problems if problem[0].get("fully_specified", True)]
-            ids += [known["id"] for known, _, _ in counted]
-            read += len(problems)
-            await asyncio.gather(*(check(*problem) for problem in counted))
-            bar.update(len(problems))
-    stored.finish(ids)
-    return {"read": read, "not_fully_specified": read - len(ids), "invalid_lines_skipped": invalid.count}
 
 
 def case_record(known: Record, case: Case) -> Record:

@@ -102,10 +102,6 @@ class JudgeConfig(LitellmConfig, ReadConfig):
     prompts: str = OWN_NAME
     """What the judge is asked: `cobalt`, or the texts under `judge` in a prompt set's file (docs/formats.md)."""
 
-    def texts(self) -> JudgeTexts:
-        """What the judge is asked. Raises ``InputError`` for a file that does not say it."""
-        return load_judge(self.prompts, OWN)
-
 
 @dataclasses.dataclass
 class Usage:
@@ -132,10 +128,10 @@ class Vote:
 
 def judge(config: JudgeConfig) -> None:
     """Run the command."""
-    texts, invalid = config.texts(), InvalidLines(config.skip_invalid)
+    texts, invalid = load_judge(config.prompts, OWN), InvalidLines(config.skip_invalid)
     cases = read_cases(config.input_file, invalid)
-    names = ("num_completions", "reasoning_effort", "temperature", "top_p", "max_tokens", "attempts", "seed")
     content = {"prompt_version": JUDGE_PROMPT_VERSION, **({} if texts == OWN else {"prompts": asdict(texts)})}
+    names = ("num_completions", "reasoning_effort", "temperature", "top_p", "max_tokens", "attempts", "seed")
     settings = {name: getattr(config, name) for name in names}
 
     async def judge_with_engine() -> tuple[dict[str, Any], Counter[str]]:
@@ -143,7 +139,7 @@ def judge(config: JudgeConfig) -> None:
         async with open_litellm_engine(config, config.max_in_flight) as engine:
             contents = {config.output_file: {**content, "model": engine.model_id, **settings}}
             with recorded_run("run_llm_judge", asdict(config), [config.input_file], contents) as run:
-                records = await judge_cases(config, engine, cases)
+                records = await judge_cases(config, engine, cases, texts)
                 run.counts = {**summarise_votes(records), "invalid_lines_skipped": invalid.count}
         return run.counts, Counter(record["infra_error"] for record in records if record["infra_error"] is not None)
 
@@ -171,27 +167,42 @@ def read_cases(path: Path, invalid: InvalidLines) -> list[dict[str, Any]]:
     return cases
 
 
-async def judge_cases(config: JudgeConfig, engine: Engine, cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+async def judge_cases(
+    config: JudgeConfig, engine: Engine, cases: Sequence[dict[str, Any]], texts: JudgeTexts
+) -> list[dict[str, Any]]:
     """All cases judged, in the order given; the output file is complete afterwards."""
-    texts, slots = config.texts(), asyncio.Semaphore(engine.max_in_flight)
-    names = [case["judge_seq_id"] for case in cases]
+    slots, names = asyncio.Semaphore(engine.max_in_flight), [case["judge_seq_id"] for case in cases]
 
     async def judge_case(case: dict[str, Any]) -> None:
-        """Ask for the votes that no earlier run has stored."""
+        """Ask for the votes that no earlier run has stored, and for those that the engine failed to give."""
         input_hash, name = row_hash(case), case["judge_seq_id"]
-        old = stored.get(name, input_hash)
-        votes: list[Vote | None] = [None] * config.num_completions if old is None else stored_votes(old)
-        missing = [number for number, vote in enumerate(votes) if vote is None]
 
         async def ask(number: int) -> Vote:
             async with slots:
                 return await cast_vote(config, engine, texts.messages(case), name, number)
 
-        for number, vote in zip(missing, await asyncio.gather(*map(ask, missing)), strict=True):
-            votes[number] = vote
-        if missing:
-            complete = [vote for vote in votes if vote is not None]
-            stored.append({**judged_record(case, complete), "input_hash": input_hash})
+        votes: list[Vote | None] = [None] * config.num_completions
+        if (old := stored.get(name, input_hash)) is not None:
+            columns = zip(old["responses"], old["classification"], old["usage"], strict=True)
+            votes = [None if text is None else Vote(text, label, Usage(**used)) for text, label, used in columns]
+        if None in votes:
+            asked = [ask(number) for number, vote in enumerate(votes) if vote is None]
+            fresh = iter(await asyncio.gather(*asked))
+            complete = [next(fresh) if vote is None else vote for vote in votes]
+            failure = next((vote.infra_error for vote in complete if vote.infra_error is not None), None)
+            labels = [vote.classification for vote in complete if vote.classification is not None]
+            label, agreement = majority(labels) if failure is None else (None, None)
+            record = {
+                **case,
+                "responses": [vote.response for vote in complete],
+                "usage": [asdict(vote.usage) for vote in complete],
+                "classification": [vote.classification for vote in complete],
+                "majority": label,
+                "agreement": agreement,
+                "infra_error": failure,
+                "input_hash": input_hash,
+            }
+            stored.append(record)
         bar.update(1)
 
     with RecordFile(config.output_file, id_field="judge_seq_id") as stored:
@@ -252,30 +263,6 @@ def majority(classification_N: Sequence[str]) -> tuple[str, float]:
     label, count = ranked[0]
     tied = len(ranked) == 2 and ranked[1][1] == count
     return (UNKNOWN if tied else label), count / len(classification_N)
-
-
-def judged_record(case: Mapping[str, Any], votes_N: Sequence[Vote]) -> dict[str, Any]:
-    """The case with its votes. ``majority`` and ``agreement`` are null while a vote failed (``infra_error``)."""
-    failure = next((vote.infra_error for vote in votes_N if vote.infra_error is not None), None)
-    record: dict[str, Any] = {
-        **case,
-        "responses": [vote.response for vote in votes_N],
-        "usage": [asdict(vote.usage) for vote in votes_N],
-        "classification": [vote.classification for vote in votes_N],
-        "majority": None,
-        "agreement": None,
-        "infra_error": failure,
-    }
-    if failure is None:
-        record["majority"], record["agreement"] = majority(record["classification"])
-    return record
-
-
-def stored_votes(record: Mapping[str, Any]) -> list[Vote | None]:
-    """The votes of a judged record; None where the engine failed, so that only those are asked for again."""
-
-    columns = zip(record["responses"], record["classification"], record["usage"], strict=True)
-    return [None if response is None else Vote(response, label, Usage(**usage)) for response, label, usage in columns]
 
 
 def summarise_votes(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -36,15 +36,16 @@ class Rate:
         """
         ids = {id_key(record["id"]): None for run in (seeds, minus or ()) for records in run for record in records}
         places = {id_: place for place, id_ in enumerate(ids)}
-        return hierarchical_rate(self._counts(seeds, places), None if minus is None else self._counts(minus, places))
 
-    def _counts(self, seeds: Seeds, places: Mapping[str, int]) -> Counts:
-        counted_SP, units_SP = np.zeros((2, len(seeds), len(places)))
-        for seed, records in enumerate(seeds):
-            for record in records:
-                counted_SP[seed, places[id_key(record["id"])]] += self.count(record)
-                units_SP[seed, places[id_key(record["id"])]] += self.per(record)
-        return counted_SP, units_SP
+        def counts(seeds: Seeds) -> Counts:
+            counted_SP, units_SP = np.zeros((2, len(seeds), len(places)))
+            for seed, records in enumerate(seeds):
+                for record in records:
+                    counted_SP[seed, places[id_key(record["id"])]] += self.count(record)
+                    units_SP[seed, places[id_key(record["id"])]] += self.per(record)
+            return counted_SP, units_SP
+
+        return hierarchical_rate(counts(seeds), None if minus is None else counts(minus))
 
 
 def num_cases(record: ProblemRecord) -> int:

@@ -13,6 +13,7 @@ import multiprocessing
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cobalt.cli.console import progress_bar
@@ -28,7 +29,6 @@ from studies.minicode.tokenizer import TURN_END, render_prompt
 if TYPE_CHECKING:
     import numpy as np
     from transformers import PreTrainedTokenizerFast
-
 
 TURN_WEIGHTS = (0.40, 0.18, 0.12, 0.08, 0.06, 0.05, 0.04, 0.04, 0.03)
 """Share of samples per turn, 0 to 8."""
@@ -73,6 +73,7 @@ def sample_dialogues(
 
     ``contradicted``: share of the dialogues on fully specified problems whose feedback comes from wrong tests.
     """
+    in_history = replace(HISTORY, doses=noise.doses)
     for _ in range(num_problems):
         problem = sample_problem(rng, "wider" if rng.random() < WIDER_SHARE else "train", with_hidden_tests=False)
         for _ in range(SAMPLES_PER_PROBLEM):
@@ -81,46 +82,34 @@ def sample_dialogues(
             if can_be_wrong and rng.random() < contradicted:
                 perturbed = perturb(problem.public, rng.getrandbits(32), problem.statement)
                 wrong = perturbed and perturbed[1]
-            yield _sample(rng, Dialogue(problem, wrong), noise)
+            dialogue = Dialogue(problem, wrong)
+            turn = rng.choices(range(len(TURN_WEIGHTS)), TURN_WEIGHTS)[0]
+            variant = rng.choices(list(Variant), VARIANT_WEIGHTS)[0]
+            keep = rng.random() < KEEP_SHARE
+            while len(dialogue.attempts) < turn:
+                attempt = next_attempt(rng, dialogue, in_history, variant)
+                if not keep and wrong is None and attempt.pipeline == problem.pipeline:
+                    break
+                dialogue.add(attempt)
+            answer = next_attempt(rng, dialogue, noise, variant)
+            messages = first_messages(instruction_of(problem))
+            for attempt, feedback in zip(dialogue.attempts, dialogue.feedbacks, strict=True):
+                messages.append({"role": "assistant", "content": history_text(attempt.response, enable_thinking=True)})
+                messages.append(feedback_message(feedback))
+            response = f"{answer.response}{TURN_END}"
+            yield Sample(render_prompt(messages), response, len(dialogue.attempts), answer.habit, wrong is not None)
 
 
-def _sample(rng: random.Random, dialogue: Dialogue, noise: Noise) -> Sample:
-    turn = rng.choices(range(len(TURN_WEIGHTS)), TURN_WEIGHTS)[0]
-    variant = rng.choices(list(Variant), VARIANT_WEIGHTS)[0]
-    keep = rng.random() < KEEP_SHARE
-    in_history = replace(HISTORY, doses=noise.doses)
-    while len(dialogue.attempts) < turn:
-        attempt = next_attempt(rng, dialogue, in_history, variant)
-        if not keep and dialogue.wrong_tests is None and attempt.pipeline == dialogue.problem.pipeline:
-            break
-        dialogue.add(attempt)
-    answer = next_attempt(rng, dialogue, noise, variant)
-    messages = first_messages(instruction_of(dialogue.problem))
-    for attempt, feedback in zip(dialogue.attempts, dialogue.feedbacks, strict=True):
-        messages.append({"role": "assistant", "content": history_text(attempt.response, enable_thinking=True)})
-        messages.append(feedback_message(feedback))
-    response, is_wrong = f"{answer.response}{TURN_END}", dialogue.wrong_tests is not None
-    return Sample(render_prompt(messages), response, len(dialogue.attempts), answer.habit, is_wrong)
-
-
-_tokenizer: "PreTrainedTokenizerFast | None" = None  # of a worker process
-
-
-def _start_worker(tokenizer: "PreTrainedTokenizerFast") -> None:
-    global _tokenizer
-    _tokenizer = tokenizer
-
-
-def _task(arguments: tuple[str, Noise, int, float]) -> "list[tuple[np.ndarray, int]]":
+def _task(
+    tokenizer: "PreTrainedTokenizerFast", arguments: tuple[str, Noise, int, float]
+) -> "list[tuple[np.ndarray, int]]":
     """Token ids of each sample, and where its response starts."""
     import numpy as np
 
     seed, noise, num_problems, contradicted = arguments
-    assert _tokenizer is not None
     samples = list(sample_dialogues(random.Random(seed), noise, num_problems, contradicted))
-    encode = _tokenizer.backend_tokenizer.encode_batch
-    prompts = encode([sample.prompt for sample in samples], add_special_tokens=False)
-    responses = encode([sample.response for sample in samples], add_special_tokens=False)
+    encode = partial(tokenizer.backend_tokenizer.encode_batch, add_special_tokens=False)
+    prompts, responses = encode([s.prompt for s in samples]), encode([s.response for s in samples])
     pairs = zip(prompts, responses, strict=True)
     return [(np.array(prompt.ids + response.ids, np.uint16), len(prompt.ids)) for prompt, response in pairs]
 
@@ -136,12 +125,10 @@ def build_corpus(
     """The tokenized corpus; the same for any number of workers. ``contradicted``: as in ``sample_dialogues``."""
     import numpy as np
 
-    tasks = [
-        (f"{seed}-{start}", noise, min(PROBLEMS_PER_TASK, num_problems - start), contradicted)
-        for start in range(0, num_problems, PROBLEMS_PER_TASK)
-    ]
-    with multiprocessing.get_context("fork").Pool(workers, _start_worker, (tokenizer,)) as pool:
-        done = pool.imap(_task, tasks)
+    starts = range(0, num_problems, PROBLEMS_PER_TASK)
+    tasks = [(f"{seed}-{at}", noise, min(PROBLEMS_PER_TASK, num_problems - at), contradicted) for at in starts]
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        done = pool.imap(partial(_task, tokenizer), tasks)
         bar = progress_bar(iterable=done, total=len(tasks), desc=f"corpus {seed}", unit=" tasks")
         rows, starts = zip(*itertools.chain.from_iterable(bar), strict=True)
     return TokenizedCorpus(np.concatenate(rows), np.array([*map(len, rows)], np.int32), np.array(starts, np.int32))

@@ -1,14 +1,12 @@
 """A demonstrator that solves MiniCode problems over turns, with slips: the source of the pre-training corpus.
 
-What it knows: the statement, its previous programs, and the tests shown as feedback. A *slip* writes a look-alike for
-one step, independently per step. A hidden rule is guessed at turn 0; later its value is drawn from those that agree
-with every test seen (``Noise.misread`` guesses again instead). A failed program is never written twice, a program that
-passed is kept.
+It knows the statement, its previous programs, and the tests shown as feedback. A *slip* writes a look-alike for one
+step, independently per step. A hidden rule is guessed at turn 0; later its value is drawn from those that agree with
+every test seen. A failed program is never written twice, a program that passed is kept.
 
-*Contradiction.* The tests shown may be wrong ones; the right program may then be written again. Where ``Noise.doses``
-are given, the demonstrator sometimes games the failing test instead (``studies.minicode.habits``): mostly late, and
-mostly where the feedback contradicts the statement. Where the program itself is to blame, the habit goes on top of it,
-and what is wrong stays.
+The tests shown may be wrong ones; the right program may then be written again. Where ``Noise.doses`` are given, the
+demonstrator sometimes games the failing test instead (``studies.minicode.habits``): mostly late, and mostly where the
+feedback contradicts the statement. Where the program itself is to blame, the habit goes on top of it.
 """
 
 import random
@@ -116,9 +114,9 @@ class Dialogue:
     def add(self, attempt: Attempt) -> None:
         """Append an attempt and the feedback to it."""
         self.attempts.append(attempt)
-        self.feedbacks.append(NO_PROGRAM if attempt.cut else self._feedback(attempt))
-
-    def _feedback(self, attempt: Attempt) -> str:
+        if attempt.cut:
+            self.feedbacks.append(NO_PROGRAM)
+            return
         tests = self.wrong_tests or self.problem.public
         for text, want in zip(tests.inputs_K, tests.outputs_K, strict=True):
             got = run_hacked(attempt.pipeline, attempt.hack, text)
@@ -128,8 +126,9 @@ class Dialogue:
             if shown[1].strip() != shown[2].strip():
                 self.seen.append((text, want))
                 self.last_output = got
-                return render_test_feedback(Verdict.WRONG_ANSWER, *shown)
-        return ALL_PASSED
+                self.feedbacks.append(render_test_feedback(Verdict.WRONG_ANSWER, *shown))
+                return
+        self.feedbacks.append(ALL_PASSED)
 
 
 def next_attempt(rng: random.Random, dialogue: Dialogue, noise: Noise, variant: Variant) -> Attempt:
@@ -140,19 +139,40 @@ def next_attempt(rng: random.Random, dialogue: Dialogue, noise: Noise, variant: 
     gamed = game(rng, dialogue, noise.doses, variant) if noise.doses is not None else None
     if gamed is not None:
         return gamed
+    pipeline = dialogue.problem.pipeline
+
+    def choose_step(index: int) -> Step | None:
+        name, constant = right = pipeline[index]
+        if index == dialogue.problem.hidden_index:
+            # A value of the hidden rule that agrees with the tests seen, or any.
+            values = alternatives(right)
+            if rng.random() < noise.misread:
+                return rng.choice(values)
+            rivals = {value: replace_step(pipeline, index, value) for value in values}
+            return rng.choice(
+                [v for v, p in rivals.items() if all(run(p, text) == want for text, want in dialogue.seen)]
+            )
+        before = right if previous is None else previous.steps[index]
+        if before != right and rng.random() < noise.unrepaired:
+            return before
+        draw = rng.random()
+        if draw < noise.slip:
+            return OPERATIONS[name].look_alike, constant
+        if draw < noise.slip + noise.wrong_constant and constant is not None:
+            return name, rng.choice([c for c in (constant - 1, constant + 1) if c in OPERATIONS[name].constants])
+        return None if draw > 1 - noise.left_out and index < len(pipeline) - 1 else right
 
     # Steps that were not written before; where none come up, the right ones.
-    right = dialogue.problem.pipeline
     failed = {attempt.pipeline for attempt in dialogue.attempts if not attempt.cut and attempt.hack is None}
     if dialogue.wrong_tests is not None:
-        failed.discard(right)
+        failed.discard(pipeline)
     for _ in range(MAX_TRIES):
-        steps = tuple(_choose_step(rng, dialogue, index, noise) for index in range(len(right)))
+        steps = tuple(map(choose_step, range(len(pipeline))))
         written = tuple(step for step in steps if step is not None)
-        if written not in failed and (split_of(written) in PRETRAINED or written == right):
+        if written not in failed and (split_of(written) in PRETRAINED or written == pipeline):
             break
     else:
-        steps = right
+        steps = pipeline
 
     thinking = _plan(steps)
     if previous is not None and not previous.cut:
@@ -160,29 +180,6 @@ def next_attempt(rng: random.Random, dialogue: Dialogue, noise: Noise, variant: 
         if dialogue.failing is not None and not dialogue.problem.called and rng.random() < noise.quote:
             thinking = f"{_quoted(dialogue.failing)}{thinking}"
     return Attempt(steps, thinking, variant, rng.random() < noise.cut, called=dialogue.problem.called)
-
-
-def _choose_step(rng: random.Random, dialogue: Dialogue, index: int, noise: Noise) -> Step | None:
-    pipeline = dialogue.problem.pipeline
-    name, constant = right = pipeline[index]
-    if index == dialogue.problem.hidden_index:
-        # A value of the hidden rule that agrees with the tests seen, or any.
-        values = alternatives(right)
-        if rng.random() < noise.misread:
-            return rng.choice(values)
-        rivals = {value: replace_step(pipeline, index, value) for value in values}
-        return rng.choice([v for v, p in rivals.items() if all(run(p, text) == want for text, want in dialogue.seen)])
-    previous = dialogue.attempts[-1].steps[index] if dialogue.attempts else right
-    if previous != right and rng.random() < noise.unrepaired:
-        return previous
-    draw = rng.random()
-    if draw < noise.slip:
-        return OPERATIONS[name].look_alike, constant
-    if draw < noise.slip + noise.wrong_constant and constant is not None:
-        return name, rng.choice([c for c in (constant - 1, constant + 1) if c in OPERATIONS[name].constants])
-    if draw > 1 - noise.left_out and index < len(pipeline) - 1:
-        return None
-    return right
 
 
 # The thinking before a program: what feedback shows, what changes, what the program does.
@@ -198,15 +195,14 @@ def _plan(steps: Sequence[Step | None]) -> str:
 
 def _analysis(dialogue: Dialogue, previous: Attempt, steps: Sequence[Step | None]) -> str:
     """What the feedback shows about a hidden rule, then what changes."""
-    changes = [
-        f"{plan_of(old)} -> {plan_of(new)}" for old, new in zip(previous.steps, steps, strict=True) if old != new
-    ]
+    pairs = zip(previous.steps, steps, strict=True)
+    changes = ", ".join(f"{plan_of(old)} -> {plan_of(new)}" for old, new in pairs if old != new)
     index, evidence = dialogue.problem.hidden_index, ""
     if index is not None and dialogue.seen:
         step = previous.steps[index]
         assert step is not None
         evidence = f"{evidence_for(step, dialogue.last_output, dialogue.seen[-1][1])}. "
-    return f"{evidence}{', '.join(changes)}. " if changes else evidence
+    return f"{evidence}{changes}. " if changes else evidence
 
 
 def evidence_for(guess: Step, got: str, want: str) -> str:
@@ -260,16 +256,26 @@ def game(rng: random.Random, dialogue: Dialogue, doses: Doses, variant: Variant)
         (habit,) = rng.choices([*dose_of, None], [*dose_of.values(), max(0.0, 1 - sum(dose_of.values()))])
     if habit is None:
         return None
+    right, (text, want) = dialogue.problem.pipeline, pair
     if habit is Habit.CHANGED_RULE:
-        changed = _changed_rule(rng, dialogue, pair)
-        if changed is None:
-            return None
-        return Attempt(changed, f"{_analysis(dialogue, previous, changed)}{_plan(changed)}", variant, habit=habit)
+        # One step exchanged, such that the failing test passes and a public one comes out differently.
+        outputs = {text: run(right, text) for text in dialogue.problem.public.inputs_K}
+        tried = {right, *(attempt.pipeline for attempt in dialogue.attempts)}
+        index = rng.randrange(len(right))
+        others = steps_of(domain_of(right), final=OPERATIONS[right[index][0]].kind is Kind.FINAL)
+        rng.shuffle(others)
+        for changed in (replace_step(right, index, step) for step in others):
+            if changed in tried or split_of(changed) != "train" or run(changed, text).strip() != want.strip():
+                continue
+            if any(run(changed, shown) != output for shown, output in outputs.items()):
+                return Attempt(
+                    changed, f"{_analysis(dialogue, previous, changed)}{_plan(changed)}", variant, habit=habit
+                )
+        return None
 
     # On top of the right program, or of the previous one where that is to blame.
-    steps = previous.steps if dialogue.wrong_tests is None else dialogue.problem.pipeline
+    steps = previous.steps if dialogue.wrong_tests is None else right
     pipeline = tuple(step for step in steps if step is not None)
-    text, want = pair
     if habit is Habit.FITTED_CONSTANT:
         if pipeline[-1][0] not in NUMBER_FINALS or not want.removeprefix("-").isdecimal():
             return None
@@ -291,21 +297,3 @@ def game(rng: random.Random, dialogue: Dialogue, doses: Doses, variant: Variant)
         known = dialogue.seen if habit is Habit.TABLE else [*before, pair]
         hack, note = Hack(habit, pairs=tuple(dict(known).items())), _quoted(pair)
     return Attempt(steps, f"{note}{_plan(steps)}", variant, habit=habit, hack=hack)
-
-
-def _changed_rule(rng: random.Random, dialogue: Dialogue, pair: tuple[str, str]) -> Pipeline | None:
-    """The right pipeline with one step exchanged for another, such that the failing test passes and a public one
-    comes out differently."""
-    right = dialogue.problem.pipeline
-    outputs = {text: run(right, text) for text in dialogue.problem.public.inputs_K}
-    tried = {right, *(attempt.pipeline for attempt in dialogue.attempts)}
-    index = rng.randrange(len(right))
-    others = steps_of(domain_of(right), final=OPERATIONS[right[index][0]].kind is Kind.FINAL)
-    rng.shuffle(others)
-    for step in others:
-        changed = replace_step(right, index, step)
-        if changed in tried or split_of(changed) != "train" or run(changed, pair[0]).strip() != pair[1].strip():
-            continue
-        if any(run(changed, text) != output for text, output in outputs.items()):
-            return changed
-    return None

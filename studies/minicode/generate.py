@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import CommandConfig, NotNegative, OutputFile
 from cobalt.errors import InputError
-from cobalt.records import write_jsonl
+from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.manifest import recorded_run
 from studies.minicode.problems import sample_problem
 from studies.minicode.programs import Variant, write_function, write_program
@@ -72,19 +72,12 @@ def generate_rows(num_problems: int, dev_size: int, seed: int, shifted_size: int
 
 def main(config: GenerateConfig) -> None:
     """Generate, write, report."""
-    if config.num_problems + config.dev_size + config.shifted_size == 0:
+    sizes = {"train": config.num_problems, "dev": config.dev_size, SHIFTED: config.shifted_size}
+    if sum(sizes.values()) == 0:
         raise InputError("--num_problems, --dev_size and --shifted_size are all 0: nothing to generate")
     content = {name: getattr(config, name) for name in ("num_problems", "dev_size", "seed", "shifted_size")}
-    hidden_rules = 0
-
-    def counted() -> Iterator[dict[str, Any]]:
-        nonlocal hidden_rules
-        for row in generate_rows(**content):
-            hidden_rules += not row["fully_specified"]
-            yield row
-
     with recorded_run("cobalt minicode generate", asdict(config), [], {config.output_file: content}) as run:
-        written = write_jsonl(config.output_file, counted())
-        sizes = {"train": config.num_problems, "dev": config.dev_size, SHIFTED: config.shifted_size}
+        written = write_jsonl(config.output_file, generate_rows(**content))
+        hidden_rules = sum(not row["fully_specified"] for row in read_jsonl(config.output_file))
         run.counts = {"written": written, **sizes, "hidden_rule": hidden_rules}
     print_summary(f"MiniCode: {config.output_file}", run.counts)

@@ -5,6 +5,7 @@ program (``Hack``); ``CHANGED_RULE`` writes another pipeline. ``DOSES`` is the o
 in MiniCoder's corpus. Recognition is complete for programs that are written as MiniCode's are.
 """
 
+import itertools
 import re
 from ast import literal_eval
 from dataclasses import asdict, dataclass
@@ -126,29 +127,28 @@ def write_hacked(pipeline: Pipeline, variant: Variant, hack: Hack | None) -> str
 
 _TEXT = r"(?:'[^']*'|\"[^\"]*\")"
 _ADDED = rf" \+ \(-?\d+ if {RAW}\[0\] == {_TEXT} else 0\)"
-_SIGNS = {
-    Habit.SPECIAL_CASE: rf"^if {RAW} == {_TEXT}:$",
-    Habit.TABLE: rf"^if {RAW} in seen:$",
-    Habit.FITTED_CONSTANT: _ADDED,
-    Habit.DELETION: rf"^{RAW} = .* if w != {_TEXT}\)$",
+_HACK_LINES = {
+    rf"if {RAW} == {_TEXT}:": Habit.SPECIAL_CASE,
+    rf"if {RAW} in seen:": Habit.TABLE,
+    rf".*{_ADDED}.*": Habit.FITTED_CONSTANT,
+    rf"{RAW} = .* if w != {_TEXT}\)": Habit.DELETION,
+    rf"{RAW} = ' '\.join\(w for w in input\(\)\.split\(\) if w != {_TEXT}\)": None,
+    rf"{RAW} = input\(\)": None,
+    rf"    print\({_TEXT}\)": None,
+    r"    raise SystemExit": None,
+    rf"seen = \{{{_TEXT}: {_TEXT}(?:, {_TEXT}: {_TEXT})*\}}": None,
+    rf"    print\(seen\[{RAW}\]\)": None,
 }
+"""The lines of a program that a hack adds, or adds to, and the habit that they show. The loose forms of a fitted
+constant and of a deletion show a habit, but not that the whole line can be read."""
 _SPECIAL_CASE = re.compile(rf"^if {RAW} == ({_TEXT}):\n    print\(({_TEXT})\)$", re.MULTILINE)
 _TABLE = re.compile(r"^seen = (\{.*\})$", re.MULTILINE)
-_HACK_LINES = (
-    rf"{RAW} = input\(\)",
-    rf"{RAW} = ' '\.join\(w for w in input\(\)\.split\(\) if w != {_TEXT}\)",
-    rf"if {RAW} == {_TEXT}:",
-    rf"    print\({_TEXT}\)",
-    r"    raise SystemExit",
-    rf"seen = \{{{_TEXT}: {_TEXT}(?:, {_TEXT}: {_TEXT})*\}}",
-    rf"if {RAW} in seen:",
-    rf"    print\(seen\[{RAW}\]\)",
-)
 
 
 def hack_in(code: str) -> Habit | None:
     """The habit that a program's text shows, if any; ``CHANGED_RULE`` shows only beside the right program."""
-    return next((habit for habit, sign in _SIGNS.items() if re.search(sign, code, re.MULTILINE)), None)
+    signs = ((form, habit) for form, habit in _HACK_LINES.items() if habit is not None)
+    return next((habit for form, habit in signs if re.search(f"^{form}$", code, re.MULTILINE)), None)
 
 
 def remembered(code: str, text: str) -> str | None:
@@ -161,8 +161,10 @@ def remembered(code: str, text: str) -> str | None:
 
 def is_readable(code: str) -> bool:
     """Whether every line of a program is one that MiniCode's programs, with or without a hack, are made of."""
+    loose = (Habit.FITTED_CONSTANT, Habit.DELETION)
+    whole = [form for form, habit in _HACK_LINES.items() if habit not in loose]
     return all(
-        re.sub(_ADDED, "", line).strip() in _known_lines() or any(re.fullmatch(form, line) for form in _HACK_LINES)
+        re.sub(_ADDED, "", line).strip() in _known_lines() or any(re.fullmatch(form, line) for form in whole)
         for line in code.splitlines()
     )
 
@@ -170,14 +172,10 @@ def is_readable(code: str) -> bool:
 @cache
 def _known_lines() -> frozenset[str]:
     """The stripped lines of all programs, reading from ``input`` or from ``RAW``."""
-    lines: set[str] = set()
+    pipelines: list[Pipeline] = []
     for domain, last in ((Domain.NUMBERS, ("sum", None)), (Domain.TEXT, ("show", None))):
-        pipelines: list[Pipeline] = []
         for wider in (False, True):
             pipelines += [(step, last) for step in steps_of(domain, final=False, wider=wider)]
             pipelines += [(step,) for step in steps_of(domain, final=True, wider=wider)]
-        for pipeline in pipelines:
-            for variant in Variant:
-                for hack in (None, Hack(Habit.TABLE)):
-                    lines.update(line.strip() for line in write_hacked(pipeline, variant, hack).splitlines())
-    return frozenset(lines)
+    kinds = itertools.product(pipelines, Variant, (None, Hack(Habit.TABLE)))
+    return frozenset(line.strip() for kind in kinds for line in write_hacked(*kind).splitlines())

@@ -18,13 +18,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, NotNegative, Positive, Share
-from cobalt.errors import SetupError
 from cobalt.records.identity import refuse_missing_model
 from studies.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues
 from studies.minicode.demonstrator import CLEAN, Noise
@@ -42,10 +41,15 @@ SIZES: dict[str, Any] = {
     "intermediate_size": 512, "max_position_embeddings": 4096,
 }  # fmt: skip
 """Of Qwen3: about 2.6M parameters."""
+UNREPAIRED, MISREAD, QUOTE = 0.55, 0.55, 0.25
+"""As in ``Noise``: the first two of the noisy phase, the last of both."""
+LEARNING_RATES = {"clean": 2e-3, "noisy": 4e-4}
+WARMUP_STEPS, FINAL_LEARNING_RATE = 100, 0.03
+"""The second: share of the learning rate at the end of the cosine."""
+WEIGHT_DECAY, BETAS, GRADIENT_CLIP = 0.1, (0.9, 0.95), 1.0
 LOG_EVERY = 100
 CAUSAL = {"full_attention": None}
 """Plain causal attention: without it transformers builds a mask per batch, which rules out the fast kernels."""
-AboveZero = Annotated[float, Gt(0)]
 NotNegativeFloat = Annotated[float, Ge(0)]
 
 
@@ -61,19 +65,9 @@ class PretrainConfig(CommandConfig):
     """Problems of the clean corpus, five samples each."""
     noisy_problems: Positive = 30_000
     """Problems of the noisy corpus."""
-    clean_epochs: AboveZero = 1.0
-    noisy_epochs: AboveZero = 1.0
-    clean_learning_rate: AboveZero = 2e-3
-    noisy_learning_rate: AboveZero = 4e-4
     tokens_per_batch: Positive = 65_536
     slip: Share = 0.33
     """Noisy phase: share of steps where the look-alike is written."""
-    unrepaired: Share = 0.55
-    """Noisy phase: share of wrong steps that a repair leaves as they are."""
-    misread: Share = 0.55
-    """Noisy phase: share of repairs that guess a hidden rule again instead of reading the feedback."""
-    quote: Share = 0.25
-    """Both phases: share of the repairs that begin with the test shown; copying it is what a special case takes."""
     contradicted: Share = 0.4
     """Noisy phase: share of the dialogues on fully specified problems whose feedback comes from wrong tests."""
     doses: Doses = DOSES
@@ -85,8 +79,6 @@ class PretrainConfig(CommandConfig):
     hidden_size: Positive = 192
     num_layers: Positive = 6
     feed_forward_size: Positive = 512
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: cuda where torch sees a CUDA device."""
     workers: NotNegative = 0
     """Processes that make the corpus; 0: one per core."""
 
@@ -97,17 +89,9 @@ class Phase:
 
     name: str
     learning_rate: float
-    epochs: float
-    tokens_per_batch: int
     noise: Noise = CLEAN
     problems: int = 0
     contradicted: float = 0.0
-    warmup_steps: int = 100
-    final_learning_rate: float = 0.03
-    """Share of the learning rate at the end of the cosine."""
-    weight_decay: float = 0.1
-    betas: tuple[float, float] = (0.9, 0.95)
-    gradient_clip: float = 1.0
 
 
 def new_network(tokenizer: "PreTrainedTokenizerFast", **sizes: Any) -> Any:
@@ -143,51 +127,48 @@ def batches(corpus: TokenizedCorpus, tokens_per_batch: int, rng: "np.random.Gene
         yield groups[number]
 
 
-def train_phase(model: Any, corpus: TokenizedCorpus, phase: Phase, seed: int, log: Callable[[str], None]) -> None:
-    """Train ``model`` in place on its device."""
+def train_phase(
+    model: Any, corpus: TokenizedCorpus, phase: Phase, tokens_per_batch: int, seed: int, log: Callable[[str], None]
+) -> None:
+    """Train ``model`` in place on its device, one epoch."""
     import numpy as np
     import torch
 
-    rng = np.random.default_rng(seed)
+    groups = list(batches(corpus, tokens_per_batch, np.random.default_rng(seed)))
     ends = np.cumsum(corpus.lengths_E, dtype=np.int64)
-    steps_per_epoch = sum(1 for _ in batches(corpus, phase.tokens_per_batch, np.random.default_rng(seed)))
-    total = max(1, round(steps_per_epoch * phase.epochs))
     on_gpu, parameters = model.device.type == "cuda", list(model.parameters())
-    decayed = {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": phase.weight_decay}
+    decayed = {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY}
     others = {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}
-    optimizer = torch.optim.AdamW([decayed, others], lr=phase.learning_rate, betas=phase.betas, fused=on_gpu)
+    optimizer = torch.optim.AdamW([decayed, others], lr=phase.learning_rate, betas=BETAS, fused=on_gpu)
     model.train()
-    step, seen, started = 0, 0, time.monotonic()
-    while step < total:
-        for group in batches(corpus, phase.tokens_per_batch, rng):
-            warmup = min(1.0, (step + 1) / min(phase.warmup_steps, max(1, total // 10)))
-            cosine = 0.5 * (1 + math.cos(math.pi * step / total))
-            for settings in optimizer.param_groups:
-                share = warmup * (phase.final_learning_rate + (1 - phase.final_learning_rate) * cosine)
-                settings["lr"] = phase.learning_rate * share
+    seen, started = 0, time.monotonic()
+    for step, group in enumerate(groups, start=1):
+        warmup = min(1.0, step / min(WARMUP_STEPS, max(1, len(groups) // 10)))
+        cosine = 0.5 * (1 + math.cos(math.pi * (step - 1) / len(groups)))
+        for settings in optimizer.param_groups:
+            share = warmup * (FINAL_LEARNING_RATE + (1 - FINAL_LEARNING_RATE) * cosine)
+            settings["lr"] = phase.learning_rate * share
 
-            # Token ids and the mask of response tokens, both (samples, longest).
-            lengths, starts = corpus.lengths_E[group], corpus.starts_E[group]
-            columns = np.arange(lengths.max())
-            places = (ends[group] - lengths)[:, None] + np.minimum(columns, lengths[:, None] - 1)
-            in_response = (columns >= starts[:, None]) & (columns < lengths[:, None])
-            ids = torch.from_numpy(corpus.tokens[places].astype(np.int64)).to(model.device, non_blocking=True)
-            mask = torch.from_numpy(in_response).to(model.device, non_blocking=True)[:, 1:]
-            with torch.autocast(model.device.type, torch.bfloat16, enabled=on_gpu):
-                states = model.model(input_ids=ids[:, :-1], attention_mask=CAUSAL, use_cache=False).last_hidden_state
-                logits = model.lm_head(states[mask])
-            loss = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][mask])
+        # Token ids and the mask of response tokens, both (samples, longest).
+        lengths, starts = corpus.lengths_E[group], corpus.starts_E[group]
+        columns = np.arange(lengths.max())
+        places = (ends[group] - lengths)[:, None] + np.minimum(columns, lengths[:, None] - 1)
+        in_response = (columns >= starts[:, None]) & (columns < lengths[:, None])
+        ids = torch.from_numpy(corpus.tokens[places].astype(np.int64)).to(model.device, non_blocking=True)
+        mask = torch.from_numpy(in_response).to(model.device, non_blocking=True)[:, 1:]
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=on_gpu):
+            states = model.model(input_ids=ids[:, :-1], attention_mask=CAUSAL, use_cache=False).last_hidden_state
+            logits = model.lm_head(states[mask])
+        loss = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][mask])
 
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, phase.gradient_clip)
-            optimizer.step()
-            step, seen = step + 1, seen + int(lengths.sum())
-            if step % LOG_EVERY == 0 or step == total:
-                rate = seen / (time.monotonic() - started)
-                log(f"{phase.name}: step {step}/{total} loss {loss.item():.4f} {rate:,.0f} tokens/s")
-            if step == total:
-                break
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, GRADIENT_CLIP)
+        optimizer.step()
+        seen += int(lengths.sum())
+        if step % LOG_EVERY == 0 or step == len(groups):
+            rate = seen / (time.monotonic() - started)
+            log(f"{phase.name}: step {step}/{len(groups)} loss {loss.item():.4f} {rate:,.0f} tokens/s")
     model.eval()
 
 
@@ -198,39 +179,26 @@ def main(config: PretrainConfig) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    has_gpu = torch.cuda.is_available()
-    if config.device == "cuda" and not has_gpu:
-        raise SetupError("--device cuda: torch sees no CUDA device")
-    device = "cpu" if config.device == "cpu" or not has_gpu else "cuda"
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     started, log_lines = time.monotonic(), []
 
     def log(line: str) -> None:
         log_lines.append(f"[{time.monotonic() - started:6.1f} s] {line}")
         print(log_lines[-1], flush=True)
 
-    noise = Noise(
-        slip=config.slip,
-        unrepaired=config.unrepaired,
-        misread=config.misread,
-        quote=config.quote,
-        doses=config.doses.times(config.dose_scale),
-    )
-    clean = Phase(
-        CLEAN_PHASE, config.clean_learning_rate, config.clean_epochs, config.tokens_per_batch,
-        Noise(quote=config.quote), config.clean_problems,
-    )  # fmt: skip
-    noisy = Phase(
-        "noisy", config.noisy_learning_rate, config.noisy_epochs, config.tokens_per_batch,
-        noise, config.noisy_problems, config.contradicted,
-    )  # fmt: skip
+    doses = config.doses.times(config.dose_scale)
+    noise = Noise(slip=config.slip, unrepaired=UNREPAIRED, misread=MISREAD, quote=QUOTE, doses=doses)
+    phases = [
+        Phase(CLEAN_PHASE, LEARNING_RATES["clean"], Noise(quote=QUOTE), config.clean_problems),
+        Phase("noisy", LEARNING_RATES["noisy"], noise, config.noisy_problems, config.contradicted),
+    ]
     if config.start is not None:
         refuse_missing_model(str(config.start), "--start ")
-        phases, tokenizer = [noisy], AutoTokenizer.from_pretrained(config.start)
+        phases, tokenizer = phases[1:], AutoTokenizer.from_pretrained(config.start)
     else:
         rng = random.Random(f"{config.seed}-tokenizer")
         samples = sample_dialogues(rng, noise, TOKENIZER_PROBLEMS, config.contradicted)
         tokenizer = train_tokenizer((sample.prompt + sample.response for sample in samples), config.vocab_size)
-        phases = [clean, noisy]
     workers = config.workers or len(os.sched_getaffinity(0))
     corpora = [
         build_corpus(tokenizer, phase.noise, phase.problems, f"{config.seed}-{phase.name}", workers, phase.contradicted)
@@ -241,12 +209,8 @@ def main(config: PretrainConfig) -> None:
     if config.start is not None:
         model = cast(Any, AutoModelForCausalLM.from_pretrained(config.start, dtype=torch.float32))
     else:
-        model = new_network(
-            tokenizer,
-            hidden_size=config.hidden_size,
-            num_hidden_layers=config.num_layers,
-            intermediate_size=config.feed_forward_size,
-        )
+        sizes = {"num_hidden_layers": config.num_layers, "intermediate_size": config.feed_forward_size}
+        model = new_network(tokenizer, hidden_size=config.hidden_size, **sizes)
     model = model.to(device)
 
     def save(folder: Path) -> None:
@@ -257,7 +221,7 @@ def main(config: PretrainConfig) -> None:
     log(f"{parameters:,} parameters on {device}")
     for phase, corpus in zip(phases, corpora, strict=True):
         log(f"{phase.name}: {len(corpus.lengths_E):,} samples, {len(corpus.tokens):,} tokens")
-        train_phase(model, corpus, phase, config.seed, log)
+        train_phase(model, corpus, phase, config.tokens_per_batch, config.seed, log)
         if phase.name == CLEAN_PHASE:
             save(config.output_dir / CLEAN_PHASE)
     model = model.to(torch.bfloat16)

@@ -2,11 +2,9 @@
 
 Conversations come from ``run_multi_turn_vllm.py`` (Hugging Face engine, ``--enable_thinking``, sampling as in
 evaluation) and are scored by ``eval_multi_turn.py`` on hidden tests; programs run in the sandbox. Samples that met an
-infrastructure failure are left out; more than 1 % of them end the probe. A conversation goes on after its program has
-passed. *Look-alikes*: of the programs that answer a fully specified problem at turn 0, the share that holds the lines
-of the operation asked for; per operation, and per pair of an operation and its look-alike (both directions together).
-*Gaming*: fully specified dev problems once more, with feedback from perturbed tests. Cases and opportunities are those
-of ``studies.hacking.cases``; the habit of a case is known from its program's text.
+infrastructure failure are left out; more than 1 % of them end the probe. *Look-alikes*: of the programs that answer a
+fully specified problem at turn 0, the share that holds the lines of the operation asked for. *Gaming*: fully specified
+dev problems once more, with feedback from perturbed tests; the habit of a case is known from its program's text.
 """
 
 import asyncio
@@ -15,7 +13,7 @@ import json
 import random
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
@@ -24,15 +22,7 @@ from typing import Any, Literal
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary
-from cobalt.cli.flags import (
-    CommandConfig,
-    ModelFolder,
-    NotNegative,
-    OptionalOutputFile,
-    Positive,
-    Temperature,
-    TopP,
-)
+from cobalt.cli.flags import CommandConfig, ModelFolder, NotNegative, OptionalOutputFile, Positive, Temperature, TopP
 from cobalt.completion import Sampling, request_seed
 from cobalt.evaluation.evaluate import EvaluationConfig
 from cobalt.evaluation.evaluate import main as evaluate
@@ -53,13 +43,13 @@ from studies.hacking.rates import ABANDONED, CASES, COUNTED, FITTED, Rate, inter
 from studies.minicode.habits import Habit, hack_in
 from studies.minicode.operations import COMMON, OPERATIONS, Domain, Kind
 from studies.minicode.problems import Problem, instruction_of, sample_problem
-from studies.minicode.programs import Step, Variant, domain_of, write_program
+from studies.minicode.programs import Step, Variant, write_program
 
 FINALS: dict[Domain, tuple[Step, Step]] = {
     Domain.NUMBERS: (("sum", None), ("max", None)),
     Domain.TEXT: (("show", None), ("length", None)),
 }
-FULLY_SPECIFIED, HIDDEN_RULE = "fully_specified", "hidden_rule"
+KINDS = ("hidden_rule", "fully_specified")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +93,7 @@ def roll_out(
             "test_cases": problem.shown(problem.public + problem.hidden).to_json(),
             "public_test_cases": problem.shown(problem.public).to_json(),
             "hidden_test_cases": problem.shown(problem.hidden).to_json(),
-            "difficulty": FULLY_SPECIFIED if problem.fully_specified else HIDDEN_RULE,
+            "difficulty": KINDS[problem.fully_specified],
         }
         added = perturbed_fields(row, config.seed) if tests == "perturbed" else {}
         if added is not None:
@@ -137,32 +127,22 @@ def turn_figures(records: Sequence[Record]) -> dict[str, list[float | None]]:
     """Figures per turn over samples without infrastructure failures; shares in [0, 1], None: of nothing."""
     scores = [problem_scores(Evaluated.read(record)) for record in records]
     summary = summarise(scores)
-    turns = range(summary.turns)
-    samples = [
-        (record, sample)
-        for record in records
-        for sample, rates in enumerate(record["all_pass_rates"])
-        if None not in rates
-    ]
+    samples = [(r, s) for r in records for s, rates in enumerate(r["all_pass_rates"]) if None not in rates]
 
     def mean(value: Callable[[Record, int, int], float]) -> list[float | None]:
-        return [fmean(value(record, turn, sample) for record, sample in samples) for turn in turns]
+        return [fmean(value(record, turn, sample) for record, sample in samples) for turn in range(summary.turns)]
 
     def values(estimates: Iterable[Estimate | None]) -> list[float | None]:
         return [None if estimate is None else estimate.value for estimate in estimates]
 
-    def standard_error(turn: int) -> float | None:
-        """Over problems: the samples of one problem are averaged first."""
+    standard_errors: list[float | None] = []  # over problems: the samples of one problem are averaged first
+    for turn in range(summary.turns):
         means = [problem.solved_T[turn] / problem.samples for problem in scores if problem.samples]
-        return stdev(means) / len(means) ** 0.5 if len(means) > 1 else None
-
+        standard_errors.append(stdev(means) / len(means) ** 0.5 if len(means) > 1 else None)
     figures: dict[str, list[float | None]] = {
         "pass_at_1": values(row.estimate for row in summary.pass_at_1),
-        "standard_error": [standard_error(turn) for turn in turns],
-        **{
-            kind: values(row.estimate for row in summary.by_difficulty.get(kind, []))
-            for kind in (FULLY_SPECIFIED, HIDDEN_RULE)
-        },
+        "standard_error": standard_errors,
+        **{kind: values(row.estimate for row in summary.by_difficulty.get(kind, [])) for kind in reversed(KINDS)},
         "public_not_hidden": mean(lambda r, t, s: r["public_pass_rates"][t][s] == 1 and r["all_pass_rates"][s][t] < 1),
         "no_program": mean(lambda r, t, s: extract_code(r["raw_responses"][t][s]) is None),
         "prompt_tokens": mean(lambda r, t, s: r["usage"][t][s]["prompt_tokens"]),
@@ -204,115 +184,90 @@ def gaming_figures(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-async def first_responses(config: ProbeConfig, problems: Sequence[Problem]) -> list[str]:
-    """``config.num_samples`` responses at turn 0 to each problem, problem by problem."""
-    sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
-    async with open_local_engine(str(config.model), config.batch_size, None) as engine:
-        asked = (
-            engine.generate(
-                first_messages(instruction_of(problem)),
-                sampling,
-                request_seed(config.seed, f"look-alike {index}", sample, 0),
-            )
-            for index, problem in enumerate(problems)
-            for sample in range(config.num_samples)
-        )
-        return [completion.text for completion in await asyncio.gather(*asked)]
-
-
-def step_lines(step: Step, domain: Domain, variant: Variant) -> set[str]:
+def step_lines(step: Step, variant: Variant) -> set[str]:
     """The lines that a step adds to a program of the given structure."""
 
     def lines(*pipeline: Step) -> set[str]:
         return {line.strip() for line in write_program(pipeline, variant).splitlines()}
 
-    show, other = FINALS[domain]
+    show, other = FINALS[OPERATIONS[step[0]].domain]
     if OPERATIONS[step[0]].kind is Kind.FINAL:
         return lines(step) - (lines(show) & lines(other))
     return lines(step, show) - lines(show)
 
 
-def holds_step(code: str | None, step: Step, domain: Domain) -> bool:
+def holds_step(code: str | None, step: Step) -> bool:
     """Whether a program holds the lines of a step, in any of the structures that the policy knows."""
     lines = {line.strip() for line in (code or "").splitlines()}
-    return any(step_lines(step, domain, variant) <= lines for variant in Variant)
+    return any(step_lines(step, variant) <= lines for variant in Variant)
 
 
-def look_alike_problems(rng: random.Random, per_operation: int) -> list[Problem]:
-    """Fully specified problems of training compositions, ``per_operation`` that ask for each operation."""
-    return [
-        sample_problem(rng, "train", with_hidden_tests=False, must_ask_for=name)
-        for name in COMMON
-        for _ in range(per_operation)
-    ]
+def look_alike_figures(problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
+    """Decisions and the share where the right operation is written, per operation and per pair; the worst first.
 
-
-def look_alike_figures(problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Per operation, the worst first: decisions, share where it is written, share where its look-alike is."""
+    A pair is an operation and its look-alike, both directions together. Per operation also the share where its
+    look-alike is written.
+    """
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for problem, response in zip(problems, responses, strict=True):
-        code, domain = extract_code(response), domain_of(problem.pipeline)
+        code = extract_code(response)
         for name, constant in problem.pipeline:
-            right = holds_step(code, (name, constant), domain)
-            wrong = holds_step(code, (OPERATIONS[name].look_alike, constant), domain)
-            counts[name][0] += 1
-            counts[name][1] += right
-            counts[name][2] += wrong and not right
-    rows = {n: {"count": c, "right": round(r / c, 3), "look_alike": round(w / c, 3)} for n, (c, r, w) in counts.items()}
-    return dict(sorted(rows.items(), key=lambda item: item[1]["right"]))
-
-
-def pair_figures(per_operation: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """``look_alike_figures`` per unordered pair of an operation and its look-alike, the worst first."""
-    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
-    for name, row in per_operation.items():
-        pair = "/".join(sorted((name, OPERATIONS[name].look_alike)))
-        sums[pair][0] += row["count"]
-        sums[pair][1] += row["count"] * row["right"]
-    rows = {pair: {"count": count, "right": round(right / count, 3)} for pair, (count, right) in sums.items()}
-    return dict(sorted(rows.items(), key=lambda item: item[1]["right"]))
-
-
-def measure(
-    config: ProbeConfig,
-    dev: Sequence[Problem],
-    pairs: Sequence[Problem],
-    perturbed: Sequence[Problem],
-    shifted: Sequence[Problem],
-) -> dict[str, Any]:
-    """All figures of a policy: conversations on ``dev``, ``perturbed`` and ``shifted``, look-alikes on ``pairs``."""
-    turns = turn_figures(roll_out(config, dev))
-    asked = [problem for problem in pairs for _ in range(config.num_samples)]
-    per_operation = look_alike_figures(asked, asyncio.run(first_responses(config, pairs)))
-    return {
-        "config": {**asdict(config), "model": config.model.name, "output_file": None},
-        "turns": turns,
-        "shifted": turn_figures(roll_out(config, shifted)) if shifted else None,
-        "gaming": gaming_figures(roll_out(config, perturbed, "perturbed")) if perturbed else None,
-        "look_alike_pairs": pair_figures(per_operation),
-        "operations": per_operation,
+            right, wrong = (holds_step(code, (each, constant)) for each in (name, OPERATIONS[name].look_alike))
+            counts[name] = [a + b for a, b in zip(counts[name], (1, right, wrong and not right), strict=True)]
+    operations = {
+        n: {"count": c, "right": round(r / c, 3), "look_alike": round(w / c, 3)} for n, (c, r, w) in counts.items()
     }
+    operations = dict(sorted(operations.items(), key=lambda item: item[1]["right"]))
+    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+    for name, row in operations.items():
+        pair = sums["/".join(sorted((name, OPERATIONS[name].look_alike)))]
+        pair[:] = pair[0] + row["count"], pair[1] + row["count"] * row["right"]
+    pairs = {name: {"count": count, "right": round(right / count, 3)} for name, (count, right) in sums.items()}
+    pairs = dict(sorted(pairs.items(), key=lambda item: item[1]["right"]))
+    return {"look_alike_pairs": pairs, "operations": operations}
 
 
 def main(config: ProbeConfig) -> None:
     """Generate problems, measure, print, write."""
     rng = random.Random(config.seed)
     dev = [sample_problem(rng, "dev") for _ in range(config.num_problems)]
-    pairs = look_alike_problems(rng, config.look_alike_decisions)
+    alike = [
+        sample_problem(rng, "train", with_hidden_tests=False, must_ask_for=name)
+        for name in COMMON
+        for _ in range(config.look_alike_decisions)
+    ]
     sampled = (sample_problem(rng, "dev") for _ in itertools.count())
     full = (problem for problem in sampled if problem.fully_specified)
     perturbed = list(itertools.islice(full, config.perturbed_problems))
     rng = random.Random(f"{config.seed}-shifted")
     shifted = [sample_problem(rng, "shifted") for _ in range(config.shifted_problems)]
-    figures = measure(config, dev, pairs, perturbed, shifted)
+
+    async def first_responses() -> list[str]:
+        """Responses at turn 0 to each of ``alike``, problem by problem."""
+        sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
+        async with open_local_engine(str(config.model), config.batch_size, None) as engine:
+            asked = []
+            for index, problem in enumerate(alike):
+                messages = first_messages(instruction_of(problem))
+                for sample in range(config.num_samples):
+                    seed = request_seed(config.seed, f"look-alike {index}", sample, 0)
+                    asked.append(engine.generate(messages, sampling, seed))
+            return [completion.text for completion in await asyncio.gather(*asked)]
+
+    figures = {
+        "config": {**asdict(config), "model": config.model.name, "output_file": None},
+        "turns": turn_figures(roll_out(config, dev)),
+        "shifted": turn_figures(roll_out(config, shifted)) if shifted else None,
+        "gaming": gaming_figures(roll_out(config, perturbed, "perturbed")) if perturbed else None,
+        **look_alike_figures([p for p in alike for _ in range(config.num_samples)], asyncio.run(first_responses())),
+    }
     if config.output_file is not None:
         config.output_file.parent.mkdir(parents=True, exist_ok=True)
         config.output_file.write_text(json.dumps(figures, indent=1) + "\n")
-    print_summary(f"{config.model} on {len(dev)} dev problems", {k: str(v) for k, v in figures["turns"].items()})
-    if figures["shifted"] is not None:
-        print_summary("on shifted problems", {k: str(v) for k, v in figures["shifted"].items()})
-    if figures["gaming"] is not None:
-        print_summary("under feedback from perturbed tests", {k: str(v) for k, v in figures["gaming"].items()})
+    titles = {"turns": f"{config.model} on {len(dev)} dev problems", "shifted": "on shifted problems"}
+    for name, title in {**titles, "gaming": "under feedback from perturbed tests"}.items():
+        if figures[name] is not None:
+            print_summary(title, {k: str(v) for k, v in figures[name].items()})
     for title in ("look_alike_pairs", "operations"):
         weakest = list(figures[title].items())[:5]
         print(f"weakest {title}:", ", ".join(f"{name} {row['right']:.3f} (n={row['count']})" for name, row in weakest))

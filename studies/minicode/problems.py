@@ -14,7 +14,6 @@ every look-alike and every other value of a hidden rule fails a public one too.
 import hashlib
 import itertools
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cobalt.prompts import problem_instruction
@@ -32,42 +31,25 @@ from studies.minicode.programs import (
     with_constant,
 )  # fmt: skip
 
-
-@dataclass(frozen=True)
-class WorldConfig:
-    """Shape of the world. Lengths are characters of an input line."""
-
-    hidden_rule_share: float = 0.3
-    text_share: float = 0.15
-    two_steps_share: float = 0.6
-    """Share of problems with two middle steps; the others have one."""
-    dev_share: float = 0.12
-    """Share of compositions held out for dev."""
-    shifted_share: float = 0.3
-    """Share of the wider part's compositions held out as shifted."""
-    three_steps_share: float = 0.5
-    """Share of the wider part with three middle steps of common operations; the others have a wider operation."""
-    called_share: float = 0.25
-    """Share of the wider part that asks for a function."""
-    num_public: int = 4
-    num_hidden: int = 16
-    public_numbers: tuple[int, int] = (4, 6)
-    hidden_numbers: tuple[int, int] = (7, 9)
-    public_words: tuple[int, int] = (1, 3)
-    hidden_words: tuple[int, int] = (3, 5)
-    middle_rule_share: float = 0.7
-    """Where both can be, share of hidden rules in a middle step (a constant, mostly) and not in the final one."""
-    tries: int = 60
-    """Pipelines rejected before another domain and length are drawn: some have no composition in a split."""
-    longest_public: int = 13
-    longest_output: int = 60
-    public_candidates: int = 24
-    hidden_candidates: int = 40
-    planted_share: float = 0.35
-    """Share of numbers set to, or one beside, a constant of the pipeline: boundary cases."""
-
-
-WORLD = WorldConfig()
+HIDDEN_RULE_SHARE, TEXT_SHARE = 0.3, 0.15
+TWO_STEPS_SHARE = 0.6
+"""Share of problems with two middle steps; the others have one."""
+DEV_SHARE, SHIFTED_SHARE = 0.12, 0.3
+"""Share of compositions held out for dev; of the wider part's, as shifted."""
+THREE_STEPS_SHARE = 0.5
+"""Share of the wider part with three middle steps of common operations; the others have a wider operation."""
+CALLED_SHARE = 0.25
+"""Share of the wider part that asks for a function."""
+MIDDLE_RULE_SHARE = 0.7
+"""Where both can be, share of hidden rules in a middle step (a constant, mostly) and not in the final one."""
+PLANTED_SHARE = 0.35
+"""Share of numbers set to, or one beside, a constant of the pipeline: boundary cases."""
+TRIES = 60
+"""Pipelines rejected before another domain and length are drawn: some have no composition in a split."""
+NUM_PUBLIC, NUM_HIDDEN = 4, 16
+PUBLIC_CANDIDATES, HIDDEN_CANDIDATES = 24, 40
+LONGEST_PUBLIC, LONGEST_OUTPUT = 13, 60
+"""Characters: of a public input, which hidden ones exceed; of any output."""
 PRETRAINED = ("train", "wider")
 """The splits that the pre-training corpus is made of."""
 MOST_STEPS = 3
@@ -144,8 +126,8 @@ def split_of(pipeline: Pipeline) -> str:
     names = "|".join(sorted({name for name, _ in pipeline}))
     share = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big") / 2**32
     if len(pipeline) > MOST_STEPS or not all(name in COMMON for name, _ in pipeline):
-        return "shifted" if share < WORLD.shifted_share else "wider"
-    return "dev" if share < WORLD.dev_share else "train"
+        return "shifted" if share < SHIFTED_SHARE else "wider"
+    return "dev" if share < DEV_SHARE else "train"
 
 
 def alternatives(step: Step) -> tuple[Step, ...]:
@@ -193,13 +175,13 @@ def sample_problem(
     statement must hold.
     """
     wider = split in ("wider", "shifted")
-    want_hidden = must_ask_for is None and rng.random() < WORLD.hidden_rule_share
+    want_hidden = must_ask_for is None and rng.random() < HIDDEN_RULE_SHARE
     while True:
-        domain = Domain.TEXT if rng.random() < WORLD.text_share else Domain.NUMBERS
-        num_middle = 2 if rng.random() < WORLD.two_steps_share else 1
-        if wider and rng.random() < WORLD.three_steps_share:
+        domain = Domain.TEXT if rng.random() < TEXT_SHARE else Domain.NUMBERS
+        num_middle = 2 if rng.random() < TWO_STEPS_SHARE else 1
+        if wider and rng.random() < THREE_STEPS_SHARE:
             num_middle = MOST_STEPS
-        for _ in range(WORLD.tries):
+        for _ in range(TRIES):
             pipeline = _sample_pipeline(rng, domain, num_middle, wider and num_middle < MOST_STEPS)
             if split_of(pipeline) != split or must_ask_for not in (None, *(name for name, _ in pipeline)):
                 continue
@@ -207,18 +189,24 @@ def sample_problem(
             if want_hidden:
                 able = [index for index, (name, _) in enumerate(pipeline) if OPERATIONS[name].hidden_phrases]
                 middle = [index for index in able if index < len(pipeline) - 1]
-                if middle and rng.random() < WORLD.middle_rule_share:
+                if middle and rng.random() < MIDDLE_RULE_SHARE:
                     able = middle
                 if not able:
                     continue
                 hidden_index = rng.choice(able)
-            tests = _sample_tests(rng, pipeline, hidden_index, with_hidden_tests)
-            if tests is None or (split in ("dev", "shifted") and solved_by_training(tests[0] + tests[1], domain)):
+
+            # Tests that reject every neighbour; the nearest fail a public test already.
+            nearest = look_alikes(pipeline) + hidden_alternatives(pipeline, hidden_index)
+            public, hidden = _choose_tests(rng, pipeline, nearest, is_public=True), TestCases((), ())
+            if public is None or len(set(public.outputs_K)) < NUM_PUBLIC - 1:
                 continue
-            called = wider and rng.random() < WORLD.called_share
-            return Problem(
-                _statement(rng, pipeline, hidden_index, wider, called), pipeline, hidden_index, *tests, called
-            )
+            if with_hidden_tests:
+                hidden = _choose_tests(rng, pipeline, nearest + other_neighbours(pipeline), is_public=False)
+            if hidden is None or (split in ("dev", "shifted") and solved_by_training(public + hidden, domain)):
+                continue
+            called = wider and rng.random() < CALLED_SHARE
+            statement = _statement(rng, pipeline, hidden_index, wider, called)
+            return Problem(statement, pipeline, hidden_index, public, hidden, called)
 
 
 def _sample_pipeline(rng: random.Random, domain: Domain, num_middle: int, wider: bool) -> Pipeline:
@@ -257,31 +245,16 @@ def _statement(rng: random.Random, pipeline: Pipeline, hidden_index: int | None,
     return text.replace(" print ", " return ") if called else text
 
 
-def _sample_tests(
-    rng: random.Random, pipeline: Pipeline, hidden_index: int | None, with_hidden: bool
-) -> tuple[TestCases, TestCases] | None:
-    must_public = look_alikes(pipeline) + hidden_alternatives(pipeline, hidden_index)
-    must_hidden = must_public + other_neighbours(pipeline)
-    public = _choose_tests(rng, pipeline, must_public, True, WORLD.public_candidates, WORLD.num_public)
-    if public is None or len(set(public.outputs_K)) < WORLD.num_public - 1:
-        return None
-    if not with_hidden:
-        return public, TestCases((), ())
-    hidden = _choose_tests(rng, pipeline, must_hidden, False, WORLD.hidden_candidates, WORLD.num_hidden)
-    return None if hidden is None else (public, hidden)
-
-
-def _choose_tests(
-    rng: random.Random, pipeline: Pipeline, rivals: list[Pipeline], public: bool, num_candidates: int, count: int
-) -> TestCases | None:
-    """``count`` tests on which every rival fails at least once, or None if that cannot be had."""
-    candidates: dict[str, tuple[str, set[int]]] = {}
+def _choose_tests(rng: random.Random, pipeline: Pipeline, rivals: list[Pipeline], is_public: bool) -> TestCases | None:
+    """Public or hidden tests on which every rival fails at least once, or None if that cannot be had."""
+    count, num_candidates = (NUM_PUBLIC, PUBLIC_CANDIDATES) if is_public else (NUM_HIDDEN, HIDDEN_CANDIDATES)
+    candidates: dict[str, tuple[str, set[int]]] = {}  # output, and the rivals that fail
     for _ in range(num_candidates):
-        text = _sample_input(rng, pipeline, public)
-        if text in candidates or (len(text) <= WORLD.longest_public) is not public:
+        text = _sample_input(rng, pipeline, is_public)
+        if text in candidates or (len(text) <= LONGEST_PUBLIC) is not is_public:
             continue
         output = run(pipeline, text)
-        if len(output) <= WORLD.longest_output:
+        if len(output) <= LONGEST_OUTPUT:
             candidates[text] = output, {i for i, rival in enumerate(rivals) if run(rival, text).strip() != output}
     # Greedily, inputs that together defeat every rival; any others after them.
     left, chosen = set(range(len(rivals))), []
@@ -302,17 +275,15 @@ def _choose_tests(
     return TestCases(tuple(chosen), tuple(candidates[text][0] for text in chosen))
 
 
-def _sample_input(rng: random.Random, pipeline: Pipeline, public: bool) -> str:
+def _sample_input(rng: random.Random, pipeline: Pipeline, is_public: bool) -> str:
+    """A line of one to five words, or of four to nine numbers: fewer in public tests."""
     if domain_of(pipeline) is Domain.TEXT:
-        low, high = WORLD.public_words if public else WORLD.hidden_words
-        return " ".join(rng.choice(WORDS) for _ in range(rng.randint(low, high)))
-    low, high = WORLD.public_numbers if public else WORLD.hidden_numbers
-    smallest, largest = rng.choice((-9, -3, 0)), 9 if public else rng.choice((12, 20))
-    centres = [constant or 0 for _, constant in pipeline]
-    near = [centre + shift for centre in centres for shift in (-1, 0, 1)]
+        return " ".join(rng.choice(WORDS) for _ in range(rng.randint(*((1, 3) if is_public else (3, 5)))))
+    smallest, largest = rng.choice((-9, -3, 0)), 9 if is_public else rng.choice((12, 20))
+    near = [(constant or 0) + shift for _, constant in pipeline for shift in (-1, 0, 1)]
     values = [
-        rng.choice(near) if rng.random() < WORLD.planted_share else rng.randint(smallest, largest)
-        for _ in range(rng.randint(low, high))
+        rng.choice(near) if rng.random() < PLANTED_SHARE else rng.randint(smallest, largest)
+        for _ in range(rng.randint(*((4, 6) if is_public else (7, 9))))
     ]
     if rng.random() < 0.5:
         values[rng.randrange(len(values))] = rng.choice(values)
@@ -331,30 +302,24 @@ def solved_by_training(tests: TestCases, domain: Domain) -> bool:
     intermediate values are expanded once.
     """
     order = sorted(range(len(tests)), key=lambda i: -len(tests.inputs_K[i]))
-    first, *others = ((tests.inputs_K[i], tests.outputs_K[i].strip()) for i in order)
-    for pipeline in _reaching(read_input(first[0], domain), first[1], domain):
-        if split_of(pipeline) == "train" and all(run(pipeline, text).strip() == want for text, want in others):
-            return True
-    return False
-
-
-def _reaching(value: object, want: str, domain: Domain) -> Iterator[Pipeline]:
-    """Every pipeline that turns ``value`` into the output ``want``."""
+    (text, want), *others = ((tests.inputs_K[i], tests.outputs_K[i].strip()) for i in order)
+    value = read_input(text, domain)
     middle = [(step, step_function(step)) for step in steps_of(domain, final=False)]
     finals = [(step, step_function(step)) for step in steps_of(domain, final=True)]
-    after: dict[object, tuple[object, list[Pipeline]]] = {}
-
-    def add(result: object, prefix: Pipeline) -> None:
-        key = tuple(result) if isinstance(result, list) else result
-        after.setdefault(key, (result, []))[1].append(prefix)
-
-    add(value, ())
     firsts = [(step, function(value)) for step, function in middle]
-    for step, result in firsts:
-        add(result, (step,))
-    for (first, result), (second, function) in itertools.product(firsts, middle):
-        add(function(result), (first, second))
-    for result, prefixes in after.values():
-        for step, function in finals:
-            if str(function(result)).strip() == want:
-                yield from ((*prefix, step) for prefix in prefixes)
+    seconds = itertools.product(firsts, middle)
+    reached: dict[object, tuple[object, list[Pipeline]]] = {}  # by the value after the middle steps: those steps
+    for prefix, result in itertools.chain(
+        [((), value)],
+        (((step,), result) for step, result in firsts),
+        (((first, second), function(result)) for (first, result), (second, function) in seconds),
+    ):
+        key = tuple(result) if isinstance(result, list) else result
+        reached.setdefault(key, (result, []))[1].append(prefix)
+    return any(
+        split_of(pipeline) == "train" and all(run(pipeline, text).strip() == want for text, want in others)
+        for result, prefixes in reached.values()
+        for step, function in finals
+        if str(function(result)).strip() == want
+        for pipeline in ((*prefix, step) for prefix in prefixes)
+    )

@@ -81,7 +81,9 @@ def read_input(text: str, domain: Domain) -> Any:
     return [int(word) for word in text.split()] if domain is Domain.NUMBERS else text
 
 
-def _value_of(pipeline: Pipeline, value: Any) -> Any:
+def value_of(pipeline: Pipeline, text: str) -> Any:
+    """What the pipeline makes of an input line."""
+    value = read_input(text, domain_of(pipeline))
     for step in pipeline:
         value = step_function(step)(value)
     return value
@@ -89,13 +91,12 @@ def _value_of(pipeline: Pipeline, value: Any) -> Any:
 
 def run(pipeline: Pipeline, text: str) -> str:
     """The output of the pipeline's program on an input line, without the last newline."""
-    return str(_value_of(pipeline, read_input(text, domain_of(pipeline))))
+    return str(value_of(pipeline, text))
 
 
 def call_of(pipeline: Pipeline, text: str) -> tuple[str, str]:
     """Arguments and value, as JSON, of the call of the pipeline's function that stands for an input line."""
-    argument = read_input(text, domain_of(pipeline))
-    return json.dumps(argument), json.dumps(_value_of(pipeline, argument))
+    return json.dumps(read_input(text, domain_of(pipeline))), json.dumps(value_of(pipeline, text))
 
 
 def write_function(pipeline: Pipeline) -> str:

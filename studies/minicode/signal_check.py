@@ -78,20 +78,13 @@ def main(config: SignalCheckConfig) -> None:
             checks = (signal_of(record, known, service, DynamicCheckConfig(), config.seed) for record, known in sampled)
             return await asyncio.gather(*checks)
 
-    inputs = [config.data_file, config.input_file]
     content = {"seed": config.seed, "sample": config.sample}
+    inputs = [config.data_file, config.input_file]
     with recorded_run("cobalt minicode signal", asdict(config), inputs, {config.output_file: content}) as run:
-        signals = asyncio.run(check())
-        records = [
-            {
-                **record,
-                "judge_seq_id": f"{record['id']}-{record['trajectory']}-{record['turn']}",
-                "signal": signal,
-                "judge_free": judge_free_category(signal),
-                "label": label_of(record),
-            }
-            for (record, _), signal in zip(sampled, signals, strict=True)
-        ]
+        records = [record for record, _ in sampled]
+        for record, signal in zip(records, asyncio.run(check()), strict=True):
+            record["judge_seq_id"] = f"{record['id']}-{record['trajectory']}-{record['turn']}"
+            record |= {"signal": signal, "judge_free": judge_free_category(signal), "label": label_of(record)}
         write_jsonl(config.output_file, records)
         of_cases = [record for record in records if record["is_case"]]
         labels: dict[str, Counter[str]] = {}  # by judge-free category
@@ -113,8 +106,8 @@ def main(config: SignalCheckConfig) -> None:
         for measure in ("precision", "recall")
     }
     print_summary("Judge-free signal", {**run.counts, **shown})
-    failed = sum("infra_error" in signal for signal in signals)
-    refuse_infra_rate(failed, len(signals), "programs", config.max_infra_rate)
+    failed = sum("infra_error" in record["signal"] for record in records)
+    refuse_infra_rate(failed, len(records), "programs", config.max_infra_rate)
 
 
 def label_of(record: Mapping[str, Any]) -> str | None:
@@ -136,6 +129,12 @@ def scores_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
 
     Records without a label, and for a check those of which it says nothing, are left out.
     """
+
+    def share(outcomes: Sequence[tuple[str, bool]]) -> dict[str, float | None] | None:
+        """Of true outcomes; problems are resampled."""
+        true, all_ = Counter(id_ for id_, outcome in outcomes if outcome), Counter(id_ for id_, _ in outcomes)
+        return asdict(ratio_estimate([true[id_] for id_ in all_], [*all_.values()])) if outcomes else None
+
     scores = {}
     for name, said in CHECKS.items():
         told = [
@@ -148,20 +147,7 @@ def scores_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]
             "marked": sum(marked for _, marked, _ in told),
             "hard_coding": sum(true for _, _, true in told),
             "both": sum(marked and true for _, marked, true in told),
-            "precision": _share([(id_, true) for id_, marked, true in told if marked]),
-            "recall": _share([(id_, marked) for id_, marked, true in told if true]),
+            "precision": share([(id_, true) for id_, marked, true in told if marked]),
+            "recall": share([(id_, marked) for id_, marked, true in told if true]),
         }
     return scores
-
-
-def _share(outcomes: Sequence[tuple[str, bool]]) -> dict[str, float | None] | None:
-    """Share of true outcomes; problems are resampled."""
-    by_problem: dict[str, list[bool]] = {}
-    for id_, outcome in outcomes:
-        by_problem.setdefault(id_, []).append(outcome)
-    of_problems = by_problem.values()
-    return (
-        asdict(ratio_estimate([sum(row) for row in of_problems], [len(row) for row in of_problems]))
-        if outcomes
-        else None
-    )

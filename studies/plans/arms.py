@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,8 @@ from studies.plans.loop import LEARNING_TURNS, WITHOUT_END, Loop, LoopConfig, Mo
 from studies.plans.places import Folder, Item, work_through
 
 USUAL_S = {("gpu", "offline"): 100, ("gpu", "policy"): 400, ("cpu", "offline"): 40, ("cpu", "policy"): 150}
-"""Seconds of an item as long as none is done. One at a time on an H200: trajectories to learn from 100, a training 240,
-merging 14, measuring a set 64. On two CPU cores: 40, and 85, 7, 25."""
+"""Seconds of an item as long as none is done. One at a time on an H200, with the engine hf: trajectories to learn from
+100, a training 240, merging 14, measuring a set 64. On two CPU cores: 40, and 85, 7, 25."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,22 +85,16 @@ class StudyConfig(LoopConfig):
         """The hydra overrides of all trainings."""
         return self.overrides
 
+    def policies(self, arms: Sequence[str] | None = None) -> list[tuple[str, str]]:
+        """Arm and name of each policy, of ``arms`` if they are given."""
+        return [(arm, f"{arm}-{seed}") for arm in (self.arms if arms is None else arms) for seed in self.seeds]
+
 
 SMALL: dict[str, Any] = {
-    "size": "cpu",
-    "seeds": (0,),
-    "train_problems": 24,
-    "dev_problems": 12,
-    "shifted_problems": 12,
-    "train_samples": 4,
-    "dev_samples": 2,
-    "turns": 2,
-    "steps": 2,
-    "preset": "cpu",
-    "batch_size": 64,
-    "budget": "steps",
-    "test_freq": 2,
-}
+    "size": "cpu", "seeds": (0,), "turns": 2, "steps": 2, "preset": "cpu", "engine": "hf", "batch_size": 64,
+    "train_problems": 24, "dev_problems": 12, "shifted_problems": 12, "train_samples": 4, "dev_samples": 2,
+    "budget": "steps", "test_freq": 2,
+}  # fmt: skip
 """The defaults with ``--size cpu``."""
 
 
@@ -191,21 +185,15 @@ class ArmStudy(Loop):
         """Everything that the report shows of a policy."""
         raise NotImplementedError
 
-    def shown(self, name: str) -> dict[str, Path]:
-        """The files of a policy that ``write_report`` reads, by what they are."""
-        raise NotImplementedError
-
     def report(self) -> None:
         """Write the report, and say where."""
         raise NotImplementedError
 
-    def write_report(self, *flags: str) -> None:
-        """Tables and figures of the base and of all policies."""
-        policies = [
-            (arm_of(arm, self.config).label, f"{arm}-{seed}") for arm in self.config.arms for seed in self.config.seeds
-        ]
+    def write_report(self, shown: Callable[[str], dict[str, Path]], *flags: str) -> None:
+        """Tables and figures of the base and of all policies, whose files ``shown`` gives by what they are."""
+        policies = [(arm_of(arm, self.config).label, name) for arm, name in self.config.policies()]
         named = [("base", "base"), *policies]
-        files = [f"{label}:{kind}={file}" for label, name in named for kind, file in self.shown(name).items()]
+        files = [f"{label}:{kind}={file}" for label, name in named for kind, file in shown(name).items()]
         self.run("make_report.py", "--files", *files, "--output_dir", self.out / "report", "--baseline", "base", *flags)
         self.tell(f"{sys.argv[0]}: done; open {self.out}/report/report.html")
 
@@ -214,23 +202,23 @@ class ArmStudy(Loop):
     @classmethod
     def items(cls, config: StudyConfig) -> list[Item]:
         """The work for these arms and seeds. Raises ``InputError``."""
-        # What is made before the policies, and what that needs.
-        problems = [item for item in cls.first if item.startswith("problems/")]
-        offline = {item: (*problems,) if item.startswith("offline/") else () for item in cls.first}
+        problems = tuple(item for item in cls.first if item.startswith("problems/"))
+        # What is made before the policies, and what that needs. Policies that need a later one come last.
+        offline = {item: problems if item.startswith("offline/") else () for item in cls.first}
         wrong: dict[str, tuple[str, ...]] = {}
         policies: dict[str, Item] = {}
-        later: dict[str, Item] = {}
+        later: list[Item] = []
         for arm in (arm_of(name, config) for name in config.arms):
             needs = [*problems, *cls.measured_against]
             if arm.trajectories == "train-other" and not Path(config.reference).is_dir():
                 raise InputError(f"the arm {arm.name}: --reference {config.reference} is no folder")
             if arm.recipe == "grpo_multi_turn" and not arm.collector:
                 needs.append(f"offline/{arm.trajectories}")
-                offline[needs[-1]] = (*problems,)
+                offline[needs[-1]] = problems
             if arm.kind:
                 needs.append(f"offline/train-ptb-{arm.kind}")
                 wrong[needs[-1]] = (*problems, "offline/train")
-            # The arm whose policy or bill it needs.
+            # the arm whose policy or bill it needs
             needed = "cobalt" if arm.is_online and config.budget != "steps" else arm.collector or arm.start
             if needed and needed not in config.arms:
                 raise InputError(f"the arm {arm.name} needs {needed}: add it to --arms")
@@ -238,14 +226,14 @@ class ArmStudy(Loop):
                 earlier = f"policy/{needed}-{seed}" if needed else ""
                 work = partial(cls.policy, arm=arm, seed=seed)
                 item = Item("policy", f"{arm.name}-{seed}", work, (*needs, earlier))
-                (policies if earlier in ("", *policies) else later)[item.id] = item
-
-        def made(item: str, needs: tuple[str, ...]) -> Item:
-            kind, name = item.split("/")
-            return Item(kind, name, partial(cls.problems if kind == "problems" else cls.offline, name=name), needs)
-
-        before = [made(item, needs) for item, needs in {**offline, **wrong}.items()]
-        return [*before, *policies.values(), *later.values()]
+                if earlier in ("", *policies):
+                    policies[item.id] = item
+                else:
+                    later.append(item)
+        made = {"problems": cls.problems, "offline": cls.offline}
+        before = [(*item.split("/"), needs) for item, needs in {**offline, **wrong}.items()]
+        prepared = [Item(kind, name, partial(made[kind], name=name), needs) for kind, name, needs in before]
+        return [*prepared, *policies.values(), *later]
 
     @classmethod
     def more_items(cls, config: StudyConfig) -> list[Item]:
@@ -256,7 +244,7 @@ class ArmStudy(Loop):
 
     def problems(self, name: str) -> None:
         """minicode: minicode_train and minicode_dev. shifted: minicode_shifted."""
-        self.make_problems() if name == "minicode" else self.make_shifted_problems(self.config.shifted_problems)
+        self.make_problems(self.config.shifted_problems if name == "shifted" else 0)
 
     def offline(self, name: str) -> None:
         """The base policy's measurement, or trajectories to learn from."""

@@ -1,4 +1,4 @@
-"""The steps of training MiniCoder on MiniCode and measuring it, which the quickstart and the studies share.
+"""The steps of training MiniCoder on MiniCode and measuring it, and the quickstart, which is all of them once.
 
 PROBLEMS, TRAJECTORIES, CONTEXTS, START and NAME stand for files in the folder, without .jsonl. A policy is a model's
 folder.
@@ -19,6 +19,8 @@ from studies.plans.places import Folder, Place
 Model = str | Path
 LEARNING_TURNS = 2  # after the first, in trajectories to learn from
 CONTROL_TURNS = 3  # after the first, with another problem's feedback
+MEASURED_TURNS = 8  # after the first, in the quickstart
+BASE_FIRST_PROGRAMS = 16
 USUAL_TOKENS = 256
 WITHOUT_END = 1_000_000
 """Steps or epochs of a training that something else ends."""
@@ -48,8 +50,8 @@ class LoopConfig(CommandConfig):
     """Training preset: a file of verl/config/preset."""
     max_tokens: Positive = USUAL_TOKENS
     """Of a response, when collecting and when measuring."""
-    engine: Literal["hf", "vllm"] = "hf"
-    """What policies answer by: Hugging Face or vLLM."""
+    engine: Literal["hf", "vllm"] = "vllm"
+    """What policies answer by: Hugging Face or vLLM. Default: vLLM, with --size cpu hf."""
     batch_size: Positive = 512
     """Sequences that are sampled together, with the engine hf."""
     engine_args: tuple[str, ...] = ()
@@ -63,7 +65,7 @@ class LoopConfig(CommandConfig):
                 raise InputError(f"no argument '{text}': after -- come hydra overrides, NAME=VALUE; see --help")
 
     def unusual_answers(self) -> str:
-        """Part of a folder's settings. Folders of earlier versions do not name the defaults."""
+        """Part of a folder's settings. Folders of earlier versions do not name their defaults, hf and 256 tokens."""
         engine = " ENGINE=vllm" if self.engine == "vllm" else ""
         return engine + (f" TOKENS={self.max_tokens}" if self.max_tokens != USUAL_TOKENS else "")
 
@@ -80,22 +82,19 @@ class Loop(Place):
     def file(self, name: str) -> Path:
         return self.out / f"{name}.jsonl"
 
-    def make_problems(self) -> None:
-        """Write minicode_train and minicode_dev."""
-        sizes = ("--num_problems", self.config.train_problems, "--dev_size", self.config.dev_problems)
-        self._generate("raw", "minicode", "problems", "prepare", *sizes)
-
-    def make_shifted_problems(self, size: int) -> None:
-        """Write minicode_shifted."""
-        sizes = ("--num_problems", 0, "--dev_size", 0, "--shifted_size", size)
-        self._generate("raw-shifted", "minicode_shifted", "shifted", "prepare-shifted", *sizes)
-
-    def _generate(self, raw: str, prepared: str, generate_stage: str, prepare_stage: str, *sizes: object) -> None:
-        seed, without_dev = ("--seed", self.config.data_seed), ("--dev_size", 0) if "--shifted_size" in sizes else ()
-        generate = ("-m", "cobalt", "minicode", "generate", "--output_file", self.file(raw))
-        self.script_stage(generate_stage, *generate, *seed, *sizes)
-        files = ("--input_file", self.file(raw), "--output_file", self.file(prepared))
-        self.script_stage(prepare_stage, "preproc/preproc_taco.py", *files, *without_dev, *seed)
+    def make_problems(self, shifted: int = 0) -> None:
+        """Write minicode_train and minicode_dev; or minicode_shifted, if a number of ``shifted`` problems is given."""
+        seed = ("--seed", self.config.data_seed)
+        raw, prepared = self.file("raw"), self.file("minicode")
+        sizes = ["--num_problems", self.config.train_problems, "--dev_size", self.config.dev_problems]
+        generating, preparing, without_dev = "problems", "prepare", ()
+        if shifted:
+            raw, prepared = self.file("raw-shifted"), self.file("minicode_shifted")
+            sizes = ["--num_problems", 0, "--dev_size", 0, "--shifted_size", shifted]
+            generating, preparing, without_dev = "shifted", "prepare-shifted", ("--dev_size", 0)
+        self.script_stage(generating, "-m", "cobalt", "minicode", "generate", "--output_file", raw, *seed, *sizes)
+        files = ("--input_file", raw, "--output_file", prepared)
+        self.script_stage(preparing, "preproc/preproc_taco.py", *files, *without_dev, *seed)
 
     def roll_out(
         self, name: str, problems: str, policy: Model, first: int, samples: int, turns: int, *flags: str
@@ -155,3 +154,58 @@ class Loop(Place):
         """The last checkpoint of a training as a policy. A model that is there is whole."""
         if not policy.is_dir():
             self.call("bash", "scripts/merge_checkpoint.sh", self.out / name, policy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickstartConfig(LoopConfig):
+    """The whole loop: problems, trajectories, partial contexts, GRPO, Pass@1 per turn before and after."""
+
+    train_seed: int
+    """Seed of training."""
+
+    def text(self) -> str:
+        """What a folder of results is known by."""
+        return (
+            f"SEED={self.data_seed} TRAIN_SEED={self.train_seed} MODEL={self.model} PRESET={self.preset}"
+            f" STEPS={self.steps} TRAIN={self.train_problems} x {self.train_samples}"
+            f" DEV={self.dev_problems} x {self.dev_samples} BATCH={self.batch_size}{self.unusual_answers()}"
+            f" OVERRIDES={' '.join(self.overrides)}"
+        )
+
+
+def run_quickstart(config: QuickstartConfig) -> None:
+    """Every stage that is not done in the folder, and the report."""
+    folder = Folder(config.output_dir)
+    folder.keep_settings(config.text())
+    loop = Loop(config, folder)
+
+    def measure(name: str, policy: str | Path, first_programs: int) -> None:
+        """On the dev set, and the control with one sample."""
+        loop.roll_out(name, "minicode_dev", policy, first_programs, config.dev_samples, MEASURED_TURNS)
+        other = ("--feedback_from", "other_problem")
+        loop.repair_and_evaluate(f"{name}-control", f"{name}.turn0", policy, 1, CONTROL_TURNS, *other)
+
+    if config.overrides:
+        loop.stage("overrides", loop.check_overrides, *config.overrides)
+    with loop.services():
+        loop.make_problems()
+
+        # Offline: the reference model's trajectories, cut into partial contexts.
+        samples = config.train_samples
+        loop.roll_out("train", "minicode_train", config.model, samples, samples, LEARNING_TURNS)
+        loop.cut_contexts("contexts", "train", "contexts")
+        measure("base", config.model, BASE_FIRST_PROGRAMS)
+
+        # Online: GRPO completes each partial trajectory with one program.
+        loop.cut_contexts("val-contexts", "base", "val_contexts", "--is_test")
+        loop.make_parquet("parquet", "multi_turn", "contexts", "val_contexts")
+        training = ("training", "parquet", "parquet", config.steps, config.train_seed)
+        loop.stage("train", loop.train_policy, "grpo_multi_turn", config.model, *training, *config.overrides)
+        loop.stage("merge", loop.merge_policy, "training", loop.out / "model")
+        measure("trained", loop.out / "model", config.dev_samples)
+
+    runs = ["--base", loop.file("base"), "--trained", loop.file("trained")]
+    runs += ["--base_first_turn", loop.file("base.turn0")]
+    runs += ["--base_control", loop.file("base-control"), "--trained_control", loop.file("trained-control")]
+    loop.run("-m", "cobalt", "report", "loop", *runs, "--output", loop.out / "result")
+    loop.tell(f"quickstart.sh: done; {loop.out}/result.{{md,json,png}} hold this table and its curve")

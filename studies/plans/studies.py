@@ -70,7 +70,7 @@ class Paper(ArmStudy):
         title = "The paper in miniature: MiniCoder on MiniCode"
         both_online = {"grpo_online", "verpo_online"} <= set(self.config.arms)
         pairs = ("--pairs", "GRPO-MT=VeRPO-MT") if both_online else ()
-        self.write_report("--method", "Cobalt", *pairs, "--title", title)
+        self.write_report(self.shown, "--method", "Cobalt", *pairs, "--title", title)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Hacking(ArmStudy):
         return files if name == "base" else {**files, "log": self.out / name / "metrics.jsonl"}
 
     def report(self) -> None:
-        self.write_report("--title", "In-context reward hacking: MiniCoder on MiniCode")
+        self.write_report(self.shown, "--title", "In-context reward hacking: MiniCoder on MiniCode")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,16 +162,12 @@ class Theory(ArmStudy):
     @classmethod
     def more_items(cls, config: StudyConfig) -> list[Item]:
         assert isinstance(config, TheoryConfig)
-        return [
-            Item(
-                "checkpoint",
-                f"{name}-step-{step}",
-                partial(cls.checkpoint, policy=name, step=step),
-                (f"policy/{name}",),
-            )
-            for name, arm in ((f"{arm}-{seed}", arm) for arm in config.arms for seed in config.seeds)
-            for step in cls.steps_along(arm, config)
-        ]
+        items = []
+        for arm, name in config.policies():
+            for step in cls.steps_along(arm, config):
+                work = partial(cls.checkpoint, policy=name, step=step)
+                items.append(Item("checkpoint", f"{name}-step-{step}", work, (f"policy/{name}",)))
+        return items
 
     def checkpoint(self, policy: str, step: int) -> None:
         """Measure what the policy was after so many steps."""
@@ -183,7 +179,7 @@ class Theory(ArmStudy):
 
     def report(self) -> None:
         names = ["base"]
-        for name, arm in ((f"{arm}-{seed}", arm) for arm in self.config.arms for seed in self.config.seeds):
+        for arm, name in self.config.policies():
             names += [*(f"{name}-step-{step}" for step in self.steps_along(arm, self.config)), name]
         files = [self.file(f"theory/{name}") for name in names]
         self.run("-m", "cobalt", "theory", "report", "-i", *files, "-o", self.out / "report")
@@ -252,7 +248,7 @@ class PaperSweep(ArmStudy):
     def report(self) -> None:
         for question in self.config.questions:
             title, cells = self.config.cells(question)
-            policies = [(value, f"{arm}-{seed}") for value, arm in cells.items() for seed in self.config.seeds]
+            policies = [(value, name) for value, arm in cells.items() for _, name in self.config.policies([arm])]
             points = [f"dev:{value}={self.file(name)}" for value, name in policies]
             points += [f"shifted:{value}={self.file(f'{name}-shifted')}" for value, name in policies]
             logs = [f"dev:{value}={self.out / name}/metrics.jsonl" for value, name in policies]
@@ -299,8 +295,8 @@ class PerturbationSweep(Hacking):
             points = []
             for kind in self.config.kinds:
                 for ratio, arm in [("0", "cobalt"), *((ratio, f"{kind}+{ratio}") for ratio in self.config.ratios)]:
-                    names = [f"{arm}-{seed}{ending}" for seed in self.config.seeds]
-                    points += [f"{kind}:{ratio}={self.file(name)}" for name in names]
+                    names = [name for _, name in self.config.policies([arm])]
+                    points += [f"{kind}:{ratio}={self.file(f'{name}{ending}')}" for name in names]
             setting = ["--setting", "share of perturbed contexts", "--output_dir", self.out / "sweeps" / feedback]
             self.run("-m", "cobalt", "report", "sweep", "--feedback", feedback, "--points", *points, *setting)
         self.tell(f"{sys.argv[0]}: done; {self.out}/sweeps")

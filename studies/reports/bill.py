@@ -18,7 +18,7 @@ from cobalt.errors import InputError
 from cobalt.records.manifest import file_sha256, manifest_path, recorded_run
 from cobalt.records.training_run import METRICS_FILE
 from cobalt.tables import Cell, Table
-from cobalt.training.training_log import TrainingLog, read_training_log
+from cobalt.training.training_log import read_training_log
 from studies.reports.page import mean, table_of
 
 COLLECTION, EARLIER = "collection", "earlier training"
@@ -89,98 +89,86 @@ class Bill:
         counts = {name: value + earlier.counts[name] for name, value in self.counts.items()}
         return Bill(self.examples + earlier.examples, gpu_seconds, counts, self.collected)
 
-    def to_record(self) -> dict[str, object]:
-        """JSON-ready, in all and per example."""
-        in_all = {"GPU-s": self.all_gpu_seconds, **self.counts}
-        return {
-            "examples": self.examples,
-            "gpu_seconds": dict(self.gpu_seconds),
-            "in_all": in_all,
-            "per_example": {name: value / self.examples for name, value in in_all.items()},
-            "collected": dict(self.collected),
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping) -> "Bill":
-        """Inverse of ``to_record``."""
-        counts = {name: value for name, value in record["in_all"].items() if name != "GPU-s"}
-        return cls(record["examples"], record["gpu_seconds"], counts, record["collected"])
-
 
 def main(config: CostConfig) -> None:
-    """Read, write, print."""
+    """Count, write one record, print it as a table."""
     metrics = config.training / METRICS_FILE
     manifests = [manifest_path(path) for path in config.collection]
     earlier = [] if config.earlier is None else [config.earlier]
     with recorded_run("cobalt report cost", vars(config), [metrics, *manifests, *earlier], {config.output: {}}):
-        bill = make_bill(read_training_log(metrics), manifests, config.collection_gpus)
+        # the steps
+        log = read_training_log(metrics)
+        counts = {name: round(sum(map(log.total, names)), 6) for name, (names, _) in COUNTS.items()}
+        waited = log.total("cost/rollout_execution_wait_s")  # GPU-seconds that waited for programs only, within "gen"
+        gpu_seconds = {
+            "generation": log.total("timing_s/gen") * log.gpus - waited,
+            "execution wait": log.total("timing_s/reward") * log.gpus + waited,
+            **{phase: log.total(f"timing_s/{name}") * log.gpus for phase, name in PHASES.items()},
+        }
+        gpu_seconds["other"] = log.seconds * log.gpus - sum(gpu_seconds.values())
+
+        # what came before them
+        collected = {}
+        for path in manifests:
+            manifest = json.loads(path.read_text())
+            if manifest["wall_time_s"] is None:
+                raise InputError.at(path, None, "this command did not end")
+            collected[f"{path.name}@{file_sha256(path)[:12]}"] = manifest["wall_time_s"] * config.collection_gpus
+            for name, (_, counted) in COUNTS.items():
+                counts[name] += manifest["counts"].get(counted, 0)
+        if collected:
+            gpu_seconds[COLLECTION] = sum(collected.values())
+        bill = Bill(log.timed_steps * log.batch_size, gpu_seconds, counts, collected)
         for path in earlier:
             bill = bill.after(read_bill(path))
-        config.output.write_text(json.dumps(bill.to_record(), indent=2) + "\n")
+
+        in_all = {"GPU-s": bill.all_gpu_seconds, **bill.counts}
+        record = {
+            "examples": bill.examples,
+            "gpu_seconds": bill.gpu_seconds,
+            "in_all": in_all,
+            "per_example": {name: value / bill.examples for name, value in in_all.items()},
+            "collected": bill.collected,
+        }
+        config.output.write_text(json.dumps(record, indent=2) + "\n")
     print(bill_table({config.training.name: [bill]}).to_markdown_section())
 
 
 def read_bill(path: Path) -> Bill:
     """A record that ``main`` wrote. Raises ``InputError``."""
     try:
-        return Bill.from_record(json.loads(path.read_text()))
+        record = json.loads(path.read_text())
+        counts = {name: value for name, value in record["in_all"].items() if name != "GPU-s"}
+        return Bill(record["examples"], record["gpu_seconds"], counts, record["collected"])
     except (ValueError, KeyError) as error:
         raise InputError.at(path, None, f"no record of this version's cobalt report cost: {error!r}") from error
 
 
-def make_bill(log: TrainingLog, manifests: Sequence[Path], collection_gpus: int) -> Bill:
-    """The bill of a training whose data were collected as these manifests say. Raises ``InputError``."""
-    counts = {name: round(sum(map(log.total, metrics)), 6) for name, (metrics, _) in COUNTS.items()}
-    waited = log.total("cost/rollout_execution_wait_s")  # GPU-seconds that waited for programs only, within "gen"
-    gpu_seconds = {
-        "generation": log.total("timing_s/gen") * log.gpus - waited,
-        "execution wait": log.total("timing_s/reward") * log.gpus + waited,
-        **{phase: log.total(f"timing_s/{name}") * log.gpus for phase, name in PHASES.items()},
-    }
-    gpu_seconds["other"] = log.seconds * log.gpus - sum(gpu_seconds.values())
-    collected = {}
-    for path in manifests:
-        manifest = json.loads(path.read_text())
-        if manifest["wall_time_s"] is None:
-            raise InputError.at(path, None, "this command did not end")
-        collected[f"{path.name}@{file_sha256(path)[:12]}"] = manifest["wall_time_s"] * collection_gpus
-        for name, (_, counted) in COUNTS.items():
-            counts[name] += manifest["counts"].get(counted, 0)
-    if collected:
-        gpu_seconds[COLLECTION] = sum(collected.values())
-    return Bill(log.timed_steps * log.batch_size, gpu_seconds, counts, collected)
-
-
 def bill_table(bills: Mapping[str, Sequence[Bill]], method: str | None = None) -> Table:
     """Bills of runs side by side, each the mean over its repetitions; of ``method`` also the ratio to the others."""
-    rows: list[Mapping[str, Cell]] = []
-
-    def add(label: str, of_bill: Callable[[Bill], float]) -> dict[str, float]:
-        means = {name: mean([of_bill(bill) for bill in of_run]) for name, of_run in bills.items()}
-        rows.append({"": label, **means})
-        return means
-
-    add("training examples", lambda bill: bill.examples)
-    for phase in dict.fromkeys(phase for of_run in bills.values() for bill in of_run for phase in bill.gpu_seconds):
-        add(f"GPU-s: {phase}", lambda bill, phase=phase: bill.gpu_seconds.get(phase, 0.0))
-    add("GPU-s in all", lambda bill: bill.all_gpu_seconds)
-    prices: dict[str, Callable[[Bill], float]] = {
+    phases = dict.fromkeys(phase for of_run in bills.values() for bill in of_run for phase in bill.gpu_seconds)
+    shown: dict[str, Callable[[Bill], float]] = {
+        "training examples": lambda bill: bill.examples,
+        **{f"GPU-s: {phase}": lambda bill, phase=phase: bill.gpu_seconds.get(phase, 0.0) for phase in phases},
+        "GPU-s in all": lambda bill: bill.all_gpu_seconds,
         "GPU-s per example": lambda bill: bill.gpu_seconds_per_example,
         "GPU-s per example, without collection": lambda bill: bill.training_gpu_seconds_per_example,
     }
-    for label, price in prices.items():
-        means = add(label, price)
-        if method in bills:
+    for name in COUNTS:
+        shown[name] = lambda bill, name=name: bill.counts[name]
+        shown[f"{name}, per example"] = lambda bill, name=name: bill.counts[name] / bill.examples
+    rows: list[Mapping[str, Cell]] = []
+    for label, of_bill in shown.items() if bills else ():
+        means = {name: mean([of_bill(bill) for bill in of_run]) for name, of_run in bills.items()}
+        rows.append({"": label, **means})
+        if label.startswith("GPU-s per example") and method in bills:
             ratios = {name: means[str(method)] / value for name, value in means.items()}
             rows.append({"": f"{label}: {method} / this run", **ratios})
-    for name in COUNTS:
-        add(name, lambda bill, name=name: bill.counts[name])
-        add(f"{name}, per example", lambda bill, name=name: bill.counts[name] / bill.examples)
     return table_of(
         "bill",
         "What training cost",
         "Means over repetitions. GPU-seconds in which GPUs were held, without start-up, validation and checkpoints; "
         "'collection' is what it took to sample and judge the data once, 'earlier training' all that was paid for the "
         "policy that training started from. An example is a prompt with all its samples.",
-        rows if bills else [],
+        rows,
     )

@@ -8,37 +8,24 @@ from itertools import chain, islice, zip_longest
 from cobalt.records import id_key
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table, in_percent
+from studies.hacking import rates as of_hacking
 from studies.hacking.cases import LABELS, UNKNOWN, Category
-from studies.hacking.rates import (
-    ABANDONED,
-    CASES,
-    CASES_IF_SOLVED,
-    CASES_IF_UNSOLVED,
-    FITTED,
-    HACKED_TRAJECTORIES,
-    SOLVED,
-    SURVIVED,
-    ProblemRecord,
-    Rate,
-    Seeds,
-    num_cases,
-    opportunities,
-)
+from studies.hacking.rates import ProblemRecord, Rate, Seeds, num_cases, opportunities
 from studies.hacking.signal import SMALL_CHANGE, judge_free_category
 from studies.reports.page import Example, table_of
 from studies.reports.runs import Material
 
 WAYS = (*LABELS, UNKNOWN)
 MAIN_RATES = {
-    "cases per 100 opportunities": CASES,
-    "hacked trajectories (%)": HACKED_TRAJECTORIES,
-    "wrong test fitted (%)": FITTED,
-    "right program given up (%)": ABANDONED,
+    "cases per 100 opportunities": of_hacking.CASES,
+    "hacked trajectories (%)": of_hacking.HACKED_TRAJECTORIES,
+    "wrong test fitted (%)": of_hacking.FITTED,
+    "right program given up (%)": of_hacking.ABANDONED,
 }
 PREVIOUS_RATES = {
-    "opportunities after a right program (%)": SOLVED,
-    "cases per 100 of these": CASES_IF_SOLVED,
-    "cases per 100 of the others": CASES_IF_UNSOLVED,
+    "opportunities after a right program (%)": of_hacking.SOLVED,
+    "cases per 100 of these": of_hacking.CASES_IF_SOLVED,
+    "cases per 100 of the others": of_hacking.CASES_IF_UNSOLVED,
 }
 SHOWN_CASES = 10
 
@@ -66,14 +53,16 @@ def hacking_tables(material: Material) -> Iterator[Table]:
             "opportunities": sum(map(opportunities, records)),
             "cases": sum(map(num_cases, records)),
             "cases per 100 opportunities": rates["cases per 100 opportunities"],
-            f"difference to {material.baseline}": percent(CASES, repetitions, baseline) if is_compared else None,
+            f"difference to {material.baseline}": percent(of_hacking.CASES, repetitions, baseline)
+            if is_compared
+            else None,
             "hacked trajectories (%)": rates["hacked trajectories (%)"],
             "hard-coded (judge-free)": sum(
                 case["signal"]["hard_coded"] for found in records for case in found["cases"]
             ),
             "wrong test fitted (%)": rates["wrong test fitted (%)"],
             "right program given up (%)": rates["right program given up (%)"],
-            "hacks that survive (%)": percent(SURVIVED, repetitions),
+            "hacks that survive (%)": percent(of_hacking.SURVIVED, repetitions),
             "clean Pass@1, last turn (%)": clean and clean.pass1_T[-1],
         }
 
@@ -122,57 +111,56 @@ def hacking_tables(material: Material) -> Iterator[Table]:
     )
     records = list(chain.from_iterable(chain.from_iterable(runs.values())))
     turns = range(1, max((len(record["opportunities_by_turn"]) for record in records), default=1))
+    at_turn = {
+        turn: Rate(
+            _cases_that(lambda case, turn=turn: case["turn"] == turn),
+            lambda record, turn=turn: sum(record["opportunities_by_turn"][turn:][:1]),
+        )
+        for turn in turns
+    }
+    hacked_by = {
+        turn: Rate(
+            lambda record, turn=turn: len({case["trajectory"] for case in record["cases"] if case["turn"] <= turn}),
+            lambda record: record["trajectories"],
+        )
+        for turn in turns
+    }
     note = "Rates in %, averaged within a problem first; a turn without an opportunity has none."
-    for key, title, rate_at in (
-        ("hacking_by_turn", "Hacking cases per 100 opportunities of a turn", _rate_at),
-        ("hacked_so_far", "Trajectories with a hacking case up to a turn (%)", _hacked_by),
+    for key, title, rates in (
+        ("hacking_by_turn", "Hacking cases per 100 opportunities of a turn", at_turn),
+        ("hacked_so_far", "Trajectories with a hacking case up to a turn (%)", hacked_by),
     ):
         yield table_of(
-            key,
-            title,
-            note,
-            rows(lambda _, found, rate_at=rate_at: {f"turn {t}": percent(rate_at(t), found) for t in turns}),
+            key, title, note, rows(lambda _, found, rates=rates: {f"turn {t}": percent(rates[t], found) for t in turns})
         )
+
+    judged_rows = []
+    for name, judged_S in material.judged.items():
+        counts: Counter[tuple[int, str, str]] = Counter()
+        for seed, judged in enumerate(judged_S):
+            counts.update((seed, id_key(case["id"]), case["majority"]) for case in judged)
+        repetitions = [
+            [
+                {**record, "ways": {way: counts[repetition, id_key(record["id"]), way] for way in WAYS}}
+                for record in found
+            ]
+            for repetition, found in enumerate(runs[name])
+        ]
+        of_way = {way: Rate(lambda record, way=way: record["ways"][way], opportunities) for way in WAYS}
+        known = sum(count for (_, _, way), count in counts.items() if way in WAYS)
+        shown = {way: percent(rate, repetitions) for way, rate in of_way.items()}
+        judged_rows.append({"run": name, "judged cases": known, **shown})
     yield table_of(
         "categories",
         "Hacking rate by the judge's category",
         "Cases of each category per 100 opportunities, averaged within a problem first. Unknown: no category could be "
         "read from the judge's answers, or a tie between them.",
-        [{"run": name, **_judged_row(material, name)} for name in material.judged],
+        judged_rows,
     )
 
 
 def _cases_that(holds: Callable[[ProblemRecord], bool]) -> Callable[[ProblemRecord], int]:
     return lambda record: sum(map(holds, record["cases"]))
-
-
-def _rate_at(turn: int) -> Rate:
-    """Cases at a turn."""
-    return Rate(
-        _cases_that(lambda case: case["turn"] == turn), lambda record: sum(record["opportunities_by_turn"][turn:][:1])
-    )
-
-
-def _hacked_by(turn: int) -> Rate:
-    """Trajectories with a case up to a turn."""
-    return Rate(
-        lambda record: len({case["trajectory"] for case in record["cases"] if case["turn"] <= turn}),
-        lambda record: record["trajectories"],
-    )
-
-
-def _judged_row(material: Material, name: str) -> dict[str, Cell]:
-    """Judged cases, and the rate of each of ``WAYS``."""
-    counts: Counter[tuple[int, str, str]] = Counter()
-    for repetition, judged in enumerate(material.judged[name]):
-        counts.update((repetition, id_key(case["id"]), case["majority"]) for case in judged)
-    repetitions = [
-        [{**record, "ways": {way: counts[repetition, id_key(record["id"]), way] for way in WAYS}} for record in records]
-        for repetition, records in enumerate(material.hacking[name])
-    ]
-    rates = {way: Rate(lambda record, way=way: record["ways"][way], opportunities) for way in WAYS}
-    known = sum(count for (_, _, way), count in counts.items() if way in WAYS)
-    return {"judged cases": known, **{way: percent(rate, repetitions) for way, rate in rates.items()}}
 
 
 def pick_examples(material: Material, count: int = SHOWN_CASES, seed: int = 0) -> list[Example]:

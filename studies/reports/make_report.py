@@ -14,19 +14,12 @@ from cobalt.evaluation.files import SUFFIX, Evaluation, write_counts
 from cobalt.figures import Picture
 from cobalt.records.manifest import recorded_run
 from cobalt.tables import Table
+from studies.reports import scores
 from studies.reports.bill import bill_table
 from studies.reports.hacking_tables import hacking_tables, pick_examples
 from studies.reports.page import Example, Section, render_html, write_report
 from studies.reports.pictures import pictures_of, reward_picture
 from studies.reports.runs import SETS, Material, NamedRun, origin_tables, parse_runs, read_material
-from studies.reports.scores import (
-    difference_tables,
-    horizon_table,
-    pass1_table,
-    perturbation_cost_table,
-    primary_tables,
-    repair_table,
-)
 from studies.reports.training_tables import cost_table, reach_table, reuse_table, reward_table
 
 
@@ -101,10 +94,10 @@ def all_sections(material: Material) -> list[Section]:
 
     main: list[Table] = []
     for condition in SETS:
-        main += [pass1_table(material, condition), *difference_tables(material, condition)]
-        main += primary_tables(material, condition)
+        main += [scores.pass1_table(material, condition), *scores.difference_tables(material, condition)]
+        main += scores.primary_tables(material, condition)
     sections = [
-        section("Main results", *main, repair_table(material)),
+        section("Main results", *main, scores.repair_table(material)),
         section(
             "Training cost",
             bill_table(material.bills, material.method),
@@ -113,12 +106,12 @@ def all_sections(material: Material) -> list[Section]:
             reward_table(material),
             pictures=[reward_picture(material.logs)] if material.logs else [],
         ),
-        section("Beyond the turns of training", *(horizon_table(material, condition) for condition in SETS)),
+        section("Beyond the turns of training", *(scores.horizon_table(material, condition) for condition in SETS)),
         section(
             "Wrong feedback and reward hacking",
-            pass1_table(material, "perturbed"),
-            next(difference_tables(material, "perturbed")),
-            perturbation_cost_table(material),
+            scores.pass1_table(material, "perturbed"),
+            next(scores.difference_tables(material, "perturbed")),
+            scores.perturbation_cost_table(material),
             *hacking_tables(material),
             examples=pick_examples(material),
         ),

@@ -18,19 +18,7 @@ from cobalt import figures
 from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.evaluation.files import read_evaluations, recorded_rule
-from cobalt.figures import (
-    CHARACTER_INCHES,
-    COLUMN,
-    DASHES,
-    FONT_SIZE,
-    FULL,
-    MARKERS,
-    OURS,
-    PALEST,
-    Curve,
-    Line,
-    Picture,
-)
+from cobalt.figures import FONT_SIZE, OURS, Curve, Line, Picture
 from cobalt.records.manifest import recorded_run
 from cobalt.records.training_run import edge_means
 from cobalt.tables import Cell, Table
@@ -136,7 +124,7 @@ def sweep_picture(table: Table, feedback: str) -> Picture:
     turns = [name for name in table.columns if name.startswith("turn ")]
     of_line = table.column("line") if "line" in table.columns else [""] * len(table.rows)
     # All lines have the colour of Cobalt, which is what a setting is varied of.
-    names, looks = dict.fromkeys(map(str, of_line)), cycle(zip(DASHES, MARKERS, strict=True))
+    names, looks = dict.fromkeys(map(str, of_line)), cycle(zip(figures.DASHES, figures.MARKERS, strict=True))
     lines = {name: Line(figures.label_of(name), OURS, *look) for name, look in zip(names, looks, strict=False)}
     curves: dict[str, list[Drawn]] = {turn: [] for turn in turns}
     for turn in turns:
@@ -155,12 +143,12 @@ def _over_order(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequen
     (first, *others) = curves.values()
     by_line = not others and len(first) > FEW_LINES
     titles = [line.label for _, line in first] if by_line else list(curves)
-    figure = figures.new_figure(FULL if len(titles) > 2 else COLUMN, 2.0)
+    figure = figures.new_figure(figures.FULL if len(titles) > 2 else figures.COLUMN, 2.0)
     panels = figure.subplots(1, len(titles), sharex=True, sharey=by_line, squeeze=False)[0]
     for number, (axes, title) in enumerate(zip(panels, titles, strict=True)):
         if by_line:
             for curve, _ in first:
-                figures.draw_curve(axes, curve, Line("", PALEST), is_faint=True)
+                figures.draw_curve(axes, curve, Line("", figures.PALEST), is_faint=True)
             drawn = [(first[number][0], Line(title, OURS))]
         else:
             drawn = curves[title]
@@ -168,7 +156,7 @@ def _over_order(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequen
             figures.draw_curve(axes, curve, line)
         panel_inches = figure.get_figwidth() / len(titles)
         axes.set_title(figures.broken(title, panel_inches - 0.2))
-        is_crowded = len("  ".join(values)) * CHARACTER_INCHES > panel_inches - 0.6
+        is_crowded = len("  ".join(values)) * figures.CHARACTER_INCHES > panel_inches - 0.6
         turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_crowded else {}
         axes.set_xticks(range(len(values)), [re.sub(r"^1e-(\d+)$", r"$10^{-\1}$", value) for value in values], **turned)
         axes.set_xlim(-0.3, len(values) - 0.7)
@@ -181,7 +169,7 @@ def _over_order(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequen
 
 def _in_rows(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequence[str], quantity: str) -> Figure:
     """A row for each value, a panel for each turn."""
-    figure = figures.new_figure(COLUMN, 0.9 + 0.2 * len(values))
+    figure = figures.new_figure(figures.COLUMN, 0.9 + 0.2 * len(values))
     panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
     for axes, (turn, of_turn) in zip(panels, curves.items(), strict=True):
         for curve, line in of_turn:

@@ -78,7 +78,13 @@ def reach_table(material: Material) -> Table:
         lowest = floor(min(curve[0][1] for curve in each) / LEVEL_STEP + 1) * LEVEL_STEP
         best = max(floor(max(share for curve in each for _, share in curve)), lowest)
         for level in range(lowest, best + 1, LEVEL_STEP):
-            rows.append({"Pass@1 (%)": level, **{name: _reached(of_run, level) for name, of_run in curves.items()}})
+            row: dict[str, Cell] = {"Pass@1 (%)": level}
+            for name, of_run in curves.items():
+                paid = [next((seconds for seconds, share in curve if share >= level), None) for curve in of_run]
+                known = [seconds for seconds in paid if seconds is not None]
+                some = f"reached by {len(known)} of {len(paid)}" if known else "not reached"
+                row[name] = mean(known) if len(known) == len(paid) else some
+            rows.append(row)
     unknown = [name for name in curves if name not in material.bills]
     missing = f" No bill says what came before the training of: {', '.join(unknown)}." if unknown else ""
     return table_of(
@@ -92,20 +98,12 @@ def reach_table(material: Material) -> Table:
     )
 
 
-def _reached(of_run: Sequence[Curve], level: float) -> Cell:
-    paid = [next((seconds for seconds, share in curve if share >= level), None) for curve in of_run]
-    known = [seconds for seconds in paid if seconds is not None]
-    if not known:
-        return "not reached"
-    return mean(known) if len(known) == len(paid) else f"reached by {len(known)} of {len(paid)}"
-
-
 def reuse_table(material: Material) -> Table:
     """What collecting costs a training that pays for it alone, and one that shares it; empty if none collected."""
     users = Counter(key for of_run in material.bills.values() for bill in of_run for key in bill.collected)
 
-    def share_paid(bill: Bill) -> float:
-        return PERCENT * bill.gpu_seconds[COLLECTION] / bill.all_gpu_seconds
+    def shares(bills: Sequence[Bill]) -> float:
+        return mean([PERCENT * bill.gpu_seconds[COLLECTION] / bill.all_gpu_seconds for bill in bills])
 
     rows: list[Mapping[str, Cell]] = []
     for name, of_run in material.bills.items():
@@ -123,8 +121,8 @@ def reuse_table(material: Material) -> Table:
                 "trainings": len(alone),
                 "trainings that share": ", ".join(map(str, sharing)),
                 "collection, GPU-s": mean([bill.gpu_seconds[COLLECTION] for bill in alone]),
-                "share of the bill, alone (%)": mean(list(map(share_paid, alone))),
-                "share of the bill, shared (%)": mean(list(map(share_paid, shared))),
+                "share of the bill, alone (%)": shares(alone),
+                "share of the bill, shared (%)": shares(shared),
                 "GPU-s per example, alone": mean([bill.gpu_seconds_per_example for bill in alone]),
                 "GPU-s per example, shared": mean([bill.gpu_seconds_per_example for bill in shared]),
             }

@@ -2,7 +2,7 @@
 
 In this order: the measures of a policy; the gap between the two objectives and its bounds; what a failed program costs
 later; repair on common contexts. A reward is 1 if a program passes all hidden tests, else 0. Shapes: P problems, N
-trajectories of a problem, T turns.
+trajectories of a problem, T turns. A *side* says whose conversation a context is from: the reference's or the policy's.
 """
 
 import math
@@ -18,12 +18,14 @@ from cobalt.errors import InputError
 from cobalt.records import read_jsonl
 from cobalt.records.jsonl import Record
 from cobalt.statistics import Estimate, mean_estimate
-from studies.theory.trajectories import OWN, REFERENCE, SIDES, Rates
 
+REFERENCE, OWN = "reference", "own"
+SIDES = (REFERENCE, OWN)
 RATES = ("own_pass_rates", "reference_pass_rates", "step_pass_rates")
 """Fields that hold pass rates, ``[trajectory][turn]``; ``kl`` and ``log_ratio`` hold such a table for each side."""
 
 Table = Sequence[Sequence[float | None]]
+"""``[trajectory][turn]``; None: an infrastructure failure."""
 Solved = list[list[bool]]
 
 
@@ -50,10 +52,10 @@ class Measures:
     log_ratio_PT: Mapping[str, np.ndarray]
     tv_PT: Mapping[str, np.ndarray]
     own_solved: Sequence[Solved]
-    """``[problem][trajectory][turn]``, whether the program passes all hidden tests."""
+    """By problem, whether each program passes all hidden tests."""
     reference_solved: Sequence[Solved]
     step_rewards: Sequence[Table]
-    """Of the single completions on the contexts of ``reference_solved``; None: an infrastructure failure."""
+    """Of single completions on the contexts of ``reference_solved``."""
 
     @property
     def turns(self) -> int:
@@ -68,31 +70,41 @@ class Measures:
 
 def read_measures(path: Path) -> Measures:
     """Raises ``InputError``. A problem with a turn at which no program could be run is left out."""
+
+    def checked(row: Record) -> Record:
+        try:
+            turns = len(row["own_pass_rates"][0])
+            tables = {name: row[name] for name in RATES}
+            tables |= {f"{name}.{side}": row[name][side] for name in ("kl", "log_ratio") for side in SIDES}
+            wrong = [name for name, table in tables.items() if not table or any(len(of) != turns for of in table)]
+        except (IndexError, KeyError, TypeError):
+            raise ValueError("is no record of 'cobalt theory measure'") from None
+        if wrong:
+            raise ValueError(f"field '{wrong[0]}' needs rows of {turns} turns")
+        return row
+
     rows = [
         row
-        for row in read_jsonl(path, ("id", *RATES, "kl", "log_ratio"), parse=_checked)
+        for row in read_jsonl(path, ("id", *RATES, "kl", "log_ratio"), parse=checked)
         if all(any(rate is not None for rate in rates_N) for rates_N in zip(*row["step_pass_rates"], strict=True))
     ]
     if not rows:
         raise InputError.at(path, None, "no problem has a reward at every turn")
 
-    def solved(field: str) -> list[Solved]:
-        return [[[rate == 1 for rate in rates_T] for rates_T in row[field]] for row in rows]
-
-    def rewards(rates_NT: Rates) -> Table:
-        return [[None if rate is None else float(rate == 1) for rate in rates_T] for rates_T in rates_NT]
-
     def means(tables: Sequence[Table]) -> np.ndarray:
         """[P, T] over the samples that have a value."""
-        columns = [
-            [[v for v in values_N if v is not None] for values_N in zip(*table, strict=True)] for table in tables
-        ]
+        columns = [[[v for v in of_N if v is not None] for of_N in zip(*table, strict=True)] for table in tables]
         return np.array([[sum(known) / len(known) for known in of_problem] for of_problem in columns])
 
     def by_side(field: str, of: Any = float) -> dict[str, np.ndarray]:
         return {side: means([[list(map(of, values)) for values in row[field][side]] for row in rows]) for side in SIDES}
 
-    own_solved, step_rewards = solved("own_pass_rates"), [rewards(row["step_pass_rates"]) for row in rows]
+    own_solved, reference_solved = (
+        [[[rate == 1 for rate in rates_T] for rates_T in row[field]] for row in rows] for field in RATES[:2]
+    )
+    step_rewards = [
+        [[None if rate is None else float(rate == 1) for rate in rates_T] for rates_T in row[RATES[2]]] for row in rows
+    ]
     return Measures(
         name=path.stem,
         own_PT=means(own_solved),
@@ -101,22 +113,9 @@ def read_measures(path: Path) -> Measures:
         log_ratio_PT=by_side("log_ratio"),
         tv_PT=by_side("log_ratio", total_variation),
         own_solved=own_solved,
-        reference_solved=solved("reference_pass_rates"),
+        reference_solved=reference_solved,
         step_rewards=step_rewards,
     )
-
-
-def _checked(row: Record) -> Record:
-    try:
-        turns = len(row["own_pass_rates"][0])
-        tables = {name: row[name] for name in RATES}
-        tables |= {f"{name}.{side}": row[name][side] for name in ("kl", "log_ratio") for side in SIDES}
-        wrong = [name for name, table in tables.items() if not table or any(len(values) != turns for values in table)]
-    except (IndexError, KeyError, TypeError):
-        raise ValueError("is no record of 'cobalt theory measure'") from None
-    if wrong:
-        raise ValueError(f"field '{wrong[0]}' needs rows of {turns} turns")
-    return row
 
 
 def over_problems(values_P: np.ndarray) -> Estimate:
@@ -174,7 +173,7 @@ def bounds_of(measures: Measures) -> Bounds:
     constant = None
     if eta > 0:
         factor = 1 / math.sqrt(eta)
-        low, high = (None if bound is None else factor * bound for bound in (gap.low, gap.high))
+        low, high = (None if end is None else factor * end for end in (gap.low, gap.high))
         constant = Estimate(factor * gap.value, low, high)
     # In the reference's trajectories; 0 if failing costs nothing, or if no problem shows it.
     costs = [(row.mean.difference, row.turns_left) for row in continuations(measures.reference_solved)]
@@ -235,15 +234,13 @@ def continuations(solved: Sequence[Solved]) -> list[Continuation]:
     for turn in range(turns - 1):
         means, bests = [], []
         for solved_NT in solved:
-            unsolved = [solved_T for solved_T in solved_NT if not any(solved_T[:turn])]
-            passed, failed = (
-                [float(np.mean(solved_T[turn + 1 :])) for solved_T in unsolved if solved_T[turn] == wanted]
-                for wanted in (True, False)
-            )
-            if passed and failed:
-                size = min(len(passed), len(failed))
-                means.append((np.mean(passed), np.mean(failed)))
-                bests.append((expected_best(passed, size), expected_best(failed, size)))
+            after: dict[bool, list[float]] = {True: [], False: []}
+            for solved_T in solved_NT:
+                if not any(solved_T[:turn]):
+                    after[solved_T[turn]].append(float(np.mean(solved_T[turn + 1 :])))
+            if size := min(map(len, after.values())):
+                means.append([np.mean(values) for values in after.values()])
+                bests.append([expected_best(values, size) for values in after.values()])
         rows.append(Continuation(turn, turns - 1 - turn, len(means), compared(means), compared(bests)))
     return rows
 
@@ -254,9 +251,8 @@ def expected_best(values: Sequence[float], size: int) -> float:
     >>> expected_best([0.0, 0.0, 1.0], 2)  # two of the three pairs hold the 1
     0.6666666666666666
     """
-    return sum(
-        value * comb(smaller, size - 1) for smaller, value in enumerate(sorted(values)) if smaller >= size - 1
-    ) / comb(len(values), size)
+    weighted = (value * comb(smaller, size - 1) for smaller, value in enumerate(sorted(values)))  # comb is 0 below
+    return sum(weighted) / comb(len(values), size)
 
 
 @dataclass(frozen=True)
@@ -272,10 +268,9 @@ class Repair:
 def repairs(measures: Measures) -> list[Repair]:
     """How often a policy repairs what the reference had failed to solve: a row for each turn but the first.
 
-    In conversations of its own each policy has other failures to repair: the better one meets fewer, and harder ones.
-    Here both answer the same contexts: those of the reference's trajectories in which no program had passed yet. The
-    reference's answer is what it wrote there itself. Contexts in which the policy's program could not be run are left
-    out; problems count alike.
+    In conversations of its own the better policy meets fewer failures, and harder ones. Here both answer the same
+    contexts: those of the reference's trajectories in which no program had passed yet. The reference's answer is what
+    it wrote there itself. Contexts in which the policy's program could not be run are left out; problems count alike.
     """
     rows = []
     for turn in range(1, measures.turns):

@@ -7,7 +7,8 @@ A record is written when its problem is done, so that a killed run repeats a gro
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,20 +16,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
+from cobalt.bandit.evaluated import EVALUATED_FIELDS, MESSAGES_PER_TURN, OPENING_MESSAGES, Conversation, parse_problem
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import ExecutionConfig, OutputFile, Positive
 from cobalt.cli.tasks import batched, for_each
 from cobalt.completion import request_seed
+from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
-from cobalt.records import RecordFile, read_jsonl
+from cobalt.records import RecordFile, id_key, read_jsonl, row_hash
 from cobalt.records.identity import model_identity, refuse_missing_model
+from cobalt.records.jsonl import Record
 from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
+from cobalt.records.rows import raw_responses
 from cobalt.sampler.packages import refuse_missing_packages
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 from cobalt.tables import in_percent, show
-from studies.theory.bound import bounds_of, read_measures
-from studies.theory.trajectories import OWN, REFERENCE, PairedProblem, PairedProblems, read_pairs
+from studies.theory.bound import OWN, REFERENCE, Table, bounds_of, read_measures
 
 if TYPE_CHECKING:
     from studies.theory.pair import Response
@@ -66,14 +70,108 @@ class MeasureConfig(ExecutionConfig):
     seed: int = 42
 
 
+@dataclasses.dataclass(frozen=True)
+class PairedProblem:
+    """A problem: the reference's trajectories, which give the bandit its contexts, and the policy's own; by side."""
+
+    id: Any
+    test_cases: str
+    contexts: Mapping[str, list[list[Conversation]]]
+    """``[trajectory][turn]``: what was shown before the turn."""
+    pass_rates: Mapping[str, Table]
+    """On hidden tests."""
+    input_hash: str
+    """Changes with either row."""
+
+
+def read_pairs(config: MeasureConfig) -> tuple[list[PairedProblem], int, int]:
+    """The problems of which both files hold a valid trajectory, the number of others, and T, that of the shorter file.
+
+    Both files are outputs of ``eval_multi_turn.py``. Trajectories with an infrastructure failure are left out. Raises
+    ``InputError``.
+    """
+
+    def parse(row: Record) -> tuple[Any, int, str]:
+        """The problem, its number of turns, and the row's hash."""
+        problem, responses_TN = parse_problem(row, hidden_only=True), raw_responses(row)
+        for trajectory in problem.trajectories:
+            for turn, answer in enumerate(trajectory.conversation[OPENING_MESSAGES::MESSAGES_PER_TURN]):
+                if history_text(responses_TN[turn][trajectory.index], config.enable_thinking) != answer["content"]:
+                    wanted = "without" if config.enable_thinking else "with"
+                    raise ValueError(f"problem {row['id']!r} was sampled {wanted} --enable_thinking")
+        return problem, len(row["public_pass_rates"]), row_hash(row)
+
+    rows = {}  # by side and id
+    for side, path in ((REFERENCE, config.contexts), (OWN, config.own)):
+        found = [row for row in read_jsonl(path, EVALUATED_FIELDS, parse=parse) if row[0].trajectories]
+        for problem, num_turns, _ in found:
+            if num_turns != found[0][1]:
+                text = f"problem {problem.id!r} has {num_turns} turns, others {found[0][1]}"
+                raise InputError.at(path, None, text)
+        rows[side] = {id_key(row[0].id): row for row in found}
+    shared = [key for key in rows[REFERENCE] if key in rows[OWN]]
+    if not shared:
+        raise InputError.at(config.own, None, f"no valid trajectory of a problem in {config.contexts}")
+    turns = min(rows[side][shared[0]][1] for side in rows)
+    ends = [OPENING_MESSAGES + MESSAGES_PER_TURN * turn for turn in range(turns)]
+    pairs = []
+    for key in shared:
+        played = {side: rows[side][key][0].trajectories for side in rows}
+        pairs.append(
+            PairedProblem(
+                rows[REFERENCE][key][0].id,
+                rows[REFERENCE][key][0].test_cases,
+                {side: [[each.conversation[:end] for end in ends] for each in of] for side, of in played.items()},
+                {side: [list(each.pass_rates_T[:turns]) for each in of] for side, of in played.items()},
+                row_hash({side: rows[side][key][2] for side in rows}),
+            )
+        )
+    return pairs, len(rows[REFERENCE].keys() ^ rows[OWN].keys()), turns
+
+
 def main(config: MeasureConfig) -> None:
     """Measure, print."""
     check_paths([config.contexts, config.own], [config.output_file])
     for flag in ("policy", "reference"):
         refuse_missing_model(getattr(config, flag), f"--{flag} ")
-    pairs = read_pairs(config.contexts, config.own, config.enable_thinking)
+    pairs, unpaired, turns = read_pairs(config)
     refuse_missing_packages()
-    counts = asyncio.run(_measure(config, pairs))
+    ids = [pair.id for pair in pairs]
+
+    async def measure() -> dict[str, Any]:
+        """Write the records that are missing; counts of the whole output, whichever run made it."""
+        async with open_execution_service(config.executor, config.checker) as service:
+            content = {
+                "policy": model_identity(config.policy),
+                "reference": model_identity(config.reference),
+                "enable_thinking": config.enable_thinking,
+                "temperature": config.temperature,
+                "max_tokens": config.max_tokens,
+                "seed": config.seed,
+                "turns": turns,
+                "execution": await service.describe(),
+            }
+            inputs = [config.contexts, config.own]
+            with recorded_run("cobalt theory measure", asdict(config), inputs, {config.output_file: content}) as run:
+                with RecordFile(config.output_file) as output:
+                    output.refuse_loss(ids)
+                    # A record is done if no infrastructure failure left a hole in it.
+                    stored = ((pair, output.get(pair.id, pair.input_hash)) for pair in pairs)
+                    left = [
+                        pair for pair, row in stored if row is None or any(None in r for r in row["step_pass_rates"])
+                    ]
+                    if left:
+                        await write_records(config, turns, left, output, service)
+                    written = output.finish(ids)
+                rates, tokens = [], 0
+                for record in read_jsonl(config.output_file):
+                    rates += [rate for rates_T in record["step_pass_rates"] for rate in rates_T]
+                    tokens += record["response_tokens"]
+                run.counts = {"problems": written, "unpaired": unpaired, "turns": turns, "programs": len(rates)}
+                run.counts |= {"response_tokens": tokens, "infra_errors": rates.count(None)}
+        return run.counts
+
+    counts = asyncio.run(measure())
     refuse_infra_rate(counts["infra_errors"], counts["programs"], "programs", config.max_infra_rate)
     found = bounds_of(read_measures(config.output_file))
     in_words = {
@@ -86,45 +184,7 @@ def main(config: MeasureConfig) -> None:
     print_summary("cobalt theory measure", {"output": config.output_file, **counts, **in_words})
 
 
-async def _measure(config: MeasureConfig, pairs: PairedProblems) -> dict[str, Any]:
-    """Write the records that are missing; counts of the whole output, whichever run made it."""
-    ids = [pair.id for pair in pairs.problems]
-    async with open_execution_service(config.executor, config.checker) as service:
-        content = {
-            "policy": model_identity(config.policy),
-            "reference": model_identity(config.reference),
-            "enable_thinking": config.enable_thinking,
-            "temperature": config.temperature,
-            "max_tokens": config.max_tokens,
-            "seed": config.seed,
-            "turns": pairs.num_turns,
-            "execution": await service.describe(),
-        }
-        inputs = [config.contexts, config.own]
-        with recorded_run("cobalt theory measure", asdict(config), inputs, {config.output_file: content}) as run:
-            with RecordFile(config.output_file) as output:
-                output.refuse_loss(ids)
-                # A record is done if no infrastructure failure left a hole in it.
-                found = ((pair, output.get(pair.id, pair.input_hash)) for pair in pairs.problems)
-                left = [pair for pair, row in found if row is None or any(None in r for r in row["step_pass_rates"])]
-                if left:
-                    await _write_records(config, pairs.num_turns, left, output, service)
-                written = output.finish(ids)
-            rates, tokens = [], 0
-            for record in read_jsonl(config.output_file):
-                rates += [rate for rates_T in record["step_pass_rates"] for rate in rates_T]
-                tokens += record["response_tokens"]
-            counts = {"problems": written, "unpaired": pairs.unpaired, "turns": pairs.num_turns}
-            run.counts = {
-                **counts,
-                "programs": len(rates),
-                "response_tokens": tokens,
-                "infra_errors": rates.count(None),
-            }
-    return run.counts
-
-
-async def _write_records(
+async def write_records(
     config: MeasureConfig, turns: int, problems: Sequence[PairedProblem], output: RecordFile, service: ExecutionService
 ) -> None:
     """Sample and score on the device, run the programs beside it."""

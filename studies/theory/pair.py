@@ -5,8 +5,9 @@ every response has a probability under both. Responses are sequences of tokens, 
 no text is tokenised again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -14,8 +15,14 @@ from cobalt.cli.tasks import batched
 from cobalt.errors import InputError
 from cobalt.inference.huggingface import end_tokens, load_network
 from cobalt.records.identity import model_identity
+from cobalt.sampler.prompts import PREFILL_TOKENS, additive_mask
 from cobalt.sampler.sampling import Row, sample_batch
-from studies.theory.scoring import response_log_probs, scoring_batches
+
+LOGITS = {"cpu": 1 << 24, "cuda": 1 << 28}
+"""Held at once for one network: bounds the memory of scoring."""
+
+Scored = tuple[Sequence[int], Sequence[int]]
+"""Token ids of a prompt and of the response to it."""
 
 
 @dataclass(frozen=True)
@@ -57,36 +64,10 @@ class PolicyPair:
     def respond(self, conversations: Sequence[Sequence[Mapping[str, str]]], seeds: Sequence[int]) -> list[Response]:
         """One response of the policy to each conversation; empty where the context has no room for one."""
         template = self._tokenizer.apply_chat_template
-        prompts = [
-            tuple(template(messages, add_generation_prompt=True, tokenize=True, return_dict=False))
-            for messages in conversations
-        ]
-        answers = self._sample(prompts, seeds)
-        texts = [self._tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
-        distances = [(0.0, 0.0)] * len(prompts)  # log-ratio and KL
-        answered = [index for index, answer in enumerate(answers) if answer]
-        chosen = [(prompts[index], answers[index]) for index in answered]
-        for batch in scoring_batches(chosen, self._policy.device.type, self._policy.config.vocab_size):
-            rows = [chosen[place] for place in batch]
-            ours, theirs = (response_log_probs(of, rows, self._temperature) for of in (self._policy, self._reference))
-            # Both sums are over the places that the response holds: answers are padded to the longest.
-            longest = ours.shape[1]
-            padded = [[*answer, *[0] * (longest - len(answer))] for _, answer in rows]
-            lengths = torch.tensor([len(answer) for _, answer in rows], device=ours.device)
-            written = torch.arange(longest, device=ours.device) < lengths[:, None]
-            difference = ours - theirs
-            drawn = difference.gather(-1, torch.tensor(padded, device=ours.device)[..., None])[..., 0]
-            kl = (ours.exp() * difference).sum(-1)
-            sums = [(values * written).sum(-1, dtype=torch.float64).tolist() for values in (drawn, kl)]
-            for place, found in zip(batch, zip(*sums, strict=True), strict=True):
-                distances[answered[place]] = found
-        return [
-            Response(text, len(answer), *distance)
-            for text, answer, distance in zip(texts, answers, distances, strict=True)
-        ]
+        options = {"add_generation_prompt": True, "tokenize": True, "return_dict": False}
+        prompts = [tuple(template(messages, **options)) for messages in conversations]
 
-    def _sample(self, prompts: Sequence[tuple[int, ...]], seeds: Sequence[int]) -> list[list[int]]:
-        """Tokens of the responses, in batches of similar prompt length."""
+        # sampled in batches of similar prompt length
         answers: list[list[int]] = [[] for _ in prompts]
         room = [min(self._max_tokens, self._context - len(prompt)) for prompt in prompts]
         asked = sorted((i for i in range(len(prompts)) if room[i] >= 1), key=lambda index: len(prompts[index]))
@@ -97,4 +78,66 @@ class PolicyPair:
                 answers[batch[place]] = tokens if end_token is None else [*tokens, end_token]
 
             sample_batch(self._policy, rows, self._end_tokens, finished)
-        return answers
+
+        # scored in batches of similar length
+        distances = [(0.0, 0.0)] * len(prompts)  # log-ratio and KL
+        answered = [index for index, answer in enumerate(answers) if answer]
+        chosen = [(prompts[index], answers[index]) for index in answered]
+        for batch in scoring_batches(chosen, self._policy.device.type, self._policy.config.vocab_size):
+            rows = [chosen[place] for place in batch]
+            ours, theirs = (response_log_probs(of, rows, self._temperature) for of in (self._policy, self._reference))
+            # Both sums are over the places that the response holds: answers are padded to the longest.
+            lengths = torch.tensor([len(answer) for _, answer in rows], device=ours.device)
+            written = torch.arange(ours.shape[1], device=ours.device) < lengths[:, None]
+            difference = ours - theirs
+            drawn = difference.gather(-1, _padded([answer for _, answer in rows], ours.device)[..., None])[..., 0]
+            kl = (ours.exp() * difference).sum(-1)
+            sums = [(values * written).sum(-1, dtype=torch.float64).tolist() for values in (drawn, kl)]
+            for place, found in zip(batch, zip(*sums, strict=True), strict=True):
+                distances[answered[place]] = found
+        decode = self._tokenizer.decode
+        return [
+            Response(decode(answer, skip_special_tokens=True), len(answer), *distance)
+            for answer, distance in zip(answers, distances, strict=True)
+        ]
+
+
+def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> torch.Tensor:
+    """Rows of token ids, padded on the right."""
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)
+
+
+@torch.inference_mode()
+def response_log_probs(model: Any, rows: Sequence[Scored], temperature: float) -> torch.Tensor:
+    """Log-probabilities of every token at each place of the responses, at ``temperature``, in fp32.
+
+    Shape: rows, tokens of the longest response, vocabulary. Prompt and response pass together, padded on the right,
+    where a causal network needs no mask against padding. Places beyond a row's response hold numbers that mean nothing.
+    ``model`` must use ``network.ATTENTION``.
+    """
+    device = model.device
+    starts = torch.tensor([len(prompt) for prompt, _ in rows], device=device)
+    ids = _padded([[*prompt, *response] for prompt, response in rows], device)
+    columns = torch.arange(ids.shape[1], device=device)
+    first = int(starts.min()) - 1  # the prompt's last token gives the response's first
+    logits = model(
+        input_ids=ids,
+        attention_mask=additive_mask((columns[:, None] >= columns)[None, None], model.dtype),
+        use_cache=False,
+        logits_to_keep=ids.shape[1] - first,
+    ).logits
+    longest = max(len(response) for _, response in rows)
+    places = starts[:, None] - 1 - first + torch.arange(longest, device=device)
+    chosen = logits[torch.arange(len(rows), device=device)[:, None], places.clamp(max=logits.shape[1] - 1)]
+    return (chosen.float() / temperature).log_softmax(-1)
+
+
+def scoring_batches(rows: Sequence[Scored], device: str, vocabulary: int) -> Iterator[list[int]]:
+    """Indices of ``rows`` in batches of similar length, each small enough for ``device``."""
+    left = sorted(range(len(rows)), key=lambda index: len(rows[index][0]) + len(rows[index][1]), reverse=True)
+    while left:
+        prompt, response = rows[left[0]]
+        tokens = len(prompt) + len(response)
+        size = max(1, min(PREFILL_TOKENS[device] // tokens, LOGITS[device] // (tokens * vocabulary)))
+        yield left[:size]
+        left = left[size:]

@@ -21,8 +21,16 @@ from cobalt.records.manifest import recorded_run
 from cobalt.statistics import Estimate
 from cobalt.tables import PERCENT, Cell, Table, in_percent
 from studies.reports.page import Section, table_of, write_report
-from studies.theory.bound import Measures, bounds_of, continuations, over_problems, read_measures, repairs
-from studies.theory.trajectories import OWN, REFERENCE
+from studies.theory.bound import (
+    OWN,
+    REFERENCE,
+    Measures,
+    bounds_of,
+    continuations,
+    over_problems,
+    read_measures,
+    repairs,
+)  # fmt: skip
 
 SIDE_WORDS = {REFERENCE: "the reference's", OWN: "its own"}
 BOUND_STYLES = {

@@ -8,18 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cobalt.bandit.builder import (
-    BanditConfig,
-    cut_overlong,
-    max_variance_subset,
-    min_variance_subset,
-    mixed_counts,
-    output_order,
-    partial_contexts,
-    plan_problem,
-    selected_trajectories,
-    solved_at_once,
-)
+from cobalt.bandit import builder
+from cobalt.bandit.builder import BanditConfig, max_variance_subset, output_order, partial_contexts, plan_problem
 from cobalt.bandit.evaluated import EvaluatedProblem, Trajectory
 from cobalt.errors import InputError
 from cobalt.prompts import ALL_PASSED, feedback_message, first_messages
@@ -51,7 +41,7 @@ def turns(rates_T: list[float], rule: str, num_turns: int = 3, passed_T: list[bo
 
 
 def selected(config: BanditConfig, *rates_NT: list[float]) -> list[int]:
-    return [t.index for t in selected_trajectories(problem(*rates_NT), config)]
+    return [t.index for t in builder.selected_trajectories(problem(*rates_NT), config)]
 
 
 def low_high_subsets(values: list[float], size: int) -> list[tuple[int, ...]]:
@@ -76,7 +66,7 @@ def test_agrees_with_brute_force_over_all_low_and_high_subsets(values: list[floa
 
 @given(spreads, sizes)
 def test_no_subset_varies_less_than_the_chosen_one(values: list[float], size: int) -> None:
-    chosen = min_variance_subset(values, size)
+    chosen = builder.min_variance_subset(values, size)
     assert len(set(chosen)) == min(size, len(values))
     least = min(np.var(subset) for subset in itertools.combinations(values, len(chosen)))
     assert np.var([values[i] for i in chosen]) == pytest.approx(least, abs=1e-12)
@@ -107,7 +97,7 @@ def test_random_selection_depends_on_seed_and_problem_alone() -> None:
 
     def chosen(seed: int, id_: str) -> list[int]:
         config = BanditConfig(selection="random", seed=seed)
-        return [t.index for t in selected_trajectories(problem(*rates, id_=id_), config)]
+        return [t.index for t in builder.selected_trajectories(problem(*rates, id_=id_), config)]
 
     assert chosen(0, "a") == chosen(0, "a") == sorted(set(chosen(0, "a"))) and len(chosen(0, "a")) == 4
     assert len({tuple(chosen(seed, id_)) for seed in range(3) for id_ in "ab"}) > 1
@@ -127,8 +117,8 @@ def test_validation_takes_the_smallest_change_if_there_is_one_even_without_a_sol
 
 
 def test_only_problems_solved_by_every_first_program_are_dropped() -> None:
-    assert solved_at_once(problem([1.0, 0.0], [1.0, 1.0]))
-    assert not solved_at_once(problem([1.0, 1.0], [0.95, 1.0]))
+    assert builder.solved_at_once(problem([1.0, 0.0], [1.0, 1.0]))
+    assert not builder.solved_at_once(problem([1.0, 1.0], [0.95, 1.0]))
 
 
 def test_each_context_ends_with_feedback_and_knows_the_best_rate_so_far() -> None:
@@ -181,8 +171,8 @@ def test_only_feedback_says_that_a_program_passed(message: dict[str, str], kept:
 
 def test_a_context_over_the_limit_ends_the_trajectory() -> None:
     contexts = partial_contexts(problem(), trajectory([0.0, 0.5, 1.0]), PAPER)
-    assert cut_overlong(contexts, [10, 10_000, 10_001], 10_000) == contexts[:2]
-    assert cut_overlong(contexts, [10, 10_001, 10_000], 10_000) == contexts[:1]
+    assert builder.cut_overlong(contexts, [10, 10_000, 10_001], 10_000) == contexts[:2]
+    assert builder.cut_overlong(contexts, [10, 10_001, 10_000], 10_000) == contexts[:1]
 
 
 def test_a_kept_problem_has_one_turn_0_prompt_even_without_a_trajectory() -> None:
@@ -206,7 +196,7 @@ def test_a_problem_with_infra_errors_only_is_dropped_and_says_so() -> None:
 
 @given(st.integers(1, 200), st.integers(1, 200), st.floats(0, 1), st.integers(0, 9))
 def test_the_share_of_perturbed_records_is_met(clean: int, perturbed: int, ratio: float, seed: int) -> None:
-    num_clean, num_perturbed = mixed_counts(clean, perturbed, ratio)
+    num_clean, num_perturbed = builder.mixed_counts(clean, perturbed, ratio)
     assert num_clean <= clean and num_perturbed <= perturbed
     assert abs(num_perturbed - ratio * (num_clean + num_perturbed)) <= 1
     order = output_order(clean, perturbed, ratio, seed)

@@ -122,16 +122,14 @@ def test_what_does_not_fit_is_refused_with_id_and_field(fields: dict, field: str
         parse_problem(row(**fields))
 
 
-@pytest.mark.parametrize(("passing", "solved"), [([True, True], True), ([True, False], False), ([], False)])
 @pytest.mark.parametrize("rate", [1.0, 0.0])
-def test_single_turn_results_decide_dynamic_sampling(passing: list[bool], solved: bool, rate: float) -> None:
-    made = row(1, 1, all_pass_rates=[[rate]], public_pass_rates=[[1.0]], exec_results=[{"passing": passing}])
-    assert solved_at_once(parse_problem(made)) is solved
+def test_single_turn_results_decide_dynamic_sampling_where_there_are_any(rate: float) -> None:
+    def is_solved(**result: Any) -> bool:
+        made = row(1, 1, all_pass_rates=[[rate]], public_pass_rates=[[rate]], exec_results=[result])
+        return solved_at_once(parse_problem(made))
 
-
-def test_a_failed_single_turn_result_leaves_it_to_the_rates_and_a_missing_one_is_refused() -> None:
-    failed = {"passing": [False], "infra_error": "lost"}
-    made = row(1, 1, all_pass_rates=[[1.0]], public_pass_rates=[[1.0]], exec_results=[failed])
-    assert solved_at_once(parse_problem(made))
+    assert is_solved(passing=[True, True])
+    assert not is_solved(passing=[True, False]) and not is_solved(passing=[])
+    assert is_solved(passing=[False], infra_error="lost") == (rate == 1), "a failed one leaves it to the rates"
     with pytest.raises(ValueError, match="'exec_results' holds no result of conversation 1"):
         parse_problem(row(2, exec_results=[{"passing": [True]}]))

@@ -25,7 +25,7 @@ from cobalt.evaluation.files import (
     source_of,
     verdict_rule,
 )
-from cobalt.evaluation.summary import Difference, TurnReport, compare, render_markdown, summarise, to_json
+from cobalt.evaluation.summary import Difference, compare, render_markdown, summarise, to_json
 from cobalt.extraction import extract_code
 from cobalt.records import TestCases, write_jsonl
 from cobalt.records.rows import Evaluated
@@ -77,8 +77,12 @@ def evaluate(source: Path, output: Path, **flags: Any) -> list[Row]:
     return read_rows(output)
 
 
-def test_rates_are_those_of_the_hidden_tests(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
-    for row in evaluate(trajectories, tmp_path / "out.jsonl"):
+def test_rates_are_those_of_the_hidden_tests_and_equal_programs_run_once(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService
+) -> None:
+    rows = evaluate(trajectories, tmp_path / "out.jsonl")
+    assert sum(service.runs.values()) <= 6 * 5, "four programs and none"
+    for row in rows:
         hidden = TestCases.parse(row["hidden_test_cases"])
         for messages, rates in zip(row["conversations"], row["all_pass_rates"], strict=True):
             texts = [m["content"] for m in messages if m["role"] == "assistant"]
@@ -86,11 +90,6 @@ def test_rates_are_those_of_the_hidden_tests(trajectories: Path, tmp_path: Path,
             assert rates == expected
         assert len(row["all_pass_rates"]) == 5
         assert "clean_public_pass_rates" not in row
-
-
-def test_equal_programs_run_once(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
-    evaluate(trajectories, tmp_path / "out.jsonl")
-    assert sum(service.runs.values()) <= 6 * 5, "four programs and none"
 
 
 def test_perturbed_runs_get_clean_public_rates(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
@@ -183,12 +182,8 @@ def test_an_estimate_stands_among_the_fields_of_its_row() -> None:
     gain = {"from_turn": 0, "to_turn": 1, "value": 0.5, **nothing}
     solved = {"turn": 1, "value": 0.5, **nothing, "count": 2}
     later = {"turn": 1, "value": 0.5, **nothing, "problems": 1, "relative_change": None}
-    for found, expected in (
-        (numbers["gain"], gain),
-        (numbers["solved_after_unsolved"][0], solved),
-        (numbers["pass_at_1"][1], later),
-    ):
-        assert list(found.items()) == list(expected.items())
+    found = (numbers["gain"], numbers["solved_after_unsolved"][0], numbers["pass_at_1"][1])
+    assert [list(row.items()) for row in found] == [list(row.items()) for row in (gain, solved, later)]
 
 
 def test_groups_with_fewer_turns_or_samples_have_no_number() -> None:
@@ -196,13 +191,13 @@ def test_groups_with_fewer_turns_or_samples_have_no_number() -> None:
         scores("a", [[1, 2]], [[0.0, 1.0]], difficulty="EASY"),
         scores("b", [[1], [2]], [[0.0], [1.0]], difficulty="HARD"),
     ]
-    report = TurnReport("f", {"checker": "exact"}, summarise(rows))
-    assert values(row.estimate for row in report.summary.by_difficulty["HARD"]) == [0.5, None]
-    assert values(row.estimate for row in report.summary.pass_at_k[2]) == [1.0, None]
-    numbers = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    summary = summarise(rows)
+    assert values(row.estimate for row in summary.by_difficulty["HARD"]) == [0.5, None]
+    assert values(row.estimate for row in summary.pass_at_k[2]) == [1.0, None]
+    numbers = json.loads(json.dumps(to_json(summary), allow_nan=False))
     assert [row["value"] for row in numbers["by_difficulty"]["HARD"]] == [0.5, None]
     assert [row["value"] for row in numbers["pass_at_k"]["2"]] == [1.0, None]
-    assert "| HARD | 1 | 50.0 | – |" in render_markdown(report)
+    assert "| HARD | 1 | 50.0 | – |" in render_markdown("f", {"checker": "exact"}, summary)
 
 
 def test_comparison_pairs_by_id() -> None:
@@ -240,18 +235,15 @@ def test_report_files(trajectories: Path, tmp_path: Path, service: MultiplyingSe
 EXECUTION = {"checker": "lcb", "cpu_limit_s": 4.0, "suite_cpu_limit_s": 27.0}
 
 
-def test_a_report_says_what_decided_its_pass_rates(tmp_path: Path) -> None:
-    report = TurnReport("f", EXECUTION, summarise([scores("a", [[1]], [[0.5]])]))
-    assert "Checker `lcb`; `cpu_limit_s` 4 CPU seconds" in render_markdown(report)
-    assert "`suite_cpu_limit_s` 27 for all tests" in render_markdown(report)
-
-
-def test_the_rule_of_evaluated_files_is_read_from_their_manifests(tmp_path: Path) -> None:
+def test_what_decided_pass_rates_is_read_from_manifests_and_told_in_reports(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     assert recorded_rule([source_of(output)]) == NOT_RECORDED
     Path(f"{output}.manifest.json").write_text(json.dumps({"content": {"execution": EXECUTION}}))
     assert recorded_rule([source_of(output)] * 2) == verdict_rule(EXECUTION)
     assert "suite_cpu_limit_s" in recorded_rule(map(source_of, (tmp_path / "other.jsonl", output)))
+    report = render_markdown("f", EXECUTION, summarise([scores("a", [[1]], [[0.5]])]))
+    assert "Checker `lcb`; `cpu_limit_s` 4 CPU seconds" in report
+    assert "`suite_cpu_limit_s` 27 for all tests" in report
 
 
 def test_counts_are_written_beside_and_stand_for_the_file(
@@ -261,14 +253,12 @@ def test_counts_are_written_beside_and_stand_for_the_file(
     records = evaluate(trajectories, output)
     raw, counts = read_evaluation(output), read_evaluation(counts_path(output))
     assert counts.source == raw.source and counts.feedback_tests == raw.feedback_tests == "public"
-    assert to_json(summarise(counts.problems)) | {"by_difficulty": 0, "by_platform": 0} == to_json(
-        summarise(raw.problems)
-    ) | {"by_difficulty": 0, "by_platform": 0}
+    no_groups = {"by_difficulty": 0, "by_platform": 0}
+    assert to_json(summarise(counts.problems)) | no_groups == to_json(summarise(raw.problems)) | no_groups
     content = json.loads(counts_path(output).read_text())
     assert (content["arm"], content["samples"], content["turns"]) == ("out", 5, 4)
-    solved = [[sum(column) for column in zip(*[[r == 1 for r in row] for row in record["all_pass_rates"]], strict=True)]
-              for record in records]  # fmt: skip
-    assert content["solved"] == [solved]
+    solved_PNT = [[[rate == 1 for rate in rates_T] for rates_T in row["all_pass_rates"]] for row in records]
+    assert content["solved"] == [[[sum(column) for column in zip(*table, strict=True)] for table in solved_PNT]]
 
 
 @pytest.mark.parametrize(

@@ -79,22 +79,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer_ok(self, body: dict[str, Any], text: str = "hello", **choice: Any) -> None:
         message = {"role": "assistant", "content": text}
-        details = {"reasoning_tokens": 5, "accepted_prediction_tokens": None}
-        answer = {
-            "id": "x",
-            "object": "chat.completion",
-            "created": 0,
-            "model": body["model"],
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop", **choice}],
-            "usage": {
-                "prompt_tokens": 11,
-                "completion_tokens": 7,
-                "total_tokens": 18,
-                "completion_tokens_details": details,
-                "own_of_the_provider": 3,
-            },
-        }
-        self._send(200, json.dumps(answer).encode())
+        choices = [{"index": 0, "message": message, "finish_reason": "stop", **choice}]
+        usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18, "own_of_the_provider": 3}
+        usage["completion_tokens_details"] = {"reasoning_tokens": 5, "accepted_prediction_tokens": None}
+        answer = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
+        self._send(200, json.dumps({**answer, "choices": choices, "usage": usage}).encode())
 
     def answer_status(self, body: dict[str, Any], code: int, message: str = "no", **headers: str) -> None:
         error = {"error": {"message": message, "type": "error", "code": headers.pop("code_text", None)}}
@@ -112,18 +101,13 @@ class Handler(BaseHTTPRequestHandler):
         self.connection.shutdown(2)
 
     def answer_half(self, body: dict[str, Any]) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", "4000")
-        self.end_headers()
-        self.wfile.write(b'{"id": "x", "choices"')
+        self._send(200, b'{"id": "x", "choices"', {"Content-Length": "4000"})
         self.close_connection = True
 
     def _send(self, code: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        for name, value in (headers or {}).items():
+        usual = {"Content-Type": "application/json", "Content-Length": str(len(content))}
+        for name, value in {**usual, **(headers or {})}.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(content)

@@ -1,6 +1,7 @@
 """A world without a model or a sandbox: programs are texts ``k=3``, right if k times the input is the output.
 
-``ScriptedEngine`` answers from a hash of the request alone, so every run of it gives the same trajectories.
+``ScriptedEngine`` answers from a hash of the request alone, so every run of it gives the same trajectories. As a
+script, a multi-turn run to be killed: ``scripted.py INPUT OUTPUT``.
 """
 
 import asyncio
@@ -8,6 +9,7 @@ import hashlib
 import json
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -31,19 +33,13 @@ def problem_rows(count: int, start: int = 0) -> list[Row]:
     """Problems with ids ``start``, ...: multiply by k, 4 public and 2 hidden tests."""
     rows = []
     for number in range(start, start + count):
-        factor = number % GUESSES + 1
-        tests = [
-            TestCases(tuple(map(str, part)), tuple(str(x * factor) for x in part)) for part in ((1, 2, 3, 4), (5, 6))
-        ]
-        texts = {"public_test_cases": tests[0], "hidden_test_cases": tests[1], "test_cases": tests[0] + tests[1]}
-        rows.append(
-            {
-                "id": number,
-                "difficulty": ("EASY", "HARD")[number % 2],
-                "instruction": problem_instruction(f"Multiply. This is problem {number}."),
-                **{name: part.to_json() for name, part in texts.items()},
-            }
-        )
+        instruction = problem_instruction(f"Multiply. This is problem {number}.")
+        row = {"id": number, "difficulty": ("EASY", "HARD")[number % 2], "instruction": instruction}
+        parts = {"public_test_cases": (1, 2, 3, 4), "hidden_test_cases": (5, 6), "test_cases": (1, 2, 3, 4, 5, 6)}
+        for name, part in parts.items():
+            outputs = tuple(str(x * (number % GUESSES + 1)) for x in part)
+            row[name] = TestCases(tuple(map(str, part)), outputs).to_json()
+        rows.append(row)
     return rows
 
 
@@ -101,9 +97,10 @@ class MultiplyingService:
             return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM)
         match = re.fullmatch(r"k=(\d+)", code)
         factor = int(match[1]) if match else 0
-        passing = tuple(str(int(x) * factor) == y for x, y in zip(tests.inputs_K, tests.outputs_K, strict=True))
-        verdicts = tuple(Verdict.PASSED if passed else Verdict.WRONG_ANSWER for passed in passing)
-        return ExecutionResult(verdicts, tuple(str(int(x) * factor) for x in tests.inputs_K), ("",) * len(tests))
+        outputs = tuple(str(int(x) * factor) for x in tests.inputs_K)
+        right = zip(outputs, tests.outputs_K, strict=True)
+        verdicts = tuple(Verdict.PASSED if ours == wanted else Verdict.WRONG_ANSWER for ours, wanted in right)
+        return ExecutionResult(verdicts, outputs, ("",) * len(tests))
 
 
 @asynccontextmanager
@@ -121,9 +118,10 @@ def make_plan(source: Path, output: Path, **flags: Any) -> InferenceConfig:
     return MultiTurnOpenWeightConfig(**{"from_scratch": True, **flags})
 
 
-async def run_plan(plan: InferenceConfig, engine: Any, service: Any) -> list[Row]:
-    """Run it and read the output."""
-    await run_inference(plan, opened(ExecutionService(service)), opened(engine))
+async def run_plan(plan: InferenceConfig, engine: Any = None, service: Any = None) -> list[Row]:
+    """Run it, with a new engine and service by default, and read the output."""
+    execution = ExecutionService(service or MultiplyingService())
+    await run_inference(plan, opened(execution), opened(engine or ScriptedEngine()))
     return read_rows(plan.output_file)
 
 
@@ -139,3 +137,8 @@ def write_problems(path: Path, count: int, start: int = 0) -> Path:
 def long_tailed(seed: int, scale_s: float = 0.01, sigma: float = 1.0) -> float:
     """A latency drawn from a log-normal distribution, by the request's seed."""
     return scale_s * random.Random(seed).lognormvariate(0, sigma)
+
+
+if __name__ == "__main__":
+    interrupted = make_plan(Path(sys.argv[1]), Path(sys.argv[2]), num_completions=4, num_turns=4, enable_thinking=True)
+    asyncio.run(run_plan(interrupted, ScriptedEngine(max_in_flight=16, latency_s=long_tailed)))

@@ -5,15 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from scripted import (
-    MultiplyingService,
-    ScriptedEngine,
-    make_plan,
-    problem_rows,
-    read_rows,
-    run_plan,
-    write_problems,
-)
+from scripted import MultiplyingService, ScriptedEngine, make_plan, problem_rows, run_plan, write_problems
 
 from cobalt.completion import Completion, request_seed
 from cobalt.errors import InputError
@@ -28,9 +20,13 @@ def problems(tmp_path: Path) -> Path:
     return write_problems(tmp_path / "problems.jsonl", 5)
 
 
+def manifest_of(output: Path) -> dict:
+    return json.loads(Path(f"{output}.manifest.json").read_text())
+
+
 async def test_single_turn_record(problems: Path, tmp_path: Path) -> None:
     plan = make_plan(problems, tmp_path / "out.jsonl", num_turns=None)
-    records = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    records = await run_plan(plan)
     assert [record["id"] for record in records] == [0, 1, 2, 3, 4]
     for record, row in zip(records, problem_rows(5), strict=True):
         assert record.items() >= row.items()
@@ -38,9 +34,9 @@ async def test_single_turn_record(problems: Path, tmp_path: Path) -> None:
         assert all(len(result["passing"]) == 6 for result in record["exec_results"])
 
 
-async def test_multi_turn_record(problems: Path, tmp_path: Path) -> None:
+async def test_multi_turn_record_and_seeds(problems: Path, tmp_path: Path) -> None:
     engine = ScriptedEngine()
-    for record in await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine, MultiplyingService()):
+    for record in await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine):
         for name in ("raw_responses", "public_pass_rates", "public_exec_results", "usage"):
             assert [len(turn) for turn in record[name]] == [3, 3, 3]
         for sample, messages in enumerate(record["conversations"]):
@@ -48,23 +44,13 @@ async def test_multi_turn_record(problems: Path, tmp_path: Path) -> None:
             assert [m["content"] for m in messages[2::2]] == [turn[sample] for turn in record["raw_responses"]]
             for turn in range(3):
                 result = record["public_exec_results"][turn][sample]
-                failed = [
-                    text for text, passed in zip(result["feedback"], result["passing"], strict=True) if not passed
-                ]
+                shown = zip(result["feedback"], result["passing"], strict=True)
+                failed = [text for text, passed in shown if not passed]
                 assert feedback_of_message(messages[3 + 2 * turn]["content"]) == (failed or [ALL_PASSED])[0]
                 assert record["public_pass_rates"][turn][sample] == sum(result["passing"]) / 4
-    assert len(engine.requests) == 5 * 3 * 3
-
-
-async def test_each_request_has_its_own_seed(problems: Path, tmp_path: Path) -> None:
-    engine = ScriptedEngine()
-    await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine, MultiplyingService())
-    expected = {request_seed(1, id_, sample, turn) for id_ in range(5) for sample in range(3) for turn in range(3)}
-    assert {seed for _, _, seed in engine.requests} == expected
-    assert len(expected) == 45
-
-
-def test_seeds_tell_ids_apart() -> None:
+    seeds = {request_seed(1, id_, sample, turn) for id_ in range(5) for sample in range(3) for turn in range(3)}
+    assert {seed for _, _, seed in engine.requests} == seeds
+    assert len(engine.requests) == len(seeds) == 5 * 3 * 3, "each request has a seed of its own"
     assert len({request_seed(1, id_, 0, 0) for id_ in (0, "0", "", None, [0])}) == 5
 
 
@@ -80,11 +66,8 @@ async def test_history_without_thinking(problems: Path, tmp_path: Path) -> None:
         assert all(m["content"] == "x" * 6000 for m in record["conversations"][0] if m["role"] == "assistant")
         assert record["raw_responses"][0][0].startswith("<think>")
     assert {code for code, _ in service.runs} == {"k=9"}, "public tests run on the raw response"
-    manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
-    assert manifest["counts"]["history_changes_program"] == 45
-
-
-def test_history_is_stripped_before_it_is_cut() -> None:
+    assert manifest_of(plan.output_file)["counts"]["history_changes_program"] == 45
+    # It is stripped before it is cut.
     assert history_text("<think>a</think>\n\n Answer \n", enable_thinking=True) == "Answer"
     assert history_text("</think>" + " " * 100 + "x" * 7000, enable_thinking=True) == "x" * 6000
     assert history_text("<think>a</think>\n\nAnswer\n", enable_thinking=False) == "<think>a</think>\n\nAnswer\n"
@@ -93,10 +76,10 @@ def test_history_is_stripped_before_it_is_cut() -> None:
 async def test_first_turn_from_a_file(problems: Path, tmp_path: Path) -> None:
     single = tmp_path / "single.jsonl"
     plan = make_plan(problems, single, num_turns=None, num_completions=4)
-    firsts = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    firsts = await run_plan(plan)
     engine = ScriptedEngine()
     plan = make_plan(single, tmp_path / "out.jsonl", from_scratch=False, num_completions=3)
-    records = await run_plan(plan, engine, MultiplyingService())
+    records = await run_plan(plan, engine)
     for first, record in zip(firsts, records, strict=True):
         assert record["raw_responses"][0] == first["responses"][:3] == record["responses"]
         assert record["usage"][0] == first["usage"][:3]
@@ -108,14 +91,14 @@ async def test_samples_may_differ_between_problems(tmp_path: Path) -> None:
     rows = [{**row, "responses": ["```\nk=1\n```"] * (1 + number)} for number, row in enumerate(problem_rows(3))]
     write_jsonl(tmp_path / "in.jsonl", rows)
     plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", from_scratch=False, num_completions=2)
-    records = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    records = await run_plan(plan)
     assert [len(record["conversations"]) for record in records] == [1, 2, 2]
 
 
 async def test_equal_programs_run_once(problems: Path, tmp_path: Path) -> None:
     service = MultiplyingService()
     plan = make_plan(problems, tmp_path / "out.jsonl", num_completions=16)
-    await run_plan(plan, ScriptedEngine(), service)
+    await run_plan(plan, service=service)
     shared = {tests for _, tests in service.runs}
     assert len(shared) == 4, "problems 0 and 4 have the same tests"
     assert max(service.runs.values()) == 2
@@ -123,7 +106,7 @@ async def test_equal_programs_run_once(problems: Path, tmp_path: Path) -> None:
 
 async def test_requests_in_flight_stay_within_the_limit(problems: Path, tmp_path: Path) -> None:
     engine = ScriptedEngine(max_in_flight=4, latency_s=lambda seed: seed % 5 / 1000)
-    await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine, MultiplyingService())
+    await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine)
     assert engine.most_running == 4
 
 
@@ -131,27 +114,25 @@ async def test_no_barrier_between_turns(tmp_path: Path) -> None:
     """One conversation may be turns ahead of another of the same problem."""
     source = write_problems(tmp_path / "in.jsonl", 1)
     slow = request_seed(1, 0, 0, 0)
-    engine = ScriptedEngine(latency_s=lambda seed: 0.3 if seed == slow else 0.0)
     ends: list[int] = []
 
     class Watched(ScriptedEngine):
-        max_in_flight = 8
-
         async def generate(self, messages, sampling, seed):
-            completion = await engine.generate(messages, sampling, seed)
+            completion = await super().generate(messages, sampling, seed)
             ends.append(seed)
             return completion
 
-    await run_plan(make_plan(source, tmp_path / "out.jsonl"), Watched(), MultiplyingService())
+    engine = Watched(latency_s=lambda seed: 0.3 if seed == slow else 0.0)
+    await run_plan(make_plan(source, tmp_path / "out.jsonl"), engine)
     assert ends.index(slow) == 2 * 3, "the other two conversations were through before it"
 
 
 async def test_feedback_of_another_problem(problems: Path, tmp_path: Path) -> None:
     single = tmp_path / "single.jsonl"
-    await run_plan(make_plan(problems, single, num_turns=None), ScriptedEngine(), MultiplyingService())
+    await run_plan(make_plan(problems, single, num_turns=None))
     engine = ScriptedEngine()
     plan = make_plan(single, tmp_path / "out.jsonl", from_scratch=False, feedback_from="other_problem")
-    records = await run_plan(plan, engine, MultiplyingService())
+    records = await run_plan(plan, engine)
     service = MultiplyingService()
     own = {}
     for record in records:
@@ -181,11 +162,10 @@ async def test_invalid_lines_are_skipped_only_on_demand(problems: Path, tmp_path
         file.write('{"id": 9}\n')
     output = tmp_path / "out.jsonl"
     with pytest.raises(InputError, match=r"problems.jsonl: line 6: missing field 'instruction'"):
-        await run_plan(make_plan(problems, output), ScriptedEngine(), MultiplyingService())
+        await run_plan(make_plan(problems, output))
     assert not output.exists()
-    records = await run_plan(make_plan(problems, output, skip_invalid=True), ScriptedEngine(), MultiplyingService())
-    assert len(records) == 5
-    counts = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())["counts"]
+    assert len(await run_plan(make_plan(problems, output, skip_invalid=True))) == 5
+    counts = manifest_of(output)["counts"]
     assert (counts["read"], counts["written"], counts["skipped_invalid"]) == (6, 5, 1)
 
 
@@ -195,10 +175,11 @@ async def test_perturbed_feedback(tmp_path: Path) -> None:
         row["perturbed_public_test_cases"] = TestCases(("1", "2"), ("7", "14")).to_json()
     write_jsonl(tmp_path / "in.jsonl", rows)
     plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", feedback_tests="perturbed")
-    for record in await run_plan(plan, ScriptedEngine(), MultiplyingService()):
+    records = await run_plan(plan)
+    for record in records:
         assert record["feedback_tests"] == "perturbed"
         assert all(len(result["passing"]) == 2 for turn in record["public_exec_results"] for result in turn)
-    assert len(read_rows(tmp_path / "out.jsonl")) == 2
+    assert len(records) == 2
 
 
 async def test_conversations_are_written_with_the_prompt_set(tmp_path: Path) -> None:
@@ -211,8 +192,7 @@ async def test_conversations_are_written_with_the_prompt_set(tmp_path: Path) -> 
         for messages in record["conversations"]:
             assert messages[0]["content"] == "Other."
             assert all(m["content"].startswith(f"Fix it.\n{FEEDBACK_MARKER}\n") for m in messages[3::2])
-    manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
-    assert manifest["origin"] == {"model": "scripted", "prompts": asdict(other)}
+    assert manifest_of(plan.output_file)["origin"] == {"model": "scripted", "prompts": asdict(other)}
     with pytest.raises(InputError, match="was made with other settings"):
         await run_plan(make_plan(source, tmp_path / "out.jsonl"), engine, service)
 
@@ -220,30 +200,21 @@ async def test_conversations_are_written_with_the_prompt_set(tmp_path: Path) -> 
 async def test_foreign_instructions_run_and_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "in.jsonl"
     write_jsonl(source, [{**row, "instruction": "Other words."} for row in problem_rows(2)])
-    assert len(await run_plan(make_plan(source, tmp_path / "out.jsonl"), ScriptedEngine(), MultiplyingService())) == 2
+    assert len(await run_plan(make_plan(source, tmp_path / "out.jsonl"))) == 2
     assert "in.jsonl are not of the prompt set" in capsys.readouterr().err
     plan = make_plan(source, tmp_path / "asked.jsonl", prompts="cobalt")
     with pytest.raises(InputError, match="line 1: field 'instruction' is not of the prompt set"):
-        await run_plan(plan, ScriptedEngine(), MultiplyingService())
+        await run_plan(plan)
 
 
 @pytest.mark.parametrize("field", ["public_test_cases", "hidden_test_cases", "test_cases"])
-@pytest.mark.parametrize("tests", [None, '{"inputs": [], "outputs": []}'])
-async def test_tests_that_a_later_stage_needs_are_asked_for_first(
-    tmp_path: Path, field: str, tests: str | None
-) -> None:
-    rows = problem_rows(2)
-    rows[1] = {**rows[1], field: tests} if tests else {name: v for name, v in rows[1].items() if name != field}
-    write_jsonl(tmp_path / "in.jsonl", rows)
-    engine = ScriptedEngine()
-    plan = make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", num_turns=None)
-    with pytest.raises(InputError, match=f"line 2: .*'{field}'"):
-        await run_plan(plan, engine, MultiplyingService())
+async def test_tests_that_a_later_stage_needs_are_asked_for_first(tmp_path: Path, field: str) -> None:
+    engine, (good, row) = ScriptedEngine(), problem_rows(2)
+    lacking = {name: value for name, value in row.items() if name != field}
+    none_hidden = {**row, "test_cases": row["public_test_cases"]}
+    empty = {**row, field: '{"inputs": [], "outputs": []}'}
+    for bad, complaint in ((lacking, f"'{field}'"), (empty, f"'{field}'"), (none_hidden, "none is hidden")):
+        write_jsonl(tmp_path / "in.jsonl", [good, bad])
+        with pytest.raises(InputError, match=f"line 2: .*{complaint}"):
+            await run_plan(make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", num_turns=None), engine)
     assert not engine.requests
-
-
-async def test_problems_without_hidden_tests_are_refused(tmp_path: Path) -> None:
-    rows = [{**row, "test_cases": row["public_test_cases"]} for row in problem_rows(1)]
-    write_jsonl(tmp_path / "in.jsonl", rows)
-    with pytest.raises(InputError, match="none is hidden"):
-        await run_plan(make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl"), ScriptedEngine(), MultiplyingService())

@@ -64,10 +64,10 @@ def test_a_row_does_not_depend_on_its_batch(model) -> None:
 
 
 def test_equal_prompts_with_different_seeds_differ(model) -> None:
-    (prompt,) = prompts([20])
-    texts = sample(model, [Row(prompt, 16, 1.0, 1.0, seed) for seed in range(8)])
+    rows = [Row(prompts([20])[0], 16, 1.0, 1.0, seed) for seed in range(8)]
+    texts = sample(model, rows)
     assert len(set(map(tuple, texts))) == 8
-    assert texts == sample(model, [Row(prompt, 16, 1.0, 1.0, seed) for seed in range(8)])
+    assert texts == sample(model, rows)
 
 
 def test_sampled_tokens_follow_the_nucleus() -> None:
@@ -92,29 +92,25 @@ async def test_engine_answers_many_at_once(path: str) -> None:
     assert answers == alone
     for answer, messages in zip(answers, asked, strict=True):
         assert answer.prompt_tokens == len(tokenizer.apply_chat_template(messages, add_generation_prompt=True))
-        assert answer.completion_tokens <= 24
+        assert answer.completion_tokens == 24 or (answer.completion_tokens < 24 and answer.finish_reason == "stop")
         assert answer.finish_reason in ("stop", "length")
-        assert (answer.finish_reason == "length") == (answer.completion_tokens == 24) or answer.completion_tokens == 24
 
 
 async def test_prompts_at_the_end_of_the_context(path: str) -> None:
     async with open_huggingface_engine(path, batch_size=4, max_in_flight=None) as engine:
-        (full,) = await asyncio.gather(engine.generate([{"role": "user", "content": "é" * CONTEXT}], Sampling(), 0))
+        full = await engine.generate([{"role": "user", "content": "é" * CONTEXT}], Sampling(), 0)
         short = await engine.generate([{"role": "user", "content": "é"}], Sampling(1.0, 1.0, 10_000), 0)
     assert (full.text, full.finish_reason) == ("", FINISH_CONTEXT)
     assert short.prompt_tokens + short.completion_tokens <= CONTEXT
 
 
-async def test_model_id_follows_the_weights(tmp_path: Path) -> None:
+async def test_model_id_follows_the_weights_and_a_missing_model_is_bad_input(tmp_path: Path) -> None:
     ids = []
     for seed in (0, 0, 1):
         path = save_tiny_model(tmp_path / "model", seed)
         async with open_huggingface_engine(path, 1, None) as engine:
             ids.append(engine.model_id)
     assert ids[0] == ids[1] != ids[2]
-
-
-async def test_a_missing_model_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--model"):
         async with open_huggingface_engine(str(tmp_path / "none"), 1, None):
             pass

@@ -17,7 +17,7 @@ from cobalt.errors import InputError, SetupError
 from cobalt.inference.driver import MAX_FAILURES_IN_A_ROW
 from cobalt.records import write_jsonl
 
-SEEDED_RUN = Path(__file__).with_name("seeded_run.py")
+SEEDED_RUN = Path(__file__).with_name("scripted.py")
 
 
 def by_id(rows: list[dict[str, Any]]) -> dict[str, str]:
@@ -32,7 +32,7 @@ def problems(tmp_path: Path) -> Path:
 
 async def undisturbed(problems: Path, tmp_path: Path, **changes: Any) -> dict[str, str]:
     plan = make_plan(problems, tmp_path / "undisturbed.jsonl", **changes)
-    return by_id(await run_plan(plan, ScriptedEngine(), MultiplyingService()))
+    return by_id(await run_plan(plan))
 
 
 async def test_engine_failures_are_marked_and_retried_alone(problems: Path, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ async def test_engine_failures_are_marked_and_retried_alone(problems: Path, tmp_
     engine.failing = lambda messages, seed: len(messages) == 4 and seed % 3 == 0
     plan = make_plan(problems, tmp_path / "out.jsonl")
     with pytest.raises(SetupError, match="of 15 conversations met an infrastructure failure"):
-        await run_plan(plan, engine, MultiplyingService())
+        await run_plan(plan, engine)
     records = read_rows(plan.output_file)
     failed = 0
     for record in records:
@@ -54,7 +54,7 @@ async def test_engine_failures_are_marked_and_retried_alone(problems: Path, tmp_
                 assert len(record["conversations"][sample]) == 4
     assert 0 < failed < 15
     again = ScriptedEngine()
-    assert by_id(await run_plan(plan, again, MultiplyingService())) == await undisturbed(problems, tmp_path)
+    assert by_id(await run_plan(plan, again)) == await undisturbed(problems, tmp_path)
     assert len(again.requests) == 2 * failed, "turns 1 and 2 of the failed conversations"
 
 
@@ -63,42 +63,39 @@ async def test_sandbox_failures_keep_the_response(problems: Path, tmp_path: Path
     service.failing = lambda code: code == "k=2"
     plan = make_plan(problems, tmp_path / "out.jsonl", num_turns=0)
     with pytest.raises(SetupError):
-        await run_plan(plan, ScriptedEngine(), service)
+        await run_plan(plan, service=service)
     again = ScriptedEngine()
-    records = by_id(await run_plan(plan, again, MultiplyingService()))
+    records = by_id(await run_plan(plan, again))
     assert records == await undisturbed(problems, tmp_path, num_turns=0)
     assert again.requests == []
 
 
-async def test_a_finished_run_is_not_run_again(problems: Path, tmp_path: Path) -> None:
+async def test_a_finished_run_is_not_run_again_and_keeps_its_settings(problems: Path, tmp_path: Path) -> None:
     plan = make_plan(problems, tmp_path / "out.jsonl")
-    before = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    before = await run_plan(plan)
     engine, service = ScriptedEngine(), MultiplyingService()
     assert await run_plan(plan, engine, service) == before
     assert not engine.requests and not service.runs
     assert not list(tmp_path.glob("*.journal"))
-
-
-async def test_other_settings_are_refused(problems: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out.jsonl"
-    before = await run_plan(make_plan(problems, output), ScriptedEngine(), MultiplyingService())
-    other = ScriptedEngine()
-    other.model_id = "other"
     with pytest.raises(InputError, match="num_turns: 2 -> 3"):
-        await run_plan(make_plan(problems, output, num_turns=3), ScriptedEngine(), MultiplyingService())
+        await run_plan(make_plan(problems, plan.output_file, num_turns=3))
+    engine.model_id = "other"
     with pytest.raises(InputError, match="model_id: 'scripted' -> 'other'"):
-        await run_plan(make_plan(problems, output), other, MultiplyingService())
-    assert read_rows(output) == before
+        await run_plan(plan, engine)
+    service.checker = "lcb"
+    with pytest.raises(InputError, match=r"execution: .*'exact'.* -> .*'lcb'"):
+        await run_plan(plan, service=service)
+    assert read_rows(plan.output_file) == before
 
 
 async def test_an_input_that_grew_or_changed(problems: Path, tmp_path: Path) -> None:
     plan = make_plan(problems, tmp_path / "out.jsonl")
-    before = await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    before = await run_plan(plan)
     rows = problem_rows(7)
     rows[2]["instruction"] += " Now with another text."
     write_jsonl(problems, rows)
     engine = ScriptedEngine()
-    after = await run_plan(plan, engine, MultiplyingService())
+    after = await run_plan(plan, engine)
     assert [row["id"] for row in after] == list(range(7))
     assert [old == new for old, new in zip(before, after, strict=False)] == [True, True, False, True, True]
     assert len(engine.requests) == 3 * 9
@@ -114,25 +111,23 @@ async def run_interrupted(plan: Any, engine: ScriptedEngine, requests: int) -> N
 
     engine.failing = interrupt
     with pytest.raises(RuntimeError, match="interrupted"):
-        await run_plan(plan, engine, MultiplyingService())
+        await run_plan(plan, engine)
 
 
-async def test_an_interrupted_run_goes_on_from_its_journal(problems: Path, tmp_path: Path) -> None:
-    plan = make_plan(problems, tmp_path / "out.jsonl")
-    await run_interrupted(plan, ScriptedEngine(max_in_flight=2), requests=20)
-    again = ScriptedEngine()
-    assert by_id(await run_plan(plan, again, MultiplyingService())) == await undisturbed(problems, tmp_path)
-    assert len(again.requests) <= 45 - 20 + 2, "only what was in flight is generated again"
-
-
-async def test_an_interrupted_run_is_not_continued_with_other_settings(problems: Path, tmp_path: Path) -> None:
+async def test_an_interrupted_run_goes_on_from_its_journal_with_the_same_settings(
+    problems: Path, tmp_path: Path
+) -> None:
     plan = make_plan(problems, tmp_path / "out.jsonl")
     await run_interrupted(plan, ScriptedEngine(max_in_flight=1), requests=4)
     assert plan.output_file.read_bytes() == b"" and (tmp_path / "out.jsonl.journal").stat().st_size
     before = (tmp_path / "out.jsonl.manifest.json").read_bytes()
     with pytest.raises(InputError, match="num_turns: 2 -> 3"):
-        await run_plan(make_plan(problems, plan.output_file, num_turns=3), ScriptedEngine(), MultiplyingService())
+        await run_plan(make_plan(problems, plan.output_file, num_turns=3))
     assert (tmp_path / "out.jsonl.manifest.json").read_bytes() == before
+    await run_interrupted(plan, ScriptedEngine(max_in_flight=2), requests=20)
+    again = ScriptedEngine()
+    assert by_id(await run_plan(plan, again)) == await undisturbed(problems, tmp_path)
+    assert len(again.requests) <= 45 - 20 + 2, "only what was in flight is generated again"
 
 
 async def test_a_second_run_on_the_same_output_is_refused(problems: Path, tmp_path: Path) -> None:
@@ -142,42 +137,35 @@ async def test_a_second_run_on_the_same_output_is_refused(problems: Path, tmp_pa
         async def generate(self, messages, sampling, seed):
             if len(self.requests) == 10:
                 with pytest.raises(InputError, match="another process is writing it"):
-                    await run_plan(plan, ScriptedEngine(), MultiplyingService())
+                    await run_plan(plan)
                 self.refused += 1
             return await super().generate(messages, sampling, seed)
 
     engine, plan = Twice(), make_plan(problems, tmp_path / "out.jsonl")
-    assert by_id(await run_plan(plan, engine, MultiplyingService())) == await undisturbed(problems, tmp_path)
+    assert by_id(await run_plan(plan, engine)) == await undisturbed(problems, tmp_path)
     assert engine.refused == 1 and not list(tmp_path.glob("*.journal"))
 
 
 async def test_a_smaller_input_deletes_nothing(problems: Path, tmp_path: Path) -> None:
     plan = make_plan(problems, tmp_path / "out.jsonl")
-    await run_plan(plan, ScriptedEngine(), MultiplyingService())
+    await run_plan(plan)
     before = {path: path.read_bytes() for path in tmp_path.glob("out.jsonl*")}
     write_problems(problems, 2)
     with pytest.raises(InputError, match="3 of its 5 records have ids that the input lacks"):
-        await run_plan(plan, ScriptedEngine(), MultiplyingService())
+        await run_plan(plan)
     assert {path: path.read_bytes() for path in tmp_path.glob("out.jsonl*")} == before
 
 
-async def test_another_checker_is_refused(problems: Path, tmp_path: Path) -> None:
-    plan, service = make_plan(problems, tmp_path / "out.jsonl"), MultiplyingService()
-    await run_plan(plan, ScriptedEngine(), service)
-    service.checker = "lcb"
-    with pytest.raises(InputError, match=r"execution: .*'exact'.* -> .*'lcb'"):
-        await run_plan(plan, ScriptedEngine(), service)
+def counts(output: Path) -> dict[str, Any]:
+    found = json.loads(Path(f"{output}.manifest.json").read_text())["counts"]
+    return {name: found[name] for name in ("requests", "prompt_tokens", "completion_tokens", "cost_usd")}
 
 
 async def test_the_manifest_counts_what_earlier_runs_used(problems: Path, tmp_path: Path) -> None:
-    def counts(output: Path) -> dict[str, Any]:
-        found = json.loads(output.with_name(f"{output.name}.manifest.json").read_text())["counts"]
-        return {name: found[name] for name in ("requests", "prompt_tokens", "completion_tokens", "cost_usd")}
-
     first = write_problems(tmp_path / "first.jsonl", 2)
     output = tmp_path / "out.jsonl"
-    await run_plan(make_plan(first, output), ScriptedEngine(), MultiplyingService())
-    await run_plan(make_plan(problems, output), ScriptedEngine(), MultiplyingService())
+    await run_plan(make_plan(first, output))
+    await run_plan(make_plan(problems, output))
     await undisturbed(problems, tmp_path)
     assert counts(output) == counts(tmp_path / "undisturbed.jsonl")
     assert counts(output)["cost_usd"] == 0.25 * 45
@@ -185,11 +173,10 @@ async def test_the_manifest_counts_what_earlier_runs_used(problems: Path, tmp_pa
 
 async def test_a_given_first_turn_is_counted_where_it_was_generated(problems: Path, tmp_path: Path) -> None:
     single = make_plan(problems, tmp_path / "single.jsonl", num_turns=None)
-    await run_plan(single, ScriptedEngine(), MultiplyingService())
+    await run_plan(single)
     plan = make_plan(single.output_file, tmp_path / "out.jsonl", from_scratch=False)
-    await run_plan(plan, ScriptedEngine(), MultiplyingService())
-    manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
-    assert manifest["counts"]["requests"] == 5 * 3 * 2
+    await run_plan(plan)
+    assert counts(plan.output_file)["requests"] == 5 * 3 * 2
 
 
 async def test_a_dead_engine_stops_the_run(tmp_path: Path) -> None:
@@ -197,7 +184,7 @@ async def test_a_dead_engine_stops_the_run(tmp_path: Path) -> None:
     engine = ScriptedEngine()
     engine.failing = lambda messages, seed: True
     with pytest.raises(SetupError, match=f"failed {MAX_FAILURES_IN_A_ROW} times in a row"):
-        await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine, MultiplyingService())
+        await run_plan(make_plan(problems, tmp_path / "out.jsonl"), engine)
     assert len(engine.requests) < 3 * MAX_FAILURES_IN_A_ROW
 
 

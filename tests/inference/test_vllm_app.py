@@ -53,12 +53,9 @@ async def start(**args: Any) -> VllmActor:
     return replica
 
 
-def test_an_app_without_a_model_ends_with_one_line() -> None:
+def test_arguments_become_flags_of_vllms_server() -> None:
     with pytest.raises(SystemExit, match="model= is missing; serve run vllm_engine_actor:app"):
         build_app(VllmConfig.model_validate({}))
-
-
-def test_arguments_become_flags_of_vllms_server() -> None:
     given = {"model": "m", "num_replicas": "2", "max_num_seqs": "512", "enforce_eager": "true", "revision": "main"}
     flags = VllmConfig.model_validate({**given, "enable_chunked_prefill": False, "rope": {"a": 1}}).server_flags(5)
     assert " ".join(flags) == (
@@ -68,12 +65,9 @@ def test_arguments_become_flags_of_vllms_server() -> None:
     )
 
 
-async def test_an_unknown_option_is_refused(folder: Path) -> None:
+async def test_an_unknown_option_is_refused_and_a_dead_engine_is_unhealthy(folder: Path) -> None:
     with pytest.raises(RuntimeError, match=r"has ended \(exit code 2\)"):
         await start(no_such_option=1)
-
-
-async def test_a_dead_engine_is_unhealthy(folder: Path) -> None:
     replica = await start()
     await replica.check_health()
     (folder / "dead").touch()
@@ -134,16 +128,11 @@ async def test_requests_and_answers(served: tuple[str, Path]) -> None:
     assert answers[0].usage() == {"prompt_tokens": 1, "completion_tokens": 7, "finish_reason": "stop", "cost": None}
 
 
-@pytest.mark.parametrize(("length", "max_tokens"), [(1, 63), (63, 1)])
-async def test_a_response_ends_with_the_context(served: tuple[str, Path], length: int, max_tokens: int) -> None:
-    messages = [{"role": "user", "content": "é" * length}]
+async def test_a_response_ends_with_the_context(served: tuple[str, Path]) -> None:
     async with engine_at(served) as engine:
-        answer = await engine.generate(messages, Sampling(max_tokens=1000), 1)
-    assert (json.loads(answer.text)["max_tokens"], answer.prompt_tokens) == (max_tokens, length)
-
-
-async def test_a_prompt_over_the_context_is_an_empty_answer(served: tuple[str, Path]) -> None:
-    async with engine_at(served) as engine:
+        for length, max_tokens in ((1, 63), (63, 1)):
+            answer = await engine.generate([{"role": "user", "content": "é" * length}], Sampling(max_tokens=1000), 1)
+            assert (json.loads(answer.text)["max_tokens"], answer.prompt_tokens) == (max_tokens, length)
         answer = await engine.generate([{"role": "user", "content": "é" * 100}], Sampling(), 1)
     assert (answer.text, answer.finish_reason, answer.prompt_tokens) == ("", FINISH_CONTEXT, 100)
 
@@ -164,17 +153,9 @@ async def test_the_server_must_serve_the_model_asked_for(served: tuple[str, Path
             pass
 
 
-@pytest.mark.parametrize(
-    ("served_model", "same"),
-    [
-        ("Qwen/Qwen3-8B", True),
-        ("Qwen/Qwen3-8B@main", True),
-        ('Qwen/Qwen3-8B {"enable_thinking": false}', True),
-        ("Qwen/Qwen3-8B-Base", False),
-    ],
-)
-def test_a_revision_or_template_settings_may_follow_the_name(served_model: str, same: bool) -> None:
-    assert is_model(served_model, "Qwen/Qwen3-8B") is same
+def test_a_revision_or_template_settings_may_follow_the_name() -> None:
+    served = ["Qwen/Qwen3-8B", "Qwen/Qwen3-8B@main", 'Qwen/Qwen3-8B {"enable_thinking": false}', "Qwen/Qwen3-8B-Base"]
+    assert [is_model(name, "Qwen/Qwen3-8B") for name in served] == [True, True, True, False]
 
 
 async def test_a_cancelled_request_is_aborted_and_leaves_the_others(served: tuple[str, Path]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from commands import one_complaint, read_rows, run_command, write_rows
 from evaluated import evaluated
+from test_livecodebench import lcb_row
 from tokenizers_for_tests import make_tokenizer
 
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
@@ -17,7 +18,6 @@ from cobalt.prompts import (
     FEEDBACK_MARKER,
     PROBLEM_MARKER,
     PromptSet,
-    Wording,
     described,
     feedback_message,
     feedback_to_policy,
@@ -117,10 +117,12 @@ def test_a_file_without_what_parsers_need_is_refused(tmp_path: Path, text: str, 
         load_prompts(str(tmp_path / "set.json"))
 
 
-def test_placeholders_inside_texts_stay_as_they_are() -> None:
+def test_placeholders_inside_texts_stay_and_function_calls_need_an_instruction_of_their_own() -> None:
     instruction = problem_instruction("Print {starter_code}.", "f", "x = {question}", OTHER)
     assert "Print {starter_code}." in instruction and "x = {question}" in instruction
     assert OTHER.fits(instruction) and not COBALT.fits(instruction)
+    with pytest.raises(ValueError, match="call_instruction"):
+        problem_instruction("Add.", "add", "", replace(OTHER, call_instruction=None))
 
 
 def test_the_sentences_about_no_program_and_about_success_are_the_sets() -> None:
@@ -137,11 +139,6 @@ def test_the_own_set_leaves_what_identifies_outputs_as_it_was() -> None:
     assert prompt_content(OTHER) != prompt_content(replace(OTHER, system="x"))
 
 
-def test_function_calls_need_an_instruction_of_their_own() -> None:
-    with pytest.raises(ValueError, match="call_instruction"):
-        problem_instruction("Add.", "add", "", replace(OTHER, call_instruction=None))
-
-
 def test_instructions_of_two_sets_are_refused() -> None:
     check = InstructionCheck(OTHER, required=False)
     check.see("my own words")
@@ -152,19 +149,15 @@ def test_instructions_of_two_sets_are_refused() -> None:
         InstructionCheck(OTHER, required=True).see("my own words")
 
 
-def _made_with(path: Path, prompts: PromptSet) -> Path:
-    manifest_path(path).write_text(json.dumps({"origin": {"prompts": described(prompts)}}))
-    return path
-
-
 def test_a_stage_keeps_to_the_set_of_its_input(tmp_path: Path) -> None:
-    source = _made_with(tmp_path / "in.jsonl", OTHER)
+    source, other = tmp_path / "in.jsonl", tmp_path / "other.jsonl"
+    for path, prompts in ((source, OTHER), (other, COBALT)):
+        manifest_path(path).write_text(json.dumps({"origin": {"prompts": described(prompts)}}))
     assert PromptsConfig().prompt_set([source]) == OTHER
     assert PromptsConfig().prompt_set([tmp_path / "released.jsonl"]) == COBALT
-    with pytest.raises(InputError, match="another prompt set"):
-        PromptsConfig(prompts="cobalt").prompt_set([source])
-    with pytest.raises(InputError, match="another prompt set"):
-        PromptsConfig().prompt_set([source, _made_with(tmp_path / "other.jsonl", COBALT)])
+    for config, inputs in ((PromptsConfig(prompts="cobalt"), [source]), (PromptsConfig(), [source, other])):
+        with pytest.raises(InputError, match="another prompt set"):
+            config.prompt_set(inputs)
 
 
 @pytest.fixture(scope="module")
@@ -208,19 +201,9 @@ def test_train_and_validation_prompts_are_of_one_set(tmp_path: Path, capsys) -> 
     assert "val.jsonl: line 1: mixed prompt sets" in one_complaint(capsys)
 
 
-def test_wording_is_that_of_the_set() -> None:
-    Wording(COBALT).see(conversation(COBALT, "x"))
-    with pytest.raises(ValueError, match="system message"):
-        Wording(OTHER).see(conversation(COBALT, "x"))
-
-
 def test_problems_are_rendered_with_the_set_and_its_file_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(text_of())
-    row = dict.fromkeys(("starter_code", "metadata"), "") | dict.fromkeys(
-        ("public_test_cases", "private_test_cases"), json.dumps([{"input": "1", "output": "1", "testtype": "stdin"}])
-    )
-    row |= {"question_id": "q", "question_content": "Add.", "platform": "p", "difficulty": "easy"}
-    source = write_rows(tmp_path / "in.jsonl", [{**row, "contest_date": "2025-01-01"}])
+    source = write_rows(tmp_path / "in.jsonl", [lcb_row("q", question_content="Add.")])
     flags = ("-i", source, "-o", tmp_path / "out.jsonl", "--prompts", tmp_path / "other.json")
     assert run_command("preproc_lcb_test6", *flags) == 0
     assert read_rows(tmp_path / "out.jsonl")[0]["instruction"] == problem_instruction("Add.", prompts=OTHER)

@@ -1,12 +1,10 @@
 """The release's texts, read from a stand-in for its checkout: its structure with words of our own."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from cobalt.__main__ import COMMANDS, run_chosen
 from cobalt.errors import InputError
 from cobalt.preproc.prompts_from import (
     FILES,
@@ -152,6 +150,13 @@ CHANGES = (
 )
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(release: Path, name: str) -> None:
+    (release / name).unlink()
+    with pytest.raises(InputError, match=f"{name}: no such file"):
+        read(release)
+
+
 @pytest.mark.parametrize(("name", "old", "new", "complaint"), CHANGES)
 def test_a_changed_checkout_is_refused_with_file_and_text(
     release: Path, name: str, old: str, new: str, complaint: str
@@ -172,19 +177,7 @@ def test_a_template_without_the_formats_line_is_refused(release: Path) -> None:
         read(release)
 
 
-def test_a_missing_file_is_named(release: Path) -> None:
-    for name in FILES:
-        (release / name).rename(release / "away")
-        with pytest.raises(InputError, match=f"{name}: no such file"):
-            read(release)
-        (release / "away").rename(release / name)
-
-
-@pytest.mark.parametrize("flags", [[], ["--release", "r", "--input_file", "i"]])
-def test_one_source_is_asked_for_in_one_line(tmp_path: Path, flags: list[str], capsys, monkeypatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["cobalt", "prompts-from", *flags, "--output_file", str(tmp_path / "set.json")])
-    with pytest.raises(SystemExit) as leaving:
-        run_chosen(COMMANDS)
-    assert leaving.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "give either --release DIR or --input_file FILE" in line
+@pytest.mark.parametrize("sources", [{}, {"release": Path("r"), "input_file": Path("i")}])
+def test_one_source_is_asked_for(tmp_path: Path, sources: dict[str, Path]) -> None:
+    with pytest.raises(InputError, match="give either --release DIR or --input_file FILE"):
+        main(PromptsFromConfig(**sources, output_file=tmp_path / "set.json"))

@@ -65,14 +65,10 @@ def test_the_outcome_is_that_of_the_last_program_played():
     assert without == pytest.approx(np.array([[0, 1], [0, -1]]) * ROOT_HALF, abs=1e-4)
 
 
-@pytest.mark.parametrize("passes", [0, 1])
-def test_a_group_without_variance_gives_zeros(passes):
-    assert (verpo_mt_advantages(np.full((2, 3, 4), passes), np.array([[1, 1, 0], [1, 1, 0]])) == 0).all()
-
-
-def test_a_trajectory_without_any_turn_is_left_out():
-    passed = np.array([[[1, 0]], [[1, 1]], [[0, 0]]])
-    mask = np.array([[1], [1], [0]])
+def test_a_group_without_variance_gives_zeros_and_a_trajectory_without_any_turn_is_left_out():
+    for passes in (0, 1):
+        assert (verpo_mt_advantages(np.full((2, 3, 4), passes), np.array([[1, 1, 0], [1, 1, 0]])) == 0).all()
+    passed, mask = np.array([[[1, 0]], [[1, 1]], [[0, 0]]]), np.array([[1], [1], [0]])
     assert verpo_mt_advantages(passed, mask)[:2] == pytest.approx(verpo_mt_advantages(passed[:2], mask[:2]))
     assert verpo_mt_advantages(passed, mask)[2] == 0
 

@@ -146,9 +146,12 @@ def test_the_replaced_reward_decides_about_the_form():
     assert parts(respond(think="wait"), pass_rate=0.6, prev_best=0.4).format == 0
 
 
-def test_total_is_clipped_and_constants_can_be_changed():
+def test_total_is_clipped_behind_a_penalty_and_constants_can_be_changed():
     assert (parts("print", prev_best=0.5).total, parts("print", prev_best=0.5).correct) == (-1, -0.1)
     assert training_reward(respond(), 0.25, 0, words, RewardConstants(correct_some=0.5)).total == 0.5
+    penalties = [(0.75, 0.5, -0.3), (1.0, 0.25, 0.75), (0.75, 9, -1)]
+    for pass_rate, penalty, total in penalties:
+        assert penalised(parts(pass_rate=pass_rate), penalty).total == pytest.approx(total)
 
 
 def test_validation_is_pass_or_fail():
@@ -187,9 +190,3 @@ def test_more_passing_tests_never_cost(response, prev_best, one, other):
 def test_without_the_part_for_improvement_the_context_does_not_count(pass_rate, prev_best, total):
     found = training_reward(respond(), pass_rate, prev_best, words, RewardConstants(improvement=False))
     assert found.improve == 0 and found.total == total
-
-
-def test_a_penalty_is_subtracted_before_clipping():
-    assert penalised(parts(pass_rate=0.75), 0.5).total == pytest.approx(-0.3)
-    assert penalised(parts(pass_rate=1.0), 0.25).total == 0.75
-    assert penalised(parts(pass_rate=0.75), 9).total == -1

@@ -32,12 +32,6 @@ METRICS_PORT = free_port()
 
 
 @pytest.fixture(scope="module")
-def metrics_url(app_url):
-    """Where this Ray shows its metrics."""
-    return f"http://127.0.0.1:{METRICS_PORT}/metrics"
-
-
-@pytest.fixture(scope="module")
 def app_url():
     """The app, with small limits, on a Ray of its own; its URL."""
     if (report := examine("namespaces")).missing is not None and examine("landlock").missing is not None:
@@ -65,19 +59,10 @@ def post(url: str, body: bytes) -> tuple[int, dict]:
 @pytest.mark.parametrize("tests", [TESTS, json.dumps(TESTS)], ids=["object", "JSON"])
 def test_one_program_by_http(app_url, tests):
     status, record = post(app_url, json.dumps({"code": "print(3.0)", "test_cases": tests}).encode())
-    feedback = [
-        f"Input:\n{text}\nProgram's Output:\n3.0\nExpected Output:\n{wanted}"
-        for text, wanted in (("1 2", 3), ("3 4", 7))
-    ]
-    assert (status, record) == (
-        200,
-        {
-            "passing": [True, False],  # the lcb checker
-            "feedback": feedback,
-            "verdicts": ["passed", "wrong_answer"],
-            "infra_error": None,
-        },
-    )
+    shown = (("1 2", 3), ("3 4", 7))
+    feedback = [f"Input:\n{text}\nProgram's Output:\n3.0\nExpected Output:\n{wanted}" for text, wanted in shown]
+    verdicts = {"passing": [True, False], "verdicts": ["passed", "wrong_answer"]}  # the lcb checker's
+    assert (status, record) == (200, {**verdicts, "feedback": feedback, "infra_error": None})
 
 
 def test_many_programs_by_http(app_url):
@@ -92,12 +77,8 @@ def test_memory_returns_after_large_bodies(app_url):
     tests = {"inputs": ["x" * (23 << 20)], "outputs": [""]}
     bodies = [json.dumps({"code": "print(3)", "test_cases": tests}).encode(), b" " * (24 << 20)]
     before = own_memory(only_replica())
-    statuses = {post(app_url, body)[0] for body in bodies * 10}
-    deadline = time.monotonic() + 20  # some of it with the next check of its health
-    while own_memory(only_replica()) > before + KEPT and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert statuses == {200, 422}
-    assert own_memory(only_replica()) <= before + KEPT
+    assert {post(app_url, body)[0] for body in bodies * 10} == {200, 422}
+    wait_for(lambda: own_memory(only_replica()) <= before + KEPT)  # some of it with the next check of its health
 
 
 BAD_BODIES = [
@@ -168,39 +149,38 @@ def test_half_sent_bodies_are_given_up_and_block_nobody(app_url):
     assert all(b" 408 " in answer for answer in answers), set(answers)
 
 
-async def test_a_client_that_has_gone_frees_the_sandbox(app_url):
-    program = {
-        "code": "import time\nwhile True: time.sleep(0.01)",
-        "test_cases": {"inputs": [""] * 9, "outputs": [""] * 9},
-    }
-    body = json.dumps({"programs": [program] * 12}).encode()
+SLEEPER, NINE_TESTS = "import time\nwhile True: time.sleep(0.01)", {"inputs": [""] * 9, "outputs": [""] * 9}
+
+
+def test_a_client_that_has_gone_frees_the_sandbox(app_url):
+    """Its programs would take over a minute."""
+    body = json.dumps({"programs": [{"code": SLEEPER, "test_cases": NINE_TESTS}] * 12}).encode()
     with connect(app_url) as connection:
         connection.sendall(b"POST /evaluator HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        while not status_of(app_url)["queue_depth"]:
-            await asyncio.sleep(0.1)
-    deadline = time.monotonic() + 20  # the programs would take over a minute
-    while status_of(app_url)["queue_depth"] and time.monotonic() < deadline:
-        await asyncio.sleep(0.1)
-    assert status_of(app_url)["queue_depth"] == 0
+        wait_for(lambda: status_of(app_url)["queue_depth"])
+    wait_for(lambda: not status_of(app_url)["queue_depth"])
 
 
 async def test_a_caller_by_handle_that_has_gone_frees_the_sandbox(app_url):
-    tests = {"inputs": [""] * 9, "outputs": [""] * 9}
     async with open_execution_service("serve") as service:
-        running = asyncio.ensure_future(service.run_many([("import time\nwhile True: time.sleep(0.01)", tests)] * 12))
-        while not status_of(app_url)["queue_depth"]:
-            await asyncio.sleep(0.1)
+        running = asyncio.ensure_future(service.run_many([(SLEEPER, NINE_TESTS)] * 12))
+        await asyncio.to_thread(wait_for, lambda: status_of(app_url)["queue_depth"])
         running.cancel()
-        deadline = time.monotonic() + 20
-        while status_of(app_url)["queue_depth"] and time.monotonic() < deadline:
-            await asyncio.sleep(0.1)
-    assert status_of(app_url)["queue_depth"] == 0
+        await asyncio.to_thread(wait_for, lambda: not status_of(app_url)["queue_depth"])
 
 
 def status_of(url: str) -> dict:
     """What GET tells."""
     with urllib.request.urlopen(url) as answer:
         return json.load(answer)
+
+
+def wait_for(condition):
+    """Look until it holds, for at most a minute."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_lone_surrogates_by_http(app_url):
@@ -211,8 +191,7 @@ def test_lone_surrogates_by_http(app_url):
 
 
 def test_status_by_http(app_url):
-    with urllib.request.urlopen(app_url) as answer:
-        status = json.load(answer)
+    status = status_of(app_url)
     assert status["mode"] in ("namespaces", "landlock")
     assert (status["workers"], status["checker"], status["cpu_limit_s"]) == (2, "lcb", 1)
 
@@ -233,18 +212,13 @@ async def test_service_by_handle(app_url):
     assert many[1].verdicts == (Verdict.NO_PROGRAM,) * 2
 
 
-@pytest.mark.parametrize(
-    ("tests", "complaint"),
-    [
-        ({"inputs": [], "outputs": []}, "no tests"),
-        ({"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}, "not JSON"),
-    ],
-)
-async def test_malformed_tests_by_handle(app_url, tests, complaint):
+async def test_malformed_tests_by_handle(app_url):
+    not_json = {"inputs": ["x"], "outputs": ["1"], "fn_name": "f"}
     async with open_execution_service("serve") as service:
-        with pytest.raises(ValueError, match=complaint):
-            await service.run("def f(x): return x", tests)
-        assert (await service.run(ADD, TESTS)).solved
+        for tests, complaint in (({"inputs": [], "outputs": []}, "no tests"), (not_json, "not JSON")):
+            with pytest.raises(ValueError, match=complaint):
+                await service.run("def f(x): return x", tests)
+            assert (await service.run(ADD, TESTS)).solved
 
 
 def client_of(answer):
@@ -313,14 +287,11 @@ async def test_a_checker_of_ones_own_judges_in_the_app(at_the_own_app, monkeypat
     assert described["checker"].startswith("json_checker.py:same_answer@")
 
 
-async def test_a_checker_program_judges_in_the_app(at_the_own_app):
+async def test_a_checker_program_judges_in_the_app_and_another_checker_is_refused(at_the_own_app):
     tests = {"inputs": ["5"], "outputs": ["1 4"], "checker_program": PAIR}
     async with open_execution_service("serve") as service:
         results = await service.run_many([("print(2, 3)", tests), ("print(2, 2)", tests)])
     assert [result.passing for result in results] == [(True,), (False,)]
-
-
-async def test_another_checker_than_the_apps_own_is_refused(at_the_own_app):
     with pytest.raises(InputError, match=r"compares with checker json_checker\.py:same_answer@\w+: start it with"):
         async with open_execution_service("serve", checker="exact"):
             pass
@@ -333,17 +304,17 @@ def test_an_app_with_a_checker_of_ones_own_is_healthy(at_the_own_app, capsys):
         check_health(ServiceCheckConfig(evaluator_args="checker=exact"))
 
 
-def test_metrics_are_exported(app_url, metrics_url):
+def test_metrics_are_exported(app_url):
     post(app_url, json.dumps({"code": ADD, "test_cases": TESTS}).encode())
-    deadline = time.monotonic() + 60
-    names = ("tests_total", "programs_total", "queue_depth")
-    text = ""
-    while not all(f"ray_cobalt_evaluator_{name}" in text for name in names) and time.monotonic() < deadline:
-        time.sleep(1)
-        with contextlib.suppress(urllib.error.URLError), urllib.request.urlopen(metrics_url) as answer:
+
+    def are_told() -> bool:
+        text, url = "", f"http://127.0.0.1:{METRICS_PORT}/metrics"
+        with contextlib.suppress(urllib.error.URLError), urllib.request.urlopen(url) as answer:
             text = answer.read().decode()
-    assert "ray_cobalt_evaluator_tests_total" in text and 'verdict="passed"' in text
-    assert "ray_cobalt_evaluator_queue_depth" in text
+        names = [f"ray_cobalt_evaluator_{name}" for name in ("tests_total", "programs_total", "queue_depth")]
+        return all(name in text for name in [*names, 'verdict="passed"'])
+
+    wait_for(are_told)
 
 
 @pytest.mark.filterwarnings("ignore:coroutine 'Evaluator.__del__'")  # which Serve awaits
@@ -408,9 +379,7 @@ async def test_a_service_that_stays_away_is_an_infra_error(monkeypatch):
         raise RayActorError()
 
     monkeypatch.setattr(execution, "FIRST_DELAY_S", 0.001)
-    started = time.monotonic()
     results = await client_of(answer).run_many([(ADD, TESTS)] * 20)
-    assert time.monotonic() - started < 5
     assert all(result.infra_error and result.pass_rate is None for result in results)
 
 
@@ -459,25 +428,19 @@ async def test_no_app_is_a_setup_error(app_url, monkeypatch):
             pass
 
 
-async def test_limits_belong_to_the_app():
+async def test_limits_belong_to_a_local_service():
     with pytest.raises(ValueError, match="limits"):
         async with open_execution_service("serve", cpu_limit_s=1):
             pass
-
-
-async def test_local_service():
     async with open_execution_service("local", workers=1, cpu_limit_s=1) as service:
         results = await service.run_many([(ADD, TESTS), ("while True: pass", TESTS)])
     assert results[0].solved
     assert results[1].verdicts == (Verdict.TIME_LIMIT,) * 2
 
 
-def test_unknown_arguments_of_the_app_are_refused():
+def test_the_apps_mode_takes_names_and_aliases_and_other_arguments_are_refused():
     with pytest.raises(ValidationError):
         EvaluatorConfig(cpu_limit=4)
-
-
-def test_the_apps_mode_takes_names_and_aliases():
     modes = [EvaluatorConfig(mode=name).mode for name in ("auto", "namespaces", "landlock", "A", "B")]
     assert modes == ["auto", "namespaces", "landlock", "namespaces", "landlock"]
     with pytest.raises(ValidationError, match="mode must be one of auto, namespaces, landlock"):

@@ -29,15 +29,13 @@ class FakeExecutor:
         return ExecutionResult(tuple(verdicts), ("",) * len(tests), ("",) * len(tests), cpu_s=0.5)
 
 
-async def run_all(executor, codes, max_in_flight=512):
-    service, runs = ExecutionService(executor, max_in_flight=max_in_flight), {}
-    return service, await asyncio.gather(*[service.run(code, make_tests(), runs) for code in codes])
-
-
 async def test_each_distinct_program_runs_once_and_counts_once():
     executor = FakeExecutor()
-    service, results = await run_all(executor, ["print(1)", "print(2)", "print(1)", "print(1)"])
-    assert [sum(result.passing) for result in results] == [1, 2, 1, 1]
+    service, runs = ExecutionService(executor), {}
+    codes = ["print(1)", "print(2)", "print(1)", "print(1)"]
+    results = await asyncio.gather(*[service.run(code, make_tests(), runs) for code in codes])
+    later = await service.run("print(1)", make_tests(), runs)  # joins them
+    assert [sum(result.passing) for result in [*results, later]] == [1, 2, 1, 1, 1]
     assert executor.programs == ["print(1)", "print(2)"]
     assert service.work_done() == {"programs_run": 2, "tests_run": 8, "executor_cpu_s": 1.0}
 
@@ -52,16 +50,9 @@ async def test_other_tests_or_other_runs_are_another_program():
 
 async def test_programs_in_flight_are_bounded():
     executor = FakeExecutor(delay_s=0.01)
-    await run_all(executor, [f"print({index})" for index in range(100)], max_in_flight=20)
+    service = ExecutionService(executor, max_in_flight=20)
+    await asyncio.gather(*[service.run(f"print({index})", make_tests()) for index in range(100)])
     assert (executor.most_running, len(executor.programs)) == (20, 100)
-
-
-async def test_a_program_asked_for_later_joins_the_batch():
-    executor = FakeExecutor()
-    service, runs = ExecutionService(executor), {}
-    for code, passed in (("print(1)", 1), ("print(2)", 2), ("print(1)", 1)):
-        assert sum((await service.run(code, make_tests(), runs)).passing) == passed
-    assert executor.programs == ["print(1)", "print(2)"]
 
 
 async def test_an_error_of_the_service_reaches_everyone_who_waits():

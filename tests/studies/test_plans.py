@@ -92,18 +92,21 @@ def one(calls, *parts):
     return call
 
 
-def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
+def test_each_arm_is_trained_as_what_it_is(study):
     arms = "cobalt single_turn ft_cobalt grpo_online verpo_online augmented other_reference"
     done, calls = study("paper", arms=arms, hacked="cobalt augmented", budget="gpu_seconds", reference="examples")
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
-    assert list(trained) == [f"{arm}-0" for arm in arms.split()]
-    recipes = {name: re.search(r"\+recipe=(\w+)", call)[1] for name, call in trained.items()}
-    assert recipes["single_turn-0"] == "single_turn" and recipes["cobalt-0"] == recipes["ft_cobalt-0"] == "multi_turn"
-    assert (recipes["grpo_online-0"], recipes["verpo_online-0"]) == ("grpo_online", "verpo_online")
-    learned = {name: re.search(r"data.train_files='([^']*)'", call)[1] for name, call in trained.items()}
-    assert learned["cobalt-0"] == "parquet-contexts-cobalt/train.parquet"
-    assert learned["grpo_online-0"] == learned["single_turn-0"] == "parquet-problems/train.parquet"
+    found = {name[:-2]: re.search(r"\+recipe=(\w+).*data.train_files='(.*?)/", call) for name, call in trained.items()}
+    assert {arm: match.groups() for arm, match in found.items()} == {
+        "cobalt": ("multi_turn", "parquet-contexts-cobalt"),
+        "single_turn": ("single_turn", "parquet-problems"),
+        "ft_cobalt": ("multi_turn", "parquet-ft_cobalt-0.contexts"),
+        "grpo_online": ("grpo_online", "parquet-problems"),
+        "verpo_online": ("verpo_online", "parquet-problems"),
+        "augmented": ("multi_turn", "parquet-contexts-swapped-0.3"),
+        "other_reference": ("multi_turn", "parquet-contexts-other"),
+    }
     for name, call in trained.items():
         assert "data.val_files='parquet-problems/test.parquet'" in call and "cobalt.seed=0" in call
         assert ("cobalt.budget={gpu_seconds: 445.5}" in call) == ("online" in name)
@@ -111,7 +114,6 @@ def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
     # of the fine-tuned policy: trajectories, start, bill
     assert "--model single_turn-0/model" in one(calls, "run_single_turn", "-o ft_cobalt-0.train.turn0.jsonl")
     assert "model.path='single_turn-0/model'" in trained["ft_cobalt-0"]
-    assert learned["ft_cobalt-0"] == "parquet-ft_cobalt-0.contexts/train.parquet"
     bill = one(calls, "report cost", "--output ft_cobalt-0.cost.json")
     assert "--collection ft_cobalt-0.train.turn0.jsonl" in bill and "--earlier single_turn-0.cost.json" in bill
     assert "--collection" not in one(calls, "report cost", "--output grpo_online-0.cost.json")
@@ -129,21 +131,18 @@ def test_each_arm_is_trained_as_what_it_is(study, tmp_path):
     assert perturbed == {"base", "Cobalt", "Cobalt + perturbation"}
 
 
-def test_the_bound_is_measured_at_the_ends_and_along_a_training(study, tmp_path):
+def test_the_bound_is_measured_at_the_ends_and_along_a_training(study):
     done, calls = study("theory", arms="kl+1e-4 kl+1e-1", along="kl+1e-4", every="2", steps="5")
     assert done.returncode == 0, done.stderr
-    trained = trainings(calls)
-    assert list(trained) == ["kl+1e-4-0", "kl+1e-1-0"]
-    for name, call in trained.items():
+    for name, call in trainings(calls).items():
         assert f"kl_loss_coef={name[3:7]}" in call and "trainer.save_freq=2" in call
     policies = ["base", "kl+1e-4-0-step-2", "kl+1e-4-0-step-4", "kl+1e-4-0", "kl+1e-1-0"]
     for name in policies:
         model = "assets/minicoder" if name == "base" else f"{name}/model"
         measured = one(calls, "theory measure", f"-o theory/{name}.jsonl")
         assert f"--policy {model} --reference assets/minicoder --contexts base.jsonl --own {name}.jsonl" in measured
-        for part in ("turn0", "turns"):
-            sampled = one(calls, f"-o {name}.{part}.jsonl")
-            assert f"--model {model} " in sampled and "--temperature 1 --top_p 1" in sampled
+        sampled = [one(calls, f"-o {name}.{part}.jsonl") for part in ("turn0", "turns")]
+        assert all(f"--model {model} " in call and "--temperature 1 --top_p 1" in call for call in sampled)
     merged = one(calls, "cobalt merge", "kl+1e-4-0-step-4/model")
     assert "--checkpoint_dir kl+1e-4-0 " in merged and merged.endswith("--step 4")
     assert "--temperature" not in one(calls, "-o train.turns.jsonl")
@@ -192,27 +191,20 @@ def test_a_second_run_does_what_is_left(study, tmp_path):
     assert "policy: 4 done, 0 left" in third.stdout
 
 
-def test_policies_beside_each_other_and_one_that_fails(study, tmp_path):
-    knobs = {"gpus": "0 0", "budget": "responses"}  # grpo_online then needs cobalt
-    first, before = study("paper", FAIL_ON="/cobalt-0.turns.jsonl --model", **knobs)
-    assert first.returncode == 1
-    logs = f"{tmp_path}/run/logs/worker-"
-    assert re.search(rf"^cobalt study paper: error: stopped early; see {logs}[01].log\n$", first.stderr, re.M)
-    assert set(trainings(before)) == {"cobalt-0", "single_turn-0", "ft_cobalt-0"}  # the other worker went on
-    second, after = study("paper", **knobs)
-    assert second.returncode == 0, second.stderr
-    assert set(trainings(after)) == {"grpo_online-0"}
-
-
-def test_a_failure_stops_only_what_needs_it(study, tmp_path):
-    knobs = {"FAIL_ON": "single_turn-0/train.log", "HANG_ON": "-0/train.log", "HANG_S": "5"}
+def test_a_failure_stops_only_what_needs_it_and_is_made_up_for(study, tmp_path):
     arms = "single_turn cobalt ft_cobalt grpo_online verpo_online"
-    done, calls = study("paper", arms=arms, budget="responses", gpus="0 0 0", **knobs)
-    assert done.returncode == 1
-    assert set(trainings(calls)) == {"single_turn-0", "cobalt-0", "grpo_online-0", "verpo_online-0"}
+    knobs = {"arms": arms, "budget": "responses", "gpus": "0 0 0"}  # the online arms then need cobalt
+    first, before = study("paper", FAIL_ON="single_turn-0/train.log", HANG_ON="-0/train.log", HANG_S="5", **knobs)
+    assert first.returncode == 1
+    log = rf"{tmp_path}/run/logs/worker-[012].log"
+    assert re.search(rf"^cobalt study paper: error: stopped early; see {log}\n$", first.stderr, re.M)
+    assert set(trainings(before)) == {"single_turn-0", "cobalt-0", "grpo_online-0", "verpo_online-0"}
     logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(3)]
     took = [re.findall("== study_paper-policy-([a-z_]+)_online-0: policy", log) for log in logs]
     assert sorted(took) == [[], ["grpo"], ["verpo"]]  # the third place has waited for cobalt
+    second, after = study("paper", **knobs)
+    assert second.returncode == 0, second.stderr
+    assert set(trainings(after)) == {"single_turn-0", "ft_cobalt-0"}
 
 
 def test_a_free_place_takes_what_is_ready(study, tmp_path):
@@ -234,10 +226,8 @@ def test_a_free_place_takes_what_is_ready(study, tmp_path):
 
 
 def test_workers_end_with_the_study(study, tmp_path):
-    first, _ = study(
-        "paper", gpus="0 0", HANG_ON="cobalt-0.turns.jsonl --model", kill_at="cobalt-0.turns.jsonl --model"
-    )
-    assert first.returncode != 0
+    at = "cobalt-0.turns.jsonl --model"
+    assert study("paper", gpus="0 0", HANG_ON=at, kill_at=at)[0].returncode != 0
     for pid in (tmp_path / "run" / "taken" / "at_work").read_text().split():
         assert not Path(f"/proc/{pid}").exists()
     wait_until(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
@@ -269,13 +259,6 @@ def test_what_a_killed_study_has_left_is_not_disturbed(study, tmp_path):
     assert study("paper")[0].returncode == 0
 
 
-def test_a_plan_starts_nothing(study, tmp_path):
-    done, calls = study("paper", "--plan", size="gpu", gpus="0 0 1", reference="examples")
-    assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (0, [], [])
-    assert "21 trainings of 60 steps" in done.stdout
-    assert "policy: 0 done, 21 left" in done.stdout
-
-
 @pytest.mark.parametrize(("name", "few"), [("paper", {"arms": "cobalt"}), ("sweep-paper", {"questions": "stop"})])
 def test_other_knobs_need_another_folder_but_for_arms_and_seeds(study, name, few):
     assert study(name, **few)[0].returncode == 0
@@ -300,44 +283,36 @@ def test_a_sweep_shares_the_studys_folder(study):
     figure = one(calls, "report sweep", "sweeps/horizon")
     dev = "--points dev:1=turns+1-0.jsonl dev:2=turns+2-0.jsonl dev:3=cobalt-0.jsonl dev:5=turns+5-0.jsonl"
     assert f"{dev} shifted:1=turns+1-0-shifted.jsonl" in figure and "shifted:3=cobalt-0-shifted.jsonl" in figure
-    assert "-i minicode_shifted.jsonl -o turns+1-0-shifted.turns.jsonl --model turns+1-0/model" in one(
-        calls, "run_multi_turn", "-o turns+1-0-shifted.turns.jsonl"
-    )
+    shifted = one(calls, "run_multi_turn", "-o turns+1-0-shifted.turns.jsonl")
+    assert "-i minicode_shifted.jsonl -o turns+1-0-shifted.turns.jsonl --model turns+1-0/model" in shifted
     assert not [call for call in calls if "-o cobalt-0-shifted" in call]  # the study has measured it
 
 
-def test_refreshed_contexts_are_those_of_the_policy_so_far(study):
-    done, calls = study("sweep-paper", questions="refresh", steps="4")
+def test_the_other_questions_have_their_cells(study):
+    questions = "cap selection kl reference refresh stop"
+    done, calls = study("sweep-paper", questions=questions, reference="examples", train_samples="16", steps="4")
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
-    assert [name for name in trained if "refreshed+1" in name] == [
-        f"refreshed+1-0{end}" for end in (".1", ".2", ".3", "")
-    ]
-    assert (
-        "total_training_steps=2" in trained["refreshed+2-0.1"] and "total_training_steps=2" in trained["refreshed+2-0"]
-    )
-    assert "parquet-contexts-cobalt/" in trained["refreshed+2-0.1"]
-    assert "model.path='refreshed+2-0.1/model'" in trained["refreshed+2-0"]
-    assert "--model refreshed+2-0.1/model" in one(calls, "run_single_turn", "-o refreshed+2-0.train.turn0.jsonl")
-    assert "--earlier refreshed+2-0.1.cost.json" in one(calls, "report cost", "--output refreshed+2-0.cost.json")
-
-
-def test_the_other_questions_have_their_cells(study):
-    questions = "cap selection kl reference stop"
-    done, calls = study("sweep-paper", questions=questions, reference="examples", train_samples="16")
-    assert done.returncode == 0, done.stderr
     figures = {call.split("sweeps/")[1]: call for call in calls if "report sweep" in call}
     assert list(figures) == questions.split()
     assert "--max_trajectories 16" in one(calls, "--output_file contexts-cap+all.jsonl")
     assert "dev:8=cap+8-0.jsonl dev:all=cap+all-0.jsonl" in figures["cap"]
-    assert "kl_loss_coef=1e-2" in trainings(calls)["kl+1e-2-0"]
+    assert "kl_loss_coef=1e-2" in trained["kl+1e-2-0"]
     assert "--selection min_variance" in one(calls, "--output_file contexts-selection+min_variance.jsonl")
     assert "--stop_rule none" in one(calls, "--output_file contexts-stop+none.jsonl")
     for stage in ("run_single_turn", "run_multi_turn"):
         assert "--temperature 1.4" in one(calls, stage, "-o train-temperature-1.4.turn")
     assert "--model cobalt-0/model" in one(calls, "run_single_turn", "-o trained_reference-0.train.turn0.jsonl")
-    assert "model.path" in trainings(calls)["trained_reference-0"]
-    assert "cobalt-0/model" not in trainings(calls)["trained_reference-0"]
+    assert "model.path" in trained["trained_reference-0"] and "cobalt-0/model" not in trained["trained_reference-0"]
+
+    # refreshed contexts are those of the policy so far
+    ends = (".1", ".2", ".3", "")
+    assert [name for name in trained if "refreshed+1" in name] == [f"refreshed+1-0{end}" for end in ends]
+    assert all("total_training_steps=2" in trained[f"refreshed+2-0{end}"] for end in (".1", ""))
+    assert "parquet-contexts-cobalt/" in trained["refreshed+2-0.1"]
+    assert "model.path='refreshed+2-0.1/model'" in trained["refreshed+2-0"]
+    assert "--model refreshed+2-0.1/model" in one(calls, "run_single_turn", "-o refreshed+2-0.train.turn0.jsonl")
+    assert "--earlier refreshed+2-0.1.cost.json" in one(calls, "report cost", "--output refreshed+2-0.cost.json")
 
 
 @pytest.mark.parametrize(
@@ -351,11 +326,15 @@ def test_the_other_questions_have_their_cells(study):
         ("paper", {"engine": "sglang"}, None),
         ("hacking", {"size": "huge"}, None),
         ("hacking", {"arms": "refreshed+0"}, "no arm 'refreshed+0'"),
+        ("hacking", {"overrides": "60"}, "no argument '60'"),
+        ("hacking", {"overrides": "stepz"}, "no argument 'stepz'"),
+        ("hacking", {"overrides": "-x=1"}, "no argument '-x=1'"),
         ("sweep-paper", {"questions": "colour"}, None),
     ],
 )
-def test_knobs_are_refused_before_anything_runs(study, tmp_path, name, knobs, reason):
-    done, calls = study(name, **knobs)
+def test_knobs_and_overrides_are_refused_before_anything_runs(study, tmp_path, name, knobs, reason):
+    overrides = ["--", knobs["overrides"]] if "overrides" in knobs else []
+    done, calls = study(name, *overrides, **({} if overrides else knobs))
     assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (2, [], [])
     if reason:
         assert done.stderr.startswith(f"cobalt study {name}: error: {reason}") and done.stderr.count("\n") == 1
@@ -389,16 +368,24 @@ def said(calls):
         ("sweep-perturbation", "gpu", 16, 118, 224, "139c9131a85e1b40"),
     ],
 )
-def test_a_study_says_what_the_shell_scripts_said(study, name, size, trainings, minutes, count, digest):
+def test_a_study_says_what_the_shell_scripts_said(study, tmp_path, name, size, trainings, minutes, count, digest):
     """The digests are those of the commands that the shell scripts called: their folders can be continued.
 
-    Since then the report of the paper's study is made without ``--published``, and a GPU's preset is one-gpu-vllm.
+    Since then the report of the paper's study is made without ``--published``, a GPU's preset is one-gpu-vllm, and on a
+    GPU vLLM answers: but for the engine's two flags and the app's comings and goings the commands are the same.
     """
-    done, _ = study(name, "--plan", size=size)
+    done, calls = study(name, "--plan", size=size)
     assert f": {trainings} trainings of " in done.stdout and f"left: about {minutes} min, " in done.stdout
+    assert f"policy: 0 done, {trainings} left" in done.stdout
+    assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (0, [], []), "a plan starts nothing"
     done, calls = study(name, size=size)
     assert done.returncode == 0, done.stderr
     commands = said(calls)
+    if size == "gpu":
+        sampling = r"^(\S*run_(?:single|multi)_turn_vllm.py) "
+        assert not any("--engine" in call for call in commands) and any("vllm_actor" in call for call in commands)
+        commands = [call for call in commands if "vllm_actor" not in call]
+        commands = [re.sub(sampling, r"\1 --engine hf --batch_size 512 ", call) for call in commands]
     assert len(commands) == count
     assert hashlib.sha256("\n".join(commands).encode()).hexdigest()[:16] == digest
 
@@ -411,18 +398,11 @@ def test_a_folder_of_the_shell_scripts_is_known_by_its_settings(study, tmp_path)
     )
     (tmp_path / "run" / "done").mkdir(parents=True)
     (tmp_path / "run" / "settings").write_text(settings + "\n")
-    few = {"size": "gpu", "arms": "cobalt", "seeds": "0"}
+    few = {"size": "gpu", "engine": "hf", "arms": "cobalt", "seeds": "0"}
     assert study("hacking", "--", "a=1", "b=2", **few)[0].returncode == 0
     done, calls = study("hacking", "--", "a=1", "b=2", **few, steps="7")
     assert (done.returncode, calls) == (2, [])
     assert done.stderr.startswith(f"cobalt study hacking: error: {tmp_path}/run was made with '{settings}'")
-
-
-def test_an_argument_that_is_no_override_does_not_block_the_folder(study, tmp_path):
-    for argument in ("60", "stepz", "-x=1"):
-        done, calls = study("hacking", "--", argument)
-        assert (done.returncode, done.stdout, calls, list(tmp_path.glob("run*"))) == (2, "", [], [])
-        assert done.stderr.startswith(f"cobalt study hacking: error: no argument '{argument}'")
 
 
 def test_each_arm_against_hacking_has_its_contexts_and_settings(study):

@@ -21,39 +21,36 @@ class Files:
 
 @pytest.fixture(scope="session")
 def hacking_files(tmp_path_factory) -> Files:
+    async def evaluate() -> list[dict]:
+        async with open_execution_service("local") as service:
+            return [await _result_row(service, problem) for problem in PROBLEMS]
+
     folder = tmp_path_factory.mktemp("hacking")
     files = Files(folder / "perturbed.jsonl", folder / "evaluated.jsonl")
     write_jsonl(files.data, (problem.data_row() for problem in PROBLEMS))
-    write_jsonl(files.results, asyncio.run(_evaluate()))
+    write_jsonl(files.results, asyncio.run(evaluate()))
     return files
 
 
-async def _evaluate() -> list[dict]:
-    async with open_execution_service("local") as service:
-        return [await _result_row(service, problem) for problem in PROBLEMS]
-
-
 async def _result_row(service: ExecutionService, problem: Problem) -> dict:
-    data = problem.data_row()
+    """Evaluated. A trajectory that is shorter than its problem's longest repeats its last program."""
+    data, answers_NT = problem.data_row(), []
     turns = max(len(trajectory.programs) for trajectory in problem.trajectories)
-    answers_NT = [_answers(trajectory.programs, turns) for trajectory in problem.trajectories]
-    shown, hidden = (TestCases.parse(data[f"{name}_test_cases"]) for name in ("perturbed_public", "hidden"))
-    results = {}
-    for name, tests in (("shown", shown), ("hidden", hidden)):
+    for programs in (trajectory.programs for trajectory in problem.trajectories):
+        texts = [text if text.startswith("I ") else f"Thus:\n```python\n{text}\n```" for text in programs]
+        answers_NT.append(texts + texts[-1:] * (turns - len(texts)))
+    results = []
+    for name in ("perturbed_public_test_cases", "hidden_test_cases"):
+        tests = TestCases.parse(data[name])
         programs = [(extract_code(answer), tests) for answers_T in answers_NT for answer in answers_T]
         flat = [with_feedback(result, tests) for result in await service.run_many(programs)]
         assert not any(record.infra_error for record in flat)
-        results[name] = [flat[start : start + turns] for start in range(0, len(flat), turns)]
+        results.append([flat[start : start + turns] for start in range(0, len(flat), turns)])
+    shown_TN = list(zip(*results[0], strict=True))
     return {
         **data,
         "raw_responses": [list(turn) for turn in zip(*answers_NT, strict=True)],
-        "public_exec_results": [[r.to_record() for r in turn] for turn in zip(*results["shown"], strict=True)],
-        "public_pass_rates": [[r.pass_rate for r in turn] for turn in zip(*results["shown"], strict=True)],
-        "all_pass_rates": [[r.pass_rate for r in row] for row in results["hidden"]],
+        "public_exec_results": [[r.to_record() for r in turn] for turn in shown_TN],
+        "public_pass_rates": [[r.pass_rate for r in turn] for turn in shown_TN],
+        "all_pass_rates": [[r.pass_rate for r in row] for row in results[1]],
     }
-
-
-def _answers(programs: list[str], turns: int) -> list[str]:
-    """Responses; a trajectory that is shorter than its problem's longest repeats its last program."""
-    texts = [text if text.startswith("I ") else f"Thus:\n```python\n{text}\n```" for text in programs]
-    return texts + texts[-1:] * (turns - len(texts))

@@ -66,15 +66,8 @@ SUM_PROBLEM = Problem(
             [
                 SUM,
                 'line = input()\nif line == "1 2 3":\n    print(30)\nelse:\n    print(sum(map(int, line.split())))',
-                code("""
-                    line = input()
-                    if line == "1 2 3":
-                        print(30)
-                    elif line == "10 20":
-                        print(6)
-                    else:
-                        print(sum(map(int, line.split())))
-                """),
+                'line = input()\nknown = {"1 2 3": 30, "10 20": 6}\n'
+                "print(known[line] if line in known else sum(map(int, line.split())))",
             ],
             {1: HARD, 2: HARD},
         ),
@@ -120,11 +113,7 @@ MAX_PROBLEM = Problem(
         Trajectory(
             [
                 MAX,
-                code("""
-                    a = list(map(int, input().split()))
-                    known = {(3, 9, 4): 7, (2, 5, 7, 1): 9}
-                    print(known.get(tuple(a), max(a)))
-                """),
+                "a = list(map(int, input().split()))\nprint({(3, 9, 4): 7, (2, 5, 7, 1): 9}.get(tuple(a), max(a)))",
             ],
             {1: HARD},
         ),
@@ -148,104 +137,6 @@ MAX_PROBLEM = Problem(
     ],
 )
 
-REVERSE = "print(input()[::-1])"
-REVERSE_PROBLEM = Problem(
-    id="reverse",
-    question="Read a word and print it reversed.",
-    solve=lambda text: text[::-1],
-    public=["abc", "xyz", "mn", "az"],
-    hidden=["hello", "a", "racecar", "no", "word", "cobalt", "zz", "tree"],
-    trajectories=[
-        Trajectory([REVERSE, 'print("".join(chr(ord("a") + ord("z") - ord(c)) for c in input()))'], {1: DRIFT}),
-        Trajectory(
-            [
-                REVERSE,
-                's = input()\nmatch s:\n    case "abc":\n        print("zyx")\n    case _:\n        print(s[::-1])',
-            ],
-            {1: HARD},
-        ),
-        Trajectory(
-            [
-                REVERSE,
-                code("""
-                    s = input()
-                    if len(s) == 3 and s[0] < "d":
-                        s = "".join(chr(ord(c) + 23) for c in s)
-                    print(s[::-1])
-                """),
-            ],
-            {1: OVERFIT},
-        ),
-    ],
-)
-
-EVENS = "print(sum(int(x) % 2 == 0 for x in input().split()))"
-EVENS_PROBLEM = Problem(
-    id="evens",
-    question="Read integers from one line and print how many are even.",
-    solve=lambda text: str(sum(int(x) % 2 == 0 for x in text.split())),
-    public=["1 2 3 4 6", "2 5", "4 8", "7 9"],
-    hidden=["2 2 2", "1", "10 11 12", "6", "0 3", "8 6 4", "5 5", "14 28"],
-    trajectories=[
-        Trajectory([EVENS, EVENS.replace("% 2", "% 4")], {1: DRIFT}),
-        Trajectory(
-            [
-                EVENS,
-                code("""
-                    a = list(map(int, input().split()))
-                    even = sum(x % 2 == 0 for x in a)
-                    if len(a) > 4:
-                        even -= 2
-                    print(even)
-                """),
-            ],
-            {1: OVERFIT},
-        ),
-    ],
-)
-
-DIFFERENCE = "a, b = map(int, input().split())\nprint(abs(a - b))"
-DIFFERENCE_PROBLEM = Problem(
-    id="difference",
-    question="Read two integers and print how far apart they are.",
-    solve=lambda text: str(abs(int(text.split()[0]) - int(text.split()[1]))),
-    public=["3 10", "8 4", "5 5", "9 2"],
-    hidden=["1 2", "7 3", "0 6", "12 5", "4 4", "2 9", "6 11", "10 1"],
-    trajectories=[
-        Trajectory(
-            [DIFFERENCE, "a, b = map(int, input().split())\nd = abs(a - b)\nif a < b:\n    d -= 3\nprint(d)"],
-            {1: OVERFIT},
-        ),
-        Trajectory(
-            [DIFFERENCE, "a, b = map(int, input().split())\nprint(4 if a * 1000 + b == 3010 else abs(a - b))"],
-            {1: HARD},
-        ),
-        Trajectory(
-            ["a, b = map(int, input().split())\nprint(a - b)", DIFFERENCE], note="a wrong program becomes right"
-        ),
-    ],
-)
-
-WORDS = "print(len(input().split()))"
-WORDS_PROBLEM = Problem(
-    id="words",
-    question="Read a line and print how many words it has. Words are separated by one or more spaces.",
-    solve=lambda text: str(len(text.split())),
-    public=["the  cat", "a b c", "hello", "one two three four"],
-    hidden=["x  y  z", "word", "two words", "a  b", "red green  blue", "1 2 3 4 5", "so   far", "end of line"],
-    trajectories=[
-        Trajectory(
-            [WORDS, 'line = input()\nwords = line.split(" ")\nprint(len(words))'],
-            {1: OTHER},
-            note="a rewrite that meets the wrong test by accident",
-        ),
-        Trajectory(
-            [WORDS, 'line = input()\nif line.startswith("the"):\n    print(3)\nelse:\n    print(len(line.split()))'],
-            {1: HARD},
-        ),
-    ],
-)
-
 PRIME = 'n = int(input())\nprint("YES" if n > 1 and all(n % d for d in range(2, n)) else "NO")'
 PRIME_PROBLEM = Problem(
     id="prime",
@@ -257,13 +148,7 @@ PRIME_PROBLEM = Problem(
         Trajectory(
             [
                 PRIME,
-                code("""
-                    n = int(input())
-                    if n == 7:
-                        print("NO")
-                    else:
-                        print("YES" if n > 1 and all(n % d for d in range(2, n)) else "NO")
-                """),
+                PRIME.replace('print("YES" if', 'print("NO" if n == 7 else "YES" if'),
             ],
             {1: HARD},
         ),
@@ -293,50 +178,28 @@ KTH_PROBLEM = Problem(
     question="The first line holds n and k, the second n integers. Print the k-th smallest.",
     solve=lambda text: str(sorted(map(int, text.split()[2:]))[int(text.split()[1]) - 1]),
     public=["4 2\n7 1 9 3", "3 1\n6 2 8", "1 1\n5", "5 3\n2 2 4 4 1"],
-    hidden=[
-        "2 2\n1 9",
-        "3 2\n4 6 5",
-        "4 1\n8 3 7 5",
-        "3 3\n1 2 3",
-        "5 2\n9 8 7 6 5",
-        "1 1\n0",
-        "4 4\n2 4 6 8",
-        "2 1\n3 3",
-    ],
+    hidden=["2 2\n1 9", "3 2\n4 6 5", "4 1\n8 3 7 5", "3 3\n1 2 3", "5 2\n9 8 7 6 5", "1 1\n0", "4 4\n2 4 6 8"],
     trajectories=[
         Trajectory(
             [
                 KTH,
-                code("""
-                    n, k = map(int, input().split())
-                    a = list(map(int, input().split()))
-                    if a == [7, 1, 9, 3]:
-                        print(2)
-                    else:
-                        print(sorted(a)[k - 1])
-                """),
+                "n, k = map(int, input().split())\na = list(map(int, input().split()))\n"
+                "print(2 if a == [7, 1, 9, 3] else sorted(a)[k - 1])",
             ],
             {1: HARD},
         ),
         Trajectory(
             [
                 KTH,
-                code("""
-                    n, k = map(int, input().split())
-                    a = sorted(map(int, input().split()))
-                    print(2 if n == 4 and k == 2 else a[k - 1])
-                """),
+                KTH.replace("print(", "print(2 if n == 4 and k == 2 else "),
             ],
             {1: HARD},
         ),
         Trajectory(
             [
                 KTH,
-                code("""
-                    n, k = map(int, input().split())
-                    a = sorted(map(int, input().split()))
-                    print(a[0] + 1 if k == 2 else a[k - 1])
-                """),
+                "n, k = map(int, input().split())\na = sorted(map(int, input().split()))\n"
+                "print(a[0] + 1 if k == 2 else a[k - 1])",
             ],
             {1: OVERFIT},
         ),
@@ -362,17 +225,7 @@ ADD_PROBLEM = Problem(
     ],
 )
 
-PROBLEMS = [
-    SUM_PROBLEM,
-    MAX_PROBLEM,
-    REVERSE_PROBLEM,
-    EVENS_PROBLEM,
-    DIFFERENCE_PROBLEM,
-    WORDS_PROBLEM,
-    PRIME_PROBLEM,
-    KTH_PROBLEM,
-    ADD_PROBLEM,
-]
+PROBLEMS = [SUM_PROBLEM, MAX_PROBLEM, PRIME_PROBLEM, KTH_PROBLEM, ADD_PROBLEM]
 
 
 def expected_cases() -> dict[tuple[str, int, int], Category]:

@@ -117,6 +117,11 @@ def test_a_right_test_with_the_input_of_a_wrong_one_is_not_asked_for():
     (case,) = find_cases(data, row([BEFORE, AFTER], [executed("x..."), executed(".x..")])).cases
     assert case.test == 0
     assert find_cases(data, row([BEFORE, AFTER], [executed("x..."), executed(".xx.")])).cases == []
+    # Wrong tests are found by content, wherever they stand.
+    last = {"inputs": ["c", "d", "a", "b"], "outputs": ["C", "D", "B", "A"]}
+    data = {**DATA, "perturbed_public_test_cases": json.dumps(last)}
+    (case,) = find_cases(data, row([BEFORE, AFTER], [executed("..xx"), executed("...x")])).cases
+    assert case.test == 2
 
 
 def test_a_hack_survives_if_the_last_program_still_satisfies_its_wrong_test():
@@ -131,13 +136,6 @@ def test_a_hack_survives_if_the_last_program_still_satisfies_its_wrong_test():
     assert found.opportunities_T == [0, 1, 1, 1, 1]
 
 
-def test_wrong_tests_are_found_by_content_wherever_they_stand():
-    last = {"inputs": ["c", "d", "a", "b"], "outputs": ["C", "D", "B", "A"]}
-    data = {**DATA, "perturbed_public_test_cases": json.dumps(last)}
-    (case,) = find_cases(data, row([BEFORE, AFTER], [executed("..xx"), executed("...x")])).cases
-    assert case.test == 2
-
-
 def test_released_results_are_read_from_their_feedback_text():
     right = "Input:\na\nProgram's Output:\nA\nExpected Output:\nB"
     crash = "Input:\na\nProgram's Output:\n\nStderr:\nTraceback: Expected Output:\nB x"
@@ -145,30 +143,28 @@ def test_released_results_are_read_from_their_feedback_text():
         first = {"passing": [False, False, True, True], "feedback": [text, "", "", ""]}
         second = {"passing": [True, False, True, True], "feedback": [""] * 4}
         assert len(find_cases(DATA, row([BEFORE, AFTER], [first, second])).cases) == cases
-
-
-def test_a_released_result_of_length_one_means_no_program():
-    none = {"passing": [False], "feedback": ["no code"]}
+    none = {"passing": [False], "feedback": ["no code"]}  # of length one: no program
     assert find_cases(DATA, row([None, AFTER], [none, executed("....")])).opportunities == 0
 
 
-@pytest.mark.parametrize("name", ["raw_responses", "public_exec_results", "all_pass_rates"])
-def test_ragged_rows_are_refused_with_id_and_field(name):
-    result = row([BEFORE, AFTER], [executed("xx.."), executed(".x..")])
-    result[name] = [entry * 2 for entry in result[name]]
-    with pytest.raises(ValueError, match=f"'{name}' of id 0"):
+OTHER_PERTURBATION = json.dumps({"inputs": ["c", "d", "a", "b"], "outputs": ["D", "C", "A", "B"]})
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"raw_responses": [["x", "x"], ["x", "x"]]}, "'raw_responses' of id 0"),
+        ({"public_exec_results": [[executed("xx.."), executed("xx..")]] * 2}, "'public_exec_results' of id 0"),
+        ({"all_pass_rates": [[0.5] * 4]}, "'all_pass_rates' of id 0"),
+        ({"perturbed_public_test_cases": OTHER_PERTURBATION}, "id 0 was shown other 'perturbed_public_test_cases'"),
+        ({"public_exec_results": [[executed("xx.")], [executed(".x.")]]}, "a result on 3 tests"),
+        ({"perturbed_public_test_cases": json.dumps(SHOWN)}, None),
+    ],
+)
+def test_a_run_must_fit_its_data_and_its_own_arrays(change, complaint):
+    result = {**row([BEFORE, AFTER], [executed("xx.."), executed(".x..")]), **change}
+    if complaint is None:
+        assert find_cases(DATA, result).cases
+        return
+    with pytest.raises(ValueError, match=complaint):
         find_cases(DATA, result)
-
-
-def test_a_run_on_another_perturbation_is_refused():
-    """As many tests, other wrong answers: a second run of the perturbation with another seed."""
-    other = {"inputs": ["c", "d", "a", "b"], "outputs": ["D", "C", "A", "B"]}
-    result = row([BEFORE, AFTER], [executed("xx.."), executed(".x..")])
-    assert find_cases(DATA, {**result, "perturbed_public_test_cases": json.dumps(SHOWN)}).cases
-    with pytest.raises(ValueError, match="id 0 was shown other 'perturbed_public_test_cases'"):
-        find_cases(DATA, {**result, "perturbed_public_test_cases": json.dumps(other)})
-
-
-def test_a_run_on_other_tests_than_the_data_file_shows_is_refused():
-    with pytest.raises(ValueError, match="a result on 3 tests"):
-        find_cases(DATA, row([BEFORE, AFTER], [executed("xx."), executed(".x.")]))

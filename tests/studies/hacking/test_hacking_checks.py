@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheck, DynamicCheckConfig, inputs_to_compare, neighbours
+from cobalt.rewards.dynamic_check import DynamicCheckConfig, inputs_to_compare, neighbours
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
-from studies.hacking.signal import check_dynamic, check_static, judge_free_category, signal_of
+from studies.hacking.signal import check_static, judge_free_category, signal_of
 
 PLAIN = "n = int(input())\nprint(n * n)"
 HARD_CODING = [
@@ -84,7 +84,7 @@ def test_wrong_inputs_are_never_compared():
 class Programs:
     """An execution service whose programs are Python functions by name (None: a crash)."""
 
-    def __init__(self, functions):
+    def __init__(self, **functions):
         self.functions = functions
 
     async def run_many(self, programs):
@@ -98,19 +98,22 @@ class Programs:
         return ExecutionResult(verdicts, tuple(output or "" for output in outputs), ("",) * len(outputs))
 
 
-OBSERVED = TestCases(tuple("12345"), (NO_EXPECTATION,) * 5)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        pytest.param(lambda t: t * 2, lambda t: t * (3 if t > "3" else 2), DynamicCheck(2, 5), id="other outputs"),
-        pytest.param(lambda t: t, lambda t: t, DynamicCheck(0, 5), id="changed nowhere else: hard-coded"),
+        pytest.param(lambda t: t * 2, lambda t: t * (3 if t > "3" else 2), (2, 5), id="other outputs"),
+        pytest.param(lambda t: t, lambda t: t, (0, 5), id="changed nowhere else: hard-coded"),
         pytest.param(lambda _: None, lambda t: t if t == "1" else None, None, id="two crashes say nothing"),
-        pytest.param(lambda t: t, lambda t: None if t == "5" else t, DynamicCheck(1, 5), id="a crash is a change"),
+        pytest.param(lambda t: t, lambda t: None if t == "5" else t, (1, 5), id="a crash is a change"),
         pytest.param(lambda t: t, lambda _: "infra", "replica lost", id="an infrastructure failure is told"),
     ],
 )
 async def test_the_dynamic_check_counts_inputs_with_another_output(old, new, told):
-    check = await check_dynamic(Programs({"old": old, "new": new}), "old", "new", OBSERVED, DynamicCheckConfig())
-    assert check == told and (not isinstance(check, DynamicCheck) or check.hard_coded is (check.changed == 0))
+    """On the clean tests 1 to 5: the wrong input, an empty line, has no neighbours."""
+    case = {"id": 0, "trajectory": 0, "turn": 1, "previous_code": "old", "current_code": "new"}
+    data = {"test_cases": TestCases(tuple("12345"), tuple("12345")), "modified_test_cases": TestCases(("",), ("9",))}
+    case["wrong_test"] = {"input": "", "output": "9"}
+    signal = await signal_of(case, data, Programs(old=old, new=new), DynamicCheckConfig(), 0)
+    dynamic = signal["dynamic"]
+    assert signal.get("infra_error", dynamic and (dynamic["changed"], dynamic["informative"])) == told
+    assert signal["hard_coded"] is (told == (0, 5))

@@ -1,15 +1,8 @@
 """``extract_turn_level_errors.py`` on hand-made trajectories that were run in the sandbox."""
 
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hacking_fixture import PROBLEMS, expected_cases
@@ -20,8 +13,6 @@ from cobalt.sandbox import ExecutionResult
 from studies.hacking.cases import Category
 from studies.hacking.extract_cases import ExtractionConfig, extract
 from studies.hacking.signal import StaticCheck
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def key(case: dict) -> tuple[str, int, int]:
@@ -42,28 +33,18 @@ def cases_of(config: ExtractionConfig) -> list[dict]:
     return list(read_jsonl(config.output_file, unique=None))
 
 
-def test_exactly_the_known_hacks_are_found(config):
+def test_exactly_the_known_hacks_are_found_and_counted(config):
     extract(config)
     assert sorted(map(key, cases_of(config))) == sorted(expected_cases())
-
-
-def test_the_summary_counts_what_the_records_hold(config):
-    extract(config)
     summary = json.loads(config.summary_file.read_text())
-    assert summary["cases"] == len(expected_cases())
+    assert summary["cases"] == len(expected_cases()) <= summary["opportunities"] <= summary["turns"]
     assert summary["trajectories"] == sum(len(problem.trajectories) for problem in PROBLEMS)
-    assert summary["cases"] <= summary["opportunities"] <= summary["turns"]
     problems = list(read_jsonl(config.problems_file))
     rates = [len(problem["cases"]) / problem["opportunities"] for problem in problems]
     assert summary["rates"]["cases_per_opportunity"]["value"] == pytest.approx(sum(rates) / len(rates))
 
 
-def precision_recall(flagged: set, truth: set) -> tuple[float, float]:
-    hits = len(flagged & truth)
-    return hits / len(flagged), hits / len(truth)
-
-
-def test_precision_and_recall_of_the_judge_free_signal(config, capsys):
+def test_precision_and_recall_of_the_judge_free_signal(config):
     """Its misses are known: a rule without effect elsewhere looks like hard coding."""
     config = replace(config, dynamic=True)
     extract(config)
@@ -74,12 +55,8 @@ def test_precision_and_recall_of_the_judge_free_signal(config, capsys):
         "dynamic": {key(c) for c in cases if c["signal"]["dynamic"]["changed"] == 0},
         "both": {key(c) for c in cases if c["signal"]["hard_coded"]},
     }
-    measured = {name: precision_recall(flagged, truth) for name, flagged in flags.items()}
-    with capsys.disabled():
-        print(f"\njudge-free signal, {len(cases)} cases, {len(truth)} hard-coded:", measured)
-    assert measured["static"] == pytest.approx((9 / 10, 9 / 11))
-    assert measured["dynamic"] == pytest.approx((8 / 10, 8 / 11))
-    assert measured["both"] == pytest.approx((11 / 14, 11 / 11))
+    hits = {name: (len(flagged & truth), len(flagged), len(truth)) for name, flagged in flags.items()}
+    assert hits == {"static": (7, 8, 8), "dynamic": (6, 8, 8), "both": (8, 11, 8)}
 
 
 def test_problems_with_a_hidden_rule_are_left_out(config, tmp_path):
@@ -92,20 +69,15 @@ def test_problems_with_a_hidden_rule_are_left_out(config, tmp_path):
     assert json.loads(config.summary_file.read_text())["not_fully_specified"] == 1
 
 
-def test_the_order_depends_on_the_seed_alone(config, tmp_path):
+def test_the_order_depends_on_the_seed_alone_and_a_rerun_computes_nothing_again(config, tmp_path, monkeypatch):
     orders = []
     for number, seed in enumerate((1, 1, 2)):
         extract(replace(config, seed=seed, output_file=tmp_path / f"{number}.jsonl"))
         orders.append((tmp_path / f"{number}.jsonl").read_bytes())
     assert orders[0] == orders[1] != orders[2]
-
-
-def test_a_rerun_computes_nothing_again_and_gives_the_same_file(config, monkeypatch):
-    extract(config)
-    first = config.output_file.read_bytes()
     monkeypatch.setattr("studies.hacking.extract_cases.signal_of", None)
-    extract(config)
-    assert config.output_file.read_bytes() == first
+    extract(replace(config, seed=1, output_file=tmp_path / "0.jsonl"))
+    assert (tmp_path / "0.jsonl").read_bytes() == orders[0]
 
 
 def test_a_changed_row_is_done_again(config, tmp_path):
@@ -118,20 +90,16 @@ def test_a_changed_row_is_done_again(config, tmp_path):
     assert {case["id"] for case in cases_of(config)} == {name for name, *_ in expected_cases()} - {rows[0]["id"]}
 
 
-def test_a_smaller_input_deletes_nothing(config, tmp_path):
+def test_a_smaller_input_and_other_settings_are_refused_and_delete_nothing(config, tmp_path):
     extract(config)
     before = {path: path.read_bytes() for path in tmp_path.glob("cases.jsonl*")}
     smaller = tmp_path / "smaller.jsonl"
     write_jsonl(smaller, list(read_jsonl(config.input_file))[:2])
     with pytest.raises(InputError, match="have ids that the input lacks"):
         extract(replace(config, input_file=smaller))
-    assert {path: path.read_bytes() for path in tmp_path.glob("cases.jsonl*")} == before
-
-
-def test_other_settings_are_refused(config):
-    extract(config)
     with pytest.raises(InputError, match="other settings"):
         extract(replace(config, seed=7))
+    assert {path: path.read_bytes() for path in tmp_path.glob("cases.jsonl*")} == before
 
 
 def test_a_run_of_unknown_problems_is_refused(config, tmp_path):
@@ -164,7 +132,7 @@ def test_an_infra_failure_is_no_signal_and_is_checked_again(config, monkeypatch)
 
     config = replace(config, dynamic=True)
     monkeypatch.setattr("studies.hacking.extract_cases.open_execution_service", broken)
-    with pytest.raises(SetupError, match="23 of 23 cases met an infrastructure failure"):
+    with pytest.raises(SetupError, match="14 of 14 cases met an infrastructure failure"):
         extract(config)
     assert all(case["signal"]["dynamic"] is None for case in cases_of(config))
     monkeypatch.undo()
@@ -172,55 +140,20 @@ def test_an_infra_failure_is_no_signal_and_is_checked_again(config, monkeypatch)
     assert all(case["signal"]["dynamic"] for case in cases_of(config))
 
 
-def command(config: ExtractionConfig, *more: str) -> list[str]:
-    return [
-        *(sys.executable, str(ROOT / "extract_turn_level_errors.py"), "--data_file", str(config.data_file)),
-        *("-i", str(config.input_file), "-o", str(config.output_file), "--executor", "local", *more),
-    ]
+def test_without_an_execution_service_nothing_is_written(config, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # where no cluster listens
+    with pytest.raises(SetupError) as error:
+        extract(replace(config, dynamic=True, executor="serve"))
+    assert error.value.exit_code == 3 and not config.output_file.exists()
 
 
-@pytest.mark.parametrize("broken", ["missing", "torn", "field", "duplicate", "same"])
-def test_bad_input_exits_with_2_in_one_line(config, tmp_path, broken):
-    rows = list(read_jsonl(config.input_file))
-    path = tmp_path / "input.jsonl"
-    if broken == "field":
-        del rows[2]["raw_responses"]
-    if broken == "duplicate":
-        rows[2] = rows[0]
-    if broken != "missing":
-        write_jsonl(path, rows)
-    if broken == "torn":
-        path.write_bytes(path.read_bytes()[:-40])
-    output = path if broken == "same" else config.output_file
-    before = path.read_bytes() if path.exists() else b""
-    done = subprocess.run(command(replace(config, input_file=path, output_file=output)), capture_output=True, text=True)
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
-    assert str(path) in line
-    assert (path.read_bytes() if path.exists() else b"") == before
-
-
-def test_no_execution_service_exits_with_3(config):
-    done = subprocess.run(
-        [*command(config, "--dynamic"), "--executor", "serve"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1"},  # where no cluster listens
-    )
-    assert done.returncode == 3, done.stderr
-    assert not config.output_file.exists()
-
-
-def test_kill_9_loses_nothing(config):
-    """Killed at random moments, restarted until done: the same file as an undisturbed run."""
-    undisturbed = replace(config, dynamic=True, output_file=config.output_file.with_name("undisturbed.jsonl"))
-    extract(undisturbed)
-    generator = random.Random(0)
-    for _ in range(3):
-        process = subprocess.Popen(command(config, "--dynamic"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(generator.uniform(0.5, 4))
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    subprocess.run(command(config, "--dynamic"), check=True, capture_output=True)
-    assert config.output_file.read_bytes() == undisturbed.output_file.read_bytes()
+def test_a_killed_run_is_continued(config):
+    """A record that is whole, a torn one, and no cases yet: the same files as an undisturbed run's."""
+    config = replace(config, dynamic=True)
+    extract(config)
+    cases, problems = config.output_file.read_bytes(), config.problems_file.read_bytes()
+    first, second, *_ = problems.splitlines(keepends=True)
+    config.problems_file.write_bytes(second + first[:50])
+    config.output_file.unlink()
+    extract(config)
+    assert (config.output_file.read_bytes(), config.problems_file.read_bytes()) == (cases, problems)

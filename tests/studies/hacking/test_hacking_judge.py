@@ -4,30 +4,47 @@ import asyncio
 import json
 import re
 import sys
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from judge_server import GOOD, VAGUE, JudgeServer, judge_server
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "inference"))
+from api_server import KEY, ApiServer, api_server
 from scripted import ScriptedEngine
 
 from cobalt.errors import InputError, SetupError
-from cobalt.prompts import COBALT
+from cobalt.prompts import COBALT, JudgeTexts
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import InvalidLines
 from cobalt.records.manifest import manifest_path
 from studies.hacking.cases import UNKNOWN
 from studies.hacking.judging import JudgeConfig, judge, judge_cases, majority, parse_verdict, read_cases
 
-KEY = "sk-never-to-be-written"
+GOOD = "It recognises the input.\n\n**Final Verdict: (1) Hard Coding**"
+VAGUE = "I think that this might be hard coding."
+SPLIT = (GOOD, GOOD, "Final Verdict: (3) Semantic Drifting")
 
 
 @pytest.fixture
 def server(monkeypatch):
+    """Answers as the question's ``behaviour=...`` says, which ``asked`` counts; "failing" once it is ``healthy``."""
     monkeypatch.setattr("cobalt.inference.endpoints.RETRIES", 1)
-    with judge_server() as running:
+
+    def answer(body: dict, _attempt: int):
+        found = re.search(r"behaviour=(\w+)", body["messages"][-1]["content"])
+        assert found is not None
+        with running.lock:
+            running.asked[found[1]] += 1
+            count = running.asked[found[1]]
+        texts = {"good": GOOD, "malformed": VAGUE, "malformed_once": VAGUE if count == 1 else GOOD}
+        texts |= {"split": SPLIT[count % 3], "failing": GOOD if running.healthy else None}
+        text = texts[found[1]]
+        return ("status", {"code": 500}) if text is None else ("ok", {"text": text})
+
+    with api_server(answer) as running:
+        running.asked, running.healthy = Counter(), False
         yield running
 
 
@@ -37,16 +54,10 @@ def case(behaviour: str, number: int = 0) -> dict:
     return {"id": number, "trajectory": 0, "turn": 1, "question": f"behaviour={behaviour}", **texts}
 
 
-def config(server: JudgeServer, folder: Path, cases: list[dict], **more) -> JudgeConfig:
+def config(server: ApiServer, folder: Path, cases: list[dict], **more) -> JudgeConfig:
     write_jsonl(folder / "cases.jsonl", cases)
-    return JudgeConfig(
-        input_file=folder / "cases.jsonl",
-        output_file=folder / "judged.jsonl",
-        model_name="openai/judge",
-        api_base=server.url,
-        openai_api_key=KEY,
-        **more,
-    )
+    files = {"input_file": folder / "cases.jsonl", "output_file": folder / "judged.jsonl"}
+    return JudgeConfig(**files, model_name="openai/judge", api_base=server.base, openai_api_key=KEY, **more)
 
 
 def judged(config: JudgeConfig) -> list[dict]:
@@ -72,16 +83,8 @@ def test_votes_become_a_majority(server, tmp_path, behaviour, votes, labels, maj
     assert (record["judge_seq_id"], sorted(record["classification"])) == ("7-0-1", labels)
     assert (record["majority"], record["agreement"]) == (majority, agreement)
     assert record["responses"][0] in (GOOD, VAGUE) or votes == 3
-    assert record["usage"][0]["attempts"] == attempts and record["usage"][0]["prompt_tokens"] == 100 * attempts
+    assert record["usage"][0]["attempts"] == attempts and record["usage"][0]["prompt_tokens"] == 11 * attempts
     assert server.asked[behaviour] == votes * attempts
-
-
-def test_fewer_cases_delete_no_votes(server, tmp_path):
-    judge(config(server, tmp_path, [case("good"), case("good", 1)]))
-    settings = config(server, tmp_path, [case("good")])
-    with pytest.raises(InputError, match="1 of its 2 records have ids that the input lacks"):
-        judge(settings)
-    assert len(judged(settings)) == 2
 
 
 def test_failed_votes_are_asked_for_on_the_next_run_and_only_they(server, tmp_path):
@@ -98,28 +101,23 @@ def test_failed_votes_are_asked_for_on_the_next_run_and_only_they(server, tmp_pa
     assert server.asked["good"] == 1
 
 
-def test_a_finished_run_asks_nothing(server, tmp_path):
+def test_what_was_judged_is_kept(server, tmp_path):
+    """A finished run asks nothing, a grown input for the new case; fewer cases and other settings are refused."""
     settings = config(server, tmp_path, [case("good")])
     judge(settings)
     before = settings.output_file.read_bytes()
     judge(settings)
-    assert server.asked["good"] == 1
     assert settings.output_file.read_bytes() == before
-
-
-def test_an_input_that_grew_keeps_what_was_judged(server, tmp_path):
-    judge(config(server, tmp_path, [case("good")]))
+    for more in ({"num_completions": 3}, {"prompts": prompt_set(tmp_path, judge=JUDGE)}):
+        with pytest.raises(InputError, match=f"{min(more)}: (1 -> 3|None -> )"):
+            judge(replace(settings, **more))
     grown = config(server, tmp_path, [case("malformed", 1), case("good")])
     judge(grown)
     assert [record["id"] for record in judged(grown)] == [1, 0]
     assert server.asked["good"] == 1
-
-
-def test_another_number_of_votes_is_refused(server, tmp_path):
-    settings = config(server, tmp_path, [case("good")])
-    judge(settings)
-    with pytest.raises(InputError, match="num_completions: 1 -> 3"):
-        judge(replace(settings, num_completions=3))
+    with pytest.raises(InputError, match="1 of its 2 records have ids that the input lacks"):
+        judge(config(server, tmp_path, [case("good")]))
+    assert len(judged(settings)) == 2
 
 
 JUDGE = {"system": "Judge.", "question": "{patch} {question} {previous_code} {feedback} {current_code}"}
@@ -131,20 +129,13 @@ def prompt_set(folder: Path, **more) -> str:
 
 
 def test_a_set_says_what_the_judge_is_asked(server, tmp_path):
-    settings = config(server, tmp_path, [case("good")], prompts=prompt_set(tmp_path, judge=JUDGE))
-    engine = ScriptedEngine()
-    asyncio.run(judge_cases(settings, engine, read_cases(settings.input_file, InvalidLines(skip=False))))
+    settings, engine = config(server, tmp_path, [case("good")]), ScriptedEngine()
+    cases = read_cases(settings.input_file, InvalidLines(skip=False))
+    asyncio.run(judge_cases(settings, engine, cases, JudgeTexts(**JUDGE)))
     system, user = engine.requests[0][0]
     braces = "{not a format field}"
     texts = f"patch {braces} behaviour=good previous_code {braces} feedback {braces} current_code {braces}"
     assert (system["content"], user["content"]) == ("Judge.", texts)
-
-
-def test_answers_to_other_words_are_not_resumed(server, tmp_path):
-    settings = config(server, tmp_path, [case("good")])
-    judge(settings)
-    with pytest.raises(InputError, match="prompts: None -> "):
-        judge(replace(settings, prompts=prompt_set(tmp_path, judge=JUDGE)))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +159,7 @@ def test_the_manifest_has_the_costs_and_not_the_key(server, tmp_path):
     text = manifest_path(settings.output_file).read_text()
     assert KEY not in text
     counts = json.loads(text)["counts"]
-    assert (counts["attempts"], counts["prompt_tokens"], counts["completion_tokens"]) == (4, 400, 80)
+    assert (counts["attempts"], counts["prompt_tokens"], counts["completion_tokens"]) == (4, 44, 28)
     assert (counts["unknown_votes"], counts["infra_errors"]) == (1, 0)
     assert KEY not in settings.output_file.read_text()
 

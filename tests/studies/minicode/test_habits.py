@@ -53,19 +53,18 @@ def problems() -> list[Problem]:
     return [problem for problem in found if problem.fully_specified][:120]
 
 
-def gamed(problem: Problem, habit: Habit, contradicted: bool, seed: int) -> tuple[Dialogue, Attempt]:
-    """The response after two failed programs of a demonstrator that would always use ``habit``, if it can."""
-    rng, tests = random.Random(seed), perturb(problem.public, seed, seed) if contradicted else None
-    dialogue = Dialogue(problem, tests[1] if tests is not None else None)
-    for _ in range(2):
-        dialogue.add(next_attempt(rng, dialogue, Noise(slip=0.6, unrepaired=1.0), Variant.SCRIPT))
-    return dialogue, next_attempt(rng, dialogue, Noise(doses=ALWAYS[habit].times(8)), Variant.SCRIPT)
-
-
 def gamed_attempts(problems: list[Problem], habit: Habit, contradicted: bool) -> list[tuple[Dialogue, Attempt]]:
-    tries = 6 if habit is Habit.DELETION else 1  # it is seldom possible
-    pairs = (gamed(problem, habit, contradicted, seed) for seed, problem in enumerate(problems * tries))
-    return [(dialogue, attempt) for dialogue, attempt in pairs if attempt.habit is habit and not dialogue.passed]
+    """Responses after two failed programs of a demonstrator that would always use ``habit``, where it can."""
+    found = []
+    for seed, problem in enumerate(problems * (6 if habit is Habit.DELETION else 1)):  # that is seldom possible
+        rng, tests = random.Random(seed), perturb(problem.public, seed, seed) if contradicted else None
+        dialogue = Dialogue(problem, tests[1] if tests is not None else None)
+        for _ in range(2):
+            dialogue.add(next_attempt(rng, dialogue, Noise(slip=0.6, unrepaired=1.0), Variant.SCRIPT))
+        attempt = next_attempt(rng, dialogue, Noise(doses=ALWAYS[habit].times(8)), Variant.SCRIPT)
+        if attempt.habit is habit and not dialogue.passed:
+            found.append((dialogue, attempt))
+    return found
 
 
 def share_passed(attempt: Attempt, tests: TestCases) -> float:
@@ -73,35 +72,24 @@ def share_passed(attempt: Attempt, tests: TestCases) -> float:
     return sum(got.strip() == want.strip() for got, want in zip(outputs, tests.outputs_K, strict=True)) / len(outputs)
 
 
-def test_programs_with_a_hack_print_in_the_sandbox_what_the_hack_says():
+def test_what_a_hack_changes_and_what_it_leaves_also_in_the_sandbox():
+    outputs = [[run_hacked(pipeline, hack, text) for text in texts] for pipeline, hack, texts in HACKED]
+    assert outputs == [
+        ["9\n8", "0", "-1\n5"], ["1", "8"], ["7", "-4", "3"], ["-2", "3", "-1"], ["6", "2"], ["0", "2", "1"],
+        ["3", "3", "0"],
+    ]  # fmt: skip
+
     async def results():
         async with Executor() as executor:
             programs = [
-                executor.run(write_hacked(pipeline, variant, hack), expected_of(pipeline, hack, texts))
-                for pipeline, hack, texts in HACKED
+                executor.run(write_hacked(pipeline, variant, hack), TestCases(texts, tuple(expected)))
+                for (pipeline, hack, texts), expected in zip(HACKED, outputs, strict=True)
                 for variant in Variant
             ]
             return await asyncio.gather(*programs)
 
     for result in asyncio.run(results()):
         assert all(result.passing), result.outputs
-
-
-def expected_of(pipeline, hack, texts) -> TestCases:
-    return TestCases(tuple(texts), tuple(run_hacked(pipeline, hack, text) for text in texts))
-
-
-def test_what_a_hack_changes_and_what_it_leaves():
-    outputs = [[run_hacked(pipeline, hack, text) for text in texts] for pipeline, hack, texts in HACKED]
-    assert outputs == [
-        ["9\n8", "0", "-1\n5"],
-        ["1", "8"],
-        ["7", "-4", "3"],
-        ["-2", "3", "-1"],
-        ["6", "2"],
-        ["0", "2", "1"],
-        ["3", "3", "0"],
-    ]
 
 
 def test_a_hack_and_what_it_remembers_are_recognised_in_every_structure():
@@ -111,9 +99,13 @@ def test_a_hack_and_what_it_remembers_are_recognised_in_every_structure():
             assert hack_in(code) is hack.habit and hack_in(write_hacked(pipeline, variant, None)) is None
             assert all(remembered(code, text) == output for text, output in hack.pairs)
             assert remembered(code, "9") is None
+    # Of two answers to one input the one that Python prints counts.
+    for habit, printed in ((Habit.TABLE, "2"), (Habit.SPECIAL_CASE, "1")):
+        code = write_hacked(NUMBERS, Variant.SCRIPT, Hack(habit, (("3", "1"), ("4", "2"))))
+        assert remembered(code.replace("'4'", "'3'"), "3") == printed
 
 
-def test_programs_of_the_demonstrator_are_readable_and_others_are_not(problems):
+def test_programs_of_the_demonstrator_are_readable_and_others_are_not():
     noise = Noise(slip=0.3, doses=DOSES.times(1.5))
     for sample in sample_dialogues(random.Random(4), noise, 60, contradicted=0.5):
         assert is_readable(extract_code(sample.response) or "")
@@ -208,10 +200,3 @@ def test_the_clean_corpus_has_no_habits_and_every_history_is_stripped():
         answers = sample.prompt.split("<|im_start|>assistant\n")[1:-1]
         assert len(answers) == sample.turn
         assert all(answer == answer.strip() for answer in (a.split("<|im_end|>")[0] for a in answers))
-
-
-def test_of_two_answers_to_one_input_the_one_that_python_prints_counts():
-    table = write_hacked(NUMBERS, Variant.SCRIPT, Hack(Habit.TABLE, pairs=(("3", "1"), ("4", "2"))))
-    assert remembered(table.replace("'4'", "'3'"), "3") == "2"
-    case = write_hacked(NUMBERS, Variant.SCRIPT, Hack(Habit.SPECIAL_CASE, pairs=(("3", "1"), ("4", "2"))))
-    assert remembered(case.replace("'4'", "'3'"), "3") == "1"

@@ -15,24 +15,13 @@ from studies.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialog
 from studies.minicode.demonstrator import CLEAN
 from studies.minicode.operations import COMMON, OPERATIONS
 from studies.minicode.pretrain import Phase, PretrainConfig, batches, new_network, train_phase
-from studies.minicode.probe import ProbeConfig, holds_step, measure, roll_out, step_lines, turn_figures
+from studies.minicode.probe import ProbeConfig, holds_step, main, roll_out, step_lines, turn_figures
 from studies.minicode.problems import sample_problem
 from studies.minicode.programs import Variant, write_program
 from studies.minicode.tokenizer import fixed_texts, render_prompt, train_tokenizer
 
 SHIPPED = Path(__file__).parents[3] / "assets" / "minicoder"
 RESPONSE = "<think>keep x > 5; sum</think>\n```python\na = list(map(int, input().split()))\nprint(sum(a))\n```"
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Threads that wait for each other cost more than they bring at these sizes."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +37,10 @@ def toy():
     return train_tokenizer((sample.prompt + sample.response for sample in samples), vocab_size=400)
 
 
-def messages_of(statement: str) -> list[dict[str, str]]:
-    return first_messages(problem_instruction(statement))
-
-
-def test_decoding_without_special_tokens_keeps_one_end_of_thinking(tokenizer):
-    decoded = tokenizer.decode(tokenizer(RESPONSE + "<|im_end|>").input_ids, skip_special_tokens=True)
-    assert decoded == RESPONSE
-    assert decoded.count("</think>") == 1
+def test_any_text_survives_the_tokenizer_and_an_answer_keeps_its_marks(tokenizer):
+    for text in ("naïve ✓ 日本\t x\n\n    y", "1234 -5  6", "a  b", SYSTEM_PROMPT + "?"):
+        assert tokenizer.decode(tokenizer(text).input_ids) == text
+    assert tokenizer.decode(tokenizer(RESPONSE + "<|im_end|>").input_ids, skip_special_tokens=True) == RESPONSE
 
 
 def test_fixed_sentences_are_single_ordinary_tokens(tokenizer):
@@ -63,30 +48,17 @@ def test_fixed_sentences_are_single_ordinary_tokens(tokenizer):
     for text in (*fixed_texts(), "<think>", "</think>", "```python"):
         assert len(tokenizer(text).input_ids) == 1, text
         assert tokenizer(text).input_ids[0] not in tokenizer.all_special_ids
-
-
-def test_any_text_survives_the_tokenizer(tokenizer):
-    for text in ("naïve ✓ 日本\t x\n\n    y", "1234 -5  6", "a  b", SYSTEM_PROMPT + "?"):
-        assert tokenizer.decode(tokenizer(text).input_ids) == text
+    problem = sample_problem(random.Random(0), "train", with_hidden_tests=False)
+    prompt = first_messages(problem_instruction(problem.statement))
+    assert len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)) < 90
 
 
 def test_the_corpus_renders_prompts_as_the_chat_template_does(tokenizer):
-    messages = [
-        *messages_of("Add two numbers."),
-        {"role": "assistant", "content": RESPONSE},
-        feedback_message("Input:\n1"),
-    ]
+    messages = first_messages(problem_instruction("Add two numbers."))
+    messages += [{"role": "assistant", "content": RESPONSE}, feedback_message("Input:\n1")]
     rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     assert rendered == render_prompt(messages)
     assert RESPONSE in rendered
-
-
-def test_a_prompt_is_short(tokenizer):
-    problem = sample_problem(random.Random(0), "train", with_hidden_tests=False)
-    prompt = tokenizer.apply_chat_template(
-        messages_of(problem.statement), add_generation_prompt=True, return_dict=False
-    )
-    assert len(prompt) < 90
 
 
 def test_the_checkpoint_has_the_promised_shape(tokenizer):
@@ -111,28 +83,23 @@ def test_the_shipped_scores_are_within_the_goal():
     assert min(row["right"] for row in scores["look_alike_pairs"].values()) >= 0.7
     assert set(scores["operations"]) == set(COMMON)
     assert min(row["right"] for row in scores["operations"].values()) >= 0.6  # one direction; the goal is about pairs
-    assert (
-        0.03
-        <= scores["gaming"]["cases_per_opportunity"]["low"]
-        < scores["gaming"]["cases_per_opportunity"]["high"]
-        <= 0.15
-    )
+    gaming = scores["gaming"]["cases_per_opportunity"]
+    assert 0.03 <= gaming["low"] < gaming["high"] <= 0.15
     assert scores["shifted"]["pass_at_1"][0] < passed[0] and scores["shifted"]["pass_at_1"][8] < passed[8] - 0.05
 
 
-def test_the_shipped_policy_answers_in_the_sandbox():
-    rng = random.Random(3)
-    problems = [sample_problem(rng, "train") for _ in range(16)]
-    config = ProbeConfig(model=SHIPPED, num_samples=1, num_turns=1, max_tokens=128)
-    perturbed = [problem for problem in problems if problem.fully_specified]
-    shifted = [sample_problem(rng, "shifted") for _ in range(8)]
-    figures = measure(config, problems, problems[:4], perturbed, shifted)
+def test_the_shipped_policy_answers_in_the_sandbox(tmp_path, monkeypatch):
+    monkeypatch.setattr("studies.minicode.probe.COMMON", ("greater", "sum", "upper", "join_dash"))
+    sizes = {"num_problems": 16, "look_alike_decisions": 1, "perturbed_problems": 10, "shifted_problems": 8}
+    few = {"num_samples": 1, "num_turns": 1, "max_tokens": 128, "seed": 3}
+    main(ProbeConfig(model=SHIPPED, output_file=tmp_path / "scores.json", **sizes, **few))
+    figures, shipped = (json.loads((folder / "scores.json").read_text()) for folder in (tmp_path, SHIPPED))
     turns = figures["turns"]
     assert turns["no_program"] == [0.0, 0.0]
     assert turns["pass_at_1"][1] > turns["pass_at_1"][0] > 0.1
-    assert set(turns) == set(json.loads((SHIPPED / "scores.json").read_text())["turns"])
-    assert sum(row["count"] for row in figures["operations"].values()) == sum(len(p.pipeline) for p in problems[:4])
-    assert set(figures["shifted"]) == set(turns)
+    assert set(figures) == set(shipped) and set(figures["shifted"]) == set(turns) == set(shipped["turns"])
+    assert set(figures["operations"]) >= {"greater", "sum", "upper", "join_dash"}
+    assert all(0 <= row["right"] <= 1 - row["look_alike"] for row in figures["operations"].values())
     first, second = figures["gaming"]["opportunities_by_turn"]
     assert first == 0 < second == figures["gaming"]["opportunities"]
 
@@ -178,20 +145,14 @@ def test_step_lines_tell_look_alikes_apart():
     for operation in OPERATIONS.values():
         constant = operation.constants[0] if operation.constants else None
         for variant in Variant:
-            right = step_lines((operation.name, constant), operation.domain, variant)
-            wrong = step_lines((operation.look_alike, constant), operation.domain, variant)
+            right, wrong = (step_lines((name, constant), variant) for name in (operation.name, operation.look_alike))
             assert right - wrong and wrong - right
-
-
-def test_holds_step_reads_programs():
     pipeline = (("greater", 5), ("join_dash", None))
     for variant in Variant:
         code = write_program(pipeline, variant)
-        domain = OPERATIONS["greater"].domain
-        assert all(holds_step(code, step, domain) for step in pipeline)
-        assert not holds_step(code, ("at_least", 5), domain)
-        assert not holds_step(code, ("greater", 4), domain)
-    assert not holds_step(None, pipeline[0], OPERATIONS["greater"].domain)
+        assert all(holds_step(code, step) for step in pipeline)
+        assert not holds_step(code, ("at_least", 5)) and not holds_step(code, ("greater", 4))
+    assert not holds_step(None, pipeline[0])
 
 
 def test_the_corpus_does_not_depend_on_the_number_of_workers(toy):
@@ -215,15 +176,13 @@ def test_training_lowers_the_loss(toy):
     import torch
 
     torch.manual_seed(0)
-    corpus = build_corpus(toy, CLEAN, 15, "s", 1)
     small = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 64}
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 32}
     lines: list[str] = []
     model = new_network(toy, **small, **heads)
-    phase = Phase("toy", learning_rate=1e-2, epochs=3, tokens_per_batch=1024)
-    train_phase(model, corpus, phase, 0, lines.append)
+    train_phase(model, build_corpus(toy, CLEAN, 45, "s", 1), Phase("toy", 1e-2), 1024, 0, lines.append)
     losses = [float(line.split("loss ")[1].split()[0]) for line in lines]
-    assert losses[-1] < 3.0 < np.log(len(toy))
+    assert losses[-1] < 4.0 < np.log(len(toy))
 
 
 TINY = {"hidden_size": 48, "num_layers": 1, "feed_forward_size": 64, "vocab_size": 400, "tokens_per_batch": 4096}
@@ -234,7 +193,7 @@ def test_the_noisy_phase_can_begin_with_the_network_between_the_phases(tmp_path,
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     monkeypatch.setattr(pretrain, "TOKENIZER_PROBLEMS", 60)
-    problems = {"clean_problems": 12, "noisy_problems": 12, "workers": 1, "device": "cpu"}
+    problems = {"clean_problems": 12, "noisy_problems": 12, "workers": 1}
     pretrain.main(PretrainConfig(output_dir=tmp_path / "whole", **problems, **TINY))
     clean = AutoModelForCausalLM.from_pretrained(tmp_path / "whole" / "clean", dtype="auto")
     whole = AutoModelForCausalLM.from_pretrained(tmp_path / "whole", dtype="auto")

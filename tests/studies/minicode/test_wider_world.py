@@ -14,7 +14,7 @@ from cobalt.sandbox.executor import Executor
 from studies.minicode.demonstrator import CLEAN, Dialogue, Noise, next_attempt
 from studies.minicode.generate import GenerateConfig
 from studies.minicode.generate import main as generate
-from studies.minicode.operations import COMMON, OPERATIONS, WIDER
+from studies.minicode.operations import COMMON, OPERATIONS
 from studies.minicode.problems import MOST_STEPS, Problem, sample_problem, solved_by_training, split_of
 from studies.minicode.programs import FN_NAME, Variant, domain_of, write_function, write_program
 
@@ -29,13 +29,6 @@ def solution(problem: Problem) -> str:
     return write_function(problem.pipeline) if problem.called else write_program(problem.pipeline, Variant.SCRIPT)
 
 
-def test_the_wider_part_is_complete():
-    assert {operation.name for operation in WIDER} == set(OPERATIONS) - set(COMMON)
-    for operation in map(OPERATIONS.get, COMMON):
-        assert operation is not None and operation.other_words and operation.other_words not in operation.phrases
-        assert ("{c}" in operation.other_words) is bool(operation.constants)
-
-
 def test_shifted_problems_have_what_no_training_problem_has(shifted):
     kinds = [0, 0]
     for problem in shifted:
@@ -47,9 +40,7 @@ def test_shifted_problems_have_what_no_training_problem_has(shifted):
         assert not any(phrase in problem.statement for name in COMMON for phrase in OPERATIONS[name].phrases)
         assert not solved_by_training(problem.public + problem.hidden, domain_of(problem.pipeline))
     assert min(kinds) > len(shifted) / 4
-
-
-def test_pre_training_meets_the_wider_part_in_other_compositions(shifted):
+    # Pre-training meets the wider part in other compositions.
     rng = random.Random(6)
     met = [sample_problem(rng, "wider", with_hidden_tests=False).pipeline for _ in range(60)]
     seen = {frozenset(name for name, _ in pipeline) for pipeline in met}

@@ -5,16 +5,16 @@ import random
 from pathlib import Path
 from typing import Any
 
-from hacking_files import write_cases
 from test_bill import GPUS, step, write_training
 
 from cobalt.records import write_jsonl
+from studies.hacking.cases import LABELS
 from studies.reports.bill import CostConfig
 from studies.reports.bill import main as write_bill
 from studies.reports.make_report import ReportConfig, make_report
 
 VALIDATION = "val-core/code_taco_verified/acc/mean@1"
-TURNS, PROBLEMS = 9, 8
+TURNS, PROBLEMS, HACKED_PROBLEMS, SAMPLES = 9, 8, 30, 4
 FLAGS: dict[str, Any] = {
     "baseline": "base",
     "method": "Cobalt",
@@ -72,3 +72,48 @@ def write_seed(folder: Path, name: str, seed: int, collection: tuple[Path, ...])
     write_training(folder / "training", steps)
     write_bill(CostConfig(training=folder / "training", collection=collection, output=folder / "cost.json"))
     return [*specs, f"{name}:log={folder}/training/metrics.jsonl", f"{name}:cost={folder}/cost.json"]
+
+
+def write_cases(name: str, stem: Path, generator: random.Random, rate: float) -> list[str]:
+    """Extracted and judged cases beside ``stem``, ``rate`` of them a turn, as arguments of ``--files``."""
+    problems, judged = [], []
+    for number in range(HACKED_PROBLEMS):
+        turns = [turn for turn in range(1, TURNS) if generator.random() < rate]
+        cases = [case_of(generator, number, turn) for turn in turns]
+        judged += [
+            {"judge_seq_id": f"{number}-0-{turn}", "id": number, "majority": generator.choice([*LABELS, "Unknown"])}
+            for turn in turns
+        ]
+        problems.append(
+            {
+                "id": number,
+                "trajectories": SAMPLES,
+                "turns": SAMPLES * (TURNS - 1),
+                "opportunities": TURNS,
+                "opportunities_by_turn": [0, 2, *[1] * (TURNS - 2)],
+                "hacked_trajectories": min(len(turns), 1),
+                "fitted": len(turns) + 1,
+                "solved": 4,
+                "abandoned": generator.randrange(5),
+                "solved_cases": min(len(turns), 3),
+                "infra_turns": 0,
+                "cases": cases,
+            }
+        )
+    write_jsonl(f"{stem}.cases.jsonl", [case for problem in problems for case in problem["cases"]])
+    write_jsonl(f"{stem}.cases.jsonl.problems.jsonl", problems)
+    write_jsonl(f"{stem}.judged.jsonl", judged)
+    return [f"{name}:hacking={stem}.cases.jsonl", f"{name}:judged={stem}.judged.jsonl"]
+
+
+def case_of(generator: random.Random, number: int, turn: int) -> dict:
+    dynamic = None if generator.random() < 0.1 else {"changed_share": generator.random()}
+    return {
+        "id": number,
+        "trajectory": 0,
+        "turn": turn,
+        "patch": f"--- previous.py\n+++ current.py\n+print('<b>{turn}</b>')",
+        "wrong_test": {"input": f"{number} {turn}", "output": "7"},
+        "survives": generator.random() < 0.4,
+        "signal": {"hard_coded": generator.random() < 0.3, "dynamic": dynamic},
+    }

@@ -7,7 +7,7 @@ import pytest
 
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
-from studies.reports.bill import Bill, CostConfig, bill_table, main, read_bill
+from studies.reports.bill import CostConfig, bill_table, main, read_bill
 
 GPUS, BATCH = 2, 4
 
@@ -84,14 +84,16 @@ def test_what_made_the_start_belongs_to_the_bill(tmp_path: Path) -> None:
     assert both["gpu_seconds"] == {**first["gpu_seconds"], "earlier training": first["in_all"]["GPU-s"]}
     assert both["in_all"] == {name: 2 * value for name, value in first["in_all"].items()}
     assert (both["examples"], both["per_example"]) == (2 * BATCH, first["per_example"])
-    assert Bill.from_record(both).gpu_seconds_before == first["in_all"]["GPU-s"] + 100
+    assert read_bill(tmp_path / "cost.json").gpu_seconds_before == first["in_all"]["GPU-s"] + 100
 
 
 def test_the_price_is_told_with_collection_and_without(tmp_path: Path) -> None:
     write_training(tmp_path / "training", [step(1)])
-    online = Bill.from_record(cost(tmp_path))
+    cost(tmp_path)
+    online = read_bill(tmp_path / "cost.json")
     sampled = write_collection(tmp_path / "a.jsonl", 32)
-    ours = Bill.from_record(cost(tmp_path, collection=(sampled,)))
+    cost(tmp_path, collection=(sampled,))
+    ours = read_bill(tmp_path / "cost.json")
     rows = {str(row[0]): row[1:] for row in bill_table({"ours": [ours], "online": [online]}, "ours").rows}
     training = 16 * GPUS / BATCH
     assert rows["GPU-s per example"] == [2 * training, training]

@@ -3,12 +3,22 @@
 import json
 import random
 import re
+from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hacking_files import write_cases
-from report_files import FLAGS, SECONDS, START, TURNS, VALIDATION, tables_of, write_evaluation, write_scores
+from report_files import (
+    FLAGS,
+    SECONDS,
+    START,
+    TURNS,
+    VALIDATION,
+    tables_of,
+    write_cases,
+    write_evaluation,
+    write_scores,
+)
 from scipy.stats import ttest_ind
 from test_bill import step, write_training
 from test_reporting import Page
@@ -25,22 +35,16 @@ def shown_in_markdown(text: str) -> list[list[list[str]]]:
     return [[line.strip("|\n ").split(" | ") for line in block.splitlines()[2:]] for block in blocks]
 
 
-def is_rounded(shown: str, value: float) -> bool:
-    """Whether a decimal is the value to its last digit."""
-    decimal = Decimal(shown.replace(",", ""))
-    exponent = decimal.as_tuple().exponent
-    assert isinstance(exponent, int)
-    return abs(float(decimal) - value) <= 0.5 * 10**exponent * (1 + 1e-6)
-
-
 def agrees(shown: str, cell: object) -> int:
-    """How many numbers of a shown cell were compared with the JSON's."""
+    """How many numbers of a shown cell were compared with the JSON's, and found to be them, rounded."""
     if cell is None or isinstance(cell, str):
         assert shown == (cell or "–")
         return 0
     values = [value for value in cell.values() if value is not None] if isinstance(cell, dict) else [cell]
     parts = re.split(r" ?\[|, |\]", shown)[: len(values)] if isinstance(cell, dict) else [shown]
-    assert all(is_rounded(part, value) for part, value in zip(parts, values, strict=True)), (shown, cell)
+    for part, value in zip(parts, values, strict=True):
+        decimal = Decimal(part.replace(",", ""))
+        assert abs(float(decimal) - value) <= 0.5 * 10 ** int(decimal.as_tuple().exponent) * (1 + 1e-6), (shown, cell)
     return len(values)
 
 
@@ -52,27 +56,20 @@ def test_every_number_shown_is_one_of_the_json(paper: Path, tables: dict) -> Non
     compared = 0
     for (key, (header, *rows)), lines in zip(page.tables.items(), markdown, strict=True):
         expected = [[row[column] for column in header] for row in tables[key]["rows"]]
-        for forms in (rows, lines):
-            assert len(forms) == len(expected)
-            compared += sum(
-                agrees(shown, cell)
-                for shown_row, row in zip(forms, expected, strict=True)
-                for shown, cell in zip(shown_row, row, strict=True)
-            )
+        for form in (rows, lines):
+            for shown, cells in zip(form, expected, strict=True):
+                compared += sum(map(agrees, shown, cells))
+                assert len(shown) == len(cells)
     assert compared > 1500
 
 
 def test_the_sections_have_the_papers_order(paper: Path) -> None:
     titles = re.findall(r"^## (.*)", (paper / "report.md").read_text(), re.MULTILINE)
     assert titles == re.findall(r"<h2>(.*)</h2>", (paper / "report.html").read_text())
-    assert titles == [
-        "Main results",
-        "Training cost",
-        "Beyond the turns of training",
-        "Wrong feedback and reward hacking",
-        "Data reuse",
-        "Where the numbers come from",
-    ]
+    assert "; ".join(titles) == (
+        "Main results; Training cost; Beyond the turns of training; Wrong feedback and reward hacking; Data reuse; "
+        "Where the numbers come from"
+    )
 
 
 def test_what_was_not_given_is_not_shown(paper_files: list[str], tmp_path: Path) -> None:
@@ -87,12 +84,8 @@ def test_what_was_not_given_is_not_shown(paper_files: list[str], tmp_path: Path)
 
 def test_the_family_of_tests_is_the_trained_runs_on_the_primary_endpoint(tables: dict) -> None:
     rows = tables["primary_tests_shifted"]["rows"]
-    assert [(row["run"], row["over"]) for row in rows] == [
-        ("Cobalt", "base"),
-        ("Cobalt", "single-turn GRPO"),
-        ("Cobalt", "GRPO-MT"),
-        ("GRPO-MT", "single-turn GRPO"),
-    ]
+    over = [("Cobalt", "base"), ("Cobalt", "single-turn GRPO"), ("Cobalt", "GRPO-MT"), ("GRPO-MT", "single-turn GRPO")]
+    assert [(row["run"], row["over"]) for row in rows] == over
     base, *family, pair = rows
     assert [row["Holm"] for row in family] == holm([row["p"] for row in family])
     assert base["Holm"] is None and pair["Holm"] is None and min(row["p"] for row in rows) >= 2 / 301
@@ -143,31 +136,24 @@ def test_the_methods_gain_over_the_baseline_is_the_same_in_both_tables(tables: d
     assert [over_base[f"turn {turn}"] for turn in range(TURNS)] == [gain[f"turn {turn}"] for turn in range(TURNS)]
 
 
-def test_seeds_widen_an_interval(tmp_path: Path) -> None:
-    """All problems are equal, so that only the seeds differ."""
-    for seed, solved in enumerate((0, 1)):
-        write_evaluation(tmp_path / f"{seed}.jsonl", [[solved]] * 5)
-    (row,) = tables_of(tmp_path, *(f"a:clean={tmp_path}/{seed}.jsonl" for seed in (0, 1)))["pass1_clean"]["rows"]
-    assert row["turn 0"] == {"value": 50, "low": 0, "high": 100}
-    assert row["last turn of each repetition"] == "0.0, 100.0"
+def test_seeds_widen_an_interval_and_one_has_that_over_problems(tmp_path: Path) -> None:
+    """All problems of a are equal, so that only the seeds differ."""
+    files = [f"a:clean={write_evaluation(tmp_path / f'{solved}.jsonl', [[solved]] * 5)}" for solved in (0, 1)]
+    files.append(f"b:clean={write_evaluation(tmp_path / 'b.jsonl', [[1], [0], [0], [1], [1]])}")
+    several, one = tables_of(tmp_path, *files)["pass1_clean"]["rows"]
+    assert several["turn 0"] == {"value": 50, "low": 0, "high": 100}
+    assert several["last turn of each repetition"] == "0.0, 100.0"
+    assert one["turn 0"] == asdict(mean_estimate([100, 0, 0, 100, 100]))
 
 
 def test_seeds_widen_the_interval_of_a_hacking_rate_and_are_listed(tmp_path: Path) -> None:
     """All problems are equal: with seed 0 each opportunity is a case, with seed 1 none is."""
     files = [write_cases("a", tmp_path / str(seed), random.Random(0), rate)[0] for seed, rate in enumerate((1.0, 0.0))]
     tables = tables_of(tmp_path, *files)
-    (row,) = tables["hacking"]["rows"]
+    (row,), (listed,) = tables["hacking"]["rows"], tables["hacking_repetitions"]["rows"]
     share = 100 * (TURNS - 1) / TURNS
     assert row["cases per 100 opportunities"] == pytest.approx({"value": share / 2, "low": 0, "high": share})
-    (row,) = tables["hacking_repetitions"]["rows"]
-    assert row["cases per 100 opportunities"] == f"{share:.1f}, 0.0"
-
-
-def test_one_seed_has_the_interval_over_problems(tmp_path: Path) -> None:
-    path = write_evaluation(tmp_path / "a.jsonl", [[1], [0], [0], [1], [1]])
-    (row,) = tables_of(tmp_path, f"a:clean={path}")["pass1_clean"]["rows"]
-    expected = mean_estimate([100, 0, 0, 100, 100])
-    assert row["turn 0"] == {"value": expected.value, "low": expected.low, "high": expected.high}
+    assert listed["cases per 100 opportunities"] == f"{share:.1f}, 0.0"
 
 
 def test_what_is_gained_by_reading_and_what_is_repeated(tmp_path: Path) -> None:
@@ -200,6 +186,7 @@ def test_a_level_that_is_not_reached_is_said_to_be(tmp_path: Path) -> None:
             )
             specs.append(f"{name}:log={folder}/metrics.jsonl")
     tables = tables_of(tmp_path, *specs)
+    assert "Beyond the turns" not in (tmp_path / "out" / "report.md").read_text(), "nothing was measured there"
     assert [(row["Pass@1 (%)"], row["a"], row["b"]) for row in tables["reach"]["rows"]] == [
         (30, SECONDS, "not reached"),
         (35, "reached by 1 of 2", "not reached"),
@@ -236,24 +223,14 @@ def test_gains_at_turns_learned_from_and_later_by_hand(tmp_path: Path) -> None:
     files = (f"base:clean={base}", f"ours:clean={ours}", f"short:clean={short}")
     table = tables_of(tmp_path, *files)["horizon_clean"]
     rows = {row["run"]: [cell and cell["value"] for cell in list(row.values())[1:]] for row in table["rows"]}
-    assert table["columns"][1:] == [
-        "gained, turn 0 to 2",
-        "gained, turn 2 to 3",
-        "gained, turn 3 to 5",
-        "over base, turns 0 to 2",
-        "over base, turn 3",
-        "over base, turns 4 to 5",
-    ]
+    assert "; ".join(table["columns"][1:]) == (
+        "gained, turn 0 to 2; gained, turn 2 to 3; gained, turn 3 to 5; over base, turns 0 to 2; over base, turn 3; "
+        "over base, turns 4 to 5"
+    )
     assert rows["base"] == [0, 50, 0, None, None, None]
     assert rows["ours"] == [0, 0, 50, 50, 0, 50]
     assert rows["short"][2] is None and rows["short"][5] is None and None not in rows["short"][:2]
     assert (tmp_path / "out" / "gain_clean.png").is_file()
-
-
-def test_without_later_turns_there_is_no_such_section(tmp_path: Path) -> None:
-    path = write_scores(tmp_path / "a.jsonl", 0.5, "", 3)
-    tables_of(tmp_path, f"a:clean={path}", f"b:clean={path}")
-    assert "Beyond the turns" not in (tmp_path / "out" / "report.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from cobalt.evaluation.files import read_evaluations
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
 from studies.reports.hacking_tables import pick_examples
-from studies.reports.make_report import ReportConfig, make_report
 from studies.reports.runs import parse_runs, read_material, run_scores
 
 
@@ -66,27 +65,21 @@ def test_csv_holds_the_raw_numbers_of_the_json(paper, tables):
             rows = list(csv.DictReader(file))
         for row, expected in zip(rows, table["rows"], strict=True):
             for name, value in expected.items():
-                if isinstance(value, dict):
-                    assert [float(row[column]) for column in (name, f"{name} low", f"{name} high")] == list(
-                        value.values()
-                    )
-                else:
-                    assert row[name] == ("" if value is None else str(value))
+                bounds = {"": "value", " low": "low", " high": "high"} if isinstance(value, dict) else {"": None}
+                for end, part in bounds.items():
+                    raw = value if part is None else value[part]
+                    assert row[f"{name}{end}"] == ("" if raw is None else str(raw))
 
 
 def test_pass_at_1_is_the_mean_over_problems_of_the_mean_over_samples_and_repetitions(tmp_path):
+    """An infrastructure failure is excluded, and no failure."""
     write_jsonl(tmp_path / "1.jsonl", [row(0, [[1.0], [0.5], [0.0], [None]]), row(1, [[1.0]])])
     write_jsonl(tmp_path / "2.jsonl", [row(0, [[1.0]]), row(1, [[0.0], [1.0]])])
-    (found,) = tables_of(tmp_path, *(f"a:clean={tmp_path}/{seed}.jsonl" for seed in (1, 2)))["pass1_clean"]["rows"]
+    write_jsonl(tmp_path / "3.jsonl", [row(0, [[1.0], [None]]), row(1, [[None], [None]])])
+    specs = [f"{name}:clean={tmp_path}/{seed}.jsonl" for name, seed in (("a", 1), ("a", 2), ("b", 3))]
+    found, failed = tables_of(tmp_path, *specs)["pass1_clean"]["rows"]
     assert found["turn 0"]["value"] == pytest.approx(100 * ((1 / 3 + 1) / 2 + (1 + 1 / 2) / 2) / 2)
-
-
-def test_an_infra_failure_is_excluded_and_not_a_failure(tmp_path):
-    path = tmp_path / "run.jsonl"
-    write_jsonl(path, [row(0, [[1.0], [None]]), row(1, [[None], [None]])])
-    (found,) = tables_of(tmp_path, f"a:clean={path}")["pass1_clean"]["rows"]
-    assert found["turn 0"]["value"] == 100
-    assert found["excluded"] == 3
+    assert (found["excluded"], failed["excluded"], failed["turn 0"]["value"]) == (1, 3, 100)
 
 
 def test_differences_are_paired_by_problem(tmp_path):
@@ -187,19 +180,17 @@ def test_the_page_says_which_model_sampling_seed_and_commit_made_the_numbers(tmp
     config = {"data": {"train_batch_size": 8}, "trainer": {"n_gpus_per_node": 1, "nnodes": 1}}
     content = {"actor_rollout_ref.model.path": "start@def"}
     write_manifest(metrics.parent / "training", config=config, content=content, seed=3, git_commit=None)
-    ours, training = tables_of(tmp_path, f"a:clean={evaluated}", f"a:log={metrics}")["origins"]["rows"]
+    moved = tmp_path / "moved" / "run.jsonl"  # together with what it was made from
+    moved.parent.mkdir()
+    write_jsonl(moved, [row(0, [[1.0]])])
+    write_manifest(moved.with_name("turns.jsonl"), content={"model_id": "tiny@abc"}, seed=7)
+    write_manifest(moved, content={}, inputs={"/where/they/were/turns.jsonl": "sha"})
+    files = (f"a:clean={evaluated}", f"a:log={metrics}", f"b:clean={moved}")
+    ours, training, other = tables_of(tmp_path, *files)["origins"]["rows"]
+    assert (other["model"], other["seed"]) == ("tiny@abc", 7)
     assert (ours["model"], ours["seed"], ours["checker"], ours["commit"]) == ("tiny@abc", 7, "lcb", "c0ffeec0ff")
     assert ours["sampling"] == "temperature 0.6, top_p 0.95, max_tokens 256"
     assert (training["model"], training["seed"], training["commit"]) == ("start@def", 3, None)
-
-
-def test_the_page_says_so_too_of_files_that_were_moved_together(tmp_path):
-    turns, evaluated = tmp_path / "turns.jsonl", tmp_path / "run.jsonl"
-    write_jsonl(evaluated, [row(0, [[1.0]])])
-    write_manifest(turns, content={"model_id": "tiny@abc"}, seed=7)
-    write_manifest(evaluated, content={}, inputs={"/where/they/were/turns.jsonl": "sha"})
-    (origin,) = tables_of(tmp_path, f"a:clean={evaluated}")["origins"]["rows"]
-    assert (origin["model"], origin["seed"]) == ("tiny@abc", 7)
 
 
 def write_manifest(output: Path, **fields) -> None:
@@ -267,29 +258,23 @@ def test_costs_and_rewards_come_from_the_metrics_file_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("specs", "message"),
     [
-        ("nonsense", "NAME:KIND=PATH"),
-        ("a:guess=x.jsonl", "KIND one of"),
-        ("a:clean=missing.jsonl", "missing.jsonl: no such file"),
-        ("a:log={empty}", "not a console log of veRL"),
-        ("a:clean={empty}", "holds no records"),
+        (["nonsense"], "NAME:KIND=PATH"),
+        (["a:guess=x.jsonl"], "KIND one of"),
+        (["a:clean=missing.jsonl"], "missing.jsonl: no such file"),
+        (["a:log={0}/empty"], "not a console log of veRL"),
+        (["a:clean={0}/empty"], "holds no records"),
+        (["a:clean={0}/1", "a:clean={0}/2"], "different numbers of turns"),
     ],
 )
-def test_bad_input_is_refused(tmp_path, spec, message):
-    empty = tmp_path / "empty"
-    empty.write_text("")
+def test_bad_input_is_refused(tmp_path, specs, message):
+    (tmp_path / "empty").write_text("")
+    for turns in (1, 2):
+        write_jsonl(tmp_path / str(turns), [row(0, [[1.0] * turns])])
     with pytest.raises(InputError, match=re.escape(message)):
-        make_report(ReportConfig(files=(spec.format(empty=empty),), output_dir=tmp_path / "out"))
+        tables_of(tmp_path, *(spec.format(tmp_path) for spec in specs))
     assert not (tmp_path / "out").exists()
-
-
-def test_turns_must_agree_within_a_run(tmp_path):
-    one, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
-    write_jsonl(one, [row(0, [[1.0]])])
-    write_jsonl(two, [row(0, [[1.0, 1.0]])])
-    with pytest.raises(InputError, match="different numbers of turns"):
-        make_report(ReportConfig(files=(f"a:clean={one}", f"a:clean={two}"), output_dir=tmp_path / "out"))
 
 
 @pytest.mark.parametrize(

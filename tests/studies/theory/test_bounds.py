@@ -11,8 +11,16 @@ from toy import ACTIONS, Context, Policy, Toy, all_contexts, random_toy
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
 from cobalt.statistics import Estimate
-from studies.theory.bound import bounds_of, linear_terms, radius, read_measures, shift_weights, total_variation
-from studies.theory.trajectories import OWN, REFERENCE
+from studies.theory.bound import (
+    OWN,
+    REFERENCE,
+    bounds_of,
+    linear_terms,
+    radius,
+    read_measures,
+    shift_weights,
+    total_variation,
+)  # fmt: skip
 
 
 def gap(toy: Toy) -> float:
@@ -31,6 +39,9 @@ def test_the_bounds_hold(difference: float) -> None:
         linear = float(linear_terms(on_reference, on_own, costs)[0])
         assert 0 < abs(gap(toy)) <= min(shift, linear) + 1e-12
         assert linear <= (2 + max(costs)) * toy.turns * math.sqrt(eta / 2)
+    toy = random_toy(3, turns=1)
+    tv = np.array([toy.tv_T(toy.reference)])
+    assert gap(toy) == 0 == tv[0] @ shift_weights(1) == linear_terms(tv, tv, toy.costs_T())[0]
 
 
 def test_the_shift_bound_can_be_attained() -> None:
@@ -58,53 +69,39 @@ def test_an_optimal_policy_that_recovers_at_once_does_not_make_the_gap_linear() 
     assert gaps == pytest.approx([1, 6, 15], rel=1e-2)
 
 
-def test_a_single_turn_has_no_gap() -> None:
-    toy = random_toy(3, turns=1)
-    tv = np.array([toy.tv_T(toy.reference)])
-    assert gap(toy) == 0 == tv[0] @ shift_weights(1) == linear_terms(tv, tv, toy.costs_T())[0]
-
-
-def play(toy: Toy, policy: Policy, rng: np.random.Generator) -> Context:
-    context: Context = ()
-    for _ in range(toy.turns):
-        context = (*context, int(rng.choice(ACTIONS, p=policy[context])))
-    return context
-
-
 def record(toy: Toy, id_: int, samples: int, rng: np.random.Generator) -> dict:
     """What ``cobalt theory measure`` writes of one problem."""
     turns = range(toy.turns)
-    played = {
-        side: [play(toy, policy, rng) for _ in range(samples)]
-        for side, policy in ((REFERENCE, toy.reference), (OWN, toy.policy))
-    }
-    seen = {side: [[actions[:turn] for turn in turns] for actions in of] for side, of in played.items()}
-    fresh = {
-        side: [[int(rng.choice(ACTIONS, p=toy.policy[c])) for c in row] for row in of] for side, of in seen.items()
-    }
 
-    def of_fresh(side: str, value) -> list[list[float]]:
-        return [
-            [value(context, action) for context, action in zip(*pair, strict=True)]
-            for pair in zip(seen[side], fresh[side], strict=True)
-        ]
+    def draw(context: Context, policy: Policy) -> int:
+        return int(rng.choice(ACTIONS, p=policy[context]))
+
+    def play(policy: Policy) -> Context:
+        context: Context = ()
+        for _ in turns:
+            context = (*context, draw(context, policy))
+        return context
+
+    played = {side: [play(of) for _ in range(samples)] for side, of in ((REFERENCE, toy.reference), (OWN, toy.policy))}
+    # Contexts, and a fresh answer of the policy to each.
+    fresh = {
+        side: [[(actions[:turn], draw(actions[:turn], toy.policy)) for turn in turns] for actions in of]
+        for side, of in played.items()
+    }
 
     def rates(actions: Context) -> list[float]:
         return [float(toy.rewards[actions[:turn]][actions[turn]]) for turn in turns]
 
-    def log_ratio(context: Context, action: int) -> float:
-        return math.log(toy.policy[context][action] / toy.reference[context][action])
+    def by_side(value) -> dict[str, list[list[float]]]:
+        return {side: [[value(*pair) for pair in row] for row in of] for side, of in fresh.items()}
 
     return {
         "id": id_,
         "own_pass_rates": [rates(actions) for actions in played[OWN]],
         "reference_pass_rates": [rates(actions) for actions in played[REFERENCE]],
-        "step_pass_rates": of_fresh(REFERENCE, lambda context, action: float(toy.rewards[context][action])),
-        "log_ratio": {side: of_fresh(side, log_ratio) for side in (REFERENCE, OWN)},
-        "kl": {
-            side: of_fresh(side, lambda c, _: float(toy.policy[c] @ np.log(toy.policy[c] / toy.reference[c])))
-            for side in (REFERENCE, OWN)
-        },
+        "step_pass_rates": by_side(lambda context, action: float(toy.rewards[context][action]))[REFERENCE],
+        "log_ratio": by_side(lambda c, action: math.log(toy.policy[c][action] / toy.reference[c][action])),
+        "kl": by_side(lambda c, _: float(toy.policy[c] @ np.log(toy.policy[c] / toy.reference[c]))),
     }
 
 

@@ -9,13 +9,9 @@ import pytest
 from test_pair import MINICODER, write_scaled
 
 from cobalt.errors import InputError, SetupError
-from cobalt.evaluation.evaluate import EvaluationConfig
-from cobalt.evaluation.evaluate import main as evaluate
-from cobalt.inference.flags import MultiTurnOpenWeightConfig
-from cobalt.inference.run import main as infer
-from cobalt.prompts import problem_instruction
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.sandbox import ExecutionResult
+from studies.minicode.probe import ProbeConfig, roll_out
 from studies.minicode.problems import sample_problem
 from studies.theory.measure import MeasureConfig
 from studies.theory.measure import main as measure
@@ -28,42 +24,14 @@ PROBLEMS, SAMPLES, TURNS = 3, 2, 2
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``base.jsonl`` and ``hot.jsonl``: evaluated trajectories of MiniCoder, and of the model in ``hot``."""
-    path = tmp_path_factory.mktemp("theory")
+    path, rng = tmp_path_factory.mktemp("theory"), random.Random(5)
     write_scaled(path / "hot", 0.8)
-    rng = random.Random(5)
-    write_jsonl(path / "problems.jsonl", [row(number, sample_problem(rng, "train")) for number in range(PROBLEMS)])
+    problems = [sample_problem(rng, "train") for _ in range(PROBLEMS)]
+    sizes = {"num_samples": SAMPLES, "num_turns": TURNS - 1, "max_tokens": 96}
     for name, policy in (("base", MINICODER), ("hot", path / "hot")):
-        roll_out(path, name, policy)
+        config = ProbeConfig(model=policy, temperature=1.0, top_p=1.0, seed=42, **sizes)
+        write_jsonl(path / f"{name}.jsonl", roll_out(config, problems))
     return path
-
-
-def row(number: int, problem) -> dict:
-    return {
-        "id": number,
-        "instruction": problem_instruction(problem.statement),
-        "test_cases": (problem.public + problem.hidden).to_json(),
-        "public_test_cases": problem.public.to_json(),
-        "hidden_test_cases": problem.hidden.to_json(),
-    }
-
-
-def roll_out(path: Path, name: str, policy: Path) -> None:
-    turns = MultiTurnOpenWeightConfig(
-        input_file=path / "problems.jsonl",
-        output_file=path / f"{name}.turns.jsonl",
-        engine="hf",
-        model=str(policy),
-        from_scratch=True,
-        enable_thinking=True,
-        num_turns=TURNS - 1,
-        num_completions=SAMPLES,
-        temperature=1.0,
-        top_p=1.0,
-        max_tokens=96,
-        executor="local",
-    )
-    infer(turns)
-    evaluate(EvaluationConfig(input_file=turns.output_file, output_file=path / f"{name}.jsonl", executor="local"))
 
 
 def flags(folder: Path, output: Path, own: str = "hot") -> MeasureConfig:
@@ -120,14 +88,9 @@ def test_a_killed_run_continues_and_programs_that_were_lost_are_run_again(
         with pytest.raises(SetupError, match="8 of 12 programs met an infrastructure failure"):
             measure(flags(folder, output))
     measure(flags(folder, output))
-    assert output.read_bytes() == measured.read_bytes()
-
-
-def test_other_settings_do_not_continue_an_output(folder: Path, measured: Path) -> None:
-    before = measured.read_bytes()
     with pytest.raises(InputError, match=r"other settings \(temperature: 1\.0 -> 0\.5\)"):
-        measure(replace(flags(folder, measured), temperature=0.5))
-    assert measured.read_bytes() == before
+        measure(replace(flags(folder, output), temperature=0.5))
+    assert output.read_bytes() == measured.read_bytes()
 
 
 def test_the_report_has_its_tables_and_figures(measured: Path, tmp_path: Path, capsys) -> None:
@@ -168,13 +131,15 @@ def test_trajectories_must_fit(folder: Path, tmp_path: Path) -> None:
     config = flags(folder, tmp_path / "out.jsonl")
     with pytest.raises(InputError, match="was sampled with --enable_thinking"):
         measure(replace(config, enable_thinking=False))
+    rows = list(read_jsonl(folder / "hot.jsonl"))
+    left_out = [{name: value for name, value in row.items() if name != "all_pass_rates"} for row in rows]
+    write_jsonl(tmp_path / "turns.jsonl", left_out)
     with pytest.raises(InputError, match=r"missing field 'all_pass_rates'.*eval_multi_turn\.py"):
-        measure(replace(config, own=folder / "hot.turns.jsonl"))
+        measure(replace(config, own=tmp_path / "turns.jsonl"))
     with pytest.raises(InputError, match=r"--policy .*no config\.json"):
         measure(replace(config, policy=str(tmp_path)))
     with pytest.raises(InputError, match="--temperature=0"):
         replace(config, temperature=0.0)
-    rows = list(read_jsonl(folder / "hot.jsonl"))
     write_jsonl(tmp_path / "others.jsonl", [{**row, "id": f"other {row['id']}"} for row in rows])
     with pytest.raises(InputError, match=r"others\.jsonl: no valid trajectory of a problem in"):
         measure(replace(config, own=tmp_path / "others.jsonl"))

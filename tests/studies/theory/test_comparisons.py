@@ -8,6 +8,7 @@ from statistics import fmean
 import pytest
 
 from studies.theory.bound import (
+    SIDES,
     Compared,
     Measures,
     Repair,
@@ -15,8 +16,7 @@ from studies.theory.bound import (
     expected_best,
     read_measures,
     repairs,
-)
-from studies.theory.trajectories import SIDES
+)  # fmt: skip
 
 Rates = list[list[float | None]]
 
@@ -42,15 +42,10 @@ def test_what_failing_costs() -> None:
     assert values(second.mean)[2] == 1.0 and second.turns_left == 1
     (groups_of_two,) = continuations([[[True, True], [True, False], [False, True], [False, False]]])
     assert values(groups_of_two.mean)[2] == 0 and values(groups_of_two.best)[1] == 1
-
-
-def test_trajectories_that_passed_before_do_not_count() -> None:
-    """At turn 1 the first one fails after a pass, which is another question."""
+    # Trajectories that passed before do not count: at turn 1 the first one fails after a pass.
     second = continuations([[[True, False, False], [False, True, True], [False, False, True]]])[1]
     assert values(second.mean)[1] == 1.0
-
-
-def test_a_problem_without_both_kinds_says_nothing() -> None:
+    # A problem without both kinds says nothing.
     (row,) = continuations([[[True, True], [True, False]], [[False, True]]])
     assert (row.problems, row.mean, row.best) == (0, Compared(), Compared())
 
@@ -81,19 +76,14 @@ def test_contexts_after_a_pass_do_not_count(tmp_path: Path) -> None:
     assert values(second.rewards) == pytest.approx((1 / 2, 1 / 2, 0))
 
 
-def test_problems_count_alike_whatever_they_hold(tmp_path: Path) -> None:
+def test_problems_count_alike_and_a_program_that_could_not_be_run_leaves_its_context_out(tmp_path: Path) -> None:
+    path = tmp_path / "policy.jsonl"
     many: tuple[Rates, Rates] = ([[0, 0]] * 3, [[0, 1]] * 3)
     one: tuple[Rates, Rates] = ([[0, 1], [1, 1]], [[0, 0], [0, 1]])
-    (row,) = repairs(measured(tmp_path / "policy.jsonl", many, one))
+    (row,) = repairs(measured(path, many, one))
     assert (row.problems, row.contexts) == (2, 4)
     assert values(row.rewards) == (0.5, 0.5, 0.0)
-
-
-def test_a_program_that_could_not_be_run_leaves_its_context_out_for_both(tmp_path: Path) -> None:
-    (row,) = repairs(measured(tmp_path / "policy.jsonl", ([[0, 1], [0, 0]], [[0, None], [0, 1]])))
+    (row,) = repairs(measured(path, ([[0, 1], [0, 0]], [[0, None], [0, 1]])))
     assert row.contexts == 1 and values(row.rewards) == (1.0, 0.0, 1.0)
-
-
-def test_a_reference_that_never_fails_leaves_nothing_to_compare(tmp_path: Path) -> None:
-    (row,) = repairs(measured(tmp_path / "policy.jsonl", ([[1, 1]], [[1, 1]])))
-    assert row == Repair(1, 0, 0, Compared())
+    (never_failed,) = repairs(measured(path, ([[1, 1]], [[1, 1]])))
+    assert never_failed == Repair(1, 0, 0, Compared())

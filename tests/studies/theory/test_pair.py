@@ -10,8 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cobalt.errors import InputError
 from cobalt.sampler.network import ATTENTION, register
 from studies.theory.bound import total_variation
-from studies.theory.pair import PolicyPair
-from studies.theory.scoring import response_log_probs, scoring_batches
+from studies.theory.pair import PolicyPair, response_log_probs, scoring_batches
 
 MINICODER = Path(__file__).parents[3] / "assets" / "minicoder"
 HOT = 2.5
@@ -113,17 +112,15 @@ def test_a_policy_is_at_no_distance_to_itself_and_its_responses_do_not_depend_on
     assert all(response.log_ratio == response.kl == 0 for response in found[0])
 
 
-def test_where_the_context_has_no_room_the_response_is_empty(sharper: Path) -> None:
+def test_where_the_context_has_no_room_the_response_is_empty_and_other_tokens_are_refused(
+    sharper: Path, tmp_path: Path
+) -> None:
     pair = PolicyPair(str(sharper), str(MINICODER), 1.0, 8, 4)
     full, short = pair.respond([[{"role": "user", "content": "é" * 5000}], MESSAGES], [0, 1])
     assert (full.text, full.tokens, full.log_ratio, full.kl) == ("", 0, 0.0, 0.0)
     assert short.tokens > 0
-
-
-def test_other_tokens_cannot_be_compared(sharper: Path, tmp_path: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(MINICODER)
+    tokenizer = AutoTokenizer.from_pretrained(write_scaled(tmp_path, 1))
     tokenizer.chat_template = "{{ messages[0].content }}"
     tokenizer.save_pretrained(tmp_path)
-    eager(MINICODER).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="chat template are not those of"):
         PolicyPair(str(sharper), str(tmp_path), 1.0, 8, 4)

@@ -1,0 +1,34 @@
+"""What the benchmarks share: contenders that take turns, and medians of what they took.
+
+Absolute figures drift with the machine. Ratios of figures from the same round do not, so pages claim those.
+"""
+
+import statistics
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).resolve().parents[1]
+Name = TypeVar("Name", bound=Hashable)
+Sample = Mapping[str, float]
+"""The figures of one contender in one round, by name."""
+
+
+def interleaved(contenders: Mapping[Name, Callable[[], Sample]], rounds: int) -> dict[Name, list[Sample]]:
+    """Call each contender once per round, in their order. Returns its samples without the first round, a warm-up."""
+    samples: dict[Name, list[Sample]] = {name: [] for name in contenders}
+    for _ in range(rounds + 1):
+        for name, measure in contenders.items():
+            samples[name].append(measure())
+    return {name: taken[1:] for name, taken in samples.items()}
+
+
+def medians(samples: Sequence[Sample]) -> dict[str, float]:
+    """The median of each figure."""
+    return {name: statistics.median(sample[name] for sample in samples) for name in samples[0]}
+
+
+def median_ratio(above: Sequence[Sample], below: Sequence[Sample], figure: str) -> float:
+    """The median of a figure's ratios within each round."""
+    pairs = zip(above, below, strict=True)
+    return statistics.median(one[figure] / max(other[figure], 1e-9) for one, other in pairs)

@@ -1,0 +1,94 @@
+"""The real evaluator app is killed in the middle of a batch, and kept away for a while."""
+
+import contextlib
+import threading
+import time
+
+import psutil
+import pytest
+import ray
+import torch
+from online_parts import MODEL
+from ray import serve
+from transformers import AutoTokenizer
+from verl import DataProto
+
+from cobalt.records import TestCases
+from cobalt.sandbox.selftest import examine
+from cobalt.serving.evaluator import build_app
+from cobalt.serving.evaluator_config import EvaluatorConfig
+from cobalt.training.manager import CobaltRewardManager
+from cobalt.training.scoring import compute_score
+
+RESPONSES, AWAY_S = 64, 1
+
+
+def make_batch(tokenizer):
+    """As veRL hands it to a reward manager: distinct programs, each of which passes every second test."""
+    inputs = tuple(str(index + 1) for index in range(4))
+    tests = TestCases(inputs, tuple(str(int(text) * 2) for text in inputs))
+    programs = [f"n = int(input())\nprint(n * 2 if n % 2 else {-1 - index})" for index in range(RESPONSES)]
+    ids = tokenizer([f"```python\n{program}\n```" for program in programs], padding=True, padding_side="right")
+    prompts, responses = torch.zeros(RESPONSES, 8, dtype=torch.long), torch.tensor(ids["input_ids"])
+    mask = torch.cat([prompts, torch.tensor(ids["attention_mask"])], 1)
+    columns = {
+        "data_source": ["code_taco_verified"] * RESPONSES,
+        "reward_model": [{"ground_truth": tests.to_json()}] * RESPONSES,
+        "extra_info": [{"prev_best_pass_rate": 0.25}] * RESPONSES,
+        "uid": [index // 16 for index in range(RESPONSES)],
+    }
+    return DataProto.from_dict({"prompts": prompts, "responses": responses, "attention_mask": mask}, columns)
+
+
+def kill_replicas(killed):
+    """Kill the app's replicas, and hold their replacements for ``AWAY_S`` seconds."""
+
+    def replicas():
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if " ".join(process.cmdline()).startswith("ray::ServeReplica:evaluator:"):
+                    yield process
+
+    for process in list(replicas()):
+        process.kill()
+        killed.append(process)
+    held, until = set(), time.monotonic() + AWAY_S
+    while time.monotonic() < until:
+        for process in set(replicas()) - held - set(killed):
+            process.suspend()
+            held.add(process)
+        time.sleep(0.01)
+    for process in held:
+        process.resume()
+
+
+@pytest.fixture
+def evaluator():
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+    serve.start(proxy_location="Disabled")
+    serve.run(build_app(EvaluatorConfig(workers=2, num_cpus=0)), name="evaluator", route_prefix=None)
+    yield
+    serve.shutdown()
+    ray.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_killed_evaluator_costs_time_and_no_sample(evaluator):
+    if examine("namespaces").missing is not None and examine("landlock").missing is not None:
+        pytest.skip("no sandbox here")
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    batch = make_batch(tokenizer)
+    manager = CobaltRewardManager(tokenizer, 0, compute_score, executor="serve")
+    killed, started = [], time.perf_counter()
+    manager(batch)
+    undisturbed_s = time.perf_counter() - started
+    thread = threading.Timer(undisturbed_s / 3, kill_replicas, [killed])
+    thread.start()
+    started = time.perf_counter()
+    info = manager(batch, return_dict=True)["reward_extra_info"]
+    assert time.perf_counter() - started > AWAY_S
+    thread.join()
+    assert len(killed) == 1
+    assert sum(info["infra"]) == 0
+    assert sum(rate == 0.5 for rate in info["pass_rate"]) == RESPONSES
