@@ -280,7 +280,7 @@ def curves_figure(
 def draw_curve(axes: "Axes", curve: Curve, line: Line, is_faint: bool = False) -> None:
     """A line through the known values, over their band; faint: without markers and band."""
     x, points = curve.points()
-    look = {"linewidth": 0.7, "marker": "", "zorder": 1.8} if is_faint else {"marker": line.marker}
+    look: dict[str, Any] = {"linewidth": 0.7, "marker": "", "zorder": 1.8} if is_faint else {"marker": line.marker}
     look = {"zorder": 3 if line.colour == OURS else 2, "markerfacecolor": line.face} | look
     values = [point.value for point in points]
     axes.plot(x, values, linestyle=line.dash, color=line.colour, clip_on=False, **look)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from annotated_types import MinLen
 
+from cobalt.records.jsonl import Record
 from cobalt.records.rows import Message, Rates, Row, Tests
 
 EVALUATED_FIELDS = ("id", "test_cases", "public_test_cases", "conversations", "public_pass_rates", "all_pass_rates")
@@ -82,7 +83,7 @@ def combined_pass_rate(hidden: float, public: float, num_tests: int, num_public:
     return sum(passed) / num_tests
 
 
-def parse_problem(row: Mapping[str, Any], perturbed: bool = False, hidden_only: bool = False) -> EvaluatedProblem:
+def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = False) -> EvaluatedProblem:
     """Check one row and compute its pass rates.
 
     With ``perturbed`` the feedback came from perturbed tests: the public rates are then ``clean_public_pass_rates``.

@@ -176,7 +176,12 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
             if any(len(table) != len(content["ids"]) for table in tables):
                 raise ValueError("its tables and its ids differ in length")
             problems = [
-                ProblemScores(id_, valid, excluded, *map(tuple, by_turn))
+                ProblemScores(
+                    id_,
+                    valid,
+                    excluded,
+                    **{f"{name}_T": tuple(counts) for name, counts in zip(BY_TURN, by_turn, strict=True)},
+                )
                 for id_, valid, excluded, *by_turn in zip(content["ids"], *tables, strict=True)
                 if valid is not None
             ]
