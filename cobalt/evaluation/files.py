@@ -175,21 +175,17 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
             tables = [content[name][seed] for name in ("valid", "excluded", *BY_TURN)]
             if any(len(table) != len(content["ids"]) for table in tables):
                 raise ValueError("its tables and its ids differ in length")
-            problems = [
-                ProblemScores(
-                    id_,
-                    valid,
-                    excluded,
-                    **{f"{name}_T": tuple(counts) for name, counts in zip(BY_TURN, by_turn, strict=True)},
-                )
-                for id_, valid, excluded, *by_turn in zip(content["ids"], *tables, strict=True)
-                if valid is not None
-            ]
-            for problem in problems:
+            problems = []
+            for id_, valid, excluded, *by_turn in zip(content["ids"], *tables, strict=True):
+                if valid is None:
+                    continue
+                counts: dict[str, Any] = {f"{name}_T": tuple(row) for name, row in zip(BY_TURN, by_turn, strict=True)}
+                problem = ProblemScores(id_, valid, excluded, **counts)
                 for name in BY_TURN:
-                    counts_T = getattr(problem, f"{name}_T")
-                    if len(counts_T) != problem.turns or not all(0 <= count <= problem.samples for count in counts_T):
-                        raise ValueError(f"problem {problem.id!r}: {name} are not numbers of samples by turn")
+                    counts_T = counts[f"{name}_T"]
+                    if len(counts_T) != problem.turns or not all(0 <= count <= valid for count in counts_T):
+                        raise ValueError(f"problem {id_!r}: {name} are not numbers of samples by turn")
+                problems.append(problem)
             yield Evaluation(path, problems, label, Source(**origin))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise InputError.at(path, None, f"no counts file of this version ({error}); write it anew") from error
