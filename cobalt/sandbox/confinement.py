@@ -82,7 +82,6 @@ def zygote_config(mode: Mode, limits: Limits) -> dict[str, Any]:
         # the directories of packages can be neither read nor listed themselves
         "package_dirs": sorted({str(path.parent) for path in packages.values()}),
         "cpu_limit_s": limits.cpu_limit_s,
-        "memory_bytes": limits.memory_limit_mb << 20,
         "output_bytes": limits.output_limit_mb << 20,
         "max_open_files": limits.max_open_files,
         "max_tasks": limits.max_threads + (_EXTRA_TASKS_OF_USER if shared_user else 2),

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cobalt.sandbox.checkers import checker_of, same_value
 from cobalt.sandbox.confinement import Mode
@@ -74,11 +74,14 @@ class SuiteRunner:
         instead; the test that was cut short is then not part of it.
         """
         limits = self._limits
+        if tests.time_limit is not None:
+            limits = replace(limits, cpu_limit_s=min(limits.cpu_limit_s, tests.time_limit))
         progress = progress or Progress((), limits.suite_cpu_limit_s, limits.suite_wall_limit_s)
         outcomes, cpu_left_s, wall_left_s = list(progress.outcomes), progress.cpu_left_s, progress.wall_left_s
         pairs = list(zip(tests.inputs_K, tests.outputs_K, strict=True))[len(outcomes) :]
         try:
-            with self._zygote.program(code, tests.fn_name) as program, self._judge(tests) as judge:
+            opened = self._zygote.program(code, tests.fn_name, tests.memory_limit)
+            with opened as program, self._judge(tests) as judge:
                 for input_text, expected in pairs:
                     if cpu_left_s <= 0 or wall_left_s <= 0:
                         outcomes.append((Verdict.TIME_LIMIT, "", ""))

@@ -1,12 +1,14 @@
 """Test cases as stored in data sets: a JSON string of ``{"inputs": [str], "outputs": [str]}``."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-OPTIONS = ("fn_name", "checker", "checker_program")
-"""What a problem's tests may say beside inputs and outputs: texts; missing, null and "" are the same."""
+TEXTS, LIMITS = ("fn_name", "checker", "checker_program"), ("time_limit", "memory_limit")
+OPTIONS = (*TEXTS, *LIMITS)
+"""What a problem's tests may say beside inputs and outputs. Missing, null, "" and 0 are the same."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,8 @@ class TestCases:
     ``inputs_K`` and ``outputs_K`` are texts; with ``fn_name`` the problem is solved by calling a function (or the
     ``Solution`` method) of that name, each input holding its arguments as JSON, one per line. ``checker`` names how
     outputs are compared (None: as the executor compares them), ``checker_program`` is the source of a program that
-    judges them (``docs/formats.md``).
+    judges them (``docs/formats.md``). ``time_limit`` (CPU seconds per test) and ``memory_limit`` (MiB) are the
+    problem's own limits; those of the executor hold, too.
     """
 
     __test__ = False  # not a pytest class
@@ -26,6 +29,8 @@ class TestCases:
     fn_name: str | None = None
     checker: str | None = None
     checker_program: str | None = None
+    time_limit: float | None = None
+    memory_limit: float | None = None
 
     def __post_init__(self) -> None:
         for name, texts_K in (("inputs", self.inputs_K), ("outputs", self.outputs_K)):
@@ -60,10 +65,12 @@ class TestCases:
             raise ValueError(f"tests have {len(inputs)} inputs but {len(outputs)} outputs")
         if not inputs:
             raise ValueError("there are no tests")
-        options = {name: value.get(name) or None for name in OPTIONS}
-        for name, text in options.items():
-            if text is not None and type(text) is not str:
+        options: dict[str, Any] = {name: value.get(name) or None for name in OPTIONS}
+        for name, option in options.items():
+            if name in TEXTS and option is not None and type(option) is not str:
                 raise ValueError(f"'{name}' must be a text")
+            if name in LIMITS and option is not None and not (type(option) in (int, float) and 0 < option < math.inf):
+                raise ValueError(f"'{name}' must be a positive number")
         if options["fn_name"]:
             for number, text in enumerate(inputs):
                 for line in filter(str.strip, text.split("\n")):
@@ -83,7 +90,7 @@ class TestCases:
 
     def __add__(self, other: "TestCases") -> "TestCases":
         if any(getattr(self, name) != getattr(other, name) for name in OPTIONS):
-            raise ValueError("tests of different call types or checkers cannot be joined")
+            raise ValueError("tests of different call types, checkers or limits cannot be joined")
         return self.with_pairs(self.inputs_K + other.inputs_K, self.outputs_K + other.outputs_K)
 
     def to_mapping(self) -> dict[str, Any]:

@@ -95,11 +95,17 @@ class Zygote:
             raise
 
     @contextmanager
-    def program(self, source: str, fn_name: str | None) -> Iterator["OpenProgram"]:
-        """Compile ``source``; raises ``CompileFailure``. Tests run inside the ``with`` block."""
+    def program(
+        self, source: str, fn_name: str | None, memory_limit_mb: float | None = None
+    ) -> Iterator["OpenProgram"]:
+        """Compile ``source``; raises ``CompileFailure``. Tests run inside the ``with`` block.
+
+        ``memory_limit_mb``: of the problem, if it is below that of the sandbox.
+        """
+        memory_mb = min(self.limits.memory_limit_mb, memory_limit_mb or self.limits.memory_limit_mb)
         self._finish_previous()
         channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        payload = _memory_file("program", marshal.dumps((source, fn_name)))
+        payload = _memory_file("program", marshal.dumps((source, fn_name, int(memory_mb * (1 << 20)))))
         with channel:
             with inner:
                 try:

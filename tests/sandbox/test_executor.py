@@ -73,6 +73,28 @@ def test_tests_that_are_no_texts_are_refused(text):
         TestCases.parse({"inputs": ["3"], "outputs": [text]})
 
 
+async def test_limits_of_a_problem_hold_beside_those_of_the_executor():
+    spin = "import time\nwhile time.process_time() < 0.6: pass\nprint(1)"
+    tests = {"inputs": [""], "outputs": ["1"]}
+    async with Executor(workers=1, cpu_limit_s=2, memory_limit_mb=256) as executor:
+        for code, limit, verdict in (
+            (spin, {"time_limit": 0.3}, Verdict.TIME_LIMIT),
+            (spin, {"time_limit": 60}, Verdict.PASSED),
+            ("bytearray(100 << 20); print(1)", {"memory_limit": 96}, Verdict.MEMORY_LIMIT),
+            ("bytearray(300 << 20); print(1)", {"memory_limit": 9999.5}, Verdict.MEMORY_LIMIT),
+            ("bytearray(100 << 20); print(1)", {}, Verdict.PASSED),
+        ):
+            result = await executor.run(code, {**tests, **limit})
+            assert result.verdicts == (verdict,), (code, limit)
+            assert result.cpu_limit_s == min(limit.get("time_limit", 2), 2)
+
+
+@pytest.mark.parametrize("limit", [-1, True, "2", float("inf"), float("nan"), [1]])
+def test_a_limit_that_is_no_positive_number_is_refused(limit):
+    with pytest.raises(ValueError, match="'time_limit' must be a positive number"):
+        TestCases.parse({"inputs": ["1"], "outputs": ["1"], "time_limit": limit})
+
+
 async def test_a_fault_of_ours_reaches_its_caller_alone(monkeypatch):
     async def fail(self, message):
         raise LookupError("a fault")

@@ -74,12 +74,12 @@ def _become_program(parent, control, channel_fd, payload_fd, config, ruleset, fi
     control.close()
     kernel.drop_privileges()
     with open(payload_fd, "rb") as file:
-        source, fn_name = marshal.load(file)
+        source, fn_name, memory_bytes = marshal.load(file)
     if ruleset is not None:
         walls.landlock_restrict(ruleset)
         os.close(ruleset)
     for limit, value in (  # tests have the same
-        (resource.RLIMIT_AS, config["memory_bytes"]),
+        (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_FSIZE, config["output_bytes"]),
         (resource.RLIMIT_NOFILE, config["max_open_files"]),
         (resource.RLIMIT_NPROC, config["max_tasks"]),
