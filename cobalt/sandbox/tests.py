@@ -66,10 +66,12 @@ class TestCases:
         if not inputs:
             raise ValueError("there are no tests")
         options: dict[str, Any] = {name: value.get(name) or None for name in OPTIONS}
-        for name, option in options.items():
-            if name in TEXTS and option is not None and type(option) is not str:
+        for name in TEXTS:
+            if options[name] is not None and type(options[name]) is not str:
                 raise ValueError(f"'{name}' must be a text")
-            if name in LIMITS and option is not None and not (type(option) in (int, float) and 0 < option < math.inf):
+        for name in LIMITS:
+            limit = options[name]
+            if limit is not None and not (type(limit) in (int, float) and 0 < limit < math.inf):
                 raise ValueError(f"'{name}' must be a positive number")
         if options["fn_name"]:
             for number, text in enumerate(inputs):
