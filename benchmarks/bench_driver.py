@@ -28,6 +28,7 @@ from typing import Any
 from harness import medians
 
 from cobalt.cli.entry import run
+from cobalt.cli.tasks import for_each
 from cobalt.completion import Completion, Sampling, request_seed
 from cobalt.inference.driver import Driver, ProblemRow
 from cobalt.inference.flags import MultiTurnOpenWeightConfig
@@ -104,7 +105,7 @@ async def measure(config: BenchConfig, seed: int) -> dict[str, float]:
         driver = Driver(clock, service, flags, output, journal, COBALT, "version")
         loop = asyncio.get_running_loop()
         started, cpu = loop.time(), time.process_time()
-        await driver.run(problems)
+        await for_each(problems, driver.problem, driver.most_open)
         wall_s, cpu_s = loop.time() - started, time.process_time() - cpu
         output.close()
         journal.close()

@@ -1,5 +1,6 @@
 """The one place where flags are parsed and errors become exit codes."""
 
+import asyncio
 import errno
 import sys
 from collections.abc import Callable
@@ -18,11 +19,12 @@ FILE_TROUBLE = {
 """What a user can mend: no permission, no room, no such folder."""
 
 
-def run(config_type: type[Config], main: Callable[[Config], None], default: Config | None = None) -> None:
+def run(config_type: type[Config], main: Callable[[Config], Any], default: Config | None = None) -> None:
     """Parse ``config_type`` from the command line, call ``main`` with it and exit.
 
-    ``config_type`` is a dataclass: its docstring is the command's help, a docstring under a field the flag's help.
-    ``default`` holds other default values than its fields. ``--version`` prints the version.
+    ``main`` may be a coroutine function. ``config_type`` is a dataclass: its docstring is the command's help, a
+    docstring under a field the flag's help. ``default`` holds other default values than its fields. ``--version``
+    prints the version.
 
     Exit codes: 0 done, 2 bad input or flags, 3 environment or too many infra failures, 130 Ctrl-C.
     """
@@ -34,7 +36,9 @@ def run(config_type: type[Config], main: Callable[[Config], None], default: Conf
         return
     try:
         defaults: dict[str, Any] = {} if default is None else {"default": default}
-        main(tyro.cli(config_type, use_underscores=True, **defaults))
+        done = main(tyro.cli(config_type, use_underscores=True, **defaults))
+        if asyncio.iscoroutine(done):
+            asyncio.run(done)
     except (CobaltError, OSError) as error:
         if isinstance(error, OSError):
             if error.errno not in FILE_TROUBLE:

@@ -8,10 +8,8 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 
 
-async def for_each(
-    items: Iterable[Item], work: Callable[[Item], Coroutine[Any, Any, None]], at_once: Callable[[], int]
-) -> None:
-    """Do ``work`` on every item, started in order, at most ``at_once()`` at a time.
+async def for_each(items: Iterable[Item], work: Callable[[Item], Coroutine[Any, Any, None]], at_once: int) -> None:
+    """Do ``work`` on every item, started in order, at most ``at_once`` at a time.
 
     ``items`` is read lazily. The first exception cancels the rest and is raised.
     """
@@ -25,7 +23,7 @@ async def for_each(
 
     try:
         for item in items:
-            while len(running) >= at_once():
+            while len(running) >= at_once:
                 await wait_for_one()
             running.add(asyncio.ensure_future(work(item)))
         while running:

@@ -11,11 +11,10 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cobalt.cli.tasks import for_each
 from cobalt.completion import FINISH_CONTEXT, Message, Sampling, request_seed
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code
@@ -122,12 +121,12 @@ class Driver:
         self._sampling = Sampling(self.config.temperature, self.config.top_p, self.config.max_tokens)
         self._slots = asyncio.Semaphore(self.engine.max_in_flight)
 
-    async def run(self, problems: Iterable[ProblemRow]) -> None:
-        """Take every problem through all turns; a bounded number of them is open at a time."""
-        window = math.ceil(WINDOW * self.engine.max_in_flight / self.config.num_completions)
-        await for_each(problems, self._problem, lambda: window)
+    @property
+    def most_open(self) -> int:
+        """How many problems may be open at a time."""
+        return math.ceil(WINDOW * self.engine.max_in_flight / self.config.num_completions)
 
-    async def _problem(self, problem: ProblemRow) -> None:
+    async def problem(self, problem: ProblemRow) -> None:
         """One problem: all of its conversations, side by side, and its record. Nothing if an earlier run did it."""
         config, counts = self.config, self.counts
         firsts = problem.first_responses_N

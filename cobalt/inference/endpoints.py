@@ -51,9 +51,11 @@ class OpenAIEngine:
         """Answer ``messages``. Raises ``InfraError`` after the last retry, ``SetupError`` if all would fail."""
         import openai
 
+        request = {"model": self.model_id, "messages": messages, "seed": seed, **asdict(sampling)}
+        create = self._client.chat.completions.create
         try:
             try:
-                return await self._send(messages, sampling, seed)
+                return _completion(await create(**request))
             except openai.BadRequestError as error:
                 # A server refuses a prompt that leaves no room for ``max_tokens``. vLLM can say how much room there is.
                 counted = await self._count(messages)
@@ -65,16 +67,11 @@ class OpenAIEngine:
                     return Completion("", prompt_tokens, 0, FINISH_CONTEXT)
                 if room >= sampling.max_tokens:
                     raise
-                return await self._send(messages, replace(sampling, max_tokens=room), seed)
-        except openai.OpenAIError as error:
-            raise _failure(self.model_id, error, [self._client.api_key]) from error
-
-    async def _send(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
-        request = {"model": self.model_id, "messages": messages, "seed": seed, **asdict(sampling)}
-        try:
-            return _completion(await self._client.chat.completions.create(**request))
+                return _completion(await create(**{**request, "max_tokens": room}))
         except json.JSONDecodeError as error:
             raise InfraError(f"the answer cannot be read: {error}") from None
+        except openai.OpenAIError as error:
+            raise _failure(self.model_id, error, [self._client.api_key]) from error
 
     async def _count(self, messages: list[Message]) -> tuple[int, int] | None:
         """Tokens of the prompt, and of the context; None if the server does not say, as only vLLM does."""

@@ -1,18 +1,19 @@
 """A Hugging Face model in this process, on CUDA if there is a device, else on the CPU.
 
-Waiting requests are sampled in batches of similar prompt length by worker threads, so that programs run and messages
-are built meanwhile: one worker on a GPU; on a CPU one per core, each on a batch of its own, because small operations
-gain little from several threads and wait for each other when programs share the cores. For small models and tests;
-large ones are served by vLLM.
+Threads sample waiting requests in batches of similar prompt length. Programs run and messages are built meanwhile. A
+GPU has one such thread. On a CPU each core has one, with batches of its own: small operations gain little from several
+threads. For small models and tests; vLLM serves large ones.
 """
 
 import asyncio
 import math
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -34,13 +35,7 @@ class _Request:
     row: Row
     key: tuple[str, ...]
     """The texts of its messages; those of the turn before are all but the last two."""
-    loop: asyncio.AbstractEventLoop
-    answer: "asyncio.Future[Completion]"
-
-    def settle(self, settle: Callable[[Any], None], outcome: Any) -> None:
-        """``settle(outcome)`` in the thread of the request's event loop, if anyone still waits for the answer."""
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(lambda: self.answer.done() or settle(outcome))
+    answer: Future[Completion] = field(default_factory=Future)
 
 
 class HuggingFaceEngine:
@@ -52,13 +47,11 @@ class HuggingFaceEngine:
         self._context: int = model.config.max_position_embeddings
         self._end_tokens = end_tokens(model, tokenizer)
         self._prefixes = PrefixStore(STORE_BYTES[model.device.type])
+        self._lock = threading.Lock()
         self._waiting: list[_Request] = []
-        self._changed = threading.Condition()
+        self._idle = workers
         self._closed = False
-        self._idle = 0
-        self._workers = [threading.Thread(target=self._work, name="sampling") for _ in range(workers)]
-        for worker in self._workers:
-            worker.start()
+        self._workers = ThreadPoolExecutor(workers, "sampling")
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
         """Answer ``messages``."""
@@ -68,68 +61,59 @@ class HuggingFaceEngine:
         max_new = min(sampling.max_tokens, self._context - len(prompt))
         if max_new < 1:
             return Completion("", len(prompt), 0, FINISH_CONTEXT)
-        loop = asyncio.get_running_loop()
         row = Row(tuple(prompt), max_new, sampling.temperature, sampling.top_p, seed)
-        request = _Request(row, tuple(message["content"] for message in messages), loop, loop.create_future())
-        with self._changed:
+        request = _Request(row, tuple(message["content"] for message in messages))
+        with self._lock:
             self._waiting.append(request)
-            self._changed.notify()
-        return await request.answer
+        self._workers.submit(self._sample_some)  # one job for each request; those that find nothing to do end at once
+        return await asyncio.wrap_future(request.answer)
 
     def close(self) -> None:
         """Stop at once, within a step of the current batches."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        for worker in self._workers:
-            worker.join()
+        self._closed = True
+        self._workers.shutdown(cancel_futures=True)
 
-    def _work(self) -> None:
-        """A worker: sample one batch after the other until the engine is closed."""
-        while batch := self._next_batch():
-            keys = {request.row.prompt: request.key for request in batch}
-
-            def finished(index: int, tokens: list[int], end_token: int | None, batch: list[_Request] = batch) -> None:
-                text, ended = self._tokenizer.decode(tokens, skip_special_tokens=True), end_token is not None
-                reason, request = FINISH_STOP if ended else FINISH_LENGTH, batch[index]
-                answer = Completion(text, len(request.row.prompt), len(tokens) + ended, reason)
-                request.settle(request.answer.set_result, answer)
-
-            def read(prefix: Prefix, keys: dict[tuple[int, ...], tuple[str, ...]] = keys) -> None:
-                self._prefixes.put(keys[prefix.tokens], prefix)
-
-            rows = []
-            for request in batch:
-                before = self._prefixes.get(request.key[:-2])  # what the turn before left of its prompt
-                known = before.common_with(request.row.prompt) if before else None
-                rows.append(replace(request.row, known=known))
-            try:
-                sample_batch(self._model, rows, self._end_tokens, finished, read, lambda: self._closed)
-            except Exception as error:  # a defect or out of memory: the requests' owners must see it
-                for request in batch:
-                    request.settle(request.answer.set_exception, error)
-
-    def _next_batch(self) -> list[_Request]:
-        """The oldest request and those nearest to it in length, a fair share of all; empty once closed."""
-        with self._changed:
-            self._idle += 1
-            batch: list[_Request] = []
-            while not batch and not self._closed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                self._changed.wait_for(
-                    lambda: self._closed or len(self._waiting) >= self._batch_size * self._idle, GATHER_S
-                )
-                self._waiting = [request for request in self._waiting if not request.answer.cancelled()]
-                size = min(self._batch_size, math.ceil(len(self._waiting) / self._idle))
-                batch = self._waiting
-                if len(batch) > size:
-                    batch = sorted(batch, key=lambda request: len(request.row.prompt))
-                    start = min(max(batch.index(self._waiting[0]) - size // 2, 0), len(batch) - size)
-                    batch = batch[start : start + size]
-                chosen = set(batch)
-                self._waiting = [request for request in self._waiting if request not in chosen]
+    def _sample_some(self) -> None:
+        """Sample a batch of the waiting requests: the oldest and those nearest to it in length, a fair share of all."""
+        if 0 < len(self._waiting) < self._batch_size * self._idle:
+            time.sleep(GATHER_S)
+        with self._lock:
+            waiting = [request for request in self._waiting if not request.answer.cancelled()]
+            if self._closed or not waiting:
+                return
+            by_length = sorted(waiting, key=lambda request: len(request.row.prompt))
+            size = min(self._batch_size, math.ceil(len(waiting) / self._idle))
+            start = min(max(by_length.index(waiting[0]) - size // 2, 0), len(waiting) - size)
+            chosen = by_length[start : start + size]
+            self._waiting = [request for request in waiting if request not in chosen]
             self._idle -= 1
-            return [] if self._closed else batch
+        batch = [request for request in chosen if request.answer.set_running_or_notify_cancel()]
+        try:
+            self._sample(batch)
+        except Exception as error:  # a defect or out of memory: the requests' owners must see it
+            for request in batch:
+                if not request.answer.done():
+                    request.answer.set_exception(error)
+        with self._lock:
+            self._idle += 1
+
+    def _sample(self, batch: list[_Request]) -> None:
+        """Answer the requests of ``batch``, reading of each prompt only what the turn before has not left."""
+        keys = {request.row.prompt: request.key for request in batch}
+        rows = []
+        for request in batch:
+            before = self._prefixes.get(request.key[:-2])
+            rows.append(replace(request.row, known=before.common_with(request.row.prompt) if before else None))
+
+        def finished(index: int, tokens: list[int], end_token: int | None) -> None:
+            text, ended = self._tokenizer.decode(tokens, skip_special_tokens=True), end_token is not None
+            reason = FINISH_STOP if ended else FINISH_LENGTH
+            batch[index].answer.set_result(Completion(text, len(rows[index].prompt), len(tokens) + ended, reason))
+
+        def read(prefix: Prefix) -> None:
+            self._prefixes.put(keys[prefix.tokens], prefix)
+
+        sample_batch(self._model, rows, self._end_tokens, finished, read, lambda: self._closed)
 
 
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.prompt_flags import InstructionCheck
+from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
 from cobalt.inference.conversation import HISTORY_RULE
 from cobalt.inference.driver import Driver, OtherProblemFeedback, ProblemRow
@@ -35,20 +36,19 @@ TESTS_OF_ALL_STAGES = ("test_cases", "public_test_cases", "hidden_test_cases")
 TESTS_FIELDS = {"public": "public_test_cases", "perturbed": "perturbed_public_test_cases"}
 
 
-def main(flags: InferenceConfig) -> None:
-    """Run one of the four commands."""
+async def main(
+    flags: InferenceConfig,
+    service: AbstractAsyncContextManager[ExecutionService] | None = None,
+    engine: AbstractAsyncContextManager[Engine] | None = None,
+) -> None:
+    """Run one of the four commands, with the ``service`` and the ``engine`` that ``flags`` name unless they are given.
+
+    Raises ``SetupError`` at the end if too many conversations met infrastructure failures.
+    """
     if flags.from_scratch and flags.feedback_from != "own":
         raise InputError("--feedback_from other_problem takes its feedback from a single-turn file: no --from_scratch")
-    service = open_execution_service(flags.executor, flags.checker)
-    asyncio.run(run_inference(flags, service, open_engine(flags)))
-
-
-async def run_inference(
-    flags: InferenceConfig,
-    open_service: AbstractAsyncContextManager[ExecutionService],
-    open_engine: AbstractAsyncContextManager[Engine],
-) -> None:
-    """Carry out what ``flags`` say. Raises ``SetupError`` at the end if too many conversations met infra failures."""
+    service = service or open_execution_service(flags.executor, flags.checker)
+    engine = engine or open_engine(flags)
     check_paths([flags.input_file], [flags.output_file])
     prompts, settings = flags.prompt_set([flags.input_file]), asdict(flags)
     provider = "litellm" if isinstance(flags, LitellmConfig) else "vllm"
@@ -67,8 +67,8 @@ async def run_inference(
         again = InstructionCheck(prompts, flags.prompts is not None)
         return read_problems(flags, InvalidLines(flags.skip_invalid, quiet=True), again)
 
-    async with open_service as execution, open_engine as engine:
-        content = run_content(flags, prompts, engine.model_id, await execution.describe())
+    async with service as execution, engine as model:
+        content = run_content(flags, prompts, model.model_id, await execution.describe())
         other_feedback = None
         if flags.feedback_from != "own":
             other_feedback = OtherProblemFeedback(list(problems()), flags.seed, execution, prompts)
@@ -77,12 +77,12 @@ async def run_inference(
                 output.refuse_loss(ids)
                 with RecordFile(journal_path(flags.output_file)) as journal:
                     version = content_hash(content)
-                    driver = Driver(engine, execution, flags, output, journal, prompts, version, other_feedback)
+                    driver = Driver(model, execution, flags, output, journal, prompts, version, other_feedback)
                     async with _progress(driver, len(ids), conversations * (flags.num_turns + 1)):
-                        await driver.run(problems())
+                        await for_each(problems(), driver.problem, driver.most_open)
                     written = output.finish(ids)
                     journal.path.unlink()
-            run.origin = {"model": settings.get("model") or engine.model_id, "prompts": described(prompts)}
+            run.origin = {"model": settings.get("model") or model.model_id, "prompts": described(prompts)}
             run.counts = {
                 "read": len(ids) + invalid.count,
                 "written": written,
@@ -90,7 +90,7 @@ async def run_inference(
                 **asdict(driver.counts),
                 **execution.work_done(),
             }
-    print_summary(command, {"output": flags.output_file, "model": engine.model_id, **run.counts})
+    print_summary(command, {"output": flags.output_file, "model": model.model_id, **run.counts})
     failed = driver.counts.infra_errors
     refuse_infra_rate(failed, conversations, "conversations", flags.max_infra_rate, driver.causes)
 

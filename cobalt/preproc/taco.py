@@ -212,7 +212,7 @@ async def _verify(config: TacoConfig, log: RecordFile, number: int) -> None:
                 bar.update()
 
             pending = ((row, candidate) for row, candidate in _usable(config, log) if candidate is not None)
-            await for_each(pending, verify_one, lambda: config.concurrency)
+            await for_each(pending, verify_one, config.concurrency)
 
 
 def _write(config: TacoConfig, log: RecordFile) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def roll_out(
             seed=config.seed,
             executor="local",
         )
-        infer(flags)
+        asyncio.run(infer(flags))
         evaluate(EvaluationConfig(input_file=turns, output_file=evaluated, executor="local"))
         return list(read_jsonl(evaluated))
 

@@ -19,7 +19,7 @@ from typing import Any
 from cobalt.completion import Completion, Message, Sampling
 from cobalt.errors import InfraError
 from cobalt.inference.flags import InferenceConfig, MultiTurnOpenWeightConfig, SingleTurnOpenWeightConfig
-from cobalt.inference.run import run_inference
+from cobalt.inference.run import main
 from cobalt.prompts import problem_instruction
 from cobalt.records import write_jsonl
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
@@ -121,7 +121,7 @@ def make_plan(source: Path, output: Path, **flags: Any) -> InferenceConfig:
 async def run_plan(plan: InferenceConfig, engine: Any = None, service: Any = None) -> list[Row]:
     """Run it, with a new engine and service by default, and read the output."""
     execution = ExecutionService(service or MultiplyingService())
-    await run_inference(plan, opened(execution), opened(engine or ScriptedEngine()))
+    await main(plan, opened(execution), opened(engine or ScriptedEngine()))
     return read_rows(plan.output_file)
 
 
