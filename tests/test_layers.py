@@ -1,6 +1,7 @@
 """The house: each room has a floor of its own, imports point down only, cost little low down, and do nothing."""
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -146,14 +147,15 @@ for name in {light!r}:
 ENTRIES = sorted([*ROOT.glob("*.py"), *(ROOT / "preproc").glob("*.py")])
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda path: path.name)
-def test_entries_are_thin_and_importing_one_does_nothing(entry: Path) -> None:
-    assert len(entry.read_text().splitlines()) < 80
-    done = _python(f"import sys; sys.path.insert(0, {str(entry.parent)!r}); import {entry.stem}")
+def test_entries_are_thin_and_importing_one_does_nothing() -> None:
+    assert [entry.name for entry in ENTRIES if len(entry.read_text().splitlines()) >= 80] == []
+    names = [entry.stem for entry in ENTRIES]
+    done = _python(f"import sys; sys.path.insert(0, 'preproc'); import {', '.join(names)}")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 def test_installed_verl_is_found_beside_our_verl_folder() -> None:
-    pytest.importorskip("verl")
-    done = _python("import verl; print(verl.__file__)")
-    assert "site-packages" in done.stdout, done.stderr
+    found = importlib.util.find_spec("verl")
+    if found is None or found.origin is None:
+        pytest.skip("veRL is not installed")
+    assert "site-packages" in found.origin

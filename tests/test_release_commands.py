@@ -1,16 +1,19 @@
 """The commands of the original release's README as they stand there, one after the other, on files of its formats.
 
-Models and programs are the scripted ones; what each command writes is brought to the release's form before the next.
+Models and programs are the scripted ones. What each command writes is brought to the release's form before the next:
+without manifests, hashes, verdicts and usage, and without the raw responses of APIs.
 """
 
+import asyncio
+import json
 import runpy
 import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from test_released_files import as_released
 
 sys.path.insert(0, str(Path(__file__).parent / "inference"))
 sys.path.insert(0, str(Path(__file__).parent / "preproc"))
@@ -23,8 +26,10 @@ from cobalt.inference import engines
 from cobalt.inference import run as inference
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
+from cobalt.records.rows import MultiTurn
 from cobalt.serving.execution import ExecutionService
 from studies.hacking import judging
+from studies.hacking.cases import find_cases
 
 ROOT = Path(__file__).resolve().parents[1]
 PROBLEMS = 4
@@ -57,6 +62,22 @@ CASE = dict.fromkeys(("question", "previous_code", "feedback", "current_code", "
 RELEASED_CASES = [{"id": id_, **CASE, "all_acc": [1.0, 0.0], "public_all_acc": [0.5, 1.0]} for id_ in ("a", "b", "a")]
 
 
+OURS = ("input_hash", "usage", "feedback_tests", "feedback_from")
+
+
+def as_released(record: dict[str, Any], *left_out: str) -> dict[str, Any]:
+    """The record without what only this project writes."""
+    kept = {name: value for name, value in record.items() if name not in (*OURS, *left_out)}
+    for name in ("exec_results", "public_exec_results"):
+        if name in kept:
+            kept[name] = json.loads(json.dumps(kept[name]), object_hook=_plain)
+    return kept
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in value.items() if name not in ("verdicts", "infra_error")}
+
+
 @pytest.fixture(scope="module")
 def codes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, int]]]:
     """The folder in which the commands ran, and the exit code of each."""
@@ -85,7 +106,9 @@ def _run(patch: pytest.MonkeyPatch, output: Path, command: str) -> int:
         return int(stop.code or 0)
     if output.exists():
         left_out = ("raw_responses",) if output.name.startswith("api_") else ()
-        write_jsonl(output, [as_released(record, *left_out) for record in read_rows(output)])
+        ours = read_rows(output)
+        write_jsonl(Path(f"{output}.ours"), ours)
+        write_jsonl(output, [as_released(record, *left_out) for record in ours])
         manifest_path(output).unlink()
     return 0
 
@@ -97,8 +120,21 @@ def test_the_releases_command_runs(name: str, codes: tuple[Path, dict[str, int]]
         assert [row["id"] for row in read_rows(codes[0] / name)] == list(range(PROBLEMS))
 
 
-def test_contexts_and_votes_are_made_of_them(codes: tuple[Path, dict[str, int]]) -> None:
+def test_contexts_votes_and_problems_are_made_of_them(codes: tuple[Path, dict[str, int]]) -> None:
     folder = codes[0]
     assert read_rows(folder / "contexts.jsonl") and read_rows(folder / "val.jsonl")
-    assert len(read_rows(folder / "judged.jsonl")) == len(RELEASED_CASES)
+    judged = read_rows(folder / "judged.jsonl")
+    assert [case["judge_seq_id"] for case in judged] == ["a-0", "b-0", "a-1"], "cases without trajectory and turn"
+    assert [case["all_acc"] for case in judged] == [[1.0, 0.0]] * 3
     assert len(read_rows(folder / "data/lcb_v6.jsonl")) == 1
+
+
+def test_runs_of_apis_give_the_rates_and_the_cases_of_other_runs(codes: tuple[Path, dict[str, int]]) -> None:
+    """They have no raw responses."""
+    names = ("ptb.jsonl", "api_multi.jsonl.ours", "api_eval.jsonl")
+    for data, ours, released in zip(*(read_rows(codes[0] / name) for name in names), strict=True):
+        execution = ExecutionService(MultiplyingService())
+        whole = asyncio.run(evaluate.evaluate_record(MultiTurn.read(ours), None, execution))
+        assert whole["all_pass_rates"] == released["all_pass_rates"]
+        found = find_cases(data, as_released(whole))
+        assert found == find_cases(data, released) and found.turns > 0

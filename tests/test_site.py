@@ -37,11 +37,10 @@ def test_tables_and_formulas_are_rendered(site: Path) -> None:
     assert [name for name, text in pages.items() if "<p>|" in text or re.search(r"\$[^$<\n]+\$", text)] == []
 
 
-@pytest.mark.parametrize("fault", ["[gone](gone.md)", "[gone](faq.md#gone)"])
-def test_a_link_that_leads_nowhere_is_noticed(fault: str, tmp_path: Path) -> None:
+def test_links_that_lead_nowhere_are_noticed(tmp_path: Path) -> None:
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     with (tmp_path / "docs" / "faq.md").open("a") as page:
-        page.write(f"\n{fault}\n")
+        page.write("\n[gone](gone.md) [gone](faq.md#nowhere)\n")
     done = build(tmp_path, tmp_path / "site")
-    assert done.returncode == 1 and "gone" in done.stderr
+    assert done.returncode == 1 and "gone.md" in done.stderr and "#nowhere" in done.stderr
