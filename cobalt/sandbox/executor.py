@@ -24,7 +24,7 @@ from cobalt.sandbox.checkers import checker_identity, known_checker, require_usa
 from cobalt.sandbox.confinement import resolve_mode
 from cobalt.sandbox.errors import InfraError, SetupError
 from cobalt.sandbox.limits import Limits, affordable_workers, default_workers
-from cobalt.sandbox.results import ExecutionResult, Verdict
+from cobalt.sandbox.results import ExecutionResult, Output, Verdict
 from cobalt.sandbox.selftest import choose_mode
 from cobalt.sandbox.suite import Progress
 from cobalt.sandbox.tests import TestCases
@@ -55,7 +55,9 @@ class _Job:
     caller: object
     code: str
     tests: TestCases
-    done: "asyncio.Future[ExecutionResult]"
+    done: "asyncio.Future[Any]"
+    files: Mapping[str, bytes] | None = None
+    """Of a program that is not judged: what lies in its working folder."""
     progress: Progress | None = None
 
 
@@ -238,10 +240,23 @@ class Executor:
         lane = object()
         return await asyncio.gather(*(self._submit(lane, code, tests) for code, tests in parsed))
 
-    async def _submit(self, caller: object, code: str | None, tests: TestCases) -> ExecutionResult:
+    async def run_inputs(self, code: str, tests: TestCases, files: Mapping[str, bytes]) -> list[Output]:
+        """What a program prints on the inputs of ``tests``, whose expected outputs are not looked at.
+
+        ``files`` by name lie in its working folder. Of several inputs only those are run that one turn is enough for.
+        No limit is over all inputs. Raises ``InfraError``.
+        """
+        outcome = await self._submit(object(), code, tests, files)
+        if isinstance(outcome, ExecutionResult):
+            raise InfraError(outcome.infra_error)
+        return outcome
+
+    async def _submit(
+        self, caller: object, code: str | None, tests: TestCases, files: Mapping[str, bytes] | None = None
+    ) -> Any:
         if code is None:
             return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM)
-        job = _Job(caller, code, tests, asyncio.get_running_loop().create_future())
+        job = _Job(caller, code, tests, asyncio.get_running_loop().create_future(), files)
         await self._quick.put(caller, job)
         return await job.done
 
@@ -299,9 +314,9 @@ class Executor:
                 job.done.set_exception(error)
         return None
 
-    async def _ask(self, job: _Job, worker: _Worker, turn_s: float) -> ExecutionResult | Progress | None:
+    async def _ask(self, job: _Job, worker: _Worker, turn_s: float) -> ExecutionResult | list[Output] | Progress | None:
         """What the worker makes of a job; None if its caller goes before that."""
-        answer = asyncio.ensure_future(worker.ask((job.code, job.tests, job.progress, turn_s)))
+        answer = asyncio.ensure_future(worker.ask((job.code, job.tests, job.files, job.progress, turn_s)))
         try:
             await asyncio.wait((answer, job.done), return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else None

@@ -31,6 +31,18 @@ def cut(text: str) -> str:
 
 
 @dataclass(frozen=True)
+class Output:
+    """What a program printed on one input, uncut. Nobody judged it: ``passed`` means that it ended with exit code 0."""
+
+    verdict: Verdict
+    stdout: str
+    stderr: str
+    exit_code: int
+    """Negative: the signal that ended it."""
+    wall_s: float
+
+
+@dataclass(frozen=True)
 class ExecutionResult:
     """One program on K tests: ``verdicts``, ``outputs`` and ``errors`` have one entry per test.
 

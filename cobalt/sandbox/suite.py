@@ -1,19 +1,22 @@
 """One program on all its tests: budgets, verdicts, outputs. Runs outside the sandbox, in the worker's process."""
 
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
 
 from cobalt.sandbox.checkers import checker_of, same_value
-from cobalt.sandbox.confinement import Mode
+from cobalt.sandbox.confinement import NAMESPACES, Mode
 from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
-from cobalt.sandbox.results import ExecutionResult, Verdict, cut
+from cobalt.sandbox.results import ExecutionResult, Output, Verdict, cut
 from cobalt.sandbox.tests import TestCases
 from cobalt.sandbox.zygote import CompileFailure, Ending, Zygote
 
 ANSWERS = {"accepted": True, "rejected": False}
+FILES_INSIDE = "/tmp"
 _SHOWN_OF_ANSWER = 500
 _SHOWN_OF_FULL_OUTPUT = 1 << 16
 
@@ -114,6 +117,40 @@ class SuiteRunner:
         cpu_s = limits.suite_cpu_limit_s - cpu_left_s
         verdicts, outputs, errors = zip(*outcomes, strict=True)
         return ExecutionResult(verdicts, outputs, errors, cpu_limit_s=limits.cpu_limit_s, cpu_s=cpu_s)
+
+    def run_inputs(
+        self, code: str, tests: TestCases, files: Mapping[str, bytes], turn_s: float
+    ) -> list[Output] | Progress:
+        """What the program prints on the inputs, with ``files`` in its working folder; nothing is judged.
+
+        Once the turn is over, or as much was printed as one test may print, the outputs so far. If there is one input
+        only, an empty progress then: it needs a longer turn.
+        """
+        cpu_limit_s = min(self._limits.cpu_limit_s, tests.time_limit or self._limits.cpu_limit_s)
+        wall_limit_s = self._limits.wall_factor * cpu_limit_s
+        room, outputs = self._limits.output_limit_mb << 20, []
+        try:
+            with ExitStack() as stack:
+                folder = FILES_INSIDE
+                if files and self._mode != NAMESPACES:
+                    folder = stack.enter_context(TemporaryDirectory(prefix="cobalt-files-"))
+                    os.chmod(folder, 0o755)  # the program runs as another user
+                program = stack.enter_context(self._zygote.program(code, None, tests.memory_limit, folder, files))
+                for text in tests.inputs_K:
+                    if turn_s <= 0 or room <= 0:
+                        break
+                    given = text.encode("utf-8", "surrogatepass")
+                    ending = program.run_test(given, cpu_limit_s, min(wall_limit_s, turn_s))
+                    if ending.killed == packets.KILLED_WALL and turn_s < wall_limit_s:
+                        break
+                    turn_s -= ending.wall_s
+                    room -= len(ending.output) + len(ending.stderr)
+                    stdout, stderr = (part.decode("utf-8", "replace") for part in (ending.output, ending.stderr))
+                    exit_code = -ending.signal if ending.signal else ending.exit_code
+                    outputs.append(Output(verdict_of(ending, cpu_limit_s), stdout, stderr, exit_code, ending.wall_s))
+        except CompileFailure as failure:
+            return [Output(Verdict.COMPILE_ERROR, "", str(failure), 1, 0.0)] * len(tests)
+        return outputs if outputs or len(tests) > 1 else Progress((), 0.0, 0.0)
 
     @contextmanager
     def _judge(self, tests: TestCases) -> Iterator[Judge]:

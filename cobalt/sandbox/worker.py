@@ -2,8 +2,9 @@
 PARENT``.
 
 First it gets the settings, which it answers with None or with what is missing; then one program at a time, which it
-answers with its ``ExecutionResult``, or at the end of its turn with its ``Progress``. A sandbox that is lost takes its
-worker with it: the executor starts another one and tries the program again.
+answers with its ``ExecutionResult`` (or ``Output``s, if nobody judges it), or at the end of its turn with its
+``Progress``. A sandbox that is lost takes its worker with it: the executor starts another one and tries the program
+again.
 
 A message is a length and a pickle. Both ends are ours, and no program sees them.
 """
@@ -51,9 +52,12 @@ def main(descriptor: int, parent: int) -> None:
         connection.sendall(frame(None))
         try:
             while True:
-                code, tests, progress, turn_s = _read_message(stream)
+                code, tests, files, progress, turn_s = _read_message(stream)
                 try:
-                    result = runner.run(code, tests, progress, turn_s)
+                    if files is None:
+                        result = runner.run(code, tests, progress, turn_s)
+                    else:
+                        result = runner.run_inputs(code, tests, files, turn_s)
                 except CheckerFailed as error:
                     result = ExecutionResult.infra(len(tests), str(error))
                 connection.sendall(frame(result))

@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, fcntl
@@ -96,20 +96,30 @@ class Zygote:
 
     @contextmanager
     def program(
-        self, source: str, fn_name: str | None, memory_limit_mb: float | None = None
+        self,
+        source: str,
+        fn_name: str | None,
+        memory_limit_mb: float | None = None,
+        folder: str = "",
+        files: Mapping[str, bytes] | None = None,
     ) -> Iterator["OpenProgram"]:
         """Compile ``source``; raises ``CompileFailure``. Tests run inside the ``with`` block.
 
-        ``memory_limit_mb``: of the problem, if it is below that of the sandbox.
+        ``memory_limit_mb``: of the problem, if it is below that of the sandbox. ``folder``: the working folder of a
+        program with ``files``, empty before; in mode ``namespaces`` it is the program's own.
         """
         memory_mb = min(self.limits.memory_limit_mb, memory_limit_mb or self.limits.memory_limit_mb)
         self._finish_previous()
         channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        payload = _memory_file("program", marshal.dumps((source, fn_name, int(memory_mb * (1 << 20)))))
+        payload = _memory_file(
+            "program", marshal.dumps((source, fn_name, int(memory_mb * (1 << 20)), folder, dict(files or {})))
+        )
         with channel:
             with inner:
                 try:
-                    _send_descriptors(self._control, b"p", [inner.fileno(), payload])
+                    _send_descriptors(
+                        self._control, packets.WITH_FILES if files else packets.PLAIN, [inner.fileno(), payload]
+                    )
                 except OSError as error:
                     raise InfraError(f"sandbox lost: {error}") from None
                 finally:

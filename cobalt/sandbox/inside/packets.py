@@ -8,6 +8,7 @@ READY = b"ready"  # it has started; from a program: it has compiled
 ENDED = struct.Struct("i")  # the signal that ended a program's process, or 0
 # to the zygote
 PROGRAM = struct.Struct("2i")  # descriptors of a program's channel and of its source
+PLAIN, WITH_FILES = b"p", b"f"  # sent with them: whether the program has files in a folder of its own
 # from a program
 STARTED = b"started"  # its process is set up and turns to the source: from here on its end is the program's doing
 OVERDUE = b"overdue"  # a test has reached its wall limit; the answer says how much longer it may run

@@ -91,14 +91,15 @@ def new_random_numbers():
 def finish(code, run, ends_late):
     """What the interpreter does at exit, in its order: the exit code. ``run`` calls a function and reports its errors.
 
-    Threads end, exit handlers run, standard output is flushed. Then the program's objects go, if it ``ends_late``, and
-    with them generators, ``__del__`` and files that were never closed.
+    Threads end, exit handlers run, standard output and error output are flushed. Then the program's objects go, if it
+    ``ends_late``, and with them generators, ``__del__`` and files that were never closed.
     """
     if "threading" in sys.modules:
         run(sys.modules["threading"]._shutdown)
     atexit._run_exitfuncs()
     if not _flushed(sys.stdout):
         code = _EXIT_FLUSH_FAILED
+    _flushed(sys.stderr)
     if ends_late:
         _forget_program()
     _flushed(sys.__stdout__)

@@ -23,9 +23,9 @@ _NETWORK_ABI, _ALL_NETWORK = 4, 3
 SCOPE_ABI = 6
 _ALL_SCOPES = 3
 
-_NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
+NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
-OUTER = _NEWUSER | _NEWNS | _NEWPID | _NEWNET | _NEWIPC | _NEWUTS | _NEWCGROUP
+OUTER = _NEWUSER | NEWNS | _NEWPID | _NEWNET | _NEWIPC | _NEWUTS | _NEWCGROUP
 PER_PROGRAM = _NEWPID | _NEWIPC
 
 _AT_FDCWD, _AT_RECURSIVE, _AT_EMPTY_PATH = -100, 0x8000, 0x1000
@@ -116,3 +116,19 @@ def build_root(readable, devices, links):
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     _set_attributes(root, _ATTR_RDONLY, _AT_EMPTY_PATH)
     os.close(root)
+
+
+def lay_out(folder, files, is_mount):
+    """Write ``files`` {name: bytes} into ``folder`` and go there. ``is_mount``: a new file system, read-only then."""
+    os.umask(0o022)
+    if is_mount:
+        _mount(b"cobalt", os.fsencode(folder), b"tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=755")
+    for name, data in files.items():
+        os.makedirs(os.path.dirname(f"{folder}/{name}"), exist_ok=True)
+        with open(f"{folder}/{name}", "wb") as file:
+            file.write(data)
+    os.chdir(folder)
+    if is_mount:
+        root = os.open(".", os.O_PATH | os.O_CLOEXEC)
+        _set_attributes(root, _ATTR_RDONLY, _AT_EMPTY_PATH)
+        os.close(root)

@@ -65,6 +65,14 @@ class ListedModules:
 
 def _become_program(parent, control, channel_fd, payload_fd, config, ruleset, filters):
     """In the program's process: drop everything that it does not need, then serve tests."""
+    with open(payload_fd, "rb") as file:
+        source, fn_name, memory_bytes, folder, files = marshal.load(file)
+    if files:
+        walls.lay_out(folder, files, config["namespaces"])
+        sys.path.insert(0, folder)
+        if ruleset is not None:
+            os.close(ruleset)
+            ruleset = walls.landlock_ruleset([*config["readable"], folder], config["devices"])
     uid = config["run_as"]
     if uid is not None:  # leave uid 0 for good: the worker asks for it whenever it is root
         os.setgroups([])
@@ -73,8 +81,6 @@ def _become_program(parent, control, channel_fd, payload_fd, config, ruleset, fi
     kernel.die_with_parent(parent)
     control.close()
     kernel.drop_privileges()
-    with open(payload_fd, "rb") as file:
-        source, fn_name, memory_bytes = marshal.load(file)
     if ruleset is not None:
         walls.landlock_restrict(ruleset)
         os.close(ruleset)
@@ -114,12 +120,13 @@ def _serve(control, config):
     control.send(packets.READY)
     parent = _OUTSIDE if config["namespaces"] else os.getpid()
     while True:
-        packet, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(packets.PROGRAM.size))
-        if not packet:
+        kind, ancillary, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(packets.PROGRAM.size))
+        if not kind:
             return
         channel_fd, payload_fd = packets.PROGRAM.unpack(ancillary[0][2])
         # when the first process of a pid namespace ends, the kernel kills whatever is left in it
-        pid = kernel.fork_into(walls.PER_PROGRAM) if config["namespaces"] else os.fork()
+        new = walls.PER_PROGRAM | (walls.NEWNS if kind == packets.WITH_FILES else 0)
+        pid = kernel.fork_into(new) if config["namespaces"] else os.fork()
         if pid == 0:
             code = 1
             try:

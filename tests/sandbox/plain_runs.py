@@ -1,0 +1,58 @@
+"""Programs that nobody judges, run in one place. A script, ``plain_runs.py --mode MODE [--unprivileged]``."""
+
+import argparse
+import asyncio
+import json
+import tempfile
+from dataclasses import astuple
+from pathlib import Path
+
+from suite_runner import become_ordinary
+
+from cobalt.sandbox import Executor, TestCases
+
+FILES = {"data/words.txt": b"some words", "helper.py": b"NUMBER = 5\n"}
+READ_FILES = """
+import helper, os
+print(open("data/words.txt").read(), helper.NUMBER, sorted(os.listdir(".")), input())
+for name in ("new", "helper.py"):
+    try:
+        open(name, "w")
+    except OSError:
+        print("not written")
+"""
+LOOK_AROUND = "import os\nprint(os.path.exists('helper.py') or os.path.exists('/tmp/helper.py'))"
+SLOW_ON_B = "given = input()\nwhile given == 'b': pass\nprint(given * 1000)"
+LOUD = "import sys\nprint('x' * (3 << 20))\nsys.stderr.write('y')\nsys.exit(3)"
+
+
+def inputs(*texts, **limits):
+    """They, without expected outputs."""
+    return TestCases(texts, ("",) * len(texts), **limits)
+
+
+async def run_all(mode):
+    """``{case: outputs}``."""
+    async with Executor(workers=1, mode=mode, output_limit_mb=4) as executor:
+        cases = {
+            "files": (READ_FILES, inputs("1", "2"), FILES),
+            "no files": (LOOK_AROUND, inputs("")),
+            "one turn": (SLOW_ON_B, inputs("a", "b", "a", time_limit=2)),
+            "alone": (SLOW_ON_B, inputs("b", time_limit=1)),
+            "loud": (LOUD, inputs("1", "2", "3", "4")),
+            "memory": ("x = bytearray(400 << 20)", inputs("", memory_limit=200)),
+            "no Python": ("def (", inputs("1", "2")),
+        }
+        outcomes = {name: await executor.run_inputs(*case, *([{}][len(case) - 2 :])) for name, case in cases.items()}
+    found = {name: [astuple(output) for output in outputs] for name, outputs in outcomes.items()}
+    return {**found, "left": [str(path) for path in Path(tempfile.gettempdir()).glob("cobalt-files-*/helper.py")]}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--unprivileged", action="store_true")
+    parser.add_argument("--mode", required=True)
+    arguments = parser.parse_args()
+    if arguments.unprivileged:
+        become_ordinary()
+    print(json.dumps(asyncio.run(run_all(arguments.mode))))

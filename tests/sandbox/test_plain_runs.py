@@ -1,0 +1,23 @@
+"""Programs that nobody judges: their whole output, and the files in their working folder."""
+
+import json
+
+from conftest import skip_without_landlock, start_script
+
+
+def test_programs_are_run_for_what_they_print(place):
+    stdout, errors = (process := start_script("plain_runs.py", *place.arguments)).communicate()
+    skip_without_landlock(errors)
+    assert process.returncode == 0, errors[-3000:]
+    found = json.loads(stdout)
+    assert found.pop("left") == [], "files go with their program"
+    printed = "some words 5 ['data', 'helper.py'] {}\nnot written\nnot written\n"
+    assert [output[:4] for output in found["files"]] == [["passed", printed.format(text), "", 0] for text in "12"]
+    assert [output[1] for output in found["no files"]] == ["False\n"]
+    assert [output[:2] for output in found["one turn"]] == [["passed", "a" * 1000 + "\n"]]
+    assert [(output[0], output[3]) for output in found["alone"]] == [("time_limit", -9)]
+    loud = ["runtime_error", "x" * (3 << 20) + "\n", "y", 3]
+    assert [output[:4] for output in found["loud"]] == [loud, loud], "until they have printed what one test may"
+    assert [(output[0], output[3]) for output in found["memory"]] == [("memory_limit", 137)]
+    assert [(output[0], output[3]) for output in found["no Python"]] == [("compile_error", 1)] * 2
+    assert "SyntaxError" in found["no Python"][1][2]
