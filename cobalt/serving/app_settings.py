@@ -1,4 +1,4 @@
-"""What the two apps have in common: how Serve watches their replicas, and arguments. Needs no Ray."""
+"""What the apps share: how Serve watches replicas, and arguments. Needs no Ray."""
 
 import sys
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 HEALTH: dict[str, Any] = {"health_check_period_s": 10, "health_check_timeout_s": 60}
-"""Options of a deployment: how often Serve asks a replica whether it is well, and how long it waits for the answer."""
+"""Options of a deployment: how often Serve checks a replica, and how long it waits for the answer."""
 
 TOKEN_VARIABLE = "COBALT_HTTP_TOKEN"
-"""In the environment of an app: what callers must send. In that of a client: what it sends."""
+"""In an app's environment the token that callers must send, in a client's the one that it sends."""
 IN_FLIGHT_HEADER = "x-max-in-flight"
-"""Of the vLLM app's answers: how many requests keep all its replicas busy."""
+"""In answers of the vLLM app: how many requests keep all its replicas busy."""
 
 
 class HttpConfig(BaseModel):

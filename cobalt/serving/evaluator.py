@@ -25,19 +25,19 @@ from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.http_guard import UNPROCESSABLE, HttpGuard, Refusal, guard_of, json_response
 
 MAX_CALLS = 1024
-"""Calls that a replica takes in at once: more than a few clients send. The executor's queue is fair, while Serve has
-callers of a full replica wait in ever longer pauses (with 512 programs in flight that halves the throughput)."""
+"""Calls that a replica takes in at once, more than a few clients send. Serve makes callers of a full replica wait in
+ever longer pauses, which halves the throughput with 512 programs in flight. The executor's queue is fair."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE_BLOCK = 128 << 10
 
 
 def keep_no_large_blocks() -> None:
-    """Have the C library return large blocks to the system when they are freed: bodies, and what is made of them.
+    """Have the C library return large blocks, such as bodies, to the system when they are freed.
 
-    That is how it begins. But with every large block that is freed it takes larger ones, up to 32 MiB, from heaps
-    instead, one for each thread; these keep up to 64 MiB, which ``malloc_trim`` passes over. Bounds that are set
-    (mallopt(3)) stay as they are.
+    It does so at first. But each large block that is freed raises its bound (mallopt(3)), up to 32 MiB. Blocks below
+    the bound come from heaps of the threads, which keep up to 64 MiB that ``malloc_trim`` passes over. A bound that is
+    set stays.
     """
     c_library = ctypes.CDLL(None)
     for bound in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
@@ -68,30 +68,16 @@ def parse_payload(body: bytes) -> tuple[list[tuple[str | None, TestCases]], bool
     return programs, "programs" in payload
 
 
-class _Meters:
-    """Prometheus metrics, through Ray's own exporter."""
-
-    def __init__(self) -> None:
-        self.queue = Gauge("cobalt_evaluator_queue_depth", description="Programs that wait for a sandbox.")
-        self.tests = Counter("cobalt_evaluator_tests", description="Tests judged.", tag_keys=("verdict",))
-        self.programs = Counter("cobalt_evaluator_programs", description="Programs judged.")
-        self.infra_errors = Counter("cobalt_evaluator_infra_errors", description="Programs that could not be judged.")
-
-    def count(self, result: ExecutionResult) -> None:
-        self.programs.inc()
-        if result.infra_error is not None:
-            self.infra_errors.inc()
-        for verdict in set(result.verdicts):
-            self.tests.inc(result.verdicts.count(verdict), tags={"verdict": verdict.value})
-
-
 class Evaluator:
-    """One replica: an executor and its metrics."""
+    """One replica: an executor and its Prometheus metrics, which Ray's own exporter serves."""
 
-    async def __init__(self, workers: int, checker: str, mode: str, limits: dict[str, Any], guard: HttpGuard):
-        self._executor = Executor(workers, checker=checker, mode=mode, **limits)
-        self._meters = _Meters()
+    async def __init__(self, args: EvaluatorConfig, guard: HttpGuard):
+        self._executor = Executor(args.workers, checker=args.checker, mode=args.mode, **args.limits())
         self._guard = guard
+        self._queue = Gauge("cobalt_evaluator_queue_depth", description="Programs that wait for a sandbox.")
+        self._tests = Counter("cobalt_evaluator_tests", description="Tests judged.", tag_keys=("verdict",))
+        self._programs = Counter("cobalt_evaluator_programs", description="Programs judged.")
+        self._infra_errors = Counter("cobalt_evaluator_infra_errors", description="Programs that could not be judged.")
         keep_no_large_blocks()
         await self._executor.start()
 
@@ -102,8 +88,12 @@ class Evaluator:
     async def run_many(self, programs: Sequence[tuple[str | None, Tests]]) -> list[ExecutionResult]:
         """Several programs; they take turns with other callers' programs."""
         results = await self._executor.run_many(programs)
+        self._programs.inc(len(results))
         for result in results:
-            self._meters.count(result)
+            if result.infra_error is not None:
+                self._infra_errors.inc()
+            for verdict in set(result.verdicts):
+                self._tests.inc(result.verdicts.count(verdict), tags={"verdict": verdict.value})
         return results
 
     async def __call__(self, request: Request) -> Response:
@@ -129,7 +119,7 @@ class Evaluator:
 
     async def check_health(self) -> None:
         """Called by Serve every few seconds, as often as Ray exports metrics; an exception has the replica replaced."""
-        self._meters.queue.set(self._executor.queue_depth)
+        self._queue.set(self._executor.queue_depth)
         return_small_blocks()
         self._executor.check_health()
 
@@ -149,4 +139,4 @@ def build_app(args: EvaluatorConfig) -> serve.Application:
         logging_config={"enable_access_log": False},
         ray_actor_options={"num_cpus": workers if args.num_cpus is None else args.num_cpus},
     )
-    return deployment.bind(workers, args.checker, args.mode, args.limits(), guard_of(args))
+    return deployment.bind(args.model_copy(update={"workers": workers}), guard_of(args))

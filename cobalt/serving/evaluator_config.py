@@ -1,4 +1,4 @@
-"""The arguments of the evaluator app, apart from it: a check of them needs no Ray."""
+"""The arguments of the evaluator app. They have a file of their own, so that checking them needs no Ray."""
 
 from dataclasses import fields
 from typing import Annotated, Any

@@ -1,6 +1,6 @@
-"""Having programs run: by the Ray Serve app ``evaluator``, or by an executor in this process.
+"""The client that runs programs: on the Ray Serve app ``evaluator``, or on an executor in this process.
 
-There is no silent fallback from one to the other.
+It never falls back from one to the other.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ START_HINT = (
 )
 
 PROGRAMS_PER_CALL = 4
-"""A call costs milliseconds whatever it carries, but its programs come back together: the slowest holds the others."""
+"""More programs share the milliseconds that a call costs. Fewer wait for the slowest of their call."""
 
 MAX_ATTEMPTS = 6
 FIRST_DELAY_S = 0.5
 """Doubled after each attempt: about 16 s in all, enough for Serve to start another replica."""
 
 Runs = dict[tuple[str | None, Tests], "asyncio.Task[ExecutionResult]"]
-"""The runs of a problem, or of a batch, by program and tests."""
+"""Runs by program and tests. A caller shares one for as long as equal programs should run once."""
 
 
 def _attempts(*errors: type[Exception]) -> AsyncRetrying:
@@ -47,7 +47,7 @@ def _attempts(*errors: type[Exception]) -> AsyncRetrying:
 
 
 def _ray_errors() -> tuple[type[Exception], ...]:
-    """How a call to the app fails where the app, or a replica, has gone."""
+    """What a call raises if the app or a replica is gone."""
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
 
@@ -117,12 +117,12 @@ class _Submission:
 class ExecutionService:
     """The one client of what runs programs: an ``executor`` in this process, or the ``app`` by its handle.
 
-    It counts, runs equal programs once, has programs that are submitted together share calls to the app, and sends
-    those again that a replica could not judge: another one may. Lives within one event loop. ``max_in_flight``: most
-    programs at once of those given to ``run``.
+    It counts programs and runs equal ones once. Programs that are submitted together share calls to the app. What a
+    replica could not judge is sent again. A service lives within one event loop. ``max_in_flight`` bounds the programs
+    of ``run`` that are under way.
 
-    ``TypeError`` for code that is no text, ``ValueError`` for malformed tests, never an exception for infrastructure:
-    what remains after the last attempt is a result with ``infra_error``.
+    Raises ``TypeError`` for code that is no text and ``ValueError`` for malformed tests. A failure of the
+    infrastructure raises nothing: after the last attempt it is a result with ``infra_error``.
     """
 
     def __init__(self, executor: Any = None, *, app: Any = None, max_in_flight: int | None = None):
@@ -205,10 +205,7 @@ class ExecutionService:
         return submission.result
 
     async def _call(self, submitted: list[_Submission]) -> None:
-        """Send programs to the app until each has its result.
-
-        Programs that nobody waits for any more are stopped, if all of the call are such.
-        """
+        """Send programs to the app until each has its result. Stops once nobody waits for any of them."""
         call = asyncio.current_task()
 
         def stop_if_nobody_waits(result: "asyncio.Future[ExecutionResult]") -> None:
@@ -217,22 +214,16 @@ class ExecutionService:
 
         for submission in submitted:
             submission.result.add_done_callback(stop_if_nobody_waits)
-        lost: list[tuple[_Submission, ExecutionResult]] = []
         try:
             async for attempt in _attempts(InfraError):
                 with attempt:
-                    waiting, lost = [one for one in submitted if not one.result.done()], []
+                    is_last = attempt.retry_state.attempt_number == MAX_ATTEMPTS
+                    waiting = [one for one in submitted if not one.result.done()]
                     for submission, result in zip(waiting, await self._ask_app(waiting), strict=True):
-                        if result.infra_error is not None:
-                            lost.append((submission, result))
-                        elif not submission.result.done():
+                        if not submission.result.done() and (is_last or result.infra_error is None):
                             submission.result.set_result(result)
-                    if lost:
+                    if not all(one.result.done() for one in submitted):
                         raise InfraError("a replica could not judge them all")
-        except InfraError:  # after the last attempt
-            for submission, result in lost:
-                if not submission.result.done():
-                    submission.result.set_result(result)
         except Exception as error:  # of the app itself: each caller gets it
             for submission in submitted:
                 if not submission.result.done():

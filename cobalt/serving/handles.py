@@ -7,7 +7,7 @@ from cobalt.errors import SetupError
 
 PROBE_TIMEOUT_S = 5.0
 PING = "/ray.rpc.NodeInfoGcsService/CheckAlive"
-"""What a head node answers at once, if only by refusing whoever has no token. Any other answer will do as well."""
+"""A call that a head node answers at once. Any answer will do, also a refusal for lack of a token."""
 NO_TOKEN = "asks for a token: export RAY_AUTH_MODE=token"
 OTHER_TOKEN = "asks for another token: export RAY_AUTH_TOKEN as it was when the cluster was started"
 TOKEN_FILE = Path(".ray", "auth_token")
@@ -15,10 +15,10 @@ TOKEN_FILE = Path(".ray", "auth_token")
 
 
 def cluster_address() -> str:
-    """Address of the Ray cluster of ``RAY_ADDRESS``, or of this machine, which has answered just now.
+    """Address of the Ray cluster of ``RAY_ADDRESS``, or of this machine. The cluster has answered just now.
 
-    Raises ``SetupError`` within ``PROBE_TIMEOUT_S`` if none does: Ray itself would try for many minutes, and leaves the
-    addresses of stopped clusters in its folder.
+    Raises ``SetupError`` within ``PROBE_TIMEOUT_S`` if none answers. Ray itself would try for many minutes, also at an
+    address that a stopped cluster left in its folder.
     """
     import grpc
     from ray._private.services import get_ray_address_from_environment

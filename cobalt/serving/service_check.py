@@ -1,4 +1,4 @@
-"""``cobalt service check``: whether programs can be run: exit code 0, or one line on why not."""
+"""``cobalt service check``: exits with 0 if programs can be run, else says in one line why not."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from cobalt.serving.handles import cluster_address
 
 CODE = "print(int(input()) + 1)"
 TESTS = TestCases(("1", "2"), ("2", "0"), checker="exact")
-"""They name their checker: one of a user's own need not know what to make of them."""
+"""They name their checker, as a user's own one may not know what to make of them."""
 EXPECTED = (True, False)
 
 
@@ -28,11 +28,11 @@ class ServiceCheckConfig(CommandConfig):
     executor: ExecutorName = "serve"
     """Where programs run."""
     evaluator_args: str = ""
-    """Arguments of the evaluator app, as for ``serve run``: one with another checker or limits is refused (code 2)."""
+    """Arguments of the evaluator app, as for ``serve run``. An app with others for verdicts is refused (code 2)."""
     cluster_only: bool = False
     """Only ask whether a Ray cluster answers."""
     arguments_only: bool = False
-    """Only look at ``evaluator_args``."""
+    """Only check ``evaluator_args``."""
 
 
 def check_service(executor: ExecutorName, **limits: Any) -> dict[str, Any]:
