@@ -45,6 +45,20 @@ def merge() -> None:
     run(MergeConfig, merge)
 
 
+def data_import() -> None:
+    """problems of TACO, DeepCoder, Codeforces, CodeContests or veRL: filtered, verified, split"""
+    from cobalt.preproc.taco import ImportConfig, main
+
+    run(ImportConfig, main)
+
+
+def import_livecodebench() -> None:
+    """problems of LiveCodeBench, by date"""
+    from cobalt.preproc.livecodebench import LiveCodeBenchImportConfig, main
+
+    run(LiveCodeBenchImportConfig, main)
+
+
 def prompts_from() -> None:
     """the prompt set of the original release, or of a file's conversations"""
     from cobalt.preproc.prompts_from import PromptsFromConfig, main
@@ -59,6 +73,8 @@ COMMANDS: Commands = {
     "train": train,
     "merge": merge,
     "prompts-from": prompts_from,
+    "data import": data_import,
+    "data import livecodebench": import_livecodebench,
 }
 
 

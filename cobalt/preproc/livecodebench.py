@@ -1,4 +1,6 @@
-"""``preproc_lcb_test6.py``: LiveCodeBench's file to problems, streaming. Its hidden tests are never uploaded.
+"""``preproc_lcb_test6.py`` and ``cobalt data import livecodebench``: LiveCodeBench's file to problems, streaming.
+
+Its hidden tests are never uploaded.
 
 Fields read: ``question_id, question_content, platform, contest_date, difficulty, starter_code``, ``public_test_cases``
 (JSON list of ``{input, output, testtype}``), ``private_test_cases`` (the same JSON, or base64 of zlib of a pickled text
@@ -12,14 +14,17 @@ import io
 import json
 import pickle
 import zlib
+from calendar import monthrange
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import tyro
 from pydantic.dataclasses import dataclass
+from tyro.constructors import PrimitiveConstructorSpec
 
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import InputFile, OutputFile, ReadConfig
@@ -40,6 +45,27 @@ MAX_TEST_BYTES = 1 << 30
 """Largest decompressed size of one problem's private tests."""
 
 
+def _flag(ends_month: bool) -> PrimitiveConstructorSpec[date]:
+    """How a flag names a day: by itself, or as the first or last one of a month."""
+
+    def day_of(texts: list[str]) -> date:
+        try:
+            if len(texts[0]) > len("2025-01"):
+                return date.fromisoformat(texts[0])
+            first = date.fromisoformat(f"{texts[0]}-01")
+        except ValueError as error:
+            raise InputError(f"{texts[0]!r} is no date ({error}); write YYYY-MM-DD or YYYY-MM") from None
+        return first.replace(day=monthrange(first.year, first.month)[1]) if ends_month else first
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="YYYY-MM[-DD]",
+        instance_from_str=day_of,
+        is_instance=lambda value: isinstance(value, date),
+        str_from_instance=lambda day: [str(day)],
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class LiveCodeBenchConfig(PromptsConfig, ReadConfig):
     """Prepare LiveCodeBench problems for evaluation."""
@@ -52,12 +78,20 @@ class LiveCodeBenchConfig(PromptsConfig, ReadConfig):
     """Problems that ask for a method: call it (official), or treat all as stdin programs (the paper's numbers)."""
     keep_examples: bool = False
     """Keep the worked examples in the statement."""
-    start_date: date | None = None
-    """Only contests on or after this day (YYYY-MM-DD)."""
-    end_date: date | None = None
-    """Only contests on or before this day (YYYY-MM-DD)."""
+    start_date: Annotated[Annotated[date, _flag(False)] | None, tyro.conf.arg(aliases=["--from"])] = None
+    """Only contests on or after this day, or from this month on."""
+    end_date: Annotated[Annotated[date, _flag(True)] | None, tyro.conf.arg(aliases=["--to"])] = None
+    """Only contests on or before this day, or up to the end of this month."""
     push_to_hub: str | None = None
     """Always refused: LiveCodeBench's hidden tests must not be redistributed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveCodeBenchImportConfig(LiveCodeBenchConfig):
+    """Import LiveCodeBench problems for evaluation, by date."""
+
+    input_file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="input")] = Path("test6.jsonl")
+    """A file downloaded from livecodebench/code_generation_lite, such as test6.jsonl."""
 
 
 def main(config: LiveCodeBenchConfig) -> None:

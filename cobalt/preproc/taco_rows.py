@@ -1,8 +1,9 @@
 """TACO's raw rows to problems (docs/data.md, "TACO"). Pure: no execution, no files.
 
 A raw row has ``id, question, difficulty, starter_code, input_output`` (JSON of ``inputs``, ``outputs`` and, for
-problems solved by a function call, ``fn_name``; ``checker`` and ``checker_program`` as in tests) and ``solutions``
-(JSON list, or a list). A row that is a prepared problem already (the released sets) passes through unchanged.
+problems solved by a function call, ``fn_name``; checkers and limits as in tests) and ``solutions`` (JSON list, or a
+list). ``left_out`` says why a row cannot be used. A row that is a prepared problem already (the released sets) passes
+through unchanged.
 """
 
 import hashlib
@@ -81,9 +82,13 @@ def split_of(row: Mapping[str, Any]) -> str | None:
     return _SPLITS[split]
 
 
-def prepare(row: Mapping[str, Any], rules: TacoRules, prompts: PromptSet = COBALT) -> Candidate | str:
+def prepare(
+    row: Mapping[str, Any], rules: TacoRules, prompts: PromptSet = COBALT, keeps_unverified: bool = False
+) -> Candidate | str:
     """The problem made from a raw row, or the name of the filter that drops it."""
     question = row["question"]
+    if "left_out" in row:
+        return row["left_out"]
     if _IMAGE.search(question):
         return "image in the statement"
     if sum(map(str.isalnum, question)) < rules.min_alphanumeric:
@@ -92,7 +97,7 @@ def prepare(row: Mapping[str, Any], rules: TacoRules, prompts: PromptSet = COBAL
     if tests is None or len(tests) < rules.min_tests:
         return f"fewer than {rules.min_tests} well-formed tests"
     solutions = tuple(text for text in _parsed(row["solutions"]) or () if isinstance(text, str) and text.strip())
-    if not solutions:
+    if not solutions and not keeps_unverified:
         return "no reference solution"
     if tests.fn_name is not None and prompts.call_instruction is None:
         return "function call, for which the prompt set has no 'call_instruction'"

@@ -21,6 +21,7 @@ from cobalt.errors import InputError
 
 Record = dict[str, Any]
 T = TypeVar("T")
+Raw = TypeVar("Raw")
 
 GZIP_MAGIC = b"\x1f\x8b"
 PROBLEM_STAGE = "preproc_taco.py or preproc_lcb_test6.py"
@@ -94,37 +95,43 @@ def read_jsonl(
     may raise ``ValueError`` about a row. The first invalid line raises ``InputError``, or is passed to ``on_invalid``
     and skipped. A missing file raises ``InputError`` at once, a file without rows at its end.
     """
-    path = Path(path)
-    if not path.is_file():
+    if not Path(path).is_file():
         raise InputError.at(path, None, "no such file")
+    lines = ((number, raw) for number, raw in enumerate(read_lines(path), start=1) if raw.strip())
+    return checked_rows(path, lines, _parse_line, fields, unique, parse, on_invalid, may_be_empty)
 
-    def rows() -> Iterator[T]:
-        seen: dict[str, int] = {}
-        is_empty = True
-        for number, raw in enumerate(read_lines(path), start=1):
-            if not raw.strip():
-                continue
-            try:
-                row = _parse_line(path, number, raw)
-                if missing := missing_fields(row, fields):
-                    raise InputError.at(path, number, missing)
-                if unique is not None and (first := seen.setdefault(id_key(row[unique]), number)) != number:
-                    raise InputError.at(path, number, f"duplicate {unique} {row[unique]!r} (first on line {first})")
-                try:
-                    parsed = parse(row)
-                except ValueError as error:
-                    raise InputError.at(path, number, str(error)) from None
-            except InputError as error:
-                if on_invalid is None:
-                    raise
-                on_invalid(error)
-                continue
-            is_empty = False
-            yield parsed
-        if is_empty and not may_be_empty:
-            raise InputError.at(path, None, "holds no records")
 
-    return rows()
+def checked_rows(
+    source: str | Path,
+    numbered: Iterable[tuple[int, Raw]],
+    load: Callable[[Raw], Record],
+    fields: Sequence[str] = ("id",),
+    unique: str | None = "id",
+    parse: Callable[[Record], T] = lambda row: row,
+    on_invalid: Callable[[InputError], None] | None = None,
+    may_be_empty: bool = False,
+) -> Iterator[T]:
+    """``read_jsonl`` of rows from anywhere, with their numbers. ``load`` makes a record of one, or a ``ValueError``."""
+    seen: dict[str, int] = {}
+    is_empty = True
+    for number, raw in numbered:
+        try:
+            row = load(raw)
+            if missing := missing_fields(row, fields):
+                raise ValueError(missing)
+            if unique is not None and (first := seen.setdefault(id_key(row[unique]), number)) != number:
+                raise ValueError(f"duplicate {unique} {row[unique]!r} (first on line {first})")
+            parsed = parse(row)
+        except ValueError as error:
+            complaint = InputError.at(source, number, str(error))
+            if on_invalid is None:
+                raise complaint from None
+            on_invalid(complaint)
+            continue
+        is_empty = False
+        yield parsed
+    if is_empty and not may_be_empty:
+        raise InputError.at(source, None, "holds no records")
 
 
 class InvalidLines:
@@ -144,15 +151,15 @@ class InvalidLines:
             print(f"skipped: {error}", file=sys.stderr)
 
 
-def _parse_line(path: Path, number: int, raw: bytes) -> Record:
-    """The object of a line. Raises ``InputError``."""
+def _parse_line(raw: bytes) -> Record:
+    """The object of a line. Raises ``ValueError``."""
     try:
         row = json.loads(raw.decode("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         torn = "" if raw.endswith(b"\n") else " (the file ends inside this line)"
-        raise InputError.at(path, number, f"not valid JSON{torn}: {error}") from None
+        raise ValueError(f"not valid JSON{torn}: {error}") from None
     if not isinstance(row, dict):
-        raise InputError.at(path, number, f"expected an object, found {type(row).__name__}")
+        raise ValueError(f"expected an object, found {type(row).__name__}")
     return row
 
 
@@ -218,10 +225,13 @@ class RecordFile:
                 raise InputError.at(self.path, None, "another process is writing it; wait for its end, or stop it")
             self._file.seek(0)
             end = 0
-            for raw in self._file:
+            for number, raw in enumerate(self._file, start=1):
                 if not raw.endswith(b"\n"):
                     break
-                self._remember(_parse_line(self.path, len(self._places) + 1, raw), end)
+                try:
+                    self._remember(_parse_line(raw), end)
+                except ValueError as error:
+                    raise InputError.at(self.path, number, str(error)) from None
                 end += len(raw)
             self._file.truncate(end)
         except InputError:

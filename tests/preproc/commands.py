@@ -13,9 +13,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run_command(script: str, *args: object) -> int:
     """Run ``preproc/<script>.py`` with these arguments; its exit code."""
-    argv, sys.argv = sys.argv, [f"{script}.py", *map(str, args)]
+    return _run(ROOT / "preproc" / f"{script}.py", args)
+
+
+def run_cobalt(*args: object) -> int:
+    """Run ``cobalt`` with these arguments; its exit code."""
+    return _run(ROOT / "cobalt" / "__main__.py", args)
+
+
+def _run(file: Path, args: tuple[object, ...]) -> int:
+    argv, sys.argv = sys.argv, [file.name, *map(str, args)]
     try:
-        runpy.run_path(str(ROOT / "preproc" / f"{script}.py"), run_name="__main__")
+        runpy.run_path(str(file), run_name="__main__")
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 1
     finally:

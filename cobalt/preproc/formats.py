@@ -1,0 +1,224 @@
+"""Rows of other data sets as TACO's raw rows (docs/data.md). Pure: no execution, no files.
+
+Each function takes a row as its source has it and raises ``ValueError``, which names the field, if it cannot be read.
+A row that can be read but not used says why in ``left_out``. Rows without an id are known by their statement.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cobalt.prompts import PROBLEM_MARKER
+from cobalt.records.jsonl import Record
+from cobalt.sandbox.tests import LIMITS
+
+ID_LENGTH = 16
+CALLED = ("functional", "function_call")
+PYTHON_3 = 3  # of CodeContests' languages
+PLATFORMS = ("unknown", "codechef", "codeforces", "hackerearth", "codejam", "atcoder", "aizu")
+DIFFICULTIES = ("UNKNOWN", "EASY", "MEDIUM", "HARD", "HARDER", "HARDEST", "EXTERNAL", *"ABCDEFGHIJKLMNOPQRSTUV")
+CODE_REQUEST = re.compile(r"\s*Write Python code to solve the problem\. Present the code in\s*```python.*\Z", re.DOTALL)
+"""How Eurus' prompts end; our own instruction says it in our words."""
+CHECKER = """\
+import builtins, contextlib, io, json, sys
+
+case = json.load(sys.stdin)
+files = {{"input.txt": case["input"], "correct_output.txt": case["expected"], "solution_output.txt": case["output"]}}
+opened = builtins.open
+
+
+def open_text(file, *arguments, **named):
+    return io.StringIO(files[str(file)]) if str(file) in files else opened(file, *arguments, **named)
+
+
+builtins.open = io.open = open_text
+sys.argv = ["checker.py", *files]
+said = io.StringIO()
+with contextlib.redirect_stdout(said), contextlib.suppress(Exception, SystemExit):
+    exec(compile({source!r}, "checker.py", "exec"), {{"__name__": "__main__"}})
+print("accepted" if said.getvalue().split() in (["1"], ["1.0"]) else "rejected")
+"""
+"""A checker of open-r1 as a checker program: it gets its three files' names, and prints 1 for a right output."""
+
+
+def taco(row: Record) -> Record:
+    """As it is."""
+    return row
+
+
+def deepcoder(row: Record) -> Record:
+    """DeepCoder-Preview: ``problem, tests, solutions, starter_code, metadata``."""
+    tests = _tests(row, "tests", row.get("metadata"))
+    return _raw(row, _text(row, "problem"), tests, _solutions(row), "deepcoder")
+
+
+def codeforces(row: Record) -> Record:
+    """open-r1/codeforces: the statement in parts, official tests, limits, generated checkers. It has no solutions."""
+    parts = [_text(row, "description")]
+    parts += [
+        f"{title}\n{row[name]}"
+        for title, name in (("Input", "input_format"), ("Output", "output_format"))
+        if row.get(name)
+    ]
+    inputs, outputs = _columns(row, "examples", "input", "output")
+    parts += [f"Example\nInput:\n{given}\nOutput:\n{shown}" for given, shown in zip(inputs, outputs, strict=True)]
+    parts += [f"Note\n{row['note']}"] if row.get("note") else []
+    checker = row.get("generated_checker")
+    reasons = {
+        "interactive problem": row.get("interaction_format"),
+        "input or output in files": (row.get("input_mode") or "stdio") != "stdio",
+        "checker in C++, which the sandbox cannot run": checker and "#include" in checker,
+    }
+    tests = _tests(row, "official_tests")
+    for name in LIMITS:
+        limit = tests[name] = row.get(name)
+        if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
+            raise ValueError(f"field '{name}' must be a positive number, not {limit!r}")
+    if checker:
+        tests["checker_program"] = CHECKER.format(source=checker)
+    raw = _raw(row, "\n\n".join(parts), tests, [], "codeforces", left_out=next(filter(reasons.get, reasons), None))
+    return {**raw, "difficulty": row.get("rating")}
+
+
+def codecontests(row: Record) -> Record:
+    """CodeContests: public, private and generated tests in this order, limits, solutions in many languages."""
+    inputs, outputs = [], []
+    for name in ("public_tests", "private_tests", "generated_tests"):
+        for column, found in zip((inputs, outputs), _columns(row, name, "input", "output"), strict=True):
+            column += found
+    limit, memory = row.get("time_limit") or {}, row.get("memory_limit_bytes") or 0
+    seconds = (limit.get("seconds") or 0) + (limit.get("nanos") or 0) / 1e9
+    tests = {"inputs": inputs, "outputs": outputs, "time_limit": seconds, "memory_limit": memory / (1 << 20)}
+    languages, sources = _columns(row, "solutions", "language", "solution")
+    solutions = [code for language, code in zip(languages, sources, strict=True) if language in (PYTHON_3, "PYTHON3")]
+    in_files = "input or output in files" if row.get("input_file") or row.get("output_file") else None
+    raw = _raw(row, _text(row, "description"), tests, solutions, "codecontests", _text(row, "name"), in_files)
+    difficulty, platform = _named(row.get("difficulty"), DIFFICULTIES), _named(row.get("source"), PLATFORMS)
+    return {**raw, "difficulty": difficulty, "platform": platform}
+
+
+def verl(row: Record) -> Record:
+    """Rows for veRL, Eurus' among them: the statement is the last user message, the tests are the ground truth."""
+    try:
+        content = [message["content"] for message in row["prompt"] if message["role"] == "user"][-1]
+        truth = {"ground_truth": row["reward_model"]["ground_truth"]}
+    except (KeyError, TypeError, IndexError):
+        raise ValueError("fields 'prompt' and 'reward_model' need a user message and a 'ground_truth'") from None
+    _, marker, rest = content.partition(PROBLEM_MARKER)
+    question = CODE_REQUEST.sub("", rest if marker else content).strip()
+    other = None if row.get("ability", "code") == "code" else f"not code, but {row['ability']}"
+    return _raw(
+        {}, question, {} if other else _tests(truth, "ground_truth"), [], str(row.get("data_source")), None, other
+    )
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a source's rows are read, and whether it has reference solutions to verify its tests with."""
+
+    title: str
+    convert: Callable[[Record], Record]
+    has_solutions: bool
+
+
+Name = Literal["taco", "deepcoder", "codeforces", "codecontests", "verl"]
+FORMATS: dict[Name, Format] = {
+    "taco": Format("TACO", taco, has_solutions=True),
+    "deepcoder": Format("DeepCoder", deepcoder, has_solutions=False),  # two of its four subsets have some
+    "codeforces": Format("Codeforces", codeforces, has_solutions=False),
+    "codecontests": Format("CodeContests", codecontests, has_solutions=True),
+    "verl": Format("veRL", verl, has_solutions=False),
+}
+
+
+def _raw(
+    row: Record,
+    question: str,
+    tests: Record,
+    solutions: list[str],
+    source: str,
+    id_: str | None = None,
+    left_out: str | None = None,
+) -> Record:
+    """A raw row; ``left_out`` says why it cannot be used."""
+    known = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:ID_LENGTH]
+    raw = {
+        "id": id_ or row.get("id") or f"{source}-{known}",
+        "difficulty": row.get("difficulty"),
+        "question": question,
+        "starter_code": row.get("starter_code") or "",
+        "source": source,
+        "input_output": tests,
+        "solutions": solutions,
+    }
+    return raw if left_out is None else {**raw, "left_out": left_out}
+
+
+def _text(row: Record, field: str) -> str:
+    if not isinstance(row.get(field), str):
+        raise ValueError(f"field '{field}' must be a text")
+    return row[field]
+
+
+def _parsed(row: Record, field: str) -> Any:
+    """A value that a row may hold as JSON."""
+    try:
+        return json.loads(row[field]) if isinstance(row[field], str) else row[field]
+    except KeyError:
+        raise ValueError(f"missing field '{field}'") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"field '{field}' is not JSON: {error}") from None
+
+
+def _solutions(row: Record) -> list[str]:
+    found = _parsed(row, "solutions") if row.get("solutions") else []
+    if not isinstance(found, list):
+        raise ValueError("field 'solutions' must be a list of texts")
+    return found
+
+
+def _columns(row: Record, field: str, *names: str) -> list[list[Any]]:
+    """The columns of a table that is a list of objects or an object of lists; null is an empty one."""
+    value = _parsed(row, field) or []
+    columns = [value.get(name) for name in names] if isinstance(value, Mapping) else []
+    if isinstance(value, list) and all(isinstance(entry, Mapping) and entry.keys() >= {*names} for entry in value):
+        columns = [[entry[name] for entry in value] for name in names]
+    lengths = {len(column) if isinstance(column, list) else None for column in columns}
+    if len(lengths) != 1 or None in lengths:
+        raise ValueError(f"field '{field}' needs as many of each: {', '.join(names)}")
+    return columns  # type: ignore[return-value]  # none is None now
+
+
+def _tests(row: Record, field: str, metadata: Any = None) -> Record:
+    """TACO's dictionary, from one or from a list of tests with ``input`` and ``output``.
+
+    Tests of a function call have a ``testtype`` or ``type`` that says so. Its name stands at them, or in ``metadata``.
+    """
+    value = _parsed(row, field)
+    if isinstance(value, Mapping) and "inputs" in value:
+        inputs, outputs = _columns(row, field, "inputs", "outputs")
+        return {"inputs": inputs, "outputs": outputs, "fn_name": value.get("fn_name")}
+    inputs, outputs = _columns(row, field, "input", "output")
+    called = (
+        [test for test in value if test.get("testtype", test.get("type")) in CALLED] if isinstance(value, list) else []
+    )
+    if not called:
+        return {"inputs": inputs, "outputs": outputs}
+    if len(called) < len(inputs):
+        raise ValueError(f"field '{field}' mixes tests of programs and of function calls")
+    names = {test.get("fn_name") for test in called}
+    for found in (metadata, *(test.get("metadata") for test in called)):
+        found = _parsed({"metadata": found}, "metadata")
+        names.add(found.get("func_name") if isinstance(found, Mapping) else None)
+    if len(names := names - {None}) != 1:
+        raise ValueError(f"field '{field}' needs one name of the function that its tests call")
+    return {"inputs": inputs, "outputs": outputs, "fn_name": names.pop()}
+
+
+def _named(value: Any, names: tuple[str, ...]) -> Any:
+    """The name of a number of CodeContests' lists; what is none of them stays."""
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value

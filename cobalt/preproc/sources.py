@@ -1,0 +1,78 @@
+"""Where raw rows come from: a JSONL or parquet file, or a data set of the hub. Rows are read one at a time."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cobalt.errors import InputError, SetupError, first_line
+from cobalt.records import read_jsonl
+from cobalt.records.jsonl import Record, T, checked_rows
+
+PARQUET = ".parquet"
+FILES = (".jsonl", ".gz", PARQUET)
+PARQUET_ROWS_AT_ONCE = 16  # a row may hold megabytes of tests
+
+
+@dataclass(frozen=True)
+class Source:
+    """``place`` is a file, or else a name of the hub or a folder, which has a ``subset`` and a ``split``."""
+
+    place: str
+    subset: str | None = None
+    split: str = "train"
+
+    @property
+    def file(self) -> Path | None:
+        """The file, which may be missing; None for the hub and for folders."""
+        path = Path(self.place)
+        return path if path.suffix in FILES or path.is_file() else None
+
+    def rows(
+        self, id_field: str | None, parse: Callable[[Record], T], on_invalid: Callable[[InputError], None] | None
+    ) -> Iterator[T]:
+        """What ``parse`` makes of each row, see ``read_jsonl``. Values of ``id_field`` may not repeat."""
+        fields = () if id_field is None else (id_field,)
+        if self.file is not None and self.file.suffix != PARQUET:
+            return read_jsonl(self.file, fields, id_field, parse, on_invalid)
+        label = self.place if self.file is not None else f"{self.place} ({self.split})"
+        return checked_rows(label, enumerate(self._tables(), start=1), dict, fields, id_field, parse, on_invalid)
+
+    def _tables(self) -> Iterable[Record]:
+        if self.file is not None:
+            return _parquet_rows(self.file)
+        from datasets import load_dataset
+        from datasets.exceptions import DatasetsError
+
+        try:
+            subset: dict[str, Any] = {} if self.subset is None else {"name": self.subset}
+            return load_dataset(self.place, split=self.split, **subset)
+        except (OSError, DatasetsError) as error:
+            raise SetupError(f"hub dataset {self.place} cannot be loaded ({first_line(error)}); give a file") from None
+        except ValueError as error:  # an unknown subset or split
+            raise InputError(f"hub dataset {self.place}: {first_line(error)}") from None
+
+    def licence(self) -> str | None:
+        """What the card of a hub data set or of a folder says; None: nothing, or it is a file."""
+        if self.file is not None:
+            return None
+        from huggingface_hub import DatasetCard
+
+        readme = Path(self.place) / "README.md"
+        with contextlib.suppress(OSError, ValueError):  # a card that cannot be read says no licence
+            card = DatasetCard.load(readme if readme.is_file() else self.place, repo_type="dataset")
+            return card.data.to_dict().get("license")
+        return None
+
+
+def _parquet_rows(path: Path) -> Iterator[Record]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(PARQUET_ROWS_AT_ONCE):
+                yield from batch.to_pylist()
+    except pa.ArrowInvalid as error:
+        raise InputError.at(path, None, f"not a parquet file: {first_line(error)}") from None

@@ -1,0 +1,276 @@
+"""Problems of our own in each source's format: imported, verified, counted; broken rows are named."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import one_complaint, read_rows, run_cobalt, write_rows
+from huggingface_hub import DatasetCard
+from test_livecodebench import lcb_row
+from test_taco_rows import raw
+
+from cobalt.prompts import first_messages, problem_instruction
+from cobalt.records import TestCases
+from cobalt.sandbox import Executor
+
+STATEMENT = (
+    "A shop sells apples in bags. You are given the number of bags and the number of apples in one bag, both on one "
+    "line. Print how many apples all the bags hold together, as one whole number and nothing else."
+)
+INPUTS = [f"{bags} {apples}\n" for bags in range(2, 6) for apples in range(2, 5)]
+OUTPUTS = [str(int(text.split()[0]) * int(text.split()[1])) for text in INPUTS]
+RIGHT = "a, b = map(int, input().split())\nprint(a * b)"
+WRONG = "print(sum(map(int, input().split())))"
+CALL = "class Solution:\n    def apples(self, bags, each):\n        return bags * each"
+PAIRS = [{"input": given, "output": shown} for given, shown in zip(INPUTS, OUTPUTS, strict=True)]
+ARGUMENTS = [text.strip().replace(" ", "\n") for text in INPUTS]
+CALLS = [{"input": given, "output": shown} for given, shown in zip(ARGUMENTS, OUTPUTS, strict=True)]
+
+
+def deepcoder(**fields: Any) -> dict:
+    tests = json.dumps([{**test, "testtype": "stdin"} for test in PAIRS])
+    return {"problem": STATEMENT, "tests": tests, "solutions": [WRONG, RIGHT], **fields}
+
+
+def codeforces(**fields: Any) -> dict:
+    row = {"id": "1/A", "description": STATEMENT, "input_format": "Two numbers.", "output_format": "One number."}
+    row |= {"interaction_format": None, "note": None, "examples": PAIRS[:1], "input_mode": "stdio", "rating": 800}
+    limits = {"time_limit": 2.0, "memory_limit": 256.0}
+    return {**row, **limits, "official_tests": PAIRS, "generated_checker": None, **fields}
+
+
+def codecontests(**fields: Any) -> dict:
+    def columns(pairs: list[dict]) -> dict[str, list[str]]:
+        return {name: [pair[name] for pair in pairs] for name in ("input", "output")}
+
+    row = {"name": "1_A. Apples", "description": STATEMENT, "source": 2, "difficulty": 7, "input_file": ""}
+    row |= {"time_limit": {"seconds": 1, "nanos": 500_000_000}, "memory_limit_bytes": 64 << 20, "output_file": ""}
+    row |= {"public_tests": columns(PAIRS[:2]), "private_tests": columns(PAIRS[2:5])}
+    solutions = {"language": [2, 1, 3], "solution": ["int main() {}", "print 1", RIGHT]}
+    return {**row, "generated_tests": columns(PAIRS[5:]), "solutions": solutions, **fields}
+
+
+def verl(**fields: Any) -> dict:
+    prompt = (
+        f"{STATEMENT}\n\nWrite Python code to solve the problem. Present the code in \n```python\nCode\n```\nat end."
+    )
+    truth = json.dumps({"inputs": INPUTS, "outputs": OUTPUTS})
+    row = {"data_source": "own", "prompt": [{"role": "user", "content": prompt}], "ability": "code"}
+    return {**row, "reward_model": {"style": "rule", "ground_truth": truth}, **fields}
+
+
+def taco(**fields: Any) -> dict:
+    return raw(INPUTS, OUTPUTS, **{"question": STATEMENT, "solutions": json.dumps([WRONG, RIGHT]), **fields})
+
+
+ROWS: dict[str, Callable[..., dict]] = {
+    "taco": taco,
+    "deepcoder": deepcoder,
+    "codeforces": codeforces,
+    "codecontests": codecontests,
+    "verl": verl,
+}
+
+
+def imported(name: str, source: Path, *flags: object, code: int = 0) -> tuple[list[dict], dict[str, int]]:
+    """The records and the counts."""
+    output = source.with_name("out.jsonl")
+    flags = ("-o", output, "--executor", "local", "--dev_size", 0, *flags)
+    assert run_cobalt("data", "import", name, source, *flags) == code
+    if code != 0:
+        return [], {}
+    return read_rows(output), json.loads(Path(f"{output}.manifest.json").read_text())["counts"]
+
+
+def in_file(path: Path, rows: list[dict]) -> Path:
+    """The rows as JSONL or parquet, by the name of the file."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+        return path
+    return write_rows(path, rows)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_each_format_gives_problems_whose_tests_the_executor_can_run(tmp_path: Path, suffix: str) -> None:
+    records = {}
+    for name, make in ROWS.items():
+        (tmp_path / name).mkdir()
+        (records[name],), counts = imported(name, in_file(tmp_path / name / f"in.{suffix}", [make()]))
+        kept = "kept: verified by execution"
+        if name in ("codeforces", "verl"):
+            kept = "kept: no reference solution to verify it with"
+            assert records[name]["verified"] is False
+        assert counts[kept] == counts["written: all"] == 1
+
+    async def verdicts() -> list[list[bool]]:
+        async with Executor(workers=2) as executor:
+            programs = [(code, record) for record in records.values() for code in (RIGHT, WRONG)]
+            results = await executor.run_many([(code, record["test_cases"]) for code, record in programs])
+            return [[result.solved for result in results[i : i + 2]] for i in range(0, len(results), 2)]
+
+    assert asyncio.run(verdicts()) == [[True, False]] * len(ROWS)
+    for name, record in records.items():
+        public, hidden = (TestCases.parse(record[f"{part}_test_cases"]) for part in ("public", "hidden"))
+        assert (len(public), len(hidden)) == (4, 8)
+        limits = {"codeforces": (2.0, 256.0), "codecontests": (1.5, 64.0)}.get(name, (None, None))
+        assert (public.time_limit, public.memory_limit) == limits
+        assert record["question"].startswith(STATEMENT) and "```" not in record["question"]
+        assert STATEMENT in record["instruction"]
+    assert records["codeforces"]["difficulty"] == 800 and "Example\nInput:\n2 2" in records["codeforces"]["question"]
+    assert (records["codecontests"]["difficulty"], records["codecontests"]["platform"]) == ("A", "codeforces")
+
+
+CALL_SHAPES = {
+    "lcbv5": [{**test, "testtype": "functional", "metadata": {"func_name": "apples"}} for test in CALLS],
+    "primeintellect": [{**test, "type": "function_call", "fn_name": "apples"} for test in CALLS],
+    "taco": {"inputs": [[2, k] for k in range(9)], "outputs": [[2 * k] for k in range(9)], "fn_name": "apples"},
+}
+
+
+@pytest.mark.parametrize("shape", list(CALL_SHAPES))
+def test_function_calls_keep_the_name_of_the_function(tmp_path: Path, shape: str) -> None:
+    row = deepcoder(tests=json.dumps(CALL_SHAPES[shape]), solutions=[CALL], starter_code="class Solution: ...")
+    ((record,), counts) = imported("deepcoder", write_rows(tmp_path / "in.jsonl", [row]))
+    assert TestCases.parse(record["test_cases"]).fn_name == "apples" and "`apples`" in record["instruction"]
+    assert counts["kept: verified by execution"] == 1
+
+
+BROKEN = [
+    ("taco", {"question": 7}, "field 'question' must be a text"),
+    ("deepcoder", {"problem": None}, "field 'problem' must be a text"),
+    ("deepcoder", {"tests": "["}, "field 'tests' is not JSON"),
+    ("deepcoder", {"tests": [{"input": "1"}]}, "field 'tests' needs as many of each: input, output"),
+    ("deepcoder", {"tests": [{**CALLS[0], "testtype": "functional"}]}, "field 'tests' needs one name of the function"),
+    ("deepcoder", {"tests": [*PAIRS, *CALL_SHAPES["lcbv5"]]}, "field 'tests' mixes tests of programs and of function"),
+    ("deepcoder", {"tests": {"inputs": ["1"], "outputs": []}}, "field 'tests' needs as many of each"),
+    ("deepcoder", {"solutions": {"a": 1}}, "field 'solutions' must be a list of texts"),
+    ("codeforces", {"official_tests": "none"}, "field 'official_tests' is not JSON"),
+    ("codeforces", {"time_limit": -1}, "field 'time_limit' must be a positive number"),
+    ("codecontests", {"private_tests": {"input": ["1"], "output": []}}, "field 'private_tests' needs as many of each"),
+    ("codecontests", {"solutions": [3]}, "field 'solutions' needs as many of each: language, solution"),
+    ("verl", {"prompt": []}, "fields 'prompt' and 'reward_model' need a user message and a 'ground_truth'"),
+    ("verl", {"reward_model": {"ground_truth": "4"}}, "field 'ground_truth' needs as many of each"),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "complaint"), BROKEN)
+def test_a_broken_row_is_named_and_nothing_written(
+    tmp_path: Path, capsys, name: str, fields: dict, complaint: str
+) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [ROWS[name](), ROWS[name](id="second", **fields)])
+    imported(name, source, code=2)
+    assert f"in.jsonl: line 2: {complaint}" in one_complaint(capsys)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+CHECKER = """
+import sys
+given, right, shown = (open(name).read().split() for name in sys.argv[1:])
+print(1 if sorted(shown) == sorted(right) and len(given) == 2 else 0)
+"""
+
+
+def test_codeforces_checkers_in_python_judge_and_what_cannot_run_is_counted(tmp_path: Path) -> None:
+    two = [{"input": pair["input"], "output": f"{pair['output']} 1"} for pair in PAIRS]
+    rows = [
+        codeforces(official_tests=two, generated_checker=CHECKER),
+        codeforces(id="2/A", generated_checker='#include "testlib.h"\nint main() {}'),
+        codeforces(id="3/A", interaction_format="Ask."),
+        codeforces(id="4/A", input_mode="file"),
+        codeforces(id="5/A", official_tests=PAIRS[:3]),
+        codeforces(),
+    ]
+    ((record,), counts) = imported("codeforces", write_rows(tmp_path / "in.jsonl", rows))
+    for reason in (
+        "dropped: checker in C++, which the sandbox cannot run",
+        "dropped: interactive problem",
+        "dropped: input or output in files",
+        "dropped: fewer than 8 well-formed tests",
+        "dropped: id or statement of an earlier row",
+    ):
+        assert counts[reason] == 1
+
+    async def run() -> list[bool | None]:
+        async with Executor(workers=1) as executor:
+            programs = [RIGHT.replace("print(", "print(1, "), RIGHT, "print('x', 1)", "print()"]
+            results = [await executor.run(code, record["test_cases"]) for code in programs]
+            assert not any(result.infra_error for result in results)
+            return [result.solved for result in results]
+
+    assert asyncio.run(run()) == [True, False, False, False]
+
+
+def test_rows_that_are_not_code_are_counted_and_our_own_parquet_is_read(tmp_path: Path) -> None:
+    own = verl(prompt=first_messages(problem_instruction(STATEMENT.replace("apples", "pears"))))
+    rows = [
+        verl(),
+        own,
+        verl(ability="math", reward_model={"ground_truth": "4"}, prompt=[{"role": "user", "content": "2+2"}]),
+    ]
+    records, counts = imported("verl", in_file(tmp_path / "in.parquet", rows))
+    assert [record["question"] for record in records] == [STATEMENT, STATEMENT.replace("apples", "pears")]
+    assert counts["dropped: not code, but math"] == 1 and len({record["id"] for record in records}) == 2
+
+
+def test_problems_without_a_solution_are_kept_or_dropped_as_asked(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [deepcoder(), deepcoder(problem=f"Again. {STATEMENT}", solutions=None)])
+    assert len(imported("deepcoder", source, "--unverified", "drop")[0]) == 1
+    card = (tmp_path / "out.jsonl.card.md").read_text()
+    assert "not verified" not in card
+    for path in tmp_path.glob("out*"):
+        path.unlink()
+    assert len(imported("deepcoder", source)[0]) == 2
+    assert "1 of the problems have no reference solution" in (tmp_path / "out.jsonl.card.md").read_text()
+
+
+def test_a_data_set_of_the_hub_is_loaded_with_its_licence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of our own stands for it: ``datasets`` reads both alike."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "own"
+    folder.mkdir()
+    write_rows(folder / "train.jsonl", [deepcoder()])
+    write_rows(folder / "test.jsonl", [deepcoder(problem=f"{STATEMENT} Twice."), deepcoder()])
+    (folder / "README.md").write_text(
+        "---\nlicense: cc-by-4.0\nconfigs:\n- config_name: some\n  data_files:\n"
+        "  - split: train\n    path: train.jsonl\n  - split: test\n    path: test.jsonl\n---\n"
+    )
+    records, counts = imported("deepcoder", folder, "--subset", "some", "--hub_split", "test")
+    assert (len(records), counts["read"]) == (2, 2)
+    assert DatasetCard.load(tmp_path / "out.jsonl.card.md").data.to_dict()["license"] == "cc-by-4.0"
+
+
+def test_near_duplicates_of_test_problems_are_dropped_and_listed(tmp_path: Path) -> None:
+    other = "Given a row of trees, find the tallest one whose neighbours are both lower than half of its height. " * 3
+    rows = [
+        taco(id="same"),
+        taco(id="new", question=other),
+        taco(id="more", question=f"Welcome! {STATEMENT} Good luck."),
+    ]
+    tests = write_rows(
+        tmp_path / "test.jsonl", [{"id": "x", "question": "Unlike."}, {"id": 9, "question": STATEMENT.upper()}]
+    )
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    records, counts = imported("taco", source, "--near_duplicates", tests)
+    assert [record["id"] for record in records] == ["new"]
+    assert counts["dropped: near duplicate of a test problem"] == 2
+    listed = read_rows(tmp_path / "out.near_duplicates.jsonl")
+    assert listed == [{"id": id_, "test_file": "test.jsonl", "test_id": 9, "share": 1.0} for id_ in ("same", "more")]
+    assert (
+        "no statement shares half of its 13-grams with one of test.jsonl"
+        in (tmp_path / "out.jsonl.card.md").read_text()
+    )
+
+
+def test_livecodebench_is_imported_by_months(tmp_path: Path, capsys) -> None:
+    days = ("2024-07-31", "2024-08-01", "2025-02-28", "2025-03-01")
+    source = write_rows(tmp_path / "test6.jsonl", [lcb_row(day, contest_date=f"{day}T23:00:00") for day in days])
+    flags = ("data", "import", "livecodebench", source, "-o", tmp_path / "out.jsonl", "--from", "2024-08")
+    assert run_cobalt(*flags, "--to", "2025-02") == 0
+    assert [record["id"] for record in read_rows(tmp_path / "out.jsonl")] == list(days[1:3])
+    assert run_cobalt(*flags, "--to", "2025-13") == 2
+    assert "'2025-13' is no date" in one_complaint(capsys)
