@@ -66,6 +66,13 @@ def prompts_from() -> None:
     run(PromptsFromConfig, main)
 
 
+def view() -> None:
+    """trajectories as one HTML page, to look at"""
+    from cobalt.viewer.page import ViewConfig, main
+
+    run(ViewConfig, main)
+
+
 Commands = Mapping[str, Callable[[], None]]
 COMMANDS: Commands = {
     "sandbox check": sandbox_check,
@@ -75,6 +82,7 @@ COMMANDS: Commands = {
     "prompts-from": prompts_from,
     "data import": data_import,
     "data import livecodebench": import_livecodebench,
+    "view": view,
 }
 
 

@@ -26,6 +26,7 @@ FLOORS = (
     "rewards",
     "bandit",
     "cli",
+    "viewer",
     "sampler",
     "serving",
     "inference",

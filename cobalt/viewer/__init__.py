@@ -1,0 +1,1 @@
+"""``cobalt view``: files of trajectories as one HTML page that needs no server and no network."""
