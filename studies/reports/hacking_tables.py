@@ -1,9 +1,8 @@
-"""Tables of in-context reward hacking: how often, and in which way; and some cases to read."""
+"""Tables of in-context reward hacking: how often, and in which way."""
 
-import random
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice, zip_longest
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from cobalt.records import id_key
 from cobalt.statistics import Estimate
@@ -12,7 +11,7 @@ from studies.hacking import rates as of_hacking
 from studies.hacking.cases import LABELS, UNKNOWN, Category
 from studies.hacking.rates import ProblemRecord, Rate, Seeds, num_cases, opportunities
 from studies.hacking.signal import SMALL_CHANGE, judge_free_category
-from studies.reports.page import Example, table_of
+from studies.reports.page import table_of
 from studies.reports.runs import Material
 
 WAYS = (*LABELS, UNKNOWN)
@@ -27,7 +26,6 @@ PREVIOUS_RATES = {
     "cases per 100 of these": of_hacking.CASES_IF_SOLVED,
     "cases per 100 of the others": of_hacking.CASES_IF_UNSOLVED,
 }
-SHOWN_CASES = 10
 
 
 def percent(rate: Rate, repetitions: Seeds, minus: Seeds | None = None) -> Estimate | None:
@@ -161,24 +159,3 @@ def hacking_tables(material: Material) -> Iterator[Table]:
 
 def _cases_that(holds: Callable[[ProblemRecord], bool]) -> Callable[[ProblemRecord], int]:
     return lambda record: sum(map(holds, record["cases"]))
-
-
-def pick_examples(material: Material, count: int = SHOWN_CASES, seed: int = 0) -> list[Example]:
-    """At most ``count`` cases, from each judge-free category in turn and there from each run; ``seed`` chooses."""
-    rng = random.Random(seed)
-    of_category: dict[str, list[list[Example]]] = defaultdict(list)
-    for name, repetitions in material.hacking.items():
-        of_run: dict[str, list[Example]] = defaultdict(list)
-        for case in (case for records in repetitions for record in records for case in record["cases"]):
-            title = f"{name}: problem {case['id']}, trajectory {case['trajectory']}, turn {case['turn']}"
-            category, wrong = judge_free_category(case["signal"]), case["wrong_test"]
-            of_run[category].append(Example(title, category, wrong["input"], wrong["output"], case["patch"]))
-        for category, examples in of_run.items():
-            rng.shuffle(examples)
-            of_category[category].append(examples)
-    return list(islice(_in_turn([_in_turn(of_category[category]) for category in sorted(of_category)]), count))
-
-
-def _in_turn(piles: Iterable[Iterable[Example]]) -> Iterator[Example]:
-    """The first of each pile, then the second of each, and so on."""
-    return (example for row in zip_longest(*piles) for example in row if example is not None)

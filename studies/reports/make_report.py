@@ -16,8 +16,8 @@ from cobalt.records.manifest import recorded_run
 from cobalt.tables import Table
 from studies.reports import scores
 from studies.reports.bill import bill_table
-from studies.reports.hacking_tables import hacking_tables, pick_examples
-from studies.reports.page import Example, Section, render_html, write_report
+from studies.reports.hacking_tables import hacking_tables
+from studies.reports.page import Section, render_html, write_report
 from studies.reports.pictures import pictures_of, reward_picture
 from studies.reports.runs import SETS, Material, NamedRun, origin_tables, parse_runs, read_material
 from studies.reports.training_tables import cost_table, reach_table, reuse_table, reward_table
@@ -58,7 +58,7 @@ def make_report(config: ReportConfig) -> None:
         compared = f"Baseline: {material.baseline}." + (f" Method: {material.method}." if material.method else "")
         opening = (
             f"{compared} Intervals are 95 % bootstrap intervals over problems and, for runs with several repetitions "
-            "(training seeds), over these."
+            "(training seeds), over these. To read trajectories and hacking cases, run: cobalt view FILE."
         )
         tables = {table.key: table.to_json() for section in sections for table in section.tables}
         content = {"title": config.title, "baseline": material.baseline, "method": material.method, "tables": tables}
@@ -86,11 +86,9 @@ def counts_files(runs: Sequence[NamedRun]) -> dict[str, tuple[str, str, list[Eva
 def all_sections(material: Material) -> list[Section]:
     """The parts of a report, in the paper's order; a part and a table appear if files for them are given."""
 
-    def section(
-        title: str, *tables: Table, pictures: Sequence[Picture] = (), examples: Sequence[Example] = ()
-    ) -> Section:
+    def section(title: str, *tables: Table, pictures: Sequence[Picture] = ()) -> Section:
         shown = [table for table in tables if table.rows]
-        return Section(title, shown, [*pictures_of(shown), *pictures], examples)
+        return Section(title, shown, [*pictures_of(shown), *pictures])
 
     main: list[Table] = []
     for condition in SETS:
@@ -113,7 +111,6 @@ def all_sections(material: Material) -> list[Section]:
             next(scores.difference_tables(material, "perturbed")),
             scores.perturbation_cost_table(material),
             *hacking_tables(material),
-            examples=pick_examples(material),
         ),
         section("Data reuse", reuse_table(material)),
     ]

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,29 +15,16 @@ from cobalt.statistics import Estimate
 from cobalt.tables import Cell, Table, show
 
 TEMPLATE = Path(__file__).with_name("page.html")
-CASES_TITLE = "Hacking cases side by side"
-
-
-@dataclass(frozen=True)
-class Example:
-    """A hacking case as the page shows it."""
-
-    title: str
-    category: str
-    wrong_input: str
-    wrong_output: str
-    patch: str
 
 
 @dataclass(frozen=True)
 class Section:
-    """Part of a report. Figures come first, then tables, then cases."""
+    """Part of a report. Figures come first, then tables."""
 
     title: str
     """May be empty if the report has this section only."""
     tables: Sequence[Table]
     pictures: Sequence[Picture] = ()
-    examples: Sequence[Example] = ()
 
 
 def table_of(key: str, title: str, note: str, rows: Sequence[Mapping[str, Cell]]) -> Table:
@@ -62,10 +48,6 @@ def write_report(page: Path, sections: Sequence[Section], content: Any, title: s
         parts += [f"## {section.title}"] if section.title else []
         parts += [f"![{picture.alt}]({picture.key}.png)" for picture in section.pictures]
         parts += [table.to_markdown_section(level=3 if section.title else 2) for table in section.tables]
-        parts += [f"### {CASES_TITLE}"] if section.examples else []
-        for case in section.examples:
-            wrong = f"Input:\n{case.wrong_input}\nOutput asked for:\n{case.wrong_output}"
-            parts += [f"#### {case.title}", case.category, _fenced(wrong), _fenced(case.patch, "diff")]
         for table in section.tables:
             page.with_name(f"{table.key}.csv").write_text(table.to_csv(), encoding="utf-8")
         for picture in section.pictures:
@@ -75,19 +57,13 @@ def write_report(page: Path, sections: Sequence[Section], content: Any, title: s
     page.with_suffix(".json").write_text(in_json + "\n", encoding="utf-8")
 
 
-def _fenced(text: str, language: str = "") -> str:
-    """Indentation-free code block whose fence is longer than any in the text."""
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    return f"{fence}{language}\n{text}\n{fence}"
-
-
 def render_html(title: str, opening: str, sections: Sequence[Section], files: Mapping[str, Sequence[str]]) -> str:
     """One page without references to other files. Every text from outside is escaped."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters["base64"] = lambda png: base64.b64encode(png).decode()
     environment.filters["cell"] = _html_cell
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(title=title, opening=opening, sections=sections, files=files, cases_title=CASES_TITLE)
+    return template.render(title=title, opening=opening, sections=sections, files=files)
 
 
 def _html_cell(cell: Cell) -> Markup:

@@ -14,8 +14,7 @@ from cobalt.errors import InputError
 from cobalt.evaluation.files import read_evaluations
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
-from studies.reports.hacking_tables import pick_examples
-from studies.reports.runs import parse_runs, read_material, run_scores
+from studies.reports.runs import run_scores
 
 
 def row(id_, pass_rates: list) -> dict:
@@ -130,7 +129,7 @@ def problem_of(number: int, cases: list[dict], opportunities: list[int]) -> dict
     }  # fmt: skip
 
 
-def test_turns_survival_and_examples_from_two_problems_by_hand(tmp_path):
+def test_turns_and_survival_from_two_problems_by_hand(tmp_path):
     """Problem 0: cases at turns 1 (survives) and 2 of trajectory 0, and at the last turn of trajectory 1."""
     cases = [
         {"trajectory": 0, "turn": 1, "survives": True},
@@ -150,19 +149,6 @@ def test_turns_survival_and_examples_from_two_problems_by_hand(tmp_path):
     assert row["hacks that survive (%)"]["value"] == 50 and row["clean Pass@1, last turn (%)"] is None
     (row,) = tables["hacking_by_previous"]["rows"]
     assert [row[column]["value"] for column in list(row)[1:]] == [pytest.approx(v) for v in (35, 50, 25)]
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert page.count('<article class="case">') == 3 and "&lt;i&gt;" in page and "(3) Semantic Drifting" in page
-    text = (tmp_path / "out" / "report.md").read_text()
-    assert "### a: problem 0, trajectory 1, turn 3" in text and "```diff\n+x\n```" in text
-
-
-def test_ten_examples_are_taken_from_runs_and_categories_in_turn(paper_files):
-    material = read_material(parse_runs(paper_files), "base")
-    examples = pick_examples(material)
-    assert len(examples) == 10 and examples == pick_examples(material)
-    assert [example.category for example in examples[:4]] == sorted({example.category for example in examples})
-    of_first = [example.title.partition(":")[0] for example in examples if example.category == examples[0].category]
-    assert len(of_first) == len(set(of_first)) >= 3
 
 
 def test_the_page_says_which_model_sampling_seed_and_commit_made_the_numbers(tmp_path):
