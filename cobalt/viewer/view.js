@@ -524,8 +524,8 @@ function testElement(piece, [number, verdict, feedback], isOpen = false) {
   const [input, expected, isWrong] = piece.tests[number] ?? [null, null, false];
   const shown = {
     Input: input ?? values.Input,
-    [isWrong ? "Expected (wrong on purpose)" : "Expected"]: expected ?? values.Expected,
-    Output: values.Output ?? (verdict === "passed" ? undefined : null),
+    Expected: expected ?? values.Expected,
+    Output: values.Output,
     Stderr: values.Stderr,
     Message: values.Message,
   };
