@@ -1,10 +1,12 @@
 """What a training folder holds beside veRL's checkpoints, and how its metrics are read."""
 
+import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from cobalt.errors import InputError
 from cobalt.records.jsonl import is_taken, read_jsonl
@@ -47,6 +49,14 @@ def hold_folder(folder: Path, descriptor: int | None = None) -> Iterator[None]:
         file.write(f"{os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         yield
+
+
+def append_metrics(folder: str | Path, step: int, metrics: Mapping[str, Any]) -> None:
+    """Add one call of veRL's logger to the metrics of a training folder."""
+    path = Path(folder) / METRICS_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"step": step, **{name: float(value) for name, value in metrics.items()}}) + "\n")
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:

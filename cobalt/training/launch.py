@@ -15,13 +15,7 @@ from cobalt.records.training_run import MANIFEST_NAME, START_MODEL, TRACKER_NAME
 from cobalt.serving.handles import cluster_address
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
 from cobalt.training.scoring import MANAGER_NAME, RewardSettings
-from cobalt.training.settings import (
-    CPU_BACKEND,
-    ONLINE_MANAGER_NAME,
-    ONLINE_VARIABLE,
-    OnlineSettings,
-    TrainingConfig,
-)
+from cobalt.training.settings import CPU_BACKEND, ONLINE_MANAGER_NAME, TrainingConfig
 from cobalt.training.training_log import budget_of
 
 PAPER, NOW = "0.5.0", "0.9.1"
@@ -44,21 +38,24 @@ def train(config: Any, lock: int | None = None) -> None:
     from ray.exceptions import RayTaskError
 
     settings, manifest = checked(config)
-    online = OnlineSettings.of(config)
     with hold_folder(manifest.output, lock):
         manifest.start()
-        if online is not None:  # veRL then asks rollouts for a row of every turn, and calls what drops the empty ones
-            config.actor_rollout_ref.rollout.n *= online.method.turns
+        if settings.online:  # veRL then asks rollouts for a row of every turn, and calls what drops the empty ones
+            config.actor_rollout_ref.rollout.n *= settings.online.turns
             config.trainer.balance_batch = True
         with open_dict(config):
-            config.actor_rollout_ref.cobalt = asdict(settings)  # the part of the configuration that workers get
+            # the part of the configuration that workers get
+            config.actor_rollout_ref.cobalt = {
+                **asdict(settings),
+                "reward_kwargs": config.reward_model.get("reward_kwargs"),
+            }
         print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE", flush=True)
         if version("verl") == NOW:
             from cobalt.training.verl09.runner import connect_and_prepare
 
             run_ppo = connect_and_prepare(config)
         else:
-            _connect(config, settings, online)
+            _connect(config, settings)
             from verl.trainer import main_ppo
 
             from cobalt.training.trainer import CobaltTaskRunner
@@ -88,7 +85,6 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     budget_of(config)
     if config.reward_model.reward_manager in (MANAGER_NAME, ONLINE_MANAGER_NAME):
         RewardSettings.read(config.reward_model.reward_kwargs)
-    OnlineSettings.of(config)
     if (installed := version("verl")) not in (PAPER, NOW):
         raise SetupError(f"veRL {installed} is installed, and cobalt train is for veRL {PAPER} and {NOW} only")
     refuse_unusable(config, settings)
@@ -118,7 +114,7 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     return settings, manifest
 
 
-def _connect(config: Any, settings: TrainingConfig, online: OnlineSettings | None) -> None:
+def _connect(config: Any, settings: TrainingConfig) -> None:
     """Join the cluster at ``RAY_ADDRESS``, or start a local one: on a CPU with logical GPUs, which veRL asks for."""
     import ray
     import ray.autoscaler.v2.utils  # Ray's log thread imports it at its first message, in a race with this one
@@ -127,7 +123,6 @@ def _connect(config: Any, settings: TrainingConfig, online: OnlineSettings | Non
     runtime_env: dict[str, Any] = get_ppo_ray_runtime_env()
     variables = runtime_env["env_vars"]
     variables.update({name: os.environ[name] for name in LOGGER_VARIABLES if name in os.environ})
-    variables[ONLINE_VARIABLE] = "" if online is None else online.model_dump_json()
     if settings.backend == CPU_BACKEND:
         threads = max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node)
         variables.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
@@ -137,7 +132,7 @@ def _connect(config: Any, settings: TrainingConfig, online: OnlineSettings | Non
         ray.init(address=cluster_address(), runtime_env=runtime_env)
         wanted, found = config.trainer.n_gpus_per_node * config.trainer.nnodes, ray.cluster_resources().get("GPU", 0)
         if wanted > found:
-            raise SetupError(f"{wanted} GPUs are asked for (N_GPUS times N_NODES), the Ray cluster has {found:g}")
+            raise SetupError(f"GPUs asked for (N_GPUS times N_NODES): {wanted}, in the Ray cluster: {found:g}")
         return
     cpus, gpus = config.ray_init.num_cpus, None
     if settings.backend == CPU_BACKEND:

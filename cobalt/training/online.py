@@ -23,7 +23,6 @@ import torch
 from tensordict import TensorDict
 from torch.nn.functional import pad
 from verl import DataProto
-from verl.utils import hf_tokenizer
 
 from cobalt.completion import Message
 from cobalt.errors import InfraError, InputError
@@ -36,7 +35,7 @@ from cobalt.serving.execution import Runs
 from cobalt.training.batch_scores import MIN_VALID_SHARE, neutralise_groups, shared_costs
 from cobalt.training.manager import CobaltRewardManager, response_lengths
 from cobalt.training.scoring import SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished
-from cobalt.training.settings import Method, OnlineSettings
+from cobalt.training.settings import Method
 
 TRAJECTORY, TURN, ADVANTAGE = "trajectory", "turn", "advantage"
 """Columns: the row's trajectory in the batch, its turn, and the advantage that the manager gives it."""
@@ -80,11 +79,10 @@ class Trajectory:
 class MultiTurn:
     """Plays the trajectories of a batch with any engine, as veRL's workers call it."""
 
-    def __init__(self, settings: OnlineSettings, config: Any):
+    def __init__(self, method: Method, reward: RewardSettings, tokenizer: Any, config: Any):
         """``config``: veRL's ``rollout``."""
-        self._settings = settings
+        self._method, self._reward, self._tokenizer = method, reward, tokenizer
         self._max_prompt, self._max_response = config.prompt_length, config.response_length
-        self._tokenizer = hf_tokenizer(settings.model)
 
     def rollout(self, prompts: DataProto, generate: Generate, seeds_B: Sequence[int]) -> DataProto:
         """Rows for ``prompts`` (B = trajectories × turns); ``seeds_B``: of each row's response.
@@ -92,7 +90,7 @@ class MultiTurn:
         The next turn begins when all programs of a turn have run. Raises ``InputError`` where turns are to follow and
         the data holds no tests to give feedback.
         """
-        turns, columns, trajectories = self._settings.method.turns, prompts.non_tensor_batch, []
+        turns, columns, trajectories = self._method.turns, prompts.non_tensor_batch, []
         for row in range(0, len(prompts), turns):
             tests = (columns["tools_kwargs"][row] or {}).get("public_test_cases")
             if tests is None and turns > 1:
@@ -104,7 +102,7 @@ class MultiTurn:
             public = TestCases.parse(tests) if tests is not None and turns > 1 else None
             trajectories.append(Trajectory(messages, ids, seeds_B[row : row + turns], public))
         waited_s = 0.0
-        with background_programs(self._settings.reward) as (submit, work_done):
+        with background_programs(self._reward) as (submit, work_done):
             for turn in range(turns):
                 playing = [trajectory for trajectory in trajectories if trajectory.open]
                 if not playing:
@@ -126,13 +124,13 @@ class MultiTurn:
         A program runs from the moment that its response is complete, while others are still generated.
         """
         runs: dict[int, Future[ExecutionResult]] = {}
-        end_token, any_end = self._tokenizer.eos_token_id, not self._settings.reward.require_end
+        end_token, any_end = self._tokenizer.eos_token_id, not self._reward.require_end
 
         def finished(index: int, response: list[int]) -> None:
             trajectory = playing[index]
             trajectory.prompts.append(trajectory.next_prompt)
             trajectory.responses.append(response)
-            if trajectory.tests is not None and turn + 1 < self._settings.method.turns:
+            if trajectory.tests is not None and turn + 1 < self._method.turns:
                 has_end = any_end or is_finished(response, self._max_response, end_token)
                 code = extract_code(self._text_of(response)) if has_end else None  # as the reward manager reads it
                 runs[index] = submit(code, trajectory.tests)
@@ -197,31 +195,37 @@ def rows_of(
     after the end holds one prompt token, which models need, and no response. The trainer drops it, so the rows with a
     response share the costs.
     """
-    tensors, failed, places = [], [], torch.arange(prompt_width + width)
+    rows: list[tuple[Sequence[int], Sequence[int]]] = []
     for trajectory in trajectories:
         played = [*zip(trajectory.prompts, trajectory.responses, strict=True)]
-        empty = (trajectory.prompts[0][-1:], [])
-        for prompt, response in played + [empty] * (turns - len(played)):
-            # the prompt padded on its left, the response on its right; positions count valid tokens and then go on
-            before = prompt_width - len(prompt)
-            prompts = pad(torch.tensor(prompt), (before, 0), value=pad_token)
-            responses = pad(torch.tensor(response, dtype=torch.long), (0, width - len(response)), value=pad_token)
-            tensors.append(
-                {
-                    "prompts": prompts,
-                    "responses": responses,
-                    "input_ids": torch.cat([prompts, responses]),
-                    "attention_mask": ((places >= before) & (places < prompt_width + len(response))).long(),
-                    "position_ids": (places - before).clamp(min=0),
-                }
-            )
-            failed.append(trajectory.failed)
-    batch = {name: torch.stack([row[name] for row in tensors]) for name in tensors[0]}
-    named = {ROLLOUT_FAILED: np.array(failed, dtype=object)}
+        rows += played + [(trajectory.prompts[0][-1:], [])] * (turns - len(played))
+    batch = padded(rows, prompt_width, width, pad_token)
+    failed = np.repeat([trajectory.failed for trajectory in trajectories], turns)
+    named = {ROLLOUT_FAILED: failed.astype(object)}
     live_B = batch["attention_mask"][:, prompt_width:].any(1).numpy()
     for name, shares in shared_costs("rollout", costs, int(live_B.sum())).items():
         named[name] = np.where(live_B, shares[0], 0.0).astype(object)
-    return DataProto(batch=TensorDict(batch, batch_size=len(tensors)), non_tensor_batch=named)
+    return DataProto(batch=batch, non_tensor_batch=named)
+
+
+def padded(rows: Sequence[tuple[Sequence[int], Sequence[int]]], prompt_width: int, width: int, pad_token: int) -> Any:
+    """veRL's tensors of rows (prompt, response): prompts padded on their left, responses on their right."""
+    tensors, places = [], torch.arange(prompt_width + width)
+    for prompt, response in rows:
+        before = prompt_width - len(prompt)
+        prompts = pad(torch.tensor(prompt), (before, 0), value=pad_token)
+        responses = pad(torch.tensor(response, dtype=torch.long), (0, width - len(response)), value=pad_token)
+        tensors.append(
+            {
+                "prompts": prompts,
+                "responses": responses,
+                "input_ids": torch.cat([prompts, responses]),
+                "attention_mask": ((places >= before) & (places < prompt_width + len(response))).long(),
+                "position_ids": (places - before).clamp(min=0),  # they count valid tokens, and then go on
+            }
+        )
+    batch = {name: torch.stack([row[name] for row in tensors]) for name in tensors[0]}
+    return TensorDict(batch, batch_size=len(rows))
 
 
 def kept_rows(live_B: list[bool], unit: int) -> list[int]:
@@ -271,7 +275,7 @@ class Program:
 
 
 class OnlineRewardManager(CobaltRewardManager):
-    """The reward manager of online training, known to veRL as ``cobalt_online``. The method comes with the job.
+    """The reward manager of online training, known to veRL as ``cobalt_online``.
 
     Each program gets the reward that the bandit gives it in the same context: the best pass rate so far is that of its
     own trajectory. From all programs of a group come the advantages, which the trainer takes as they are.
@@ -280,11 +284,15 @@ class OnlineRewardManager(CobaltRewardManager):
     and a group with fewer than half of its trajectories valid too.
     """
 
+    def __init__(self, method: Method, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.method = method
+
     def __call__(self, data: DataProto, return_dict: bool = False) -> Any:
         """As the bandit's; with ``advantage`` among the named scores. Validation is the bandit's."""
         if data.meta_info.get("validate", False):
             return super().__call__(data, return_dict)
-        method, items, ends_B = OnlineSettings.from_environment().method, self.items(data), response_lengths(data)
+        method, items, ends_B = self.method, self.items(data), response_lengths(data)
         rows_of_trajectory: dict[int, list[int]] = defaultdict(list)  # rows with a response, in the order of turns
         for row, number in enumerate(data.non_tensor_batch[TRAJECTORY]):
             if ends_B[row]:

@@ -14,15 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 from verl import DataProto
 
 from cobalt.sampler.network import ATTENTION, register
 from cobalt.sampler.sampling import Row, sample_batch
-from cobalt.training.online import Generate, MultiTurn, OnFinished, Request
-from cobalt.training.settings import OnlineSettings
+from cobalt.training.online import Generate, MultiTurn, OnFinished, Request, padded
 
 
 class HFRollout:
@@ -34,41 +32,34 @@ class HFRollout:
                 raise ValueError("rollout.name=hf samples without top_k: set it to 0")
         self._policy, self._config, self._seed = module, config, seed
         self._copy: Any = None
-        self._calls = 0
+        self._validations: list[int] = []  # steps at which a batch of validation was sampled
 
     def generate_sequences(self, prompts: DataProto) -> DataProto:
         """Left-padded ``prompts`` (B, P) with responses (B, ``response_length``)."""
-        ids, mask, positions = (prompts.batch[name] for name in ("input_ids", "attention_mask", "position_ids"))
+        ids, mask = prompts.batch["input_ids"], prompts.batch["attention_mask"].bool()
         generate, seeds = self.engine(prompts)
-        rows = zip(ids, mask.bool(), seeds, strict=True)
+        asked = [tuple(row[valid].tolist()) for row, valid in zip(ids, mask, strict=True)]
         responses: list[list[int]] = [[] for _ in seeds]
-        generate([Request(tuple(row[valid].tolist()), seed) for row, valid, seed in rows], responses.__setitem__)
-
-        width, padding = self._config.response_length, prompts.meta_info["pad_token_id"]
-        tokens = torch.tensor([row + [padding] * (width - len(row)) for row in responses])
-        steps = torch.arange(width)
-        answered = steps < torch.tensor([len(row) for row in responses])[:, None]
-        batch = {
-            "prompts": ids,
-            "responses": tokens,
-            "input_ids": torch.cat([ids, tokens], -1),
-            "attention_mask": torch.cat([mask, answered.to(mask.dtype)], -1),
-            "position_ids": torch.cat([positions, positions[:, -1:] + 1 + steps], -1),
-        }
-        return DataProto(batch=TensorDict(batch, batch_size=len(ids)))
+        generate(list(map(Request, asked, seeds)), responses.__setitem__)
+        rows = list(zip(asked, responses, strict=True))
+        return DataProto(padded(rows, ids.shape[1], self._config.response_length, prompts.meta_info["pad_token_id"]))
 
     def engine(self, prompts: DataProto) -> tuple[Generate, list[int]]:
         """What answers requests with the policy's present weights, sampled as ``prompts`` ask for.
 
-        With a seed for each row of ``prompts``, others in each call, process and run.
+        With a seed for each row of ``prompts``. They depend on the run's seed, process and step, so a resumed run draws
+        what an uninterrupted one does. Batches of one validation differ.
         """
         meta, width = prompts.meta_info, self._config.response_length
         settings = self._config.val_kwargs if meta.get("validate") else self._config
         samples = meta.get("do_sample", self._config.do_sample)
         temperature, top_p = (settings.temperature, settings.top_p) if samples else (0.0, 1.0)
         end_tokens = set(np.atleast_1d(meta["eos_token_id"]).tolist())
-        self._calls += 1
-        sequence = np.random.SeedSequence([self._seed, int(os.environ.get("RANK", "0")), self._calls])
+        place = [self._seed, int(os.environ.get("RANK", "0")), meta["global_steps"]]
+        if meta.get("validate"):
+            self._validations.append(meta["global_steps"])
+            place.append(self._validations.count(meta["global_steps"]))
+        sequence = np.random.SeedSequence(place)
         if self._copy is None:
             register()
             config = self._policy.config
@@ -109,11 +100,11 @@ class OnlineRollout:
     """A rollout of veRL's workers whose training batches are trajectories, a row for each turn.
 
     veRL's own multi-turn rollouts keep all turns in one row, earlier thinking included. ``rollout``: ``HFRollout``, or
-    veRL's ``vLLMRollout``, whose seeds are vLLM's own; ``config``: veRL's ``rollout``.
+    veRL's ``vLLMRollout``, whose seeds are vLLM's own.
     """
 
-    def __init__(self, rollout: Any, config: Any):
-        self._rollout, self._multi_turn = rollout, MultiTurn(OnlineSettings.from_environment(), config)
+    def __init__(self, rollout: Any, multi_turn: MultiTurn):
+        self._rollout, self._multi_turn = rollout, multi_turn
         self._request_ids = count()
         if not isinstance(rollout, HFRollout):
             from vllm.sampling_params import RequestOutputKind  # type: ignore[import-not-found]

@@ -13,7 +13,7 @@ The loss is veRL's own. What a token counts for in it, ``workers`` says.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -141,53 +141,49 @@ def prepare_dynamic_batch(data: Any, max_token_len: int) -> tuple[list[Any], lis
     return [data.select_idxs(chosen) for chosen in rows], rows
 
 
-def balance_batch(batch: Any, ranks: int, logging_prefix: str = "global_seqlen") -> dict[str, float]:
-    """Reorder ``batch`` so that ranks get whole groups of about equally many shared tokens, rows of a group adjacent.
+def balanced_rows(groups: Sequence[Group], ranks: int) -> tuple[list[int], dict[str, float]]:
+    """An order of rows that gives ranks whole groups of about equally many shared tokens, and veRL's metrics of it.
 
-    Groups are cut, in equal parts, only where a rank's rows are no multiple of a group's. Returns veRL's metrics.
+    Rows of a group are adjacent. Groups are cut, in equal parts, only where a rank's rows are no multiple of a group's.
     """
-    parts = rank_parts(groups_of(batch.batch), ranks)
+    parts = rank_parts(groups, ranks)
     tokens = [part.tokens for part in parts]
     by_rank: Any = get_seqlen_balanced_partitions(tokens, k_partitions=ranks, equal_size=True)
-    batch.reorder(torch.tensor([row for places in by_rank for i in places for row in parts[i].rows]))
-    return log_seqlen_unbalance(seqlen_list=tokens, partitions=by_rank, prefix=logging_prefix)
+    rows = [row for places in by_rank for place in places for row in parts[place].rows]
+    return rows, log_seqlen_unbalance(seqlen_list=tokens, partitions=by_rank, prefix="global_seqlen")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """L tokens of a micro-batch of B rows, first all prompts and then all responses, and its R response tokens."""
+    """L tokens of a micro-batch, first all prompts and then all responses, and its R response tokens.
+
+    A cell is a token's place in the micro-batch as veRL has it, flattened.
+    """
 
     groups: list[Group]
-    inputs: dict[str, Tensor]
-    """``input_ids`` and ``position_ids`` (1, L)."""
+    """Those with a response token. If no group has one, the first."""
+    cells_L: Tensor
+    cells_R: Tensor
     predictors_R: Tensor
     """Index in L of the token that predicts each response token: its predecessor."""
-    places_R: Tensor
-    """Index in B · response width of each response token."""
-    labels_R: Tensor
-    """The response tokens."""
-    shape: torch.Size
-    """(B, response)."""
 
-    def spread(self, values_R: Tensor) -> Tensor:
-        """Values of response tokens at their places in (B, response), 0 elsewhere."""
-        return values_R.new_zeros(self.shape.numel()).index_put((self.places_R,), values_R).view(self.shape)
+    def attention(self) -> SharedPrompts:
+        """Which tokens attend to which."""
+        prompts, device = [group.prompt for group in self.groups], self.cells_L.device
+        responses = [tokens for group in self.groups for tokens in group.responses if tokens]
+        alone = spans(prompts + responses, prompts + responses, device)
+        of_groups = [sum(group.responses) for group in self.groups]
+        return SharedPrompts(sum(prompts), alone, spans(of_groups, prompts, device) if responses else None)
 
 
-def lay_out(micro_batch: Any) -> Layout:
-    """Where the tokens of a micro-batch go. Groups without a response token are left out (unless there is no other).
+def lay_out(groups: Sequence[Group], cells_of: Callable[[int], tuple[Tensor, Tensor]], device: Any) -> Layout:
+    """``cells_of``: of a row's prompt and of its response.
 
-    ``micro_batch``: ``input_ids``, ``attention_mask`` (B, prompt + response), ``responses`` (B, response). The places
-    are worked out on the host: on a GPU the many small operations would take longer.
+    The places are worked out on the host. On a GPU the many small operations would take longer.
     """
-    responses = micro_batch["responses"]
-    device, width = responses.device, responses.shape[1]
-    valid = micro_batch["attention_mask"].bool().cpu()
-    cells = torch.arange(valid.numel()).view(valid.shape)
-    groups = groups_of(micro_batch)
-    groups = [group for group in groups if sum(group.responses)] or groups[:1]
-    prompts = [cells[group.rows[0], :-width][valid[group.rows[0], :-width]] for group in groups]
-    answers = torch.cat([cells[row, -width:][valid[row, -width:]] for group in groups for row in group.rows])
+    groups = [group for group in groups if sum(group.responses)] or list(groups[:1])
+    prompts = [cells_of(group.rows[0])[0] for group in groups]
+    responses = [cells_of(row)[1] for group in groups for row in group.rows]
 
     # A response's first token is predicted by the last of its prompt, the others by those before them.
     predictors, end_of_prompt, start = [], 0, sum(group.prompt for group in groups)
@@ -198,13 +194,25 @@ def lay_out(micro_batch: Any) -> Layout:
             places[:1] = end_of_prompt - 1
             predictors.append(places)
             start += tokens
+    cells = torch.cat([*prompts, *responses]), torch.cat(responses), torch.cat(predictors)
+    return Layout(groups, *(places.to(device) for places in cells))
 
-    rows, columns = answers // valid.shape[1], answers % valid.shape[1]
-    places_R = (rows * width + columns - (valid.shape[1] - width)).to(device)
-    cells_L = torch.cat([*prompts, answers]).to(device)
-    inputs = {name: micro_batch[name].flatten()[cells_L][None] for name in ("input_ids", "position_ids")}
-    labels_R = responses.flatten()[places_R]
-    return Layout(groups, inputs, torch.cat(predictors).to(device), places_R, labels_R, responses.shape)
+
+def padded_layout(micro_batch: Any) -> Layout:
+    """Of padded rows: ``input_ids`` and ``attention_mask`` (B, prompt + response), ``responses`` (B, response)."""
+    valid, width = micro_batch["attention_mask"].bool().cpu(), micro_batch["responses"].shape[1]
+    cells = torch.arange(valid.numel()).view(valid.shape)
+
+    def cells_of(row: int) -> tuple[Tensor, Tensor]:
+        return cells[row, :-width][valid[row, :-width]], cells[row, -width:][valid[row, -width:]]
+
+    return lay_out(groups_of(micro_batch), cells_of, micro_batch["input_ids"].device)
+
+
+def spread(values_R: Tensor, layout: Layout, micro_batch: Any) -> Tensor:
+    """Values of response tokens at their places in (B, response), 0 elsewhere."""
+    shape, width = micro_batch["input_ids"].shape, micro_batch["responses"].shape[1]
+    return values_R.new_zeros(shape.numel()).index_put((layout.cells_R,), values_R).view(shape)[:, -width:]
 
 
 def dense_mask(groups: list[Group]) -> Tensor:
@@ -226,45 +234,64 @@ def dense_mask(groups: list[Group]) -> Tensor:
 
 def forward_dense(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
     """Entropies (or None) and log-probabilities, each (B, response) with 0 outside of the response."""
-    layout = lay_out(micro_batch)
+    layout = padded_layout(micro_batch)
+    ids, positions = (micro_batch[name].flatten() for name in ("input_ids", "position_ids"))
     with torch.autocast(device_type=actor.device_name, dtype=torch.bfloat16):
-        output = actor.actor_module(**layout.inputs, attention_mask=dense_mask(layout.groups), use_cache=False)
+        output = actor.actor_module(
+            input_ids=ids[layout.cells_L][None],
+            position_ids=positions[layout.cells_L][None],
+            attention_mask=dense_mask(layout.groups),
+            use_cache=False,
+        )
         logits_RV = output.logits.flatten(0, 1)[layout.predictors_R] / temperature
         # as one row: without flash-attn, veRL loops over rows
-        log_probs_R = torch_functional.logprobs_from_logits(logits_RV[None], layout.labels_R[None])[0]
-        entropies = layout.spread(torch_functional.entropy_from_logits(logits_RV)) if calculate_entropy else None
-    return entropies, layout.spread(log_probs_R)
+        log_probs_R = torch_functional.logprobs_from_logits(logits_RV[None], ids[layout.cells_R][None])[0]
+        entropies_R = torch_functional.entropy_from_logits(logits_RV) if calculate_entropy else None
+    entropies = None if entropies_R is None else spread(entropies_R, layout, micro_batch)
+    return entropies, spread(log_probs_R, layout, micro_batch)
 
 
 def forward_varlen(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
     """The same. Raises ``NotImplementedError`` for models that it does not know."""
-    model = actor.actor_module
-    if actor.use_fused_kernels or actor.use_ulysses_sp or model.config.model_type not in MODELS:
+    model, layout = actor.actor_module, padded_layout(micro_batch)
+    prepare(model, actor.use_fused_kernels or actor.use_ulysses_sp)
+    flat = (micro_batch[name].flatten() for name in ("input_ids", "position_ids"))
+    settings = temperature, calculate_entropy, actor.config.get("use_torch_compile", True)
+    with torch.autocast(actor.device_name, torch.bfloat16):
+        log_probs_R, entropies_R = score_tokens(model, model.get_output_embeddings(), layout, *flat, *settings)
+    entropies = spread(entropies_R, layout, micro_batch) if calculate_entropy else None
+    return entropies, spread(log_probs_R, layout, micro_batch)
+
+
+def prepare(model: Any, is_split_or_fused: bool) -> None:
+    """Make ``model`` obey ``shared_prompts``. Where layers are computed again for gradients, attention is not.
+
+    ``is_split_or_fused``: whether veRL divides sequences among GPUs, or fuses the loss into the model. Raises
+    ``NotImplementedError`` then, and for a model that is not known.
+    """
+    if is_split_or_fused or model.config.model_type not in MODELS:
         raise NotImplementedError(
             "shared prompts exclude use_fused_kernels and ulysses_sequence_parallel_size > 1, and know "
             f"{', '.join(MODELS)}, not {model.config.model_type}"
         )
     extend_attention(model.config)
-    for module in model.modules():  # where layers are computed again for their gradients, their attention is not
+    for module in model.modules():
         if getattr(module, "gradient_checkpointing", False):
             module._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, context_fn=attention_kept)
 
-    layout, device = lay_out(micro_batch), micro_batch["input_ids"].device
-    prompts = [group.prompt for group in layout.groups]
-    answers = [tokens for group in layout.groups for tokens in group.responses if tokens]
-    alone = spans(prompts + answers, prompts + answers, device)
-    across = spans([sum(group.responses) for group in layout.groups], prompts, device) if answers else None
-    settings = layout.labels_R, temperature, calculate_entropy, actor.config.get("use_torch_compile", True)
-    with torch.autocast(actor.device_name, torch.bfloat16), scoring(model.get_output_embeddings(), *settings):
+
+def score_tokens(model: Any, head: Any, layout: Layout, ids: Tensor, positions: Tensor, *settings: Any) -> Any:
+    """Log-probabilities and entropies (R,). ``ids``, ``positions``: flat; ``settings``: of ``scoring``."""
+    with scoring(head, ids[layout.cells_R], *settings):
         output = model(
-            **layout.inputs,
-            attention_mask=layout.labels_R.new_ones(1, 1, 1, 1),  # else transformers makes a mask
+            input_ids=ids[layout.cells_L][None],
+            position_ids=positions[layout.cells_L][None],
+            attention_mask=ids.new_ones(1, 1, 1, 1),  # else transformers makes a mask
             use_cache=False,
             logits_to_keep=layout.predictors_R,
-            shared_prompts=SharedPrompts(sum(prompts), alone, across),
+            shared_prompts=layout.attention(),
         )
-    log_probs_R, entropies_R = output.logits[0].unbind(-1)
-    return layout.spread(entropies_R) if calculate_entropy else None, layout.spread(log_probs_R)
+    return output.logits[0].unbind(-1)
 
 
 @contextmanager

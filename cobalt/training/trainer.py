@@ -1,26 +1,25 @@
 """veRL's task runner and trainer, by subclass: our managers, metrics, budget, watch over scoring, and finished runs."""
 
-import json
-import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import ray
+import torch
 from verl.trainer.main_ppo import TaskRunner
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 from verl.utils.tracking import Tracking
-from verl.workers.reward_manager import register
+from verl.workers.reward_manager.registry import REWARD_MANAGER_REGISTRY
 
-from cobalt.records.training_run import METRICS_FILE
+from cobalt.records.training_run import append_metrics
 from cobalt.training.batch_scores import InfraGuard
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online import OnlineRewardManager, drop_rows_after_end
 from cobalt.training.scoring import MANAGER_NAME
-from cobalt.training.settings import ONLINE_MANAGER_NAME, ONLINE_VARIABLE, TOKENS, OnlineSettings
-from cobalt.training.shared_prompts import balance_batch
+from cobalt.training.settings import ONLINE_MANAGER_NAME, TOKENS, Method
+from cobalt.training.shared_prompts import balanced_rows, groups_of
 from cobalt.training.training_log import budget_of
 
 LOG_DELAY_S = 3.0
@@ -35,11 +34,11 @@ class CobaltTaskRunner(PlainTaskRunner):
     def run(self, config: Any) -> None:
         from cobalt.training import patches  # imports veRL's actor, which on GPUs imports flash-attn
 
-        register(MANAGER_NAME)(CobaltRewardManager)
-        register(ONLINE_MANAGER_NAME)(OnlineRewardManager)
+        REWARD_MANAGER_REGISTRY[MANAGER_NAME] = CobaltRewardManager
         patches.use_own_trainer(CobaltTrainer, MetricsLog)
         patches.log_reward_parts()
-        if os.environ.get(ONLINE_VARIABLE):
+        if online := config.actor_rollout_ref.cobalt.online:
+            REWARD_MANAGER_REGISTRY[ONLINE_MANAGER_NAME] = partial(OnlineRewardManager, Method(**online))
             patches.take_given_advantages()
         super().run(config)
 
@@ -49,14 +48,11 @@ class MetricsLog(Tracking):
 
     def __init__(self, *args: Any, config: Mapping[str, Any], **kwargs: Any):
         super().__init__(*args, config=config, **kwargs)
-        self._metrics_path = Path(config["trainer"]["default_local_dir"]) / METRICS_FILE
+        self._folder = config["trainer"]["default_local_dir"]
 
     def log(self, data: Mapping[str, Any], step: int, backend: Any = None) -> None:
         super().log(data=data, step=step, backend=backend)
-        numbers = {name: float(value) for name, value in data.items()}
-        self._metrics_path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._metrics_path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **numbers}) + "\n")
+        append_metrics(self._folder, step, data)
 
 
 class CobaltTrainer(RayPPOTrainer):
@@ -118,13 +114,15 @@ class CobaltTrainer(RayPPOTrainer):
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], logging_prefix: str = "global_seqlen") -> None:
         """Before rewards: online, drop rows after a trajectory's end; else give the ranks whole groups, or rows."""
         policy, ranks = self.config.actor_rollout_ref, self.actor_rollout_wg.world_size
-        if os.environ.get(ONLINE_VARIABLE):
+        if policy.cobalt.online:
             any_number = policy.actor.use_dynamic_bsz and policy.cobalt.loss_weights == TOKENS
             micro_batch = 1 if any_number else policy.actor.ppo_micro_batch_size_per_gpu
             mini_batches = self.config.data.train_batch_size // policy.actor.ppo_mini_batch_size
-            turns = OnlineSettings.from_environment().method.turns
+            turns = policy.cobalt.online.turns
             drop_rows_after_end(batch, turns, policy.rollout.n, mini_batches, ranks * micro_batch)
         elif policy.cobalt.share_prompts:
-            metrics.update(balance_batch(batch, ranks, logging_prefix))
+            rows, unbalance = balanced_rows(groups_of(batch.batch), ranks)
+            batch.reorder(torch.tensor(rows))
+            metrics.update(unbalance)
         else:
             super()._balance_batch(batch, metrics, logging_prefix)

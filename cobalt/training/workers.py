@@ -10,7 +10,6 @@ and so does each token in them. The loss is a sum over tokens, so any micro-batc
 | ``tokens`` | all of the mini-batch on a GPU | what veRL computes in one micro-batch: the mean over tokens |
 """
 
-import os
 from typing import Any
 
 import torch
@@ -21,9 +20,10 @@ from verl.workers.fsdp_workers import ActorRolloutRefWorker, AsyncActorRolloutRe
 from verl.workers.sharding_manager.base import BaseShardingManager
 
 from cobalt.training import patches, shared_prompts
-from cobalt.training.online import MINI_BATCHES
+from cobalt.training.online import MINI_BATCHES, MultiTurn
 from cobalt.training.rollout_engines import HFRollout, OnlineRollout
-from cobalt.training.settings import CPU_BACKEND, ONLINE_VARIABLE, RELEASE
+from cobalt.training.scoring import RewardSettings
+from cobalt.training.settings import CPU_BACKEND, RELEASE, Method
 
 
 class CobaltActor(DataParallelPPOActor):
@@ -100,8 +100,9 @@ class CobaltWorker(ActorRolloutRefWorker):
             sharding_manager: Any = BaseShardingManager()
         else:
             rollout, sharding_manager = super()._build_rollout(trust_remote_code)
-        if os.environ.get(ONLINE_VARIABLE):
-            rollout = OnlineRollout(rollout, config)
+        if (ours := self.config.cobalt).online:
+            reward = RewardSettings.read(ours.reward_kwargs)
+            rollout = OnlineRollout(rollout, MultiTurn(Method(**ours.online), reward, self.tokenizer, config))
         return rollout, sharding_manager
 
 

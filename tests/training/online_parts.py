@@ -13,22 +13,23 @@ from cobalt.errors import SetupError
 from cobalt.prompts import first_messages, problem_instruction
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 from cobalt.serving.execution import ExecutionService
+from cobalt.training.online import MultiTurn
 from cobalt.training.scoring import RewardSettings
-from cobalt.training.settings import Method, OnlineSettings
+from cobalt.training.settings import Method
 
 MODEL = Path(__file__).parents[2] / "assets/minicoder"
 WIDTH, PROMPT_WIDTH = 60, 64
 """Of responses and first prompts, in tokens."""
 
 
-def make_settings(**changes):
-    """Of the method, or of the reward where they are its own."""
-    reward = {name: changes.pop(name) for name in RewardSettings.model_fields if name in changes}
-    return OnlineSettings(
-        method=Method(**{"method": "grpo", "turns": 3, **changes}),
-        reward=RewardSettings(**{"executor": "local", "max_in_flight": 8, "require_end": True, **reward}),
-        model=str(MODEL),
-    )
+def make_method(**changes):
+    return Method(**{"method": "grpo", "turns": 3, **changes})
+
+
+def make_multi_turn(tokenizer, config, require_end=True, **changes):
+    """``changes``: of the method."""
+    reward = RewardSettings(executor="local", max_in_flight=8, require_end=require_end)
+    return MultiTurn(make_method(**changes), reward, tokenizer, config)
 
 
 def make_batch(tokenizer, responses, prev_best=0.0, validate=False, **columns):
@@ -68,7 +69,7 @@ def make_prompts(tokenizer, problems, repeats, tests=None):
     named = {name: np.empty(len(ids), dtype=object) for name in columns}
     for name, values in columns.items():
         named[name][:] = values
-    meta = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    meta = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "global_steps": 1}
     return DataProto(batch=TensorDict(tensors, batch_size=len(ids)), non_tensor_batch=named, meta_info=meta)
 
 

@@ -37,8 +37,9 @@ def write_rows(path, count, **changes):
 def start(tmp_path, monkeypatch):
     """Trains with good files on the CPU and overrides on top, up to Ray."""
 
-    def connect(config, _settings, online):
-        raise Started(config.actor_rollout_ref.rollout.n, config.trainer.balance_batch, online and online.method.turns)
+    def connect(config, _settings):
+        policy = config.actor_rollout_ref
+        raise Started(policy.rollout.n, config.trainer.balance_batch, policy.cobalt)
 
     monkeypatch.setattr(launch, "_connect", connect)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -118,8 +119,7 @@ AGGREGATION = "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"
         # rollouts that do not sample from the policy
         ("paper-qwen3", "actor_rollout_ref.rollout.name=hf", InputError, "needs cobalt.backend=cpu"),
         ("paper-qwen3", "actor_rollout_ref.rollout.free_cache_engine=False", InputError, "older weights"),
-        ("paper-qwen3", "cobalt.backend=tpu", SetupError, "cobalt.backend=tpu: choose one of verl, cpu"),
-        ("paper-qwen3", "cobalt.backend=hf", InputError, "cobalt.backend=hf was removed: use verl"),
+        ("paper-qwen3", "cobalt.backend=hf", InputError, "cobalt.backend=hf: Input should be 'verl' or 'cpu'"),
         # under which prompts cannot be shared
         ("paper-qwen3", "actor_rollout_ref.model.use_remove_padding=false", InputError, "use_remove_padding=True, not"),
         *(
@@ -181,7 +181,9 @@ def test_a_machine_with_fewer_gpus_an_older_transformers_or_a_cluster_that_is_go
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setattr(preflight, "find_spec", lambda _name: True)  # vLLM, too
     small = ["data.train_batch_size=16", "actor_rollout_ref.actor.ppo_mini_batch_size=16"]
-    assert "1 GPUs are asked for" in complaint(*small, preset="one-gpu-vllm", error=SetupError)
+    assert "GPUs asked for (N_GPUS, trainer.n_gpus_per_node): 1, on this machine: 0" in complaint(
+        *small, preset="one-gpu-vllm", error=SetupError
+    )
 
 
 def test_weights_and_biases_without_a_key(start, complaint, monkeypatch, tmp_path):
@@ -264,8 +266,11 @@ def test_anything_goes_where_nothing_is_resumed(resume, tmp_path):
 def test_an_online_run_asks_for_a_row_of_each_turn_and_resumes_with_the_same_method_only(start, tmp_path):
     for _ in range(2):
         with pytest.raises(Started) as started:
-            start("actor_rollout_ref.rollout.n=4", recipe="grpo_online")
-        assert started.value.args == (12, True, 3)
+            limit = "+reward_model.reward_kwargs.cpu_limit_s=2"
+            start("actor_rollout_ref.rollout.n=4", limit, recipe="grpo_online")
+        samples, drops_empty_rows, workers = started.value.args
+        assert (samples, drops_empty_rows, workers.online.turns) == (12, True, 3)
+        assert workers.reward_kwargs.cpu_limit_s == 2 and workers.reward_kwargs.require_end
         (tmp_path / "out" / TRACKER_NAME).write_text("3")
     with pytest.raises(InputError, match=r"cobalt\.online"):
-        start("actor_rollout_ref.rollout.n=4", "cobalt.online.turns=2", recipe="grpo_online")
+        start("actor_rollout_ref.rollout.n=4", limit, "cobalt.online.turns=2", recipe="grpo_online")

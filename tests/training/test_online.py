@@ -21,8 +21,9 @@ from online_parts import (
     FakeService,
     ScriptedEngine,
     make_batch,
+    make_method,
+    make_multi_turn,
     make_prompts,
-    make_settings,
     make_tests,
     no_service,
     respond,
@@ -43,7 +44,6 @@ from cobalt.training.online import (
     ROLLOUT_FAILED,
     TRAJECTORY,
     TURN,
-    MultiTurn,
     OnlineRewardManager,
     Program,
     drop_rows_after_end,
@@ -53,7 +53,6 @@ from cobalt.training.online import (
 )
 from cobalt.training.rollout_engines import HFRollout, OnlineRollout
 from cobalt.training.scoring import compute_score
-from cobalt.training.settings import ONLINE_VARIABLE
 from cobalt.training.workers import CobaltActor
 
 __all__ = ["verls_actor"]
@@ -63,11 +62,11 @@ ALL_PUBLIC = 2
 PUBLIC_TESTS = make_tests(ALL_PUBLIC)
 
 
-def roll_with(engine, minicoder, trajectories, prompt_width=LONGEST_PROMPT, tests=PUBLIC_TESTS, **settings):
+def roll_with(engine, minicoder, trajectories, prompt_width=LONGEST_PROMPT, tests=PUBLIC_TESTS, turns=3, **settings):
     config = SimpleNamespace(prompt_length=prompt_width, response_length=WIDTH)
-    online = make_settings(**settings)
-    prompts = make_prompts(minicoder, ["sum"], trajectories * online.method.turns, tests)
-    return MultiTurn(online, config).rollout(prompts, engine, list(range(len(prompts))))
+    prompts = make_prompts(minicoder, ["sum"], trajectories * turns, tests)
+    multi_turn = make_multi_turn(minicoder, config, turns=turns, **settings)
+    return multi_turn.rollout(prompts, engine, list(range(len(prompts))))
 
 
 def roll(minicoder, answers, **settings):
@@ -211,11 +210,11 @@ def verls_vllm(monkeypatch):
         del sys.modules[name]
 
 
-def test_verls_vllm_rollout_plays_in_training_and_validates_as_before(minicoder, service, monkeypatch, verls_vllm):
+def test_verls_vllm_rollout_plays_in_training_and_validates_as_before(minicoder, service, verls_vllm):
     """The fake engine answers with the prompt backwards: no program, so every trajectory goes on to its last turn."""
-    monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=2, require_end=False).model_dump_json())
     service.run = lambda code, tests: FakeService().run("print(0)", tests)
-    rollout = OnlineRollout(verls_vllm, SimpleNamespace(prompt_length=LONGEST_PROMPT, response_length=LONGEST_PROMPT))
+    config = SimpleNamespace(prompt_length=LONGEST_PROMPT, response_length=LONGEST_PROMPT)
+    rollout = OnlineRollout(verls_vllm, make_multi_turn(minicoder, config, require_end=False, turns=2))
     assert verls_vllm.sampling_params.output_kind is not None
     prompts, pad = make_prompts(minicoder, ["sum"], 3 * 2, PUBLIC_TESTS), minicoder.pad_token_id
     for _ in range(2):  # request ids are new in each call
@@ -287,7 +286,7 @@ def program(reward, *passed):
 def advantages(group, **settings):
     """``group[n]``: the programs of trajectory n; turn by turn."""
     judged = [None if None in programs else programs for programs in group]
-    values_NT = group_advantages(judged, make_settings(**settings).method)
+    values_NT = group_advantages(judged, make_method(**settings))
     return [value for programs, values_T in zip(group, values_NT, strict=True) for value in values_T[: len(programs)]]
 
 
@@ -320,7 +319,7 @@ def test_a_failed_program_neutralises_its_trajectory_and_mostly_failed_groups_wh
 
 
 @pytest.fixture
-def judge(minicoder, service, monkeypatch):
+def judge(minicoder, service):
     """The manager's named scores of rows, and rewards, in the order of trajectories and turns."""
 
     def run(trajectories, uids, failed=(), turns=3, **settings):
@@ -330,8 +329,7 @@ def judge(minicoder, service, monkeypatch):
         rollout_failed = {ROLLOUT_FAILED: [number in failed for number in numbers]}
         data = make_batch(minicoder, texts, uid=[uids[number] for number in numbers], **rollout_failed)
         drop_rows_after_end(data, turns, rows_of_problem=len(texts), mini_batches=1, unit=2)
-        monkeypatch.setenv(ONLINE_VARIABLE, make_settings(**settings).model_dump_json())
-        result = OnlineRewardManager(minicoder, 0, compute_score)(data, return_dict=True)
+        result = OnlineRewardManager(make_method(**settings), minicoder, 0, compute_score)(data, return_dict=True)
         named = {name: np.array(values) for name, values in result["reward_extra_info"].items()}
         named |= {"reward": result["reward_tensor"].sum(1).numpy(), **data.non_tensor_batch}
         live = data.batch["response_mask"].any(1).numpy()
@@ -408,20 +406,20 @@ def for_reward(rows, prompts):
     return data
 
 
-def test_with_one_turn_rows_rewards_and_advantages_are_those_of_single_turn_grpo(minicoder, monkeypatch, use):
+def test_with_one_turn_rows_rewards_and_advantages_are_those_of_single_turn_grpo(minicoder, use):
     """The update takes rows, masks and advantages. Another test shows that the update is unchanged."""
     samples = 4
     use(ByHash().opener())
-    monkeypatch.setenv(ONLINE_VARIABLE, make_settings(turns=1).model_dump_json())
     prompts = make_prompts(minicoder, ("sum", "product", "largest", "smallest"), samples)
     single = make_rollout()[0].generate_sequences(prompts)
-    multi = OnlineRollout(*make_rollout()).generate_sequences(prompts)
+    rollout, config = make_rollout()
+    multi = OnlineRollout(rollout, make_multi_turn(minicoder, config, turns=1)).generate_sequences(prompts)
     for name, values in single.batch.items():
         assert multi.batch[name].equal(values), name
 
     data = for_reward(multi, prompts)
     drop_rows_after_end(data, turns=1, rows_of_problem=samples, mini_batches=1, unit=2)
-    given = OnlineRewardManager(minicoder, 0, compute_score)(data, return_dict=True)
+    given = OnlineRewardManager(make_method(turns=1), minicoder, 0, compute_score)(data, return_dict=True)
     expected = CobaltRewardManager(minicoder, 0, compute_score)(for_reward(single, prompts), True)
     assert given["reward_tensor"].equal(expected["reward_tensor"])
     assert 0 < sum(given["reward_extra_info"]["infra"]) < len(data)

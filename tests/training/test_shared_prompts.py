@@ -22,7 +22,7 @@ from verl.workers.actor import dp_actor
 
 from cobalt.training import patches, shared_attention, shared_prompts, token_scores
 from cobalt.training.shared_attention import SharedPromptAttention, SharedPrompts, spans
-from cobalt.training.shared_prompts import Group, micro_batches, rank_parts
+from cobalt.training.shared_prompts import Group, balanced_rows, micro_batches, rank_parts
 from cobalt.training.token_scores import TokenScores
 from cobalt.training.workers import CobaltActor
 
@@ -135,7 +135,7 @@ def test_each_prompt_goes_through_the_model_once_without_padding(forward):
     model.model.embed_tokens.register_forward_hook(lambda _module, args, _output: seen.append(args[0].shape))
     log_probs_of(forward, model, make_batch(MIXED))
     assert seen == [(1, 4 + 9 + 6 + 3 + 6 + 1 + 5)]
-    assert len(shared_prompts.lay_out(make_batch(MIXED)).predictors_R) == 6 + 3 + 6 + 1 + 5
+    assert len(shared_prompts.padded_layout(make_batch(MIXED)).predictors_R) == 6 + 3 + 6 + 1 + 5
 
 
 def test_a_prompt_that_begins_with_token_0_is_not_taken_for_a_shorter_one():
@@ -239,9 +239,7 @@ def test_ranks_get_whole_groups_balanced_by_shared_tokens():
     mixed = [("a", 6), ("a", 6), ("b", 1), ("b", 1), ("c", 6), ("c", 5), ("d", 1), ("d", 2)]
     for rows, ranks, names in ((mixed, 2, ["ad", "bc"]), ([("a", 6)] * 4 + [("b", 1)] * 4, 4, [*"aabb"])):
         data, size = make_data(rows), len(rows) // ranks
-        data.batch["number"] = torch.arange(len(rows))
-        metrics = shared_prompts.balance_batch(data, ranks)
-        order = data.batch["number"].tolist()
+        order, metrics = balanced_rows(shared_prompts.groups_of(data.batch), ranks)
         assert sorted(order) == list(range(len(rows)))
         by_rank = [{rows[row][0] for row in order[start : start + size]} for start in range(0, len(rows), size)]
         assert sorted("".join(sorted(found)) for found in by_rank) == names

@@ -30,12 +30,13 @@ from cobalt.training.launch import PAPER
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online import OnlineRewardManager
 from cobalt.training.scoring import compute_score
-from cobalt.training.settings import ONLINE_VARIABLE
+from cobalt.training.settings import Method
 from cobalt.training.trainer import CobaltTaskRunner, CobaltTrainer, MetricsLog
 from cobalt.training.workers import AsyncCobaltWorker, CobaltWorker
 
 ROOT = Path(__file__).parents[2]
 TOTAL_STEPS = 4
+OFFLINE = OmegaConf.create({"actor_rollout_ref": {"cobalt": {"online": None}}})
 VERLS = ray_trainer.RayPPOTrainer
 
 
@@ -165,14 +166,13 @@ def task_runner(monkeypatch):
         monkeypatch.setattr(module, name, getattr(module, name))
     ran = []
     monkeypatch.setattr(CobaltTaskRunner.__mro__[1], "run", lambda _self, config: ran.append(config))
-    CobaltTaskRunner().run("config")
-    assert ran == ["config"]
+    CobaltTaskRunner().run(OFFLINE)
+    assert ran == [OFFLINE]
 
 
 @pytest.mark.usefixtures("task_runner")
 def test_the_task_runner_brings_managers_trainer_and_logger():
     assert get_reward_manager_cls("cobalt") is CobaltRewardManager
-    assert get_reward_manager_cls("cobalt_online") is OnlineRewardManager
     assert main_ppo.RayPPOTrainer is CobaltTrainer and tracking.Tracking is MetricsLog
 
 
@@ -217,10 +217,13 @@ def test_verls_metrics_are_kept_and_the_rewards_parts_and_costs_are_added(monkey
     }
 
 
-def test_advantages_are_the_managers_online_and_verls_elsewhere(monkeypatch, task_runner):
+@pytest.mark.usefixtures("task_runner")
+def test_advantages_are_the_managers_online_and_verls_elsewhere():
     assert ray_trainer.compute_advantage.__module__ == ray_trainer.__name__
-    monkeypatch.setenv(ONLINE_VARIABLE, "{}")
-    CobaltTaskRunner().run("config")
+    online = OmegaConf.merge(OFFLINE, {"actor_rollout_ref": {"cobalt": {"online": {"method": "verpo", "turns": 2}}}})
+    CobaltTaskRunner().run(online)
+    manager = get_reward_manager_cls("cobalt_online")(tokenizer=None, num_examine=0, compute_score=compute_score)
+    assert isinstance(manager, OnlineRewardManager) and manager.method == Method("verpo", 2)
     batch = SimpleNamespace(non_tensor_batch={"advantage": np.array([0.5, 2.0])}, batch=dict(BATCH))
     given = ray_trainer.compute_advantage(batch, adv_estimator="grpo", gamma=1.0)
     assert given.batch["advantages"].tolist() == [[0.5, 0.5, 0], [0, 0, 0]]

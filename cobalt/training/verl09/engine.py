@@ -7,12 +7,11 @@ entropies and gradients are veRL's up to rounding; loss and optimizer are veRL's
 
 import os
 from contextlib import nullcontext
-from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id, get_device_name
 from verl.utils.metric import Metric
@@ -21,8 +20,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine.utils import postprocess_batch_func
 
 from cobalt.training.settings import RELEASE
-from cobalt.training.shared_attention import SharedPrompts, attention_kept, extend_attention, spans
-from cobalt.training.shared_prompts import Group, micro_batches, scoring
+from cobalt.training.shared_prompts import Group, lay_out, micro_batches, prepare, score_tokens
 from cobalt.training.verl09.config import ENGINE_VENDOR, WEIGHTS_VARIABLE
 
 
@@ -41,13 +39,8 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
     """See the module. Needs micro-batches by tokens (``use_dynamic_bsz``) and no sequence parallelism."""
 
     def _build_module(self) -> Any:
-        if self.use_ulysses_sp or self.model_config.use_fused_kernels:
-            raise NotImplementedError("cobalt.share_prompts excludes use_fused_kernels and sequence parallelism")
         module = super()._build_module()
-        extend_attention(module.config)
-        for part in module.modules():  # where layers are computed again for their gradients, attention is not
-            if getattr(part, "gradient_checkpointing", False):
-                part._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, context_fn=attention_kept)
+        prepare(module, self.use_ulysses_sp or self.model_config.use_fused_kernels)
         self._head = module.get_output_embeddings()
         return module
 
@@ -80,21 +73,30 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
         """Loss, and what veRL makes of a micro-batch: jagged ``log_probs`` and ``entropy``, 0 outside of responses."""
         micro_batch = micro_batch.to(get_device_id())
         with_entropy = tu.get_non_tensor_data(micro_batch, "calculate_entropy", False)
-        layout = Layout(micro_batch)
-        input_ids, positions = micro_batch["input_ids"], micro_batch["position_ids"]
-        settings = layout.targets_R, _temperature(micro_batch), with_entropy, self.engine_config.use_torch_compile
-        with torch.autocast(get_device_name(), self._autocast_dtype), scoring(self._head, *settings):
-            output = self.module(
-                input_ids=input_ids.values()[layout.cells_L][None],
-                position_ids=positions.values()[layout.cells_L][None],
-                attention_mask=input_ids.values().new_ones(1, 1, 1, 1),  # else transformers makes a mask
-                use_cache=False,
-                logits_to_keep=layout.predictors_R,
-                shared_prompts=layout.shared,
-            )
-            log_probs_R, entropies_R = output.logits[0].unbind(-1)
-            found = {"log_probs": log_probs_R, **({"entropy": entropies_R} if with_entropy else {})}
-            spread = {name: layout.spread(values, input_ids) for name, values in found.items()}
+        input_ids, prompts = micro_batch["input_ids"], micro_batch["prompts"].offsets().diff().tolist()
+        cells = [torch.arange(*row) for row in pairwise(input_ids.offsets().tolist())]
+        layout = lay_out(
+            groups_of(micro_batch),
+            lambda row: (cells[row][: prompts[row]], cells[row][prompts[row] :]),
+            input_ids.device,
+        )
+        ids, positions, temperature = (
+            input_ids.values(),
+            micro_batch["position_ids"].values(),
+            micro_batch["temperature"],
+        )
+        temperature = float(temperature.flatten()[0] if isinstance(temperature, Tensor) else temperature)
+        settings = temperature, with_entropy, self.engine_config.use_torch_compile
+        with torch.autocast(get_device_name(), self._autocast_dtype):
+            log_probs_R, entropies_R = score_tokens(self.module, self._head, layout, ids, positions, *settings)
+            spread = {}
+            for name, values_R in {
+                "log_probs": log_probs_R,
+                **({"entropy": entropies_R} if with_entropy else {}),
+            }.items():
+                # veRL has the value of a token at its predecessor's place
+                flat = values_R.new_zeros(len(ids)).index_put((layout.cells_R - 1,), values_R)
+                spread[name] = torch.nested.nested_tensor_from_jagged(flat, input_ids.offsets())
             loss, metrics = torch.tensor(1.0), {}
             if loss_function is not None:
                 loss, metrics = self._loss(loss_function, spread, micro_batch)
@@ -130,48 +132,3 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
                 else:
                     metrics[name] = value
         return total, metrics
-
-
-class Layout:
-    """Where the tokens of a micro-batch go: all prompts, then all responses. Worked out on the host, then moved."""
-
-    def __init__(self, micro_batch: Any):
-        """``micro_batch``: jagged ``prompts``, ``responses`` and ``input_ids``, which is both."""
-        device = micro_batch["input_ids"].values().device
-        groups = groups_of(micro_batch)
-        starts = micro_batch["input_ids"].offsets().tolist()
-        tokens = sum(group.prompt for group in groups)
-        prompts, responses, predictors, places = [], [], [], []
-        end_of_prompt = 0
-        for group in groups:
-            prompts.append(torch.arange(group.prompt) + starts[group.rows[0]])
-            end_of_prompt += group.prompt
-            for row, length in zip(group.rows, group.responses, strict=True):
-                first = starts[row] + group.prompt
-                responses.append(torch.arange(first, first + length))
-                # a response's first token is predicted by the last of its prompt, the others by those before them
-                before = torch.arange(tokens - 1, tokens + length - 1)
-                before[:1] = end_of_prompt - 1
-                predictors.append(before)
-                places.append(torch.arange(first - 1, first + length - 1))
-                tokens += length
-        self.cells_L = torch.cat([*prompts, *responses]).to(device)
-        self.predictors_R = torch.cat(predictors).to(device)
-        self.places_R = torch.cat(places).to(device)
-        self.targets_R = micro_batch["input_ids"].values()[torch.cat(responses).to(device)]
-        lengths = [group.prompt for group in groups], [length for group in groups for length in group.responses]
-        self.shared = SharedPrompts(
-            sum(lengths[0]),
-            alone=spans([*lengths[0], *lengths[1]], [*lengths[0], *lengths[1]], device),
-            across=spans([sum(group.responses) for group in groups], lengths[0], device),
-        )
-
-    def spread(self, values_R: Tensor, input_ids: Tensor) -> Tensor:
-        """Jagged like ``input_ids``: the value of a token at its predecessor's place, as veRL has it."""
-        flat = values_R.new_zeros(input_ids.values().shape[0]).index_put((self.places_R,), values_R)
-        return torch.nested.nested_tensor_from_jagged(flat, input_ids.offsets())
-
-
-def _temperature(micro_batch: Any) -> float:
-    found = micro_batch["temperature"]
-    return float(found.flatten()[0]) if isinstance(found, Tensor) else float(found)

@@ -5,20 +5,17 @@ and the reward's parts, the costs and the engines' mismatch are metrics. Trainin
 many responses cannot be scored.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
-from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions, log_seqlen_unbalance
 
-from cobalt.records.training_run import METRICS_FILE
+from cobalt.records.training_run import append_metrics
 from cobalt.training.batch_scores import InfraGuard, neutralise_groups, reward_metrics
 from cobalt.training.scoring import INFRA, RewardSettings
-from cobalt.training.shared_prompts import Group, rank_parts
+from cobalt.training.shared_prompts import Group, balanced_rows
 from cobalt.training.training_log import budget_of
 from cobalt.training.verl09.config import TRAINER_MODE
 
@@ -26,16 +23,13 @@ from cobalt.training.verl09.config import TRAINER_MODE
 class RecordedTracking:
     """veRL's logger, which also appends each call to ``metrics.jsonl``. ``after``: called with each training step."""
 
-    def __init__(self, tracking: Any, path: Path, after: Any):
-        self._tracking, self._path, self._after = tracking, path, after
+    def __init__(self, tracking: Any, folder: str, after: Any):
+        self._tracking, self._folder, self._after = tracking, folder, after
 
     def log(self, data: dict[str, Any], step: int, **kwargs: Any) -> None:
         """As veRL's. One JSON object for each call."""
         self._tracking.log(data=data, step=step, **kwargs)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        numbers = {name: float(value) for name, value in data.items()}
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **numbers}) + "\n")
+        append_metrics(self._folder, step, data)
         if "training/global_step" in data:
             self._after()
 
@@ -61,8 +55,7 @@ class CobaltTrainer(PPOTrainerSync):
 
     @logger.setter
     def logger(self, tracking: Any) -> None:
-        path = Path(self.config.trainer.default_local_dir) / METRICS_FILE
-        self._logger = RecordedTracking(tracking, path, self._look_at_budget)
+        self._logger = RecordedTracking(tracking, self.config.trainer.default_local_dir, self._look_at_budget)
 
     def _look_at_budget(self) -> None:
         if self._budget is not None and self._budget.allows_one:
@@ -89,11 +82,9 @@ class CobaltTrainer(PPOTrainerSync):
         for rows in rows_of.values():
             prompt = batch.tags[rows[0]]["prompt_len"]
             groups.append(Group(tuple(rows), prompt, tuple(batch.tags[row]["response_len"] for row in rows)))
-        parts = rank_parts(groups, ranks)
-        tokens = [part.tokens for part in parts]
-        by_rank = get_seqlen_balanced_partitions(tokens, k_partitions=ranks, equal_size=True)
-        batch.reorder([row for places in by_rank for place in places for row in parts[place].rows])
-        metrics.update(log_seqlen_unbalance(seqlen_list=tokens, partitions=by_rank, prefix="global_seqlen"))
+        rows, unbalance = balanced_rows(groups, ranks)
+        batch.reorder(rows)
+        metrics.update(unbalance)
         return batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
