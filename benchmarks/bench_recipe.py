@@ -38,8 +38,8 @@ POLICY = "actor_rollout_ref"
 NOT_METHOD = (
     "custom_reward_function.", "data.train_files", "data.val_files", "critic.", "reward_model.model.",
     "reward_model.reward_manager", "reward_model.use_dynamic_bsz", "trainer.default_local_dir",
-    "trainer.experiment_name", "trainer.logger", "trainer.n_gpus_per_node", "trainer.project_name",
-    f"{POLICY}.model.path", f"{POLICY}.rollout.load_format",
+    "trainer.experiment_name", "trainer.log_val_generations", "trainer.logger", "trainer.n_gpus_per_node",
+    "trainer.project_name", f"{POLICY}.model.path", f"{POLICY}.rollout.load_format",
 )  # fmt: skip
 """Beginnings of names that say whose files, model, machine and names are used, or belong to models that GRPO lacks.
 

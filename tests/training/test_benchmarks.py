@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import bench_recipe
+import bench_step
 import pytest
 from verl.utils.model import get_generation_config
 
@@ -47,15 +48,18 @@ def test_more_gpus_make_a_step_shorter_and_an_example_dearer():
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "told"),
+    ("flags", "told"),
     [
-        (["--lengths", "40"], 2, "--lengths 40: tokens of a prompt and of a response are wanted, such as 4096x2048"),
-        (["--shape", "8b"], 3, "--shape 8b needs a GPU; without one there is --shape tiny"),
+        ({"lengths": ("40",)}, "--lengths 40: tokens of a prompt and of a response are wanted, such as 4096x2048"),
+        ({"shape": "8b"}, "--shape 8b needs a GPU; without one there is --shape tiny"),
     ],
 )
-def test_what_a_step_cannot_measure_is_refused_before_a_model_is_made(tmp_path, flags, code, told):
-    done = run_benchmark("bench_step", *flags, HOME=str(tmp_path), CUDA_VISIBLE_DEVICES="")
-    assert (done.returncode, done.stderr) == (code, f"bench_step.py: error: {told}\n")
+def test_what_a_step_cannot_measure_is_refused_before_a_model_is_made(monkeypatch, flags, told):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(bench_step, "Bench", None)
+    with pytest.raises((InputError, SetupError)) as refused:
+        bench_step.main(bench_step.BenchConfig(**flags))
+    assert str(refused.value) == told
 
 
 def test_verls_own_passes_and_shared_prompts_give_the_same_step(tmp_path):

@@ -1,5 +1,7 @@
 """A token's weight in the loss is the same in any micro-batches: gradients are those of veRL's own pairs of rows."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,10 @@ def fixed(rows, actor=dp_actor.DataParallelPPOActor, settings=None, data=None, *
     return updated(actor, data or make_update(ROWS), settings, **config)[:2]
 
 
+verls_own = cache(fixed)
+"""The same, computed once for each number of rows."""
+
+
 def packed(fp32, packing, weights, rows=2, actor=CobaltActor, **config):
     """Of shared prompts in the micro-batches of a packing."""
     max_tokens, at_least = packing
@@ -59,11 +65,11 @@ def are_close(one, other):
 @pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
 def test_any_micro_batches_have_the_gradients_of_verls_own_of_so_many_rows(packing, weights, rows, own_rows, fp32):
     """``tokens``: of all four rows of a mini-batch."""
-    own, _ = fixed(own_rows)
+    own, _ = verls_own(own_rows)
     ours, _ = packed(fp32, packing, weights, rows)
     assert len(own) == 2
     assert_equal(ours, own)
-    assert rows == own_rows or not are_close(ours, fixed(rows)[0])
+    assert rows == own_rows or not are_close(ours, verls_own(rows)[0])
 
 
 def test_the_packings_differ_and_verl_would_weigh_tokens_by_them(fp32):
@@ -86,7 +92,7 @@ def test_every_term_of_the_loss_is_weighed(fp32):
 
 
 def test_without_dynamic_micro_batches_release_is_verls_own_to_the_bit():
-    own, own_metrics = fixed(2)
+    own, own_metrics = verls_own(2)
     ours, metrics = fixed(2, CobaltActor, worker_settings(loss_weights=RELEASE))
     assert ours.equal(own) and metrics == own_metrics
 
@@ -98,7 +104,7 @@ def test_tokens_have_their_mean_in_micro_batches_of_a_fixed_size_too_and_the_dat
         data.meta_info |= meta
         before = data.batch["response_mask"].clone()
         ours, _ = fixed(2, CobaltActor, worker_settings(loss_weights=TOKENS), data, **config)
-        assert_equal(ours, fixed(4)[0])
+        assert_equal(ours, verls_own(4)[0])
         assert data.batch["response_mask"].equal(before)
 
 
