@@ -4,6 +4,7 @@ A command imports what it needs when it is chosen, so ``python -m cobalt sandbox
 In a checkout of the project, the commands of ``studies/`` are commands of ``cobalt``, too.
 """
 
+import os
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,13 @@ def train() -> None:
     from cobalt.training.hydra_main import main
 
     main()
+
+
+def watch() -> None:
+    """the curves of a training, live in the terminal"""
+    from cobalt.training.watch import WatchConfig, watch
+
+    run(WatchConfig, watch)
 
 
 def merge() -> None:
@@ -78,6 +86,7 @@ COMMANDS: Commands = {
     "sandbox check": sandbox_check,
     "service check": service_check,
     "train": train,
+    "watch": watch,
     "merge": merge,
     "prompts-from": prompts_from,
     "data import": data_import,
@@ -88,11 +97,15 @@ COMMANDS: Commands = {
 
 def main() -> None:
     """Run the command that the first words name, from here or from the studies of a checkout."""
-    if chosen(COMMANDS, sys.argv[1:]) is None and HAS_STUDIES:
-        sys.path.insert(0, str(ROOT))
-        runpy.run_module("studies", run_name="__main__", alter_sys=True)
-    else:
-        run_chosen(COMMANDS)
+    try:
+        if chosen(COMMANDS, sys.argv[1:]) is None and HAS_STUDIES:
+            sys.path.insert(0, str(ROOT))
+            runpy.run_module("studies", run_name="__main__", alter_sys=True)
+        else:
+            run_chosen(COMMANDS)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output has ended, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run_chosen(commands: Commands) -> None:

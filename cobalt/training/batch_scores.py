@@ -104,5 +104,5 @@ class InfraGuard:
             raise SetupError(
                 f"stopped: {share:.0%} of the samples of the last {WINDOW_STEPS} steps could not be run "
                 f"(reward_model.reward_kwargs.max_infra_rate={self.max_infra_rate}); "
-                "restore the execution service and start again: training resumes from the last checkpoint"
+                "restore the execution service and start again: training goes on from the last checkpoint, if any"
             )

@@ -65,10 +65,15 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
         sys.stdout, sys.stderr = console_out, console_err
 
     rows: dict[str, Any] = {"steps": len(timed) or "none: the run was finished already"}
-    for name, title in ((REWARD, "reward, first and last {} steps"), (ACCURACY, "solved, first and last {} steps")):
-        if values := [record[name] for record in timed if name in record]:
+    for name, title in ((REWARD, "reward"), (ACCURACY, "solved")):
+        values = [record[name] for record in timed if name in record]
+        if len(values) > 1:
             first, last = edge_means(values)
-            rows[title.format(edge_steps(len(values)))] = f"{first:.3f}, {last:.3f}"
+            steps = edge_steps(len(values))
+            edge = "step" if steps == 1 else f"{steps} steps"
+            rows[f"{title}, first and last {edge}"] = f"{first:.3f}, {last:.3f}"
+        elif values:
+            rows[title] = f"{values[0]:.3f}"
     if timed:
         rows["seconds per step"] = f"{sum(record[SECONDS] for record in timed) / len(timed):.1f}"
     minutes = f"{(time.monotonic() - started) / 60:.1f}"

@@ -31,9 +31,46 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import OmegaConf
 
 from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError
+from cobalt.records.training_run import TRACKER_NAME
 from cobalt.training.console import quiet_console
 from cobalt.training.launch import checked, train
 
+HELP = """\
+cobalt train: GRPO on veRL with rewards from tests. Arguments are settings, NAME=VALUE.
+
+The recipes run it. They check the machine, start Ray and the service that runs programs, and stop them at the end:
+  PRESET=cpu TRAIN_FILE=train.parquet VAL_FILE=test.parquet bash scripts/train_grpo_multi_turn.sh
+  bash scripts/train_grpo_multi_turn.sh --help           its knobs
+
+On its own, on the CPUs of this machine:
+  cobalt train --config-dir verl/config +recipe=multi_turn +preset=cpu data.train_files=train.parquet \\
+    data.val_files=test.parquet trainer.default_local_dir=runs/first reward_model.reward_kwargs.executor=local \\
+    custom_reward_function.path=verl/code_reward_func_think.py trainer.total_training_steps=20
+
+Common settings (verl/config holds all of ours with their values, docs/training.md explains them):
+  +recipe=NAME                                   multi_turn, single_turn, grpo_online, verpo_online
+  +preset=NAME                                   cpu, one-gpu-vllm, paper-qwen3, paper-qwen3-h200, paper-r1-llama
+  actor_rollout_ref.model.path=NAME              the model, a folder or a name on the hub
+  data.train_batch_size=N                        problems in a step
+  actor_rollout_ref.rollout.n=N                  responses to each
+  actor_rollout_ref.actor.optim.lr=X             learning rate
+  data.max_response_length=N                     tokens
+  trainer.total_training_steps=N                 or trainer.total_epochs=N
+  trainer.save_freq=N, trainer.test_freq=N       steps between checkpoints, between validations
+  trainer.n_gpus_per_node=N                      GPUs; with +preset=cpu processes
+  trainer.logger=[console,wandb]                 also tensorboard
+  cobalt.budget={responses: N}                   or {gpu_seconds: X}: what training may cost
+  cobalt.seed=N                                  of sampling on a CPU
+
+Options:
+  --config-dir DIR    where recipes and presets are
+  --check             look at settings, files and machine; start nothing
+  --cfg job           print all settings, veRL's too, and start nothing; with --resolve, without interpolations
+  --log FILE          a progress bar on the console, everything else in FILE
+
+See the curves of a run, while it trains or later: cobalt watch runs/first
+Exit codes: 0 done, 1 a crash, 2 settings or files that cannot be used, 3 something is missing here, 130 Ctrl-C.
+"""
 CONFIG_MODULE, CONFIG_NAME = "verl.trainer.config", "ppo_trainer"
 DEFAULTS_FILE = "_generated_ppo_trainer.yaml"
 """veRL's defaults as it composes them, in one file of its."""
@@ -58,12 +95,18 @@ def main() -> None:
     parser.add_argument("--lock_fd", type=int)
     parser.add_argument("--config-dir", "-cd", type=Path)
     own, rest = parser.parse_known_args()
+    if {"--help", "-h"} & set(rest):
+        print(HELP)
+        return
     folder = [] if own.config_dir is None else ["--config-dir", str(own.config_dir)]
     sys.argv[1:] = [*folder, *rest, *(WITHOUT_FILES if own.check or own.cfg else ())]
     overrides = [argument for argument in rest if argument[0] != "-" and ("=" in argument or argument[0] == "~")]
     refused: list[CobaltError] = []
+    tracker: Path | None = None
 
     def act(config: Any) -> None:
+        nonlocal tracker
+        tracker = Path(config.trainer.default_local_dir, TRACKER_NAME)
         try:
             refuse_mistyped(config)
             if own.cfg:
@@ -84,7 +127,9 @@ def main() -> None:
     except HydraException as error:
         refused.append(in_one_line(error))
     except KeyboardInterrupt:
-        print("cobalt train: interrupted; the same command resumes from the last checkpoint", file=sys.stderr)
+        resumes = tracker is not None and tracker.exists()
+        after = "resumes from the last checkpoint" if resumes else "starts over, as there is no checkpoint yet"
+        print(f"cobalt train: interrupted; the same command {after}", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     for error in refused:
         print(f"cobalt train: error: {error}", file=sys.stderr)
@@ -129,9 +174,9 @@ def refuse_mistyped(config: Any) -> None:
 
 
 def in_one_line(error: HydraException) -> InputError:
-    """What hydra refuses."""
+    """What hydra refuses, without its search path."""
     override = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
-    return InputError(override + " ".join(str(error).split()))
+    return InputError(override + " ".join(str(error).partition("Config search path:")[0].split()))
 
 
 def _mismatches(given: Any, defaults: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:

@@ -71,7 +71,11 @@ def merge(config: MergeConfig) -> None:
     merger = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     with whole_folder(config.output_dir) as partial:
         folders = ["--local_dir", str(actor), "--target_dir", str(partial)]
-        if subprocess.run(merger + folders, check=False).returncode != 0:
+        done = subprocess.run(
+            merger + folders, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        if done.returncode != 0:  # else its output is warnings of other packages
+            print(done.stdout, file=sys.stderr)
             raise SetupError(f"verl.model_merger failed on {actor}; its message is above")
         card = model_card(config.checkpoint_dir, step, config.base_model, config.license)
         (partial / CARD_FILE).write_text(card, encoding="utf-8")
@@ -112,8 +116,10 @@ def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, l
     metrics = [record for record in records if record["step"] <= step]
     edges = []
     for name in sorted({name for record in metrics for name in record if name.startswith(METRIC_PREFIXES)}):
-        first, last = training_run.edge_means([record[name] for record in metrics if name in record])
-        edges.append((name, f"{first:.4f}", f"{last:.4f}"))
+        values = [record[name] for record in metrics if name in record]
+        first, last = training_run.edge_means(values)
+        steps = training_run.edge_steps(len(values))
+        edges.append((name, f"{steps} of {len(values)}", f"{first:.4f}" if len(values) > 1 else "", f"{last:.4f}"))
     return f"""---
 {data.to_yaml()}
 ---
@@ -136,7 +142,7 @@ commit {manifest["git_commit"]}.
 
 ## Metrics
 
-Means over the first and the last {training_run.EDGE_STEPS} steps that report them (half of a shorter training).
+Means over the first and over the last steps that report a metric: so many each, of all that report it.
 
-{markdown_table(("metric", "first", "last"), edges)}
+{markdown_table(("metric", "steps", "first", "last"), edges)}
 """

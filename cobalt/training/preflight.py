@@ -100,8 +100,9 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
 
         if trainer.n_gpus_per_node > (found := torch.cuda.device_count()):
             raise SetupError(
-                f"{trainer.n_gpus_per_node} GPUs are asked for (N_GPUS, trainer.n_gpus_per_node), and this machine "
-                f"shows {found}; PRESET=cpu trains a small model without any"
+                f"GPUs asked for (N_GPUS, trainer.n_gpus_per_node): {trainer.n_gpus_per_node}, "
+                f"on this machine: {found}; "
+                "PRESET=cpu trains a small model without any"
             )
 
 

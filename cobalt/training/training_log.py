@@ -26,7 +26,7 @@ BUDGET_UNITS = ("responses", "gpu_seconds")
 """What may be limited. Seconds are those without start-up, validation and checkpoints."""
 REWARD_PARTS = (*(f"reward/{part.name}" for part in fields(RewardParts)), "reward/pass_rate")
 
-_VALIDATION = re.compile(r"val-core/.*/acc/mean@\d+")
+VALIDATION = re.compile(r"val-core/.*/acc/mean@\d+")
 _STEP = re.compile(r"\bstep:(\d+) - (.*)")
 _NUMBER = re.compile(r"(?:np\.\w+\()?([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))\)?", re.IGNORECASE)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -61,7 +61,7 @@ class TrainingLog:
         found, seconds = [], 0.0
         for _, metrics in sorted(self.steps.items()):
             seconds += metrics.get(STEP_TIME, 0.0) - sum(metrics.get(name, 0.0) for name in BESIDE_TRAINING)
-            found += [(seconds, value) for name, value in metrics.items() if _VALIDATION.fullmatch(name)]
+            found += [(seconds, value) for name, value in metrics.items() if VALIDATION.fullmatch(name)]
         return found
 
     @property

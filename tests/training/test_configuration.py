@@ -13,9 +13,11 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from cobalt.errors import InputError
+from cobalt.records.training_run import TRACKER_NAME
+from cobalt.training import hydra_main
 from cobalt.training.hydra_main import CONFIG_MODULE, CONFIG_NAME, NULL_INTEGERS, REAL, refuse_misspelt, refuse_mistyped
 from cobalt.training.scoring import RewardSettings
-from cobalt.training.settings import OnlineSettings
+from cobalt.training.settings import TrainingConfig
 
 ROOT = Path(__file__).parents[2]
 CONFIG_DIR = ROOT / "verl/config"
@@ -77,7 +79,7 @@ def test_every_preset_is_whole(recipe, preset):
     config = compose_recipe(recipe, preset)
     refuse_mistyped(config)
     is_papers, policy, reward = preset.startswith("paper"), config.actor_rollout_ref, config.reward_model
-    assert reward.reward_manager == "cobalt" and OnlineSettings.of(config) is None
+    assert reward.reward_manager == "cobalt" and TrainingConfig.of(config).online is None
     assert set(reward.reward_kwargs) == set(RewardSettings.model_fields)
     assert reward.reward_kwargs.lengths == ("o200k_base" if is_papers else "policy"), "as the paper counts them"
     assert policy.model.use_liger == is_papers, "Liger's kernels are those of the GPU environment"
@@ -93,10 +95,10 @@ def test_every_preset_is_whole(recipe, preset):
 def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(recipe, preset):
     online, multi_turn = compose_recipe(recipe, preset), compose_recipe("multi_turn", preset)
     refuse_mistyped(online)
-    settings = OnlineSettings.of(online)
-    assert (settings.method.method, settings.method.turns) == (recipe.removesuffix("_online"), 3)
-    assert settings.model == multi_turn.actor_rollout_ref.model.path
-    assert settings.reward.limits == {}
+    method = TrainingConfig.of(online).online
+    assert method is not None and (method.method, method.turns) == (recipe.removesuffix("_online"), 3)
+    assert online.actor_rollout_ref.model.path == multi_turn.actor_rollout_ref.model.path
+    assert online.reward_model.reward_kwargs == multi_turn.reward_model.reward_kwargs
     differing = {"trainer.total_epochs", "trainer.project_name", "reward_model.reward_manager"}
     for name in {*RELEASE["multi_turn"]["overrides_in_the_script"], f"{POLICY}.rollout.enforce_eager"} - differing:
         assert OmegaConf.select(online, name) == OmegaConf.select(multi_turn, name), name
@@ -118,12 +120,7 @@ def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(rec
 )
 def test_settings_that_contradict_online_training_are_refused(override, problem):
     with pytest.raises(InputError, match=re.escape(problem)):
-        OnlineSettings.of(compose_recipe("grpo_online", "paper-qwen3", override))
-
-
-def test_limits_of_a_local_executor_reach_online_rollouts():
-    settings = OnlineSettings.of(compose_recipe("grpo_online", "cpu", "+reward_model.reward_kwargs.cpu_limit_s=2"))
-    assert (settings.reward.limits, settings.reward.require_end) == ({"cpu_limit_s": 2}, True)
+        TrainingConfig.of(compose_recipe("grpo_online", "paper-qwen3", override))
 
 
 @pytest.mark.parametrize(
@@ -228,11 +225,6 @@ def test_dry_run_prints_the_resolved_configuration_and_starts_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "knobs", "told"),
     [
-        ([], {"PRESET": "no-such"}, "Could not find 'preset/no-such'"),
-        (["trainer.stepz=1"], {}, "'trainer.stepz'"),
-        (["reward_model.reward_kwargs.executer=local"], {}, "reward_model.reward_kwargs.executor"),
-        (["--dry-run", "trainer.total_training_steps=two"], {}, "total_training_steps=two: expected an integer"),
-        (["trainer.logger=["], {}, "trainer.logger=["),
         (["--force"], {}, "no argument '--force'"),
         (["trainer.nnodes=1"], {}, "train.parquet: no such file"),
         ([], {"EVALUATOR_ARGS": "wrokers=2"}, "EVALUATOR_ARGS: wrokers: no such setting"),
@@ -247,3 +239,63 @@ def test_the_recipe_says_what_is_wrong_in_one_line_and_starts_nothing(tmp_path, 
     (line,) = done.stderr.splitlines()
     assert ": error: " in line and told in line
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """``cobalt train`` on the CPU preset, with other arguments on top: exit code, stdout and stderr."""
+
+    def run(*arguments, preset="cpu"):
+        usual = ["--config-dir", str(CONFIG_DIR), "+recipe=multi_turn", f"+preset={preset}"]
+        monkeypatch.setattr(sys, "argv", ["cobalt train", *usual, *arguments])
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+        code = 0
+        try:
+            hydra_main.main()
+        except SystemExit as ended:
+            code = ended.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "preset", "told"),
+    [
+        ([], "cpuu", "Could not find 'preset/cpuu' Available options in 'preset': cpu one-gpu-vllm"),
+        (["trainer.stepz=1"], "cpu", "'trainer.stepz'"),
+        (["reward_model.reward_kwargs.executer=local"], "cpu", "reward_model.reward_kwargs.executor"),
+        (["--cfg", "job", "trainer.total_training_steps=two"], "cpu", "steps=two: expected an integer"),
+        (["trainer.logger=["], "cpu", "trainer.logger=["),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_told_in_one_line(command, arguments, preset, told):
+    code, out, errors = command("--check", *arguments, preset=preset)
+    assert (code, out) == (2, "")
+    (line,) = errors.splitlines()
+    assert line.startswith("cobalt train: error: ") and told in line and "search path" not in line
+
+
+def test_an_interrupted_run_says_whether_it_will_resume(command, tmp_path, monkeypatch):
+    def interrupted(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hydra_main, "train", interrupted)
+    folder = f"trainer.default_local_dir={tmp_path}"
+    told = "cobalt train: interrupted; the same command "
+    assert command(folder) == (130, "", f"{told}starts over, as there is no checkpoint yet\n")
+    (tmp_path / TRACKER_NAME).write_text("10")
+    assert command(folder) == (130, "", f"{told}resumes from the last checkpoint\n")
+
+
+def test_the_help_teaches_common_settings_and_each_exists(command):
+    code, out, _ = command("--help")
+    assert code == 0 and "--check" in out and "cobalt watch" in out
+    config, listed = compose_recipe("multi_turn", "cpu"), out.partition("Common settings")[2].partition("Options:")[0]
+    names = [name for name in re.findall(r"([a-z_.]+)=", listed) if "." in name]
+    assert len(names) > 10
+    for name in names:
+        assert OmegaConf.select(config, name, default="absent") != "absent", name
+    for group in ("recipe", "preset"):
+        files = {path.stem for path in (CONFIG_DIR / group).glob("*.yaml")} - {"grpo", "online"}
+        assert set(re.search(rf"\+{group}=NAME +(.*)", listed)[1].split(", ")) == files

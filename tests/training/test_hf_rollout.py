@@ -21,7 +21,7 @@ def make_prompts(repeats=2, **meta):
     batch = {name: value.repeat_interleave(repeats, dim=0) for name, value in batch.items()}
     return DataProto(
         batch=TensorDict(batch, batch_size=len(ids) * repeats),
-        meta_info={"eos_token_id": EOS, "pad_token_id": PAD, **meta},
+        meta_info={"eos_token_id": EOS, "pad_token_id": PAD, "global_steps": 1, **meta},
     )
 
 
@@ -66,6 +66,20 @@ def test_samples_of_one_prompt_differ_and_repeat_with_the_seed():
     assert first.equal(again)
     assert not first[0].equal(first[1])
     assert not first.equal(other)
+
+
+def test_a_run_that_resumes_at_a_step_samples_what_an_uninterrupted_one_does_there():
+    """Whatever was validated before. The batches of a validation are sampled with seeds of their own."""
+    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    uninterrupted, resumed = (make_rollout(val_kwargs=sampling) for _ in range(2))
+
+    def responses(rollout, step, **meta):
+        return rollout.generate_sequences(make_prompts(global_steps=step, **meta)).batch["responses"]
+
+    first, second = (responses(uninterrupted, step) for step in (1, 2))
+    validations = [responses(resumed, 1, validate=True, do_sample=True) for _ in range(2)]
+    assert responses(resumed, 2).equal(second) and not first.equal(second)
+    assert not validations[0].equal(validations[1]) and not validations[0].equal(first)
 
 
 def test_samples_come_from_the_weights_as_they_are_now():

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -143,16 +144,23 @@ def test_training_stops_when_nothing_can_be_scored(tmp_path):
 @pytest.mark.timeout(400)
 def test_train_resume_merge_generate(tmp_path):
     write_data(tmp_path, make_rows(16), make_rows(4))
-    first = train(tmp_path, 3)
+    first = train(tmp_path, 4, "trainer.save_freq=3")
     assert first.returncode == 0, first.stdout[-4000:]
+    uninterrupted = read_metrics(tmp_path / "out" / "metrics.jsonl")[-1]
     log = tmp_path / "logs" / "train.log"
     assert "BACKEND 'cpu' IS ACTIVE" in log.read_text()
     assert "Training from scratch" in log.read_text()
     assert f"next: bash scripts/merge_checkpoint.sh {tmp_path}/out models/out" in first.stdout
     assert "s/step" in first.stdout and "pid=" not in first.stdout and " object at 0x" not in first.stdout
 
+    # as if the last step had been interrupted
+    shutil.rmtree(tmp_path / "out" / "global_step_4")
+    (tmp_path / "out" / "latest_checkpointed_iteration.txt").write_text("3")
     resumed = train(tmp_path, 4, EVALUATOR_ARGS="checker=examples/checker.py:close")
     assert resumed.returncode == 0, resumed.stdout[-4000:]
+    again = read_metrics(tmp_path / "out" / "metrics.jsonl")[-1]
+    for name in ("response_length/mean", "reward/total", "actor/entropy", "actor/grad_norm", "actor/pg_loss"):
+        assert again[name] == pytest.approx(uninterrupted[name], rel=1e-4), name
     assert "healthy; checker=checker.py:close@" in resumed.stdout
     assert "Setting global step to 3" in log.read_text()
 
@@ -177,7 +185,10 @@ def test_train_resume_merge_generate(tmp_path):
     assert any("```python" in row["output"] for row in rows)
 
     merge = ["bash", "scripts/merge_checkpoint.sh", tmp_path / "out", tmp_path / "model"]
-    subprocess.run(merge, cwd=ROOT, env={**os.environ, "PYTHON": sys.executable}, check=True)
+    merged = subprocess.run(
+        merge, cwd=ROOT, env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True
+    )
+    assert (merged.stdout, merged.stderr) == (f"{tmp_path}/model: model of step 4\n", "")
     assert "| train.parquet |" in (tmp_path / "model" / "README.md").read_text()
     assert "```python" in generate(tmp_path / "model")
 

@@ -93,7 +93,9 @@ def test_the_card_tells_data_recipe_and_metrics_up_to_the_checkpoint(run_dir):
     card = model_card(run_dir, step=16)
     assert "| train.parquet | abc123 |" in card
     assert "| actor_rollout_ref.actor.optim.lr | 5e-05 |" in card
-    assert "| reward/acc | 0.2250 | 0.6250 |" in card
+    assert "| reward/acc | 8 of 16 | 0.2250 | 0.6250 |" in card
+    assert "| reward/acc | 1 of 2 | 0.0500 | 0.1000 |" in model_card(run_dir, step=2)
+    assert "| reward/acc | 1 of 1 |  | 0.0500 |" in model_card(run_dir, step=1)
     assert "timing_s" not in card
     assert "# minicoder, trained with Cobalt" in card
     assert "verl 0.5.0" in card and "c0ffee" in card
@@ -122,11 +124,11 @@ def test_the_card_names_base_model_and_licence_of_the_start(run_dir, tmp_path, m
 def merged(run_dir, monkeypatch):
     """Merge with a stand-in for veRL's merger; the model's folder."""
 
-    def write_weights(command, check):
+    def write_weights(command, **_options):
         folder = Path(command[command.index("--target_dir") + 1])
         folder.mkdir()
         (folder / "from").write_text(command[command.index("--local_dir") + 1])
-        return SimpleNamespace(returncode=0)
+        return SimpleNamespace(returncode=0, stdout="a warning")
 
     monkeypatch.setattr("subprocess.run", write_weights)
     (run_dir / "global_step_16" / "actor").mkdir(parents=True)
@@ -150,6 +152,16 @@ def test_the_latest_checkpoint_is_merged_and_has_a_card_and_other_requests_are_r
     (run_dir / "latest_checkpointed_iteration.txt").unlink()
     with pytest.raises(InputError, match="saved no checkpoint"):
         merged()
+
+
+def test_what_the_merger_prints_is_shown_only_if_it_fails(merged, run_dir, capsys, monkeypatch):
+    shown = capsys.readouterr
+    merged().rename(run_dir / "first")
+    assert "warning" not in "".join(shown())
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: SimpleNamespace(returncode=1, stdout="a warning\nan error"))
+    with pytest.raises(SetupError, match=r"failed on .*/actor; its message is above"):
+        merged()
+    assert "a warning\nan error" in shown().err and not (run_dir / "model").exists()
 
 
 def test_a_model_is_uploaded_or_the_refusal_told(merged, run_dir, monkeypatch):
