@@ -4,6 +4,8 @@ Shapes: N trajectories of one problem (a group), T turns, K tests, M programs. T
 ``mask_NT[n, t]`` is true; a trajectory without any such turn is left out, as one that the infrastructure failed.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 EPSILON = 1e-6
@@ -30,6 +32,16 @@ def normalised(values_N: np.ndarray) -> np.ndarray:
     if values_N.size == 0 or (values_N == values_N[0]).all():
         return np.zeros_like(values_N)
     return (values_N - values_N.mean()) / (values_N.std(ddof=1) + EPSILON)
+
+
+def against_others(values_N: np.ndarray) -> np.ndarray:
+    """Each value minus the mean of the others (of none: 0), undivided: an unbiased baseline.
+
+    >>> against_others(np.array([0.0, 1.0, 2.0])).tolist()
+    [-1.5, 0.0, 1.5]
+    """
+    values_N = np.asarray(values_N, float)
+    return values_N - (values_N.sum() - values_N) / max(1, len(values_N) - 1)
 
 
 def discounted_sum(rewards_T: np.ndarray, gamma: float = GAMMA) -> float:
@@ -59,12 +71,14 @@ def verpo_mt_advantages(
     gamma: float = GAMMA,
     smoothing: float = SMOOTHING,
     outcome_weight: float = OUTCOME_WEIGHT,
+    compare: Callable[[np.ndarray], np.ndarray] = normalised,
 ) -> np.ndarray:
     """Advantages (N, T) of turns; 0 where ``mask_NT`` is false.
 
     A turn's reward is the weight of the tests that its program passes. Its return discounts the rewards from there on
-    and is normalised over the group's programs of that turn; the outcome, whether the trajectory's last program passes
-    all tests, is normalised over the group's trajectories.
+    and is compared over the group's programs of that turn; the outcome, whether the trajectory's last program passes
+    all tests, is compared over the group's trajectories. ``normalised`` is biased where the policy decides when a
+    conversation ends: each turn is divided by a deviation of those that came so far. ``against_others`` is not.
 
     >>> passed_NTK = np.array([[[True, True]], [[True, False]]])
     >>> verpo_mt_advantages(passed_NTK, np.ones((2, 1), bool)).round(3).tolist()
@@ -77,9 +91,9 @@ def verpo_mt_advantages(
     for turn in reversed(range(mask_NT.shape[1])):
         return_N = rewards_NT[:, turn] + gamma * return_N
         present_N = mask_NT[:, turn]
-        advantages_NT[present_N, turn] = normalised(return_N[present_N])
+        advantages_NT[present_N, turn] = compare(return_N[present_N])
     played_N = mask_NT.any(1)
     last_N = mask_NT.shape[1] - 1 - mask_NT[:, ::-1].argmax(1)
     solved_N = passed_NTK.all(2)[np.arange(len(last_N)), last_N]
-    advantages_NT[played_N] += outcome_weight * normalised(solved_N[played_N])[:, None]
+    advantages_NT[played_N] += outcome_weight * compare(solved_N[played_N])[:, None]
     return np.where(mask_NT, advantages_NT, 0.0)

@@ -15,11 +15,9 @@ from cobalt.records.training_run import MANIFEST_NAME, START_MODEL, TRACKER_NAME
 from cobalt.serving.handles import cluster_address
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
 from cobalt.training.scoring import MANAGER_NAME, RewardSettings
-from cobalt.training.settings import CPU_BACKEND, ONLINE_MANAGER_NAME, TrainingConfig
+from cobalt.training.settings import CPU_BACKEND, NOW, ONLINE_MANAGER_NAME, PAPER, TrainingConfig
 from cobalt.training.training_log import budget_of
 
-PAPER, NOW = "0.5.0", "0.9.1"
-"""Versions of veRL: the paper's stack (``cobalt.training.trainer``), and today's (``cobalt.training.verl09``)."""
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
 """Those of ``reward_model.reward_kwargs`` that say how programs are run, not what they score."""
 LOGGER_VARIABLES = ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_DIR")
@@ -40,7 +38,9 @@ def train(config: Any, lock: int | None = None) -> None:
     settings, manifest = checked(config)
     with hold_folder(manifest.output, lock):
         manifest.start()
-        if settings.online:  # veRL then asks rollouts for a row of every turn, and calls what drops the empty ones
+        is_papers = version("verl") == PAPER
+        if settings.online and is_papers:
+            # veRL then asks rollouts for a row of every turn, and calls what drops the empty ones
             config.actor_rollout_ref.rollout.n *= settings.online.turns
             config.trainer.balance_batch = True
         with open_dict(config):
@@ -50,7 +50,7 @@ def train(config: Any, lock: int | None = None) -> None:
                 "reward_kwargs": config.reward_model.get("reward_kwargs"),
             }
         print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE", flush=True)
-        if version("verl") == NOW:
+        if not is_papers:
             from cobalt.training.verl09.runner import connect_and_prepare
 
             run_ppo = connect_and_prepare(config)

@@ -29,7 +29,7 @@ from cobalt.errors import InfraError, InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
 from cobalt.prompts import feedback_message, feedback_to_policy, with_feedback
-from cobalt.rewards.online import discounted_sum, normalised, verpo_mt_advantages
+from cobalt.rewards.online import against_others, discounted_sum, normalised, verpo_mt_advantages
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.serving.execution import Runs
 from cobalt.training.batch_scores import MIN_VALID_SHARE, neutralise_groups, shared_costs
@@ -92,15 +92,8 @@ class MultiTurn:
         """
         turns, columns, trajectories = self._method.turns, prompts.non_tensor_batch, []
         for row in range(0, len(prompts), turns):
-            tests = (columns["tools_kwargs"][row] or {}).get("public_test_cases")
-            if tests is None and turns > 1:
-                raise InputError(
-                    "the training data lack extra_info.tools_kwargs.public_test_cases, whose feedback the turns show: "
-                    "make them with preproc/verl_preproc_single_turn.py from problems with public_test_cases"
-                )
-            messages, ids = list(columns["raw_prompt"][row]), tuple(columns["raw_prompt_ids"][row])
-            public = TestCases.parse(tests) if tests is not None and turns > 1 else None
-            trajectories.append(Trajectory(messages, ids, seeds_B[row : row + turns], public))
+            messages, ids, tools = (columns[name][row] for name in ("raw_prompt", "raw_prompt_ids", "tools_kwargs"))
+            trajectories.append(self.begin(messages, ids, tools, turns, seeds_B[row : row + turns]))
         waited_s = 0.0
         with background_programs(self._reward) as (submit, work_done):
             for turn in range(turns):
@@ -112,9 +105,22 @@ class MultiTurn:
                 results = {index: run.result() for index, run in runs.items()}
                 waited_s += time.monotonic() - started
                 for index, result in results.items():
-                    self._continue(playing[index], result)
+                    self.go_on(playing[index], result)
         costs = {"execution_wait_s": waited_s, **work_done}
         return rows_of(trajectories, turns, self._max_prompt, self._max_response, self._tokenizer.pad_token_id, costs)
+
+    def begin(
+        self, messages: Any, prompt: Sequence[int], tools_kwargs: Any, turns: int, seeds_T: Sequence[int] = ()
+    ) -> Trajectory:
+        """A trajectory of at most ``turns``. ``tools_kwargs``: of the data. Raises ``InputError`` (``rollout``)."""
+        tests = (tools_kwargs or {}).get("public_test_cases") if turns > 1 else None
+        if tests is None and turns > 1:
+            raise InputError(
+                "the training data lack extra_info.tools_kwargs.public_test_cases, whose feedback the turns show: "
+                "make them with preproc/verl_preproc_single_turn.py from problems with public_test_cases"
+            )
+        public = None if tests is None else TestCases.parse(tests)
+        return Trajectory(list(messages), tuple(prompt), seeds_T, public)
 
     def _generate(
         self, turn: int, playing: Sequence[Trajectory], generate: Generate, submit: Submit
@@ -124,21 +130,24 @@ class MultiTurn:
         A program runs from the moment that its response is complete, while others are still generated.
         """
         runs: dict[int, Future[ExecutionResult]] = {}
-        end_token, any_end = self._tokenizer.eos_token_id, not self._reward.require_end
 
         def finished(index: int, response: list[int]) -> None:
             trajectory = playing[index]
-            trajectory.prompts.append(trajectory.next_prompt)
-            trajectory.responses.append(response)
+            code = self.take(trajectory, response)
             if trajectory.tests is not None and turn + 1 < self._method.turns:
-                has_end = any_end or is_finished(response, self._max_response, end_token)
-                code = extract_code(self._text_of(response)) if has_end else None  # as the reward manager reads it
                 runs[index] = submit(code, trajectory.tests)
 
         generate([Request(trajectory.next_prompt, trajectory.seeds_T[turn]) for trajectory in playing], finished)
         return runs
 
-    def _continue(self, trajectory: Trajectory, result: ExecutionResult) -> None:
+    def take(self, trajectory: Trajectory, response: list[int]) -> str | None:
+        """Add the response of a turn. Returns its program, as the reward manager reads it."""
+        trajectory.prompts.append(trajectory.next_prompt)
+        trajectory.responses.append(response)
+        has_end = is_finished(response, self._max_response, self._tokenizer.eos_token_id)
+        return extract_code(self._text_of(response)) if has_end or not self._reward.require_end else None
+
+    def go_on(self, trajectory: Trajectory, result: ExecutionResult) -> None:
         """Make the next prompt from what the program of this turn did, or end the trajectory."""
         trajectory.failed = result.infra_error is not None
         trajectory.open = not trajectory.failed and not result.solved
@@ -292,7 +301,7 @@ class OnlineRewardManager(CobaltRewardManager):
         """As the bandit's; with ``advantage`` among the named scores. Validation is the bandit's."""
         if data.meta_info.get("validate", False):
             return super().__call__(data, return_dict)
-        method, items, ends_B = self.method, self.items(data), response_lengths(data)
+        items, ends_B = self.items(data), response_lengths(data)
         rows_of_trajectory: dict[int, list[int]] = defaultdict(list)  # rows with a response, in the order of turns
         for row, number in enumerate(data.non_tensor_batch[TRAJECTORY]):
             if ends_B[row]:
@@ -300,22 +309,8 @@ class OnlineRewardManager(CobaltRewardManager):
         rows_N = [*rows_of_trajectory.values()]
 
         async def judge(rows: list[int], batch: Batch) -> list[Program]:
-            if data.non_tensor_batch[ROLLOUT_FAILED][rows[0]]:
-                raise InfraError("a program could not be run during the rollout")
-            best: float = items[rows[0]]["extra_info"].get("prev_best_pass_rate") or 0.0
-            programs = []
-            for item in (items[row] for row in rows):
-                item["extra_info"]["prev_best_pass_rate"] = best
-                score = await self.score(item, batch)
-                best = max(best, score.get("pass_rate", 0.0))
-                passed_K: tuple[bool, ...] = ()
-                if method.method == "verpo":
-                    code = extract_code(item["solution_str"]) if item["extra_info"]["finished"] else None
-                    passed_K = (False,) * len(TestCases.parse(item["ground_truth"]))
-                    if code is not None:  # free if the reward function ran it: its result is kept
-                        passed_K = (await batch.execute(code, item["ground_truth"])).passing
-                programs.append(Program(score, passed_K))
-            return programs
+            failed = data.non_tensor_batch[ROLLOUT_FAILED][rows[0]]
+            return await self.programs([items[row] for row in rows], failed, batch)
 
         judged_N, work = self.judged(judge, rows_N, validate=False)
         outcomes: dict[int, Score | Exception] = {}
@@ -327,10 +322,29 @@ class OnlineRewardManager(CobaltRewardManager):
         advantages_B = [0.0] * len(data)
         for group in groups.values():
             programs_NT = [None if isinstance(judged := judged_N[index], Exception) else judged for index in group]
-            for index, values_T in zip(group, group_advantages(programs_NT, method), strict=True):
+            for index, values_T in zip(group, group_advantages(programs_NT, self.method), strict=True):
                 for row, value in zip(rows_N[index], values_T, strict=False):  # not those of turns that were not played
                     advantages_B[row] = float(value)
         return self.rewards(data, outcomes, work, return_dict, **{ADVANTAGE: advantages_B})
+
+    async def programs(self, items: Sequence[dict[str, Any]], rollout_failed: bool, batch: Batch) -> list[Program]:
+        """The programs of a trajectory, judged. ``items``: of its turns. Raises one of ``SERVICE_ERRORS``."""
+        if rollout_failed:
+            raise InfraError("a program could not be run during the rollout")
+        best: float = items[0]["extra_info"].get("prev_best_pass_rate") or 0.0
+        programs = []
+        for item in items:
+            item["extra_info"]["prev_best_pass_rate"] = best
+            score = await self.score(item, batch)
+            best = max(best, score.get("pass_rate", 0.0))
+            passed_K: tuple[bool, ...] = ()
+            if self.method.method == "verpo":
+                code = extract_code(item["solution_str"]) if item["extra_info"]["finished"] else None
+                passed_K = (False,) * len(TestCases.parse(item["ground_truth"]))
+                if code is not None:  # free if the reward function ran it: its result is kept
+                    passed_K = (await batch.execute(code, item["ground_truth"])).passing
+            programs.append(Program(score, passed_K))
+        return programs
 
 
 def group_advantages(programs_NT: Sequence[Sequence[Program] | None], method: Method) -> np.ndarray:
@@ -352,4 +366,6 @@ def group_advantages(programs_NT: Sequence[Sequence[Program] | None], method: Me
     for index, programs in enumerate(programs_NT):
         for turn, program in enumerate(programs or ()):
             passed_NTK[index, turn], mask_NT[index, turn] = program.passed_K, True
-    return verpo_mt_advantages(passed_NTK, mask_NT, method.gamma, method.smoothing, method.outcome_weight)
+    compare = against_others if method.turn_baseline == "others" else normalised
+    weights = method.gamma, method.smoothing, method.outcome_weight
+    return verpo_mt_advantages(passed_NTK, mask_NT, *weights, compare)

@@ -1,14 +1,18 @@
 """The ``cobalt`` section of a training configuration, and what online training needs of the other sections."""
 
 from dataclasses import fields
+from importlib.metadata import version
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
+from cobalt.cli.flags import Positive, Share
 from cobalt.errors import InputError
 from cobalt.rewards.online import GAMMA, OUTCOME_WEIGHT, SMOOTHING
 
+PAPER, NOW = "0.5.0", "0.9.1"
+"""Versions of veRL: the paper's stack (``cobalt.training.trainer``), and today's (``cobalt.training.verl09``)."""
 CPU_BACKEND = "cpu"
 RELEASE, TOKENS = "release", "tokens"
 """What a token may count for in the loss (``cobalt.training.workers``)."""
@@ -20,11 +24,14 @@ ONLINE_NEEDS = {
     "data.return_raw_chat": [True],
     "reward_model.reward_manager": [ONLINE_MANAGER_NAME],
     "actor_rollout_ref.model.lora_rank": [0],
+}
+"""What online training relies on; the recipes set it."""
+ONLINE_NEEDS_PAPER = {
     "actor_rollout_ref.rollout.mode": ["sync"],
     "actor_rollout_ref.rollout.tensor_model_parallel_size": [1],
     "actor_rollout_ref.rollout.name": ["hf", "vllm"],
 }
-"""What online training relies on; the recipes set it."""
+"""And with veRL 0.5.0."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -32,16 +39,18 @@ class Method:
     """The ``cobalt.online`` section."""
 
     method: Literal["grpo", "verpo"]
-    turns: int = Field(ge=1)
+    turns: Positive
     """Most programs of a trajectory."""
     trajectory_score: Literal["final", "sum"] = "final"
     """GRPO: ``final``, the reward of the last program; ``sum``, the discounted sum of all programs' rewards."""
-    gamma: float = Field(GAMMA, ge=0, le=1)
+    gamma: Share = GAMMA
     """Discount per turn: of VeRPO, and of GRPO's ``sum``."""
     smoothing: float = SMOOTHING
     """VeRPO: see ``cobalt.rewards.online``."""
     outcome_weight: float = OUTCOME_WEIGHT
     """VeRPO: see ``cobalt.rewards.online``."""
+    turn_baseline: Literal["normalised", "others"] = "normalised"
+    """VeRPO: ``others``, what the other trajectories got, undivided, which is unbiased (``cobalt.rewards.online``)."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -78,7 +87,8 @@ class TrainingConfig:
             settings = cls(**section)
         except ValidationError as error:
             raise InputError.of_setting(error, prefix, (field.name for field in names)) from None
-        for name, allowed in ONLINE_NEEDS.items() if settings.online else ():
+        needs = {**ONLINE_NEEDS, **(ONLINE_NEEDS_PAPER if version("verl") == PAPER else {})} if settings.online else {}
+        for name, allowed in needs.items():
             if (found := OmegaConf.select(config, name)) not in allowed:
                 raise InputError(f"cobalt.online needs {name}={' or '.join(map(str, allowed))}, not {found}")
         return settings

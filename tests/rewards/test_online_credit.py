@@ -1,6 +1,7 @@
 """Advantages of the online baselines on groups worked out by hand, and what must not change them."""
 
 import doctest
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cobalt.rewards import online
-from cobalt.rewards.online import normalised, verpo_mt_advantages, weights_of_tests
+from cobalt.rewards.online import against_others, normalised, verpo_mt_advantages, weights_of_tests
 
 ROOT_HALF = 0.5**0.5
 
@@ -98,3 +99,35 @@ def test_the_order_of_trajectories_and_tests_changes_nothing(group):
     rows, tests = random.permutation(len(passed)), random.permutation(passed.shape[2])
     permuted = verpo_mt_advantages(passed[rows][:, :, tests], mask[rows])
     assert permuted == pytest.approx(verpo_mt_advantages(passed, mask)[rows], abs=1e-6)
+
+
+def expected_update(compare, samples=3):
+    """The gradient of a policy's five logits that advantages give on average, and the true one. By enumeration.
+
+    At turn 0 the policy ends the conversation with a right or with a wrong program, or goes on to turn 1, where its
+    program is right or wrong. The objective is the sum of rewards plus the outcome, without discount.
+    """
+    first, second = np.array([0.15, 0.45, 0.4]), np.array([0.7, 0.3])
+    # probability, whether the programs pass, turns, gradients of the log-probability of each turn's choice
+    played = []
+    for choice, passes in ((0, [1, 0]), (1, [0, 0])):
+        played.append((first[choice], passes, [1, 0], [np.r_[np.eye(3)[choice] - first, 0, 0], np.zeros(5)]))
+    for choice, passes in ((0, [0, 1]), (1, [0, 0])):
+        slopes = [np.r_[np.eye(3)[2] - first, 0, 0], np.r_[0, 0, 0, np.eye(2)[choice] - second]]
+        played.append((first[2] * second[choice], passes, [1, 1], slopes))
+    true = sum(p * (sum(passes[t:]) + max(passes)) * slopes[t] for p, passes, _, slopes in played for t in (0, 1))
+    found = np.zeros(5)
+    for group in product(played, repeat=samples):
+        chances, passed, mask, slopes = (np.array(part) for part in zip(*group, strict=True))
+        advantages = verpo_mt_advantages(passed[:, :, None], mask, gamma=1.0, compare=compare)
+        found += chances.prod() * np.einsum("nt,ntl->l", advantages, slopes) / samples
+    return found, true
+
+
+def test_against_the_others_turns_have_an_unbiased_baseline_and_normalised_ones_do_not():
+    """Normalised, the later turn counts less, because fewer trajectories of a group reach it."""
+    found, true = expected_update(against_others)
+    assert found == pytest.approx(true, abs=1e-9)
+    found, true = expected_update(normalised)
+    first, *_, second = found / true
+    assert second < 0.75 * first

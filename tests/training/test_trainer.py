@@ -26,11 +26,10 @@ from cobalt.errors import SetupError
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.training import patches
 from cobalt.training import trainer as trainer_module
-from cobalt.training.launch import PAPER
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online import OnlineRewardManager
 from cobalt.training.scoring import compute_score
-from cobalt.training.settings import Method
+from cobalt.training.settings import PAPER, Method
 from cobalt.training.trainer import CobaltTaskRunner, CobaltTrainer, MetricsLog
 from cobalt.training.workers import AsyncCobaltWorker, CobaltWorker
 

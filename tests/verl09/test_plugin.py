@@ -1,6 +1,7 @@
 """The plug-in against the real veRL 0.9.1, on a CPU: engine's arithmetic, reward manager, configuration, trainer."""
 
 import json
+import re
 import sys
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -146,13 +147,11 @@ def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows() -> 
     assert_close(gradients(shared), gradients(plain), atol=1e-5, rtol=1e-3)
 
 
-def compose(*overrides: str) -> Any:
+def compose(*overrides: str, recipe: str = "multi_turn") -> Any:
     function = f"custom_reward_function.path={ROOT}/verl/code_reward_func_think.py"
     search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        return hydra.compose(
-            "ppo_trainer", [search, "+recipe=multi_turn", "+preset=one-gpu-vllm", function, *overrides]
-        )
+        return hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", "+preset=one-gpu-vllm", function, *overrides])
 
 
 def test_the_recipes_settings_reach_verl_under_its_new_names() -> None:
@@ -165,10 +164,20 @@ def test_the_recipes_settings_reach_verl_under_its_new_names() -> None:
     assert TRAINER_MODE == "cobalt"
 
 
-@pytest.mark.parametrize("override", ["cobalt.backend=cpu", "+cobalt.online={method: grpo}"])
-def test_what_only_the_papers_stack_does_is_refused_in_one_line(override: str) -> None:
-    with pytest.raises(InputError, match=r"needs veRL 0\.5\.0: set it up with "):
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("cobalt.backend=cpu", "needs veRL 0.5.0: set it up with "),
+        ("actor_rollout_ref.rollout.name=hf", "is gone in veRL 0.9.1"),
+        ("reward_model.enable=true", "reward_model.enable does nothing in veRL 0.9.1"),
+        ("reward_model.model.path=some/model", "reward_model.model.path does nothing in veRL 0.9.1"),
+        ("sandbox_fusion.url=http://there", "sandbox_fusion.url does nothing in veRL 0.9.1"),
+    ],
+)
+def test_what_verl_no_longer_has_is_refused_in_one_line(override: str, told: str) -> None:
+    with pytest.raises(InputError, match=re.escape(told)) as refused:
         adapted(compose(override))
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +205,7 @@ async def test_a_response_is_scored_as_it_comes(text: str, split: str, score: fl
         non_tensors={name: np.array([value], dtype=object) for name, value in columns.items()},
     )
     found = await manager.run_single(data)
-    await manager._stack.aclose()
+    await manager.service.stack.aclose()
     assert found["reward_extra_info"]["acc"] == passed and found["reward_extra_info"]["infra"] == 0.0
     assert score is None or found["reward_score"] == score
 

@@ -4,16 +4,29 @@ veRL 0.9.1 composes the older keys ``reward_model`` and ``custom_reward_function
 Here they move to ``reward``, so a recipe means the same on both stacks.
 """
 
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from cobalt.errors import InputError
 from cobalt.training.scoring import MANAGER_NAME
+from cobalt.training.settings import ONLINE_MANAGER_NAME
 
 ROOM = "cobalt.training.verl09"
 TRAINER_MODE = "cobalt"
 ENGINE_VENDOR = "cobalt"
 WEIGHTS_VARIABLE = "COBALT_LOSS_WEIGHTS"
 """Environment variable of a training job: ``cobalt.loss_weights``, for the engine."""
+
+
+MOVED = {
+    "reward_model": {"reward_manager", "reward_kwargs", "launch_reward_fn_async"},
+    "custom_reward_function": {"path", "name", "reward_kwargs"},
+    "sandbox_fusion": set[str](),
+}
+"""Older sections, and what of them has its place here: rewards are always computed while others are generated."""
 
 
 def adapted(config: DictConfig) -> DictConfig:
@@ -24,14 +37,16 @@ def adapted(config: DictConfig) -> DictConfig:
         raise InputError(f"cobalt.backend={ours.backend} needs veRL 0.5.0: set it up with scripts/setup.sh")
     if rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf is gone in veRL 0.9.1: choose vllm or sglang")
-    if ours.get("online"):
-        raise InputError("cobalt.online needs veRL 0.5.0: set it up with scripts/setup_gpu.sh paper")
+    for section, moved in MOVED.items():
+        for name in _set_in(config.get(section) or {}):
+            if name.split(".")[0] not in moved:
+                raise InputError(f"{section}.{name} does nothing in veRL 0.9.1; its settings are under reward")
     with open_dict(config):
         old = config.pop("reward_model")
         function = config.pop("custom_reward_function")
         config.reward.custom_reward_function = {**function, "name": function.name or "compute_score"}
         config.reward.reward_kwargs = old.get("reward_kwargs") or {}
-        if old.reward_manager == MANAGER_NAME:
+        if old.reward_manager in (MANAGER_NAME, ONLINE_MANAGER_NAME):
             module = {"path": f"pkg://{ROOM}.manager", "name": "cobalt"}
             config.reward.reward_manager.update(
                 {"source": "importlib", "name": "StreamingRewardManager", "module": module}
@@ -41,6 +56,9 @@ def adapted(config: DictConfig) -> DictConfig:
         if ours.share_prompts:
             model.external_lib = f"{ROOM}.engine"
             model.override_config.attn_implementation = "sdpa"
+        if ours.get("online"):
+            rollout.agent.default_agent_loop = ONLINE_MANAGER_NAME
+            rollout.agent.agent_loop_config_path = str(Path(__file__).with_name("agent_loops.yaml"))
         # the difference between what vLLM and the trainer think of a token is a metric of every step
         rollout.calculate_log_probs = True
         config.trainer.v1.trainer_mode = TRAINER_MODE
@@ -49,3 +67,12 @@ def adapted(config: DictConfig) -> DictConfig:
         # its default of 8 asks for more CPUs than small machines have, and then waits in silence (veRL #7656)
         config.transfer_queue.backend.SimpleStorage.num_data_storage_units = config.trainer.nnodes
     return config
+
+
+def _set_in(section: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Names of the settings that are not null, which is their default."""
+    for name, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _set_in(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}"

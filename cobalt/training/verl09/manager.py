@@ -1,44 +1,86 @@
-"""The reward manager of veRL 0.9.1: it scores each response as soon as it is generated.
+"""The reward manager of veRL 0.9.1: it scores each trajectory as soon as it is generated.
 
 A reward worker is a process with one event loop. It holds one connection to the execution service as long as it lives.
-A failure of the infrastructure is no verdict: such a response gets ``infra`` 1, and the trainer makes it neutral.
+A failure of the infrastructure is no verdict: such a trajectory gets ``infra`` 1, and the trainer makes it neutral.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import asdict
 from typing import Any
 
+import torch
+from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
+from cobalt.serving.execution import ExecutionService
 from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.scoring import INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch
+from cobalt.training.online import ROLLOUT_FAILED, OnlineRewardManager
+from cobalt.training.scoring import INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, RewardSettings
+from cobalt.training.settings import Method
+
+PROGRAMS = "programs"
+"""In ``reward_extra_info`` of online training: the judged programs of the trajectory, as dictionaries."""
+
+
+def is_validation(columns: Mapping[str, Any]) -> bool:
+    """veRL does not say whether it validates (its issue 7121). The data's ``split`` does."""
+    return (columns.get("extra_info") or {}).get("split") == "test"
+
+
+class SharedService:
+    """One connection to what runs programs, for one event loop. It is opened when it is asked for, and stays open."""
+
+    def __init__(self, reward: RewardSettings):
+        self.stack = AsyncExitStack()
+        self._reward, self._opening = reward, asyncio.Lock()
+        self._service: ExecutionService | None = None
+
+    async def opened(self) -> ExecutionService:
+        """Raises one of ``SERVICE_ERRORS``."""
+        async with self._opening:
+            if self._service is None:
+                self._service = await self.stack.enter_async_context(self._reward.open_service())
+        return self._service
 
 
 class StreamingRewardManager(RewardManagerBase):
-    """veRL's interface to ``CobaltRewardManager``. Its settings are ``config.reward.reward_kwargs``."""
+    """veRL's interface to our managers. Their settings are ``config.reward.reward_kwargs`` and ``config.cobalt``."""
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **_router: Any):
         super().__init__(config, tokenizer, compute_score)
-        self._manager = CobaltRewardManager(tokenizer, 0, compute_score, **(config.reward.get("reward_kwargs") or {}))
-        self._stack, self._opening, self._service = AsyncExitStack(), asyncio.Lock(), None
+        settings = config.reward.get("reward_kwargs") or {}
+        self._manager = CobaltRewardManager(tokenizer, 0, compute_score, **settings)
+        if config.cobalt.get("online"):
+            self._manager = OnlineRewardManager(Method(**config.cobalt.online), tokenizer, 0, compute_score, **settings)
+        self.service = SharedService(self._manager.settings)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """``reward_score`` of the trajectory's last response, and ``reward_extra_info``: the reward's parts by name.
-
-        veRL does not say whether it validates (its issue 7121). The data's ``split`` does.
-        """
-        (item,) = await asyncio.to_thread(self._manager.items, data[-1:])
+        """``reward_score`` of a trajectory's last response, and ``reward_extra_info``: the reward's parts by name."""
+        items = await asyncio.to_thread(self._manager.items, rows_of(data))
+        validates = is_validation(items[-1])
         try:
-            batch = Batch(await self._opened(), self._manager.counter(), item["extra_info"].get("split") == "test")
-            named = await self._manager.score(item, batch)
+            batch = Batch(await self.service.opened(), self._manager.counter(), validates)
+            if validates or not isinstance(self._manager, OnlineRewardManager):
+                named, more = await self._manager.score(items[-1], batch), {}
+            else:
+                failed = data.non_tensor_batch["tool_extra_fields"][-1][ROLLOUT_FAILED]
+                programs = await self._manager.programs(items, failed, batch)
+                named, more = dict(programs[-1].score), {PROGRAMS: [asdict(program) for program in programs]}
         except SERVICE_ERRORS as error:
             print(f"cobalt: INFRA FAILURE: a response was not scored: {error}", flush=True)
             return {"reward_score": 0.0, "reward_extra_info": {**dict.fromkeys(SCORE_NAMES, 0.0), INFRA: 1.0}}
-        return {"reward_score": named.pop("score"), "reward_extra_info": {**named, INFRA: 0.0}}
+        return {"reward_score": named.pop("score"), "reward_extra_info": {**named, INFRA: 0.0, **more}}
 
-    async def _opened(self) -> Any:
-        """The execution service. It stays open."""
-        async with self._opening:
-            if self._service is None:
-                self._service = await self._stack.enter_async_context(self._manager.settings.open_service())
-        return self._service
+
+def rows_of(data: Any) -> DataProto:
+    """The rows of a trajectory as ``CobaltRewardManager`` reads them. veRL pads prompts on their right here."""
+    prompts, responses = data.batch["prompts"], data.batch["responses"]
+    lengths = data.non_tensor_batch.get("response_len")
+    if lengths is None:  # a single row without padding
+        lengths = [responses.shape[1]] * len(data)
+    mask = torch.arange(responses.shape[1]) < torch.tensor([int(length) for length in lengths])[:, None]
+    tensors = {"prompts": prompts, "responses": responses}
+    tensors["attention_mask"] = torch.cat([torch.ones_like(prompts), mask.to(prompts.dtype)], 1)
+    return DataProto.from_dict(tensors, non_tensors=data.non_tensor_batch)

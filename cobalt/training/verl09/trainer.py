@@ -5,6 +5,7 @@ and the reward's parts, the costs and the engines' mismatch are metrics. Trainin
 many responses cannot be scored.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,10 +15,13 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
 from cobalt.records.training_run import append_metrics
 from cobalt.training.batch_scores import InfraGuard, neutralise_groups, reward_metrics
+from cobalt.training.online import Program, group_advantages
 from cobalt.training.scoring import INFRA, RewardSettings
+from cobalt.training.settings import Method
 from cobalt.training.shared_prompts import Group, balanced_rows
 from cobalt.training.training_log import budget_of
 from cobalt.training.verl09.config import TRAINER_MODE
+from cobalt.training.verl09.manager import PROGRAMS
 
 
 class RecordedTracking:
@@ -37,6 +41,27 @@ class RecordedTracking:
         return getattr(self._tracking, name)
 
 
+def programs_of(keys: Sequence[str], infos: Mapping[int, Mapping[str, Any]]) -> dict[int, Program | None]:
+    """The judged program of each row. ``keys``: ``PROBLEM_TRAJECTORY_TURN`` of rows. None: it was not judged."""
+    turns = {row: int(keys[row].rsplit("_", 1)[1]) for row in infos}
+    return {row: None if info[INFRA] else Program(**info[PROGRAMS][turns[row]]) for row, info in infos.items()}
+
+
+def turn_advantages(keys: Sequence[str], programs: Mapping[int, Program | None], method: Method) -> dict[int, float]:
+    """By row, as on veRL 0.5.0."""
+    groups: dict[str, dict[str, list[int]]] = {}  # rows by problem and trajectory, in the order of turns
+    for row in sorted(programs, key=lambda row: int(keys[row].rsplit("_", 1)[1])):
+        problem, trajectory, _ = keys[row].rsplit("_", 2)
+        groups.setdefault(problem, {}).setdefault(trajectory, []).append(row)
+    advantages: dict[int, float] = {}
+    for rows_NT in (list(group.values()) for group in groups.values()):
+        programs_NT: list[Any] = [[programs[row] for row in rows_T] for rows_T in rows_NT]
+        values_NT = group_advantages([None if None in programs_T else programs_T for programs_T in programs_NT], method)
+        for rows_T, values_T in zip(rows_NT, values_NT, strict=True):
+            advantages |= {row: float(value) for row, value in zip(rows_T, values_T, strict=False)}
+    return advantages
+
+
 @register_trainer(TRAINER_MODE)
 class CobaltTrainer(PPOTrainerSync):
     """See the module."""
@@ -46,6 +71,8 @@ class CobaltTrainer(PPOTrainerSync):
         self._budget = budget_of(self.config)
         settings = RewardSettings.read(self.config.reward.get("reward_kwargs") or {})
         self._guard = InfraGuard(settings.max_infra_rate)
+        online = self.config.cobalt.get("online")
+        self._method = Method(**online) if online else None
         return super()._build_replay_buffer()
 
     @property
@@ -88,26 +115,40 @@ class CobaltTrainer(PPOTrainerSync):
         return batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """First make the rewards of responses that could not be scored neutral; then as veRL."""
+        """First make neutral what could not be scored; then as veRL. Online, turns get advantages of their own."""
         where = {"keys": batch.keys, "partition_id": batch.partition_id}
         data = tq.kv_batch_get(**where, select_fields=["uid", "rm_scores", "extra_fields"])
-        infos_B = [fields["reward_extra_info"] for fields in list(data["extra_fields"])]
-        real_B = [not tag.get("is_padding", False) for tag in batch.tags]
-        named = {
-            name: [info[name] for info, real in zip(infos_B, real_B, strict=True) if real]
-            for name in (infos_B[0] if infos_B else ())
-        }
-        metrics.update(reward_metrics(named))
-        self._guard.note(sum(named.get(INFRA, [1.0])) / max(1, len(named.get(INFRA, [1.0]))))
-        failed_B = [real and bool(info.get(INFRA)) for info, real in zip(infos_B, real_B, strict=True)]
-        if any(failed_B):
-            scores = [row.clone() for row in data["rm_scores"].unbind()]
-            totals_B = [None if failed else float(row.sum()) for row, failed in zip(scores, failed_B, strict=True)]
-            for row, total in zip(scores, neutralise_groups(totals_B, list(data["uid"])), strict=True):
-                row[-1] = total
-            nested = torch.nested.as_nested_tensor(scores, layout=torch.jagged)
-            tq.kv_batch_put(**where, fields=TensorDict({"rm_scores": nested}, batch_size=len(batch)))
-        return super()._compute_advantage(batch, metrics)
+        rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+        fields_B = list(data["extra_fields"])
+        infos: dict[int, dict[str, Any]] = {row: fields_B[row].get("reward_extra_info", {}) for row in rows}
+        scores_B = [scores.clone() for scores in data["rm_scores"].unbind()]
+        advantages: dict[int, float] = {}
+        if self._method is None:
+            totals = [None if infos[row].get(INFRA) else float(scores_B[row].sum()) for row in rows]
+            for row, total in zip(rows, neutralise_groups(totals, [data["uid"][row] for row in rows]), strict=True):
+                scores_B[row][-1] = total
+        else:
+            programs = programs_of(batch.keys, infos)
+            advantages = turn_advantages(batch.keys, programs, self._method)
+            for row, program in programs.items():
+                infos[row] = {INFRA: 1.0} if program is None else {**program.score, INFRA: 0.0}
+                scores_B[row][-1] = 0.0 if program is None else program.score["score"]
+        names = dict.fromkeys(name for info in infos.values() for name in info)
+        metrics.update(reward_metrics({name: [info.get(name, 0.0) for info in infos.values()] for name in names}))
+        if f"reward/{INFRA}" in metrics:  # else another reward manager's
+            self._guard.note(metrics[f"reward/{INFRA}"])
+        self._put(where, rm_scores=scores_B)
+        batch = super()._compute_advantage(batch, metrics)
+        if self._method is not None:
+            given = [torch.full_like(scores, advantages.get(row, 0.0)) for row, scores in enumerate(scores_B)]
+            self._put(where, advantages=given, returns=given)
+        return batch
+
+    @staticmethod
+    def _put(where: dict[str, Any], **columns: list[Any]) -> None:
+        """Write rows of different lengths into the queue."""
+        nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
+        tq.kv_batch_put(**where, fields=TensorDict(nested, batch_size=len(where["keys"])))
 
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         """veRL's, and what the step cost."""

@@ -1,0 +1,59 @@
+"""Online training on veRL 0.9.1: an agent loop that plays a trajectory, and returns a row for each of its turns.
+
+The history is that of ``MultiTurn``: earlier thinking is gone, so a turn's prompt does not begin with the last one's
+tokens, and a trajectory cannot be one row.
+"""
+
+from typing import Any
+from uuid import uuid4
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+from cobalt.sandbox import ExecutionResult
+from cobalt.training.online import ROLLOUT_FAILED, MultiTurn
+from cobalt.training.scoring import SERVICE_ERRORS, RewardSettings
+from cobalt.training.settings import Method
+from cobalt.training.verl09.manager import SharedService, is_validation
+
+
+class TurnLoop(AgentLoopBase):
+    """Named in ``agent_loops.yaml``. veRL makes one for each trajectory; those of a process share one connection."""
+
+    service: SharedService | None = None
+
+    async def run(self, sampling_params: dict[str, Any], **columns: Any) -> list[AgentLoopOutput]:
+        """The turns of a trajectory of training; a single one in validation. ``columns``: of the data's row."""
+        method, reward = Method(**self.config.cobalt.online), RewardSettings.read(self.config.reward.reward_kwargs)
+        if TurnLoop.service is None:
+            TurnLoop.service = SharedService(reward)
+        game = MultiTurn(method, reward, self.tokenizer, self.rollout_config)
+        turns = 1 if is_validation(columns) else method.turns
+        prompt = await self.ct_build_initial_tokens(list(columns["raw_prompt"]))
+        trajectory = game.begin(columns["raw_prompt"], prompt, columns.get("tools_kwargs"), turns)
+        rows: list[AgentLoopOutput] = []
+        while trajectory.open:
+            made = await self.server_manager.generate(
+                request_id=uuid4().hex, prompt_ids=list(trajectory.next_prompt), sampling_params=dict(sampling_params)
+            )
+            response = list(made.token_ids)[: self.rollout_config.response_length]
+            code = game.take(trajectory, response)
+            rows.append(
+                AgentLoopOutput(
+                    prompt_ids=list(trajectory.prompts[-1]),
+                    response_ids=response,
+                    response_mask=[1] * len(response),
+                    response_logprobs=made.log_probs[: len(response)] if made.log_probs else None,
+                    num_turns=2,
+                    metrics=AgentLoopMetrics(),
+                    extra_fields={**made.extra_fields, ROLLOUT_FAILED: False},
+                )
+            )
+            if len(rows) == turns or trajectory.tests is None:
+                break
+            try:
+                result = await (await TurnLoop.service.opened()).run(code, trajectory.tests)
+            except SERVICE_ERRORS as error:
+                result = ExecutionResult.infra(len(trajectory.tests), str(error))
+            game.go_on(trajectory, result)
+        rows[-1].extra_fields[ROLLOUT_FAILED] = trajectory.failed
+        return rows
