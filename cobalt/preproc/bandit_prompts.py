@@ -246,19 +246,18 @@ class SetStats:
         }
 
     def table(self, full: bool) -> dict[str, Any]:
-        """Problems, trajectories, records; the full table also has contexts and prompt tokens by turn."""
-        sizes = sorted(self._sizes)
+        """Problems, trajectories, contexts by turn, records; the full table also has prompt tokens."""
+        sizes, of = sorted(self._sizes), self._trajectories
         rows = {
             **{f"problems {name}": count for name, count in sorted(self._problems.items())},
             "trajectories per problem": f"{sizes[0]} to {sizes[-1]}" if sizes else "none",
-            **{f"trajectories {name}": count for name, count in self._trajectories.items()},
-            "invalid lines skipped": self.invalid_lines,
-            "records written": self.records_written,
+            **{f"trajectories {name}": count for name, count in of.items()},
+            "trajectories left out": of["read"] - of["dropped: infra error"] - of["with contexts"],
         }
-        for name, tokens in self._tokens_by_name.items() if full else ():
+        for name, tokens in self._tokens_by_name.items():
             quantiles = " / ".join(f"{value:.0f}" for value in np.percentile(tokens, QUANTILES))
-            rows[f"contexts {name}"] = f"{len(tokens):,} (tokens p50 / p90 / max: {quantiles})"
-        return rows
+            rows[f"contexts {name}"] = f"{len(tokens):,}" + f" (tokens p50 / p90 / max: {quantiles})" * full
+        return {**rows, "invalid lines skipped": self.invalid_lines, "records written": self.records_written}
 
     @styled()
     def picture(self, key: str) -> Picture:

@@ -1,6 +1,7 @@
 """The builder's command: records, order, mixing, refusals."""
 
 import json
+import re
 import weakref
 from pathlib import Path
 
@@ -158,6 +159,18 @@ def test_what_gives_no_set_is_refused(tmp_path: Path, model: Path, capsys, monke
     source = write_rows(tmp_path / "in.jsonl", [row])
     assert run_command(COMMAND, "-i", source, "-o", tmp_path / "out", "--model_name", model, *flags) == 2
     assert complaint in one_complaint(capsys) and not list(tmp_path.glob("out*"))
+
+
+def test_the_table_adds_up(tmp_path: Path, model: Path, capsys) -> None:
+    build([evaluated("a", IMPROVING * 6), evaluated("b", [[1.0, 1.0, 1.0]] * 2)], tmp_path, model)
+    rows = [re.split(r"\s{2,}", line.replace("│", "  ").strip()) for line in capsys.readouterr().out.splitlines()]
+    of = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdecimal()}
+    read = of.pop("trajectories read")
+    assert (
+        read == 6 * len(IMPROVING) + 2 == sum(number for name, number in of.items() if name.startswith("trajectories"))
+    )
+    contexts = [number for name, number in of.items() if name.startswith("contexts")]
+    assert len(contexts) > 1 and sum(contexts) == of["records written"]
 
 
 def test_stats_print_tokens_and_write_a_picture(tmp_path: Path, model: Path, capsys) -> None:
