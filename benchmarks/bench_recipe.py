@@ -23,15 +23,15 @@ from typing import Any, Literal
 
 import hydra
 import pandas as pd
-from harness import ROOT
+from harness import PHASES, ROOT
 from omegaconf import DictConfig, OmegaConf
-from step_costs import PEAK_FLOPS, PHASES, forward_flops
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from cobalt.cli.entry import run
 from cobalt.errors import InputError, SetupError
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.tables import markdown_table
+from cobalt.training.cost_model import PEAK_FLOPS, forward_flops
 
 Settings = Literal["release", "ours"]
 POLICY = "actor_rollout_ref"

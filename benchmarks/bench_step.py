@@ -38,12 +38,12 @@ from typing import Any, Literal
 
 import torch
 from harness import ROOT, interleaved
-from step_costs import PEAK_FLOPS, SHAPES, Shape, forward_flops
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
 from cobalt.cli.entry import run
 from cobalt.errors import InputError, SetupError
 from cobalt.tables import markdown_table
+from cobalt.training.cost_model import PEAK_FLOPS, SHAPES, Shape, forward_flops
 from cobalt.training.preflight import refuse_missing_cross_entropy, refuse_missing_liger
 from cobalt.training.settings import CPU_BACKEND, TrainingConfig
 

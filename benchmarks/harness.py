@@ -9,6 +9,15 @@ from pathlib import Path
 from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
+PHASES = {
+    "generation": "timing_s/gen",
+    "reward": "timing_s/reward",
+    "old log-probs": "timing_s/old_log_prob",
+    "reference": "timing_s/ref",
+    "update": "timing_s/update_actor",
+    "step": "timing_s/step",
+}
+"""Phases of a training step, and veRL's metrics of their seconds."""
 Name = TypeVar("Name", bound=Hashable)
 Sample = Mapping[str, float]
 """The figures of one contender in one round, by name."""

@@ -47,7 +47,6 @@ from typing import Any, Literal
 import torch
 from pydantic.dataclasses import dataclass
 from safetensors.torch import load_file, save_file
-from step_costs import SHAPES, Shape
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.entry import run
@@ -56,6 +55,7 @@ from cobalt.errors import InputError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import check_paths, refuse_existing, whole_folder
+from cobalt.training.cost_model import SHAPES, Shape
 
 WEIGHTS_FILE = "model.safetensors"
 COPIED_FILES = (
@@ -88,12 +88,13 @@ def heads_in_wide(narrow: Shape, wide: Shape) -> tuple[list[int], list[int]]:
 
     A key-value head whose group of query heads is larger than the wide network's is there more than once.
     """
-    copies = math.ceil(narrow.group / wide.group)
+    group, wide_group = (shape.num_attention_heads // shape.num_key_value_heads for shape in (narrow, wide))
+    copies = math.ceil(group / wide_group)
     query_heads, key_value_heads = [], []
     for head in range(narrow.num_attention_heads):
-        group, member = divmod(head, narrow.group)
-        key_value_heads.append(group * copies + member // wide.group)
-        query_heads.append(key_value_heads[-1] * wide.group + member % wide.group)
+        number, member = divmod(head, group)
+        key_value_heads.append(number * copies + member // wide_group)
+        query_heads.append(key_value_heads[-1] * wide_group + member % wide_group)
     return query_heads, key_value_heads
 
 
@@ -183,7 +184,7 @@ class Widening:
             )
             outputs = own["self_attn.o_proj.weight"].view(narrow.hidden_size, -1, narrow.head_dim)
             for head, (query, key_value) in enumerate(zip(self._query_heads, self._key_value_heads, strict=True)):
-                source = head // narrow.group
+                source = head * narrow.num_key_value_heads // narrow.num_attention_heads
                 between = q.new_zeros(long, narrow.hidden_size)
                 between[:: self._spread] = q[head] * HEAD_SCALE
                 repeated = k[source].repeat_interleave(self._spread, dim=0) * HEAD_SCALE

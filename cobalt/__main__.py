@@ -46,6 +46,13 @@ def watch() -> None:
     run(WatchConfig, watch)
 
 
+def plan() -> None:
+    """what collecting and training would take: hours, GPU-hours, cores, disk"""
+    from cobalt.training.cost_model import PlanConfig, main
+
+    run(PlanConfig, main)
+
+
 def merge() -> None:
     """a training checkpoint to a Hugging Face model"""
     from cobalt.training.merge import MergeConfig, merge
@@ -85,6 +92,7 @@ Commands = Mapping[str, Callable[[], None]]
 COMMANDS: Commands = {
     "sandbox check": sandbox_check,
     "service check": service_check,
+    "plan": plan,
     "train": train,
     "watch": watch,
     "merge": merge,

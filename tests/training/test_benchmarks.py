@@ -23,30 +23,6 @@ def run_benchmark(name, *flags, **environment):
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
 
 
-def scale_model(*flags):
-    done = run_benchmark("scale_model", *flags)
-    return done.stdout.strip() if done.returncode == 0 else pytest.fail(done.stderr)
-
-
-def cells(table):
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
-
-
-def test_the_cost_model_predicts_every_measured_phase_and_its_page_shows_that():
-    page, checked = (ROOT / "docs/scale.md").read_text(), scale_model("--check")
-    offs = {(where, phase): int(off.rstrip("%")) for where, phase, _, _, off in cells(checked)}
-    assert len(offs) == 25
-    assert all(abs(off) <= 20 for off in offs.values()), offs
-    for table in (checked, *scale_model("--tables").split("\n\n")):
-        assert table in page
-
-
-def test_more_gpus_make_a_step_shorter_and_an_example_dearer():
-    few, many = (dict(cells(scale_model("--gpus", gpus))) for gpus in ("4", "64"))
-    assert float(many["step"]) < float(few["step"])
-    assert float(many["GPU-seconds per example"]) > float(few["GPU-seconds per example"])
-
-
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

@@ -8,11 +8,11 @@ import pytest
 import torch
 import widen
 from safetensors.torch import load_file
-from step_costs import SHAPES, Shape
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from widen import WidenConfig, heads_in_wide, main, wide_settings
 
 from cobalt.errors import InputError
+from cobalt.training.cost_model import SHAPES, Shape
 from studies.minicode.corpus import sample_dialogues
 from studies.minicode.demonstrator import CLEAN
 
