@@ -220,10 +220,12 @@ def curves_figure(
     behind: Sequence[str] = ("base", "Cobalt"),
     title: str | None = None,
     shaded_to: float | None = None,
+    beside: Sequence[Curve] = (),
 ) -> "Figure":
     """Curves with 95 % bands: together, with labels at their ends; or, if they are many, a panel for each.
 
-    The curves named ``behind`` are in all panels. With ``shaded_to`` there is a line at 0, and shade up to there.
+    The curves named ``behind`` are in all panels. With ``shaded_to`` there is a line at 0, and shade up to there. The
+    scale also spans ``beside``, the curves of a figure that a reader compares this one with.
     """
     lines = lines_of([curve.name for curve in curves])
     drawn = [(curve, lines[curve.name]) for curve in curves]
@@ -252,7 +254,7 @@ def curves_figure(
         in_all = [f"{line.label}, in every panel" for _, line in common]
         figure.legend(panels[0].lines[: len(common)], in_all, loc="outside upper right", ncols=2)
         figure.text(0.008, 1 - 0.17 / figure.get_figheight(), title or "", va="center", weight="bold")
-    ends = [end for curve in curves for estimate in curve.points()[1] for end in interval_of(estimate)]
+    ends = [end for curve in (*curves, *beside) for estimate in curve.points()[1] for end in interval_of(estimate)]
     if shaded_to is not None and ends:
         ends.append(0)
     margin = max(0.04 * (max(ends) - min(ends)), 0.5) if ends else 0  # a share of the range, at least half a point

@@ -19,7 +19,7 @@ from studies.reports.bill import bill_table
 from studies.reports.hacking_tables import hacking_tables
 from studies.reports.page import Section, render_html, write_report
 from studies.reports.pictures import pictures_of, reward_picture
-from studies.reports.runs import SETS, Material, NamedRun, origin_tables, parse_runs, read_material
+from studies.reports.runs import CONDITIONS, SETS, Material, NamedRun, origin_tables, parse_runs, read_material
 from studies.reports.training_tables import cost_table, reach_table, reuse_table, reward_table
 
 
@@ -88,11 +88,12 @@ def all_sections(material: Material) -> list[Section]:
 
     def section(title: str, *tables: Table, pictures: Sequence[Picture] = ()) -> Section:
         shown = [table for table in tables if table.rows]
-        return Section(title, shown, [*pictures_of(shown), *pictures])
+        return Section(title, shown, [*pictures_of(shown, list(pass1.values())), *pictures])
 
+    pass1 = {condition: scores.pass1_table(material, condition) for condition in CONDITIONS}
     main: list[Table] = []
     for condition in SETS:
-        main += [scores.pass1_table(material, condition), *scores.difference_tables(material, condition)]
+        main += [pass1[condition], *scores.difference_tables(material, condition)]
         main += scores.primary_tables(material, condition)
     sections = [
         section("Main results", *main, scores.repair_table(material)),
@@ -107,7 +108,7 @@ def all_sections(material: Material) -> list[Section]:
         section("Beyond the turns of training", *(scores.horizon_table(material, condition) for condition in SETS)),
         section(
             "Wrong feedback and reward hacking",
-            scores.pass1_table(material, "perturbed"),
+            pass1["perturbed"],
             next(scores.difference_tables(material, "perturbed")),
             scores.perturbation_cost_table(material),
             *hacking_tables(material),

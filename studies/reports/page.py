@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +63,14 @@ def render_html(title: str, opening: str, sections: Sequence[Section], files: Ma
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters["base64"] = lambda png: base64.b64encode(png).decode()
     environment.filters["cell"] = _html_cell
+    environment.filters["code"] = _html_code
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render(title=title, opening=opening, sections=sections, files=files)
+
+
+def _html_code(text: str) -> Markup:
+    """A text in which `backticks` mark code, as in Markdown."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _html_cell(cell: Cell) -> Markup:

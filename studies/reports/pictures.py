@@ -18,6 +18,8 @@ from studies.reports.runs import CONDITIONS, SETS
 from studies.reports.scores import LAST_LEARNED
 
 WAY_COLOURS = ("#2E2E2E", "#6B6B6B", "#9A9A9A", "#C4C4C4", "#E3E3E3")
+ONE_SCALE = ("pass1_clean", "pass1_perturbed")
+"""Tables of the same problems, whose figures are compared."""
 PANELS_PER_ROW = 3
 BAR_INCHES = 0.19
 """Height of a run's row."""
@@ -29,9 +31,16 @@ MEASURES = {
 """Columns of the table of hacking that are drawn, and what a reader knows them by."""
 
 
-def pictures_of(tables: Sequence[Table]) -> list[Picture]:
-    """Those that the tables allow, in their order."""
-    pictures = (DRAWN[table.key](table) for table in tables if table.key in DRAWN)
+def pictures_of(tables: Sequence[Table], in_report: Sequence[Table] = ()) -> list[Picture]:
+    """Those that the tables allow, in their order. ``in_report``: tables of other sections, for a common scale."""
+    compared = [table for table in (*tables, *in_report) if table.key in ONE_SCALE and table.rows]
+    beside = [curve for table in compared for curve in turn_curves(table)]
+    pictures: list[Picture | None] = []
+    for table in tables:
+        if table.key.startswith("pass1_"):
+            pictures.append(_pass1(table, beside if table in compared else ()))
+        elif table.key in DRAWN:
+            pictures.append(DRAWN[table.key](table))
     return [picture for picture in pictures if picture is not None]
 
 
@@ -47,10 +56,10 @@ def _condition_of(table: Table) -> str:
 
 
 @figures.styled()
-def _pass1(table: Table) -> Picture:
-    """Pass@1 by turn."""
+def _pass1(table: Table, beside: Sequence[Curve]) -> Picture:
+    """Pass@1 by turn, on a scale that spans the curves ``beside`` it."""
     words = CONDITIONS[_condition_of(table)]
-    figure = figures.curves_figure(turn_curves(table), TURNS, PASS1, title=words.capitalize())
+    figure = figures.curves_figure(turn_curves(table), TURNS, PASS1, title=words.capitalize(), beside=beside)
     return figures.finished(figure, table.key, f"Pass@1 by turn, {words}")
 
 
@@ -139,7 +148,6 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 DRAWN: Mapping[str, Callable[[Table], Picture | None]] = {
-    **{f"pass1_{condition}": _pass1 for condition in CONDITIONS},
     **{f"gain_{condition}": _gain for condition in SETS},
     "reach": _learning,
     "hacking": _hacking,

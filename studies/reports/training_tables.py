@@ -86,7 +86,7 @@ def reach_table(material: Material) -> Table:
                 row[name] = mean(known) if len(known) == len(paid) else some
             rows.append(row)
     unknown = [name for name in curves if name not in material.bills]
-    missing = f" No bill says what came before the training of: {', '.join(unknown)}." if unknown else ""
+    missing = f" Training alone is counted for {', '.join(unknown)}: no 'cost' file was given." if unknown else ""
     return table_of(
         "reach",
         "GPU-seconds to reach a Pass@1 on the validation problems",

@@ -192,7 +192,7 @@ def test_a_level_that_is_not_reached_is_said_to_be(tmp_path: Path) -> None:
         (35, "reached by 1 of 2", "not reached"),
         (40, "reached by 1 of 2", "not reached"),
     ]
-    assert "No bill says what came before the training of: a, b." in tables["reach"]["note"]
+    assert "Training alone is counted for a, b: no 'cost' file was given." in tables["reach"]["note"]
     assert "cost" in tables and "bill" not in tables
 
 

@@ -213,6 +213,16 @@ def drawn(monkeypatch) -> dict:
     return found
 
 
+def test_clean_and_perturbed_feedback_have_one_scale_and_code_is_marked(drawn, tmp_path):
+    for kind, rate in (("clean", 1.0), ("perturbed", 0.0), ("shifted", 1.0)):
+        write_jsonl(tmp_path / f"{kind}.jsonl", [row(0, [[rate]])])
+    write_manifest(tmp_path / "clean.jsonl", content={"execution": {"checker": "lcb"}}, git_commit=None)
+    tables_of(tmp_path, *(f"a:{kind}={tmp_path}/{kind}.jsonl" for kind in ("clean", "perturbed", "shifted")))
+    scales = [drawn[f"pass1_{kind}"].axes[0].get_ylim() for kind in ("clean", "perturbed", "shifted")]
+    assert scales[0] == scales[1] == (-4, 104) and scales[2][0] > 90
+    assert "Checker <code>lcb</code>" in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_a_panel_without_a_case_says_so(drawn, tmp_path):
     write_jsonl(tmp_path / "cases.jsonl", [])
     write_jsonl(tmp_path / "cases.jsonl.problems.jsonl", [problem_of(0, [], [0, 1])])
