@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_S", "TELL_GPUS", "RAY_ADDRESS")
+STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "TELL_GPUS", "RAY_ADDRESS")
 """Variables for the recorders; the other knobs are flags."""
 RAY = """#!/usr/bin/env bash
 case "$*" in
@@ -31,7 +31,9 @@ PYTHON = """#!/usr/bin/env bash
 [[ $2 != studies ]] || exec @REAL@ "$@"
 echo "${TELL_GPUS:+[${CUDA_VISIBLE_DEVICES-}] }$*" >>"$CALLS"
 [[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
-[[ -z ${HANG_ON:-} || $* != *"$HANG_ON"* ]] || sleep "${HANG_S:-60}"
+if [[ -n ${HANG_ON:-} && $* == *"$HANG_ON"* ]]; then
+  for _ in {1..600}; do grep -qF -- "${HANG_TILL:-never}" "$CALLS" && break; sleep 0.1; done
+fi
 [[ $* != *"report cost"* ]] || echo '{"in_all": {"GPU-s": 445.5, "responses": 54720}}' >"${@: -1}"
 """
 
@@ -194,7 +196,8 @@ def test_a_second_run_does_what_is_left(study, tmp_path):
 def test_a_failure_stops_only_what_needs_it_and_is_made_up_for(study, tmp_path):
     arms = "single_turn cobalt ft_cobalt grpo_online verpo_online"
     knobs = {"arms": arms, "budget": "responses", "gpus": "0 0 0"}  # the online arms then need cobalt
-    first, before = study("paper", FAIL_ON="single_turn-0/train.log", HANG_ON="-0/train.log", HANG_S="5", **knobs)
+    slow = {"HANG_ON": "grpo_online-0/train.log", "HANG_TILL": "verpo_online-0/train.log"}
+    first, before = study("paper", FAIL_ON="single_turn-0/train.log", **slow, **knobs)
     assert first.returncode == 1
     log = rf"{tmp_path}/run/logs/worker-[012].log"
     assert re.search(rf"^cobalt study paper: error: stopped early; see {log}\n$", first.stderr, re.M)
@@ -209,7 +212,7 @@ def test_a_failure_stops_only_what_needs_it_and_is_made_up_for(study, tmp_path):
 
 def test_a_free_place_takes_what_is_ready(study, tmp_path):
     arms = "verpo_online single_turn cobalt ft_cobalt penalty augmented"
-    slow = {"HANG_ON": "single_turn-0/train.log", "HANG_S": "20"}
+    slow = {"HANG_ON": "single_turn-0/train.log", "HANG_TILL": "/augmented-0.jsonl"}
     done, calls = study("paper", arms=arms, gpus="0 0", budget="responses", **slow)
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
