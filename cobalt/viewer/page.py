@@ -11,10 +11,10 @@ import tempfile
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 from pydantic.dataclasses import dataclass
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import CommandConfig, OptionalOutputFile
@@ -37,10 +37,10 @@ class ViewConfig(CommandConfig):
     """Write an HTML page to look at trajectories: an overview, and each conversation turn by turn. It opens in any
     current browser, without server and network."""
 
-    file: Positional[Path]
+    file: Annotated[Positional[Path], arg(metavar="FILE")]
     """JSONL of run_multi_turn_*.py, eval_multi_turn.py, run_single_turn_*.py, extract_turn_level_errors.py,
     run_llm_judge.py, or a dump of training, `{step}.jsonl`."""
-    other: Positional[Path | None] = None
+    other: Annotated[Positional[Path | None], arg(metavar="[FILE2]")] = None
     """A second file to show beside it, matched by problem: for example base and trained."""
     output_file: OptionalOutputFile = None
     """The page. Default: FILE.html."""

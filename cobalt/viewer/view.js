@@ -27,7 +27,8 @@ const parsed = new Promise((done) => document.addEventListener("DOMContentLoaded
 
 async function unpack(id) {
   if (!byId(id)) await parsed;
-  const bytes = Uint8Array.from(atob(byId(id).textContent), (character) => character.charCodeAt(0));
+  const packed = byId(id).textContent;
+  const bytes = Uint8Array.fromBase64?.(packed) ?? Uint8Array.from(atob(packed), (digit) => digit.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 
@@ -53,7 +54,7 @@ async function trajectory(problem, sample) {
 
 let files = [];
 let rows = []; // problems, each with its part of every file (null: not there)
-let numTurns = 0;
+let turns = []; // 0, 1, ... up to the last turn of any trajectory
 
 function readIndex(text) {
   files = JSON.parse(text).files;
@@ -67,13 +68,13 @@ function readIndex(text) {
     }
   });
   rows = [...byKey.values()];
+  turns = [...Array(Math.max(...rows.flatMap(samplesOf).map((sample) => sample.turns.length))).keys()];
   for (const row of rows) row.searched = `${row.label} ${row.title} ${row.difficulty}`.toLowerCase();
 }
 
 /** What filters ask of a sample. */
 function describe(sample) {
   const taken = sample.turns.map((turn) => turn ?? [null, ""]);
-  numTurns = Math.max(numTurns, taken.length);
   sample.solvedAt = taken.findIndex(([rate]) => rate === 1);
   sample.isInfra = taken.some(([, verdict]) => verdict === "infra_error");
   sample.gaveUp = taken.some(([rate], turn) => turn > 0 && taken[turn - 1][0] === 1 && rate !== null && rate < 1);
@@ -91,12 +92,13 @@ function verdictOf(rate, verdict) {
 
 // ---- Filters
 
-const filters = { text: "" };
+const asked = {}; // by select: what a trajectory is asked
+let searched = [];
+let foundInTexts = null; // rows
 
 /** Selects: a name, what is asked of a sample for each option. */
 function filterChoices() {
   const all = files.flatMap((file) => file.problems.flatMap((problem) => problem.samples));
-  const turns = [...Array(numTurns).keys()];
   const outcomes = turns.map((turn) => [`first right at turn ${turn}`, (sample) => sample.solvedAt === turn]);
   outcomes.push(["never right", (sample) => sample.isJudged && sample.solvedAt < 0]);
   outcomes.push(["gave up a right program", (sample) => sample.gaveUp]);
@@ -113,7 +115,7 @@ function filterChoices() {
 }
 
 function matches(sample) {
-  return Object.values(filters.asked ?? {}).every((asks) => asks(sample));
+  return Object.values(asked).every((asks) => asks(sample));
 }
 
 function samplesOf(row) {
@@ -130,13 +132,12 @@ const ORDERS = {
 const MEASURES = { "right programs, %": (rate) => Number(rate === 1), "tests passed, %": (rate) => rate };
 let measure = MEASURES["right programs, %"];
 
-/** Mean over the samples that have a rate at this turn, in [0, 1]; null if none has. */
-function share(samples, turn) {
-  const rates = samples.map((sample) => sample.turns[turn]?.[0]).filter((rate) => rate != null);
-  return rates.length ? rates.map(measure).reduce((a, b) => a + b) / rates.length : null;
-}
-
-const sharesOf = (problem) => [...Array(numTurns).keys()].map((turn) => share(problem.samples, turn));
+/** The rates of a problem's samples at a turn, of those that have one. */
+const ratesAt = (problem, turn) =>
+  problem.samples.map((sample) => sample.turns[turn]?.[0]).filter((rate) => rate != null);
+/** Their mean in [0, 1]; null if there is none. */
+const share = (rates) => (rates.length ? rates.map(measure).reduce((a, b) => a + b) / rates.length : null);
+const sharesOf = (problem) => turns.map((turn) => share(ratesAt(problem, turn)));
 const firstShare = (problem) => sharesOf(problem).find((value) => value !== null) ?? 0;
 const lastShare = (problem) => sharesOf(problem).findLast((value) => value !== null) ?? 0;
 
@@ -154,12 +155,28 @@ let shown = []; // rows that match, in order
 let chosen = 0;
 let order = null;
 
+/** The rows whose programs and other texts hold the words of the search. Opens every chunk. */
+async function searchTexts() {
+  const escaped = (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  const inJson = (word) => JSON.stringify(word).slice(1, -1).replace(/[^ -~]/g, escaped); // as it stands in chunks
+  const wanted = searched;
+  const words = wanted.map(inJson);
+  byId("count").textContent = "Searching all texts …";
+  const places = new Set();
+  for (let chunk = 0; byId(`chunk-${chunk}`); chunk++) {
+    const lines = (await unpack(`chunk-${chunk}`)).toLowerCase().split("\n");
+    lines.forEach((line, number) => words.every((word) => line.includes(word)) && places.add(`${chunk}/${number}`));
+  }
+  if (searched !== wanted) return; // typed on meanwhile
+  const isFound = (problem) => problem?.pieces.some((place) => places.has(place.join("/")));
+  foundInTexts = new Set(rows.filter((row) => row.of.some(isFound)));
+  update();
+}
+
 function update() {
-  const words = filters.text.toLowerCase().split(/\s+/).filter(Boolean);
-  const asksSamples = Object.keys(filters.asked ?? {}).length > 0;
-  shown = rows.filter(
-    (row) => words.every((word) => row.searched.includes(word)) && (!asksSamples || samplesOf(row).some(matches)),
-  );
+  const asksSamples = Object.keys(asked).length > 0;
+  const isFound = (row) => foundInTexts?.has(row) ?? searched.every((word) => row.searched.includes(word));
+  shown = rows.filter((row) => isFound(row) && (!asksSamples || samplesOf(row).some(matches)));
   if (order) {
     const keys = new Map(shown.map((row) => [row, order(row)]));
     shown.sort((a, b) => keys.get(a) - keys.get(b));
@@ -185,12 +202,11 @@ function cell(value, title, text = null) {
 }
 
 function heat(problem, file) {
-  const cells = [...Array(numTurns).keys()].map((turn) => {
+  const cells = turns.map((turn) => {
     if (!problem) return cell(null, "not in this file", "");
-    const value = share(problem.samples, turn);
-    const rates = problem.samples.map((sample) => sample.turns[turn]?.[0]).filter((rate) => rate != null);
+    const rates = ratesAt(problem, turn);
     const right = rates.filter((rate) => rate === 1).length;
-    return cell(value, `${file.name}, turn ${turn}: ${right} of ${rates.length} right`);
+    return cell(share(rates), `${file.name}, turn ${turn}: ${right} of ${rates.length} right`);
   });
   return make("span", { class: `heat ${file.colour}` }, cells);
 }
@@ -211,8 +227,7 @@ function rowElement(label, title, difficulty, samples, heats, properties) {
 }
 
 function drawColumns() {
-  const numbers = (file) =>
-    make("span", { class: "heat" }, [...Array(numTurns).keys()].map((turn) => make("span", { class: "cell" }, turn)));
+  const numbers = () => make("span", { class: "heat" }, turns.map((turn) => make("span", { class: "cell" }, turn)));
   const whole = files.map((_, number) => ({ samples: shown.flatMap((row) => row.of[number]?.samples ?? []) }));
   const isTwo = files.length === 2;
   const names = [files.map(numbers), isTwo ? make("span", { class: "cell change" }, "Δ") : null];
@@ -221,7 +236,7 @@ function drawColumns() {
   const count = whole.map((part) => part.samples.length).join(" / ");
   byId("columns").replaceChildren(
     rowElement("problem", "", "difficulty", "samples", names, {}),
-    rowElement("all shown", "", "", count, means, { class: "all" }),
+    rowElement("all", "", "", count, means, { class: "all" }),
   );
 }
 
@@ -240,7 +255,7 @@ function drawRows() {
       class: number === chosen ? "chosen" : "",
       role: "option",
       "aria-selected": String(number === chosen),
-      onclick: () => open(number),
+      onclick: () => open(row),
     });
   });
   byId("rows").style.transform = `translateY(${first * ROW_HEIGHT}px)`;
@@ -263,18 +278,23 @@ let isUnfolded = false; // thinking
 
 function toggleWhole() {
   isWhole = !isWhole;
-  route();
+  redraw();
 }
 
 function toggleThinking() {
   isUnfolded = !isUnfolded;
-  route();
+  redraw();
 }
 
-function open(number, samples = null) {
-  const row = shown[number];
+async function redraw() {
+  const top = byId("conversation").scrollTop;
+  await route();
+  byId("conversation").scrollTop = top;
+}
+
+function open(row, samples = null) {
   if (!row) return;
-  chosen = number;
+  chosen = Math.max(0, shown.indexOf(row));
   samples ??= row.of.map((problem) => Math.max(0, (problem?.samples ?? []).findIndex(matches)));
   location.hash = [encodeURIComponent(row.key), ...samples].join("/");
 }
@@ -282,7 +302,7 @@ function open(number, samples = null) {
 /** The problem and samples that the address names; null: the overview. */
 function place() {
   const [key, ...samples] = location.hash.slice(1).split("/");
-  const row = key ? rows.find((row) => row.key === decodeURIComponent(key)) : null;
+  const row = rows.find((row) => encodeURIComponent(row.key) === key);
   if (!row) return null;
   const inRange = (problem, sample) => Math.max(0, Math.min((problem?.samples.length ?? 1) - 1, Number(sample) || 0));
   return { row, samples: row.of.map((problem, which) => inRange(problem, samples[which])) };
@@ -298,16 +318,17 @@ async function route() {
     return;
   }
   const { row, samples } = where;
+  const address = location.hash;
   const found = await Promise.all(
     row.of.map((problem, which) => (problem ? trajectory(problem, samples[which]) : null)),
   );
-  if (location.hash && place()?.row === row) drawConversation(row, samples, found);
+  if (location.hash === address) drawConversation(row, samples, found);
 }
 
 function drawConversation(row, samples, found) {
   const number = shown.indexOf(row);
   const neighbour = (text, step) =>
-    make("button", { type: "button", disabled: !shown[number + step], onclick: () => open(number + step) }, text);
+    make("button", { type: "button", disabled: !shown[number + step], onclick: () => open(shown[number + step]) }, text);
   const piece = found.find(Boolean);
   const panels = files.map((file, which) => panel(file, row, which, samples, found[which]));
   const conversation = byId("conversation");
@@ -343,15 +364,15 @@ function panel(file, row, which, samples, found) {
       "aria-pressed": String(number === samples[which]),
       "aria-label": `trajectory ${number}`,
       title: `trajectory ${number}`,
-      onclick: () => open(shown.indexOf(row), samples.with(which, number)),
+      onclick: () => open(row, samples.with(which, number)),
     };
     return make("button", properties, cells);
   });
   const sample = problem.samples[samples[which]];
   title.append(` · trajectory ${samples[which]} `, ...sample.tags.map((tag) => make("span", { class: "tag" }, tag)));
-  const turns = found.turns.map((turn, index) => turnElement(found, turn, found.turns[index - 1], index));
+  const shownTurns = found.turns.map((turn, index) => turnElement(found, turn, found.turns[index - 1], index));
   const strip = make("div", { class: "samples-strip" }, buttons);
-  return make("section", { class: `panel ${file.colour}` }, title, strip, turns);
+  return make("section", { class: `panel ${file.colour}` }, title, strip, shownTurns);
 }
 
 function sampleCell(turn, index) {
@@ -550,7 +571,7 @@ function onKey(event) {
     return;
   }
   if (isTyping) {
-    if (event.key === "Enter" || (event.key === "ArrowDown" && event.target.id === "search")) byId("list").focus();
+    if (event.key === "ArrowDown" && event.target.id === "search") byId("list").focus();
     return;
   }
   const key = event.shiftKey && event.key.startsWith("Arrow") ? `Shift${event.key}` : event.key;
@@ -577,8 +598,8 @@ function overviewKeys() {
     PageUp: () => choose(chosen - page),
     Home: () => choose(0),
     End: () => choose(shown.length - 1),
-    Enter: () => open(chosen),
-    ArrowRight: () => open(chosen),
+    Enter: () => open(shown[chosen]),
+    ArrowRight: () => open(shown[chosen]),
   };
 }
 
@@ -587,13 +608,13 @@ function conversationKeys({ row, samples }) {
   const most = Math.max(...row.of.map((problem) => problem?.samples.length ?? 0));
   const move = (step) => {
     const next = Math.max(...samples) + step;
-    if (next >= 0 && next < most) open(number, samples.map(() => next));
+    if (next >= 0 && next < most) open(row, samples.map(() => next));
   };
   return {
     ArrowLeft: () => move(-1),
     ArrowRight: () => move(1),
-    ShiftArrowLeft: () => open(number - 1),
-    ShiftArrowRight: () => open(number + 1),
+    ShiftArrowLeft: () => open(shown[number - 1]),
+    ShiftArrowRight: () => open(shown[number + 1]),
     d: toggleWhole,
     t: toggleThinking,
   };
@@ -613,13 +634,12 @@ function select(name, options, onchange) {
 }
 
 function makeFilters() {
-  filters.asked = {};
   for (const [name, options] of Object.entries(filterChoices())) {
     if (!options.length) continue;
     const texts = options.map(([text, , count]) => `${text} (${count.toLocaleString("en")})`);
     select(name, [`any ${name}`, ...texts], (index) => {
-      if (index === 0) delete filters.asked[name];
-      else filters.asked[name] = options[index - 1][1];
+      if (index === 0) delete asked[name];
+      else asked[name] = options[index - 1][1];
     });
   }
   const orders = Object.keys(ORDERS).slice(0, files.length === 2 ? undefined : 3);
@@ -635,15 +655,21 @@ async function start() {
     byId("files").append(make("span", { class: `file ${file.colour}`, title: file.path }, `${file.name} `, content));
   }
   makeFilters();
-  byId("table").style.setProperty("--cells", files.length * numTurns);
-  byId("table").classList.toggle("many", files.length * numTurns > 10);
+  byId("table").style.setProperty("--cells", files.length * turns.length);
+  const longest = Math.max(...rows.map((row) => row.label.length));
+  byId("table").style.setProperty("--label", `${Math.min(19, Math.max(8, longest))}ch`);
+  byId("table").classList.toggle("many", files.length * turns.length > 10);
   byId("loading").hidden = true;
   byId("overview").hidden = false;
   byId("search").addEventListener("input", (event) => {
-    filters.text = event.target.value;
+    searched = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+    foundInTexts = null;
     update();
   });
-  byId("filters").addEventListener("submit", (event) => event.preventDefault());
+  byId("filters").addEventListener("submit", (event) => {
+    event.preventDefault();
+    searchTexts();
+  });
   byId("list").addEventListener("scroll", () => requestAnimationFrame(drawRows));
   byId("help-button").addEventListener("click", () => byId("help").showModal());
   window.addEventListener("resize", drawRows);

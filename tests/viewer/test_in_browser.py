@@ -1,5 +1,6 @@
 """The page in a real headless Chromium, from ``file://``: it renders, filters, obeys keys, and lets nothing out."""
 
+import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -113,6 +114,11 @@ def test_the_overview_is_a_heat_map_and_its_filters_count(show: Show) -> None:
     option(page, "verdict", "any")
     page.fill("#search", "task 17")
     assert count_of(page).startswith("1 of 40 problems")
+    page.fill("#search", "print(7) wrong_answer")
+    assert count_of(page).startswith("0 of 40 problems")
+    page.press("#search", "Enter")
+    found = sum("print(7) " in json.dumps(row["raw_responses"]) and "wrong_answer" in json.dumps(row) for row in BASE)
+    page.wait_for_function(f"() => document.getElementById('count').textContent.startsWith('{found} of 40 problems')")
 
 
 def test_a_conversation_turn_by_turn(show: Show) -> None:
@@ -131,7 +137,7 @@ def test_a_conversation_turn_by_turn(show: Show) -> None:
     before, after = (page.evaluate("(t) => t.split('\\n')", code_of(BASE[1], turn)) for turn in (0, 1))
     assert texts and set(texts) <= set(after) - set(before)
     page.keyboard.press("d")
-    page.wait_for_function("document.querySelectorAll('.added').length === 0")
+    page.wait_for_function("() => document.querySelectorAll('.added').length === 0")
     assert "\n".join(page.locator("#turn-1 pre:not(.small) .line").all_inner_texts()).strip() == code_of(BASE[1], 1)
     # the tests
     passing = BASE[1]["public_exec_results"][0][0]["passing"]
@@ -148,7 +154,7 @@ def code_of(row: Row, turn: int) -> str:
 def test_keys(show: Show) -> None:
     page = show(BASE)
     page.keyboard.press("/")
-    page.wait_for_function("document.activeElement.id === 'search'")
+    page.wait_for_function("() => document.activeElement.id === 'search'")
     page.keyboard.press("Escape")
     for key in ("ArrowDown", "ArrowDown", "ArrowUp"):
         page.keyboard.press(key)
