@@ -3,15 +3,17 @@
 ``exact``: both texts stripped, then equal (the paper's rule). ``lcb``: LiveCodeBench's rule: the same number of lines,
 each stripped; a pair of lines is equal as text, or token by token as exact decimal numbers. ``unordered``: the same
 stripped lines in any order. ``float`` or ``float TOLERANCE``: the same tokens, numbers with an absolute or relative
-error of at most the tolerance (one millionth). Function calls compare JSON values under any rule.
+error of at most the tolerance (one millionth). ``FILE.py:NAME``: a function of the user's, which runs in a sandbox.
+Function calls compare JSON values under any rule.
 """
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from functools import cache, partial
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -21,10 +23,9 @@ from cobalt.sandbox.tests import TestCases
 Checker = Callable[[str, str], bool]
 
 _TOKEN = re.compile(r"\S+")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+# each digit can match in one place only, so that a long text which is no number is rejected in one pass
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _TOLERANCE = 1e-6
-_LONGEST_NUMBER = 400
-"""Characters; the largest float has 309 digits before its point. The expected one may be longer."""
 
 _LONGEST_ANSWER, _ALWAYS_READ = 16, 1 << 16
 """An answer is not parsed if it is longer than 16 times the expected one and 64 KiB: no spelling of JSON is."""
@@ -51,12 +52,10 @@ def lcb(output: str, expected: str) -> bool:
     for left, right in zip(output.split("\n"), expected.split("\n"), strict=True):
         if left.strip() == right.strip():
             continue
-        try:  # token by token, so that a hostile line costs no more than the expected one
-            for ours, theirs in zip_longest(_TOKEN.finditer(left), _TOKEN.finditer(right)):
-                if ours is None or theirs is None or Decimal(ours.group()) != Decimal(theirs.group()):
-                    return False
-        except InvalidOperation:
-            return False
+        # token by token, so that a hostile line costs no more than the expected one
+        for ours, theirs in zip_longest(_TOKEN.finditer(left), _TOKEN.finditer(right)):
+            if ours is None or theirs is None or not _same_decimal(ours.group(), theirs.group()):
+                return False
     return True
 
 
@@ -76,6 +75,8 @@ def unordered(output: str, expected: str) -> bool:
 def within(tolerance: float, output: str, expected: str) -> bool:
     """The same tokens; numbers may differ by ``tolerance`` times the expected one, or 1 if that is smaller.
 
+    Without a tolerance, or where one of them is beyond the largest float, they are equal as exact decimals.
+
     >>> within(1e-6, "yes 0.3333333", "yes 0.33333334"), within(1e-6, "1.1", "1.0"), within(0.5, "1 2", "1")
     (True, False, False)
     """
@@ -85,11 +86,22 @@ def within(tolerance: float, output: str, expected: str) -> bool:
         ours, theirs = mine.group(), given.group()
         if ours == theirs:
             continue
-        if len(ours) > _LONGEST_NUMBER or not (_NUMBER.fullmatch(ours) and _NUMBER.fullmatch(theirs)):
+        if not (_NUMBER.fullmatch(ours) and _NUMBER.fullmatch(theirs)):
             return False
-        if not abs(float(ours) - float(theirs)) <= tolerance * max(1.0, abs(float(theirs))):
+        left, right = float(ours), float(theirs)
+        if tolerance == 0 or not (math.isfinite(left) and math.isfinite(right)):
+            if not _same_decimal(ours, theirs):
+                return False
+        elif abs(left - right) > tolerance * max(1.0, abs(right)):
             return False
     return True
+
+
+def _same_decimal(ours: str, theirs: str) -> bool:
+    try:
+        return Decimal(ours) == Decimal(theirs)
+    except InvalidOperation:  # no number, or an exponent that no decimal has
+        return False
 
 
 def same_value(output: str, expected: str) -> bool:
@@ -135,31 +147,8 @@ CHECKERS: dict[str, Checker] = {
 }
 
 
-class CheckerFailed(Exception):
-    """The user's checker raised an error: nothing is known about the program."""
-
-
-@cache
-def own_checker(name: str) -> Checker:
-    """The checker ``FILE.py:NAME``; once loaded, its file is not read again. Its errors become ``CheckerFailed``.
-
-    It is called in the worker, outside the sandbox.
-    """
-    function = load_own(name)
-
-    def check(output: str, expected: str) -> bool:
-        try:
-            return bool(function(output, expected))
-        except Exception as error:
-            raise CheckerFailed(f"checker {name}: {type(error).__name__}: {error}") from error
-
-    return check
-
-
 def checker_of(name: str) -> Checker:
-    """The checker of that name, or the user's own (``FILE.py:NAME``). ``ValueError`` if there is none."""
-    if is_own(name):
-        return own_checker(name)
+    """Our checker of that name. ``ValueError`` if there is none."""
     kind, _, tolerance = name.partition(" ")
     if kind == "float" and _NUMBER.fullmatch(tolerance) and 0 <= float(tolerance) < 1:
         return partial(within, float(tolerance))
@@ -172,8 +161,11 @@ def checker_of(name: str) -> Checker:
 
 def known_checker(name: str) -> str:
     """``name`` as other processes understand it; ``ValueError`` or ``InputError`` if there is no such checker."""
+    if is_own(name):
+        load_own(name)  # a mistake in it is known before anything runs
+        return with_absolute_path(name)
     checker_of(name)
-    return with_absolute_path(name) if is_own(name) else name
+    return name
 
 
 def checker_identity(name: str) -> str:

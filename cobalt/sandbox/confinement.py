@@ -40,7 +40,7 @@ _EXTRA_TASKS_OF_USER = 2048
 _EXTENSION_DIRECTORY = "lib-dynload"
 _WITHOUT_LIBRARIES = ("_tkinter",)  # there is no screen, and its libraries are many
 _LOADED_LATER = ("libgcc_s.so.1",)  # by glibc, when a thread ends
-_OTHERS = ("/etc/ld.so.cache", "/usr/lib/locale/C.utf8")
+_OTHERS = ("/etc/ld.so.cache", "/usr/lib/locale/C.utf8", "/usr/share/zoneinfo")
 _LIBRARY_LINKS = ("/lib", "/lib64")
 
 
@@ -57,9 +57,7 @@ def resolve_mode(name: str) -> Mode | Literal["auto"]:
 
 
 def zygote_config(mode: Mode, limits: Limits) -> dict[str, Any]:
-    """The zygote's configuration, of types that ``marshal`` knows. ``ValueError`` for a mode that does not exist."""
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    """The zygote's configuration, of types that ``marshal`` knows."""
     # Whom a root server's programs run as; None: as the server itself. The kernel counts tasks and pages in pipes by
     # user. So each sandbox gets a user of its own, if this process may use any.
     run_as = None

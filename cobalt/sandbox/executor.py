@@ -2,8 +2,8 @@
 
 A program runs on one worker, its tests one after the other. There are two lanes, each with workers of its own. Every
 program first gets a turn of ``TURN_S`` seconds in the quick lane; what is not done by then goes on in the long one,
-where it is in no other program's way. A worker that dies is replaced and its program retried; only when that fails
-several times does the result carry ``infra_error``. Waiting costs a program nothing.
+where it is in no other program's way. A worker that dies is replaced, and its program goes to whichever worker is free
+next; only when it has lost several does the result carry ``infra_error``. Waiting costs a program nothing.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from cobalt.sandbox.suite import Progress
 from cobalt.sandbox.tests import TestCases
 from cobalt.sandbox.worker import LENGTH, frame
 
-# The first retry comes at once, each later one after a pause that is this much longer than the one before. A program is
-# given up after five sandboxes: 3 seconds of pauses and the time that sandboxes take to start, about 5 in all.
+# A program is given up after five sandboxes. A lost worker is replaced at once; those that are lost one after the other
+# are replaced after pauses, each this much longer than the one before.
 MAX_ATTEMPTS, RETRY_DELAY_S = 5, 0.5
-TURN_S = 0.5  # of a program in the quick lane: seconds that its tests compute or sleep (``Ending.wall_s``)
+TURN_S = 0.5  # of a program in the quick lane: seconds of compiling, computing, sleeping, being judged
 LONG_NICENESS = 5  # of the long lane's workers: a core that both lanes want is shared three to one
 
 Tests = str | Mapping[str, Any] | TestCases
@@ -59,6 +59,8 @@ class _Job:
     files: Mapping[str, bytes] | None = None
     """Of a program that is not judged: what lies in its working folder."""
     progress: Progress | None = None
+    attempts: int = 0
+    """Sandboxes that were lost with it."""
 
 
 class FairQueue:
@@ -68,6 +70,7 @@ class FairQueue:
         self._lanes: OrderedDict[object, deque[_Job]] = OrderedDict()
         self._waiting = asyncio.Semaphore(0)
         self._space = asyncio.Semaphore(size)
+        self._owed = 0  # places that jobs took without asking
         self._closed = False
 
     def __len__(self) -> int:
@@ -80,6 +83,13 @@ class FairQueue:
             self._space.release()  # for the next one that waits
             raise RuntimeError("the executor is closed")
         self._lanes.setdefault(lane, deque()).append(job)
+        self._waiting.release()
+
+    def put_back(self, lane: object, job: _Job) -> None:
+        """To where ``get`` took it from: before all others, for whom that leaves as much space as there was."""
+        self._lanes.setdefault(lane, deque()).appendleft(job)
+        self._lanes.move_to_end(lane, last=False)
+        self._owed += 1
         self._waiting.release()
 
     def close(self) -> None:
@@ -97,7 +107,10 @@ class FairQueue:
         job = jobs.popleft()
         if jobs:
             self._lanes[lane] = jobs
-        self._space.release()
+        if self._owed:
+            self._owed -= 1
+        else:
+            self._space.release()
         return job
 
 
@@ -270,55 +283,52 @@ class Executor:
         worker.kill()
 
     async def _work(self, queue: FairQueue, worker: _Worker | None) -> None:
-        while True:  # and hold no job while waiting for the next
-            worker = await self._serve(await queue.get(), worker, queue is self._long)
+        lost = 0  # workers, one after the other
+        while True:
+            if lost > 1:
+                await asyncio.sleep(min(lost - 1, MAX_ATTEMPTS) * RETRY_DELAY_S)
+            job = await queue.get()
+            try:
+                worker = await self._serve(job, worker, queue)
+                lost = 0
+            except (SetupError, OSError) as error:
+                worker, lost = None, lost + 1
+                job.attempts += 1
+                if job.attempts < MAX_ATTEMPTS:
+                    queue.put_back(job.caller, job)
+                elif not job.done.done():
+                    why = f"lost {MAX_ATTEMPTS} sandboxes: {error}"
+                    job.done.set_result(ExecutionResult.infra(len(job.tests), why))
+            except asyncio.CancelledError:
+                job.done.cancel()
+                raise
+            except Exception as error:  # a fault of ours: this job's caller gets it, the others are served on
+                worker = None
+                if not job.done.done():
+                    job.done.set_exception(error)
+            del job  # while it waits for the next
 
-    async def _serve(self, job: _Job, worker: _Worker | None, is_long: bool) -> _Worker | None:
-        """Finish a job, or its turn, whatever happens; returns the worker that is left."""
-        lost: Exception | None = None
-        try:
-            for attempt in range(MAX_ATTEMPTS):
-                if attempt > 1:
-                    await asyncio.sleep((attempt - 1) * RETRY_DELAY_S)
-                if job.done.done():  # its caller has gone
-                    return worker
-                try:
-                    worker = worker or await self._start_worker(LONG_NICENESS if is_long else 0)
-                    outcome = await self._ask(job, worker, math.inf if is_long else TURN_S)
-                except BaseException as error:  # lost, or stopped in the middle of a program
-                    if worker is not None:
-                        self._discard(worker)
-                        worker = None
-                    if not isinstance(error, SetupError | OSError):
-                        raise
-                    lost = error
-                    continue
-                if outcome is None:  # its caller has gone while it ran
-                    self._discard(worker)
-                    return None
-                if job.done.done():
-                    return worker
-                if isinstance(outcome, Progress):  # its turn is over
-                    job.progress = outcome
-                    await self._long.put(job.caller, job)
-                else:
-                    job.done.set_result(outcome)
-                return worker
-            if not job.done.done():
-                job.done.set_result(ExecutionResult.infra(len(job.tests), f"lost {MAX_ATTEMPTS} sandboxes: {lost}"))
-        except asyncio.CancelledError:
-            job.done.cancel()
-            raise
-        except Exception as error:  # a fault of ours: this job's caller gets it, the others are served on
-            if not job.done.done():
-                job.done.set_exception(error)
-        return None
-
-    async def _ask(self, job: _Job, worker: _Worker, turn_s: float) -> ExecutionResult | list[Output] | Progress | None:
-        """What the worker makes of a job; None if its caller goes before that."""
+    async def _serve(self, job: _Job, worker: _Worker | None, queue: FairQueue) -> _Worker | None:
+        """Finish a job, or its turn; returns the worker that is left. ``SetupError`` or ``OSError`` if it is lost."""
+        if job.done.done():  # its caller has gone
+            return worker
+        niceness, turn_s = (LONG_NICENESS, math.inf) if queue is self._long else (0, TURN_S)
+        worker = worker or await self._start_worker(niceness)
         answer = asyncio.ensure_future(worker.ask((job.code, job.tests, job.files, job.progress, turn_s)))
         try:
             await asyncio.wait((answer, job.done), return_when=asyncio.FIRST_COMPLETED)
-            return answer.result() if answer.done() else None
+            outcome = answer.result() if answer.done() else None
+        except BaseException:  # lost, or stopped in the middle of a program
+            self._discard(worker)
+            raise
         finally:
             answer.cancel()
+        if outcome is None:  # its caller has gone while it ran
+            self._discard(worker)
+            return None
+        if isinstance(outcome, Progress):  # its turn is over
+            job.progress = outcome
+            await self._long.put(job.caller, job)
+        elif not job.done.done():
+            job.done.set_result(outcome)
+        return worker

@@ -14,6 +14,7 @@ LANES = 2  # sandboxes of a worker: a quick one, and one that goes on with long 
 # Held in memory beside a program: standard output and error, its own and those of its problem's checker program. The
 # two programs share one limit, because the checker runs only when the test that it judges has ended.
 _OUTPUTS = 4
+_SOCKETS_IN_A_MB = 4  # if nobody reads them: by default the kernel keeps 208 KiB for one, and one message more
 _GROUPS = Path("/sys/fs/cgroup")
 # both by the controllers that a line of /proc/self/cgroup names: version 2 names none
 _LIMIT_FILES = {"": "memory.max", "memory": "memory.limit_in_bytes"}
@@ -66,10 +67,11 @@ def default_workers(limits: Limits | None = None) -> int:
 
 def affordable_workers(limits: Limits) -> int:
     """Workers whose sandboxes fit into memory; raises ``SetupError`` if not even one's do."""
-    each_mb = LANES * (limits.memory_limit_mb + _OUTPUTS * limits.output_limit_mb)
+    in_sockets_mb = limits.max_open_files // _SOCKETS_IN_A_MB
+    each_mb = LANES * (limits.memory_limit_mb + _OUTPUTS * limits.output_limit_mb + in_sockets_mb)
     available_mb = memory_mb()
     if available_mb < each_mb:
-        reason = f"{LANES} programs may use {each_mb} MiB (memory and outputs)"
+        reason = f"{LANES} programs may use {each_mb} MiB (memory, outputs and sockets)"
         raise SetupError(f"a worker's {reason}, and there are {available_mb} MiB here")
     return available_mb // each_mb
 

@@ -1,7 +1,7 @@
 """What a user brings in a Python file of their own, named ``FILE.py:NAME``: a checker, an engine, a perturbation.
 
-The file runs in the process that needs it and with that process's rights, not in a sandbox. Outputs record it by the
-hash of its text.
+The file runs in the process that needs it and with that process's rights. Only a checker judges in a sandbox, and there
+it may import what programs may. Outputs record the file by the hash of its text.
 """
 
 import hashlib
@@ -40,6 +40,12 @@ def identity_of(name: str) -> str:
     """``FILE.py:NAME@hash``, without the folder: what an output records."""
     path, attribute = _parts(name)
     return f"{path.name}:{attribute}@{hashlib.sha256(path.read_bytes()).hexdigest()[:HASH_DIGITS]}"
+
+
+def source_of(name: str) -> tuple[str, str]:
+    """The file's text, and what it defines."""
+    path, attribute = _parts(name)
+    return path.read_text(encoding="utf-8"), attribute
 
 
 def load_own(name: str) -> Any:

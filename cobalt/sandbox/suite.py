@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 
@@ -11,11 +11,13 @@ from cobalt.sandbox.checkers import checker_of, same_value
 from cobalt.sandbox.confinement import NAMESPACES, Mode
 from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.own_files import is_own, source_of
 from cobalt.sandbox.results import ExecutionResult, Output, Verdict, cut
 from cobalt.sandbox.tests import TestCases
-from cobalt.sandbox.zygote import CompileFailure, Ending, Zygote
+from cobalt.sandbox.zygote import CompileFailure, Ending, Turn, TurnOver, Zygote
 
 ANSWERS = {"accepted": True, "rejected": False}
+ANSWERS_OF_FUNCTIONS = {"true": True, "false": False}
 FILES_INSIDE = "/tmp"
 _SHOWN_OF_ANSWER = 500
 _SHOWN_OF_FULL_OUTPUT = 1 << 16
@@ -25,7 +27,7 @@ Judge = Callable[[str, str, str], bool]
 
 
 class CheckerFault(Exception):
-    """A problem's checker program did not answer: a fault of the problem, and no verdict on the program."""
+    """A checker cannot judge, not even the expected output: its own fault, and no verdict on the program."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,16 @@ def verdict_of(ending: Ending, cpu_limit_s: float) -> Verdict:
 
 
 class SuiteRunner:
-    """Runs programs in one sandbox, and checker programs in another one that no program judged ever enters.
+    """Runs programs in one sandbox, and checkers in another one that no program judged ever enters.
 
-    ``checker``: for problems that name none. Raises ``SetupError`` if there is no sandbox. The one of checker programs
-    starts with the first of them.
+    ``checker``: for problems that name none. Raises ``SetupError`` if there is no sandbox. The one of checkers starts
+    with the first of them that is not ours.
     """
 
     def __init__(self, mode: Mode, limits: Limits, checker: str):
         self._mode: Mode = mode
         self._limits, self._checker = limits, checker
+        self._own = source_of(checker) if is_own(checker) else None
         self._zygote = Zygote(mode, limits)
         self._zygote_of_checkers: Zygote | None = None
 
@@ -76,32 +79,24 @@ class SuiteRunner:
         Continues from ``progress``. A program whose tests need more than ``turn_s`` seconds gives its new progress
         instead; the test that was cut short is then not part of it.
         """
-        limits = self._limits
+        limits, turn = self._limits, Turn(turn_s)
         if tests.time_limit is not None:
             limits = replace(limits, cpu_limit_s=min(limits.cpu_limit_s, tests.time_limit))
         progress = progress or Progress((), limits.suite_cpu_limit_s, limits.suite_wall_limit_s)
         outcomes, cpu_left_s, wall_left_s = list(progress.outcomes), progress.cpu_left_s, progress.wall_left_s
         pairs = list(zip(tests.inputs_K, tests.outputs_K, strict=True))[len(outcomes) :]
         try:
-            opened = self._zygote.program(code, tests.fn_name, tests.memory_limit)
-            with opened as program, self._judge(tests) as judge:
+            opened = self._zygote.program(code, tests.fn_name, turn, tests.memory_limit)
+            with opened as program, self._judge(tests, turn) as judge:
                 for input_text, expected in pairs:
                     if cpu_left_s <= 0 or wall_left_s <= 0:
                         outcomes.append((Verdict.TIME_LIMIT, "", ""))
                         continue
-                    if turn_s <= 0:
-                        return Progress(tuple(outcomes), cpu_left_s, wall_left_s)
-                    wall_limit_s = min(limits.wall_limit_s, wall_left_s)
                     ending = program.run_test(
                         input_text.encode("utf-8", "surrogatepass"),
                         min(limits.cpu_limit_s, cpu_left_s),
-                        min(wall_limit_s, turn_s),
+                        min(limits.wall_limit_s, wall_left_s),
                     )
-                    if ending.killed == packets.KILLED_WALL and turn_s < wall_limit_s:  # the turn ended it: not charged
-                        return Progress(tuple(outcomes), cpu_left_s, wall_left_s)
-                    cpu_left_s -= ending.cpu_s
-                    wall_left_s -= ending.wall_s
-                    turn_s -= ending.wall_s
                     output = ending.output[: _SHOWN_OF_FULL_OUTPUT if ending.output_full else None].decode(
                         "utf-8", "replace"
                     )
@@ -110,8 +105,12 @@ class SuiteRunner:
                     if verdict is Verdict.PASSED and not judge(input_text, output, expected):
                         verdict = Verdict.WRONG_ANSWER
                     outcomes.append((verdict, cut(output), cut(error)))
+                    cpu_left_s -= ending.cpu_s
+                    wall_left_s -= ending.wall_s
+        except TurnOver:
+            return Progress(tuple(outcomes), cpu_left_s, wall_left_s)
         except CheckerFault as fault:
-            return ExecutionResult.infra(len(tests), f"the problem's checker program gave no verdict: {fault}")
+            return ExecutionResult.infra(len(tests), str(fault))
         except CompileFailure as failure:
             return ExecutionResult.uniform(len(tests), Verdict.COMPILE_ERROR, str(failure))
         cpu_s = limits.suite_cpu_limit_s - cpu_left_s
@@ -128,22 +127,18 @@ class SuiteRunner:
         """
         cpu_limit_s = min(self._limits.cpu_limit_s, tests.time_limit or self._limits.cpu_limit_s)
         wall_limit_s = self._limits.wall_factor * cpu_limit_s
-        room, outputs = self._limits.output_limit_mb << 20, []
+        room, outputs, turn = self._limits.output_limit_mb << 20, [], Turn(turn_s)
         try:
-            with ExitStack() as stack:
+            with ExitStack() as stack, suppress(TurnOver):
                 folder = FILES_INSIDE
                 if files and self._mode != NAMESPACES:
                     folder = stack.enter_context(TemporaryDirectory(prefix="cobalt-files-"))
                     os.chmod(folder, 0o755)  # the program runs as another user
-                program = stack.enter_context(self._zygote.program(code, None, tests.memory_limit, folder, files))
+                program = stack.enter_context(self._zygote.program(code, None, turn, tests.memory_limit, folder, files))
                 for text in tests.inputs_K:
-                    if turn_s <= 0 or room <= 0:
+                    if room <= 0:
                         break
-                    given = text.encode("utf-8", "surrogatepass")
-                    ending = program.run_test(given, cpu_limit_s, min(wall_limit_s, turn_s))
-                    if ending.killed == packets.KILLED_WALL and turn_s < wall_limit_s:
-                        break
-                    turn_s -= ending.wall_s
+                    ending = program.run_test(text.encode("utf-8", "surrogatepass"), cpu_limit_s, wall_limit_s)
                     room -= len(ending.output) + len(ending.stderr)
                     stdout, stderr = (part.decode("utf-8", "replace") for part in (ending.output, ending.stderr))
                     exit_code = -ending.signal if ending.signal else ending.exit_code
@@ -153,30 +148,46 @@ class SuiteRunner:
         return outputs if outputs or len(tests) > 1 else Progress((), 0.0, 0.0)
 
     @contextmanager
-    def _judge(self, tests: TestCases) -> Iterator[Judge]:
+    def _judge(self, tests: TestCases, turn: Turn) -> Iterator[Judge]:
         """How the outputs of these tests are judged.
 
         A checker program reads ``{"input": text, "output": text, "expected": text}`` as JSON and prints ``accepted`` or
-        ``rejected``. ``CheckerFault`` for anything else, and now if it does not compile.
+        ``rejected``. The user's function of output and expected output returns True or False. Anything else is no
+        answer. An output that gets none is wrong if the expected one, in its place, is accepted; else ``CheckerFault``.
         """
-        if tests.checker_program is None:
+        if tests.checker_program is not None:
+            name, source, function, answers = "the problem's checker program", tests.checker_program, None, ANSWERS
+        elif tests.fn_name is None and tests.checker is None and self._own is not None:
+            name, (source, function), answers = f"checker {self._checker}", self._own, ANSWERS_OF_FUNCTIONS
+        else:
             same = same_value if tests.fn_name is not None else checker_of(tests.checker or self._checker)
             yield lambda _, output, expected: same(output, expected)
             return
         self._zygote_of_checkers = self._zygote_of_checkers or Zygote(self._mode, self._limits)
         with ExitStack() as stack:
             try:
-                checker = stack.enter_context(self._zygote_of_checkers.program(tests.checker_program, None))
+                checker = stack.enter_context(self._zygote_of_checkers.program(source, function, turn))
             except CompileFailure as failure:
-                raise CheckerFault(str(failure)) from None
+                raise CheckerFault(f"{name} gave no verdict: {failure}") from None
 
             def ask(input_text: str, output: str, expected: str) -> bool:
-                question = json.dumps({"input": input_text, "output": output, "expected": expected})
+                if function is None:
+                    question = json.dumps({"input": input_text, "output": output, "expected": expected})
+                else:
+                    question = f"{json.dumps(output)}\n{json.dumps(expected)}"
                 ending = checker.run_test(question.encode(), self._limits.cpu_limit_s, self._limits.wall_limit_s)
                 answer = ending.output.decode("utf-8", "replace").strip()
-                if ending.killed != packets.NOT_KILLED or ending.exit_code or ending.signal or answer not in ANSWERS:
+                if verdict_of(ending, self._limits.cpu_limit_s) is not Verdict.PASSED or answer not in answers:
                     said = ending.stderr.decode("utf-8", "replace")[-_SHOWN_OF_ANSWER:]
-                    raise CheckerFault(f"it answered {answer[:_SHOWN_OF_ANSWER]!r}; {said}")
-                return ANSWERS[answer]
+                    raise CheckerFault(f"{name} gave no verdict: it answered {answer[:_SHOWN_OF_ANSWER]!r}; {said}")
+                return answers[answer]
 
-            yield ask
+            def judge(input_text: str, output: str, expected: str) -> bool:
+                try:
+                    return ask(input_text, output, expected)
+                except CheckerFault:
+                    if not ask(input_text, expected, expected):
+                        raise
+                    return False
+
+            yield judge

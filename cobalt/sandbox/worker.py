@@ -16,10 +16,8 @@ import struct
 import sys
 from typing import Any, BinaryIO
 
-from cobalt.sandbox.checkers import CheckerFailed
 from cobalt.sandbox.errors import InfraError, SetupError
 from cobalt.sandbox.inside.kernel import die_with_parent
-from cobalt.sandbox.results import ExecutionResult
 from cobalt.sandbox.suite import SuiteRunner
 
 LENGTH = struct.Struct("!Q")
@@ -53,13 +51,10 @@ def main(descriptor: int, parent: int) -> None:
         try:
             while True:
                 code, tests, files, progress, turn_s = _read_message(stream)
-                try:
-                    if files is None:
-                        result = runner.run(code, tests, progress, turn_s)
-                    else:
-                        result = runner.run_inputs(code, tests, files, turn_s)
-                except CheckerFailed as error:
-                    result = ExecutionResult.infra(len(tests), str(error))
+                if files is None:
+                    result = runner.run(code, tests, progress, turn_s)
+                else:
+                    result = runner.run_inputs(code, tests, files, turn_s)
                 connection.sendall(frame(result))
         except InfraError as error:
             print(f"cobalt.sandbox.worker: {error}", file=sys.stderr)

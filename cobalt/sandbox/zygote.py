@@ -3,8 +3,8 @@
 Everything here blocks; one process drives one zygote. A lost zygote or a protocol that stalls raises ``InfraError``.
 """
 
-import array
 import marshal
+import math
 import os
 import socket
 import subprocess
@@ -22,13 +22,15 @@ from cobalt.sandbox.limits import Limits
 
 INSIDE = Path(__file__).parent / "inside"
 START_TIMEOUT_S = 60.0
+COMPILE_CPU_S = 10.0
+LONGEST_TURN = 4.0  # times its seconds a turn may last, however long its tests wait for a core
 GRACE_S = 30.0  # longer than its wall limit a test may take to answer before its sandbox counts as lost
 SAMPLING_S = 0.1  # between two looks at how long a running test has waited for a core
 SHORTEST_GRANT_S = 0.01  # a test that has waited less since it last got more time is killed at its wall limit
 # by import, so that compiled code can be cached: compiling it leaves holes in memory that every fork would carry
 _START = "import sys; sys.path[0] = sys.argv.pop(); import zygote; zygote.main()"
 _PACKET_BYTES = 1 << 16
-_SIGKILL = 9
+_SIGKILL, _SIGPROF = 9, 27
 _NS_PER_S = 1e9
 
 
@@ -41,7 +43,7 @@ class Ending:
     exit_code: int
     cpu_s: float
     wall_s: float
-    """Without what the test waited for a core, and without ``SAMPLING_S``, to which that is known."""
+    """What counts of it (``OpenProgram.charged_s``)."""
     output: bytes
     stderr: bytes
     output_full: bool
@@ -49,6 +51,28 @@ class Ending:
 
 class CompileFailure(Exception):
     """The program does not compile; the text is for its author."""
+
+
+class TurnOver(Exception):
+    """The turn ended while the program compiled, ran or was judged. Whatever that was has to be done again."""
+
+
+class Turn:
+    """How long a program may have a sandbox: ``left_s`` seconds of computing and sleeping, and a last moment."""
+
+    def __init__(self, seconds: float):
+        self.left_s = seconds
+        self.ends_at = time.monotonic() + LONGEST_TURN * seconds
+
+    def remaining_s(self) -> float:
+        """Seconds, more than a moment; raises ``TurnOver`` if no more are left."""
+        remaining_s = min(self.left_s, self.ends_at - time.monotonic())
+        if remaining_s < SHORTEST_GRANT_S:
+            raise TurnOver
+        return remaining_s
+
+
+WITHOUT_END = Turn(math.inf)
 
 
 class Zygote:
@@ -99,47 +123,50 @@ class Zygote:
         self,
         source: str,
         fn_name: str | None,
+        turn: Turn = WITHOUT_END,
         memory_limit_mb: float | None = None,
         folder: str = "",
         files: Mapping[str, bytes] | None = None,
     ) -> Iterator["OpenProgram"]:
-        """Compile ``source``; raises ``CompileFailure``. Tests run inside the ``with`` block.
+        """Compile ``source``; raises ``CompileFailure`` or ``TurnOver``. Tests run inside the ``with`` block.
 
         ``memory_limit_mb``: of the problem, if it is below that of the sandbox. ``folder``: the working folder of a
         program with ``files``, empty before; in mode ``namespaces`` it is the program's own.
         """
         memory_mb = min(self.limits.memory_limit_mb, memory_limit_mb or self.limits.memory_limit_mb)
         self._finish_previous()
+        compile_cpu_s, started = min(COMPILE_CPU_S, turn.remaining_s()), time.monotonic()
         channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        payload = _memory_file(
-            "program", marshal.dumps((source, fn_name, int(memory_mb * (1 << 20)), folder, dict(files or {})))
-        )
+        task = (source, fn_name, compile_cpu_s, int(memory_mb * (1 << 20)), folder, dict(files or {}))
+        payload, kind = _memory_file("program", marshal.dumps(task)), packets.WITH_FILES if files else packets.PLAIN
         with channel:
             with inner:
                 try:
-                    _send_descriptors(
-                        self._control, packets.WITH_FILES if files else packets.PLAIN, [inner.fileno(), payload]
-                    )
+                    socket.send_fds(self._control, [kind], [inner.fileno(), payload])
                 except OSError as error:
                     raise InfraError(f"sandbox lost: {error}") from None
                 finally:
                     os.close(payload)
             self._ends_pending += 1
-            program = OpenProgram(channel, self.limits, self._process.pid)
-            if program.receive(time.monotonic() + START_TIMEOUT_S) != packets.STARTED:
+            program = OpenProgram(channel, self.limits, self._process.pid, turn)
+            if program.receive(started + START_TIMEOUT_S) != packets.STARTED:
                 raise InfraError("the program's process could not be set up")
             answer = program.receive(time.monotonic() + START_TIMEOUT_S)
             if answer and answer != packets.READY:
                 raise CompileFailure(answer.decode(errors="replace"))
             if not answer:
-                if self._finish_previous() == _SIGKILL:  # which no source brings about
+                code = os.waitstatus_to_exitcode(self._finish_previous())
+                if code == -_SIGKILL:  # which no source brings about
                     raise InfraError("the program's process was killed before it could start")
+                if code == _SIGPROF and compile_cpu_s < COMPILE_CPU_S:
+                    raise TurnOver
                 raise CompileFailure("the program is too deep or too large to compile")
+            turn.left_s -= program.charged_s(time.monotonic() - started)
             yield program
 
     def _finish_previous(self) -> int:
-        """Wait until the last program's processes are gone; the signal that ended it, or 0."""
-        ended_by = 0
+        """Wait until the last program's processes are gone; the wait status of its first one."""
+        status = 0
         while self._ends_pending:
             try:
                 packet = self._control.recv(_PACKET_BYTES)
@@ -149,9 +176,9 @@ class Zygote:
                 raise InfraError(f"the sandbox died: {error}") from None
             if not packet:
                 raise InfraError("the sandbox died")
-            (ended_by,) = packets.ENDED.unpack(packet)
+            (status,) = packets.ENDED.unpack(packet)
             self._ends_pending -= 1
-        return ended_by
+        return status
 
     def close(self) -> None:
         """Kill the sandbox with everything in it."""
@@ -163,11 +190,12 @@ class Zygote:
 class OpenProgram:
     """A compiled program whose tests can be run."""
 
-    def __init__(self, channel: socket.socket, limits: Limits, zygote_pid: int):
+    def __init__(self, channel: socket.socket, limits: Limits, zygote_pid: int, turn: Turn):
         self._channel = channel
         self._channel.settimeout(SAMPLING_S)
         self._limits = limits
         self._zygote_pid = zygote_pid
+        self._turn = turn
         self._waited_s = 0.0
         """What the process has waited for a core since it began to compile, or since the test began."""
 
@@ -182,12 +210,22 @@ class OpenProgram:
                 raise InfraError(f"the sandbox died: {error}") from None
         raise InfraError("the sandbox did not answer in time")
 
+    def charged_s(self, wall_s: float) -> float:
+        """What counts of so many seconds: not the waiting for a core, nor ``SAMPLING_S``, to which that is known."""
+        return max(wall_s - self._waited_s - SAMPLING_S, 0.0)
+
     def run_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> Ending:
-        """Run one test on ``input_bytes``; raises ``InfraError`` if the sandbox is lost."""
+        """Run one test on ``input_bytes``; raises ``InfraError`` if the sandbox is lost, or ``TurnOver``."""
+        turn_s = self._turn.remaining_s()
         descriptors = [_memory_file("input", input_bytes, read_only=True), _memory_file("out"), _memory_file("err")]
         try:
-            packet = self._result_of_test(packets.TEST.pack(cpu_limit_s, wall_limit_s), descriptors, wall_limit_s)
+            packet = self._result_of_test(cpu_limit_s, min(wall_limit_s, turn_s), descriptors)
             killed, status, cpu_s, wall_s = packets.RESULT.unpack(packet)
+            wall_s = max(self.charged_s(wall_s), cpu_s)
+            self._turn.left_s -= wall_s
+            at_turns_end = self._turn.ends_at - time.monotonic() < SHORTEST_GRANT_S
+            if killed == packets.KILLED_WALL and (turn_s < wall_limit_s or at_turns_end):
+                raise TurnOver  # what it has reached is no limit of its own
             signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
             if signal == _SIGKILL and killed == packets.NOT_KILLED and cpu_s <= cpu_limit_s:
                 # nothing that a test may do brings a kill about, but using up its CPU time
@@ -199,7 +237,7 @@ class OpenProgram:
                 signal=signal,
                 exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
                 cpu_s=cpu_s,
-                wall_s=max(wall_s - self._waited_s - SAMPLING_S, cpu_s),
+                wall_s=wall_s,
                 output=os.pread(output, output_size, 0),
                 stderr=os.pread(stderr, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
                 output_full=max(output_size, stderr_size) >= self._limits.output_limit_mb << 20,
@@ -208,13 +246,14 @@ class OpenProgram:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _result_of_test(self, packet: bytes, descriptors: list[int], wall_limit_s: float) -> bytes:
-        """Send the test, and await its result. A test that is overdue gets as much more time as it has waited."""
+    def _result_of_test(self, cpu_limit_s: float, wall_limit_s: float, descriptors: list[int]) -> bytes:
+        """Send the test, and await its result. An overdue test gets as much more time as it has waited, in its turn."""
+        packet = packets.TEST.pack(cpu_limit_s, wall_limit_s)
         lost_at = time.monotonic() + wall_limit_s + GRACE_S
         self._waited_s = granted_s = 0.0
         while True:
             try:
-                _send_descriptors(self._channel, packet, descriptors)
+                socket.send_fds(self._channel, [packet], descriptors)
             except OSError as error:
                 raise InfraError(f"the program's process is gone: {error}") from None
             answer = self.receive(lost_at)
@@ -223,7 +262,7 @@ class OpenProgram:
             if answer != packets.OVERDUE:
                 return answer
             self._waited_s = max(self._waited_s, waited_s(self._zygote_pid))
-            more_s = self._waited_s - granted_s
+            more_s = min(self._waited_s - granted_s, self._turn.ends_at - time.monotonic())
             more_s = more_s if more_s >= SHORTEST_GRANT_S else 0.0
             granted_s += more_s
             packet, descriptors = packets.MORE_TIME.pack(more_s), []
@@ -246,22 +285,19 @@ def _memory_file(name: str, data: bytes = b"", read_only: bool = False) -> int:
     return fd
 
 
-def _send_descriptors(channel: socket.socket, data: bytes, descriptors: list[int]) -> None:
-    channel.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
-
-
 def waited_s(ancestor: int) -> float:
-    """Seconds that the last descendant of process ``ancestor`` has spent ready to run, without a core to run on.
+    """Seconds that a thread of process ``ancestor``'s last descendant has spent ready to run, without a core to run on.
 
-    Between a zygote and the test that it runs each process has one child, so the last one is the test; its threads are
-    summed up. Time that a test sleeps is no part of it. 0 if the test has ended meanwhile.
+    Between a zygote and the test that it runs each process has one child, so the last one is the test. Of its threads
+    the one that has waited longest counts: many that wake at once would wait for each other, and their sum grow faster
+    than time passes. Time that a test sleeps is no part of it. 0 if the test has ended meanwhile.
     """
     test = ancestor
     with suppress(OSError):
         while children := Path(f"/proc/{test}/task/{test}/children").read_text().split():
             test = int(children[-1])
-    waited_ns = 0
+    longest_ns = 0
     for task in Path(f"/proc/{test}/task").glob("*/schedstat"):
         with suppress(OSError):
-            waited_ns += int(task.read_text().split()[1])
-    return waited_ns / _NS_PER_S
+            longest_ns = max(longest_ns, int(task.read_text().split()[1]))
+    return longest_ns / _NS_PER_S

@@ -31,7 +31,7 @@ def run_plain(source):
         file.flush()
         given.write(INPUT.encode())
         given.seek(0)
-        command = [sys.executable, "-B", "-W", "ignore", file.name]
+        command = [sys.executable, "-B", file.name]
         environment = {**ENVIRONMENT, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         done = subprocess.run(command, stdin=given, capture_output=True, check=False, env=environment, cwd="/")
     return done.returncode, done.stdout.decode("utf-8", "replace")

@@ -13,6 +13,8 @@ import ctypes
 import json
 import os
 import struct
+import tempfile
+import time
 from itertools import islice
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from cobalt.sandbox.executor import Executor
 from cobalt.sandbox.inside.kernel import number
 from cobalt.sandbox.probe_program import PROBES
 from cobalt.sandbox.selftest import PROBE_PROGRAM, canaries
+from cobalt.sandbox.zygote import waited_s
 
 ORDINARY_USER = 65534
 REFUSALS = {"namespaces": "unshare", "landlock": "landlock_create_ruleset"}
@@ -118,14 +121,85 @@ async def run_reader(executor):
     return {"offered": [len(paths) for paths in offered], "read": read}
 
 
+OWN_CHECKER = """
+import sys
+
+def same(output, expected):
+    if "loop" in output:
+        while True:
+            pass
+    if "exit" in output:
+        sys.exit(0)
+    return "no" if "other" in output else int(output) == int(expected)
+"""
+ANSWERS = {
+    "print(7)": "passed",
+    "print(8)": "wrong_answer",
+    "print('abc')": "wrong_answer",
+    "print('9' * 5000)": "wrong_answer",
+    "import os; os.write(1, b'\\xff')": "wrong_answer",
+    "print('loop')": "wrong_answer",
+    "print('exit')": "wrong_answer",
+    "print('other')": "wrong_answer",
+}
+"""Programs where 7 is right, and what becomes of them, though the checker fails on most."""
+CHECKER_PROGRAM = f"""{OWN_CHECKER}
+import json
+given = json.loads(input())
+answer = same(given["output"], given["expected"])
+print({{True: "accepted", False: "rejected"}}.get(answer, answer))
+"""
+
+
+async def run_checkers(mode):
+    """``{"own", "program"}``: what becomes of ``ANSWERS``, and of a program whose expected output no checker takes."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "own.py")
+        path.write_text(OWN_CHECKER)
+        for kind, tests in (("own", {}), ("program", {"checker_program": CHECKER_PROGRAM})):
+            async with Executor(workers=1, mode=mode, checker=f"{path}:same", cpu_limit_s=0.3) as executor:
+                programs = [(code, {"inputs": [""], "outputs": ["7"], **tests}) for code in ANSWERS]
+                programs.append(("print(7)", {"inputs": [""], "outputs": ["loop"], **tests}))
+                results = await executor.run_many(programs)
+            found[kind] = [result.verdicts[0].value for result in results]
+    return found
+
+
+WAVES = """
+import threading, time
+def wake_with_all_others():
+    while True:
+        time.sleep(0.01 - time.monotonic() % 0.01)
+for _ in range(62):
+    threading.Thread(target=wake_with_all_others).start()
+"""
+
+
+async def run_waves(mode):
+    """By how much the waiting of a test was ever longer than its life: threads that wake together wait together."""
+    most_s, started = 0.0, time.monotonic()
+    async with Executor(workers=1, mode=mode, cpu_limit_s=0.5, suite_cpu_limit_s=0.5) as executor:
+        running = asyncio.ensure_future(executor.run(WAVES, {"inputs": [""], "outputs": ["?"]}))
+        while not running.done() and most_s <= 0:
+            await asyncio.sleep(0.05)
+            waited = max(waited_s(worker.process.pid) for worker in executor._running)
+            most_s = max(most_s, waited - (time.monotonic() - started))
+        running.cancel()
+        return most_s
+
+
 async def run_everything(mode, cases):
-    """``{"mode", "cases", "probes", "reading"}``."""
+    """``{"mode", "cases", "probes", "reading", "checkers", "waves"}``."""
+    checkers, waves = await run_checkers(mode), await run_waves(mode)
     async with Executor(workers=1, mode=mode, **LIMITS) as executor:
         return {
             "mode": executor.mode,
             "cases": await run_cases(executor, cases),
             "probes": await run_probes(executor),
             "reading": await run_reader(executor),
+            "checkers": checkers,
+            "waves": waves,
         }
 
 
@@ -156,14 +230,21 @@ async def run_crowd():
 
 
 LIFE = "import time\nwhile True: {}"
-LONG = [LIFE.format("time.sleep(1)"), LIFE.format("pass")]
+_ANY = {"inputs": ["a", "b"], "outputs": ["a", "b"]}
+LONG = [
+    (LIFE.format("time.sleep(1)"), _ANY),
+    (LIFE.format("pass"), _ANY),
+    (WAVES, _ANY),
+    (f"x = 0x{'f' * 4_000_000} // 0x{'e' * 2_000_000}", _ANY),  # ten CPU seconds to compile
+    ("print(input())", {**_ANY, "checker_program": LIFE.format("time.sleep(1)")}),
+]
 
 
 async def run_lanes(mode):
     """What became of good programs among sleepers and loops, of a cancelled program, and of one in several turns."""
-    echo = ("print(input())", {"inputs": ["a", "b"], "outputs": ["a", "b"]})
+    echo = ("print(input())", _ANY)
     async with Executor(workers=2, mode=mode, cpu_limit_s=20) as executor:
-        long = [asyncio.ensure_future(executor.run(code, echo[1])) for code in LONG * 3]
+        long = [asyncio.ensure_future(executor.run(*program)) for program in LONG * 2]
         good = await executor.run_many([echo] * 20)
         still_running = sum(not task.done() for task in long)
         others = set(processes_below(os.getpid()))
@@ -229,7 +310,7 @@ if __name__ == "__main__":
     if arguments.crowd:
         scenario = run_crowd()
     if arguments.lanes:
-        scenario = run_lanes("auto")
+        scenario = run_lanes(arguments.mode)
     if arguments.idioms:
         scenario = run_idioms("auto")
     print(json.dumps(asyncio.run(scenario)))

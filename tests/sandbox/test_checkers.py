@@ -67,12 +67,33 @@ FLOATS = [  # output, expected, equal within a millionth, within a tenth
     ("1e400", "1e400", True, True),
     ("9" * 1000000, "9", False, False),
     ("1 " * 1000000, "1", False, False),
+    ("-1", "1" + "0" * 400, False, False),
+    ("-1", "1e400", False, False),
+    ("1e400", "1", False, False),
+    ("1.0e400", "1E+400", True, True),
+    ("1", "1e" + "9" * 30, False, False),
+    ("0." + "3" * 500, "0.33333333", True, True),
+    ("1", "9" * 1000000 + "x", False, False),
+    ("9" * 1000000 + "x", "1", False, False),
 ]
 
 
 @pytest.mark.parametrize(("output", "expected", "millionth", "tenth"), FLOATS, ids=range(len(FLOATS)))
 def test_float_tolerance(output, expected, millionth, tenth):
     assert (checker_of("float")(output, expected), checker_of("float 0.1")(output, expected)) == (millionth, tenth)
+
+
+EXACT_FLOATS = [
+    ("1.0", "1", True),
+    ("1e2", "100", True),
+    ("0.1", "0.10000000000000000001", False),
+    ("100000000000000000001", "100000000000000000000", False),
+]
+
+
+@pytest.mark.parametrize(("output", "expected", "same"), EXACT_FLOATS)
+def test_no_float_tolerance_is_exact(output, expected, same):
+    assert checker_of("float 0")(output, expected) is same
 
 
 @pytest.mark.parametrize("name", ["fuzzy", "float x", "float -1", "float 2", "float inf", "exact 1", ""])

@@ -14,7 +14,7 @@ HEADERS = {
     "aarch64": Path("/usr/include/asm-generic/unistd.h"),
 }
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-ALLOW, EPERM, ENOSYS, ENOTTY, KILL = 0x7FFF0000, 0x50001, 0x50026, 0x50019, 0x80000000
+ALLOW, SUCCESS, EPERM, ENOSYS, ENOTTY, KILL = 0x7FFF0000, 0x50000, 0x50001, 0x50026, 0x50019, 0x80000000
 GENERIC_NAMES = {
     "fcntl": "fcntl",
     "lseek": "lseek",
@@ -109,14 +109,24 @@ def test_special_calls(machine, seccomp):
     assert special("fcntl", 0, 6) == EPERM
     assert special("socketpair", 1, 1 | 0o2000000) == ALLOW
     assert (special("socketpair", 1, 2), special("socketpair", 2, 1)) == (EPERM, EPERM)
+    for name in ("sendto", "recvfrom"):
+        assert (special(name, 3, 0, 9, 0x4040), special(name, 3, 0, 9, 0x4041)) == (ALLOW, EPERM)  # MSG_OOB
+    readable = {option for option in range(100) if special("getsockopt", 3, 1, option) == ALLOW}
+    assert readable == {3, 4, 7, 8, 38, 39}  # SO_TYPE, SO_ERROR, SO_SNDBUF, SO_RCVBUF, SO_PROTOCOL, SO_DOMAIN
+    assert special("getsockopt", 3, 0, 4) == EPERM
+    assert (special("close_range", 3, 9, 0), special("close_range", 3, 9, 2)) == (ALLOW, EPERM)
+    assert {special(name) for name in ("fsync", "fdatasync", "fadvise64")} == {SUCCESS}
 
 
 @pytest.mark.parametrize("machine", HEADERS)
-def test_test_filter_takes_back_processes_and_signals(machine, seccomp):
+def test_test_filter_takes_back_processes_signals_and_clocks(machine, seccomp):
     column, arch = list(HEADERS).index(machine), ARCHITECTURES[machine]
     steps = seccomp.test_filter(machine)
     assert answer(steps, arch, seccomp.CLONE[column], (17,)) == EPERM
     assert answer(steps, arch, seccomp.CLONE[column], (0x3D0F00,)) == ALLOW
+    assert answer(steps, arch, seccomp.CLONE[column], (0x3D0F00 & ~0x400,)) == EPERM  # without CLONE_FILES
+    for numbers in seccomp.CLOCKS.values():
+        assert [answer(steps, arch, numbers[column], (clock,)) for clock in (3, ~7 << 3 | 2)] == [ALLOW, EPERM]
     assert {answer(steps, arch, numbers[column]) for numbers in seccomp.NOT_IN_TESTS.values()} == {EPERM}
     assert answer(steps, arch, seccomp.ALLOWED["read"][column]) == ALLOW
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 from conftest import LONG_CASES_IN
 from hostile import ALL, CHECKS, EXHAUSTION, LIMITS, Case
+from suite_runner import ANSWERS
 
 from cobalt.sandbox.executor import Executor
 from cobalt.sandbox.probe_program import PROBES
@@ -41,6 +42,16 @@ def test_nothing_that_python_does_not_need_can_be_read(outcomes):
     assert (needed, len(read)) == (2, 2)
     assert offered > 100
     assert others == []
+
+
+@pytest.mark.parametrize("kind", ["own", "program"])
+def test_no_program_can_choose_what_becomes_of_its_checker(kind, outcomes):
+    """Where the checker fails on an answer, that is wrong; where it fails on the expected one, nothing is known."""
+    assert outcomes["checkers"][kind] == [*ANSWERS.values(), "infra_error"]
+
+
+def test_a_test_waits_no_longer_than_it_lives(outcomes):
+    assert outcomes["waves"] <= 0
 
 
 HARMLESS_OUTSIDE = [

@@ -47,16 +47,16 @@ def test_the_smallest_limit_around_counts(groups, limit_files, expected_mb, monk
 def test_default_workers_are_as_many_as_fit(monkeypatch):
     monkeypatch.setattr(limits, "memory_mb", lambda: 2500)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    assert default_workers(Limits(memory_limit_mb=150, output_limit_mb=25)) == 5
-    assert affordable_workers(Limits(memory_limit_mb=1150, output_limit_mb=25)) == 1
+    assert default_workers(Limits(memory_limit_mb=134, output_limit_mb=25)) == 5  # and 16 MiB in open files
+    assert affordable_workers(Limits(memory_limit_mb=1134, output_limit_mb=25)) == 1
     with pytest.raises(SetupError, match=r"may use 2502 MiB .* there are 2500 MiB"):
-        affordable_workers(Limits(memory_limit_mb=1151, output_limit_mb=25))
+        affordable_workers(Limits(memory_limit_mb=1135, output_limit_mb=25))
 
 
 async def test_workers_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(limits, "memory_mb", lambda: 1000)
     with pytest.raises(SetupError, match=r"workers=4 needs more memory .* at most 2"):
-        await Executor(workers=4, memory_limit_mb=180).start()
+        await Executor(workers=4, memory_limit_mb=160).start()
 
 
 @pytest.fixture
@@ -99,9 +99,9 @@ def _programs(place: Place, group: Path, **settings: object) -> dict:
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place.mode}-{place.server}", indirect=True)
 def test_programs_within_their_limit_never_share_too_little_memory(place, group):
-    """Eight programs of 350 MB that may use 430, in 1000 MB: one worker, however many cores there are."""
+    """Eight programs of 350 MB that may use 415, in 1000 MB: one worker, however many cores there are."""
     _limit(group, 1000)
-    found = _programs(place, group, use_mb=350, memory_limit_mb=430)
+    found = _programs(place, group, use_mb=350, memory_limit_mb=415)
     assert found == {"workers": 1, "verdicts": ["passed"] * 8}
 
 
@@ -109,7 +109,7 @@ def test_programs_within_their_limit_never_share_too_little_memory(place, group)
 def test_a_program_and_its_checker_take_turns_with_the_memory(place, group):
     """One program in each lane, judged by one that uses 350 MB too: two at a time in each would not fit."""
     _limit(group, 1000)
-    found = _programs(place, group, use_mb=350, memory_limit_mb=430, checked=True)
+    found = _programs(place, group, use_mb=350, memory_limit_mb=415, checked=True)
     assert found == {"workers": 1, "verdicts": ["passed"] * 2}
 
 

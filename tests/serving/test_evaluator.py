@@ -270,10 +270,11 @@ async def test_a_checker_of_ones_own_judges_in_the_app(at_the_own_app, monkeypat
     async with open_execution_service("serve", checker=at_the_own_app) as service:
         right = await service.run("""print('{"because": "x", "answer": 1}')""", tests)
         wrong = await service.run("""print('{"answer": 2}')""", tests)
-        broken = await service.run("print(1)", tests)
+        broken = await service.run("print(1)", {"inputs": [""], "outputs": ["1"]})
         described = await service.describe()
     assert (right.passing, wrong.passing) == ((True,), (False,))
-    assert broken.infra_error is not None and "json_checker.py:same_answer: TypeError" in broken.infra_error
+    assert broken.infra_error is not None and "json_checker.py:same_answer gave no verdict" in broken.infra_error
+    assert "TypeError" in broken.infra_error
     assert described["checker"].startswith("json_checker.py:same_answer@")
 
 

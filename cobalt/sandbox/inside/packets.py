@@ -5,7 +5,7 @@ import struct
 # from the zygote
 UNSHARED = b"unshared"  # it has its namespaces and waits for its user map
 READY = b"ready"  # it has started; from a program: it has compiled
-ENDED = struct.Struct("i")  # the signal that ended a program's process, or 0
+ENDED = struct.Struct("i")  # the wait status of a program's process
 # to the zygote
 PROGRAM = struct.Struct("2i")  # descriptors of a program's channel and of its source
 PLAIN, WITH_FILES = b"p", b"f"  # sent with them: whether the program has files in a folder of its own

@@ -22,14 +22,11 @@ _EXIT_FLUSH_FAILED = 120
 _HIGHEST_LIMIT = (1 << 31) - 1
 # in the source of programs whose objects may have something to do when they go; and going takes its time
 LATE = ("open", "FileIO", "Writer", "writer", "Wrapper", "yield", "async", "__del__", "weakref")
-_STANDARD_FILES = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2, "/dev/fd/0": 0, "/dev/fd/1": 1, "/dev/fd/2": 2}
-
-
-def new_module(name, file):
-    """The module that a program is run in, as the interpreter makes it."""
-    module = type(sys)(name)
-    module.__dict__.update(__file__=file, __cached__=None, __builtins__=builtins, __annotations__={})
-    return module
+_STANDARD_FILES = {
+    f"{path}{name}": descriptor
+    for path, names in (("/dev/", ("stdin", "stdout", "stderr")), ("/dev/fd/", "012"), ("/proc/self/fd/", "012"))
+    for descriptor, name in enumerate(names)
+}
 
 
 def hide_frames(more):
@@ -68,17 +65,44 @@ def _depth_of_exec():
 _EXEC_DEPTH = _depth_of_exec()
 
 
-def provide_standard_files():
-    """Have ``open`` know /dev/stdin and its like, which need a /proc; both share the position of the file itself."""
+def provide(source):
+    """What plain Python has and this process has not, where ``source`` names it."""
+    if "/dev/" in source or "/proc/self/fd" in source:
+        _provide_standard_files()
+    if "multiprocessing" in source:  # ThreadPool asks for a lock that processes could share, and that would need a file
+        import threading
+        from multiprocessing.context import BaseContext
 
-    def opened(plain_open):
-        def open(file, *arguments, **named):
-            descriptor = _STANDARD_FILES.get(file) if isinstance(file, str) else None
-            return plain_open(file if descriptor is None else os.dup(descriptor), *arguments, **named)
+        BaseContext.Lock = lambda self: threading.Lock()  # pyright: ignore[reportAttributeAccessIssue]
+    if "warnings" in source:  # the interpreter's own filters; the zygote ignores all
+        import warnings
 
-        return open
+        sys.warnoptions.clear()
+        warnings.resetwarnings()
+        for category in (ResourceWarning, ImportWarning, PendingDeprecationWarning, DeprecationWarning):
+            warnings.simplefilter("ignore", category)
+        warnings.filterwarnings("default", category=DeprecationWarning, module="__main__")
 
-    builtins.open = _io.open = io.open = opened(_io.open)
+
+def _provide_standard_files():
+    """Have Python's functions know /dev/stdin and its like, which need a /proc; all share the position of the file."""
+
+    def redirected(plain, of_descriptor):
+        def function(file, *arguments, **named):
+            try:
+                descriptor = _STANDARD_FILES.get(os.fsdecode(file))
+            except TypeError:  # it is a descriptor already
+                descriptor = None
+            if descriptor is None:
+                return plain(file, *arguments, **named)
+            return of_descriptor(descriptor, *arguments, **named)
+
+        return function
+
+    plain = _io.open
+    builtins.open = _io.open = io.open = redirected(plain, lambda fd, *how, **named: plain(os.dup(fd), *how, **named))
+    os.open = redirected(os.open, lambda fd, *_, **__: os.dup(fd))
+    os.stat = redirected(os.stat, lambda fd, **_: os.fstat(fd))
 
 
 def new_random_numbers():
@@ -165,7 +189,8 @@ def traceback_text(error, source):
     """The traceback of ``error`` from the program's first own frame on, with the program's lines."""
     frames, entry = [], error.__traceback__
     while entry is not None:
-        frames.append((entry.tb_frame.f_code, entry.tb_lineno))
+        if entry.tb_frame.f_code.co_filename != traceback_text.__code__.co_filename:
+            frames.append((entry.tb_frame.f_code, entry.tb_lineno))
         entry = entry.tb_next
     own = [i for i, (code, _) in enumerate(frames) if code.co_filename == SOURCE_NAME]
     frames = frames[own[0] :] if own else []

@@ -7,6 +7,7 @@ do other tests' inputs. Tests inherit neither the channel nor any other descript
 
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
 import _socket
+import builtins
 import gc
 import os
 import sys
@@ -17,7 +18,6 @@ import packets
 import plain
 
 _SHORTEST_WAIT_S = 0.005
-_COMPILE_CPU_S = 10
 _STANDARD = 3  # descriptors: input, output and error output
 _MOST_DESCRIPTORS = 64  # more than this process ever has
 _FORK_PATIENCE_S = 20.0  # below GRACE_S outside, or the worker would take a program that waits for a lost one
@@ -77,7 +77,7 @@ class Program:
         self.code, self.main, self.prelude = None, None, {}
         self.pid = os.getpid()
 
-    def serve(self, source, fn_name):
+    def serve(self, source, fn_name, compile_cpu_s):
         """Compile, report ready or the compile error, then run tests until the worker closes the channel.
 
         An exception or a signal that ends the process before it is ready is the source's doing.
@@ -87,20 +87,21 @@ class Program:
         self.uses_random, self.ends_late = "random" in source, any(word in source for word in plain.LATE)
         sys.argv = [_SOURCE_NAME]
         self.channel.send(packets.STARTED)
-        kernel.exit_on(_signal.SIGPROF)  # no Python handler: it would wait until the compiler is done
-        _signal.setitimer(_signal.ITIMER_PROF, _COMPILE_CPU_S)
+        # the C library's exit, with the signal's number: a Python handler would wait until the compiler is done, and
+        # the kernel spares the first process of a pid namespace the default action
+        kernel.libc.signal(_signal.SIGPROF, kernel.libc._exit)
+        _signal.setitimer(_signal.ITIMER_PROF, compile_cpu_s)
         try:
             self.code = compile(source, _SOURCE_NAME, "exec", dont_inherit=True)
         except Exception as error:  # whatever it is, the source is the cause
             self.channel.send(plain.compile_error(error).encode("utf-8", "replace"))
             return
+        plain.provide(source)  # before modules are imported, which keep what they find
         hoist(source)
         if fn_name is not None:
             import json  # noqa: F401 - once for all tests, and only here: other programs' forks need not carry it
 
             self.prelude = call_prelude()
-        if "/dev/" in source:
-            plain.provide_standard_files()
         plain.hide_frames(2)  # and those of _become_test and _guarded
         _signal.setitimer(_signal.ITIMER_PROF, 0)
         _signal.signal(_signal.SIGPROF, _signal.SIG_DFL)
@@ -117,21 +118,52 @@ class Program:
             if ancillary[0][2] != _IN_THEIR_PLACES:
                 raise OSError("a test's descriptors are not in their places")
             name = "__main__" if fn_name is None else plain.FUNCTION_MODULE
-            self.main = plain.new_module(name, _SOURCE_NAME)  # before the fork, where pages need no copying
+            self.main = type(sys)(name)  # before the fork, where pages need no copying
+            self.main.__dict__.update(__file__=_SOURCE_NAME, __cached__=None, __builtins__=builtins, __annotations__={})
             sys.modules["__main__"] = sys.modules[name] = self.main
             pid = _fork()
             if pid == 0:
                 self._become_test()
             started = time.monotonic()
-            killed, status, cpu_s = _watch(pid, cpu_limit_s, started + wall_limit_s, self._more_time)
+            killed, status, cpu_s = self._watch(pid, cpu_limit_s, started + wall_limit_s)
             wall_s = time.monotonic() - started
             self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s))
 
-    def _more_time(self):
-        """Seconds that an overdue test may still run: the worker knows how long it has waited for a core."""
-        self.channel.send(packets.OVERDUE)
-        answer = self.channel.recv(packets.MORE_TIME.size)
-        return packets.MORE_TIME.unpack(answer)[0] if answer else 0.0
+    def _watch(self, pid, cpu_limit_s, deadline):
+        """Wait for the test, killing it at its CPU limit or at the deadline: ``(why killed, wait status, CPU s)``.
+
+        When the deadline is reached, the worker says by how many seconds it is put off, since it knows how long the
+        test has waited for a core; 0: the test is killed.
+
+        One thread uses at most a second of CPU time per second. So it cannot reach its limit before as much wall time
+        has passed as it has CPU time left: sleep that long (or until it ends), look at its clock, and so on. Several
+        threads can be past the limit by then. That costs time but no verdict, which goes by the CPU time used in the
+        end: the clock of a process that has ended stands still, and can be read until it is waited for.
+        """
+        clock = (~pid << 3) | _CPU_CLOCK_OF_PROCESS  # how the kernel numbers the CPU clock of another process
+        killed, cpu_s = packets.NOT_KILLED, 0.0
+        while True:
+            wall_left = deadline - time.monotonic()
+            # the shortest wait keeps this loop from spinning around a test that is slow to use up its last microseconds
+            wait = max(min(cpu_limit_s - cpu_s, wall_left), _SHORTEST_WAIT_S)
+            ended = _signal.sigtimedwait(
+                _CHILD_ENDED, wait
+            )  # SIGCHLD is blocked, so one from before this call ends it too
+            cpu_s = time.clock_gettime(clock)
+            if ended is not None:
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    return killed, status, cpu_s
+            overdue = cpu_s < cpu_limit_s and deadline <= time.monotonic()
+            more_s = 0.0
+            if overdue and killed == packets.NOT_KILLED:
+                self.channel.send(packets.OVERDUE)
+                answer = self.channel.recv(packets.MORE_TIME.size)
+                more_s = packets.MORE_TIME.unpack(answer)[0] if answer else 0.0
+                deadline += more_s
+            if killed == packets.NOT_KILLED and (cpu_s >= cpu_limit_s or (overdue and more_s == 0)):
+                killed = packets.KILLED_CPU if cpu_s >= cpu_limit_s else packets.KILLED_WALL
+                os.kill(pid, _signal.SIGKILL)
 
     def _become_test(self):
         """In the fork: drop the channel, seal the process, run the program; never returns."""
@@ -207,33 +239,3 @@ def _guarded(source, function, *arguments):
         plain.write_error(plain.traceback_text(error, source))
         return 1
     return 0
-
-
-def _watch(pid, cpu_limit_s, deadline, more_time):
-    """Wait for the test, killing it at its CPU limit or at the deadline: ``(why killed, wait status, CPU s)``.
-
-    ``more_time()`` gives the seconds by which the deadline is put off when it is reached; 0: the test is killed.
-
-    One thread uses at most a second of CPU time per second. So it cannot reach its limit before as much wall time has
-    passed as it has CPU time left: sleep that long (or until it ends), look at its clock, and so on. Several threads
-    can be past the limit by then. That costs time but no verdict, which goes by the CPU time used in the end: the clock
-    of a process that has ended stands still, and can be read until it is waited for.
-    """
-    clock = (~pid << 3) | _CPU_CLOCK_OF_PROCESS  # how the kernel numbers the CPU clock of another process
-    killed, cpu_s = packets.NOT_KILLED, 0.0
-    while True:
-        wall_left = deadline - time.monotonic()
-        # the shortest wait keeps this loop from spinning around a test that is slow to use up its last microseconds
-        wait = max(min(cpu_limit_s - cpu_s, wall_left), _SHORTEST_WAIT_S)
-        ended = _signal.sigtimedwait(_CHILD_ENDED, wait)  # SIGCHLD is blocked, so one from before this call ends it too
-        cpu_s = time.clock_gettime(clock)
-        if ended is not None:
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                return killed, status, cpu_s
-        overdue = cpu_s < cpu_limit_s and deadline <= time.monotonic()
-        more_s = more_time() if overdue and killed == packets.NOT_KILLED else 0.0
-        deadline += more_s
-        if killed == packets.NOT_KILLED and (cpu_s >= cpu_limit_s or (overdue and more_s == 0)):
-            killed = packets.KILLED_CPU if cpu_s >= cpu_limit_s else packets.KILLED_WALL
-            os.kill(pid, _signal.SIGKILL)

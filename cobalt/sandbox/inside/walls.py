@@ -63,16 +63,6 @@ def landlock_ruleset(readable, writable):
     return ruleset
 
 
-def landlock_restrict(ruleset):
-    """Confine this process to the ruleset for good. Needs no_new_privs."""
-    call("landlock_restrict_self", ruleset, 0)
-
-
-def enter_namespaces():
-    """New namespaces; children of this process form the new pid namespace."""
-    check(libc.unshare(OUTER), "unshare")
-
-
 def _mount(source, target, kind, flags, data=None):
     check(libc.mount(source, target, kind, ctypes.c_ulong(flags), data), f"mount {os.fsdecode(target)}")
 

@@ -6,6 +6,7 @@ stays lean: a fork costs what it has mapped.
 
 import _frozen_importlib_external as importlib_parts  # pyright: ignore[reportMissingImports] - importlib is larger
 import _signal  # pyright: ignore[reportMissingImports] - the signal module would bring enum
+import _sitebuiltins
 import _socket
 import _thread
 import builtins
@@ -31,19 +32,6 @@ _OUTSIDE = 0  # the parent's pid, where the parent is in another pid namespace
 _MAIN_STACK = 120 << 20  # deep recursion is common; the kernel leaves 128 MiB for the stack
 
 
-class Quitter:
-    """``exit`` and ``quit``, which the site module would have brought."""
-
-    def __init__(self, name):
-        self.name = name
-
-    def __repr__(self):
-        return f"Use {self.name}() or Ctrl-D (i.e. EOF) to exit"
-
-    def __call__(self, code=None):
-        raise SystemExit(code)
-
-
 class ListedModules:
     """A finder for ``{name: file or package directory}``, as the directories that hold them cannot be listed.
 
@@ -66,7 +54,7 @@ class ListedModules:
 def _become_program(parent, control, channel_fd, payload_fd, config, ruleset, filters):
     """In the program's process: drop everything that it does not need, then serve tests."""
     with open(payload_fd, "rb") as file:
-        source, fn_name, memory_bytes, folder, files = marshal.load(file)
+        *task, memory_bytes, folder, files = marshal.load(file)
     if files:
         walls.lay_out(folder, files, config["namespaces"])
         sys.path.insert(0, folder)
@@ -82,7 +70,7 @@ def _become_program(parent, control, channel_fd, payload_fd, config, ruleset, fi
     control.close()
     kernel.drop_privileges()
     if ruleset is not None:
-        walls.landlock_restrict(ruleset)
+        kernel.call("landlock_restrict_self", ruleset, 0)
         os.close(ruleset)
     for limit, value in (  # tests have the same
         (resource.RLIMIT_AS, memory_bytes),
@@ -99,7 +87,7 @@ def _become_program(parent, control, channel_fd, payload_fd, config, ruleset, fi
     resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
     for_program, for_tests = filters
     for_program.install()
-    program.Program(_socket.socket(fileno=channel_fd), for_tests).serve(source, fn_name)
+    program.Program(_socket.socket(fileno=channel_fd), for_tests).serve(*task)
 
 
 def _serve(control, config):
@@ -139,7 +127,7 @@ def _serve(control, config):
         os.close(channel_fd)
         os.close(payload_fd)
         _, status = os.waitpid(pid, 0)
-        control.send(packets.ENDED.pack(os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0))
+        control.send(packets.ENDED.pack(status))
 
 
 def main():
@@ -154,15 +142,16 @@ def main():
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")  # out of memory, the kernel ends programs rather than the server or what it serves
         config = marshal.loads(control.recv(_CONFIG_BYTES))
-        for name in ("exit", "quit"):
-            setattr(builtins, name, Quitter(name))
+        for name in ("exit", "quit"):  # which the site module would have brought
+            setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
+        builtins.help = _sitebuiltins._Helper()
         sys.path.extend(config["package_dirs"])
         sys.meta_path.insert(-1, ListedModules(config["modules"]))  # before the directories of sys.path, and forget
         sys.path_importer_cache.clear()  # what was listed of those
         sys.orig_argv = sys.argv = [""]  # programs need not know where the server is installed
         _thread.stack_size(_THREAD_STACK)
         if config["namespaces"]:
-            walls.enter_namespaces()
+            kernel.check(kernel.libc.unshare(walls.OUTER), "unshare")
             control.send(packets.UNSHARED)
             control.recv(1)  # the worker has written the user map
             walls.build_root(config["readable"], config["devices"], config["links"])
