@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MALLOC_ARENA_MAX": "1",
     "LANG": "C.UTF-8",
+    "TZ": "UTC",
     "LD_BIND_NOW": "1",  # symbols are looked up once, not in every test
 }
 
@@ -40,7 +41,8 @@ _EXTRA_TASKS_OF_USER = 2048
 _EXTENSION_DIRECTORY = "lib-dynload"
 _WITHOUT_LIBRARIES = ("_tkinter",)  # there is no screen, and its libraries are many
 _LOADED_LATER = ("libgcc_s.so.1",)  # by glibc, when a thread ends
-_OTHERS = ("/etc/ld.so.cache", "/usr/lib/locale/C.utf8", "/usr/share/zoneinfo")
+TIME_ZONES = "/usr/share/zoneinfo"
+_OTHERS = ("/etc/ld.so.cache", "/usr/lib/locale/C.utf8", TIME_ZONES)
 _LIBRARY_LINKS = ("/lib", "/lib64")
 
 

@@ -109,7 +109,7 @@ def list_home_directories():
 
 def inherited_environment():
     known = {"PYTHONHASHSEED", "PYTHONUTF8", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX", "LANG",
-             "LD_BIND_NOW", "LC_CTYPE"}  # fmt: skip
+             "LD_BIND_NOW", "LC_CTYPE", "TZ"}  # fmt: skip
     return sorted(set(os.environ) - known) or None
 
 

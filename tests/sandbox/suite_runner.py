@@ -21,6 +21,7 @@ from pathlib import Path
 from hostile import ALL, LIMITS, QUICK
 from idioms import run_idioms
 
+from cobalt.sandbox.confinement import TIME_ZONES
 from cobalt.sandbox.executor import Executor
 from cobalt.sandbox.inside.kernel import number
 from cobalt.sandbox.probe_program import PROBES
@@ -108,6 +109,7 @@ def readable_outside():
         if ".so" not in name and ("-packages" in directory or not directory.startswith(library))
     )
     chosen = (path for path in others if os.path.isfile(path) and os.access(path, os.R_OK))
+    chosen = (path for path in chosen if not os.path.realpath(path).startswith(TIME_ZONES))  # as /etc/localtime
     return [[os.__file__, json.__file__], list(islice(chosen, _READ_OUTSIDE))]
 
 
