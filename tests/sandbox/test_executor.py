@@ -183,6 +183,20 @@ async def test_queue_is_bounded():
     await asyncio.wait_for(third, 1)
 
 
+async def test_what_is_put_back_comes_next_and_takes_no_place_of_others():
+    queue: FairQueue = FairQueue(1)
+    await queue.put("a", 1)  # type: ignore[arg-type]
+    lost = await queue.get()
+    await queue.put("b", 2)  # type: ignore[arg-type]
+    queue.put_back("a", lost)
+    third = asyncio.create_task(queue.put("c", 3))  # type: ignore[arg-type]
+    assert await queue.get() == 1
+    await asyncio.sleep(0.01)
+    assert not third.done()
+    assert await queue.get() == 2
+    await asyncio.wait_for(third, 1)
+
+
 async def test_closing_cancels_what_waits():
     async with Executor(workers=1) as executor:
         running = [asyncio.ensure_future(executor.run("while True: pass", sums(1))) for _ in range(3)]
@@ -322,6 +336,17 @@ async def test_a_program_is_given_up_after_five_sandboxes_or_when_its_caller_has
         result = await executor.run(ADD, sums(1))
     assert result.infra_error == "lost 5 sandboxes: no room"
     assert len(starts) == 1 + 5
+
+
+async def test_a_worker_that_cannot_be_replaced_costs_no_program_while_another_lives(monkeypatch):
+    async def fail(niceness):
+        raise SetupError("killed at its start")
+
+    async with Executor(workers=2) as executor:
+        min(executor._running, key=id).process.kill()
+        monkeypatch.setattr(executor, "_start_worker", fail)
+        results = await executor.run_many([(ADD, sums(2))] * 40)
+    assert all(result.solved for result in results), {result.infra_error for result in results}
 
 
 async def test_health_check_needs_a_living_worker():
