@@ -110,7 +110,7 @@ class Chunks:
 
     def add(self, line: str) -> tuple[int, int]:
         """Number of its chunk, and of its line there."""
-        if self._size + len(line) > CHUNK_CHARACTERS:
+        if self._lines and self._size + len(line) > CHUNK_CHARACTERS:
             self.close()
         self._lines.append(line)
         self._size += len(line)
@@ -142,12 +142,12 @@ def index_of(path: Path, chunks: Chunks) -> dict[str, Any]:
     problems: dict[str, dict[str, Any]] = {}
     for piece, line, samples in with_progress(read_jsonl(path, fields, unique, read), path):
         title = textwrap.shorten(piece.question[: 4 * TITLE_CHARACTERS], TITLE_CHARACTERS, placeholder=" …")
-        new = {"key": piece.key, "label": piece.label or str(len(problems) + 1), "title": title}
+        new = {"key": piece.key, "label": piece.label, "title": title}
         new |= {"difficulty": piece.difficulty, "pieces": [], "samples": []}
         problem = problems.setdefault(piece.key, new)
         problem["pieces"].append(chunks.add(line))
         problem["samples"] += samples
-    return {"name": path.name, "path": str(path), "kind": kind, "problems": list(problems.values())}
+    return {"name": str(path), "kind": kind, "problems": list(problems.values())}
 
 
 def outcome_of(turn: Turn) -> tuple[float | None, str]:

@@ -170,11 +170,11 @@ def _judged(text: str, result: ResultRecord, rate: float | None, usage: Mapping[
     return Turn(text, extract_code(text), rate, rate, counts, tests[:MOST_TESTS], None, failed, usage=usage)
 
 
-def _problem(row: Record, turns_N: list[list[Turn]], field: str) -> Piece:
-    """A row with an ``id``, and those of the tests in ``field`` that its turns show."""
+def _problem(row: Record, turns_N: list[list[Turn]], name: str) -> Piece:
+    """A row with an ``id``, and those of the tests in its field ``name`` that its turns show."""
     tests = {}
-    if row.get(field):
-        shown = TestCases.parse(row[field])
+    if row.get(name):
+        shown = TestCases.parse(row[name])
         modified = TestCases.parse(row["modified_test_cases"]) if row.get("modified_test_cases") else None
         wrong = set(zip(modified.inputs_K, modified.outputs_K, strict=True)) if modified else ()
         for number in {test[0] for turns in turns_N for turn in turns for test in turn.tests if test[0] < len(shown)}:

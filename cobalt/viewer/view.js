@@ -69,6 +69,7 @@ function readIndex(text) {
   });
   rows = [...byKey.values()];
   turns = [...Array(Math.max(...rows.flatMap(samplesOf).map((sample) => sample.turns.length))).keys()];
+  rows.forEach((row, number) => (row.label ||= String(number + 1))); // dumps have no ids
   for (const row of rows) row.searched = `${row.label} ${row.title} ${row.difficulty}`.toLowerCase();
 }
 
@@ -652,7 +653,7 @@ async function start() {
   document.title = `${files.map((file) => file.name).join(" | ")} · Cobalt view`;
   for (const file of files) {
     const content = make("span", { class: "soft" }, `${file.kind}, ${counted(file.problems.length, "problem")}`);
-    byId("files").append(make("span", { class: `file ${file.colour}`, title: file.path }, `${file.name} `, content));
+    byId("files").append(make("span", { class: `file ${file.colour}` }, `${file.name} `, content));
   }
   makeFilters();
   byId("table").style.setProperty("--cells", files.length * turns.length);
