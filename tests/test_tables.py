@@ -23,8 +23,3 @@ def test_percent_scales_value_and_interval() -> None:
 
 def test_what_rounds_to_zero_has_no_sign() -> None:
     assert show(Estimate(-0.04, -1.26, 0.01)) == "0.0 [-1.3, 0.0]"
-
-
-def test_a_column_of_texts_and_numbers_stands_like_numbers() -> None:
-    table = Table("k", "", "", ("a", "b", "c"), [["x", 1.0, None], [None, "not reached", None]])
-    assert [table.is_text(column) for column in range(3)] == [True, False, False]

@@ -19,8 +19,11 @@ from cobalt.sandbox.tests import LIMITS
 ID_LENGTH = 16
 CALLED = ("functional", "function_call")
 PYTHON_3 = 3  # of CodeContests' languages
-PLATFORMS = ("unknown", "codechef", "codeforces", "hackerearth", "codejam", "atcoder", "aizu")
-DIFFICULTIES = ("UNKNOWN", "EASY", "MEDIUM", "HARD", "HARDER", "HARDEST", "EXTERNAL", *"ABCDEFGHIJKLMNOPQRSTUV")
+PLATFORMS: dict[Any, str] = dict(
+    enumerate(("unknown", "codechef", "codeforces", "hackerearth", "codejam", "atcoder", "aizu"))
+)
+LEVELS = ("UNKNOWN", "EASY", "MEDIUM", "HARD", "HARDER", "HARDEST", "EXTERNAL", *"ABCDEFGHIJKLMNOPQRSTUV")
+DIFFICULTIES: dict[Any, str] = dict(enumerate(LEVELS))
 CODE_REQUEST = re.compile(r"\s*Write Python code to solve the problem\. Present the code in\s*```python.*\Z", re.DOTALL)
 """How Eurus' prompts end; our own instruction says it in our words."""
 CHECKER = """\
@@ -52,21 +55,22 @@ def taco(row: Record) -> Record:
 
 def deepcoder(row: Record) -> Record:
     """DeepCoder-Preview: ``problem, tests, solutions, starter_code, metadata``."""
+    solutions = _parsed(row, "solutions") if row.get("solutions") else []
+    if not isinstance(solutions, list):
+        raise ValueError("field 'solutions' must be a list of texts")
+    copied = {name: row[name] for name in ("id", "difficulty", "starter_code") if row.get(name)}
     tests = _tests(row, "tests", row.get("metadata"))
-    return _raw(row, _text(row, "problem"), tests, _solutions(row), "deepcoder")
+    return _raw("deepcoder", _text(row, "problem"), tests, solutions=solutions, **copied)
 
 
 def codeforces(row: Record) -> Record:
     """open-r1/codeforces: the statement in parts, official tests, limits, generated checkers. It has no solutions."""
     parts = [_text(row, "description")]
-    parts += [
-        f"{title}\n{row[name]}"
-        for title, name in (("Input", "input_format"), ("Output", "output_format"))
-        if row.get(name)
-    ]
-    inputs, outputs = _columns(row, "examples", "input", "output")
-    parts += [f"Example\nInput:\n{given}\nOutput:\n{shown}" for given, shown in zip(inputs, outputs, strict=True)]
-    parts += [f"Note\n{row['note']}"] if row.get("note") else []
+    for title, field in (("Input", "input_format"), ("Output", "output_format"), ("Note", "note")):
+        if row.get(field):
+            parts.append(f"{title}\n{row[field]}")
+    for given, shown in zip(*_columns(row, "examples", "input", "output"), strict=True):
+        parts.append(f"Example\nInput:\n{given}\nOutput:\n{shown}")
     checker = row.get("generated_checker")
     reasons = {
         "interactive problem": row.get("interaction_format"),
@@ -80,8 +84,9 @@ def codeforces(row: Record) -> Record:
             raise ValueError(f"field '{name}' must be a positive number, not {limit!r}")
     if checker:
         tests["checker_program"] = CHECKER.format(source=checker)
-    raw = _raw(row, "\n\n".join(parts), tests, [], "codeforces", left_out=next(filter(reasons.get, reasons), None))
-    return {**raw, "difficulty": row.get("rating")}
+    left_out = next(filter(reasons.get, reasons), None)
+    known = {"id": row.get("id"), "difficulty": row.get("rating"), "left_out": left_out}
+    return _raw("codeforces", "\n\n".join(parts), tests, **known)
 
 
 def codecontests(row: Record) -> Record:
@@ -90,15 +95,22 @@ def codecontests(row: Record) -> Record:
     for name in ("public_tests", "private_tests", "generated_tests"):
         for column, found in zip((inputs, outputs), _columns(row, name, "input", "output"), strict=True):
             column += found
-    limit, memory = row.get("time_limit") or {}, row.get("memory_limit_bytes") or 0
-    seconds = (limit.get("seconds") or 0) + (limit.get("nanos") or 0) / 1e9
+    limit, memory = row.get("time_limit"), row.get("memory_limit_bytes") or 0
+    if not isinstance(limit, Mapping | None) or not isinstance(memory, int):
+        raise ValueError("field 'time_limit' needs 'seconds' and 'nanos', field 'memory_limit_bytes' a whole number")
+    seconds = (limit.get("seconds") or 0) + (limit.get("nanos") or 0) / 1e9 if limit else None
     tests = {"inputs": inputs, "outputs": outputs, "time_limit": seconds, "memory_limit": memory / (1 << 20)}
-    languages, sources = _columns(row, "solutions", "language", "solution")
-    solutions = [code for language, code in zip(languages, sources, strict=True) if language in (PYTHON_3, "PYTHON3")]
-    in_files = "input or output in files" if row.get("input_file") or row.get("output_file") else None
-    raw = _raw(row, _text(row, "description"), tests, solutions, "codecontests", _text(row, "name"), in_files)
-    difficulty, platform = _named(row.get("difficulty"), DIFFICULTIES), _named(row.get("source"), PLATFORMS)
-    return {**raw, "difficulty": difficulty, "platform": platform}
+    pairs = zip(*_columns(row, "solutions", "language", "solution"), strict=True)
+    return _raw(
+        "codecontests",
+        _text(row, "description"),
+        tests,
+        id=_text(row, "name"),
+        solutions=[code for language, code in pairs if language in (PYTHON_3, "PYTHON3")],
+        difficulty=DIFFICULTIES.get(row.get("difficulty"), row.get("difficulty")),
+        platform=PLATFORMS.get(row.get("source"), row.get("source")),
+        left_out="input or output in files" if row.get("input_file") or row.get("output_file") else None,
+    )
 
 
 def verl(row: Record) -> Record:
@@ -109,11 +121,10 @@ def verl(row: Record) -> Record:
     except (KeyError, TypeError, IndexError):
         raise ValueError("fields 'prompt' and 'reward_model' need a user message and a 'ground_truth'") from None
     _, marker, rest = content.partition(PROBLEM_MARKER)
-    question = CODE_REQUEST.sub("", rest if marker else content).strip()
-    other = None if row.get("ability", "code") == "code" else f"not code, but {row['ability']}"
-    return _raw(
-        {}, question, {} if other else _tests(truth, "ground_truth"), [], str(row.get("data_source")), None, other
-    )
+    question, source = CODE_REQUEST.sub("", rest if marker else content).strip(), str(row.get("data_source"))
+    if row.get("ability", "code") != "code":
+        return _raw(source, question, {}, left_out=f"not code, but {row['ability']}")
+    return _raw(source, question, _tests(truth, "ground_truth"))
 
 
 @dataclass(frozen=True)
@@ -135,27 +146,11 @@ FORMATS: dict[Name, Format] = {
 }
 
 
-def _raw(
-    row: Record,
-    question: str,
-    tests: Record,
-    solutions: list[str],
-    source: str,
-    id_: str | None = None,
-    left_out: str | None = None,
-) -> Record:
-    """A raw row; ``left_out`` says why it cannot be used."""
+def _raw(source: str, question: str, tests: Record, **fields: Any) -> Record:
+    """A raw row; the id is by default a hash of the statement."""
     known = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:ID_LENGTH]
-    raw = {
-        "id": id_ or row.get("id") or f"{source}-{known}",
-        "difficulty": row.get("difficulty"),
-        "question": question,
-        "starter_code": row.get("starter_code") or "",
-        "source": source,
-        "input_output": tests,
-        "solutions": solutions,
-    }
-    return raw if left_out is None else {**raw, "left_out": left_out}
+    row = {"question": question, "source": source, "input_output": tests, "solutions": [], "difficulty": None, **fields}
+    return {**row, "id": row.get("id") or f"{source}-{known}"}
 
 
 def _text(row: Record, field: str) -> str:
@@ -172,13 +167,6 @@ def _parsed(row: Record, field: str) -> Any:
         raise ValueError(f"missing field '{field}'") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"field '{field}' is not JSON: {error}") from None
-
-
-def _solutions(row: Record) -> list[str]:
-    found = _parsed(row, "solutions") if row.get("solutions") else []
-    if not isinstance(found, list):
-        raise ValueError("field 'solutions' must be a list of texts")
-    return found
 
 
 def _columns(row: Record, field: str, *names: str) -> list[list[Any]]:
@@ -217,8 +205,3 @@ def _tests(row: Record, field: str, metadata: Any = None) -> Record:
     if len(names := names - {None}) != 1:
         raise ValueError(f"field '{field}' needs one name of the function that its tests call")
     return {"inputs": inputs, "outputs": outputs, "fn_name": names.pop()}
-
-
-def _named(value: Any, names: tuple[str, ...]) -> Any:
-    """The name of a number of CodeContests' lists; what is none of them stays."""
-    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value

@@ -46,14 +46,8 @@ SINGLE_TURN_FILES = ("run_single_turn_vllm.py", "run_single_turn_litellm.py", "p
 SYSTEM_FILES = MULTI_TURN_FILES + SINGLE_TURN_FILES
 FILES = (*SYSTEM_FILES, INSTRUCTION_FILE, JUDGE_FILE, SERVER_FILE)
 """The release's files that are read."""
-NAMES = {
-    "system": "system message",
-    "feedback": "text before the feedback",
-    "all_passed": "text when all tests pass",
-    "no_program": "text without a program",
-}
-SECONDS = 7.0
-"""Stands for the time limit in a rendered feedback; no other digit is in one."""
+PLACE, SECONDS = "{}", 7.0
+"""Stand for texts and for the time limit in a rendered feedback; no other digit is in one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,29 +173,27 @@ def read_release(folder: Path) -> tuple[PromptSet, JudgeTexts]:
         first, texts[name] = next(iter(of_files.items()))
         for file, text in of_files.items():
             if text != texts[name]:
-                raise sources[file].complaint(f"the {NAMES[name]} is another one than in {first}")
+                raise sources[file].complaint(f"the text '{name}' is another one than in {first}")
         try:
             replace(COBALT, **{name: texts[name]})
         except ValueError as error:
             raise sources[first].complaint(str(error)) from None
 
-    server, forms = sources[SERVER_FILE], set()
-    for node in ast.walk(server.tree):
-        if isinstance(node, ast.JoinedStr):  # with the variables that it shows in braces; what is done to them left out
-            shown = [[n.id for n in ast.walk(part) if isinstance(n, ast.Name)] for part in node.values]
-            names = ["".join(f"{{{name}}}" for name in names if name != "truncatefn") for names in shown]
-            pairs = zip(node.values, names, strict=True)
-            forms.add("".join(str(part.value) if isinstance(part, ast.Constant) else name for part, name in pairs))
+    server = sources[SERVER_FILE]
+    forms = {
+        "".join(str(part.value) if isinstance(part, ast.Constant) else PLACE for part in node.values)
+        for node in server.nodes
+        if isinstance(node, ast.JoinedStr)
+    }
     for what, verdict, stderr in (
         ("wrong answer", Verdict.WRONG_ANSWER, ""),
-        ("crash", Verdict.RUNTIME_ERROR, "{stderr}"),
+        ("crash", Verdict.RUNTIME_ERROR, PLACE),
         ("time limit", Verdict.TIME_LIMIT, ""),
     ):
-        places = ("{test_input}", "{code_output}", "{expected_output}", stderr)
-        own = render_test_feedback(verdict, *places, time_limit_s=SECONDS).replace(f"{SECONDS:g}", "{timeout}")
-        if own not in forms:
+        own = render_test_feedback(verdict, PLACE, PLACE, PLACE, stderr, SECONDS)
+        if own.replace(f"{SECONDS:g}", PLACE) not in forms:
             raise server.complaint(f"no feedback of a {what} as docs/formats.md describes it")
-    cuts = [n for n in ast.walk(server.tree) if isinstance(n, ast.FunctionDef) and n.name == "truncatefn"]
+    cuts = [node for node in server.nodes if isinstance(node, ast.FunctionDef) and node.name == "truncatefn"]
     constants = {node.value for cut in cuts for node in ast.walk(cut) if isinstance(node, ast.Constant)}
     if not {LONGEST_SHOWN, LONGEST_SHOWN // KEPT, TRUNCATION} <= constants:
         raise server.complaint(f"'truncatefn' does not cut at {LONGEST_SHOWN} characters with '{TRUNCATION}'")
@@ -220,7 +212,7 @@ class _Source:
     def __init__(self, path: Path):
         self._path = path
         try:
-            self.tree = ast.parse(path.read_text(encoding="utf-8"))
+            self.nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         except (SyntaxError, ValueError) as error:
             raise self.complaint(f"not a Python file: {error}") from None
 
@@ -229,16 +221,15 @@ class _Source:
 
     def _assigned(self, name: str) -> list[str | None]:
         """What is assigned to a name, that of the module first; None: no literal text."""
-        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Assign)]
+        found = [node for node in self.nodes if isinstance(node, ast.Assign)]
         return [_text(node.value) for node in found if name in map(ast.unparse, node.targets)]
 
     def constant(self, name: str) -> str:
         """The text assigned to a name of the module; ``.strip()`` behind it is obeyed."""
-        for text in self._assigned(name):
-            if text is None:
-                break
-            return text
-        raise self.complaint(f"'{name}' is not a literal text" if self._assigned(name) else f"no text '{name}'")
+        texts = self._assigned(name)
+        if not texts or texts[0] is None:
+            raise self.complaint(f"'{name}' is not a literal text" if texts else f"no text '{name}'")
+        return texts[0]
 
     def template(self, name: str, places: Sequence[str], named: Mapping[str, str] | None = None) -> str:
         """The text of ``constant`` for ``str.format``, with our placeholders in its places."""
@@ -258,20 +249,19 @@ class _Source:
     def no_program(self) -> str:
         """The feedback in the result that a function returns if the code is None."""
         found = []
-        for branch in ast.walk(self.tree):
+        for branch in self.nodes:
             if not (isinstance(branch, ast.If) and ast.unparse(branch.test).endswith(" is None")):
                 continue
             for statement in branch.body:
-                match statement:
-                    case ast.Return(value=ast.Dict(keys=keys, values=values)):
-                        results = {ast.unparse(key): value for key, value in zip(keys, values, strict=True) if key}
-                        if isinstance(elements := results.get("'feedback'"), ast.List):
-                            found += [text for text in map(_text, elements.elts) if text is not None]
+                if isinstance(statement, ast.Return) and isinstance(result := statement.value, ast.Dict):
+                    for key, value in zip(result.keys, result.values, strict=True):
+                        if key and ast.unparse(key) == "'feedback'" and isinstance(value, ast.List):
+                            found += [text for text in map(_text, value.elts) if text is not None]
         return self._only(found, "result returned for code that is None")
 
     def format_arguments(self, name: str) -> tuple[list[str], dict[str, str]]:
         """Of the call ``NAME.format(...)``: the keys of the row that fill its places, and by name."""
-        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        calls = [node for node in self.nodes if isinstance(node, ast.Call)]
         call = next((node for node in calls if ast.unparse(node.func) == f"{name}.format"), None)
         if call is None:
             raise self.complaint(f"no call of '{name}.format'")

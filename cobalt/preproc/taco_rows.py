@@ -87,7 +87,7 @@ def prepare(
 ) -> Candidate | str:
     """The problem made from a raw row, or the name of the filter that drops it."""
     question = row["question"]
-    if "left_out" in row:
+    if row.get("left_out"):
         return row["left_out"]
     if _IMAGE.search(question):
         return "image in the statement"
@@ -109,7 +109,7 @@ def prepare(
         ranked = ranked[: rules.shortest_tests] + ranked[-rules.longest_tests :]
     tests = tests.select(ranked)
     record = {
-        **{name: value for name, value in row.items() if name not in ("input_output", "solutions")},
+        **{name: value for name, value in row.items() if name not in ("input_output", "solutions", "left_out")},
         "instruction": problem_instruction(question, tests.fn_name, row.get("starter_code") or "", prompts),
         "test_cases": tests.to_json(),
         "public_test_cases": tests.select(range(rules.public_tests)).to_json(),
@@ -169,8 +169,8 @@ def _well_formed_tests(value: Any) -> TestCases | None:
                     outputs_K.append(output)
     if not inputs_K:
         return None
-    tests = TestCases(tuple(inputs_K), tuple(outputs_K), **options)
     try:
+        tests = TestCases(tuple(inputs_K), tuple(outputs_K), **options)
         require_usable(tests)
     except ValueError:
         return None

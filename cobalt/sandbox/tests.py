@@ -36,6 +36,10 @@ class TestCases:
         for name, texts_K in (("inputs", self.inputs_K), ("outputs", self.outputs_K)):
             if not all(type(text) is str for text in texts_K):  # a class derived from it may mean anything
                 raise ValueError(f"tests need texts in '{name}'")
+        for name in LIMITS:
+            limit = getattr(self, name)
+            if limit is not None and not (type(limit) in (int, float) and 0 < limit < math.inf):
+                raise ValueError(f"'{name}' must be a positive number")
 
     def __len__(self) -> int:
         return len(self.inputs_K)
@@ -69,10 +73,6 @@ class TestCases:
         for name in TEXTS:
             if options[name] is not None and type(options[name]) is not str:
                 raise ValueError(f"'{name}' must be a text")
-        for name in LIMITS:
-            limit = options[name]
-            if limit is not None and not (type(limit) in (int, float) and 0 < limit < math.inf):
-                raise ValueError(f"'{name}' must be a positive number")
         if options["fn_name"]:
             for number, text in enumerate(inputs):
                 for line in filter(str.strip, text.split("\n")):

@@ -130,9 +130,9 @@ def test_the_judges_places_may_have_names_and_any_order(release: Path) -> None:
 
 CHANGES = (
     ("run_single_turn_vllm.py", "SYS =", "SYSTEM =", "no text 'SYS'"),
-    ("run_single_turn_vllm.py", "brief", "long", "the system message is another one than in run_multi_turn_vllm.py"),
+    ("run_single_turn_vllm.py", "brief", "long", "the text 'system' is another one than in run_multi_turn_vllm.py"),
     ("run_multi_turn_vllm.py", "SYS = ", "SYS = f", "'SYS' is not a literal text"),
-    ("run_multi_turn_litellm.py", "Mend", "Repair", "the text before the feedback is another one"),
+    ("run_multi_turn_litellm.py", "Mend", "Repair", "the text 'feedback' is another one than in run_multi"),
     ("run_multi_turn_vllm.py", '\n{}"""', '\n"""', "'FEEDBACK_TEMPLATE' has 0 places, not 1"),
     ("run_multi_turn_litellm.py", "feedback_str", "shown", "0 texts where one is expected: the text assigned to"),
     ("run_multi_turn_vllm.py", 'feedback_str = ""', 'feedback_str = "?"', "2 texts where one is expected"),
