@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 from pydantic.dataclasses import dataclass
 
@@ -56,9 +55,26 @@ def main(config: PerturbationConfig) -> None:
     """
     inputs, outputs = [config.input_file], [config.output_file]
     refuse_livecodebench(inputs, config.push_to_hub)
+    dropped = "dropped_equal_outputs" if config.kind == "swapped" else "dropped_no_wrong_output"
+    counted = ("read", "written", dropped, "dropped_hidden_rule", "invalid_lines_skipped")
+    counts: Counter[str] = Counter(dict.fromkeys(counted, 0))
+
+    def parse(row: Record) -> Record:
+        try:
+            for field in ("test_cases", "public_test_cases"):
+                tests_of(row, field)
+        except ValueError as error:
+            raise ValueError(f"problem {row['id']!r}: {error}") from None
+        return row
+
+    def rows(quiet: bool = False) -> Iterator[Record]:
+        invalid = InvalidLines(config.skip_invalid, quiet)
+        yield from read_jsonl(config.input_file, FIELDS, parse=parse, on_invalid=invalid.handler)
+        counts["invalid_lines_skipped"] = invalid.count
+
     donors = None
     if config.kind == "other_problem":  # reads the input once more
-        donors = donors_of((row["id"], TestCases.parse(row["public_test_cases"])) for row in _rows(config, quiet=True))
+        donors = donors_of((row["id"], TestCases.parse(row["public_test_cases"])) for row in rows(quiet=True))
     try:
         settings = PerturbationSettings(config.kind, config.count, donors)
     except ValueError as error:
@@ -76,12 +92,8 @@ def main(config: PerturbationConfig) -> None:
         content = {"kind": config.kind, "count": settings.num_wrong}
         rule = f"public tests are perturbed (`{config.kind}`, {settings.num_wrong} wrong) and come first"
 
-    dropped = "dropped_equal_outputs" if config.kind == "swapped" else "dropped_no_wrong_output"
-    counted = ("read", "written", dropped, "dropped_hidden_rule", "invalid_lines_skipped")
-    counts: Counter[str] = Counter(dict.fromkeys(counted, 0))
-
     def perturbed() -> Iterator[Record]:
-        for row in with_progress(_rows(config, counts), config.input_file):
+        for row in with_progress(rows(), config.input_file):
             counts["read"] += 1
             if not row.get("fully_specified", True):
                 counts["dropped_hidden_rule"] += 1
@@ -106,20 +118,3 @@ def main(config: PerturbationConfig) -> None:
         "problems that can only be solved by learning a rule from the tests are left out",
     ]
     publish("Problems with perturbed public tests", rules, counts, outputs, inputs, config.push_to_hub)
-
-
-def _rows(config: PerturbationConfig, counts: dict[str, Any] | None = None, quiet: bool = False) -> Iterator[Record]:
-    """The rows of the input, with readable tests; invalid ones are counted if they may be skipped."""
-    invalid = InvalidLines(config.skip_invalid, quiet)
-
-    def parse(row: Record) -> Record:
-        try:
-            for field in ("test_cases", "public_test_cases"):
-                tests_of(row, field)
-        except ValueError as error:
-            raise ValueError(f"problem {row['id']!r}: {error}") from None
-        return row
-
-    yield from read_jsonl(config.input_file, FIELDS, parse=parse, on_invalid=invalid.handler)
-    if counts is not None:
-        counts["invalid_lines_skipped"] = invalid.count

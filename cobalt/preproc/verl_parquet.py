@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import MinLen
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, with_progress
@@ -23,6 +25,7 @@ from cobalt.prompts import COBALT, Wording, first_messages
 from cobalt.records import read_jsonl, tests_of
 from cobalt.records.jsonl import InvalidLines, Record
 from cobalt.records.manifest import recorded_run
+from cobalt.records.rows import Message, Rate, Row
 
 DATA_SOURCE = "code_taco_verified"
 ABILITY = "code"
@@ -55,6 +58,14 @@ class MultiTurnParquetConfig(UploadConfig, PromptsConfig, ReadConfig):
     """Validation prompts (JSONL), from process_multi_turn_taco.py --is_test."""
 
 
+class BanditPrompt(Row):
+    """What is read of a bandit prompt."""
+
+    id: Any = Field(alias="example_id")
+    conversation: Annotated[list[Message], MinLen(1)]
+    prev_best_pass_rate: Rate | None
+
+
 def single_turn(config: SingleTurnParquetConfig) -> None:
     """Problems to parquet. ``InputError`` for invalid or empty inputs."""
     prompts = config.prompts_or_none([config.train_data_file, config.val_data_file]) or COBALT
@@ -78,22 +89,12 @@ def multi_turn(config: MultiTurnParquetConfig) -> None:
     wording = Wording(config.prompts_or_none([config.train_data_file, config.val_data_file]))
 
     def parse(row: Record) -> VerlRow:
-        tests_text = _tests_text(row, "test_cases")
-        messages, prev_best = row["conversation"], row["prev_best_pass_rate"]
-        are_messages = isinstance(messages, list) and all(
-            isinstance(message, dict) and isinstance(message.get(name), str)
-            for message in messages
-            for name in ("role", "content")
-        )
-        if not are_messages or not messages:
-            raise ValueError("field 'conversation' must be a list of messages with texts 'role' and 'content'")
+        prompt, messages = BanditPrompt.read(row), row["conversation"]
         if messages[-1]["role"] != "user":
             raise ValueError("field 'conversation' must end with a user message")
-        if not (prev_best is None or (isinstance(prev_best, int | float) and 0 <= prev_best <= 1)):
-            raise ValueError("field 'prev_best_pass_rate' must be a number in [0, 1] or null")
         wording.see(messages)
-        extra = {"conversation": messages, "prev_best_pass_rate": float(prev_best or 0)}
-        return _verl_row(row["example_id"], messages, tests_text, extra)
+        extra = {"conversation": messages, "prev_best_pass_rate": float(prompt.prev_best_pass_rate or 0)}
+        return _verl_row(prompt.id, messages, _tests_text(row, "test_cases"), extra)
 
     fields = ("example_id", "conversation", "test_cases", "prev_best_pass_rate")
     _build(config, "verl_preproc_multi_turn", fields, None, parse)

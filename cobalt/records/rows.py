@@ -17,7 +17,8 @@ from cobalt.records.jsonl import Record, read_jsonl
 from cobalt.sandbox.tests import TestCases
 
 Tests = Annotated[TestCases, PlainValidator(TestCases.parse)]
-Rates = list[list[Annotated[float, Interval(ge=0, le=1)] | None]]
+Rate = Annotated[float, Interval(ge=0, le=1)]
+Rates = list[list[Rate | None]]
 """Pass rates; None: a turn that was not taken, or an infrastructure failure."""
 
 
