@@ -69,7 +69,7 @@ def codeforces(row: Record) -> Record:
     for title, field in (("Input", "input_format"), ("Output", "output_format"), ("Note", "note")):
         if row.get(field):
             parts.append(f"{title}\n{row[field]}")
-    for given, shown in zip(*_columns(row, "examples", "input", "output"), strict=True):
+    for given, shown in zip(*_columns(row.get("examples"), "examples", "input", "output"), strict=True):
         parts.append(f"Example\nInput:\n{given}\nOutput:\n{shown}")
     checker = row.get("generated_checker")
     reasons = {
@@ -93,14 +93,14 @@ def codecontests(row: Record) -> Record:
     """CodeContests: public, private and generated tests in this order, limits, solutions in many languages."""
     inputs, outputs = [], []
     for name in ("public_tests", "private_tests", "generated_tests"):
-        for column, found in zip((inputs, outputs), _columns(row, name, "input", "output"), strict=True):
+        for column, found in zip((inputs, outputs), _columns(_parsed(row, name), name, "input", "output"), strict=True):
             column += found
     limit, memory = row.get("time_limit"), row.get("memory_limit_bytes") or 0
     if not isinstance(limit, Mapping | None) or not isinstance(memory, int):
         raise ValueError("field 'time_limit' needs 'seconds' and 'nanos', field 'memory_limit_bytes' a whole number")
     seconds = (limit.get("seconds") or 0) + (limit.get("nanos") or 0) / 1e9 if limit else None
     tests = {"inputs": inputs, "outputs": outputs, "time_limit": seconds, "memory_limit": memory / (1 << 20)}
-    pairs = zip(*_columns(row, "solutions", "language", "solution"), strict=True)
+    pairs = zip(*_columns(_parsed(row, "solutions"), "solutions", "language", "solution"), strict=True)
     return _raw(
         "codecontests",
         _text(row, "description"),
@@ -169,16 +169,17 @@ def _parsed(row: Record, field: str) -> Any:
         raise ValueError(f"field '{field}' is not JSON: {error}") from None
 
 
-def _columns(row: Record, field: str, *names: str) -> list[list[Any]]:
+def _columns(value: Any, field: str, *names: str) -> list[list[Any]]:
     """The columns of a table that is a list of objects or an object of lists; null is an empty one."""
-    value = _parsed(row, field) or []
-    columns = [value.get(name) for name in names] if isinstance(value, Mapping) else []
-    if isinstance(value, list) and all(isinstance(entry, Mapping) and entry.keys() >= {*names} for entry in value):
-        columns = [[entry[name] for entry in value] for name in names]
+    columns: list[Any] = [[] for _ in names] if value is None else []
+    if isinstance(value, Mapping):
+        columns = [value.get(name) for name in names]
+    elif isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
+        columns = [[entry[name] for entry in value if name in entry] for name in names]
     lengths = {len(column) if isinstance(column, list) else None for column in columns}
     if len(lengths) != 1 or None in lengths:
         raise ValueError(f"field '{field}' needs as many of each: {', '.join(names)}")
-    return columns  # type: ignore[return-value]  # none is None now
+    return columns
 
 
 def _tests(row: Record, field: str, metadata: Any = None) -> Record:
@@ -188,9 +189,9 @@ def _tests(row: Record, field: str, metadata: Any = None) -> Record:
     """
     value = _parsed(row, field)
     if isinstance(value, Mapping) and "inputs" in value:
-        inputs, outputs = _columns(row, field, "inputs", "outputs")
+        inputs, outputs = _columns(value, field, "inputs", "outputs")
         return {"inputs": inputs, "outputs": outputs, "fn_name": value.get("fn_name")}
-    inputs, outputs = _columns(row, field, "input", "output")
+    inputs, outputs = _columns(value, field, "input", "output")
     called = (
         [test for test in value if test.get("testtype", test.get("type")) in CALLED] if isinstance(value, list) else []
     )

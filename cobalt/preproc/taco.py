@@ -239,11 +239,11 @@ class Preparation:
         """
         for row in self._rows(Counter(), quiet=True):
             found = self._examined(row)
-            if isinstance(found, str):
-                continue
-            outcome = self._log.get(row["id"], row_hash(row))
-            is_known = outcome is not None and outcome["status"] != INFRA
-            yield row, found if isinstance(found, Candidate) and found.solutions and not is_known else None
+            if isinstance(found, Candidate) and found.solutions:
+                outcome = self._log.get(row["id"], row_hash(row))
+                yield row, found if outcome is None or outcome["status"] == INFRA else None
+            elif not isinstance(found, str):
+                yield row, None
 
     async def verify(self, number: int) -> None:
         """First pass: run reference solutions of ``number`` problems, each until one passes every test."""

@@ -161,12 +161,15 @@ def _well_formed_tests(value: Any) -> TestCases | None:
                 outputs_K.append(output if isinstance(output, str) and _is_json(output) else _json(output))
     else:
         for pair in zip(inputs, outputs, strict=True):
-            parts = [part if isinstance(part, list) else [part] for part in pair]
-            if all(isinstance(item, str | int | float) for items in parts for item in items):
+            input_, output = pair
+            if type(input_) is not str or type(output) is not str:
+                parts = [part if isinstance(part, list) else [part] for part in pair]
+                if not all(isinstance(item, str | int | float) for items in parts for item in items):
+                    continue
                 input_, output = (" ".join(map(str, items)) for items in parts)
-                if output.strip():
-                    inputs_K.append(input_)
-                    outputs_K.append(output)
+            if output.strip():
+                inputs_K.append(input_)
+                outputs_K.append(output)
     if not inputs_K:
         return None
     try:
