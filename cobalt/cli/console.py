@@ -6,19 +6,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cobalt.records import count_lines
+from cobalt.tables import show
 
 Item = TypeVar("Item")
 
 TERMINAL_INTERVAL_S = 0.1
 LOG_INTERVAL_S = 10.0
+DELAY_S = 0.5
 
 
 def progress_bar(**options: Any) -> Any:
-    """A ``tqdm`` bar on stderr (``file``); where that is no terminal a line every ten seconds, not ten every second."""
+    """A ``tqdm`` bar on stderr (``file``). Where that is no terminal: a line every ten seconds, not ten every second.
+
+    It appears after half a second. A command that is refused at once shows its error alone.
+    """
     from tqdm import tqdm
 
     interval_s = TERMINAL_INTERVAL_S if options.get("file", sys.stderr).isatty() else LOG_INTERVAL_S
-    return tqdm(mininterval=interval_s, maxinterval=interval_s, dynamic_ncols=True, **options)
+    return tqdm(mininterval=interval_s, maxinterval=interval_s, dynamic_ncols=True, delay=DELAY_S, **options)
 
 
 def with_progress(rows: Iterable[Item], path: str | Path) -> Iterable[Item]:
@@ -26,12 +31,15 @@ def with_progress(rows: Iterable[Item], path: str | Path) -> Iterable[Item]:
     return progress_bar(iterable=rows, total=count_lines(path), desc=Path(path).name, unit=" rows")
 
 
-def print_summary(title: str, rows: Mapping[str, Any]) -> None:
-    """The table at the end of a command: counts, rates, infra errors."""
-    from rich.console import Console
-    from rich.table import Table
+def print_summary(title: str, rows: Mapping[str, Any], this_run: Mapping[str, Any] | None = None) -> None:
+    """The end of a command: counts, rates, infra errors. ``this_run``: what a resumed run counts without earlier ones.
 
-    table = Table(title=title, show_header=False, title_justify="left")
-    for name, value in rows.items():
-        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
-    Console().print(table)
+    A row without a value (None) is left out. These are plain lines, so a path is never folded.
+    """
+    shown = {name: value for name, value in {**rows, **(this_run or {})}.items() if value is not None}
+    width = max(map(len, shown), default=0)
+    print(title)
+    for name, value in shown.items():
+        if this_run and name == next(iter(this_run)):
+            print("this run alone:")
+        print(f"  {name:{width}}  {f'{value:,}' if isinstance(value, int) else show(value)}")

@@ -1,22 +1,29 @@
 """The one place where flags are parsed and errors become exit codes."""
 
 import asyncio
+import difflib
 import errno
+import io
+import os
+import re
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from typing import Any, TypeVar
 
 import cobalt
-from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError
+from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError, SetupError
 
 Config = TypeVar("Config")
 
 FILE_TROUBLE = {
     *(errno.EACCES, errno.EPERM, errno.EROFS),
-    *(errno.EDQUOT, errno.EFBIG, errno.ENOSPC),
     *(errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR),
 }
-"""What a user can mend: no permission, no room, no such folder."""
+"""What another path would mend: no permission, no such folder."""
+NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.ENOSPC}
+ACTIVATION = "activate the environment: source .venv/bin/activate"
+EXIT_BAD_FLAGS = 2
 
 
 def run(config_type: type[Config], main: Callable[[Config], Any], default: Config | None = None) -> None:
@@ -26,26 +33,66 @@ def run(config_type: type[Config], main: Callable[[Config], Any], default: Confi
     docstring under a field the flag's help. ``default`` holds other default values than its fields. ``--version``
     prints the version.
 
-    Exit codes: 0 done, 2 bad input or flags, 3 environment or too many infra failures, 130 Ctrl-C.
+    Exit codes: 0 done, 2 bad input or flags, 3 environment or too many infra failures, 130 Ctrl-C. Each but the first
+    comes with one line on stderr.
     """
-    import tyro
-
     program = sys.argv[0].rsplit("/", 1)[-1]
     if "--version" in sys.argv[1:]:
         print(f"{program} (cobalt {cobalt.__version__})")
         return
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # else the hub's client tells of every retry
     try:
-        defaults: dict[str, Any] = {} if default is None else {"default": default}
-        done = main(tyro.cli(config_type, use_underscores=True, **defaults))
+        done = main(parse(config_type, default))
         if asyncio.iscoroutine(done):
             asyncio.run(done)
-    except (CobaltError, OSError) as error:
-        if isinstance(error, OSError):
-            if error.errno not in FILE_TROUBLE:
-                raise
-            error = InputError.at(error.filename or "output", None, error.strerror or str(error))
-        print(f"{program}: error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    except (CobaltError, OSError, ModuleNotFoundError) as error:
+        known = _for_the_user(error)
+        if known is None:
+            raise
+        print(f"{program}: error: {' '.join(str(known).split())}", file=sys.stderr)
+        sys.exit(known.exit_code)
     except KeyboardInterrupt:
         print(f"{program}: interrupted; run the same command again to continue", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _for_the_user(error: Exception) -> CobaltError | None:
+    """What the user can do about ``error``; None for a defect of ours."""
+    if isinstance(error, CobaltError):
+        return error
+    if isinstance(error, ModuleNotFoundError):
+        is_ours = (error.name or "").split(".")[0] in ("cobalt", "studies")
+        return None if is_ours else SetupError(f"{error}; install it, or {ACTIVATION}")
+    assert isinstance(error, OSError)
+    reason = f"{error.filename or 'output'}: {error.strerror}"
+    if error.errno in NO_ROOM:
+        return SetupError(f"{reason}; make room, then run the same command again")
+    return InputError(reason) if error.errno in FILE_TROUBLE else None
+
+
+def parse(config_type: type[Config], default: Config | None = None) -> Config:
+    """The command line as a ``config_type``. ``InputError`` says in one line what tyro says in a box of many."""
+    import tyro
+
+    defaults: dict[str, Any] = {} if default is None else {"default": default}
+    box = io.StringIO()
+    try:
+        with redirect_stderr(box):
+            return tyro.cli(config_type, use_underscores=True, **defaults)
+    except SystemExit as stop:
+        if stop.code != EXIT_BAD_FLAGS:  # of --help
+            raise
+    parser = tyro.extras.get_parser(config_type, use_underscores=True, **defaults)
+    known = [flag for action in parser._actions for flag in action.option_strings]
+    for word in sys.argv[1:]:
+        flag = word.partition("=")[0].replace("-", "_")
+        flag = f"--{flag[2:]}" if flag.startswith("__") else f"-{flag[1:]}"
+        if word == "--":
+            break
+        if re.match("--?[A-Za-z]", word) and flag not in known:
+            near = difflib.get_close_matches(flag, known, 1, 0.7)
+            raise InputError(f"unknown flag {flag}; {f'did you mean {near[0]}?' if near else '--help lists the flags'}")
+    # The text of the box up to its first rule. A missing flag is named without its help.
+    text = re.split("─{20}", re.sub("^╭.*╮$|│", "", box.getvalue(), flags=re.MULTILINE))[0]
+    missing = re.findall(r"(--\w+) [A-Z{]", text) if "Missing from" in text else []
+    raise InputError(f"missing: {', '.join(missing)}; --help explains them" if missing else " ".join(text.split()))

@@ -45,17 +45,19 @@ class EvaluationConfig(ExecutionConfig, ReadConfig):
 def main(config: EvaluationConfig) -> None:
     """Evaluate, write the report, print it."""
     others = read_evaluation(config.compare).problems if config.compare else []
-    counts, execution = asyncio.run(_evaluate(config, others))
+    counts, execution, work_done = asyncio.run(_evaluate(config, others))
     evaluation = read_evaluation(config.output_file)
     write_counts(counts_path(config.output_file), config.output_file.stem, None, [evaluation])
     comparison = compare(evaluation.problems, others, config.compare.name) if config.compare else None
     print(write_report(config.output_file, execution, summarise(evaluation.problems), comparison))
-    print_summary("eval_multi_turn", {"output": config.output_file, **counts})
+    print_summary("eval_multi_turn", {"output": config.output_file, **counts}, work_done)
     refuse_infra_rate(counts["infra_errors"], counts["samples"], "samples", config.max_infra_rate)
 
 
-async def _evaluate(config: EvaluationConfig, others: list[ProblemScores]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Write the records; returns the counts and what decided the verdicts."""
+async def _evaluate(
+    config: EvaluationConfig, others: list[ProblemScores]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
+    """Write the records; returns the counts, what decided the verdicts, and the work of this run."""
 
     def rows(invalid: InvalidLines) -> Iterator[MultiTurn]:
         return read_rows(config.input_file, MultiTurn, invalid.handler)
@@ -92,7 +94,7 @@ async def _evaluate(config: EvaluationConfig, others: list[ProblemScores]) -> tu
             read = {"read": len(ids) + invalid.count, "written": written, "skipped_invalid": invalid.count}
             run.counts = {**read, **counts, **execution.work_done()}
             run.origin = origin_of(config.input_file)
-    return run.counts, described
+    return {**read, **counts}, described, execution.work_done()
 
 
 async def evaluate_record(row: MultiTurn, earlier: Record | None, execution: ExecutionService) -> Record:

@@ -59,7 +59,8 @@ class Counts:
     """Answered requests whose responses are in the output, those of earlier runs included; so are their tokens."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    cost_usd: float = 0.0
+    cost_usd: float | None = None
+    """None: the engine has no price."""
     infra_errors: int = 0
     """Conversations that an infrastructure failure ended."""
     over_context: int = 0
@@ -161,7 +162,8 @@ class Driver:
             counts.requests += 1
             counts.prompt_tokens += usage.get("prompt_tokens", 0)
             counts.completion_tokens += usage.get("completion_tokens", 0)
-            counts.cost_usd += usage.get("cost") or 0.0
+            if usage.get("cost") is not None:
+                counts.cost_usd = (counts.cost_usd or 0.0) + usage["cost"]
             counts.over_context += usage.get("finish_reason") == FINISH_CONTEXT
 
     async def _conversation(

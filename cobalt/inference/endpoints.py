@@ -9,6 +9,7 @@ refused one or an unknown model stops the run. So does, before the first request
 import asyncio
 import json
 import os
+import re
 import resource
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -25,6 +26,8 @@ from cobalt.records.identity import model_identity
 from cobalt.records.manifest import is_secret, without_userinfo
 from cobalt.serving.app_settings import IN_FLIGHT_HEADER, TOKEN_VARIABLE
 
+ERROR_NAMES = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s+)+")
+"""That LiteLLM puts before the text of an error: its own class, and those of its causes."""
 RETRIES = 16
 """Of either client, after pauses of 0.5, 1, 2, 4, 8, 8, ... seconds: about two minutes."""
 STOPPING = {401, 403, 404}
@@ -239,7 +242,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _clean(error: Exception, secrets: list[str]) -> str:
     """One line about ``error``, without the secrets that were given or are in the environment."""
-    text = without_userinfo(" ".join(f"{type(error).__name__}: {error}".split()))
+    text = without_userinfo(" ".join(f"{type(error).__name__}: {ERROR_NAMES.sub('', str(error))}".split()))
     shortest = 8  # a shorter key is a placeholder for a server that wants none
     in_environment = [value for name, value in os.environ.items() if is_secret(name) and len(value) >= shortest]
     for secret in [*(secret for secret in secrets if len(secret) >= shortest), *in_environment]:

@@ -52,7 +52,9 @@ async def main(
     check_paths([flags.input_file], [flags.output_file])
     prompts, settings = flags.prompt_set([flags.input_file]), asdict(flags)
     provider = "litellm" if isinstance(flags, LitellmConfig) else "vllm"
-    command = f"run_{'multi' if flags.multi_turn else 'single'}_turn_{provider}"
+    kind = "multi" if flags.multi_turn else "single"
+    command = f"run_{kind}_turn_{provider}"
+    title = f"{kind.capitalize()}-turn run, engine {'litellm' if isinstance(flags, LitellmConfig) else flags.engine}"
 
     # The input is read whole and checked before anything is written. Later it is read again, problem by problem.
     invalid = InvalidLines(flags.skip_invalid)
@@ -90,7 +92,9 @@ async def main(
                 **asdict(driver.counts),
                 **execution.work_done(),
             }
-    print_summary(command, {"output": flags.output_file, "model": model.model_id, **run.counts})
+    work_done = {"tokens_generated": driver.tokens_generated, **execution.work_done()}
+    counts = {name: value for name, value in run.counts.items() if name not in work_done}
+    print_summary(title, {"output": flags.output_file, "model": model.model_id, **counts}, work_done)
     failed = driver.counts.infra_errors
     refuse_infra_rate(failed, conversations, "conversations", flags.max_infra_rate, driver.causes)
 
@@ -156,8 +160,8 @@ async def _progress(driver: Driver, problems: int, turns: int) -> AsyncIterator[
             bar.set_postfix_str(
                 f"problems {counts.problems}/{problems}, conversations {counts.conversations}, "
                 f"{driver.tokens_generated / elapsed:,.0f} tok/s, {execution.tests_done / elapsed:,.0f} tests/s, "
-                f"engine {driver.asked - waiting}+{waiting} waiting, executing {execution.active}, "
-                f"infra {counts.infra_errors}",
+                f"requests {driver.asked - waiting} running and {waiting} waiting, "
+                f"programs {execution.active} running, infra errors {counts.infra_errors}",
                 refresh=False,
             )
             bar.update(counts.turns - bar.n)
@@ -173,4 +177,3 @@ async def _progress(driver: Driver, problems: int, turns: int) -> AsyncIterator[
         finally:
             ticker.cancel()
             show()
-            bar.refresh()

@@ -14,6 +14,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -173,6 +174,16 @@ def write_jsonl(path: str | Path, rows: Iterable[Record]) -> int:
     return write_lines(path, map(dump_line, rows))
 
 
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """An ``OSError`` of the block names ``path``: a full disk alone names no file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def write_lines(path: str | Path, lines: Iterable[bytes]) -> int:
     """``write_jsonl`` for lines that are encoded already, each with its newline."""
     path = Path(path)
@@ -180,7 +191,7 @@ def write_lines(path: str | Path, lines: Iterable[bytes]) -> int:
     temporary = path.with_name(path.name + ".tmp")
     count = 0
     try:
-        with open(temporary, "wb") as file:
+        with naming(path), open(temporary, "wb") as file:
             for line in lines:
                 file.write(line)
                 count += 1
@@ -260,8 +271,9 @@ class RecordFile:
     def append(self, row: Record) -> None:
         """Add one record (needs an id); it survives kill -9 of this process from here on."""
         offset = self._file.seek(0, os.SEEK_END)
-        self._file.write(dump_line(row))
-        self._file.flush()
+        with naming(self.path):
+            self._file.write(dump_line(row))
+            self._file.flush()
         self._remember(row, offset)
 
     def refuse_loss(self, input_ids: Iterable[Any]) -> None:
@@ -280,4 +292,5 @@ class RecordFile:
 
     def close(self) -> None:
         """Close without rewriting (interrupted run)."""
-        self._file.close()
+        with naming(self.path):
+            self._file.close()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError, SetupError
+from cobalt.records.jsonl import naming
 
 SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "session_token", "bearer_token", "password")
 USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
@@ -146,7 +147,8 @@ class Manifest:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         found = {"origin": self.origin, "counts": self.counts, "wall_time_s": wall_time_s}
         temporary = self.path.with_name(self.path.name + ".tmp")
-        temporary.write_text(json.dumps({"status": status, **self._fields, **found}, indent=2, default=str) + "\n")
+        with naming(self.path):
+            temporary.write_text(json.dumps({"status": status, **self._fields, **found}, indent=2, default=str) + "\n")
         os.replace(temporary, self.path)
 
 
