@@ -1,7 +1,9 @@
 """Sort hacking cases into categories with a model, and compare it with people. See docs/hacking.md."""
 
-from cobalt.cli.entry import run
-from studies.hacking.judging import JudgeConfig, judge
+from cobalt.cli.entry import exit_codes, run
+
+with exit_codes():
+    from studies.hacking.judging import JudgeConfig, judge
 
 if __name__ == "__main__":
     run(JudgeConfig, judge)

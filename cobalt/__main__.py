@@ -1,17 +1,18 @@
 """The console command ``cobalt``, or ``python -m cobalt``.
 
-A command imports what it needs when it is chosen, so ``python -m cobalt sandbox check`` needs nothing but Python.
-In a checkout of the project, the commands of ``studies/`` are commands of ``cobalt``, too.
+A command is a function. The first line of its docstring stands in the help, and behind an empty line an example. It
+imports what it needs when it is chosen, so ``python -m cobalt sandbox check`` needs nothing but Python. In a checkout
+of the project, the commands of ``studies/`` are commands of ``cobalt``, too.
 """
 
-import os
+import difflib
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import cobalt
-from cobalt.cli.entry import run
+from cobalt.cli.entry import exit_codes, run
 
 ROOT = Path(__file__).resolve().parents[1]
 HAS_STUDIES = (ROOT / "studies").is_dir()
@@ -19,21 +20,30 @@ EXIT_UNKNOWN = 2
 
 
 def sandbox_check() -> None:
-    """can this machine run programs safely?"""
+    """can this machine run programs safely?
+
+    cobalt sandbox check
+    """
     from cobalt.sandbox.selftest import main
 
     main()
 
 
 def service_check() -> None:
-    """can the execution service run programs?"""
+    """can the execution service run programs?
+
+    cobalt service check
+    """
     from cobalt.serving.service_check import ServiceCheckConfig, main
 
     run(ServiceCheckConfig, main)
 
 
 def train() -> None:
-    """GRPO on veRL; takes its hydra overrides"""
+    """GRPO on veRL; takes its hydra overrides
+
+    bash scripts/train_grpo_multi_turn.sh trainer.total_training_steps=40
+    """
     from cobalt.training.hydra_main import main
 
     main()
@@ -105,33 +115,40 @@ COMMANDS: Commands = {
 
 def main() -> None:
     """Run the command that the first words name, from here or from the studies of a checkout."""
-    try:
+    with exit_codes():
         if chosen(COMMANDS, sys.argv[1:]) is None and HAS_STUDIES:
             sys.path.insert(0, str(ROOT))
             runpy.run_module("studies", run_name="__main__", alter_sys=True)
         else:
             run_chosen(COMMANDS)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output has ended, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run_chosen(commands: Commands) -> None:
-    """Run the command that the first words name. Exits with 2 if there is none of that name."""
+    """Run the command that the first words name. Exits with 2 if there is none of that name.
+
+    ``--help`` behind words that several commands begin with lists these.
+    """
     words = sys.argv[1:]
-    if words in (["--help"], ["-h"]):
-        print(overview(commands))
-    elif words == ["--version"]:
+    if words == ["--version"]:
         print(f"cobalt {cobalt.__version__}")
-    elif name := chosen(commands, words):
+        return
+    asks_help = words[-1:] in (["--help"], ["-h"])
+    level = words[:-1] if asks_help else words
+    below = {name: command for name, command in commands.items() if name.split()[: len(level)] == level}
+    name = chosen(commands, words)
+    if asks_help and below.keys() - {name}:
+        print(overview(below))
+    if name:
         sys.argv = [f"cobalt {name}", *words[len(name.split()) :]]
         commands[name]()
-    else:
+    elif not (asks_help and below):
         problem = f"no such command: '{' '.join(words)}'" if words else "no command given"
+        near = list(below) if words and below else difflib.get_close_matches(" ".join(level), commands)
+        if near:
+            problem += f"; perhaps: {', '.join(near)}"
         if not HAS_STUDIES:
             problem += " (the commands of studies/ need a checkout of the project)"
-        print(overview(commands), file=sys.stderr)
-        print(f"cobalt: error: {problem}", file=sys.stderr)
+        print(f"cobalt: error: {problem}; cobalt --help lists all", file=sys.stderr)
         sys.exit(EXIT_UNKNOWN)
 
 
@@ -142,10 +159,12 @@ def chosen(commands: Commands, words: Sequence[str]) -> str | None:
 
 
 def overview(commands: Commands) -> str:
-    """One line for each command: its name and the docstring of its function."""
+    """One line for each command: its name and the first line of its function's docstring; then an example."""
     width = max(map(len, commands))
-    lines = [f"  cobalt {name:{width}}  {command.__doc__}" for name, command in commands.items()]
-    return "\n".join(["Commands; each takes --help:", *lines])
+    docs = {name: (command.__doc__ or "").partition("\n\n") for name, command in commands.items()}
+    lines = [f"  cobalt {name:{width}}  {doc[0]}" for name, doc in docs.items()]
+    example = next((doc[2].strip() for doc in docs.values() if doc[2]), f"cobalt {next(iter(commands))} --help")
+    return "\n".join(["Commands; each takes --help:", *lines, f"Example: {example}"])
 
 
 if __name__ == "__main__":

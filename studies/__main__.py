@@ -4,11 +4,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_type_hints
-
-import tyro
+from itertools import pairwise
+from typing import Any, get_type_hints
 
 from cobalt import __main__ as console
 from cobalt.cli.entry import run
@@ -16,18 +14,20 @@ from studies.plans.arms import SMALL, run_arms
 from studies.plans.places import ROOT
 
 HELP = {
-    "report": "result files of named runs to tables and figures",
+    "report": "result files of named runs to tables and figures\n\n"
+    "cobalt report --output_dir runs/report --files base:clean=runs/dev.jsonl",
     "report loop": "Pass@1 per turn before and after training",
     "report figures": "the figures of reports again, from their JSON",
     "report cost": "what a training took, in all and per example",
     "report sweep": "Pass@1 over the values of a setting",
-    "minicode generate": "write MiniCode problems",
+    "minicode generate": "write MiniCode problems\n\n"
+    "cobalt minicode generate --output_file data/minicode_raw.jsonl --num_problems 40 --dev_size 16",
     "minicode pretrain": "make the MiniCoder checkpoint",
     "minicode probe": "measure a policy on MiniCode",
     "minicode signal": "the judge-free signal against labels by construction",
     "theory measure": "J, J_step and the distance to the reference",
     "theory report": "the gap between J and J_step beside its bounds",
-    "study paper": "the paper's comparison: Cobalt, single-turn and online baselines",
+    "study paper": "the paper's comparison: Cobalt, single-turn and online baselines\n\ncobalt study paper --plan",
     "study hacking": "in-context reward hacking and its cures",
     "study theory": "the paper's bound over trainings and steps",
     "study sweep-paper": "one setting of Cobalt at a time",
@@ -80,13 +80,6 @@ def chosen(name: str) -> tuple[type[Any], Callable[[Any], None]]:
     return get_type_hints(main)["config"], main
 
 
-@dataclass(frozen=True)
-class Size:
-    """Read before the other flags, because their defaults depend on it."""
-
-    size: Literal["gpu", "cpu"] = "gpu"
-
-
 def command(name: str) -> Callable[[], None]:
     """What the console runs and lists."""
 
@@ -101,8 +94,8 @@ def command(name: str) -> Callable[[], None]:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
         default = None
         if hasattr(config_type, "cpu"):
-            size, _ = tyro.cli(Size, use_underscores=True, add_help=False, return_unknown_args=True)
-            default = config_type(**({**SMALL, **config_type.cpu} if size.size == "cpu" else {}))
+            is_small = "--size=cpu" in sys.argv or ("--size", "cpu") in pairwise(sys.argv)
+            default = config_type(**({**SMALL, **config_type.cpu} if is_small else {}))  # what --size decides
         if name == "study quickstart":
             sys.argv[0] = "quickstart.sh"
         run(config_type, main, default)

@@ -217,9 +217,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
     """A limit on the size of files stands for it."""
     command = f"ulimit -f 8; exec {sys.executable} -m cobalt minicode generate --output_file {tmp_path}/raw.jsonl"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
-    assert line.endswith("cobalt minicode generate: error: output: File too large")
+    line = f"cobalt minicode generate: error: {tmp_path}/raw.jsonl: File too large; make room"
+    assert done.returncode == 3 and done.stderr.splitlines()[-1].startswith(line)
     assert "Traceback" not in done.stderr
 
 
@@ -266,9 +265,23 @@ def test_no_execution_service(entry: Entry, call: Call, tmp_path: Path) -> None:
     assert code == 3 and ("evaluator" in line or "Ray" in line)
 
 
-def _console(*words: str, python: Iterable[str] = ()) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *python, "-m", "cobalt", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+Say = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
+    """Run a script, or without one the console, in this process: its exit code, and what it says on either stream."""
+
+    def run(*words: str, script: str | None = None) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [script or "cobalt", *words])
+        code = 0
+        try:
+            console.main() if script is None else runpy.run_path(str(ROOT / script), run_name="__main__")
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.mark.parametrize("name", studies.COMMANDS)
@@ -292,20 +305,76 @@ def test_pydantic_checks_every_setting() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_the_console_lists_every_command_and_tells_its_version(flag: str) -> None:
-    done = _console(flag)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split("  ")[1] for line in done.stdout.splitlines()[1:]] == [f"cobalt {n}" for n in studies.COMMANDS]
-    assert _console("--version").stdout == f"cobalt {cobalt.__version__}\n"
+def test_the_console_lists_every_command_and_tells_its_version(flag: str, say: Say) -> None:
+    code, told, complaint = say(flag)
+    assert (code, complaint) == (0, "")
+    *lines, example = told.splitlines()[1:]
+    assert [line.split("  ")[1] for line in lines] == [f"cobalt {name}" for name in studies.COMMANDS]
+    assert example.startswith("Example: ")
+    assert say("--version") == (0, f"cobalt {cobalt.__version__}\n", "")
 
 
-@pytest.mark.parametrize("words", ["", "sandbox", "trian --help", "minicode probee", "--helpp"])
-def test_words_that_name_no_command_are_refused(words: str) -> None:
-    done = _console(*words.split())
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
-    assert line.startswith("cobalt: error: no ")
-    assert words in line
+GROUPS = sorted({name.rpartition(" ")[0] for name in studies.COMMANDS if " " in name})
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_words_that_begin_commands_have_a_help_of_their_own(group: str, say: Say) -> None:
+    code, told, complaint = say(*group.split(), "--help")
+    assert (code, complaint) == (0, "")
+    for name, command in studies.COMMANDS.items():
+        line = f"  cobalt {name}  "
+        assert (line in told) == (name == group or name.startswith(f"{group} ")), name
+        assert line not in told or (command.__doc__ or "").split("\n")[0] in told
+    assert f"\nExample: cobalt {group}" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("", "cobalt --help lists all"),
+        ("sandbox", "perhaps: sandbox check;"),
+        ("trian --help", "perhaps: train;"),
+        ("minicode probee", "perhaps: minicode probe,"),
+        ("--helpp", "cobalt --help lists all"),
+    ],
+)
+def test_words_that_name_no_command_are_refused(words: str, hint: str, say: Say) -> None:
+    code, told, line = say(*words.split())
+    assert (code, told, line.count("\n")) == (2, "", 1)
+    assert line.startswith("cobalt: error: no ") and words in line and hint in line
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("--input_fil x", "unknown flag --input_fil; did you mean --input_file?"),
+        ("--in-flight 3", "unknown flag --in_flight; did you mean --max_in_flight?"),
+        ("-q", "unknown flag -q; --help lists the flags"),
+        ("", "missing: --input_file, --output_file; --help explains them"),
+        ("-i x -o y --temperature abc", "Error parsing --temperature: could not convert string to float: 'abc'"),
+        ("-i x -o y --temperature -3", "--temperature=-3.0: Input should be greater than or equal to 0"),
+        ("-i x -o y --executor here", "invalid choice 'here' for argument '--executor'. Expected one of"),
+        ("-i x -o y stray", "Unrecognized options: stray"),
+        ("-i x -o", "Missing value for argument '-o/--output_file'."),
+    ],
+)
+def test_wrong_flags_are_refused_in_one_line(words: str, complaint: str, say: Say) -> None:
+    code, told, line = say(*words.split(), script="run_single_turn_vllm.py")
+    assert (code, told, line.count("\n")) == (2, "", 1)
+    assert line.startswith(f"run_single_turn_vllm.py: error: {complaint}")
+
+
+@pytest.mark.parametrize("command", ["-m cobalt train", "-m cobalt minicode generate", "run_llm_judge.py"])
+def test_without_the_environment_its_activation_is_named(command: str) -> None:
+    done = subprocess.run([sys.executable, "-S", "-E", *command.split()], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert re.fullmatch(r"[\w. ]+: error: No module named '\w+'; first: source \.venv/bin/activate .*\n", done.stderr)
+
+
+def test_scripts_outside_of_the_root_find_the_package() -> None:
+    for script in (ROOT / "preproc").glob("*.py"):
+        done = subprocess.run([sys.executable, "-S", "-E", script], cwd="/", capture_output=True, text=True)
+        assert done.returncode == 3 and "source .venv/bin/activate" in done.stderr, script
 
 
 @pytest.mark.parametrize(
@@ -322,7 +391,8 @@ def test_the_longest_name_wins(words: str, name: str | None) -> None:
 
 
 def test_the_sandbox_can_be_checked_before_anything_is_installed() -> None:
-    done = _console("sandbox", "check", "--quiet", python=("-S", "-E"))
+    command = [sys.executable, "-S", "-E", "-m", "cobalt", "sandbox", "check", "--quiet"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -330,14 +400,11 @@ SCRIPTS = sorted({entry.script for entry in ENTRIES if entry.script.endswith(".p
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_tell_the_version_and_the_same_names_for_one_thing(script: str, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sys, "argv", [script, "--version"])
-    runpy.run_path(str(ROOT / script), run_name="__main__")
-    assert capsys.readouterr().out == f"{Path(script).name} (cobalt {cobalt.__version__})\n"
-    monkeypatch.setattr(sys, "argv", [script, "--help"])
-    with pytest.raises(SystemExit):
-        runpy.run_path(str(ROOT / script), run_name="__main__")
-    flags = set(re.findall(r"(?<![\w-])--?\w+", capsys.readouterr().out))
+def test_scripts_tell_the_version_and_the_same_names_for_one_thing(script: str, say: Say) -> None:
+    assert say("--version", script=script) == (0, f"{Path(script).name} (cobalt {cobalt.__version__})\n", "")
+    code, told, _ = say("--help", script=script)
+    flags = set(re.findall(r"(?<![\w-])--?\w+", told))
+    assert code == 0
     for short, long in (("-i", "--input_file"), ("-o", "--output_file"), ("--model", "--model_name")):
         assert (short in flags) == (long in flags)
     assert "--concurrency" not in flags or "--max_in_flight" in flags
@@ -345,10 +412,9 @@ def test_scripts_tell_the_version_and_the_same_names_for_one_thing(script: str, 
 
 @pytest.mark.parametrize("app", ["remote_reward_server.py", "vllm_engine_actor.py"])
 @pytest.mark.parametrize(("words", "code"), [(["--help"], 0), ([], 2)])
-def test_the_apps_tell_their_arguments(app: str, words: list[str], code: int) -> None:
-    done = subprocess.run([sys.executable, app, *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    told = done.stdout if code == 0 else done.stderr
-    assert done.returncode == code and "serve run" in told and "replicas=1 " in told
+def test_the_apps_tell_their_arguments(app: str, words: list[str], code: int, say: Say) -> None:
+    ended, *streams = say(*words, script=app)
+    assert ended == code and "serve run" in streams[code == 2] and "replicas=1 " in streams[code == 2]
 
 
 def test_parquet_is_made_of_what_the_stages_before_write_by_default(tmp_path: Path, monkeypatch) -> None:

@@ -7,8 +7,8 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, TypeVar
 
 import cobalt
@@ -22,7 +22,6 @@ FILE_TROUBLE = {
 }
 """What another path would mend: no permission, no such folder."""
 NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.ENOSPC}
-ACTIVATION = "activate the environment: source .venv/bin/activate"
 EXIT_BAD_FLAGS = 2
 
 
@@ -36,24 +35,42 @@ def run(config_type: type[Config], main: Callable[[Config], Any], default: Confi
     Exit codes: 0 done, 2 bad input or flags, 3 environment or too many infra failures, 130 Ctrl-C. Each but the first
     comes with one line on stderr.
     """
-    program = sys.argv[0].rsplit("/", 1)[-1]
     if "--version" in sys.argv[1:]:
-        print(f"{program} (cobalt {cobalt.__version__})")
+        print(f"{_program()} (cobalt {cobalt.__version__})")
         return
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # else the hub's client tells of every retry
-    try:
+    with exit_codes():
         done = main(parse(config_type, default))
         if asyncio.iscoroutine(done):
             asyncio.run(done)
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """What a user can mend ends the program: one line on stderr, and the error's exit code.
+
+    Entry scripts import within it: a package that is not there names the environment.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output has ended, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (CobaltError, OSError, ModuleNotFoundError) as error:
         known = _for_the_user(error)
         if known is None:
             raise
-        print(f"{program}: error: {' '.join(str(known).split())}", file=sys.stderr)
+        print(f"{_program()}: error: {' '.join(str(known).split())}", file=sys.stderr)
         sys.exit(known.exit_code)
     except KeyboardInterrupt:
-        print(f"{program}: interrupted; run the same command again to continue", file=sys.stderr)
+        print(f"{_program()}: interrupted; run the same command again to continue", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _program() -> str:
+    """The command's name; ``python -m cobalt`` leaves a path there until a command is chosen."""
+    name = sys.argv[0].rsplit("/", 1)[-1]
+    return "cobalt" if name == "__main__.py" else name
 
 
 def _for_the_user(error: Exception) -> CobaltError | None:
@@ -62,7 +79,7 @@ def _for_the_user(error: Exception) -> CobaltError | None:
         return error
     if isinstance(error, ModuleNotFoundError):
         is_ours = (error.name or "").split(".")[0] in ("cobalt", "studies")
-        return None if is_ours else SetupError(f"{error}; install it, or {ACTIVATION}")
+        return None if is_ours else SetupError(f"{error}; first: source .venv/bin/activate (or install the package)")
     assert isinstance(error, OSError)
     reason = f"{error.filename or 'output'}: {error.strerror}"
     if error.errno in NO_ROOM:
@@ -82,8 +99,10 @@ def parse(config_type: type[Config], default: Config | None = None) -> Config:
     except SystemExit as stop:
         if stop.code != EXIT_BAD_FLAGS:  # of --help
             raise
-    parser = tyro.extras.get_parser(config_type, use_underscores=True, **defaults)
-    known = [flag for action in parser._actions for flag in action.option_strings]
+    told = io.StringIO()
+    with redirect_stdout(told), suppress(SystemExit):
+        tyro.cli(config_type, use_underscores=True, args=["--help"], **defaults)
+    known = set(re.findall(r"(?<![\w-])--?[A-Za-z]\w*", told.getvalue()))
     for word in sys.argv[1:]:
         flag = word.partition("=")[0].replace("-", "_")
         flag = f"--{flag[2:]}" if flag.startswith("__") else f"-{flag[1:]}"
@@ -92,7 +111,7 @@ def parse(config_type: type[Config], default: Config | None = None) -> Config:
         if re.match("--?[A-Za-z]", word) and flag not in known:
             near = difflib.get_close_matches(flag, known, 1, 0.7)
             raise InputError(f"unknown flag {flag}; {f'did you mean {near[0]}?' if near else '--help lists the flags'}")
-    # The text of the box up to its first rule. A missing flag is named without its help.
-    text = re.split("─{20}", re.sub("^╭.*╮$|│", "", box.getvalue(), flags=re.MULTILINE))[0]
+    # The box between its first two rules. A missing flag is named without its help.
+    text = re.split(".*[─-]{8}.*", box.getvalue())[1].replace("│", "")
     missing = re.findall(r"(--\w+) [A-Z{]", text) if "Missing from" in text else []
     raise InputError(f"missing: {', '.join(missing)}; --help explains them" if missing else " ".join(text.split()))

@@ -66,7 +66,8 @@ async def test_history_without_thinking(problems: Path, tmp_path: Path) -> None:
         assert all(m["content"] == "x" * 6000 for m in record["conversations"][0] if m["role"] == "assistant")
         assert record["raw_responses"][0][0].startswith("<think>")
     assert {code for code, _ in service.runs} == {"k=9"}, "public tests run on the raw response"
-    assert manifest_of(plan.output_file)["counts"]["history_changes_program"] == 45
+    counts = manifest_of(plan.output_file)["counts"]
+    assert (counts["history_changes_program"], counts["cost_usd"]) == (45, None), "the engine has no price"
     # It is stripped before it is cut.
     assert history_text("<think>a</think>\n\n Answer \n", enable_thinking=True) == "Answer"
     assert history_text("</think>" + " " * 100 + "x" * 7000, enable_thinking=True) == "x" * 6000
@@ -144,6 +145,19 @@ async def test_feedback_of_another_problem(problems: Path, tmp_path: Path) -> No
         donors = [id_ for id_, feedbacks in own.items() if shown <= feedbacks]
         assert [id_ for id_ in donors if id_ != record["id"]], "all shown feedback belongs to one other problem"
         assert record["feedback_from"] == "other_problem"
+
+
+async def test_the_summary_names_the_engine_and_counts_a_resumed_run_apart(
+    problems: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = make_plan(problems, tmp_path / "out.jsonl", num_turns=None, engine="hf")
+    told = []
+    for _ in range(2):
+        await run_plan(plan)
+        told.append(capsys.readouterr().out.partition("this run alone:"))
+    assert told[0][0] == told[1][0] and told[0][0].startswith("Single-turn run, engine hf\n")
+    assert ["programs_run", "0"] not in [line.split() for line in told[0][2].splitlines()]
+    assert ["programs_run", "0"] in [line.split() for line in told[1][2].splitlines()]
 
 
 async def test_order_and_odd_ids(tmp_path: Path) -> None:

@@ -1,0 +1,18 @@
+"""What a person sees of a command besides its errors: the summary and the bar."""
+
+import pytest
+
+from cobalt.cli.console import print_summary, progress_bar
+
+
+def test_a_summary_rounds_folds_no_path_and_tells_this_run_from_all(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "/folder" * 30
+    print_summary(f"Of {path}", {"output": path, "turns": 12345, "cost_usd": None}, {"executor_cpu_s": 0.09266159})
+    lines = [f"Of {path}", f"  output          {path}", "  turns           12,345"]
+    assert capsys.readouterr().out.splitlines() == [*lines, "this run alone:", "  executor_cpu_s  0.0927"]
+
+
+def test_a_bar_of_what_is_refused_at_once_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="bad row"), progress_bar(total=3):
+        raise ValueError("bad row")
+    assert capsys.readouterr().err == ""
