@@ -66,3 +66,14 @@ def test_what_the_set_up_for_gpus_lacks_is_said_in_one_line(tmp_path, arguments,
 def test_the_wheel_of_flash_attn_is_for_the_locked_torch():
     (of_wheel,) = re.findall(r"%2Bcu12torch([\d.]+?)cxx11abi", (ROOT / "scripts" / "setup_gpu.sh").read_text())
     assert pins("train-gpu", "3.12")["torch"].startswith(f"{of_wheel}.")
+
+
+@pytest.mark.parametrize("beginning", ["cpu", "gpu"])
+def test_the_tutorial_has_the_same_settings_in_every_shell(beginning, tmp_path):
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/activate").touch()
+    told = f"set -eu; source {ROOT}/docs/tutorial-{beginning}.sh; printenv MODEL PRESET; "
+    told += 'echo $DATA $N $EXECUTION $ENGINE "${RAY_AUTH_TOKEN:-}"'
+    shells = [subprocess.run(["bash", "-c", told], cwd=tmp_path, capture_output=True, text=True) for _ in range(2)]
+    assert shells[0].returncode == 0 and shells[0].stdout == shells[1].stdout, shells[0].stderr
+    assert "--engine" in shells[0].stdout and bool(re.search("[0-9a-f]{64}", shells[0].stdout)) == (beginning == "gpu")
