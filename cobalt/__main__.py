@@ -71,7 +71,10 @@ def merge() -> None:
 
 
 def data_import() -> None:
-    """problems of TACO, DeepCoder, Codeforces, CodeContests or veRL: filtered, verified, split"""
+    """problems of TACO, DeepCoder, Codeforces, CodeContests or veRL: filtered, verified, split
+
+    cobalt data import deepcoder rows.jsonl --output_file data/deepcoder.jsonl
+    """
     from cobalt.preproc.taco import ImportConfig, main
 
     run(ImportConfig, main)
