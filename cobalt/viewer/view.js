@@ -21,6 +21,9 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
+/** The largest number of any of the items; Math.max would take a hundred thousand of them for arguments. */
+const largest = (items, numberOf) => items.reduce((most, item) => Math.max(most, numberOf(item)), 0);
+
 // ---- Packed records
 
 const parsed = new Promise((done) => document.addEventListener("DOMContentLoaded", done));
@@ -68,7 +71,7 @@ function readIndex(text) {
     }
   });
   rows = [...byKey.values()];
-  turns = [...Array(Math.max(...rows.flatMap(samplesOf).map((sample) => sample.turns.length))).keys()];
+  turns = [...Array(largest(rows.flatMap(samplesOf), (sample) => sample.turns.length)).keys()];
   rows.forEach((row, number) => (row.label ||= String(number + 1))); // dumps have no ids
   for (const row of rows) row.searched = `${row.label} ${row.title} ${row.difficulty}`.toLowerCase();
 }
@@ -657,8 +660,8 @@ async function start() {
   }
   makeFilters();
   byId("table").style.setProperty("--cells", files.length * turns.length);
-  const longest = Math.max(...rows.map((row) => row.label.length));
-  byId("table").style.setProperty("--label", `${Math.min(19, Math.max(8, longest))}ch`);
+  const longest = Math.max(8, largest(rows, (row) => row.label.length));
+  byId("table").style.setProperty("--label", `${Math.min(19, longest)}ch`);
   byId("table").classList.toggle("many", files.length * turns.length > 10);
   byId("loading").hidden = true;
   byId("overview").hidden = false;
