@@ -8,7 +8,7 @@ from cobalt.sandbox.errors import CobaltError, InfraError, InputError, SetupErro
 __all__ = ["EXIT_INTERRUPTED", "CobaltError", "InfraError", "InputError", "SetupError", "first_line"]
 
 EXIT_INTERRUPTED = 130
-"""Of a command that Ctrl-C ended."""
+"""Exit code of a command that Ctrl-C ended."""
 
 
 def first_line(error: object) -> str:

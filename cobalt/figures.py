@@ -48,7 +48,7 @@ STYLE: dict[Any, Any] = {
 }
 """Of matplotlib's settings. Text stays text in SVG; the fixed salt makes equal figures equal bytes."""
 OURS, VARIANT, PALEST, DARKEST = "#D1440C", "#8A2F0A", "#E8946A", "#451604"
-"""The accent, for Cobalt alone; its dark shade, for variants of Cobalt; the ends of its shades."""
+"""The accent for Cobalt alone, its dark shade for variants of Cobalt, and the two ends of its shades."""
 GREYS = ("#999999", "#7A7A7A", "#585858", "#2B2B2B")
 """For everything that is not ours."""
 TURNS = "turn"
@@ -76,7 +76,7 @@ class Line:
 
     @property
     def face(self) -> str:
-        """Of the marker: filled for Cobalt as it is."""
+        """Colour inside the marker: filled for Cobalt itself, white for all others."""
         return self.colour if self.colour == OURS and self.marker == "o" else "white"
 
 
@@ -117,11 +117,11 @@ def label_of(name: str) -> str:
         return f"{WORDS[run[1]]}, share {run[2]}"
     if policy := re.fullmatch(r"kl\+1e-(\d)-\d+(?:-step-(\d+))?", name):
         return f"KL $10^{{-{policy[1]}}}$" + (f", step {policy[2]}" if policy[2] else "")
-    return WORDS.get(name) or name.replace("$", r"\$")  # else it were mathematics
+    return WORDS.get(name) or name.replace("$", r"\$")  # else the dollar sign would begin mathematics
 
 
 def broken(text: str, inches: float) -> str:
-    """Text in lines that are no longer than that, but for mathematics, which is kept in one."""
+    """``text`` in lines of at most ``inches``. Text with mathematics stays in one line."""
     return text if "$" in text else textwrap.fill(text, int(inches / CHARACTER_INCHES))
 
 
@@ -130,7 +130,7 @@ def _line(name: str, colour: str, number: int) -> Line:
 
 
 def lines_of(names: Sequence[str]) -> dict[str, Line]:
-    """By name. Names of no known method: shades of ours if they hold "Cobalt", greys if not; dashes tell them apart."""
+    """The line of each name. Unknown names get our shade if they hold "Cobalt", else greys. Their dashes differ."""
     return {
         name: METHODS.get(name) or _line(name, VARIANT if "Cobalt" in name else GREYS[-1 - number % len(GREYS)], number)
         for number, name in enumerate(dict.fromkeys(names))
@@ -138,7 +138,7 @@ def lines_of(names: Sequence[str]) -> dict[str, Line]:
 
 
 def series_of(names: Sequence[str]) -> dict[str, Line]:
-    """By name: shades of ours from pale to dark, for what is ours throughout and comes in an order."""
+    """The line of each name, in shades of ours from pale to dark: for runs of ours that have an order."""
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
     shades = LinearSegmentedColormap.from_list("ours", (PALEST, OURS, DARKEST))
@@ -148,14 +148,14 @@ def series_of(names: Sequence[str]) -> dict[str, Line]:
 
 @dataclass(frozen=True)
 class Picture:
-    """A finished figure. ``key`` names its files; ``alt`` describes it to who cannot see it."""
+    """A finished figure. ``key`` names its files; ``alt`` describes it for readers who cannot see it."""
 
     key: str
     alt: str
     png: bytes
     svg: bytes
     wide: bool = False
-    """Takes a page's full width."""
+    """Whether it takes the full width of a page."""
 
     def write(self, folder: Path) -> None:
         """``key``.png and ``key``.svg."""
@@ -165,7 +165,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Curve:
-    """A quantity of one method, by turn or by ``x``; None: a place without a value."""
+    """A quantity of one method, by turn or by ``x``. None stands where there is no value."""
 
     name: str
     estimates: Sequence[Estimate | None]
@@ -180,7 +180,7 @@ class Curve:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """What is drawn and finished within has this style: ``with styled():``, or ``@styled()`` on a function."""
+    """Figures that the block draws and finishes have this style. Also a decorator: ``@styled()``."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
@@ -280,7 +280,7 @@ def curves_figure(
 
 
 def draw_curve(axes: "Axes", curve: Curve, line: Line, is_faint: bool = False) -> None:
-    """A line through the known values, over their band; faint: without markers and band."""
+    """Draw a line through the known values, over their band. A faint line has neither markers nor band."""
     x, points = curve.points()
     look: dict[str, Any] = {"linewidth": 0.7, "marker": "", "zorder": 1.8} if is_faint else {"marker": line.marker}
     look = {"zorder": 3 if line.colour == OURS else 2, "markerfacecolor": line.face} | look
@@ -292,7 +292,7 @@ def draw_curve(axes: "Axes", curve: Curve, line: Line, is_faint: bool = False) -
 
 
 def label_ends(axes: "Axes", drawn: Sequence[tuple[Curve, Line]]) -> None:
-    """Each curve's label right of the axes, at the height of its last value or pushed from others just enough."""
+    """Put each curve's label right of the axes, at the height of its last value. Labels are pushed apart."""
     labelled = [(curve.points(), line) for curve, line in drawn if curve.points()[0]]
     ends = [(x[-1], points[-1].value) for (x, points), _ in labelled]
     texts = []
@@ -315,7 +315,7 @@ def label_ends(axes: "Axes", drawn: Sequence[tuple[Curve, Line]]) -> None:
 
 
 def push_apart(wanted: Sequence[float], heights: Sequence[float], low: float = 0.0, high: float = 1.0) -> list[float]:
-    """Centres of labels that do not overlap, lie in their order within [low, high] and as near as can be to ``wanted``.
+    """Centres of labels: without overlap, in their order, within [low, high], as near to ``wanted`` as possible.
 
     Labels that need more than the whole space begin at ``low``.
 
@@ -336,12 +336,12 @@ def push_apart(wanted: Sequence[float], heights: Sequence[float], low: float = 0
 
 
 def interval_of(estimate: Estimate) -> tuple[float, float]:
-    """The interval; without one (a single problem) the value itself."""
+    """The interval. Without one (a single problem): the value itself, twice."""
     if estimate.low is None or estimate.high is None:
         return estimate.value, estimate.value
     return estimate.low, estimate.high
 
 
 def bars_of(estimates: Sequence[Estimate]) -> list[list[float]]:
-    """How far the intervals reach below the values, and above, as ``errorbar`` takes it."""
+    """Lengths of the intervals below and above the values, in the form that ``errorbar`` takes."""
     return [[abs(interval_of(estimate)[side] - estimate.value) for estimate in estimates] for side in (0, 1)]

@@ -255,7 +255,7 @@ def test_packages_that_the_engine_cannot_use(
 
     monkeypatch.setattr(packages, "version", version)
     code, line = call(entry, *entry.named(_write(tmp_path / "in.jsonl", entry.row("a")), tmp_path / "out"))
-    assert code == 3 and f"or later, and here is {installed}: pip install" in line
+    assert code == 3 and f"or later, but {installed} is installed. In another environment: pip install" in line
 
 
 @each(entry for entry in ENTRIES if entry.runs_programs)

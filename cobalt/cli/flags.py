@@ -82,9 +82,9 @@ class UploadConfig(CommandConfig):
 
 @contextmanager
 def hub_upload(repo_id: str, hint: str = "", **kind: Any) -> Iterator[Any]:
-    """The hub's API, for uploads to a repository that is made, and private, if need be; ``kind``: its ``repo_type``.
+    """The hub's API, for uploads to ``repo_id``. A repository that does not exist yet is made, and is private.
 
-    A failure is a ``SetupError`` of one line that ends with ``hint``.
+    ``kind``: its ``repo_type``. A failure is a ``SetupError`` of one line that ends with ``hint``.
     """
     from huggingface_hub import HfApi
 

@@ -20,7 +20,7 @@ class PromptsConfig(CommandConfig):
     """Prompt set: `cobalt`, or a JSON file (docs/formats.md). Default: the set of the input, else `cobalt`."""
 
     def prompts_or_none(self, inputs: Sequence[Path]) -> PromptSet | None:
-        """The set that is asked for, or that the manifests of ``inputs`` name; None: neither.
+        """The set of --prompts, or the one that the manifests of ``inputs`` name. None if there is neither.
 
         Raises ``InputError`` if these are different sets.
         """
@@ -37,14 +37,15 @@ class PromptsConfig(CommandConfig):
         return chosen
 
     def prompt_set(self, inputs: Sequence[Path] = ()) -> PromptSet:
-        """``prompts_or_none``, or the own set."""
+        """``prompts_or_none``, or else Cobalt's own set."""
         return self.prompts_or_none(inputs) or COBALT
 
 
 class InstructionCheck:
-    """The instructions of a file are of the prompt set, or none is: then its system and feedback texts go around them.
+    """Checks that either all or none of a file's instructions are of the prompt set.
 
-    ``required``: the set was asked for, so all must be of it.
+    If none is, the set's system and feedback texts still go around them. ``required``: the set was asked for, so all
+    must be of it.
     """
 
     def __init__(self, prompts: PromptSet, required: bool):
@@ -52,7 +53,7 @@ class InstructionCheck:
         self._fits: bool | None = True if required else None
 
     def see(self, instruction: str) -> None:
-        """Raise ``ValueError`` for an instruction that is not as it must be, or as those before it."""
+        """Raise ``ValueError`` if this instruction is of another kind than required, or than those before it."""
         fits = self._prompts.fits(instruction)
         if self._fits is None:
             self._fits = fits
@@ -69,7 +70,7 @@ class InstructionCheck:
         """After reading: one line if the instructions are foreign."""
         if self.foreign:
             print(
-                f"note: the instructions of {path} are not of the prompt set whose system and feedback texts go around "
-                "them; --prompts FILE gives theirs (docs/formats.md)",
+                f"note: the instructions of {path} are not of the prompt set that is used. Its system and feedback "
+                "texts go around them. To use another set: --prompts FILE (docs/formats.md)",
                 file=sys.stderr,
             )

@@ -2,8 +2,8 @@
 
 The ``openai`` package and LiteLLM's router retry rate limits, timeouts, dropped connections and 5xx, as the server's
 Retry-After says or after growing pauses. What still fails then is an ``InfraError``, as is any other refused request.
-A prompt over the context and an answer withheld by a filter are the model's answer: an empty response. No key, a
-refused one or an unknown model stops the run. So does, before the first request, a server that cannot be reached.
+A prompt over the context and an answer withheld by a filter count as an empty response of the model. A missing or
+refused key and an unknown model stop the run. A server that cannot be reached stops it before the first request.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from cobalt.serving.app_settings import IN_FLIGHT_HEADER, TOKEN_VARIABLE
 ERROR_NAMES = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s+)+")
 """That LiteLLM puts before the text of an error: its own class, and those of its causes."""
 RETRIES = 16
-"""Of either client, after pauses of 0.5, 1, 2, 4, 8, 8, ... seconds: about two minutes."""
+"""Of either client. The pauses are 0.5, 1, 2, 4, 8, 8, ... seconds: about two minutes in all."""
 STOPPING = {401, 403, 404}
-"""HTTP statuses that every other request would meet too: the key, the rights, the model's name."""
+"""HTTP statuses that concern the key, the rights or the model's name. Every other request would meet them too."""
 DEFAULT_IN_FLIGHT = 64
 URL_VARIABLE = "COBALT_VLLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000/vllm_actor/v1"
@@ -41,7 +41,7 @@ START_HINT = (
 )
 TRIAL_MESSAGES = [{"role": "user", "content": "Reply with the word yes."}]
 TRIAL_TOKENS = 8192
-"""Enough for a model that thinks, and an end for one that goes on and on."""
+"""Enough for a model that thinks. It ends a response that would go on and on."""
 
 
 class OpenAIEngine:
@@ -142,7 +142,7 @@ class LitellmEngine:
         return await self._send(messages, sampling, seed, RETRIES)
 
     async def _try(self, sampling: Sampling, seed: int) -> None:
-        """One small request as the others will be. What refuses it, or cannot be reached, would fail all others too."""
+        """Send one small request with the settings of all others. An error that all would meet is a ``SetupError``."""
         few = replace(sampling, max_tokens=min(sampling.max_tokens, TRIAL_TOKENS))
         try:
             await self._send(TRIAL_MESSAGES, few, seed, retries=0)

@@ -13,9 +13,9 @@ from cobalt.sandbox.own_files import is_own, load_own
 
 
 class Engine(Protocol):
-    """A language model that answers one chat request at a time and is asked for many at once.
+    """A language model. Each call of ``generate`` answers one chat request; many calls run at once.
 
-    Batching and retries are its own business.
+    The engine itself does the batching and the retries.
     """
 
     model_id: str

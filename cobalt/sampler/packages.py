@@ -1,11 +1,11 @@
-"""What the sampler needs to be installed, looked at before it is imported; the extra ``hf`` says the same."""
+"""The packages that the sampler needs, checked before they are imported. The extra ``hf`` asks for the same."""
 
 from importlib.metadata import PackageNotFoundError, version
 
 from cobalt.errors import SetupError
 
 OLDEST = {"torch": (2, 6), "transformers": (4, 57)}
-"""transformers: the first whose caches are made of layers as the sampler's are."""
+"""From this version on, the caches of transformers are made of layers, as the sampler's are."""
 
 
 def refuse_missing_packages() -> None:
@@ -17,6 +17,7 @@ def refuse_missing_packages() -> None:
             found = None
         if found is None or tuple(map(int, found.split(".")[:2])) < oldest:
             raise SetupError(
-                f"sampling from Hugging Face models needs {name} {'.'.join(map(str, oldest))} or later, and here is "
-                f"{found or 'none'}: pip install --constraint constraints/hf.txt -e '.[hf]', in another environment"
+                f"sampling from Hugging Face models needs {name} {'.'.join(map(str, oldest))} or later, but "
+                f"{found or 'none'} is installed. In another environment: "
+                "pip install --constraint constraints/hf.txt -e '.[hf]'"
             )

@@ -1,7 +1,7 @@
-"""Reading prompts: from token ids, and what is already known of them, to a cache with room for the answers.
+"""Reading prompts: token ids become a cache with room for the answers. What an earlier turn has read is kept.
 
-Rows are padded on the left. Where a part of a prompt is known from an earlier turn (a ``Prefix``), its columns come
-first, then the new ones; each of the two blocks is padded on its own left, so columns of padding may lie between them.
+Rows are padded on the left. A part of a prompt that an earlier turn has read (a ``Prefix``) has its columns first. Then
+come the new ones. Each of the two blocks is padded on its own left, so columns of padding may lie between them.
 """
 
 import threading
@@ -17,9 +17,9 @@ from torch.nn.functional import pad
 from cobalt.sampler.network import growing_cache
 
 STORE_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
-"""Of keys and values kept between turns."""
+"""Most bytes of keys and values that are kept between turns."""
 PREFILL_TOKENS = {"cpu": 1 << 13, "cuda": 1 << 16}
-"""Read in one pass: bounds the memory of activations."""
+"""Most tokens that are read in one pass: bounds the memory of activations."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,10 @@ class Row:
     top_p: float
     seed: int
     known: Prefix | None = None
-    """What an earlier turn left of the prompt's beginning, which need not be read; the same for equal prompts."""
+    """Keys and values of the prompt's beginning, from an earlier turn: these tokens are not read again.
+
+    Equal prompts have the same.
+    """
 
     @property
     def known_length(self) -> int:

@@ -27,8 +27,8 @@ def sample_batch(
 ) -> None:
     """Sample all ``rows``; return early once ``stopped()``. ``model`` must use ``cobalt.sampler.network.ATTENTION``.
 
-    ``on_finished`` takes a row's index, its tokens without the end token, and that one, or None where there was no room
-    for it. ``on_read`` takes the columns of each distinct prompt.
+    ``on_finished`` gets a row's index, its tokens without the end token, and the end token. That one is None if the row
+    was cut at its ``max_new`` tokens. ``on_read`` gets the columns of each distinct prompt.
     """
     device = model.device
     distinct = sorted({row.prompt: row for row in rows}.values(), key=lambda row: len(row.prompt))
