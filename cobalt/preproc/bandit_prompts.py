@@ -122,9 +122,11 @@ def main(config: BanditPromptsConfig) -> None:
         stats.records_written = write_lines(config.output_file, lines())
         run.counts, run.origin = stats.counts(), origin
 
-    print_summary(f"Bandit prompts: {config.output_file}", stats.table(config.stats))
+    table = stats.table()
     if config.stats:
+        table |= stats.tokens_by_turn()
         stats.picture(f"{config.output_file.name}.stats").write(config.output_file.parent)
+    print_summary(f"Bandit prompts: {config.output_file}", table)
     rules = [
         "problems that every first program solves are left out",
         "one prompt per kept problem without any program",
@@ -245,19 +247,26 @@ class SetStats:
             "records_written": self.records_written,
         }
 
-    def table(self, full: bool) -> dict[str, Any]:
-        """Problems, trajectories, contexts by turn, records; the full table also has prompt tokens."""
+    def table(self) -> dict[str, Any]:
+        """Problems, trajectories, contexts by turn, records."""
         sizes, of = sorted(self._sizes), self._trajectories
-        rows = {
+        return {
             **{f"problems {name}": count for name, count in sorted(self._problems.items())},
             "trajectories per problem": f"{sizes[0]} to {sizes[-1]}" if sizes else "none",
             **{f"trajectories {name}": count for name, count in of.items()},
             "trajectories left out": of["read"] - of["dropped: infra error"] - of["with contexts"],
+            **{f"contexts {name}": f"{len(tokens):,}" for name, tokens in self._tokens_by_name.items()},
+            "invalid lines skipped": self.invalid_lines,
+            "records written": self.records_written,
         }
+
+    def tokens_by_turn(self) -> dict[str, str]:
+        """The table's rows on contexts, with the quantiles of their prompt tokens."""
+        rows = {}
         for name, tokens in self._tokens_by_name.items():
             quantiles = " / ".join(f"{value:.0f}" for value in np.percentile(tokens, QUANTILES))
-            rows[f"contexts {name}"] = f"{len(tokens):,}" + f" (tokens p50 / p90 / max: {quantiles})" * full
-        return {**rows, "invalid lines skipped": self.invalid_lines, "records written": self.records_written}
+            rows[f"contexts {name}"] = f"{len(tokens):,} (tokens p50 / p90 / max: {quantiles})"
+        return rows
 
     @styled()
     def picture(self, key: str) -> Picture:
