@@ -180,7 +180,8 @@ class LitellmEngine:
         said = response.usage.model_dump(mode="json", exclude_none=True)
         reasoning = (said.get("completion_tokens_details") or {}).get("reasoning_tokens")
         said |= {} if reasoning is None else {"reasoning_tokens": reasoning}
-        return replace(completion, cost=response._hidden_params.get("response_cost"), reported=said)
+        cost = response._hidden_params.get("response_cost") or None  # 0: the router does not know the price
+        return replace(completion, cost=cost, reported=said)
 
 
 @asynccontextmanager

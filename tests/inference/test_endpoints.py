@@ -79,7 +79,16 @@ async def test_request_and_answer(client: str) -> None:
     assert usage.items() >= {"prompt_tokens": 11, "completion_tokens": 7, "finish_reason": "stop"}.items()
     if client == "litellm":  # it holds all that the provider reports
         assert (usage["reasoning_tokens"], usage["total_tokens"], usage["own_of_the_provider"]) == (5, 18, 3)
+    assert usage["cost"] is None, "nobody knows the price of this model"
     assert json.dumps(usage), "it goes into a record"
+
+
+async def test_a_known_price_is_recorded() -> None:
+    with api_server(lambda body, attempt: ("ok", {})) as server:
+        flags = LitellmConfig(**{**model(server), "model_name": "openai/gpt-5-mini-2025-08-07"})
+        async with open_litellm_engine(flags, None) as engine:
+            cost = (await engine.generate(MESSAGES, Sampling(0.7, 0.9, 50), seed=3)).cost
+    assert cost == pytest.approx(11 * 0.25e-6 + 7 * 2e-6)
 
 
 @both_clients
