@@ -21,6 +21,10 @@ NOW = """\
 # Today's training environment on GPUs: veRL 0.9.1 with vLLM 0.24, Python 3.10 to 3.12, Linux x86-64, CUDA 13.
 # constraints/lock.py makes it, without overrides. Install with: bash scripts/setup_gpu.sh
 """
+DOORS = """\
+# Other trainers, for examples/: Python 3.11 and 3.12, in an environment of its own. Made by lock.py.
+# pip install --constraint constraints/doors.txt -e '.[doors]'
+"""
 LIGHT = """\
 # pip install --constraint constraints/{lock} -e '.{extra}'
 # Python 3.11 and 3.12; the versions of train-cpu.txt. Made by lock.py.
@@ -33,6 +37,7 @@ FOR_LIGHT = "--constraint constraints/train-cpu.txt --python-version 3.11"
 LOCKS = {
     "train-gpu.txt": (GPU.format(day=DAY), FOR_GPU),
     "now-gpu.txt": (NOW, FOR_NOW),
+    "doors.txt": (DOORS, "--extra doors --python-version 3.11"),
     "core.txt": (LIGHT.format(lock="core.txt", extra=""), FOR_LIGHT),
     **{
         f"{extra}.txt": (LIGHT.format(lock=f"{extra}.txt", extra=f"[{extra}]"), f"{FOR_LIGHT} --extra {extra}")
