@@ -141,7 +141,7 @@ def test_training_stops_when_nothing_can_be_scored(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_train_resume_merge_generate(tmp_path):
     write_data(tmp_path, make_rows(16), make_rows(4))
     first = train(tmp_path, 4, "trainer.save_freq=3")
