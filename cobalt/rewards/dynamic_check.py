@@ -25,7 +25,7 @@ _PRINTED = (Verdict.PASSED, Verdict.WRONG_ANSWER)
 
 @dataclass(frozen=True)
 class DynamicCheckConfig:
-    """How much is compared."""
+    """Number of inputs to compare."""
 
     neighbours: int = 8
     """Changed copies of the wrong test's input."""
@@ -102,6 +102,6 @@ def compare(
 
 
 def observe(result: ExecutionResult, index: int) -> str:
-    """What a program printed on one observation test (cut), or its verdict if that is not a wrong answer."""
+    """The (cut) output of a program on one observation test, or its verdict if that is not a wrong answer."""
     verdict = result.verdicts[index]
     return result.outputs[index] if verdict is Verdict.WRONG_ANSWER else verdict.value

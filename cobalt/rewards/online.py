@@ -15,7 +15,7 @@ GAMMA = 0.5
 SMOOTHING = 1.0
 """Failures that each test is credited with, so that no weight vanishes."""
 OUTCOME_WEIGHT = 1.0
-"""Of the trajectory's outcome beside the turn's dense return."""
+"""Weight of the trajectory's outcome beside the turn's dense return."""
 
 
 def normalised(values_N: np.ndarray) -> np.ndarray:

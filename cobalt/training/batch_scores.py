@@ -1,9 +1,9 @@
-"""The scores of a batch: means and costs that are logged, and responses that the infrastructure failed to score.
+"""The scores of a batch: means and costs for the logs, and responses that the infrastructure failed to score.
 
-Such a response teaches the policy nothing, and too many of them end training. GRPO normalises rewards within a group of
-responses to one prompt. A failed sample gets the mean of its group's valid ones, which makes its advantage 0. That
-shrinks the group's standard deviation and so inflates the other advantages, so a group with fewer than half of its
-samples valid is neutralised whole.
+A response without a score teaches the policy nothing, and too many of them end training. GRPO normalises rewards
+within a group of responses to one prompt. A failed sample gets the mean of its group's valid ones, which makes its
+advantage 0. That shrinks the group's standard deviation and so inflates the other advantages, so a group with fewer
+than half of its samples valid is neutralised whole.
 """
 
 from collections import defaultdict, deque
@@ -17,7 +17,7 @@ from cobalt.training.scoring import INFRA, SCORE_NAMES
 
 PART_PREFIX = "reward_"
 COST_PREFIX = "cost_"
-"""Of columns that sum up to a cost of the step."""
+"""Columns with this prefix sum up to a cost of the step."""
 MIN_VALID_SHARE = 0.5
 WINDOW_STEPS = 4
 """Steps over which the share of infra failures is taken. With the default limit a step that is lost whole (a restart of

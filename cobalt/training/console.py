@@ -1,6 +1,6 @@
-"""What a person sees of a training run: what runs, a bar with reward and seconds per step, a summary.
+"""The console of a training run: a bar with reward and seconds per step, and a summary at the end.
 
-The rest, hundreds of lines of Ray's and veRL's, goes to a log.
+The hundreds of lines that Ray and veRL print go to a log.
 """
 
 import json
@@ -21,7 +21,7 @@ from cobalt.training.preflight import total_steps
 
 REFRESH_S = 1.0
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
-"""Without tqdm's own rate, which would count the start as a step's."""
+"""Without tqdm's own rate: it would take the start-up for a step."""
 REWARD, ACCURACY, UNSCORED, SECONDS = "reward/total", "reward/acc", "reward/infra", "timing_s/step"
 
 

@@ -174,7 +174,7 @@ def refuse_mistyped(config: Any) -> None:
 
 
 def in_one_line(error: HydraException) -> InputError:
-    """What hydra refuses, without its search path."""
+    """Hydra's complaint without its search path."""
     override = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
     return InputError(override + " ".join(str(error).partition("Config search path:")[0].split()))
 

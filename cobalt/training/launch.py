@@ -19,11 +19,11 @@ from cobalt.training.settings import CPU_BACKEND, NOW, ONLINE_MANAGER_NAME, PAPE
 from cobalt.training.training_log import budget_of
 
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
-"""Those of ``reward_model.reward_kwargs`` that say how programs are run, not what they score."""
+"""The keys of ``reward_model.reward_kwargs`` that change how programs run, but not what they score."""
 LOGGER_VARIABLES = ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_DIR")
-"""Where the task runner's loggers write, and whether they need a network; no secrets, which Ray would show."""
+"""Environment variables that the task runner gets. They hold no secrets: Ray would show them."""
 OWN_CPUS = 2
-"""CPUs that veRL asks Ray for beside one per worker: its task runner's, and an asynchronous reward's."""
+"""veRL asks Ray for one CPU per worker, one for its task runner and one for an asynchronous reward."""
 
 
 def train(config: Any, lock: int | None = None) -> None:

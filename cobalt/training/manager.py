@@ -120,7 +120,7 @@ class CobaltRewardManager:
         return_dict: bool,
         **columns: list[float],
     ) -> Any:
-        """What ``__call__`` returns. ``outcomes``: one per row with a response; ``columns``: more named scores."""
+        """The result of ``__call__``. ``outcomes``: one per row with a response; ``columns``: more named scores."""
         validate, rows = data.meta_info.get("validate", False), range(len(data))
         failures = {row: outcome for row, outcome in outcomes.items() if isinstance(outcome, Exception)}
         if failures:

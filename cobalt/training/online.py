@@ -42,7 +42,7 @@ TRAJECTORY, TURN, ADVANTAGE = "trajectory", "turn", "advantage"
 ROLLOUT_FAILED = "rollout_failed"
 """Column: whether the infrastructure ended the row's trajectory."""
 MINI_BATCHES = "mini_batches"
-"""In ``meta_info``: the optimizer steps of the batch. Rows are dropped, so a fixed number of rows would not tell."""
+"""Key of ``meta_info``: the number of optimizer steps in the batch. The number of its rows varies."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ class OnlineRewardManager(CobaltRewardManager):
         self.method = method
 
     def __call__(self, data: DataProto, return_dict: bool = False) -> Any:
-        """As the bandit's; with ``advantage`` among the named scores. Validation is the bandit's."""
+        """The bandit's result with ``advantage`` as one more named score. Validation is the bandit's own."""
         if data.meta_info.get("validate", False):
             return super().__call__(data, return_dict)
         items, ends_B = self.items(data), response_lengths(data)

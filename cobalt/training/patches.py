@@ -27,7 +27,7 @@ CPU_ANSWERS = {
     "mem_get_info": (0, 0),
     "get_device_name": "CPU",
 }
-"""What veRL asks of ``torch.cpu`` and it cannot tell."""
+"""Answers to veRL's questions that ``torch.cpu`` does not have."""
 _compute_data_metrics = ray_trainer.compute_data_metrics
 _get_fsdp_wrap_policy = fsdp_workers.get_fsdp_wrap_policy
 _init_process_group = dist.init_process_group
@@ -100,7 +100,7 @@ def work_on_a_cpu() -> None:
     """veRL needs an accelerator: for collectives, memory queries, pinned memory, and autocast to bfloat16."""
 
     def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Of "cpu:gloo,{device}:{backend}", where the device is the CPU."""
+        """veRL asks for "cpu:gloo,{device}:{backend}", and here the device is the CPU, too."""
         return _init_process_group("cpu:gloo" if backend == "cpu:gloo,cpu:gloo" else backend, *args, **kwargs)
 
     torch.autocast = Fp32Autocast

@@ -1,4 +1,4 @@
-"""What a training run needs, looked at before anything starts: Ray and veRL would say it minutes later, at length."""
+"""Checks before anything starts. Ray and veRL would fail on the same things minutes later, with many lines."""
 
 import os
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ DATA_FILES = ("train_files", "val_files")
 LOGGER_PACKAGES = ("wandb", "tensorboard", "mlflow", "swanlab", "clearml")
 """Loggers of veRL that need the package of their name."""
 CROSS_ENTROPY = "ops/triton/cross_entropy.py"
-"""In the folder of flash_attn."""
+"""A file in the folder of flash_attn."""
 
 
 def refuse_unusable(config: Any, settings: TrainingConfig) -> None:

@@ -45,7 +45,7 @@ class HFRollout:
         return DataProto(padded(rows, ids.shape[1], self._config.response_length, prompts.meta_info["pad_token_id"]))
 
     def engine(self, prompts: DataProto) -> tuple[Generate, list[int]]:
-        """What answers requests with the policy's present weights, sampled as ``prompts`` ask for.
+        """A function that answers requests with the policy's present weights, sampled as ``prompts`` ask for.
 
         With a seed for each row of ``prompts``. They depend on the run's seed, process and step, so a resumed run draws
         what an uninterrupted one does. Batches of one validation differ.

@@ -27,9 +27,9 @@ from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 
 SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
-"""How running programs fails. None of these leaves training's own code: veRL would take it for a defect."""
+"""Errors that mean the execution service failed. We always catch them; veRL would treat them as bugs."""
 MANAGER_NAME = "cobalt"
-"""Of our reward manager, in ``reward_model.reward_manager``."""
+"""Value of ``reward_model.reward_manager`` that stands for our reward manager."""
 Score = dict[str, float]
 SCORE_NAMES = ("acc", "pass_rate", *(f"reward_{part.name}" for part in fields(RewardParts)))
 """The named parts that reach metrics and dumps, beside veRL's own ``score``."""
@@ -62,11 +62,11 @@ class RewardSettings(BaseModel):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Of a local executor."""
+        """The limits of a local executor."""
         return self.model_extra or {}
 
     def open_service(self) -> AbstractAsyncContextManager[ExecutionService]:
-        """What runs programs. A service that is being started again is waited for."""
+        """Connect to the execution service. Waits for one that is starting again."""
         limits = {"max_in_flight": self.max_in_flight, **self.limits}
         return open_execution_service(self.executor, patient=True, **limits)
 
@@ -81,14 +81,14 @@ class RewardSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Batch:
-    """Surroundings of a response: the batch that it belongs to."""
+    """The batch of a response: what the reward needs beside the response itself."""
 
     programs: ExecutionService
     count_tokens: CountTokens
     validate: bool
     """Validation: the score is 1 iff all tests pass, else 0."""
     runs: Runs = field(default_factory=dict)
-    """What has run: equal programs of the batch run once."""
+    """Results so far: equal programs of the batch run once."""
 
     async def execute(self, code: str, tests: str | TestCases) -> ExecutionResult:
         """Run a program on its tests (or their JSON). Raises ``InfraError`` where there is no verdict."""

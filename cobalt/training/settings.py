@@ -15,7 +15,7 @@ PAPER, NOW = "0.5.0", "0.9.1"
 """Versions of veRL: the paper's stack (``cobalt.training.trainer``), and today's (``cobalt.training.verl09``)."""
 CPU_BACKEND = "cpu"
 RELEASE, TOKENS = "release", "tokens"
-"""What a token may count for in the loss (``cobalt.training.workers``)."""
+"""How tokens may be weighed in the loss (``cobalt.training.workers``)."""
 ONLINE_MANAGER_NAME = "cobalt_online"
 ONLINE_NEEDS = {
     "algorithm.adv_estimator": ["grpo"],
@@ -25,13 +25,13 @@ ONLINE_NEEDS = {
     "reward_model.reward_manager": [ONLINE_MANAGER_NAME],
     "actor_rollout_ref.model.lora_rank": [0],
 }
-"""What online training relies on; the recipes set it."""
+"""Settings that online training relies on. The recipes set them."""
 ONLINE_NEEDS_PAPER = {
     "actor_rollout_ref.rollout.mode": ["sync"],
     "actor_rollout_ref.rollout.tensor_model_parallel_size": [1],
     "actor_rollout_ref.rollout.name": ["hf", "vllm"],
 }
-"""And with veRL 0.5.0."""
+"""More of these, with veRL 0.5.0 only."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -62,13 +62,13 @@ class TrainingConfig:
     seed: int = 0
     """Seed of Hugging Face rollouts."""
     budget: Any = None
-    """What training may cost (``cobalt.training.training_log.Budget``). None: no limit."""
+    """A limit on the cost of training (``cobalt.training.training_log.Budget``). None: no limit."""
     online: Method | None = None
     """Multi-turn training on the policy's own trajectories. None: off."""
     share_prompts: bool = False
     """Compute each prompt once, not once for each of its responses (``cobalt.training.shared_prompts``)."""
     loss_weights: Literal["release", "tokens"] = RELEASE
-    """What a response token counts for in the loss (``cobalt.training.workers``)."""
+    """How response tokens are weighed in the loss (``cobalt.training.workers``)."""
 
     @classmethod
     def of(cls, config: Any) -> "TrainingConfig":

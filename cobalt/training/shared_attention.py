@@ -45,7 +45,7 @@ class SharedPrompts:
     """Which tokens attend to which; the model hands it to each layer's attention as ``shared_prompts``."""
 
     prompt_tokens: int
-    """Of all groups together: where the responses start."""
+    """Number of prompt tokens of all groups. The responses start there."""
     alone: Spans
     across: Spans | None
     """None: there are no response tokens."""

@@ -127,7 +127,7 @@ def _even_shares(costs: Sequence[int], count: int) -> list[list[int]]:
 
 
 def prepare_dynamic_batch(data: Any, max_token_len: int) -> tuple[list[Any], list[list[int]]]:
-    """In place of veRL's: micro-batches of at most ``max_token_len`` shared tokens, and the rows of each.
+    """Replaces veRL's function: micro-batches of at most ``max_token_len`` shared tokens, and the rows of each.
 
     They hold whole groups where these fit. All ranks have equally many.
     """
@@ -199,7 +199,7 @@ def lay_out(groups: Sequence[Group], cells_of: Callable[[int], tuple[Tensor, Ten
 
 
 def padded_layout(micro_batch: Any) -> Layout:
-    """Of padded rows: ``input_ids`` and ``attention_mask`` (B, prompt + response), ``responses`` (B, response)."""
+    """``micro_batch``: ``input_ids`` and ``attention_mask`` (B, prompt + response), ``responses`` (B, response)."""
     valid, width = micro_batch["attention_mask"].bool().cpu(), micro_batch["responses"].shape[1]
     cells = torch.arange(valid.numel()).view(valid.shape)
 

@@ -1,4 +1,4 @@
-"""What a training run cost, how its reward moved, and the budget that ends it.
+"""The cost of a training run, its reward over time, and the budget that ends it.
 
 From ``metrics.jsonl`` of a training folder, with ``training.manifest.json`` beside it; or, for runs of veRL without
 this project's metrics, from its console log: one line per step, ``step:N - name:value - name:value ...`` (Ray puts the
@@ -21,9 +21,9 @@ from cobalt.rewards import RewardParts
 STEP_TIME = "timing_s/step"
 """Seconds of one step as veRL measures it, with the validation and the checkpoint that some steps hold."""
 BESIDE_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
-"""What of it is neither rollout nor reward nor update."""
+"""The parts of a step's seconds that are neither rollout nor reward nor update."""
 BUDGET_UNITS = ("responses", "gpu_seconds")
-"""What may be limited. Seconds are those without start-up, validation and checkpoints."""
+"""Units of a budget. Seconds exclude start-up, validation and checkpoints."""
 REWARD_PARTS = (*(f"reward/{part.name}" for part in fields(RewardParts)), "reward/pass_rate")
 
 VALIDATION = re.compile(r"val-core/.*/acc/mean@\d+")
@@ -116,7 +116,7 @@ def read_training_log(path: str | Path) -> TrainingLog:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a training may cost, for comparisons at equal cost. The last step is the one that ends closest to it."""
+    """A limit on the cost of a training, for comparisons at equal cost. The last step ends closest to the limit."""
 
     metrics: Path
     """Holds what was spent."""

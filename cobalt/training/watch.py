@@ -30,9 +30,9 @@ CURVES = {
     "training/rollout_probs_diff_mean": "engine and trainer differ",
     STEP_TIME: "seconds per step",
 }
-"""What is drawn, in this order, where the run logs it."""
+"""The metrics that are drawn, in this order, if the run logs them."""
 WIDTH, HEIGHT, LABEL = 25, 5, 9
-"""Of a curve and of the numbers at its left, in characters: two curves fit into 80 columns."""
+"""Size of a curve and width of the numbers at its left, in characters. Two curves fit into 80 columns."""
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of a braille character, by row and column."""
 

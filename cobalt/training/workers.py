@@ -107,4 +107,4 @@ class CobaltWorker(ActorRolloutRefWorker):
 
 
 class AsyncCobaltWorker(CobaltWorker, AsyncActorRolloutRefWorker):
-    """The same for ``rollout.mode=async``."""
+    """``CobaltWorker`` for ``rollout.mode=async``."""

@@ -1,5 +1,6 @@
 """The plug-in against the real veRL 0.9.1, on a CPU: engine's arithmetic, reward manager, configuration, trainer."""
 
+import asyncio
 import json
 import re
 import sys
@@ -25,6 +26,7 @@ import hydra  # noqa: E402
 import numpy as np  # noqa: E402
 import plain_attention  # noqa: E402
 import torch  # noqa: E402
+from online_parts import FakeService, respond  # noqa: E402
 from tensordict import TensorDict  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 from verl import DataProto  # noqa: E402
@@ -38,6 +40,7 @@ from verl.workers.utils.losses import ppo_loss  # noqa: E402
 from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
 
 from cobalt.errors import InputError, SetupError  # noqa: E402
+from cobalt.training import scoring  # noqa: E402
 from cobalt.training.batch_scores import WINDOW_STEPS, InfraGuard  # noqa: E402
 from cobalt.training.shared_attention import extend_attention  # noqa: E402
 from cobalt.training.verl09 import engine as our_engine  # noqa: E402
@@ -180,6 +183,28 @@ def test_what_verl_no_longer_has_is_refused_in_one_line(override: str, told: str
     assert "\n" not in str(refused.value)
 
 
+def made_manager() -> Any:
+    """Our reward manager as veRL makes it, and the policy's tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(MINICODER)
+    config = adapted(compose("reward_model.reward_kwargs.executor=local"))
+    return load_reward_manager(config, tokenizer, reward_router_address=None, reward_model_tokenizer=None), tokenizer
+
+
+def response(tokenizer: Any, text: str, split: str = "train") -> DataProto:
+    """A response to the problem of squaring, as veRL hands it to the manager."""
+    ids = torch.tensor([[*tokenizer(text).input_ids, tokenizer.eos_token_id]])
+    columns = {
+        "data_source": "code",
+        "reward_model": {"ground_truth": json.dumps({"inputs": ["2", "3"], "outputs": ["4", "9"]})},
+        "extra_info": {"split": split, "prev_best_pass_rate": 0.0},
+    }
+    mask = torch.ones(1, 3 + ids.shape[1], dtype=torch.long)
+    return DataProto.from_dict(
+        {"prompts": torch.tensor([[5, 6, 7]]), "responses": ids, "attention_mask": mask},
+        non_tensors={name: np.array([value], dtype=object) for name, value in columns.items()},
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "split", "score", "passed"),
     [
@@ -190,24 +215,23 @@ def test_what_verl_no_longer_has_is_refused_in_one_line(override: str, told: str
     ],
 )
 async def test_a_response_is_scored_as_it_comes(text: str, split: str, score: float | None, passed: float) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(MINICODER)
-    config = adapted(compose("reward_model.reward_kwargs.executor=local"))
-    manager = load_reward_manager(config, tokenizer, reward_router_address=None, reward_model_tokenizer=None)
-    ids = torch.tensor([[*tokenizer(text).input_ids, tokenizer.eos_token_id]])
-    columns = {
-        "data_source": "code",
-        "reward_model": {"ground_truth": json.dumps({"inputs": ["2", "3"], "outputs": ["4", "9"]})},
-        "extra_info": {"split": split, "prev_best_pass_rate": 0.0},
-    }
-    mask = torch.ones(1, 3 + ids.shape[1], dtype=torch.long)
-    data = DataProto.from_dict(
-        {"prompts": torch.tensor([[5, 6, 7]]), "responses": ids, "attention_mask": mask},
-        non_tensors={name: np.array([value], dtype=object) for name, value in columns.items()},
-    )
-    found = await manager.run_single(data)
+    manager, tokenizer = made_manager()
+    found = await manager.run_single(response(tokenizer, text, split))
     await manager.service.stack.aclose()
     assert found["reward_extra_info"]["acc"] == passed and found["reward_extra_info"]["infra"] == 0.0
     assert score is None or found["reward_score"] == score
+
+
+async def test_equal_programs_that_are_scored_together_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeService(delay_s=0.05)
+    monkeypatch.setattr(scoring, "open_execution_service", fake.opener())
+    manager, tokenizer = made_manager()
+    for _ in range(2):
+        found = await asyncio.gather(
+            *[manager.run_single(response(tokenizer, respond(4, f"plan {i}"))) for i in range(4)]
+        )
+        assert {one["reward_score"] for one in found} == {1.0}
+    assert fake.programs == ["print(4)"] * 2
 
 
 def test_scoring_that_fails_too_often_ends_the_run() -> None:

@@ -1,6 +1,7 @@
 """The reward manager of veRL 0.9.1: it scores each trajectory as soon as it is generated.
 
 A reward worker is a process with one event loop. It holds one connection to the execution service as long as it lives.
+Equal programs of trajectories that are scored at the same time run once.
 A failure of the infrastructure is no verdict: such a trajectory gets ``infra`` 1, and the trainer makes it neutral.
 """
 
@@ -14,14 +15,14 @@ import torch
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from cobalt.serving.execution import ExecutionService
+from cobalt.serving.execution import ExecutionService, Runs
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online import ROLLOUT_FAILED, OnlineRewardManager
 from cobalt.training.scoring import INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, RewardSettings
 from cobalt.training.settings import Method
 
 PROGRAMS = "programs"
-"""In ``reward_extra_info`` of online training: the judged programs of the trajectory, as dictionaries."""
+"""Key of ``reward_extra_info`` in online training: the judged programs of the trajectory, as dictionaries."""
 
 
 def is_validation(columns: Mapping[str, Any]) -> bool:
@@ -55,13 +56,16 @@ class StreamingRewardManager(RewardManagerBase):
         if config.cobalt.get("online"):
             self._manager = OnlineRewardManager(Method(**config.cobalt.online), tokenizer, 0, compute_score, **settings)
         self.service = SharedService(self._manager.settings)
+        self._runs: Runs = {}  # of the trajectories that are scored now
+        self._scoring = 0
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """``reward_score`` of a trajectory's last response, and ``reward_extra_info``: the reward's parts by name."""
         items = await asyncio.to_thread(self._manager.items, rows_of(data))
         validates = is_validation(items[-1])
+        self._scoring += 1
         try:
-            batch = Batch(await self.service.opened(), self._manager.counter(), validates)
+            batch = Batch(await self.service.opened(), self._manager.counter(), validates, self._runs)
             if validates or not isinstance(self._manager, OnlineRewardManager):
                 named, more = await self._manager.score(items[-1], batch), {}
             else:
@@ -71,6 +75,10 @@ class StreamingRewardManager(RewardManagerBase):
         except SERVICE_ERRORS as error:
             print(f"cobalt: INFRA FAILURE: a response was not scored: {error}", flush=True)
             return {"reward_score": 0.0, "reward_extra_info": {**dict.fromkeys(SCORE_NAMES, 0.0), INFRA: 1.0}}
+        finally:
+            self._scoring -= 1
+            if not self._scoring:
+                self._runs.clear()
         return {"reward_score": named.pop("score"), "reward_extra_info": {**named, INFRA: 0.0, **more}}
 
 

@@ -31,7 +31,7 @@ class RecordedTracking:
         self._tracking, self._folder, self._after = tracking, folder, after
 
     def log(self, data: dict[str, Any], step: int, **kwargs: Any) -> None:
-        """As veRL's. One JSON object for each call."""
+        """Log as veRL does, and append one JSON object."""
         self._tracking.log(data=data, step=step, **kwargs)
         append_metrics(self._folder, step, data)
         if "training/global_step" in data:
@@ -48,7 +48,7 @@ def programs_of(keys: Sequence[str], infos: Mapping[int, Mapping[str, Any]]) -> 
 
 
 def turn_advantages(keys: Sequence[str], programs: Mapping[int, Program | None], method: Method) -> dict[int, float]:
-    """By row, as on veRL 0.5.0."""
+    """The advantage of each row, computed as on veRL 0.5.0."""
     groups: dict[str, dict[str, list[int]]] = {}  # rows by problem and trajectory, in the order of turns
     for row in sorted(programs, key=lambda row: int(keys[row].rsplit("_", 1)[1])):
         problem, trajectory, _ = keys[row].rsplit("_", 2)
