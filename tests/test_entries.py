@@ -314,6 +314,17 @@ def test_the_console_lists_every_command_and_tells_its_version(flag: str, say: S
     assert say("--version") == (0, f"cobalt {cobalt.__version__}\n", "")
 
 
+@pytest.mark.parametrize("words", ["--help", "merge --help", "train --help"])
+def test_a_reader_that_ends_early_gets_no_traceback(words: str) -> None:
+    """As ``| head`` does; here before anything is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "cobalt", *words.split()]
+    done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 GROUPS = sorted({name.rpartition(" ")[0] for name in studies.COMMANDS if " " in name})
 
 
