@@ -125,7 +125,9 @@ def main() -> None:
     except InputError as error:
         refused.append(error)
     except HydraException as error:
-        refused.append(in_one_line(error))
+        override = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
+        without_search_path = str(error).partition("Config search path:")[0]
+        refused.append(InputError(override + " ".join(without_search_path.split())))
     except KeyboardInterrupt:
         resumes = tracker is not None and tracker.exists()
         after = "resumes from the last checkpoint" if resumes else "starts over, as there is no checkpoint yet"
@@ -171,12 +173,6 @@ def refuse_mistyped(config: Any) -> None:
     defaults: Any = OmegaConf.to_container(OmegaConf.load(str(files(CONFIG_MODULE) / DEFAULTS_FILE)), resolve=True)
     for name, value, expected in _mismatches(OmegaConf.to_container(config, resolve=True), defaults):
         raise InputError(f"{name}={'null' if value is None else value}: expected {expected}")
-
-
-def in_one_line(error: HydraException) -> InputError:
-    """Hydra's complaint without its search path."""
-    override = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
-    return InputError(override + " ".join(str(error).partition("Config search path:")[0].split()))
 
 
 def _mismatches(given: Any, defaults: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:

@@ -314,18 +314,14 @@ class OnlineRewardManager(CobaltRewardManager):
 
         judged_N, work = self.judged(judge, rows_N, validate=False)
         outcomes: dict[int, Score | Exception] = {}
-        groups: dict[Any, list[int]] = defaultdict(list)  # indices of trajectories
-        for index, (rows, judged) in enumerate(zip(rows_N, judged_N, strict=True)):
-            groups[data.non_tensor_batch["uid"][rows[0]]].append(index)
+        for rows, judged in zip(rows_N, judged_N, strict=True):
             for turn, row in enumerate(rows):
                 outcomes[row] = judged if isinstance(judged, Exception) else judged[turn].score
-        advantages_B = [0.0] * len(data)
-        for group in groups.values():
-            programs_NT = [None if isinstance(judged := judged_N[index], Exception) else judged for index in group]
-            for index, values_T in zip(group, group_advantages(programs_NT, self.method), strict=True):
-                for row, value in zip(rows_N[index], values_T, strict=False):  # not those of turns that were not played
-                    advantages_B[row] = float(value)
-        return self.rewards(data, outcomes, work, return_dict, **{ADVANTAGE: advantages_B})
+        problems_N = [data.non_tensor_batch["uid"][rows[0]] for rows in rows_N]
+        programs_N = [None if isinstance(judged, Exception) else judged for judged in judged_N]
+        advantages = turn_advantages(rows_N, problems_N, programs_N, self.method)
+        columns = {ADVANTAGE: [advantages.get(row, 0.0) for row in range(len(data))]}
+        return self.rewards(data, outcomes, work, return_dict, **columns)
 
     async def programs(self, items: Sequence[dict[str, Any]], rollout_failed: bool, batch: Batch) -> list[Program]:
         """The programs of a trajectory, judged. ``items``: of its turns. Raises one of ``SERVICE_ERRORS``."""
@@ -345,6 +341,24 @@ class OnlineRewardManager(CobaltRewardManager):
                     passed_K = (await batch.execute(code, item["ground_truth"])).passing
             programs.append(Program(score, passed_K))
         return programs
+
+
+def turn_advantages(
+    rows_N: Sequence[Sequence[int]],
+    problems_N: Sequence[Any],
+    programs_N: Sequence[Sequence[Program] | None],
+    method: Method,
+) -> dict[int, float]:
+    """The advantage of each row. ``rows_N``: of a trajectory, turn by turn; ``programs_N``: None if not judged."""
+    groups: dict[Any, list[int]] = defaultdict(list)  # indices of trajectories
+    for index, problem in enumerate(problems_N):
+        groups[problem].append(index)
+    advantages: dict[int, float] = {}
+    for group in groups.values():
+        values_NT = group_advantages([programs_N[index] for index in group], method)
+        for index, values_T in zip(group, values_NT, strict=True):  # values, also of turns that were not played
+            advantages |= {row: float(value) for row, value in zip(rows_N[index], values_T, strict=False)}
+    return advantages
 
 
 def group_advantages(programs_NT: Sequence[Sequence[Program] | None], method: Method) -> np.ndarray:

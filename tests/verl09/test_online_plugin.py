@@ -189,3 +189,21 @@ async def test_what_the_infrastructure_failed_is_neutral_counted_and_ends_a_run(
     assert metrics["reward/infra"] == pytest.approx(2 / 6)
     with pytest.raises(SetupError, match="could not be run"):
         trained(queue, config, monkeypatch, max_infra_rate=0.05)
+
+
+def test_a_response_that_could_not_be_scored_gets_its_groups_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the bandit: GRPO then gives it no advantage. A group without failures keeps its rewards."""
+    queue = Queue()
+    monkeypatch.setattr(our_trainer, "tq", queue)
+    scores = {"a_0_0": 1.0, "a_1_0": None, "a_2_0": 0.5, "b_0_0": 0.25, "b_1_0": 0.0}
+    for key, score in scores.items():
+        info = {"acc": score or 0.0, "infra": float(score is None)}
+        rewards = torch.tensor([0.0, 0.0, score or 0.0])
+        queue.rows[key] = {"uid": key[0], "rm_scores": rewards, "extra_fields": {"reward_extra_info": info}}
+    made, metrics = object.__new__(our_trainer.CobaltTrainer), {}
+    made._method, made._guard = None, InfraGuard(0.25)
+    monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda _self, batch, _metrics: batch)
+    batch = SimpleNamespace(keys=[*scores], tags=[{}] * len(scores), partition_id="train")
+    made._compute_advantage(batch, metrics)
+    assert {key: float(queue.rows[key]["rm_scores"].sum()) for key in scores} == {**scores, "a_1_0": 0.75}
+    assert metrics["reward/infra"] == pytest.approx(0.2) and metrics["reward/acc"] == pytest.approx(1.75 / 4)

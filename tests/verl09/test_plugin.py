@@ -133,7 +133,7 @@ def test_shared_prompts_give_verls_own_values_and_gradients() -> None:
     assert_close(gradients(engines[1]), gradients(engines[0]), atol=2e-4, rtol=1e-3)
 
 
-def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows() -> None:
+def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     config = FSDPActorConfig(
         strategy="fsdp", ppo_mini_batch_size=4, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
         use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="mse", clip_ratio_low=0.2, clip_ratio_high=0.4,
@@ -145,7 +145,11 @@ def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows() -> 
         tu.assign_non_tensor(chunk, batch_num_tokens=chunk["loss_mask"].sum().item())
         (plain.forward_step(chunk, loss, False)[0] / 2).backward()
     whole = mini_batch(with_entropy=False)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_args, **_kwargs: None)  # a single process
     whole["token_shares"] = shared._release_shares(whole["loss_mask"], whole)
+    padding = [torch.zeros(1, dtype=torch.long)] * 2
+    padded = jagged([*whole["loss_mask"].unbind(), *padding])
+    assert shared._release_shares(padded, whole)[:4].equal(whole["token_shares"])
     shared.forward_step(whole, loss, False)[0].backward()
     assert_close(gradients(shared), gradients(plain), atol=1e-5, rtol=1e-3)
 

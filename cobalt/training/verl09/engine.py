@@ -104,11 +104,16 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
         return loss, {"model_output": outputs, "loss": loss.detach().item(), "metrics": metrics}
 
     def _release_shares(self, loss_mask: Any, data: Any) -> Tensor:
-        """(B,) what a row's tokens are divided by so that each ``ppo_micro_batch_size_per_gpu`` rows count the same."""
+        """(B,) divisors of rows' tokens so that each ``ppo_micro_batch_size_per_gpu`` rows count the same.
+
+        Rows with which veRL fills up a batch have no tokens, and do not count.
+        """
         rows = tu.get_non_tensor_data(data, "micro_batch_size_per_gpu", None)
         tokens_B = torch.stack([mask.sum() for mask in loss_mask.unbind()]).float()
         chunks = tokens_B.split(rows)
-        total = len(chunks) * self.get_data_parallel_size()
+        total = torch.stack([chunk.any() for chunk in chunks]).sum().to(get_device_id())
+        torch.distributed.all_reduce(total, group=self.get_data_parallel_group())
+        total = max(1, total.item())
         return torch.cat([chunk.sum().clamp(min=1).expand(len(chunk)) * total for chunk in chunks])
 
     def _loss(self, loss_function: Any, outputs: dict[str, Tensor], micro_batch: Any) -> Any:

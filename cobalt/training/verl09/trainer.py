@@ -5,7 +5,6 @@ and the reward's parts, the costs and the engines' mismatch are metrics. Trainin
 many responses cannot be scored.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
 from cobalt.records.training_run import append_metrics
 from cobalt.training.batch_scores import InfraGuard, neutralise_groups, reward_metrics
-from cobalt.training.online import Program, group_advantages
+from cobalt.training.online import Program, turn_advantages
 from cobalt.training.scoring import INFRA, RewardSettings
 from cobalt.training.settings import Method
 from cobalt.training.shared_prompts import Group, balanced_rows
@@ -39,27 +38,6 @@ class RecordedTracking:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tracking, name)
-
-
-def programs_of(keys: Sequence[str], infos: Mapping[int, Mapping[str, Any]]) -> dict[int, Program | None]:
-    """The judged program of each row. ``keys``: ``PROBLEM_TRAJECTORY_TURN`` of rows. None: it was not judged."""
-    turns = {row: int(keys[row].rsplit("_", 1)[1]) for row in infos}
-    return {row: None if info[INFRA] else Program(**info[PROGRAMS][turns[row]]) for row, info in infos.items()}
-
-
-def turn_advantages(keys: Sequence[str], programs: Mapping[int, Program | None], method: Method) -> dict[int, float]:
-    """The advantage of each row, computed as on veRL 0.5.0."""
-    groups: dict[str, dict[str, list[int]]] = {}  # rows by problem and trajectory, in the order of turns
-    for row in sorted(programs, key=lambda row: int(keys[row].rsplit("_", 1)[1])):
-        problem, trajectory, _ = keys[row].rsplit("_", 2)
-        groups.setdefault(problem, {}).setdefault(trajectory, []).append(row)
-    advantages: dict[int, float] = {}
-    for rows_NT in (list(group.values()) for group in groups.values()):
-        programs_NT: list[Any] = [[programs[row] for row in rows_T] for rows_T in rows_NT]
-        values_NT = group_advantages([None if None in programs_T else programs_T for programs_T in programs_NT], method)
-        for rows_T, values_T in zip(rows_NT, values_NT, strict=True):
-            advantages |= {row: float(value) for row, value in zip(rows_T, values_T, strict=False)}
-    return advantages
 
 
 @register_trainer(TRAINER_MODE)
@@ -125,19 +103,29 @@ class CobaltTrainer(PPOTrainerSync):
         advantages: dict[int, float] = {}
         if self._method is None:
             totals = [None if infos[row].get(INFRA) else float(scores_B[row].sum()) for row in rows]
-            for row, total in zip(rows, neutralise_groups(totals, [data["uid"][row] for row in rows]), strict=True):
-                scores_B[row][-1] = total
+            if None in totals:
+                neutral = neutralise_groups(totals, [data["uid"][row] for row in rows])
+                for row, total in zip(rows, neutral, strict=True):
+                    scores_B[row][-1] = total
+                self._put(where, rm_scores=scores_B)
         else:
-            programs = programs_of(batch.keys, infos)
-            advantages = turn_advantages(batch.keys, programs, self._method)
-            for row, program in programs.items():
-                infos[row] = {INFRA: 1.0} if program is None else {**program.score, INFRA: 0.0}
-                scores_B[row][-1] = 0.0 if program is None else program.score["score"]
+            played: dict[tuple[str, str], list[int]] = {}  # rows by problem and trajectory, in the order of turns
+            places = {row: batch.keys[row].rsplit("_", 2) for row in rows}
+            for row in sorted(rows, key=lambda row: int(places[row][2])):
+                played.setdefault((places[row][0], places[row][1]), []).append(row)
+            rows_N, programs_N = list(played.values()), []
+            for rows_T in rows_N:
+                info = infos[rows_T[0]]  # the same in all rows of a trajectory
+                programs_N.append(None if info[INFRA] else [Program(**program) for program in info[PROGRAMS]])
+                for row, program in zip(rows_T, programs_N[-1] or [None] * len(rows_T), strict=True):
+                    infos[row] = {INFRA: 1.0} if program is None else {**program.score, INFRA: 0.0}
+                    scores_B[row][-1] = 0.0 if program is None else program.score["score"]
+            advantages = turn_advantages(rows_N, [problem for problem, _ in played], programs_N, self._method)
+            self._put(where, rm_scores=scores_B)
         names = dict.fromkeys(name for info in infos.values() for name in info)
         metrics.update(reward_metrics({name: [info.get(name, 0.0) for info in infos.values()] for name in names}))
         if f"reward/{INFRA}" in metrics:  # else another reward manager's
             self._guard.note(metrics[f"reward/{INFRA}"])
-        self._put(where, rm_scores=scores_B)
         batch = super()._compute_advantage(batch, metrics)
         if self._method is not None:
             given = [torch.full_like(scores, advantages.get(row, 0.0)) for row, scores in enumerate(scores_B)]
