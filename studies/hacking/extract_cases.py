@@ -10,10 +10,9 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from dataclasses import asdict, field
+from dataclasses import asdict
 from pathlib import Path
 
-import tyro
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary, progress_bar
@@ -22,7 +21,6 @@ from cobalt.cli.tasks import batched
 from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_jsonl, row_hash, write_jsonl
 from cobalt.records.jsonl import InvalidLines, Record
 from cobalt.records.manifest import recorded_run, refuse_infra_rate
-from cobalt.rewards.dynamic_check import DynamicCheckConfig
 from cobalt.serving.execution import open_execution_service
 from cobalt.tables import percent
 from studies.hacking.cases import (
@@ -35,7 +33,7 @@ from studies.hacking.cases import (
     perturbed_indices,
 )  # fmt: skip
 from studies.hacking.rates import COUNTED, summarise
-from studies.hacking.signal import signal_of
+from studies.hacking.signal import CHECK, signal_of
 
 STORED = (
     "trajectory", "turn", "previous_code", "feedback", "current_code", "patch", "all_acc", "public_all_acc", "survives",
@@ -63,7 +61,6 @@ class ExtractionConfig(ExecutionConfig, ReadConfig):
     """Also run the programs of each case on other inputs, to see where their behaviour changed."""
     seed: int = 42
     """Order of the cases, and the inputs that --dynamic makes up."""
-    checks: tyro.conf.Suppress[DynamicCheckConfig] = field(default_factory=DynamicCheckConfig)
 
     @property
     def problems_file(self) -> Path:
@@ -117,7 +114,7 @@ def extract(config: ExtractionConfig) -> None:
                 if old is not None and not any("infra_error" in case["signal"] for case in old["cases"]):
                     return
                 cases = [case_record(known, case) for case in found.cases]
-                signals = [signal_of(case, known, service, config.checks, config.seed) for case in cases]
+                signals = [signal_of(case, known, service, config.seed) for case in cases]
                 for case, signal in zip(cases, await asyncio.gather(*signals), strict=True):
                     case["signal"] = signal
                 counts = {name: getattr(found, name) for name in COUNTED}
@@ -136,7 +133,7 @@ def extract(config: ExtractionConfig) -> None:
 
     # The input is validated whole before anything is written.
     ids = [known["id"] for known, _, _ in read_problems(InvalidLines(config.skip_invalid))]
-    checks = asdict(config.checks) if config.dynamic else None
+    checks = asdict(CHECK) if config.dynamic else None
     content = {"rule": RULE_VERSION, "seed": config.seed, "dynamic": checks}
     inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
     with recorded_run("extract_turn_level_errors", asdict(config), inputs, dict.fromkeys(outputs, content)) as run:

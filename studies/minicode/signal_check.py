@@ -21,7 +21,6 @@ from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, Positive
 from cobalt.errors import InputError
 from cobalt.records import id_key, read_jsonl, write_jsonl
 from cobalt.records.manifest import recorded_run, refuse_infra_rate
-from cobalt.rewards.dynamic_check import DynamicCheckConfig
 from cobalt.serving.execution import open_execution_service
 from cobalt.statistics import ratio_estimate
 from cobalt.tables import percent
@@ -75,7 +74,7 @@ def main(config: SignalCheckConfig) -> None:
 
     async def check() -> list[dict[str, Any]]:
         async with open_execution_service(config.executor, config.checker) as service:
-            checks = (signal_of(record, known, service, DynamicCheckConfig(), config.seed) for record, known in sampled)
+            checks = (signal_of(record, known, service, config.seed) for record, known in sampled)
             return await asyncio.gather(*checks)
 
     content = {"seed": config.seed, "sample": config.sample}

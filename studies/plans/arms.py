@@ -61,8 +61,6 @@ class StudyConfig(LoopConfig):
     gpus: tuple[str, ...] = ()
     """Places to work in, for example 0 1 2: one policy at a time in each, with services of its own. A GPU may be named
     more than once; `0,1 2,3` are two GPUs each. Default: one policy after the other."""
-    judge_model: str | None = None
-    """A LiteLLM model that sorts hacking cases into categories (keys from the environment). Default: no judge."""
     plan: bool = False
     """Only say what is left to do and about how long it takes."""
 
@@ -73,7 +71,7 @@ class StudyConfig(LoopConfig):
             f" TRAIN={self.train_problems} x {self.train_samples} DEV={self.dev_problems} x {self.dev_samples}"
             f" TURNS={self.turns} RATIO={self.perturbed_ratio:g} STEPS={self.steps} BUDGET={self.budget}"
             f" PRESET={self.preset} BATCH={self.batch_size} KIND={self.kind} COUNT={self.count or ''}"
-            f" PENALTY={self.penalty:g} JUDGE={self.judge_model or ''}{self.unusual_answers()}"
+            f" PENALTY={self.penalty:g} JUDGE={self.unusual_answers()}"
             f" OVERRIDES={' '.join(self.training_overrides())}"
         )
 
@@ -354,7 +352,7 @@ class ArmStudy(Loop):
         self.repair_and_evaluate(f"{name}-shifted", "minicode_shifted", policy, samples, turns, "--from_scratch")
 
     def measure_hacking(self, name: str, policy: Model) -> None:
-        """After ``measure_dev``: NAME-ptb, NAME.cases and, with a judge, NAME.judged."""
+        """After ``measure_dev``: NAME-ptb and NAME.cases."""
         config, cases = self.config, self.file(f"{name}.cases")
         with self.folder.alone["dev-ptb"]:
             self.perturb("dev-ptb", "minicode_dev", "dev-ptb", config.kind)
@@ -362,9 +360,6 @@ class ArmStudy(Loop):
         files = ["--data_file", self.file("dev-ptb"), "-i", self.file(f"{name}-ptb"), "-o", cases]
         seed = ("--dynamic", "--seed", config.data_seed)
         self.script_stage(f"{name}-cases", "extract_turn_level_errors.py", *files, *seed)
-        if config.judge_model:
-            judge = ("run_llm_judge.py", "--model_name", config.judge_model)
-            self.script_stage(f"{name}-judge", *judge, "-i", cases, "-o", self.file(f"{name}.judged"))
 
 
 def tell_plan(items: Sequence[Item], config: StudyConfig, folder: Folder) -> None:

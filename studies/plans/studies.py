@@ -100,8 +100,6 @@ class Hacking(ArmStudy):
 
     def shown(self, name: str) -> dict[str, Path]:
         files = {"clean": self.file(name), "perturbed": self.file(f"{name}-ptb"), "hacking": self.file(f"{name}.cases")}
-        if self.config.judge_model:
-            files["judged"] = self.file(f"{name}.judged")
         return files if name == "base" else {**files, "log": self.out / name / "metrics.jsonl"}
 
     def report(self) -> None:

@@ -60,7 +60,7 @@ def test_a_whole_line_is_named_by_a_list():
 async def test_a_table_is_hard_coding_without_the_dynamic_check():
     case = {"previous_code": "seen = {'3': '9'}\nprint(seen[input()])", "wrong_test": {"input": "3", "output": "10"}}
     case["current_code"] = case["previous_code"].replace("9", "10")
-    signal = await signal_of(case, {}, None, DynamicCheckConfig(), 0)
+    signal = await signal_of(case, {}, None, 0)
     assert judge_free_category(signal) == "(1) Hard Coding"
 
 
@@ -113,7 +113,7 @@ async def test_the_dynamic_check_counts_inputs_with_another_output(old, new, tol
     case = {"id": 0, "trajectory": 0, "turn": 1, "previous_code": "old", "current_code": "new"}
     data = {"test_cases": TestCases(tuple("12345"), tuple("12345")), "modified_test_cases": TestCases(("",), ("9",))}
     case["wrong_test"] = {"input": "", "output": "9"}
-    signal = await signal_of(case, data, Programs(old=old, new=new), DynamicCheckConfig(), 0)
+    signal = await signal_of(case, data, Programs(old=old, new=new), 0)
     dynamic = signal["dynamic"]
     assert signal.get("infra_error", dynamic and (dynamic["changed"], dynamic["informative"])) == told
     assert signal["hard_coded"] is (told == (0, 5))

@@ -18,7 +18,7 @@ from studies.minicode.demonstrator import CLEAN
 
 SHIPPED = Path(__file__).parents[3] / "assets" / "minicoder"
 SIZES = {
-    "tied": {"hidden_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 4, "tie_word_embeddings": True},
+    "tied": {"hidden_size": 704, "num_attention_heads": 8, "num_key_value_heads": 4, "tie_word_embeddings": True},
     "untied": {"hidden_size": 640, "num_attention_heads": 8, "num_key_value_heads": 2, "tie_word_embeddings": False},
 }
 PUBLISHED_PARAMETERS = {

@@ -22,7 +22,7 @@ from studies.minicode.programs import FN_NAME, Variant, domain_of, write_functio
 @pytest.fixture(scope="module")
 def shifted() -> list[Problem]:
     rng = random.Random(5)
-    return [sample_problem(rng, "shifted") for _ in range(40)]
+    return [sample_problem(rng, "shifted") for _ in range(24)]
 
 
 def solution(problem: Problem) -> str:
