@@ -1,7 +1,8 @@
 """Models behind an endpoint: any OpenAI-compatible server (the vLLM app), and any API through LiteLLM.
 
-The ``openai`` package and LiteLLM's router retry rate limits, timeouts, dropped connections and 5xx, as the server's
-Retry-After says or after growing pauses. What still fails then is an ``InfraError``, as is any other refused request.
+The ``openai`` package and LiteLLM's router retry rate limits, timeouts, dropped connections and 5xx. They wait as long
+as the server's Retry-After says, or for growing pauses. What still fails then is an ``InfraError``, as is any other
+refused request.
 A prompt over the context and an answer withheld by a filter count as an empty response of the model. A missing or
 refused key and an unknown model stop the run. A server that cannot be reached stops it before the first request.
 """
@@ -77,7 +78,7 @@ class OpenAIEngine:
             raise _failure(self.model_id, error, [self._client.api_key]) from error
 
     async def _count(self, messages: list[Message]) -> tuple[int, int] | None:
-        """Tokens of the prompt, and of the context; None if the server does not say, as only vLLM does."""
+        """Tokens of the prompt, and of the context. None if the server does not say: only vLLM does."""
         import openai
 
         url = f"{str(self._client.base_url).rstrip('/').removesuffix('/v1')}/tokenize"

@@ -71,7 +71,7 @@ class OpenWeightConfig(CommandConfig):
     engine: str = "vllm"
     """`vllm`: the server at --api_base; `hf`: the model at --model, in this process; FILE.py:NAME: your own."""
     model: OptionalModelName = None
-    """Directory or hub name of the model, for --engine hf; with `vllm` the server must serve this one."""
+    """Directory or hub name of the model, for --engine hf. With `vllm` the server must serve this one."""
     api_base: str | None = None
     """Address of the vLLM app, or of any OpenAI-compatible server. Default: COBALT_VLLM_URL in the environment, else
     http://127.0.0.1:8000/vllm_actor/v1."""
