@@ -223,12 +223,16 @@ def programs_cpu_s(programs: float, config: PlanConfig) -> float:
 
 
 def main(config: PlanConfig) -> None:
-    """Predict and print. Raises ``InputError`` for too few GPUs or problems to train on."""
+    """Predict and print. Raises ``InputError`` for what cannot be trained."""
     shape, contexts = SHAPES[config.shape], config.problems * config.contexts
     if config.gpus < (fewest := fewest_gpus(shape)):
         raise InputError(f"--gpus {config.gpus}: training {config.shape} needs the memory of at least {fewest} GPUs")
     if contexts < config.prompts:
         raise InputError(f"--problems {config.problems}: {contexts} contexts are no step of {config.prompts} prompts")
+    if config.longest < config.response:
+        raise InputError(
+            f"--longest {config.longest}: must be at least --response, the mean, which is {config.response}"
+        )
     step = predict_step(config)
     cores, steps = math.ceil(step.cores), contexts // config.prompts * config.epochs
     judging_s = programs_cpu_s(config.problems * config.trajectories * TURNS, config) / cores
