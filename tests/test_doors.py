@@ -33,6 +33,12 @@ def answer(program: str) -> str:
     return f"<think>so</think>\n```python\n{program}\n```"
 
 
+@pytest.fixture
+def one_thread() -> None:
+    """More threads wait for each other at every small matrix where other processes want the cores, too."""
+    pytest.importorskip("torch").set_num_threads(1)
+
+
 def count_tokens() -> Any:
     from transformers import AutoTokenizer
 
@@ -86,7 +92,7 @@ async def test_an_infrastructure_failure_is_no_reward(tmp_path: Path, monkeypatc
     assert [trace.rewards for trace in episode.traces] == [{}]
 
 
-async def test_minicoder_plays_an_episode(tmp_path: Path, monkeypatch) -> None:
+async def test_minicoder_plays_an_episode(tmp_path: Path, monkeypatch, one_thread) -> None:
     pytest.importorskip("verifiers.v1")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -128,7 +134,8 @@ async def test_the_reward_for_trl(monkeypatch) -> None:
     assert await trl_reward.cobalt(completions, **columns) == [None] * 3
 
 
-def test_trl_trains_minicoder(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.timeout(1800)
+def test_trl_trains_minicoder(tmp_path: Path, monkeypatch, one_thread) -> None:
     pytest.importorskip("trl")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     import torch
