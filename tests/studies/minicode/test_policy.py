@@ -90,7 +90,7 @@ def test_the_shipped_scores_are_within_the_goal():
 
 def test_the_shipped_policy_answers_in_the_sandbox(tmp_path, monkeypatch):
     monkeypatch.setattr("studies.minicode.probe.COMMON", ("greater", "sum", "upper", "join_dash"))
-    sizes = {"num_problems": 16, "look_alike_decisions": 1, "perturbed_problems": 10, "shifted_problems": 8}
+    sizes = {"num_problems": 12, "look_alike_decisions": 1, "perturbed_problems": 5, "shifted_problems": 3}
     few = {"num_samples": 1, "num_turns": 1, "max_tokens": 128, "seed": 3}
     main(ProbeConfig(model=SHIPPED, output_file=tmp_path / "scores.json", **sizes, **few))
     figures, shipped = (json.loads((folder / "scores.json").read_text()) for folder in (tmp_path, SHIPPED))
