@@ -1,7 +1,5 @@
-"""The style of figures: one line for each method, labels that do not overlap, both formats, nothing loaded early."""
+"""The style of figures: one line for each method, labels that do not overlap, both formats."""
 
-import subprocess
-import sys
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -149,8 +147,3 @@ def test_every_figure_of_the_docs_is_there_in_both_formats() -> None:
     )
     assert png == svg, "draw them: cobalt report figures"
     assert {docs / "figures/idea", docs / "figures/result"} <= png
-
-
-def test_importing_the_style_loads_no_matplotlib() -> None:
-    code = "import sys, cobalt.figures; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
