@@ -35,6 +35,11 @@ class Table:
     columns: tuple[str, ...]
     rows: list[list[Cell]]
 
+    def is_text(self, column: int) -> bool:
+        """Whether a column holds texts, and no numbers beside them; ``page.html`` of the reports asks."""
+        kinds = {type(row[column]) for row in self.rows} - {type(None)}
+        return kinds == {str}
+
     def to_json(self) -> dict[str, Any]:
         """Raw numbers; an estimate is ``{"value", "low", "high"}``."""
         cells = [[asdict(cell) if isinstance(cell, Estimate) else cell for cell in row] for row in self.rows]
