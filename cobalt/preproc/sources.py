@@ -11,7 +11,7 @@ from cobalt.records import read_jsonl
 from cobalt.records.jsonl import Record, T, checked_rows
 
 PARQUET = ".parquet"
-FILES = (".jsonl", ".gz", PARQUET)
+FILES = (".jsonl", ".json", ".gz", PARQUET)
 PARQUET_ROWS_AT_ONCE = 16  # a row may hold megabytes of tests
 
 

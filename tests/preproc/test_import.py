@@ -168,6 +168,28 @@ def test_a_broken_row_is_named_and_nothing_written(
     assert list(tmp_path.iterdir()) == [source]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("in.parquet", "no parquet", "in.parquet: not a parquet file"),
+        ("in.json", None, "in.json: no such file"),
+        ("folder", "text", "hub dataset"),
+    ],
+)
+def test_an_input_that_cannot_be_read_is_told_in_one_line(
+    tmp_path: Path, capsys, name: str, text: str, complaint: str
+) -> None:
+    source = tmp_path / name
+    if name == "folder":
+        source.mkdir()
+        write_rows(source / "train.jsonl", [deepcoder()])
+    elif text is not None:
+        source.write_text(text)
+    assert run_cobalt("data", "import", "deepcoder", source, "-o", tmp_path / "out.jsonl", "--hub_split", "no") == 2
+    assert complaint in one_complaint(capsys)
+    assert not list(tmp_path.glob("out*"))
+
+
 CHECKER = """
 import sys
 given, right, shown = (open(name).read().split() for name in sys.argv[1:])

@@ -214,12 +214,13 @@ async def opened(executor, checker):
     yield Slow()
 
 taco.open_execution_service = opened
-source, output = map(Path, sys.argv[1:])
-taco.main(taco.TacoConfig(input_file=source, output_file=output, dev_size=0, concurrency=2))
+source, output = sys.argv[1:]
+taco.main(taco.ImportConfig(format="taco", input=source, output_file=Path(output), dev_size=0, concurrency=2))
 """
 
 
 def test_a_killed_run_continues_where_it_was(tmp_path: Path, service: FakeService) -> None:
+    """Begun as ``cobalt data import``, continued under the release's name."""
     rows = [problem(i, f"right#{i}") for i in range(60)]
     source = write_rows(tmp_path / "raw.jsonl", rows)
     log = tmp_path / "out.verification.jsonl"
