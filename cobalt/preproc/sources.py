@@ -13,6 +13,7 @@ from cobalt.records.jsonl import Record, T, checked_rows
 PARQUET = ".parquet"
 FILES = (".jsonl", ".json", ".gz", PARQUET)
 PARQUET_ROWS_AT_ONCE = 16  # a row may hold megabytes of tests
+PARQUET_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,9 @@ def _parquet_rows(path: Path) -> Iterator[Record]:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(PARQUET_ROWS_AT_ONCE):
+        # Without a buffer a whole column of a row group is read at once, and a file may be one row group.
+        with pq.ParquetFile(path, buffer_size=PARQUET_BUFFER_BYTES) as file:
+            for batch in file.iter_batches(PARQUET_ROWS_AT_ONCE, use_threads=False):
                 yield from batch.to_pylist()
     except pa.ArrowInvalid as error:
         raise InputError.at(path, None, f"not a parquet file: {first_line(error)}") from None
