@@ -160,7 +160,7 @@ def main(config: TacoConfig | ImportConfig) -> None:
     with recorded_run(config.command, asdict(config), read, contents) as run, RecordFile(log_path) as log:
         preparation = Preparation(config, log)
         unnamed = number = 0
-        for row, candidate in progress_bar(iterable=preparation.usable(), desc="reading", unit=" problems", delay=1):
+        for row, candidate in progress_bar(iterable=preparation.usable(), desc="reading", unit=" problems"):
             unnamed += split_of(row) is None
             number += candidate is not None
         preparation.refuse_dev_size(unnamed)
