@@ -17,9 +17,10 @@ async def for_each(items: Iterable[Item], work: Callable[[Item], Coroutine[Any, 
 
     async def wait_for_one() -> None:
         nonlocal running
-        done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        done, pending = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
+        running = pending  # not before: of several that failed together, all are looked at below
 
     try:
         for item in items:

@@ -1,5 +1,7 @@
 """The driver: records, turns, seeds, concurrency."""
 
+import asyncio
+import gc
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 from scripted import MultiplyingService, ScriptedEngine, make_plan, problem_rows, run_plan, write_problems
 
+from cobalt.cli.tasks import for_each
 from cobalt.completion import Completion, request_seed
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
@@ -232,3 +235,16 @@ async def test_tests_that_a_later_stage_needs_are_asked_for_first(tmp_path: Path
         with pytest.raises(InputError, match=f"line 2: .*{complaint}"):
             await run_plan(make_plan(tmp_path / "in.jsonl", tmp_path / "out.jsonl", num_turns=None), engine)
     assert not engine.requests
+
+
+async def test_problems_that_fail_together_are_one_error_and_no_log() -> None:
+    said: list[dict] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+
+    async def fail(number: int) -> None:
+        raise InputError(f"problem {number}")
+
+    with pytest.raises(InputError):
+        await for_each(range(3), fail, 3)
+    gc.collect()
+    assert said == []
