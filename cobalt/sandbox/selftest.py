@@ -33,8 +33,7 @@ REMEDIES: dict[Mode, str] = {
     NAMESPACES: (
         "mode namespaces needs Linux 5.12 or newer and user namespaces: as an administrator"
         " `sysctl user.max_user_namespaces=65536`, on Debian `sysctl kernel.unprivileged_userns_clone=1`,"
-        " on Ubuntu `sysctl kernel.apparmor_restrict_unprivileged_userns=0`;"
-        " for a container `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`"
+        " on Ubuntu `sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
     ),
     LANDLOCK: (
         "mode landlock needs Linux 6.12 or newer with Landlock (`landlock` among the kernel's `lsm=` modules), and"
@@ -42,6 +41,15 @@ REMEDIES: dict[Mode, str] = {
     ),
 }
 """What to do where a mode does not hold."""
+BEHIND_FILTER = (
+    "the container's seccomp filter may refuse namespaces: start it with `--security-opt seccomp=unconfined`, on Ubuntu"
+    " also `--security-opt apparmor=unconfined` (Kubernetes: `seccompProfile: {type: Unconfined}`)"
+)
+NO_CHANGE_OF_USER = (
+    "root lacks the capabilities to run programs as another user: start the container with `--user 1000`, or with"
+    " `--cap-add SETUID --cap-add SETGID`"
+)
+_SETGID, _SETUID = 6, 7  # capabilities(7)
 
 _ORDINARY_PROGRAM = "import heapq, math, random\nfrom collections import Counter\nprint(sum(map(int, input().split())))"
 
@@ -117,6 +125,15 @@ def examine(mode: Mode) -> ModeReport:
     return ModeReport(mode, f"not contained: {', '.join(escaped)}" if escaped else None, found)
 
 
+def remedy(mode: Mode) -> str:
+    """What to do here for ``mode`` to hold."""
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    capabilities = int(status["CapEff"], 16)
+    if os.getuid() == 0 and not all(capabilities >> bit & 1 for bit in (_SETGID, _SETUID)):
+        return NO_CHANGE_OF_USER
+    return BEHIND_FILTER if mode == NAMESPACES and status["Seccomp"] != "0" else REMEDIES[mode]
+
+
 def choose_mode(wanted: str = "auto") -> Mode:
     """The first mode that holds, or the ``wanted`` one; ``SetupError`` says what is missing and how to get it."""
     resolved = resolve_mode(wanted)
@@ -126,7 +143,7 @@ def choose_mode(wanted: str = "auto") -> Mode:
         if report.missing is None:
             return mode
         reports.append(report)
-    raise SetupError("no sandbox: " + "; ".join(f"mode {r.mode}: {r.missing} ({REMEDIES[r.mode]})" for r in reports))
+    raise SetupError("no sandbox: " + "; ".join(f"mode {r.mode}: {r.missing} ({remedy(r.mode)})" for r in reports))
 
 
 def main() -> None:
@@ -151,7 +168,7 @@ def main() -> None:
         for name, outcome in report.probes.items():
             if outcome != CONTAINED:
                 print(f"  {name}: {outcome}")
-        print(f"  {REMEDIES[report.mode]}")
+        print(f"  {remedy(report.mode)}")
     chosen = next((report.mode for report in reports if report.missing is None), None)
     if chosen is None:
         print("Programs will not be run on this machine.")
