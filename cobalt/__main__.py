@@ -29,6 +29,20 @@ def sandbox_check() -> None:
     main()
 
 
+def sandbox_run() -> None:
+    """a program on tests, in the sandbox"""
+    from cobalt.serving.stand_alone import SandboxRunConfig, run_program
+
+    run(SandboxRunConfig, run_program)
+
+
+def sandbox_serve() -> None:
+    """the sandbox by HTTP, also for clients of SandboxFusion"""
+    from cobalt.serving.stand_alone import SandboxServeConfig, serve
+
+    run(SandboxServeConfig, serve)
+
+
 def service_check() -> None:
     """can the execution service run programs?
 
@@ -104,6 +118,8 @@ def view() -> None:
 Commands = Mapping[str, Callable[[], None]]
 COMMANDS: Commands = {
     "sandbox check": sandbox_check,
+    "sandbox run": sandbox_run,
+    "sandbox serve": sandbox_serve,
     "service check": service_check,
     "plan": plan,
     "train": train,

@@ -41,7 +41,7 @@ LOCKS = {
     "core.txt": (LIGHT.format(lock="core.txt", extra=""), FOR_LIGHT),
     **{
         f"{extra}.txt": (LIGHT.format(lock=f"{extra}.txt", extra=f"[{extra}]"), f"{FOR_LIGHT} --extra {extra}")
-        for extra in ("serve", "data", "hf", "api")
+        for extra in ("sandbox", "serve", "data", "hf", "api")
     },
 }
 """Header and options of each lock."""

@@ -343,7 +343,7 @@ def test_words_that_begin_commands_have_a_help_of_their_own(group: str, say: Say
     ("words", "hint"),
     [
         ("", "cobalt --help lists all"),
-        ("sandbox", "perhaps: sandbox check;"),
+        ("sandbox", "perhaps: sandbox check, sandbox run, sandbox serve;"),
         ("trian --help", "perhaps: train;"),
         ("minicode probee", "perhaps: minicode probe,"),
         ("--helpp", "cobalt --help lists all"),

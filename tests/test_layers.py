@@ -65,6 +65,7 @@ LATE = {
     "tqdm": "when a bar is shown",
     "transformers": "seconds; not in every environment",
     "tyro": "a library user needs no flags",
+    "uvicorn": "of the extra sandbox",
     "verl": "in the training environment only",
     "vllm": "in an environment of its own",
     "wandb": "seconds",

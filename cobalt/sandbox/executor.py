@@ -238,6 +238,11 @@ class Executor:
         """What decides verdicts: the checker and the limits."""
         return {"checker": checker_identity(self.checker), **asdict(self.limits)}
 
+    async def state(self) -> dict[str, Any]:
+        """The same, with the mode, the workers and the programs that wait."""
+        now = {"mode": self.mode, "workers": self.workers, "queue_depth": self.queue_depth}
+        return {**now, **await self.describe()}
+
     @property
     def queue_depth(self) -> int:
         """Programs that wait for a worker."""

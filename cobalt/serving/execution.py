@@ -5,7 +5,7 @@ It never falls back from one to the other.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +17,11 @@ from cobalt.errors import InfraError, InputError, SetupError, first_line
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.sandbox.checkers import checker_identity, known_checker
 from cobalt.sandbox.executor import Executor, Tests, parse_program
+from cobalt.sandbox.results import Output
 from cobalt.serving.handles import cluster_address
 
-APP_NAME = "evaluator"
+APP_NAME, REPLICAS = "evaluator", "Evaluator"
+"""The app, and its deployment that runs programs."""
 START_HINT = (
     "start it with: serve run remote_reward_server:app --name evaluator --route-prefix /evaluator, "
     "or pass --executor local"
@@ -55,7 +57,10 @@ def _ray_errors() -> tuple[type[Exception], ...]:
 
 
 def app_handle() -> Any:
-    """The app's handle, in the Ray cluster of ``RAY_ADDRESS`` or of this machine. ``SetupError`` if there is none."""
+    """The handle of the app's replicas, in the Ray cluster of ``RAY_ADDRESS`` or of this machine.
+
+    Raises ``SetupError`` if there is none.
+    """
     import ray
     from ray import serve
 
@@ -63,7 +68,8 @@ def app_handle() -> Any:
         if not ray.is_initialized():
             ray.init(address=cluster_address(), log_to_driver=False, logging_level=logging.ERROR)
         logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it tells of its objects' addresses
-        return serve.get_app_handle(APP_NAME)
+        serve.get_app_handle(APP_NAME)  # says in words if there is no such app
+        return serve.get_deployment_handle(REPLICAS, APP_NAME)
     except (*_ray_errors(), OSError, SetupError, RuntimeError) as error:
         raise SetupError(f"no execution service ({first_line(error)}); {START_HINT}") from None
 
@@ -167,15 +173,20 @@ class ExecutionService:
             self.active -= len(programs)
         return [self._counted(result) for result in results]
 
+    async def run_inputs(self, code: str, tests: TestCases, files: Mapping[str, bytes]) -> list[Output]:
+        """As of the executor: what a program prints, without a verdict. ``InfraError`` after the last attempt."""
+        async for attempt in _attempts(InfraError):
+            with attempt:
+                return await self._ask("run_inputs", code, tests, files)
+        raise AssertionError("the last attempt returns or raises")
+
     async def describe(self) -> dict[str, Any]:
         """What decides verdicts: ``checker`` and the fields of ``Limits``. ``SetupError`` if the service is gone."""
-        if self._executor is not None:
-            return await self._executor.describe()
-        try:
-            return await self._app.describe.remote()
-        except _ray_errors() as error:
-            reason = f"{type(error).__name__}: {first_line(error)}"
-            raise SetupError(f"the execution service does not answer ({reason}); {START_HINT}") from None
+        return await self._told("describe")
+
+    async def state(self) -> dict[str, Any]:
+        """The same, with ``mode``, ``workers`` and ``queue_depth`` of one executor."""
+        return await self._told("state")
 
     def work_done(self) -> dict[str, float]:
         """For manifests and metrics."""
@@ -234,7 +245,22 @@ class ExecutionService:
         if not programs:
             return []
         try:
-            response = self._app.run_many.remote([(program.code, program.tests) for program in programs])
+            return await self._ask("run_many", [(program.code, program.tests) for program in programs])
+        except InfraError as error:
+            return [ExecutionResult.infra(len(program.tests), str(error)) for program in programs]
+
+    async def _told(self, method: str) -> dict[str, Any]:
+        try:
+            return await self._ask(method)
+        except InfraError as error:
+            raise SetupError(f"{error}; {START_HINT}") from None
+
+    async def _ask(self, method: str, *arguments: Any) -> Any:
+        """A method of the executor here, or of a replica. ``InfraError`` if the replica is lost."""
+        if self._executor is not None:
+            return await getattr(self._executor, method)(*arguments)
+        try:
+            response = getattr(self._app, method).remote(*arguments)
             try:
                 return await response
             except asyncio.CancelledError:
@@ -242,4 +268,4 @@ class ExecutionService:
                 raise
         except _ray_errors() as error:
             reason = f"execution service failed ({type(error).__name__}: {first_line(error)})"
-            return [ExecutionResult.infra(len(program.tests), reason) for program in programs]
+            raise InfraError(reason) from None

@@ -1,7 +1,8 @@
 """What the apps ask of an HTTP request before they use it: a method they know, the token, a body of bounded size, soon.
 
 The token is in the environment of whoever starts the app (``COBALT_HTTP_TOKEN``), and in the ``Authorization: Bearer``
-header of every request. Without one, only requests that come from this machine, to its loopback address, are served.
+header of every request. Without one, only requests that come from this machine, to its loopback address and under a
+name of it, are served. A page in a browser can have another name lead to this address (DNS rebinding).
 Calls by handle go through Ray, which has a token of its own (``RAY_AUTH_MODE=token``).
 """
 
@@ -12,6 +13,7 @@ import os
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -51,10 +53,15 @@ class HttpGuard:
         """Raises ``Refusal`` for a method that the apps do not know, or a caller who may not ask."""
         if request.method not in METHODS:
             raise Refusal(NOT_ALLOWED, f"use {' or '.join(METHODS)}", {"Allow": ", ".join(METHODS)})
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            raise Refusal(NOT_ALLOWED, "there are no WebSockets here")
         if self.token is None:
             ends = (request.scope.get("client"), request.scope.get("server"))
             if not all(end is not None and _is_loopback(end[0]) for end in ends):
                 raise Refusal(FORBIDDEN, f"start the app with {TOKEN_VARIABLE} to serve other machines")
+            host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+            if host != "localhost" and not _is_loopback(host):
+                raise Refusal(FORBIDDEN, f"without {TOKEN_VARIABLE}, use the address 127.0.0.1 or the name localhost")
             return
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), self.token.encode()):

@@ -11,7 +11,9 @@ from cobalt.serving.http_guard import HttpGuard, Refusal
 HERE, ELSEWHERE = ("127.0.0.1", 1), ("192.0.2.7", 1)
 
 
-def request(method="POST", client=HERE, server=HERE, authorization=None, chunks=(b"{}",), headers=()):
+def request(
+    method="POST", client=HERE, server=HERE, authorization=None, chunks=(b"{}",), headers=((b"host", b"localhost:80"),)
+):
     """A request whose body comes in ``chunks``; after those nothing comes any more."""
     waiting = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     waiting.append({"type": "http.request", "body": b"", "more_body": False})
@@ -54,6 +56,24 @@ OPEN, CLOSED = HttpGuard(None, 1, 0.1), HttpGuard("secret", 1, 0.1)
 )
 def test_without_a_token_only_this_machine_is_served(client, server, expected):
     assert status(OPEN, request(client=client, server=server)) == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        (b"127.0.0.1:8000", 200),
+        (b"LOCALHOST", 200),
+        (b"[::1]:8000", 200),
+        (b"rebound.example:8000", 403),
+        (b"127.0.0.1.rebound.example", 403),
+        (b"192.0.2.7", 403),
+        (b"", 403),
+    ],
+)
+def test_without_a_token_only_names_of_this_machine_are_served(host, expected):
+    """Else a page in a browser could have its own name lead here."""
+    assert status(OPEN, request(headers=[(b"host", host)])) == expected
+    assert status(CLOSED, request(headers=[(b"host", host)], authorization=b"Bearer secret")) == 200
 
 
 @pytest.mark.parametrize(

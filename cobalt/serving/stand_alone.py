@@ -1,0 +1,95 @@
+"""``cobalt sandbox run`` and ``cobalt sandbox serve``: the executor alone, without Ray."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from pydantic import Field
+
+from cobalt.errors import InputError, SetupError
+from cobalt.prompts import with_feedback
+from cobalt.sandbox import ExecutionResult, Executor, TestCases
+from cobalt.serving.app_settings import TOKEN_VARIABLE
+from cobalt.serving.evaluator_config import ExecutorConfig, HttpAppConfig
+
+EXIT_NOT_SOLVED = 1
+MAX_CONNECTIONS = 4096
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class SandboxRunConfig(ExecutorConfig):
+    """Run a program on tests and print its result as JSON. Exits with 1 if it does not pass them all."""
+
+    program: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+    """The program."""
+    tests: Path
+    """JSON file: {"inputs": [text], "outputs": [text]}, or a function's tests (docs/formats.md)."""
+
+
+class SandboxServeConfig(ExecutorConfig, HttpAppConfig):
+    """Run programs for callers by HTTP, among them clients of SandboxFusion (docs/executor.md)."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Any but loopback needs the token COBALT_HTTP_TOKEN in the environment."""
+    port: int = Field(8080, ge=0, le=65535)
+    """0: any free one, which is printed."""
+
+
+def executor_of(config: ExecutorConfig) -> Executor:
+    """Not started yet."""
+    return Executor(config.workers, checker=config.checker, mode=config.mode, **config.limits())
+
+
+def run_program(config: SandboxRunConfig) -> None:
+    """See ``SandboxRunConfig``."""
+    code = config.program.read_text()
+    try:
+        tests = TestCases.parse(config.tests.read_text())
+    except ValueError as error:
+        raise InputError.at(config.tests, None, str(error)) from None
+
+    async def run() -> ExecutionResult:
+        async with executor_of(config.model_copy(update={"workers": 1})) as executor:
+            return await executor.run(code, tests)
+
+    result = asyncio.run(run())
+    if result.infra_error is not None:
+        raise SetupError(result.infra_error)
+    print(json.dumps(with_feedback(result, tests).to_record(), indent=2))
+    sys.exit(0 if result.solved else EXIT_NOT_SOLVED)
+
+
+def serve(config: SandboxServeConfig) -> None:
+    """See ``SandboxServeConfig``."""
+    try:
+        import uvicorn
+
+        from cobalt.serving.http_app import http_app
+    except ImportError as error:
+        raise SetupError(f"{error}; install it with: pip install 'cobalt-rl[sandbox]'") from None
+    from cobalt.serving.execution import ExecutionService
+    from cobalt.serving.http_guard import guard_of
+
+    if config.host not in LOOPBACK and not os.environ.get(TOKEN_VARIABLE):
+        raise InputError(f"--host {config.host}: set {TOKEN_VARIABLE} to serve other machines")
+
+    async def run() -> None:
+        async with executor_of(config) as executor:
+            app = http_app(ExecutionService(executor), config, guard_of(config))
+            settings = {"lifespan": "off", "ws": "none", "access_log": False, "log_level": "error"}
+            server = uvicorn.Server(
+                uvicorn.Config(app, config.host, config.port, limit_concurrency=MAX_CONNECTIONS, **settings)
+            )
+            serving = asyncio.ensure_future(server.serve())
+            while not (server.started or serving.done()):
+                await asyncio.sleep(0.01)
+            if server.started:
+                port = server.servers[0].sockets[0].getsockname()[1]
+                print(f"http://{config.host}:{port} runs programs in mode {executor.mode}", flush=True)
+            await serving
+
+    asyncio.run(run())
