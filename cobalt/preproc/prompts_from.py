@@ -46,8 +46,8 @@ SINGLE_TURN_FILES = ("run_single_turn_vllm.py", "run_single_turn_litellm.py", "p
 SYSTEM_FILES = MULTI_TURN_FILES + SINGLE_TURN_FILES
 FILES = (*SYSTEM_FILES, INSTRUCTION_FILE, JUDGE_FILE, SERVER_FILE)
 """The release's files that are read."""
-PLACE, SECONDS = "{}", 7.0
-"""Stand for texts and for the time limit in a rendered feedback; no other digit is in one."""
+SECONDS = 7.0
+"""Stands for the time limit in a rendered feedback; no other digit is in one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,19 +179,21 @@ def read_release(folder: Path) -> tuple[PromptSet, JudgeTexts]:
         except ValueError as error:
             raise sources[first].complaint(str(error)) from None
 
-    server = sources[SERVER_FILE]
-    forms = {
-        "".join(str(part.value) if isinstance(part, ast.Constant) else PLACE for part in node.values)
-        for node in server.nodes
-        if isinstance(node, ast.JoinedStr)
-    }
+    server, forms = sources[SERVER_FILE], set()
+    for node in server.nodes:
+        if isinstance(node, ast.JoinedStr):  # with the variables that it shows in braces; what is done to them left out
+            shown = [[n.id for n in ast.walk(part) if isinstance(n, ast.Name)] for part in node.values]
+            names = ["".join(f"{{{name}}}" for name in names if name != "truncatefn") for names in shown]
+            pairs = zip(node.values, names, strict=True)
+            forms.add("".join(str(part.value) if isinstance(part, ast.Constant) else name for part, name in pairs))
     for what, verdict, stderr in (
         ("wrong answer", Verdict.WRONG_ANSWER, ""),
-        ("crash", Verdict.RUNTIME_ERROR, PLACE),
+        ("crash", Verdict.RUNTIME_ERROR, "{stderr}"),
         ("time limit", Verdict.TIME_LIMIT, ""),
     ):
-        own = render_test_feedback(verdict, PLACE, PLACE, PLACE, stderr, SECONDS)
-        if own.replace(f"{SECONDS:g}", PLACE) not in forms:
+        places = ("{test_input}", "{code_output}", "{expected_output}", stderr)
+        own = render_test_feedback(verdict, *places, time_limit_s=SECONDS).replace(f"{SECONDS:g}", "{timeout}")
+        if own not in forms:
             raise server.complaint(f"no feedback of a {what} as docs/formats.md describes it")
     cuts = [node for node in server.nodes if isinstance(node, ast.FunctionDef) and node.name == "truncatefn"]
     constants = {node.value for cut in cuts for node in ast.walk(cut) if isinstance(node, ast.Constant)}

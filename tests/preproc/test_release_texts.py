@@ -144,6 +144,7 @@ CHANGES = (
     (JUDGE_FILE, '"patch"', '"diff"', """'example["diff"]' is none of a case's fields""".replace('"', "'")),
     (JUDGE_FILE, "then {}", "then", "'INST' has 4 places, not 5"),
     (SERVER_FILE, "Expected Output", "Expected", "no feedback of a wrong answer as docs/formats.md describes it"),
+    (SERVER_FILE, "code_output", "expected_output", "no feedback of a wrong answer"),
     (SERVER_FILE, "Stderr", "Error", "no feedback of a crash"),
     (SERVER_FILE, "timed out after", "ran over", "no feedback of a time limit"),
     (SERVER_FILE, "length=400", "length=800", "'truncatefn' does not cut at 400 characters"),
