@@ -174,7 +174,7 @@ def test_an_output_folder_that_cannot_be_written(complaint, monkeypatch):
 def test_a_machine_with_fewer_gpus_an_older_transformers_or_a_cluster_that_is_gone(complaint, monkeypatch):
     with monkeypatch.context() as changed:
         changed.setattr(packages, "version", lambda _name: "4.51.3")
-        assert "transformers 4.57 or later, and here is 4.51.3" in complaint(error=SetupError)
+        assert "transformers 4.57 or later, but 4.51.3 is installed" in complaint(error=SetupError)
     with monkeypatch.context() as changed:
         changed.setenv("RAY_ADDRESS", "127.0.0.1:1")
         assert complaint(error=SetupError) == "no Ray cluster at 127.0.0.1:1"
