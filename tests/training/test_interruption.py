@@ -41,12 +41,12 @@ def make_batch(tokenizer):
 
 
 def kill_replicas(killed):
-    """Kill the app's replicas, and hold their replacements for ``AWAY_S`` seconds."""
+    """Kill the replicas that run programs, and hold their replacements for ``AWAY_S`` seconds."""
 
     def replicas():
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                if " ".join(process.cmdline()).startswith("ray::ServeReplica:evaluator:"):
+                if " ".join(process.cmdline()).startswith("ray::ServeReplica:evaluator:Evaluator"):
                     yield process
 
     for process in list(replicas()):
