@@ -18,7 +18,6 @@ from cobalt.sandbox.zygote import CompileFailure, Ending, Turn, TurnOver, Zygote
 
 ANSWERS = {"accepted": True, "rejected": False}
 ANSWERS_OF_FUNCTIONS = {"true": True, "false": False}
-FILES_INSIDE = "/tmp"
 _SHOWN_OF_ANSWER = 500
 _SHOWN_OF_FULL_OUTPUT = 1 << 16
 
@@ -130,7 +129,7 @@ class SuiteRunner:
         room, outputs, turn = self._limits.output_limit_mb << 20, [], Turn(turn_s)
         try:
             with ExitStack() as stack, suppress(TurnOver):
-                folder = FILES_INSIDE
+                folder = packets.FILES
                 if files and self._mode != NAMESPACES:
                     folder = stack.enter_context(TemporaryDirectory(prefix="cobalt-files-"))
                     os.chmod(folder, 0o755)  # the program runs as another user

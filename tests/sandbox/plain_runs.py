@@ -23,7 +23,7 @@ for name in ("new", "helper.py"):
     except OSError:
         print("not written")
 """
-LOOK_AROUND = "import os\nprint(os.path.exists('helper.py') or os.path.exists('/tmp/helper.py'))"
+LOOK_AROUND = "import os\nprint(os.path.exists('helper.py') or os.path.exists('/cobalt-files/helper.py'))"
 SLOW_ON_B = "given = input()\nwhile given == 'b': pass\nprint(given * 1000)"
 LOUD = "import sys\nprint('x' * (3 << 20))\nsys.stderr.write('y')\nsys.exit(3)"
 

@@ -20,3 +20,4 @@ MORE_TIME = struct.Struct("d")  # seconds; 0 if the test is to be killed
 
 NOT_KILLED, KILLED_CPU, KILLED_WALL = 0, 1, 2
 EXIT_MEMORY = 137  # exit code of a test that a MemoryError ended
+FILES = "/cobalt-files"  # where a program's files lie in mode namespaces: Python or packages may lie under /tmp

@@ -13,6 +13,7 @@ import os
 import stat
 import struct
 
+import packets
 from kernel import call, check, libc
 
 _LANDLOCK_VERSION_FLAG = 1
@@ -98,8 +99,8 @@ def build_root(readable, devices, links):
     for path, target in links.items():
         os.makedirs(os.path.dirname(path).lstrip("/") or ".", exist_ok=True)
         os.symlink(target, path.lstrip("/"))
-    for path in ("tmp", "proc"):
-        os.makedirs(path, exist_ok=True)
+    for path in ("/tmp", "/proc", packets.FILES):
+        os.makedirs(path.lstrip("/"), exist_ok=True)
     call("pivot_root", b".", b".")
     check(libc.umount2(b".", _MNT_DETACH), "umount .")
     os.chdir("/")
