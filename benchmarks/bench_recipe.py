@@ -1,4 +1,4 @@
-"""Whole training steps of the recipe, timed: the release's settings, and ours.
+"""Whole training steps of the recipe, timed: ours, and the release's settings or veRL's own path.
 
     python benchmarks/bench_recipe.py --model models/wide-8b --train_file runs/quickstart/parquet/train.parquet
 
@@ -8,7 +8,8 @@ every response has ``response`` tokens, past its end (``rollout.ignore_eos``, an
 ends one: veRL computes nothing that comes after such a token). Shown are the seconds of each phase in the last step,
 tokens/s and MFU of the update (the FLOPs that it needs, see bench_step.py).
 
-``ours`` is the recipe as it is. ``release`` has every value of the configuration that the release's script resolves
+``ours`` is the recipe as it is. ``verl`` is for veRL 0.9.1: the same recipe through veRL's own engine, with its fused
+Triton kernels and micro-batches of as many tokens. ``release`` is for veRL 0.5.0. It has every value of the configuration that the release's script resolves
 to (``tests/data/release``), where the veRL of both, PyPI's 0.5.0, knows the setting. It computes each prompt with every
 response, in micro-batches of 2 rows (16 for log-probabilities) without Liger's kernels, offloads optimizer and
 reference, and scores before it computes log-probabilities.
@@ -33,7 +34,7 @@ from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.tables import markdown_table
 from cobalt.training.cost_model import PEAK_FLOPS, forward_flops
 
-Settings = Literal["release", "ours"]
+Settings = Literal["release", "ours", "verl"]
 POLICY = "actor_rollout_ref"
 NOT_METHOD = (
     "custom_reward_function.", "data.train_files", "data.val_files", "critic.", "reward_model.model.",
@@ -45,12 +46,17 @@ NOT_METHOD = (
 
 ``load_format`` has another name in the release's veRL for the same: ``dummy``, which is ``dummy_dtensor`` in PyPI's.
 """
+OWN_PATH = (
+    "cobalt.share_prompts=false", "cobalt.loss_weights=tokens", f"{POLICY}.actor.use_dynamic_bsz=true", f"{POLICY}.model.use_fused_kernels=true",
+    f"{POLICY}.model.fused_kernel_options.impl_backend=triton",
+)  # fmt: skip
+"""Overrides of the setting ``verl``."""
 FILLER = "This line is filler number {number} of example {row}, and says nothing about the task.\n"
 
 
 @dataclass(frozen=True)
 class RecipeBenchConfig:
-    """Seconds per phase of a training step, with the release's settings and with ours."""
+    """Seconds per phase of a training step, with ours and with other settings."""
 
     model: Path
     """Policy; ``benchmarks/widen.py`` makes one of any size."""
@@ -73,6 +79,8 @@ class RecipeBenchConfig:
     steps: int = 2
     """The last one is measured: the first holds what happens once (at 8B 12 to 18 s in the reference's first pass)."""
     settings: tuple[Settings, ...] = ("ours", "release")
+    overrides: tuple[str, ...] = ()
+    """More hydra overrides, for all of them."""
 
 
 def main(config: RecipeBenchConfig) -> None:
@@ -90,9 +98,10 @@ def main(config: RecipeBenchConfig) -> None:
         (config.output_dir / "result.json").write_text(json.dumps(results, indent=1))
 
     rows = []
-    for phase in PHASES:
+    for phase in results[0]["seconds"]:
         seconds = {result["settings"]: result["seconds"][phase] for result in results}
-        ratio = f"{seconds['release'] / seconds['ours']:.2f}" if len(seconds) > 1 else ""
+        others = [value for name, value in seconds.items() if name != "ours" and "ours" in seconds]
+        ratio = " ".join(f"{value / seconds['ours']:.2f}" for value in others)
         rows.append((phase, *(f"{value:.1f}" for value in seconds.values()), ratio))
     for name in ("generated_tokens_per_s_per_gpu", "update_mfu", "update_mfu_verl", "peak_memory_gb"):
         rows.append((name, *(f"{result[name]:.3g}" for result in results), ""))
@@ -168,7 +177,10 @@ def train(config: RecipeBenchConfig, settings: Settings, model: Path, data: Path
         f"{POLICY}.rollout.ignore_eos=true",
         "reward_model.reward_kwargs.lengths=policy",
     ]
-    overrides = [*(release_overrides(config.preset, common) if settings == "release" else ()), *common]
+    changed: dict[str, list[str]] = {"verl": list(OWN_PATH)}
+    if settings == "release":
+        changed["release"] = release_overrides(config.preset, common)
+    overrides = [*changed.get(settings, []), *common, *config.overrides]
     files = {"MODEL": str(model), "TRAIN_FILE": str(data), "VAL_FILE": str(data), "OUTPUT_DIR": str(folder)}
     environment = {**os.environ, **files, "PRESET": config.preset, "N_GPUS": str(config.gpus)}
     command = ["bash", ROOT / "scripts/train_grpo_multi_turn.sh", *overrides]
@@ -195,7 +207,7 @@ def figures(config: RecipeBenchConfig, settings: Settings, step: dict[str, float
     if response < config.response:
         raise SetupError(f"responses had {response} tokens on average, not {config.response}")
     needed = config.prompts * forward_flops(model, prompt, response, config.samples)
-    seconds = {phase: step[name] for phase, name in PHASES.items()}
+    seconds = {phase: step[name] for phase, name in PHASES.items() if name in step}  # 0.9.1 scores while it generates
     tokens = config.prompts * config.samples * response
     return {
         "settings": settings,

@@ -73,7 +73,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         packages.refuse_missing_packages()
     if model.use_liger:
         refuse_missing_liger()
-    if model.use_remove_padding and not settings.share_prompts:
+    if model.use_remove_padding and not (settings.share_prompts or model.use_fused_kernels):
         refuse_missing_cross_entropy()
     loggers = as_list(trainer.logger)
     for name in loggers:
