@@ -9,10 +9,10 @@ ends one: veRL computes nothing that comes after such a token). Shown are the se
 tokens/s and MFU of the update (the FLOPs that it needs, see bench_step.py).
 
 ``ours`` is the recipe as it is. ``verl`` is for veRL 0.9.1: the same recipe through veRL's own engine, with its fused
-Triton kernels and micro-batches of as many tokens. ``release`` is for veRL 0.5.0. It has every value of the configuration that the release's script resolves
-to (``tests/data/release``), where the veRL of both, PyPI's 0.5.0, knows the setting. It computes each prompt with every
-response, in micro-batches of 2 rows (16 for log-probabilities) without Liger's kernels, offloads optimizer and
-reference, and scores before it computes log-probabilities.
+Triton kernels and micro-batches of as many tokens. ``release`` is for veRL 0.5.0. It has every value of the
+configuration that the release's script resolves to (``tests/data/release``), where the veRL of both, PyPI's 0.5.0,
+knows the setting. It computes each prompt with every response, in micro-batches of 2 rows (16 for log-probabilities)
+without Liger's kernels, offloads optimizer and reference, and scores before it computes log-probabilities.
 """
 
 import json
@@ -47,8 +47,8 @@ NOT_METHOD = (
 ``load_format`` has another name in the release's veRL for the same: ``dummy``, which is ``dummy_dtensor`` in PyPI's.
 """
 OWN_PATH = (
-    "cobalt.share_prompts=false", "cobalt.loss_weights=tokens", f"{POLICY}.actor.use_dynamic_bsz=true", f"{POLICY}.model.use_fused_kernels=true",
-    f"{POLICY}.model.fused_kernel_options.impl_backend=triton",
+    "cobalt.share_prompts=false", "cobalt.loss_weights=tokens", f"{POLICY}.actor.use_dynamic_bsz=true",
+    f"{POLICY}.model.use_fused_kernels=true", f"{POLICY}.model.fused_kernel_options.impl_backend=triton",
 )  # fmt: skip
 """Overrides of the setting ``verl``."""
 FILLER = "This line is filler number {number} of example {row}, and says nothing about the task.\n"
