@@ -17,6 +17,7 @@ from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
 from cobalt.training.scoring import MANAGER_NAME, RewardSettings
 from cobalt.training.settings import CPU_BACKEND, NOW, ONLINE_MANAGER_NAME, PAPER, TrainingConfig
 from cobalt.training.training_log import budget_of
+from cobalt.training.verl09.config import adapted
 
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
 """The keys of ``reward_model.reward_kwargs`` that change how programs run, but not what they score."""
@@ -87,6 +88,8 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
         RewardSettings.read(config.reward_model.reward_kwargs)
     if (installed := version("verl")) not in (PAPER, NOW):
         raise SetupError(f"veRL {installed} is installed, and cobalt train is for veRL {PAPER} and {NOW} only")
+    if installed == NOW:
+        adapted(config)  # for what it refuses
     refuse_unusable(config, settings)
 
     def fingerprint(path: str) -> str:

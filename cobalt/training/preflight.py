@@ -1,6 +1,7 @@
 """Checks before anything starts. Ray and veRL would fail on the same things minutes later, with many lines."""
 
 import os
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ from cobalt.records.identity import refuse_missing_model
 from cobalt.records.manifest import refuse_unwritable
 from cobalt.sampler import packages
 from cobalt.serving.handles import cluster_address
-from cobalt.training.settings import CPU_BACKEND, RELEASE, TrainingConfig
+from cobalt.training.settings import CPU_BACKEND, PAPER, RELEASE, TrainingConfig
 from cobalt.training.training_log import budget_of
 
 DATA_FILES = ("train_files", "val_files")
 LOGGER_PACKAGES = ("wandb", "tensorboard", "mlflow", "swanlab", "clearml")
 """Loggers of veRL that need the package of their name."""
+ROW_LOSSES = ("vanilla", "gspo", "cispo")
+"""Losses of veRL 0.9.1 that are sums over rows, which the release's weights can count."""
 CROSS_ENTROPY = "ops/triton/cross_entropy.py"
 """A file in the folder of flash_attn."""
 
@@ -24,29 +27,29 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     """Raise ``InputError`` or ``SetupError`` for the first thing that a run of this configuration would fail on."""
     batch, policy, trainer = config.data.train_batch_size, config.actor_rollout_ref, config.trainer
     actor, rollout, model = policy.actor, policy.rollout, policy.model
-    on_cpu = settings.backend == CPU_BACKEND
+    on_cpu, is_papers = settings.backend == CPU_BACKEND, version("verl") == PAPER
 
     # settings with which training would be another than what was asked for
     if not on_cpu and rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=cpu: on GPUs take vllm")
-    if not on_cpu and not rollout.free_cache_engine:
+    if is_papers and not on_cpu and not rollout.free_cache_engine:
         raise InputError(
             "actor_rollout_ref.rollout.free_cache_engine=False: veRL 0.5.0 then never empties vLLM's prefix cache, and"
             " prompts are answered with keys and values of older weights"
         )
     if settings.share_prompts:
         wanted = {"model.use_fused_kernels": False, "actor.ulysses_sequence_parallel_size": 1}
-        for name, value in {**wanted, **({} if on_cpu else {"model.use_remove_padding": True})}.items():
+        if not on_cpu:
+            wanted |= {"model.use_remove_padding": True}
+        if not is_papers:
+            wanted |= {"actor.use_dynamic_bsz": True}
+        for name, value in wanted.items():
             section, key = name.split(".")
             if (found := policy[section][key]) != value:
                 raise InputError(f"cobalt.share_prompts needs actor_rollout_ref.{name}={value}, not {found}")
-    if settings.loss_weights != RELEASE or actor.use_dynamic_bsz:  # else veRL's own micro-batches weigh tokens
-        setting = f"cobalt.loss_weights={settings.loss_weights} needs actor_rollout_ref.actor."
-        if (found := (actor.loss_agg_mode, actor.policy_loss.loss_mode)) != ("token-mean", "vanilla"):
-            wanted = "loss_agg_mode=token-mean and policy_loss.loss_mode=vanilla"
-            raise InputError(f"{setting}{wanted}, not {' and '.join(found)}")
-        if settings.loss_weights == RELEASE and actor.ppo_micro_batch_size_per_gpu is None:
-            raise InputError(f"{setting}ppo_micro_batch_size_per_gpu")
+        if model.get("lora_rank") and "lm_head" in as_list(model.target_modules):
+            raise InputError("cobalt.share_prompts excludes lm_head from actor_rollout_ref.model.target_modules")
+    _refuse_other_losses(settings, actor, is_papers)
     refuse_unwritable(trainer.default_local_dir)
 
     # data, batches and the files that are named
@@ -104,6 +107,27 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
                 f"on this machine: {found}; "
                 "PRESET=cpu trains a small model without any"
             )
+
+
+def _refuse_other_losses(settings: TrainingConfig, actor: Any, is_papers: bool) -> None:
+    """Raise ``InputError`` for a loss in which tokens would not count as ``cobalt.loss_weights`` says."""
+    setting = f"cobalt.loss_weights={settings.loss_weights} needs "
+    if is_papers:
+        if settings.loss_weights == RELEASE and not actor.use_dynamic_bsz:
+            return  # veRL's own micro-batches weigh tokens
+        losses = ("vanilla",)
+    elif settings.loss_weights == RELEASE:
+        if not settings.share_prompts:
+            raise InputError(f"{setting}cobalt.share_prompts=true; without it there is cobalt.loss_weights=tokens")
+        losses = ROW_LOSSES
+    else:
+        return  # veRL's own: every loss, and every way to sum it up
+    found = actor.loss_agg_mode, actor.policy_loss.loss_mode
+    if found[0] != "token-mean" or found[1] not in losses:
+        wanted = f"loss_agg_mode=token-mean and policy_loss.loss_mode={' or '.join(losses)}"
+        raise InputError(f"{setting}actor_rollout_ref.actor.{wanted}, not {' and '.join(found)}")
+    if settings.loss_weights == RELEASE and actor.ppo_micro_batch_size_per_gpu is None:
+        raise InputError(f"{setting}actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu")
 
 
 def total_steps(config: Any) -> int | None:

@@ -23,13 +23,13 @@ ONLINE_NEEDS = {
     "algorithm.use_kl_in_reward": [False],
     "data.return_raw_chat": [True],
     "reward_model.reward_manager": [ONLINE_MANAGER_NAME],
-    "actor_rollout_ref.model.lora_rank": [0],
 }
 """Settings that online training relies on. The recipes set them."""
 ONLINE_NEEDS_PAPER = {
     "actor_rollout_ref.rollout.mode": ["sync"],
     "actor_rollout_ref.rollout.tensor_model_parallel_size": [1],
     "actor_rollout_ref.rollout.name": ["hf", "vllm"],
+    "actor_rollout_ref.model.lora_rank": [0],
 }
 """More of these, with veRL 0.5.0 only."""
 

@@ -54,15 +54,18 @@ class TokenScores(torch.autograd.Function):
         temperature, with_entropy, compiled = ctx.settings
         logits_gradient: Any = _compiled(_logits_gradient) if compiled else _logits_gradient
         grad_hidden = torch.empty_like(hidden_RU)
-        grad_weight = torch.zeros_like(weight_VU, dtype=torch.float32)
+        grad_weight = None
+        if ctx.needs_input_grad[1]:  # else it is frozen, as with LoRA
+            grad_weight = torch.zeros_like(weight_VU, dtype=torch.float32)
         per_token += [grad_log_probs_R, grad_entropies_R]
         for start in range(0, len(hidden_RU), ROWS):
             rows = slice(start, start + ROWS)
             logits = hidden_RU[rows] @ weight_VU.t()
             grad_logits = logits_gradient(logits, *(values[rows] for values in per_token), temperature, with_entropy)
             grad_hidden[rows] = grad_logits @ weight_VU
-            grad_weight += grad_logits.t() @ hidden_RU[rows]
-        return grad_hidden, grad_weight.to(weight_VU.dtype), None, None, None, None
+            if grad_weight is not None:
+                grad_weight += grad_logits.t() @ hidden_RU[rows]
+        return grad_hidden, grad_weight if grad_weight is None else grad_weight.to(weight_VU.dtype), *[None] * 4
 
 
 def _scores(logits_RV: Tensor, targets_R: Tensor, temperature: float, with_entropy: bool) -> tuple[Tensor, ...]:

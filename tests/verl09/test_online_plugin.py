@@ -112,7 +112,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def trained(queue: Queue, config: Any, monkeypatch: pytest.MonkeyPatch, max_infra_rate: float = 1.0) -> Any:
     """Metrics, and the advantage of each row, which stands at all of its tokens."""
-    made = object.__new__(our_trainer.CobaltTrainer)
+    made = object.__new__(our_trainer.CobaltTrainerSync)
     made.config, made._method = config, Method(**config.cobalt.online)
     made._guard = InfraGuard(max_infra_rate)
     monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda _self, batch, _metrics: batch)
@@ -200,7 +200,7 @@ def test_a_response_that_could_not_be_scored_gets_its_groups_mean(monkeypatch: p
         info = {"acc": score or 0.0, "infra": float(score is None)}
         rewards = torch.tensor([0.0, 0.0, score or 0.0])
         queue.rows[key] = {"uid": key[0], "rm_scores": rewards, "extra_fields": {"reward_extra_info": info}}
-    made, metrics = object.__new__(our_trainer.CobaltTrainer), {}
+    made, metrics = object.__new__(our_trainer.CobaltTrainerSync), {}
     made._method, made._guard = None, InfraGuard(0.25)
     monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda _self, batch, _metrics: batch)
     batch = SimpleNamespace(keys=[*scores], tags=[{}] * len(scores), partition_id="train")

@@ -15,7 +15,9 @@ from cobalt.training.scoring import MANAGER_NAME
 from cobalt.training.settings import ONLINE_MANAGER_NAME
 
 ROOM = "cobalt.training.verl09"
-TRAINER_MODE = "cobalt"
+TRAINER_PREFIX = "cobalt_"
+"""Before the names of veRL's trainers: what ours are registered as."""
+TRAINER_MODES = ("sync", "colocate_async")
 ENGINE_VENDOR = "cobalt"
 WEIGHTS_VARIABLE = "COBALT_LOSS_WEIGHTS"
 """Environment variable of a training job: ``cobalt.loss_weights``, for the engine."""
@@ -37,6 +39,10 @@ def adapted(config: DictConfig) -> DictConfig:
         raise InputError(f"cobalt.backend={ours.backend} needs veRL 0.5.0: set it up with scripts/setup.sh")
     if rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf is gone in veRL 0.9.1: choose vllm or sglang")
+    if (mode := config.trainer.v1.trainer_mode) not in TRAINER_MODES:
+        raise InputError(f"trainer.v1.trainer_mode={mode}: choose {' or '.join(TRAINER_MODES)}")
+    if ours.get("online") and config.algorithm.filter_groups.enable:
+        raise InputError("algorithm.filter_groups.enable=true excludes cobalt.online: it looks at last programs only")
     for section, moved in MOVED.items():
         for name in _set_in(config.get(section) or {}):
             if name.split(".")[0] not in moved:
@@ -61,7 +67,7 @@ def adapted(config: DictConfig) -> DictConfig:
             rollout.agent.agent_loop_config_path = str(Path(__file__).with_name("agent_loops.yaml"))
         # the difference between what vLLM and the trainer think of a token is a metric of every step
         rollout.calculate_log_probs = True
-        config.trainer.v1.trainer_mode = TRAINER_MODE
+        config.trainer.v1.trainer_mode = f"{TRAINER_PREFIX}{mode}"
         config.trainer.use_v1 = True
         config.transfer_queue.enable = True
         # its default of 8 asks for more CPUs than small machines have, and then waits in silence (veRL #7656)

@@ -6,6 +6,7 @@ A failure of the infrastructure is no verdict: such a trajectory gets ``infra`` 
 """
 
 import asyncio
+import math
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict
@@ -74,7 +75,9 @@ class StreamingRewardManager(RewardManagerBase):
                 named, more = dict(programs[-1].score), {PROGRAMS: [asdict(program) for program in programs]}
         except SERVICE_ERRORS as error:
             print(f"cobalt: INFRA FAILURE: a response was not scored: {error}", flush=True)
-            return {"reward_score": 0.0, "reward_extra_info": {**dict.fromkeys(SCORE_NAMES, 0.0), INFRA: 1.0}}
+            # in training no number: to veRL's filter (algorithm.filter_groups) zeros would be a group of equal rewards
+            nothing = 0.0 if validates else math.nan
+            return {"reward_score": nothing, "reward_extra_info": {**dict.fromkeys(SCORE_NAMES, nothing), INFRA: 1.0}}
         finally:
             self._scoring -= 1
             if not self._scoring:

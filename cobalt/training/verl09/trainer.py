@@ -1,4 +1,4 @@
-"""veRL 0.9.1's synchronous trainer, with what training on programs needs.
+"""veRL 0.9.1's trainers whose rollouts share the trainer's GPUs, with what training on programs needs.
 
 Added to each step: responses that the infrastructure failed to score teach nothing, groups stay together on a rank,
 and the reward's parts, the costs and the engines' mismatch are metrics. Training ends with its budget, or where too
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
-from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerSync, register_trainer
 
 from cobalt.records.training_run import append_metrics
 from cobalt.training.batch_scores import InfraGuard, neutralise_groups, reward_metrics
@@ -19,7 +19,7 @@ from cobalt.training.scoring import INFRA, RewardSettings
 from cobalt.training.settings import Method
 from cobalt.training.shared_prompts import Group, balanced_rows
 from cobalt.training.training_log import budget_of
-from cobalt.training.verl09.config import TRAINER_MODE
+from cobalt.training.verl09.config import TRAINER_PREFIX
 from cobalt.training.verl09.manager import PROGRAMS
 
 
@@ -40,12 +40,11 @@ class RecordedTracking:
         return getattr(self._tracking, name)
 
 
-@register_trainer(TRAINER_MODE)
-class CobaltTrainer(PPOTrainerSync):
-    """See the module."""
+class CobaltTrainer(PPOTrainer):
+    """See the module. The subclasses below add when rollouts and updates run."""
 
     def _build_replay_buffer(self) -> Any:
-        self.trainer_mode = "sync"  # veRL chooses its buffer by this name
+        self.trainer_mode = self.trainer_mode.removeprefix(TRAINER_PREFIX)  # veRL asks for its own name
         self._budget = budget_of(self.config)
         settings = RewardSettings.read(self.config.reward.get("reward_kwargs") or {})
         self._guard = InfraGuard(settings.max_infra_rate)
@@ -145,3 +144,13 @@ class CobaltTrainer(PPOTrainerSync):
         metrics["cost/responses"] = len(tags)
         metrics["cost/prompt_tokens"] = sum(tag["prompt_len"] for tag in tags)
         metrics["cost/response_tokens"] = sum(tag["response_len"] for tag in tags)
+
+
+@register_trainer(f"{TRAINER_PREFIX}sync")
+class CobaltTrainerSync(CobaltTrainer, PPOTrainerSync):
+    """Rollouts of a step, then its update."""
+
+
+@register_trainer(f"{TRAINER_PREFIX}colocate_async")
+class CobaltTrainerColocateAsync(CobaltTrainer, PPOTrainerColocateAsync):
+    """Updates begin when enough groups are finished. Unfinished responses go on after them, by the newer policy."""

@@ -1,0 +1,159 @@
+"""What users ask for beyond the recipes: each option composes, is checked, and reaches the real veRL 0.9.1."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from test_plugin import (  # skips without veRL 0.9.1
+    MINICODER,
+    PLAIN,
+    assert_close,
+    compose,
+    engine_of,
+    gradients,
+    mini_batch,
+    on_the_cpu,  # noqa: F401 - a fixture
+)
+from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.config import HFModelConfig, RolloutConfig
+from verl.workers.utils.padding import no_padding_2_padding
+
+from cobalt.errors import InputError
+from cobalt.training import launch, preflight
+from cobalt.training.verl09.config import adapted
+from cobalt.training.verl09.engine import SharedPromptEngine
+
+LORA = ["actor_rollout_ref.model.lora_rank=32", "actor_rollout_ref.model.lora_alpha=32"]
+LORA += ["actor_rollout_ref.rollout.load_format=safetensors"]
+ASYNC = ["trainer.v1.trainer_mode=colocate_async", "algorithm.rollout_correction.rollout_is=token"]
+FP8 = ["actor_rollout_ref.rollout.quantization=fp8"]
+FP8_CACHE = ["+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_dtype=fp8"]
+FILTER = ["algorithm.filter_groups.enable=true"]
+LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
+GSPO = [f"{LOSS}=gspo", "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"]
+CISPO = [f"{LOSS}=cispo", "actor_rollout_ref.actor.clip_ratio_low=10"]
+RELEASE = ["cobalt.loss_weights=release", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"]
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
+    """``cobalt train --check`` on a machine with a GPU and vLLM. Gives the configuration that veRL gets."""
+    monkeypatch.setattr(preflight, "find_spec", lambda _name: object())
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    files = ["data.train_files=memory://train", "data.val_files=memory://test"]
+    places = [*files, f"trainer.default_local_dir={tmp_path}", f"actor_rollout_ref.model.path={MINICODER}"]
+
+    def checked(*overrides: str, recipe: str = "multi_turn") -> Any:
+        config = compose(*places, *overrides, recipe=recipe)
+        launch.checked(config)
+        return adapted(config)
+
+    return checked
+
+
+def rollout_of(config: Any) -> RolloutConfig:
+    return omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+
+
+def buffer_of(config: Any) -> Any:
+    """The replay buffer of the trainer that veRL would make."""
+    kind = get_trainer_cls(config.trainer.v1.trainer_mode)
+    trainer = object.__new__(kind)
+    trainer.config, trainer.trainer_mode = config, config.trainer.v1.trainer_mode
+    return trainer._build_replay_buffer()
+
+
+def test_lora_reaches_actor_and_vllm(check: Any) -> None:
+    config = check(*LORA)
+    model: HFModelConfig = omega_conf_to_dataclass(config.actor_rollout_ref.model)
+    assert (model.lora_rank, model.lora_alpha, model.target_modules) == (32, 32, "all-linear")
+    assert rollout_of(config).load_format == "safetensors"
+    check(*LORA, recipe="grpo_online")
+
+
+def test_fp8_reaches_vllm(check: Any) -> None:
+    assert rollout_of(check(*FP8)).quantization == "fp8"
+    assert rollout_of(check(*FP8_CACHE)).engine_kwargs["vllm"] == {"kv_cache_dtype": "fp8"}
+
+
+def test_rollouts_that_go_on_over_updates_have_the_buffer_for_it(check: Any) -> None:
+    config = check(*ASYNC)
+    buffer = buffer_of(config)
+    assert isinstance(buffer, ReplayBufferAsync) and buffer.trainer_mode == "colocate_async"
+    assert buffer.trainer_config.num_warmup_batches == 1
+    assert config.algorithm.rollout_correction.rollout_is_threshold == 2.0
+    assert rollout_of(config).calculate_log_probs
+
+
+def test_the_group_filter_asks_for_the_reward(check: Any) -> None:
+    plain, filtering = buffer_of(check()), buffer_of(check(*FILTER))
+    assert type(plain) is type(filtering) is ReplayBuffer
+    assert (plain.filter_groups_metric, filtering.filter_groups_metric) == (None, "reward")
+
+
+@pytest.mark.parametrize("loss", [GSPO, CISPO, [*CISPO, *RELEASE], [f"{LOSS}=gspo", *RELEASE], [f"{LOSS}=clip_cov"]])
+def test_losses_that_go_with_the_weights_of_tokens(check: Any, loss: list[str]) -> None:
+    check(*loss)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ([*GSPO, *RELEASE], "loss_weights=release needs .*vanilla or gspo or cispo, not seq-mean-token-mean"),
+        ([f"{LOSS}=clip_cov", *RELEASE], "loss_mode=vanilla or gspo or cispo, not token-mean and clip_cov"),
+        (["cobalt.share_prompts=false", *RELEASE], "loss_weights=release needs cobalt.share_prompts=true"),
+        (["actor_rollout_ref.actor.use_dynamic_bsz=false"], "share_prompts needs .*use_dynamic_bsz=True"),
+        ([*LORA, "actor_rollout_ref.model.target_modules=[q_proj,lm_head]"], "share_prompts excludes lm_head"),
+        (["trainer.v1.trainer_mode=separate_async"], "separate_async: choose sync or colocate_async"),
+        (["cobalt.backend=cpu"], "needs veRL 0.5.0"),
+    ],
+)
+def test_what_would_train_otherwise_than_asked_is_refused(check: Any, overrides: list[str], told: str) -> None:
+    with pytest.raises(InputError, match=told) as refused:
+        check(*overrides)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_filter_is_for_the_bandit(check: Any) -> None:
+    with pytest.raises(InputError, match=r"excludes cobalt\.online"):
+        check(*FILTER, recipe="grpo_online")
+
+
+def lora_engine(kind: type[Any]) -> Any:
+    """``engine_of`` with an adapter of veRL's own making whose effect is not zero."""
+    made = engine_of(kind)
+    settings = {"lora_rank": 4, "lora_alpha": 8, "target_modules": "all-linear"}
+    made.model_config = SimpleNamespace(**settings, target_parameters=None, exclude_modules=None)
+    made.module = made._build_lora_module(made.module)
+    random = torch.Generator().manual_seed(1)
+    for name, weight in made.module.named_parameters():
+        if weight.requires_grad:
+            weight.data = torch.randn(weight.shape, generator=random) * (0.02 if "lora_A" in name else 0.2)
+    return made
+
+
+def test_shared_prompts_give_an_adapter_verls_own_gradients_and_the_reference_none() -> None:
+    def loss(model_output: Any, data: Any, dp_group: Any) -> Any:
+        values = no_padding_2_padding(model_output["log_probs"], data)
+        return (values * torch.arange(values.numel()).view_as(values).sin()).sum(), {"log_probs": values}
+
+    plain, shared, base = lora_engine(PLAIN), lora_engine(SharedPromptEngine), engine_of(PLAIN)
+    found = []
+    for engine in (plain, shared):
+        total, output = engine.forward_step(mini_batch(with_entropy=False), loss, False)
+        total.backward()
+        found.append(output["metrics"]["log_probs"])
+    torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-4)
+    trained = {name: grad for name, grad in gradients(plain).items() if grad is not None}
+    assert trained.keys() == {name for name, grad in gradients(shared).items() if grad is not None}
+    assert trained and all("lora_" in name for name in trained)
+    assert_close(gradients(shared), trained, atol=2e-4, rtol=1e-3)
+    with shared.disable_adapter():
+        _, output = shared.forward_step(mini_batch(with_entropy=False), loss, True)
+    _, expected = base.forward_step(mini_batch(with_entropy=False), loss, True)
+    torch.testing.assert_close(output["metrics"], expected["metrics"], atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(output["metrics"]["log_probs"], found[1], atol=1e-2)
