@@ -229,7 +229,7 @@ class Executor:
         for worker in list(self._running):
             self._discard(worker)
 
-    def check_health(self) -> None:
+    async def check_health(self) -> None:
         """Raises ``InfraError`` if no worker is alive, or one is no longer looked after."""
         if not any(worker.alive for worker in self._running) or any(task.done() for task in self._tasks):
             raise InfraError("the executor has no living worker")

@@ -101,8 +101,8 @@ def probe(zygote: Zygote) -> dict[str, str]:
 
 
 def _run(zygote: Zygote, source: str, input_text: str) -> Ending:
-    with zygote.program(source, None) as program:
-        return program.run_test(input_text.encode(), zygote.limits.cpu_limit_s, zygote.limits.wall_limit_s)
+    with zygote.program(source, None):
+        return zygote.run_test(input_text.encode(), zygote.limits.cpu_limit_s, zygote.limits.wall_limit_s)
 
 
 def examine(mode: Mode) -> ModeReport:

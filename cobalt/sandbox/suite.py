@@ -86,12 +86,12 @@ class SuiteRunner:
         pairs = list(zip(tests.inputs_K, tests.outputs_K, strict=True))[len(outcomes) :]
         try:
             opened = self._zygote.program(code, tests.fn_name, turn, tests.memory_limit)
-            with opened as program, self._judge(tests, turn) as judge:
+            with opened, self._judge(tests, turn) as judge:
                 for input_text, expected in pairs:
                     if cpu_left_s <= 0 or wall_left_s <= 0:
                         outcomes.append((Verdict.TIME_LIMIT, "", ""))
                         continue
-                    ending = program.run_test(
+                    ending = self._zygote.run_test(
                         input_text.encode("utf-8", "surrogatepass"),
                         min(limits.cpu_limit_s, cpu_left_s),
                         min(limits.wall_limit_s, wall_left_s),
@@ -133,11 +133,11 @@ class SuiteRunner:
                 if files and self._mode != NAMESPACES:
                     folder = stack.enter_context(TemporaryDirectory(prefix="cobalt-files-"))
                     os.chmod(folder, 0o755)  # the program runs as another user
-                program = stack.enter_context(self._zygote.program(code, None, turn, tests.memory_limit, folder, files))
+                stack.enter_context(self._zygote.program(code, None, turn, tests.memory_limit, folder, files))
                 for text in tests.inputs_K:
                     if room <= 0:
                         break
-                    ending = program.run_test(text.encode("utf-8", "surrogatepass"), cpu_limit_s, wall_limit_s)
+                    ending = self._zygote.run_test(text.encode("utf-8", "surrogatepass"), cpu_limit_s, wall_limit_s)
                     room -= len(ending.output) + len(ending.stderr)
                     stdout, stderr = (part.decode("utf-8", "replace") for part in (ending.output, ending.stderr))
                     exit_code = -ending.signal if ending.signal else ending.exit_code
@@ -162,10 +162,10 @@ class SuiteRunner:
             same = same_value if tests.fn_name is not None else checker_of(tests.checker or self._checker)
             yield lambda _, output, expected: same(output, expected)
             return
-        self._zygote_of_checkers = self._zygote_of_checkers or Zygote(self._mode, self._limits)
+        zygote = self._zygote_of_checkers = self._zygote_of_checkers or Zygote(self._mode, self._limits)
         with ExitStack() as stack:
             try:
-                checker = stack.enter_context(self._zygote_of_checkers.program(source, function, turn))
+                stack.enter_context(zygote.program(source, function, turn))
             except CompileFailure as failure:
                 raise CheckerFault(f"{name} gave no verdict: {failure}") from None
 
@@ -174,7 +174,7 @@ class SuiteRunner:
                     question = json.dumps({"input": input_text, "output": output, "expected": expected})
                 else:
                     question = f"{json.dumps(output)}\n{json.dumps(expected)}"
-                ending = checker.run_test(question.encode(), self._limits.cpu_limit_s, self._limits.wall_limit_s)
+                ending = zygote.run_test(question.encode(), self._limits.cpu_limit_s, self._limits.wall_limit_s)
                 answer = ending.output.decode("utf-8", "replace").strip()
                 if verdict_of(ending, self._limits.cpu_limit_s) is not Verdict.PASSED or answer not in answers:
                     said = ending.stderr.decode("utf-8", "replace")[-_SHOWN_OF_ANSWER:]

@@ -43,7 +43,7 @@ class Ending:
     exit_code: int
     cpu_s: float
     wall_s: float
-    """What counts of it (``OpenProgram.charged_s``)."""
+    """What counts of it (``Zygote._charged_s``)."""
     output: bytes
     stderr: bytes
     output_full: bool
@@ -76,7 +76,7 @@ WITHOUT_END = Turn(math.inf)
 
 
 class Zygote:
-    """One sandbox. Raises ``SetupError`` if it cannot be made."""
+    """One sandbox, and the program that is open in it: one at a time. Raises ``SetupError`` if it cannot be made."""
 
     def __init__(self, mode: Mode, limits: Limits):
         self.limits = limits
@@ -127,8 +127,8 @@ class Zygote:
         memory_limit_mb: float | None = None,
         folder: str = "",
         files: Mapping[str, bytes] | None = None,
-    ) -> Iterator["OpenProgram"]:
-        """Compile ``source``; raises ``CompileFailure`` or ``TurnOver``. Tests run inside the ``with`` block.
+    ) -> Iterator[None]:
+        """Compile ``source``; raises ``CompileFailure`` or ``TurnOver``. ``run_test`` runs inside the ``with`` block.
 
         ``memory_limit_mb``: of the problem, if it is below that of the sandbox. ``folder``: the working folder of a
         program with ``files``, empty before; in mode ``namespaces`` it is the program's own.
@@ -148,10 +148,12 @@ class Zygote:
                 finally:
                     os.close(payload)
             self._ends_pending += 1
-            program = OpenProgram(channel, self.limits, self._process.pid, turn)
-            if program.receive(started + START_TIMEOUT_S) != packets.STARTED:
+            channel.settimeout(SAMPLING_S)
+            self._channel, self._turn = channel, turn
+            self._waited_s = 0.0  # for a core, since the process began to compile, or since the test began
+            if self._receive(started + START_TIMEOUT_S) != packets.STARTED:
                 raise InfraError("the program's process could not be set up")
-            answer = program.receive(time.monotonic() + START_TIMEOUT_S)
+            answer = self._receive(time.monotonic() + START_TIMEOUT_S)
             if answer and answer != packets.READY:
                 raise CompileFailure(answer.decode(errors="replace"))
             if not answer:
@@ -161,8 +163,8 @@ class Zygote:
                 if code == _SIGPROF and compile_cpu_s < COMPILE_CPU_S:
                     raise TurnOver
                 raise CompileFailure("the program is too deep or too large to compile")
-            turn.left_s -= program.charged_s(time.monotonic() - started)
-            yield program
+            turn.left_s -= self._charged_s(time.monotonic() - started)
+            yield
 
     def _finish_previous(self) -> int:
         """Wait until the last program's processes are gone; the wait status of its first one."""
@@ -180,48 +182,29 @@ class Zygote:
             self._ends_pending -= 1
         return status
 
-    def close(self) -> None:
-        """Kill the sandbox with everything in it."""
-        self._control.close()
-        self._process.kill()
-        self._process.wait()
-
-
-class OpenProgram:
-    """A compiled program whose tests can be run."""
-
-    def __init__(self, channel: socket.socket, limits: Limits, zygote_pid: int, turn: Turn):
-        self._channel = channel
-        self._channel.settimeout(SAMPLING_S)
-        self._limits = limits
-        self._zygote_pid = zygote_pid
-        self._turn = turn
-        self._waited_s = 0.0
-        """What the process has waited for a core since it began to compile, or since the test began."""
-
-    def receive(self, lost_at: float) -> bytes:
+    def _receive(self, lost_at: float) -> bytes:
         """The next packet. The sandbox is lost if none comes until ``lost_at``, or as much later as it has waited."""
         while time.monotonic() < lost_at + self._waited_s:
             try:
                 return self._channel.recv(_PACKET_BYTES)
             except TimeoutError:
-                self._waited_s = max(self._waited_s, waited_s(self._zygote_pid))
+                self._waited_s = max(self._waited_s, waited_s(self._process.pid))
             except OSError as error:
                 raise InfraError(f"the sandbox died: {error}") from None
         raise InfraError("the sandbox did not answer in time")
 
-    def charged_s(self, wall_s: float) -> float:
+    def _charged_s(self, wall_s: float) -> float:
         """What counts of so many seconds: not the waiting for a core, nor ``SAMPLING_S``, to which that is known."""
         return max(wall_s - self._waited_s - SAMPLING_S, 0.0)
 
     def run_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> Ending:
-        """Run one test on ``input_bytes``; raises ``InfraError`` if the sandbox is lost, or ``TurnOver``."""
+        """Run one test of the open program. Raises ``InfraError`` if the sandbox is lost, or ``TurnOver``."""
         turn_s = self._turn.remaining_s()
         descriptors = [_memory_file("input", input_bytes, read_only=True), _memory_file("out"), _memory_file("err")]
         try:
             packet = self._result_of_test(cpu_limit_s, min(wall_limit_s, turn_s), descriptors)
             killed, status, cpu_s, wall_s = packets.RESULT.unpack(packet)
-            wall_s = max(self.charged_s(wall_s), cpu_s)
+            wall_s = max(self._charged_s(wall_s), cpu_s)
             self._turn.left_s -= wall_s
             at_turns_end = self._turn.ends_at - time.monotonic() < SHORTEST_GRANT_S
             if killed == packets.KILLED_WALL and (turn_s < wall_limit_s or at_turns_end):
@@ -240,7 +223,7 @@ class OpenProgram:
                 wall_s=wall_s,
                 output=os.pread(output, output_size, 0),
                 stderr=os.pread(stderr, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
-                output_full=max(output_size, stderr_size) >= self._limits.output_limit_mb << 20,
+                output_full=max(output_size, stderr_size) >= self.limits.output_limit_mb << 20,
             )
         finally:
             for descriptor in descriptors:
@@ -256,16 +239,22 @@ class OpenProgram:
                 socket.send_fds(self._channel, [packet], descriptors)
             except OSError as error:
                 raise InfraError(f"the program's process is gone: {error}") from None
-            answer = self.receive(lost_at)
+            answer = self._receive(lost_at)
             if not answer:
                 raise InfraError("the program's process died during a test")
             if answer != packets.OVERDUE:
                 return answer
-            self._waited_s = max(self._waited_s, waited_s(self._zygote_pid))
+            self._waited_s = max(self._waited_s, waited_s(self._process.pid))
             more_s = min(self._waited_s - granted_s, self._turn.ends_at - time.monotonic())
             more_s = more_s if more_s >= SHORTEST_GRANT_S else 0.0
             granted_s += more_s
             packet, descriptors = packets.MORE_TIME.pack(more_s), []
+
+    def close(self) -> None:
+        """Kill the sandbox with everything in it."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
 
 
 def _memory_file(name: str, data: bytes = b"", read_only: bool = False) -> int:

@@ -5,16 +5,15 @@ deployment ``Http`` (``http_app.py``), a client of the replicas like any other. 
 is lost it sends again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ray import serve
 from ray.serve.metrics import Counter, Gauge
 
-from cobalt.sandbox import ExecutionResult, Executor, Limits, TestCases
-from cobalt.sandbox.executor import Tests
+from cobalt.sandbox import ExecutionResult, Limits
+from cobalt.sandbox.executor import Executor, Tests
 from cobalt.sandbox.limits import default_workers
-from cobalt.sandbox.results import Output
 from cobalt.serving.app_settings import HEALTH
 from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.serving.execution import REPLICAS, ExecutionService
@@ -26,21 +25,21 @@ MAX_CALLS = 1024
 ever longer pauses, which halves the throughput with 512 programs in flight. The executor's queue is fair."""
 
 
-class Evaluator:
-    """One replica: an executor and its Prometheus metrics, which Ray's own exporter serves."""
+class Evaluator(Executor):
+    """One replica: an executor with Prometheus metrics, which Ray's own exporter serves."""
 
     async def __init__(self, args: EvaluatorConfig):
-        self._executor = Executor(args.workers, checker=args.checker, mode=args.mode, **args.limits())
+        super().__init__(args.workers, checker=args.checker, mode=args.mode, **args.limits())
         self._queue = Gauge("cobalt_evaluator_queue_depth", description="Programs that wait for a sandbox.")
         self._tests = Counter("cobalt_evaluator_tests", description="Tests judged.", tag_keys=("verdict",))
         self._programs = Counter("cobalt_evaluator_programs", description="Programs judged.")
         self._infra_errors = Counter("cobalt_evaluator_infra_errors", description="Programs that could not be judged.")
         keep_no_large_blocks()
-        await self._executor.start()
+        await self.start()
 
     async def run_many(self, programs: Sequence[tuple[str | None, Tests]]) -> list[ExecutionResult]:
-        """Several programs; they take turns with other callers' programs."""
-        results = await self._executor.run_many(programs)
+        """As of any executor, counted."""
+        results = await super().run_many(programs)
         self._programs.inc(len(results))
         for result in results:
             if result.infra_error is not None:
@@ -49,26 +48,14 @@ class Evaluator:
                 self._tests.inc(result.verdicts.count(verdict), tags={"verdict": verdict.value})
         return results
 
-    async def run_inputs(self, code: str, tests: TestCases, files: Mapping[str, bytes]) -> list[Output]:
-        """As of the executor."""
-        return await self._executor.run_inputs(code, tests, files)
-
-    async def state(self) -> dict[str, Any]:
-        """As of the executor."""
-        return await self._executor.state()
-
-    async def describe(self) -> dict[str, Any]:
-        """What decides verdicts: the checker and the limits."""
-        return await self._executor.describe()
-
     async def check_health(self) -> None:
         """Called by Serve every few seconds, as often as Ray exports metrics; an exception has the replica replaced."""
-        self._queue.set(self._executor.queue_depth)
+        self._queue.set(self.queue_depth)
         return_small_blocks()
-        self._executor.check_health()
+        await super().check_health()
 
     async def __del__(self) -> None:
-        await self._executor.close()
+        await self.close()
 
 
 def build_app(args: EvaluatorConfig) -> serve.Application:

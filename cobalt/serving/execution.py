@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
@@ -113,11 +112,8 @@ async def open_execution_service(
         await service.close()
 
 
-@dataclass(frozen=True)
-class _Submission:
-    code: str | None
-    tests: TestCases
-    result: "asyncio.Future[ExecutionResult]"
+Submitted = dict["asyncio.Future[ExecutionResult]", tuple[str | None, TestCases]]
+"""Programs on their way to the app, by their future results."""
 
 
 class ExecutionService:
@@ -134,7 +130,7 @@ class ExecutionService:
     def __init__(self, executor: Any = None, *, app: Any = None, max_in_flight: int | None = None):
         self._executor, self._app = executor, app
         self._slots = asyncio.Semaphore(max_in_flight) if max_in_flight is not None else nullcontext()
-        self._submitted: list[_Submission] = []
+        self._submitted: Submitted = {}
         self._calls: set[asyncio.Task[None]] = set()
         self.active = 0
         """Programs that run now."""
@@ -200,54 +196,54 @@ class ExecutionService:
 
     def _submit(self, code: str | None, tests: Tests) -> "asyncio.Future[ExecutionResult]":
         """The future result of a program; what is submitted in this turn of the event loop goes to the app together."""
-        loop = asyncio.get_running_loop()
+        program, loop = parse_program(code, tests), asyncio.get_running_loop()
 
         def send() -> None:
-            submitted, self._submitted = self._submitted, []
+            submitted, self._submitted = list(self._submitted.items()), {}
             for start in range(0, len(submitted), PROGRAMS_PER_CALL):
-                call = asyncio.ensure_future(self._call(submitted[start : start + PROGRAMS_PER_CALL]))
+                call = asyncio.ensure_future(self._call(dict(submitted[start : start + PROGRAMS_PER_CALL])))
                 self._calls.add(call)  # the event loop itself keeps no strong reference
                 call.add_done_callback(self._calls.discard)
 
-        submission = _Submission(*parse_program(code, tests), loop.create_future())
         if not self._submitted:
             loop.call_soon(send)
-        self._submitted.append(submission)
-        return submission.result
+        result = loop.create_future()
+        self._submitted[result] = program
+        return result
 
-    async def _call(self, submitted: list[_Submission]) -> None:
+    async def _call(self, submitted: Submitted) -> None:
         """Send programs to the app until each has its result. Stops once nobody waits for any of them."""
         call = asyncio.current_task()
 
         def stop_if_nobody_waits(result: "asyncio.Future[ExecutionResult]") -> None:
-            if result.cancelled() and call is not None and all(s.result.done() for s in submitted):
+            if result.cancelled() and call is not None and all(other.done() for other in submitted):
                 call.cancel()
 
-        for submission in submitted:
-            submission.result.add_done_callback(stop_if_nobody_waits)
+        for result in submitted:
+            result.add_done_callback(stop_if_nobody_waits)
         try:
             async for attempt in _attempts(InfraError):
                 with attempt:
                     is_last = attempt.retry_state.attempt_number == MAX_ATTEMPTS
-                    waiting = [one for one in submitted if not one.result.done()]
-                    for submission, result in zip(waiting, await self._ask_app(waiting), strict=True):
-                        if not submission.result.done() and (is_last or result.infra_error is None):
-                            submission.result.set_result(result)
-                    if not all(one.result.done() for one in submitted):
+                    waiting = {result: program for result, program in submitted.items() if not result.done()}
+                    for result, found in zip(waiting, await self._ask_app(list(waiting.values())), strict=True):
+                        if not result.done() and (is_last or found.infra_error is None):
+                            result.set_result(found)
+                    if not all(result.done() for result in submitted):
                         raise InfraError("a replica could not judge them all")
         except Exception as error:  # of the app itself: each caller gets it
-            for submission in submitted:
-                if not submission.result.done():
-                    submission.result.set_exception(error)
+            for result in submitted:
+                if not result.done():
+                    result.set_exception(error)
 
-    async def _ask_app(self, programs: list[_Submission]) -> list[ExecutionResult]:
+    async def _ask_app(self, programs: list[tuple[str | None, TestCases]]) -> list[ExecutionResult]:
         """One call to the app."""
         if not programs:
             return []
         try:
-            return await self._ask("run_many", [(program.code, program.tests) for program in programs])
+            return await self._ask("run_many", programs)
         except InfraError as error:
-            return [ExecutionResult.infra(len(program.tests), str(error)) for program in programs]
+            return [ExecutionResult.infra(len(tests), str(error)) for _, tests in programs]
 
     async def _told(self, method: str) -> dict[str, Any]:
         try:

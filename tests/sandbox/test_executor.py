@@ -351,14 +351,14 @@ async def test_a_worker_that_cannot_be_replaced_costs_no_program_while_another_l
 
 async def test_health_check_needs_a_living_worker():
     async with Executor(workers=1) as executor:
-        executor.check_health()
+        await executor.check_health()
         for worker in list(executor._running):
             worker.process.kill()
             worker.process.wait()
         with pytest.raises(InfraError):
-            executor.check_health()
+            await executor.check_health()
         assert (await executor.run(ADD, sums(1))).solved
-        executor.check_health()
+        await executor.check_health()
 
 
 def _server_bytes(roots: set[int]) -> int:
