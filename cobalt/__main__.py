@@ -1,8 +1,7 @@
 """The console command ``cobalt``, or ``python -m cobalt``.
 
-A command is a function. The first line of its docstring stands in the help, and behind an empty line an example. It
-imports what it needs when it is chosen, so ``python -m cobalt sandbox check`` needs nothing but Python. In a checkout
-of the project, the commands of ``studies/`` are commands of ``cobalt``, too.
+``HELP`` lists the commands: a line for the help, and behind an empty line an example. In a checkout of the project, the
+commands of ``studies/`` are commands of ``cobalt``, too.
 """
 
 import difflib
@@ -10,6 +9,7 @@ import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import cobalt
 from cobalt.cli.entry import exit_codes, run
@@ -17,119 +17,77 @@ from cobalt.cli.entry import exit_codes, run
 ROOT = Path(__file__).resolve().parents[1]
 HAS_STUDIES = (ROOT / "studies").is_dir()
 EXIT_UNKNOWN = 2
+HELP = {
+    "sandbox check": "can this machine run programs safely?\n\ncobalt sandbox check",
+    "sandbox run": "a program on tests, in the sandbox",
+    "sandbox serve": "the sandbox by HTTP, also for clients of SandboxFusion",
+    "service check": "can the execution service run programs?\n\ncobalt service check",
+    "plan": "what collecting and training would take: hours, GPU-hours, cores, disk",
+    "train": "GRPO on veRL; takes its hydra overrides\n\n"
+    "bash scripts/train_grpo_multi_turn.sh trainer.total_training_steps=40",
+    "watch": "the curves of a training, live in the terminal",
+    "merge": "a training checkpoint to a Hugging Face model",
+    "prompts-from": "the prompt set of the original release, or of a file's conversations",
+    "data import": "problems of TACO, DeepCoder, Codeforces, CodeContests or veRL: filtered, verified, split\n\n"
+    "cobalt data import deepcoder rows.jsonl --output_file data/deepcoder.jsonl",
+    "data import livecodebench": "problems of LiveCodeBench, by date",
+    "view": "trajectories as one HTML page, to look at",
+}
 
 
-def sandbox_check() -> None:
-    """can this machine run programs safely?
+def found(name: str) -> tuple[type[Any] | None, Callable[..., None]]:
+    """The flags and the function of a command; None: it reads its arguments itself.
 
-    cobalt sandbox check
+    What it needs is imported here, so ``python -m cobalt sandbox check`` needs nothing but Python.
     """
-    from cobalt.sandbox.selftest import main
+    match name:
+        case "sandbox check":
+            from cobalt.sandbox.selftest import main
+        case "sandbox run":
+            from cobalt.serving.stand_alone import run_program as main
+        case "sandbox serve":
+            from cobalt.serving.stand_alone import serve as main
+        case "service check":
+            from cobalt.serving.service_check import main
+        case "plan":
+            from cobalt.training.cost_model import main
+        case "train":
+            from cobalt.training.hydra_main import main
+        case "watch":
+            from cobalt.training.watch import watch as main
+        case "merge":
+            from cobalt.training.merge import merge as main
+        case "prompts-from":
+            from cobalt.preproc.prompts_from import main
+        case "data import":
+            from cobalt.preproc.taco import ImportConfig, main
 
-    main()
+            return ImportConfig, main
+        case "data import livecodebench":
+            from cobalt.preproc.livecodebench import LiveCodeBenchImportConfig, main
 
-
-def sandbox_run() -> None:
-    """a program on tests, in the sandbox"""
-    from cobalt.serving.stand_alone import SandboxRunConfig, run_program
-
-    run(SandboxRunConfig, run_program)
-
-
-def sandbox_serve() -> None:
-    """the sandbox by HTTP, also for clients of SandboxFusion"""
-    from cobalt.serving.stand_alone import SandboxServeConfig, serve
-
-    run(SandboxServeConfig, serve)
-
-
-def service_check() -> None:
-    """can the execution service run programs?
-
-    cobalt service check
-    """
-    from cobalt.serving.service_check import ServiceCheckConfig, main
-
-    run(ServiceCheckConfig, main)
-
-
-def train() -> None:
-    """GRPO on veRL; takes its hydra overrides
-
-    bash scripts/train_grpo_multi_turn.sh trainer.total_training_steps=40
-    """
-    from cobalt.training.hydra_main import main
-
-    main()
+            return LiveCodeBenchImportConfig, main
+        case _:
+            from cobalt.viewer.page import main
+    return get_type_hints(main).get("config"), main
 
 
-def watch() -> None:
-    """the curves of a training, live in the terminal"""
-    from cobalt.training.watch import WatchConfig, watch
+def command(name: str) -> Callable[[], None]:
+    """What the console runs and lists."""
 
-    run(WatchConfig, watch)
+    def start() -> None:
+        config_type, main = found(name)
+        if config_type is None:
+            main()
+        else:
+            run(config_type, main)
 
-
-def plan() -> None:
-    """what collecting and training would take: hours, GPU-hours, cores, disk"""
-    from cobalt.training.cost_model import PlanConfig, main
-
-    run(PlanConfig, main)
-
-
-def merge() -> None:
-    """a training checkpoint to a Hugging Face model"""
-    from cobalt.training.merge import MergeConfig, merge
-
-    run(MergeConfig, merge)
-
-
-def data_import() -> None:
-    """problems of TACO, DeepCoder, Codeforces, CodeContests or veRL: filtered, verified, split
-
-    cobalt data import deepcoder rows.jsonl --output_file data/deepcoder.jsonl
-    """
-    from cobalt.preproc.taco import ImportConfig, main
-
-    run(ImportConfig, main)
-
-
-def import_livecodebench() -> None:
-    """problems of LiveCodeBench, by date"""
-    from cobalt.preproc.livecodebench import LiveCodeBenchImportConfig, main
-
-    run(LiveCodeBenchImportConfig, main)
-
-
-def prompts_from() -> None:
-    """the prompt set of the original release, or of a file's conversations"""
-    from cobalt.preproc.prompts_from import PromptsFromConfig, main
-
-    run(PromptsFromConfig, main)
-
-
-def view() -> None:
-    """trajectories as one HTML page, to look at"""
-    from cobalt.viewer.page import ViewConfig, main
-
-    run(ViewConfig, main)
+    start.__doc__ = HELP[name]
+    return start
 
 
 Commands = Mapping[str, Callable[[], None]]
-COMMANDS: Commands = {
-    "sandbox check": sandbox_check,
-    "sandbox run": sandbox_run,
-    "sandbox serve": sandbox_serve,
-    "service check": service_check,
-    "plan": plan,
-    "train": train,
-    "watch": watch,
-    "merge": merge,
-    "prompts-from": prompts_from,
-    "data import": data_import,
-    "data import livecodebench": import_livecodebench,
-    "view": view,
-}
+COMMANDS: Commands = {name: command(name) for name in HELP}
 
 
 def main() -> None:
@@ -178,7 +136,7 @@ def chosen(commands: Commands, words: Sequence[str]) -> str | None:
 
 
 def overview(commands: Commands) -> str:
-    """One line for each command: its name and the first line of its function's docstring; then an example."""
+    """One line for each command: its name and the first line of its help; then an example."""
     width = max(map(len, commands))
     docs = {name: (command.__doc__ or "").partition("\n\n") for name, command in commands.items()}
     lines = [f"  cobalt {name:{width}}  {doc[0]}" for name, doc in docs.items()]

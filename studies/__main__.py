@@ -37,7 +37,7 @@ HELP = {
 }
 
 
-def chosen(name: str) -> tuple[type[Any], Callable[[Any], None]]:
+def found(name: str) -> tuple[type[Any], Callable[[Any], None]]:
     """The flags and the function of a command. What it needs is imported here, not where it is only listed."""
     match name:
         case "report":
@@ -84,7 +84,7 @@ def command(name: str) -> Callable[[], None]:
     """What the console runs and lists."""
 
     def start() -> None:
-        config_type, main = chosen(name)
+        config_type, main = found(name)
         if not name.startswith("study "):
             run(config_type, main)
             return
