@@ -31,11 +31,12 @@ from pathlib import Path
 from bench_executor import BWRAP
 
 from cobalt.cli.entry import run
-from cobalt.figures import Curve, curves_figure, finished, styled
+from cobalt.figures import Curve, finished, styled
 from cobalt.sandbox import Executor
 from cobalt.sandbox.confinement import interpreter
 from cobalt.statistics import Estimate
 from cobalt.tables import markdown_table
+from studies.figures import curves_figure
 
 LOADS = (1, 4, 16, 64)
 SHARES = (0.02, 0.02, 0.1, 0.3, 0.7)

@@ -13,7 +13,8 @@ from harness import ROOT
 from scipy.stats import ttest_ind
 
 from cobalt.statistics import Estimate
-from cobalt.tables import Cell, Table
+from cobalt.tables import Cell
+from studies.reports.page import Table
 
 RESULTS = ROOT / "docs/results"
 STUDY, QUESTIONS = RESULTS / "paper-in-miniature", RESULTS / "open-questions-h200"

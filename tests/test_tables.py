@@ -1,7 +1,8 @@
 """Markdown tables, and numbers as a person reads them."""
 
 from cobalt.statistics import Estimate
-from cobalt.tables import Table, in_percent, markdown_table, show
+from cobalt.tables import in_percent, markdown_table, show
+from studies.reports.page import Table
 
 
 def test_a_pipe_in_a_cell_starts_no_column() -> None:

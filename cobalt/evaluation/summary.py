@@ -220,7 +220,7 @@ def write_report(output: Path, execution: dict[str, Any], summary: Summary, comp
     markdown = render_markdown(output.name, execution, summary, compared)
     output.with_name(f"{output.name}.report.md").write_text(markdown)
     curve = Curve(output.name, [in_percent(row.estimate) for row in summary.pass_at_1])
-    pass1_picture(f"{output.name}.report", "Pass@1 by turn", [curve], title=output.name).write(output.parent)
+    pass1_picture(f"{output.name}.report", "Pass@1 by turn", curve, output.name).write(output.parent)
     return markdown
 
 

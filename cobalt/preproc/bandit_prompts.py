@@ -275,7 +275,7 @@ class SetStats:
         axes = figure.add_subplot()
         longest = max(map(max, tokens_of.values()), default=1)
         bins = np.linspace(0, longest + 1, HISTOGRAM_BINS + 1).tolist()
-        for tokens, line in zip(tokens_of.values(), series_of(list(tokens_of)).values(), strict=True):
+        for tokens, line in zip(tokens_of.values(), series_of(list(tokens_of)), strict=True):
             label = f"{line.label} ({len(tokens):,})"
             axes.hist(tokens, bins=bins, histtype="step", color=line.colour, linestyle=line.dash, label=label)
         axes.set(xlabel="prompt tokens", ylabel="contexts")

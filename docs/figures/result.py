@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from cobalt.figures import pass1_picture
-from cobalt.tables import Table
+from studies.figures import pass1_picture
+from studies.reports.page import Table
 from studies.reports.pictures import turn_curves
 
 FOLDER = Path(__file__).parent

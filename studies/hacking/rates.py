@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cobalt.records import id_key
-from cobalt.statistics import Counts, Resampled, hierarchical_rate
+from studies.seeds import Counts, Resampled, hierarchical_rate
 
 ProblemRecord = Mapping[str, Any]
 Seeds = Sequence[Sequence[ProblemRecord]]

@@ -17,9 +17,9 @@ from cobalt.cli.flags import CommandConfig, Positive
 from cobalt.errors import InputError
 from cobalt.records.manifest import file_sha256, manifest_path, recorded_run
 from cobalt.records.training_run import METRICS_FILE
-from cobalt.tables import Cell, Table
+from cobalt.tables import Cell
 from cobalt.training.training_log import read_training_log
-from studies.reports.page import mean, table_of
+from studies.reports.page import Table, mean, table_of
 
 COLLECTION, EARLIER = "collection", "earlier training"
 """Phases that are paid before the first step."""

@@ -6,12 +6,12 @@ from itertools import chain
 
 from cobalt.records import id_key
 from cobalt.statistics import Estimate
-from cobalt.tables import Cell, Table, in_percent
+from cobalt.tables import Cell, in_percent
 from studies.hacking import rates as of_hacking
 from studies.hacking.cases import LABELS, UNKNOWN, Category
 from studies.hacking.rates import ProblemRecord, Rate, Seeds, num_cases, opportunities
 from studies.hacking.signal import SMALL_CHANGE, judge_free_category
-from studies.reports.page import table_of
+from studies.reports.page import Table, table_of
 from studies.reports.runs import Material
 
 WAYS = (*LABELS, UNKNOWN)

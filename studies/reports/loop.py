@@ -15,12 +15,13 @@ from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.evaluation.files import read_evaluation, recorded_rule
 from cobalt.evaluation.summary import Gain, compare, summarise
-from cobalt.figures import Curve, Picture, pass1_picture
+from cobalt.figures import Curve, Picture
 from cobalt.records import read_jsonl
 from cobalt.records.manifest import recorded_run
 from cobalt.statistics import Estimate, mean_estimate
-from cobalt.tables import Cell, Table, in_percent
-from studies.reports.page import Section, table_of, write_report
+from cobalt.tables import Cell, in_percent
+from studies.figures import pass1_picture
+from studies.reports.page import Section, Table, table_of, write_report
 
 
 @dataclass(frozen=True, kw_only=True)

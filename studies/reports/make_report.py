@@ -13,11 +13,10 @@ from cobalt.errors import InputError
 from cobalt.evaluation.files import SUFFIX, Evaluation, write_counts
 from cobalt.figures import Picture
 from cobalt.records.manifest import recorded_run
-from cobalt.tables import Table
 from studies.reports import scores
 from studies.reports.bill import bill_table
 from studies.reports.hacking_tables import hacking_tables
-from studies.reports.page import Section, render_html, write_report
+from studies.reports.page import Section, Table, render_html, write_report
 from studies.reports.pictures import pictures_of, reward_picture
 from studies.reports.runs import CONDITIONS, SETS, Material, NamedRun, origin_tables, parse_runs, read_material
 from studies.reports.training_tables import cost_table, reach_table, reuse_table, reward_table

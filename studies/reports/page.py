@@ -1,10 +1,15 @@
-"""What reports are made of, and the one way to write them: Markdown, JSON, CSV and figures; also as one HTML page."""
+"""What reports are made of, and the one way to write them: Markdown, JSON, CSV and figures; also as one HTML page.
+
+A table has four forms: JSON (raw), CSV (raw, intervals in columns), Markdown and HTML cells (rounded text).
+"""
 
 import base64
+import csv
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +18,77 @@ from markupsafe import Markup, escape
 
 from cobalt.figures import Picture
 from cobalt.statistics import Estimate
-from cobalt.tables import Cell, Table, show
+from cobalt.tables import Cell, markdown_table, show
 
 TEMPLATE = Path(__file__).with_name("page.html")
+
+
+@dataclass(frozen=True)
+class Table:
+    """``rows`` have one cell per column. ``key`` names its files; ``note`` says how to read it."""
+
+    key: str
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: list[list[Cell]]
+
+    def is_text(self, column: int) -> bool:
+        """Whether a column holds texts, and no numbers beside them; ``page.html`` of the reports asks."""
+        kinds = {type(row[column]) for row in self.rows} - {type(None)}
+        return kinds == {str}
+
+    def to_json(self) -> dict[str, Any]:
+        """Raw numbers; an estimate is ``{"value", "low", "high"}``."""
+        cells = [[asdict(cell) if isinstance(cell, Estimate) else cell for cell in row] for row in self.rows]
+        rows = [dict(zip(self.columns, row, strict=True)) for row in cells]
+        return {"title": self.title, "note": self.note, "columns": list(self.columns), "rows": rows}
+
+    @classmethod
+    def from_json(cls, key: str, found: Mapping[str, Any]) -> "Table":
+        """The table that ``to_json`` was called on."""
+        columns = tuple(found["columns"])
+        rows: list[list[Cell]] = [
+            [Estimate(**cell) if isinstance(cell, dict) else cell for cell in map(row.__getitem__, columns)]
+            for row in found["rows"]
+        ]
+        return cls(key, found["title"], found["note"], columns, rows)
+
+    def column(self, name: str) -> list[Cell]:
+        """The cells of one column."""
+        place = self.columns.index(name)
+        return [row[place] for row in self.rows]
+
+    def estimates(self, name: str) -> list[Estimate | None]:
+        """Those of one column. A number is an estimate without an interval, a text is none."""
+        cells = [
+            Estimate(float(cell), None, None) if isinstance(cell, int | float) else cell for cell in self.column(name)
+        ]
+        return [cell if isinstance(cell, Estimate) else None for cell in cells]
+
+    def to_csv(self) -> str:
+        """Raw numbers; a column that holds estimates is followed by ``... low`` and ``... high``."""
+        wide = [any(isinstance(row[index], Estimate) for row in self.rows) for index in range(len(self.columns))]
+        header: list[str] = []
+        for name, is_wide in zip(self.columns, wide, strict=True):
+            header += [name, f"{name} low", f"{name} high"] if is_wide else [name]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(header)
+        for row in self.rows:
+            values: list[Cell] = []
+            for cell, is_wide in zip(row, wide, strict=True):
+                values += astuple(cell) if isinstance(cell, Estimate) else [cell, None, None] if is_wide else [cell]
+            writer.writerow(values)
+        return text.getvalue()
+
+    def to_markdown(self) -> str:
+        """The table alone."""
+        return markdown_table(self.columns, ([show(cell) for cell in row] for row in self.rows))
+
+    def to_markdown_section(self, level: int = 2) -> str:
+        """The table under its title, a heading of this level, and its note."""
+        return f"{'#' * level} {self.title}\n\n{self.note}\n\n{self.to_markdown()}"
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 
 from cobalt import figures
 from cobalt.figures import FONT_SIZE, FULL, PASS1, TURNS, Curve, Picture
-from cobalt.tables import Table
 from cobalt.training.training_log import REWARD_PARTS, TrainingLog
+from studies.figures import bars_of, curves_figure, lines_of
 from studies.reports.hacking_tables import WAYS
+from studies.reports.page import Table
 from studies.reports.runs import CONDITIONS, SETS
 from studies.reports.scores import LAST_LEARNED
 
@@ -59,7 +60,7 @@ def _condition_of(table: Table) -> str:
 def _pass1(table: Table, beside: Sequence[Curve]) -> Picture:
     """Pass@1 by turn, on a scale that spans the curves ``beside`` it."""
     words = CONDITIONS[_condition_of(table)]
-    figure = figures.curves_figure(turn_curves(table), TURNS, PASS1, title=words.capitalize(), beside=beside)
+    figure = curves_figure(turn_curves(table), TURNS, PASS1, title=words.capitalize(), beside=beside)
     return figures.finished(figure, table.key, f"Pass@1 by turn, {words}")
 
 
@@ -71,7 +72,7 @@ def _gain(table: Table) -> Picture | None:
         return None
     words = CONDITIONS[_condition_of(table)]
     baseline = table.title.partition("Difference to ")[2].partition(",")[0]
-    figure = figures.curves_figure(
+    figure = curves_figure(
         curves,
         TURNS,
         f"Pass@1 beyond {baseline} (points)",
@@ -93,7 +94,7 @@ def _learning(table: Table) -> Picture | None:
             curves.append(Curve(name, list(best.values()), list(best)))
     if not curves:
         return None
-    figure = figures.curves_figure(curves, "GPU-seconds paid", "validation Pass@1 reached (%)")
+    figure = curves_figure(curves, "GPU-seconds paid", "validation Pass@1 reached (%)")
     return figures.finished(
         figure, "learning", "Pass@1 on the validation problems over the GPU-seconds paid to reach it"
     )
@@ -107,9 +108,9 @@ def _hacking(table: Table) -> Picture:
     panels = figure.subplots(1, len(MEASURES), sharey=True)
     for axes, (column, words) in zip(panels, MEASURES.items(), strict=True):
         found = table.estimates(column)
-        for place, (line, estimate) in enumerate(zip(figures.lines_of(names).values(), found, strict=True)):
+        for place, (line, estimate) in enumerate(zip(lines_of(names).values(), found, strict=True)):
             if estimate is not None:
-                bars = figures.bars_of([estimate])
+                bars = bars_of([estimate])
                 axes.errorbar(estimate.value, place, xerr=bars, marker=line.marker, color=line.colour, clip_on=False)
         if not any(estimate is not None and estimate.value for estimate in found):
             axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center")
@@ -139,7 +140,7 @@ def _categories(table: Table) -> Picture:
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    lines = figures.lines_of(names)
+    lines = lines_of(names)
     axes.set_yticks(range(len(names)), [lines[name].label for name in names])
     for label, name in zip(axes.get_yticklabels(), names, strict=True):
         label.set_color(lines[name].colour)
@@ -159,7 +160,7 @@ DRAWN: Mapping[str, Callable[[Table], Picture | None]] = {
 @figures.styled()
 def reward_picture(logs: Mapping[str, Sequence[TrainingLog]]) -> Picture:
     """Reward parts over steps, a panel for each: the mean over repetitions, and a band from the least to the most."""
-    lines = figures.lines_of(list(logs))
+    lines = lines_of(list(logs))
     rows = ceil(len(REWARD_PARTS) / PANELS_PER_ROW)
     figure = figures.new_figure(FULL, 1.6 * rows + 0.2 * ceil(len(logs) / PANELS_PER_ROW))
     grid = figure.subplots(rows, PANELS_PER_ROW, sharex=True, squeeze=False)

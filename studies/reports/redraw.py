@@ -15,8 +15,8 @@ from cobalt.cli.console import print_summary
 from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.figures import Picture
-from cobalt.tables import Table
 from studies.reports.loop import loop_picture
+from studies.reports.page import Table
 from studies.reports.pictures import pictures_of
 from studies.reports.sweep import sweep_picture
 from studies.theory.report import all_pictures

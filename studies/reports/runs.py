@@ -17,12 +17,12 @@ from cobalt.evaluation.files import Evaluation, Source, read_evaluations, record
 from cobalt.evaluation.summary import Repeats, repeats_at
 from cobalt.records import id_key, read_jsonl
 from cobalt.records.training_run import METRICS_FILE, training_manifest
-from cobalt.statistics import Estimate, Resampled, hierarchical_mean, nanmean
-from cobalt.tables import Table
+from cobalt.statistics import Estimate
 from cobalt.training.training_log import TrainingLog, read_training_log
 from studies.hacking.rates import COUNTED
 from studies.reports.bill import Bill, read_bill
-from studies.reports.page import table_of
+from studies.reports.page import Table, table_of
+from studies.seeds import Resampled, hierarchical_mean, nanmean
 
 T = TypeVar("T")
 KINDS = ("clean", "shifted", "perturbed", "hacking", "judged", "log", "control", "cost")

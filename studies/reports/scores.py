@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from cobalt.evaluation.summary import GAIN_TO_TURN
-from cobalt.statistics import RESAMPLES, hierarchical_mean, holm, nanmean, welch_p_value
-from cobalt.tables import PERCENT, Cell, Table
-from studies.reports.page import mean, table_of
+from cobalt.statistics import RESAMPLES
+from cobalt.tables import PERCENT, Cell
+from studies.reports.page import Table, mean, table_of
 from studies.reports.runs import CONDITIONS, Material, each_repetition, estimates, paired
+from studies.seeds import hierarchical_mean, holm, nanmean, welch_p_value
 
 LAST_PLAYED = 2
 """Last turn of a trajectory that is learned from, whether it is played by the reference model or by the policy."""

@@ -18,12 +18,13 @@ from cobalt import figures
 from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.evaluation.files import read_evaluations, recorded_rule
-from cobalt.figures import FONT_SIZE, OURS, Curve, Line, Picture
+from cobalt.figures import FONT_SIZE, FULL, OURS, Curve, Line, Picture
 from cobalt.records.manifest import recorded_run
 from cobalt.records.training_run import edge_means
-from cobalt.tables import Cell, Table
+from cobalt.tables import Cell
 from cobalt.training.training_log import read_training_log
-from studies.reports.page import Section, mean, table_of, write_report
+from studies.figures import CHARACTER_INCHES, bars_of, broken, label_ends, label_of
+from studies.reports.page import Section, Table, mean, table_of, write_report
 from studies.reports.runs import run_scores
 
 FEW_LINES = 2
@@ -125,7 +126,7 @@ def sweep_picture(table: Table, feedback: str) -> Picture:
     of_line = table.column("line") if "line" in table.columns else [""] * len(table.rows)
     # All lines have the colour of Cobalt, which is what a setting is varied of.
     names, looks = dict.fromkeys(map(str, of_line)), cycle(zip(figures.DASHES, figures.MARKERS, strict=True))
-    lines = {name: Line(figures.label_of(name), OURS, *look) for name, look in zip(names, looks, strict=False)}
+    lines = {name: Line(label_of(name), OURS, *look) for name, look in zip(names, looks, strict=False)}
     curves: dict[str, list[Drawn]] = {turn: [] for turn in turns}
     for turn in turns:
         for name, line in lines.items():
@@ -143,7 +144,7 @@ def _over_order(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequen
     (first, *others) = curves.values()
     by_line = not others and len(first) > FEW_LINES
     titles = [line.label for _, line in first] if by_line else list(curves)
-    figure = figures.new_figure(figures.FULL if len(titles) > 2 else figures.COLUMN, 2.0)
+    figure = figures.new_figure(FULL if len(titles) > 2 else figures.COLUMN, 2.0)
     panels = figure.subplots(1, len(titles), sharex=True, sharey=by_line, squeeze=False)[0]
     for number, (axes, title) in enumerate(zip(panels, titles, strict=True)):
         if by_line:
@@ -155,13 +156,13 @@ def _over_order(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequen
         for curve, line in drawn:
             figures.draw_curve(axes, curve, line)
         panel_inches = figure.get_figwidth() / len(titles)
-        axes.set_title(figures.broken(title, panel_inches - 0.2))
-        is_crowded = len("  ".join(values)) * figures.CHARACTER_INCHES > panel_inches - 0.6
+        axes.set_title(broken(title, panel_inches - 0.2))
+        is_crowded = len("  ".join(values)) * CHARACTER_INCHES > panel_inches - 0.6
         turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_crowded else {}
         axes.set_xticks(range(len(values)), [re.sub(r"^1e-(\d+)$", r"$10^{-\1}$", value) for value in values], **turned)
         axes.set_xlim(-0.3, len(values) - 0.7)
         if len(first) > 1 and not by_line and axes is panels[-1]:
-            figures.label_ends(axes, drawn)
+            label_ends(axes, drawn)
     figure.supxlabel(axis, fontsize=FONT_SIZE)
     figure.supylabel(quantity, fontsize=FONT_SIZE)
     return figure
@@ -177,7 +178,7 @@ def _in_rows(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequence[
             axes.errorbar(
                 [point.value for point in points],
                 places,
-                xerr=figures.bars_of(points),
+                xerr=bars_of(points),
                 fmt=line.marker,
                 color=line.colour,
                 mfc=line.face,

@@ -6,10 +6,10 @@ from dataclasses import replace
 from math import floor
 
 from cobalt.records.training_run import EDGE_STEPS, edge_means
-from cobalt.tables import PERCENT, Cell, Table
+from cobalt.tables import PERCENT, Cell
 from cobalt.training.training_log import REWARD_PARTS
 from studies.reports.bill import COLLECTION, Bill
-from studies.reports.page import mean, table_of
+from studies.reports.page import Table, mean, table_of
 from studies.reports.runs import Material
 
 Curve = Sequence[tuple[float, float]]

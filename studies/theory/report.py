@@ -16,11 +16,12 @@ from cobalt import figures
 from cobalt.cli.console import print_summary
 from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
-from cobalt.figures import FONT_SIZE, FULL, GREYS, METHODS, OURS, Curve, Line, Picture
+from cobalt.figures import FONT_SIZE, FULL, GREYS, OURS, Curve, Line, Picture
 from cobalt.records.manifest import recorded_run
 from cobalt.statistics import Estimate
-from cobalt.tables import PERCENT, Cell, Table, in_percent
-from studies.reports.page import Section, table_of, write_report
+from cobalt.tables import PERCENT, Cell, in_percent
+from studies.figures import METHODS, bars_of, label_ends, label_of
+from studies.reports.page import Section, Table, table_of, write_report
 from studies.theory.bound import (
     OWN,
     REFERENCE,
@@ -213,7 +214,8 @@ def _interval(name: str, estimate: Estimate | None) -> dict[str, Cell]:
 def all_pictures(tables: Mapping[str, Table]) -> list[Picture]:
     """In the order of the report; ``tables`` by key. A policy has one colour in all: the base grey, others ours."""
     names = [str(name) for name in tables["gap"].column("policy")]
-    ours = figures.series_of([name for name in names if name not in METHODS])
+    others = [name for name in names if name not in METHODS]
+    ours = dict(zip(others, figures.series_of(list(map(label_of, others))), strict=True))
     lines = {name: METHODS.get(name) or ours[name] for name in names}
     pictures = [_gap_picture(tables["gap"], tables["bounds"], lines), _distance_picture(tables["distance"], lines)]
     if "failure_cost" in tables:  # trajectories of one turn have none
@@ -229,7 +231,7 @@ def _gap_picture(gaps: Table, bounds: Table, lines: Mapping[str, Line]) -> Pictu
     left, right = figure.subplots(1, 2, sharey=True)
     for (name, line), gap in zip(lines.items(), gaps.estimates("gap (points)"), strict=True):
         if gap is not None:
-            left.errorbar(gap.value, places[name], xerr=figures.bars_of([gap]), marker=line.marker, color=line.colour)
+            left.errorbar(gap.value, places[name], xerr=bars_of([gap]), marker=line.marker, color=line.colour)
     left.locator_params(axis="x", steps=[1, 2, 5, 10])
     left.axvline(0, color="black", lw=0.6)
     left.set(xlabel=r"$(J - J_\mathrm{step})\,/\,T$ (points)")
@@ -274,7 +276,7 @@ def _distance_picture(table: Table, lines: Mapping[str, Line]) -> Picture:
                     figures.draw_curve(axes, *drawn[-1])
             axes.set_xticks(sorted({int(str(turn)) for turn in table.column("turn")}))
             if column == 1 and drawn:
-                figures.label_ends(axes, drawn)
+                label_ends(axes, drawn)
         panels[0, column].set(title=f"in {side} contexts")
         panels[1, column].set(xlabel="turn")
     panels[0, 0].set(ylabel=r"$\mathrm{KL}(\pi\,\|\,\mu)$ (nats)")

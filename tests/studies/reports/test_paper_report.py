@@ -25,8 +25,9 @@ from test_reporting import Page
 
 from cobalt import statistics
 from cobalt.errors import InputError
-from cobalt.statistics import holm, mean_estimate
+from cobalt.statistics import mean_estimate
 from studies.reports.make_report import ReportConfig, make_report
+from studies.seeds import holm
 
 
 def shown_in_markdown(text: str) -> list[list[list[str]]]:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from cobalt.errors import InputError
-from cobalt.figures import METHODS, OURS
+from cobalt.figures import OURS
+from studies.figures import METHODS
 from studies.reports.redraw import RedrawConfig, main, pictures_in
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"

@@ -1,0 +1,125 @@
+"""Statistics over problems and training seeds: means, rates and their differences, corrected p-values. Pure.
+
+Shapes: P problems, S seeds, M resamples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cobalt.statistics import Estimate, interval_of_resamples, resample
+
+DIGITS = 9
+"""Kept of a resample that is compared with 0: the rest is rounding noise."""
+
+Counts = tuple[np.ndarray, np.ndarray]
+"""What was counted and its units, both [S, P]; a rate is the first over the second."""
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """A mean, and the means of its bootstrap resamples: None with fewer than two problems."""
+
+    value: float
+    resamples_M: np.ndarray | None
+
+    @property
+    def estimate(self) -> Estimate:
+        """With the interval of the resamples."""
+        if self.resamples_M is None:
+            return Estimate(self.value, None, None)
+        return Estimate(self.value, *interval_of_resamples(self.resamples_M))
+
+    @property
+    def p_value(self) -> float | None:
+        """Two-sided, for a mean of 0: twice the share of resamples that lie on the smaller side of 0, or at 0.
+
+        The data count as one more resample (Davison and Hinkley 1997, section 4.2), so that it is never 0.
+        """
+        if self.resamples_M is None:
+            return None
+        known_M = np.round(self.resamples_M[~np.isnan(self.resamples_M)], DIGITS)
+        below, above = int(np.sum(known_M <= 0)), int(np.sum(known_M >= 0))
+        return min(1.0, 2 * (min(below, above) + 1) / (len(known_M) + 1))
+
+
+def hierarchical_mean(values_SP: np.ndarray, minus_SP: np.ndarray | None = None, seed: int = 0) -> Resampled | None:
+    """Mean over problems of the mean over training seeds; with ``minus_SP``, its difference to that of another arm.
+
+    NaN: no value. It is ``hierarchical_rate`` where each value is one unit: with one seed in each arm,
+    ``mean_estimate`` of the differences.
+    """
+
+    def one_unit_each(values_SP: np.ndarray) -> Counts:
+        known_SP = ~np.isnan(values_SP)
+        return np.where(known_SP, values_SP, 0.0), known_SP
+
+    return hierarchical_rate(one_unit_each(values_SP), None if minus_SP is None else one_unit_each(minus_SP), seed)
+
+
+def hierarchical_rate(ours: Counts, minus: Counts | None = None, seed: int = 0) -> Resampled | None:
+    """Mean over problems of the rate that all seeds of a problem have together; with ``minus``, the difference.
+
+    A problem counts if it has a unit (in both arms); None: no problem does. All seeds of all arms have met the same
+    problems. So a resample draws problems once for all of them, and beside them the seeds of each arm: the pigeonhole
+    bootstrap (Owen 2007, doi 10.1214/07-AOAS122), slightly conservative where seeds differ in which problems they
+    solve. Arms are paired on problems, not on seeds. An arm with one seed keeps it.
+    """
+    arms = [ours] if minus is None else [ours, minus]
+    measured_P = np.all([units_SP.any(axis=0) for _, units_SP in arms], axis=0)
+    arms = [(counted_SP[:, measured_P], units_SP[:, measured_P]) for counted_SP, units_SP in arms]
+    if not measured_P.any():
+        return None
+
+    def mean(problems_MP: np.ndarray, *seeds_MS: np.ndarray, axis: int = -1) -> np.ndarray:
+        drawn, rates_MP = iter(seeds_MS), []
+        for counted_SP, units_SP in arms:
+            if len(units_SP) > 1:  # else the only seed counts once, in every resample
+                times_MS = np.sum(next(drawn)[:, :, None] == np.arange(len(units_SP)), axis=1)
+                counted_SP, units_SP = times_MS @ counted_SP, times_MS @ units_SP
+            rates_MP.append(_divide(counted_SP, units_SP))
+        difference_MP = rates_MP[0] if minus is None else rates_MP[0] - rates_MP[1]
+        return nanmean(np.take_along_axis(difference_MP, problems_MP, axis), axis)
+
+    problems = np.arange(measured_P.sum())
+    indices = [problems, *(np.arange(len(units_SP)) for _, units_SP in arms if len(units_SP) > 1)]
+    value = float(mean(*(index[None] for index in indices))[0])
+    return Resampled(value, resample(indices, mean, seed) if len(problems) > 1 else None)
+
+
+def welch_p_value(ours_S: Sequence[float], theirs_S: Sequence[float]) -> float | None:
+    """Two-sided p-value of Welch's t-test over training seeds; None where an arm has fewer than two, or none differ.
+
+    It asks whether *trainings* differ, whatever the problems: a second opinion on the resamples.
+    """
+    from scipy.stats import ttest_ind
+
+    if min(len(ours_S), len(theirs_S)) < 2 or np.ptp(ours_S) == np.ptp(theirs_S) == 0:
+        return None
+    _, p_value = np.asarray(ttest_ind(ours_S, theirs_S, equal_var=False))
+    return float(p_value)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction of a family of tests (Holm 1979).
+
+    The chance that any true null hypothesis is rejected stays below the level, whatever the tests have in common.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    adjusted, least = [0.0] * len(p_values), 0.0
+    for place, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        least = max(least, min(1.0, (len(p_values) - place) * p_values[index]))
+        adjusted[index] = least
+    return adjusted
+
+
+def nanmean(values: np.ndarray, axis: int) -> np.ndarray:
+    """Mean over the numbers along ``axis``; NaN where there is none."""
+    return _divide(np.nansum(values, axis=axis), np.sum(~np.isnan(values), axis=axis))
+
+
+def _divide(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    return np.divide(sums, counts, out=np.full(np.shape(counts), np.nan), where=counts > 0)
