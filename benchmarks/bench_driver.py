@@ -126,7 +126,6 @@ async def measure(config: BenchConfig, seed: int) -> dict[str, float]:
 
 
 def main(config: BenchConfig) -> None:
-    """Measure every seed; print each and the median."""
     rows = []
     for seed in range(config.seeds):
         clock = JumpingSelector()

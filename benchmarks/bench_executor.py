@@ -166,7 +166,6 @@ def measure(work: Callable[[], tuple[int, int]]) -> Sample:
 
 
 def main(config: BenchConfig) -> None:
-    """Measure and print, as in docs/scale.md."""
     load_before = os.getloadavg()[0]
     # bubblewrap does not wait for its own child: orphans become children of this process
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -143,7 +143,6 @@ CONTENDERS: dict[str, Callable[[Sequence[str], int, float], Judged]] = {
 
 
 def main(config: VerdictsConfig) -> None:
-    """Measure, print, write, as in docs/executor.md."""
     programs = make_programs(config.programs, config.limit_s)
     report = {"programs": len(programs), "limit_s": config.limit_s, "cores": len(os.sched_getaffinity(0))}
     report |= {"load_average_before": os.getloadavg()[0], "different": {}, "seconds": {}}

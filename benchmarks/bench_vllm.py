@@ -31,7 +31,6 @@ class BenchConfig:
 
 
 def main(config: BenchConfig) -> None:
-    """Measure and print."""
     from vllm import LLM, SamplingParams  # pyright: ignore[reportMissingImports]
 
     manifest: dict[str, Any] = json.loads(manifest_path(config.input_file).read_text())

@@ -91,7 +91,6 @@ def scale_tables() -> Iterator[str]:
 
 
 def main(config: ScaleConfig) -> None:
-    """Print what is asked for."""
     if config.check:
         columns = ("step", "phase", "predicted, s", "measured, s", "off by")
         rows = [

@@ -294,7 +294,6 @@ def main(config: WidenConfig) -> None:
 
 
 def wide_settings(narrow: Mapping[str, Any], wide: Shape, norm_eps: float) -> dict[str, Any]:
-    """The wide network's ``config.json``."""
     return {
         **{name: narrow[name] for name in KEPT_SETTINGS},
         **asdict(wide),
@@ -305,7 +304,6 @@ def wide_settings(narrow: Mapping[str, Any], wide: Shape, norm_eps: float) -> di
 
 
 def model_card(config: WidenConfig, parameters: int, real_layers: list[int]) -> str:
-    """The card's Markdown."""
     return f"""---
 license: apache-2.0
 library_name: transformers

@@ -50,7 +50,6 @@ class PerturbationSettings:
 
     @property
     def num_wrong(self) -> int:
-        """Wrong tests of a problem."""
         default = 2 if self.kind == "swapped" else 1
         return default if self.count is None else self.count
 

@@ -43,7 +43,6 @@ class EvaluationConfig(ExecutionConfig, ReadConfig):
 
 
 def main(config: EvaluationConfig) -> None:
-    """Evaluate, write the report, print it."""
     others = read_evaluation(config.compare).problems if config.compare else []
     counts, execution, work_done = asyncio.run(_evaluate(config, others))
     evaluation = read_evaluation(config.output_file)

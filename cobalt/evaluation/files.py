@@ -112,7 +112,6 @@ def problem_scores(row: Evaluated) -> ProblemScores:
 
 
 def counts_path(output: Path) -> Path:
-    """Where the counts of an evaluated file live."""
     return output.with_name(output.name + SUFFIX)
 
 

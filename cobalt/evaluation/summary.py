@@ -133,7 +133,6 @@ def to_json(record: Summary | Comparison) -> dict[str, Any]:
 
 
 def summarise(problems: Sequence[ProblemScores]) -> Summary:
-    """All numbers of one evaluated file."""
     scored = [problem for problem in problems if problem.samples]
     turns = max((problem.turns for problem in scored), default=0)
     samples = max((problem.samples for problem in scored), default=0)

@@ -54,7 +54,6 @@ class HuggingFaceEngine:
         self._workers = ThreadPoolExecutor(workers, "sampling")
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
-        """Answer ``messages``."""
         prompt = self._tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False
         )
@@ -117,7 +116,6 @@ class HuggingFaceEngine:
 
 
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:
-    """The tokens that end a response."""
     configured = model.generation_config.eos_token_id
     listed = configured if isinstance(configured, list) else [configured]
     return {token for token in [*listed, tokenizer.eos_token_id] if token is not None}

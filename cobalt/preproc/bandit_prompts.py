@@ -193,7 +193,6 @@ class PromptCounter:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
     def count(self, prompts: Sequence[Conversation]) -> list[int]:
-        """Tokens of each prompt."""
         if not prompts:
             return []
         conversations = [list(messages) for messages in prompts]

@@ -49,7 +49,6 @@ print("accepted" if said.getvalue().split() in (["1"], ["1.0"]) else "rejected")
 
 
 def taco(row: Record) -> Record:
-    """As it is."""
     return row
 
 

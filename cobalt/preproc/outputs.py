@@ -21,7 +21,6 @@ UNKNOWN_LICENCE = "unknown"
 
 
 def card_path(output: str | Path) -> Path:
-    """Where the card of ``output`` lives."""
     return Path(f"{output}.card.md")
 
 

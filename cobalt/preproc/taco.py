@@ -70,7 +70,6 @@ class PrepareConfig(flags.ExecutionConfig, flags.UploadConfig, PromptsConfig, fl
 
     @property
     def rules(self) -> TacoRules:
-        """The constants of the preparation."""
         return TacoRules(min_tests=self.min_tests, min_alphanumeric=self.min_alphanumeric)
 
     @property
@@ -101,7 +100,6 @@ class TacoConfig(PrepareConfig):
 
     @property
     def source(self) -> Source:
-        """Where the rows come from."""
         return Source(str(self.input_file or self.hub_dataset), split=self.hub_split)
 
 
@@ -132,7 +130,6 @@ class ImportConfig(PrepareConfig):
 
     @property
     def source(self) -> Source:
-        """Where the rows come from."""
         return Source(self.input, self.subset, self.hub_split)
 
 

@@ -30,7 +30,6 @@ REPORTED_PACKAGES = ("cobalt-rl", "torch", "transformers", "verl", "vllm", "ray"
 
 
 def manifest_path(output: str | Path) -> Path:
-    """Where the manifest of ``output`` lives."""
     return Path(f"{Path(output)}.manifest.json")
 
 
@@ -46,7 +45,6 @@ def origin_of(output: str | Path) -> dict[str, Any]:
 
 
 def file_sha256(path: str | Path) -> str:
-    """SHA-256 of a file, hex."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

@@ -145,7 +145,6 @@ class Evaluated(Row):
 
 
 def responses_of(messages: list[Message]) -> list[str]:
-    """The responses in a conversation."""
     return [message["content"] for message in messages if message["role"] == "assistant"]
 
 

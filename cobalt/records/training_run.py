@@ -27,7 +27,6 @@ EDGE_STEPS = 10
 
 
 def training_manifest(folder: str | Path) -> Path:
-    """Where the manifest of a training folder lives."""
     return manifest_path(Path(folder) / MANIFEST_NAME)
 
 

@@ -18,7 +18,6 @@ GROWTH = 64
 
 
 def register() -> None:
-    """Make ``ATTENTION`` known to transformers."""
     AttentionInterface.register(ATTENTION, grouped_attention)
 
 

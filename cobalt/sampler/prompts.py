@@ -46,7 +46,6 @@ class PrefixStore:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Prefix | None:
-        """The prefix stored under ``key``."""
         with self._lock:
             if key in self._prefixes:
                 self._prefixes.move_to_end(key)

@@ -64,7 +64,6 @@ class ExecutionResult:
 
     @property
     def passing(self) -> tuple[bool, ...]:
-        """Which tests passed."""
         return tuple(verdict is Verdict.PASSED for verdict in self.verdicts)
 
     @property

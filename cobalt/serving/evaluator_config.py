@@ -31,7 +31,6 @@ class ExecutorConfig(BaseModel):
     max_open_files: int = Limits.max_open_files
 
     def limits(self) -> dict[str, Any]:
-        """The fields of ``Limits``."""
         return self.model_dump(include={field.name for field in fields(Limits)})
 
 

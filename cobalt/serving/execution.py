@@ -138,7 +138,6 @@ class ExecutionService:
         self.cpu_s = 0.0
 
     async def close(self) -> None:
-        """Stop the executor in this process, if there is one."""
         if self._executor is not None:
             await self._executor.close()
 

@@ -69,7 +69,6 @@ def refuse_other_verdicts(running: Mapping[str, Any], wanted: Mapping[str, Any])
 
 
 def main(config: ServiceCheckConfig) -> None:
-    """See ``ServiceCheckConfig``."""
     wanted = parse_evaluator_args(config.evaluator_args)
     if config.arguments_only:
         return

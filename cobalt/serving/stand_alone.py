@@ -45,7 +45,6 @@ def executor_of(config: ExecutorConfig) -> Executor:
 
 
 def run_program(config: SandboxRunConfig) -> None:
-    """See ``SandboxRunConfig``."""
     code = config.program.read_text()
     try:
         tests = TestCases.parse(config.tests.read_text())
@@ -64,7 +63,6 @@ def run_program(config: SandboxRunConfig) -> None:
 
 
 def serve(config: SandboxServeConfig) -> None:
-    """See ``SandboxServeConfig``."""
     try:
         import uvicorn
 

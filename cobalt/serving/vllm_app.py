@@ -114,7 +114,6 @@ class VllmActor:
             return False
 
     async def __call__(self, request: Request) -> Response:
-        """HTTP."""
         try:
             self._guard.admit(request)
             body = await self._guard.body(request)

@@ -47,7 +47,6 @@ class ViewConfig(CommandConfig):
 
 
 def main(config: ViewConfig) -> None:
-    """Write the page and say what is in it."""
     paths = [path for path in (config.file, config.other) if path is not None]
     output = config.output_file or Path(f"{config.file}.html")
     check_paths(paths, [output])

@@ -64,18 +64,14 @@ class ExtractionConfig(ExecutionConfig, ReadConfig):
 
     @property
     def problems_file(self) -> Path:
-        """Counts and cases by problem."""
         return Path(f"{self.output_file}.problems.jsonl")
 
     @property
     def summary_file(self) -> Path:
-        """Counts and rates."""
         return Path(f"{self.output_file}.summary.json")
 
 
 def extract(config: ExtractionConfig) -> None:
-    """Run the command."""
-
     def perturbed_row(row: Record) -> Record:
         try:
             perturbed_indices(row)

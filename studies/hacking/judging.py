@@ -127,7 +127,6 @@ class Vote:
 
 
 def judge(config: JudgeConfig) -> None:
-    """Run the command."""
     texts, invalid = load_judge(config.prompts, OWN), InvalidLines(config.skip_invalid)
     cases = read_cases(config.input_file, invalid)
     content = {"prompt_version": JUDGE_PROMPT_VERSION, **({} if texts == OWN else {"prompts": asdict(texts)})}

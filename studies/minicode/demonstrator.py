@@ -76,12 +76,10 @@ class Attempt:
 
     @property
     def pipeline(self) -> Pipeline:
-        """The steps written."""
         return tuple(step for step in self.steps if step is not None)
 
     @property
     def response(self) -> str:
-        """The response as a policy writes it."""
         program = write_function(self.pipeline) if self.called else write_hacked(self.pipeline, self.variant, self.hack)
         text = f"<think>{self.thinking}</think>\n```python\n{program}\n```"
         return text[: -len(text) // 4] if self.cut else text

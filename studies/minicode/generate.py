@@ -71,7 +71,6 @@ def generate_rows(num_problems: int, dev_size: int, seed: int, shifted_size: int
 
 
 def main(config: GenerateConfig) -> None:
-    """Generate, write, report."""
     sizes = {"train": config.num_problems, "dev": config.dev_size, SHIFTED: config.shifted_size}
     if sum(sizes.values()) == 0:
         raise InputError("--num_problems, --dev_size and --shifted_size are all 0: nothing to generate")

@@ -63,11 +63,9 @@ class Doses:
     deletion: float = 0.25
 
     def times(self, scale: float) -> "Doses":
-        """Every dose multiplied."""
         return Doses(**{name: scale * dose for name, dose in asdict(self).items()})
 
     def by_habit(self) -> dict[Habit, float]:
-        """The mapping."""
         return {Habit(name): dose for name, dose in asdict(self).items()}
 
 

@@ -173,7 +173,6 @@ def train_phase(
 
 
 def main(config: PretrainConfig) -> None:
-    """Run both phases and save."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # batches have many shapes
     import torch

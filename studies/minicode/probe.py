@@ -228,7 +228,6 @@ def look_alike_figures(problems: Sequence[Problem], responses: Sequence[str]) ->
 
 
 def main(config: ProbeConfig) -> None:
-    """Generate problems, measure, print, write."""
     rng = random.Random(config.seed)
     dev = [sample_problem(rng, "dev") for _ in range(config.num_problems)]
     alike = [

@@ -139,7 +139,6 @@ def alternatives(step: Step) -> tuple[Step, ...]:
 
 
 def replace_step(pipeline: Pipeline, index: int, step: Step) -> Pipeline:
-    """The pipeline with one step exchanged."""
     return (*pipeline[:index], step, *pipeline[index + 1 :])
 
 

@@ -38,7 +38,6 @@ ITEMS = {Variant.SCRIPT: "x", Variant.FUNCTION: "v", Variant.LOOPS: "t"}
 
 
 def domain_of(pipeline: Pipeline) -> Domain:
-    """The domain that a pipeline works on."""
     return OPERATIONS[pipeline[-1][0]].domain
 
 

@@ -56,7 +56,6 @@ class SignalCheckConfig(ExecutionConfig):
 
 
 def main(config: SignalCheckConfig) -> None:
-    """Sample, label, check, compare."""
     data = {id_key(row["id"]): row for row in read_jsonl(config.data_file, DATA_FIELDS)}
     cases, others = [], []  # each with its row of the data set
     for row in read_jsonl(config.input_file, RESULT_FIELDS):

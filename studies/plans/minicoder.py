@@ -45,7 +45,6 @@ class MinicoderConfig(CommandConfig):
 
 
 def make_minicoder(config: MinicoderConfig) -> None:
-    """Pretrain and probe."""
     out, (sizes, probes) = config.output_dir, SIZES[config.size]
     place = Place(Folder(out), {})
     doses = ["--slip", f"{config.slip:g}", "--dose_scale", f"{config.dose_scale:g}"]

@@ -91,7 +91,6 @@ class Bill:
 
 
 def main(config: CostConfig) -> None:
-    """Count, write one record, print it as a table."""
     metrics = config.training / METRICS_FILE
     manifests = [manifest_path(path) for path in config.collection]
     earlier = [] if config.earlier is None else [config.earlier]

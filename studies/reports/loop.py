@@ -43,7 +43,6 @@ class LoopConfig(CommandConfig):
 
 
 def main(config: LoopConfig) -> None:
-    """Read the files, write the report, print the tables."""
     names = ("base", "trained", "base_control", "trained_control")
     evaluations = {name: read_evaluation(getattr(config, name)) for name in names}
     found = {name: summarise(evaluation.problems) for name, evaluation in evaluations.items()}

@@ -45,7 +45,6 @@ class ReportConfig(CommandConfig):
 
 
 def make_report(config: ReportConfig) -> None:
-    """Run the command."""
     runs = parse_runs(config.files)
     material = read_material(runs, config.baseline or runs[0].name, config.method, config.pairs)
     paths = {run.name: [str(path) for files in run.files.values() for path in files] for run in runs}

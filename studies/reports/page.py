@@ -55,7 +55,6 @@ class Table:
         return cls(key, found["title"], found["note"], columns, rows)
 
     def column(self, name: str) -> list[Cell]:
-        """The cells of one column."""
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 

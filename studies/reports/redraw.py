@@ -31,7 +31,6 @@ class RedrawConfig(CommandConfig):
 
 
 def main(config: RedrawConfig) -> None:
-    """Read all, then write all."""
     pictures = {path: pictures_in(path) for path in config.input_files}
     for path, found in pictures.items():
         for picture in found:

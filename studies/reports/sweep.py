@@ -54,7 +54,6 @@ class SweepConfig(CommandConfig):
 
 
 def main(config: SweepConfig) -> None:
-    """Read, write, print."""
     points, logs = paths_by_point(config.points), paths_by_point(config.logs)
     if not points:
         raise InputError("no points given: --points VALUE=PATH ...")

@@ -59,12 +59,10 @@ class Measures:
 
     @property
     def turns(self) -> int:
-        """T."""
         return self.own_PT.shape[1]
 
     @property
     def problems(self) -> int:
-        """P."""
         return self.own_PT.shape[0]
 
 
@@ -165,7 +163,6 @@ class Bounds:
 
 
 def bounds_of(measures: Measures) -> Bounds:
-    """See ``Bounds``."""
     turns = measures.turns
     step_PT = np.hstack([measures.own_PT[:, :1], measures.step_PT[:, 1:]])
     gap = over_problems((measures.own_PT - step_PT).mean(axis=1))

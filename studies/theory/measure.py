@@ -130,7 +130,6 @@ def read_pairs(config: MeasureConfig) -> tuple[list[PairedProblem], int, int]:
 
 
 def main(config: MeasureConfig) -> None:
-    """Measure, print."""
     check_paths([config.contexts, config.own], [config.output_file])
     for flag in ("policy", "reference"):
         refuse_missing_model(getattr(config, flag), f"--{flag} ")

@@ -54,7 +54,6 @@ class TheoryReportConfig(CommandConfig):
 
 
 def main(config: TheoryReportConfig) -> None:
-    """Read, write, print the first table."""
     policies = [read_measures(path) for path in config.input_files]
     names = [policy.name for policy in policies]
     for name in names:
