@@ -3,9 +3,8 @@
 serve run remote_reward_server:app --name evaluator --route-prefix /evaluator [replicas=1 workers=16 checker=exact ...]
 """
 
-from cobalt.serving.app_settings import show_help
+from cobalt.serving.app_settings import EvaluatorConfig, show_help
 from cobalt.serving.evaluator import build_app as app
-from cobalt.serving.evaluator_config import EvaluatorConfig
 
 __all__ = ["app"]
 

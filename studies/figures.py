@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MOST_TOGETHER = 5
 """More curves get panels of their own."""
+IN_ALL = ("base", "Cobalt")
+"""Curves to compare each with, faint in its panel."""
 CHARACTER_INCHES = 0.05
 """Of one character of text, about."""
 METHODS = {
@@ -83,14 +85,13 @@ def curves_figure(
     xlabel: str,
     ylabel: str,
     *,
-    behind: Sequence[str] = ("base", "Cobalt"),
     title: str | None = None,
     shaded_to: float | None = None,
     beside: Sequence[Curve] = (),
 ) -> "Figure":
     """Curves with 95 % bands: together, with labels at their ends; or, if they are many, a panel for each.
 
-    The curves named ``behind`` are in all panels. With ``shaded_to`` there is a line at 0, and shade up to there. The
+    Those of ``IN_ALL`` are in all panels. With ``shaded_to`` there is a line at 0, and shade up to there. The
     scale also spans ``beside``, the curves of a figure that a reader compares this one with.
     """
     lines = lines_of([curve.name for curve in curves])
@@ -102,8 +103,8 @@ def curves_figure(
             figures.draw_curve(panels[0], curve, line)
         panels[0].set_title(title or "")
     else:
-        common = [pair for pair in drawn if pair[0].name in behind]
-        own = [pair for pair in drawn if pair[0].name not in behind]
+        common = [pair for pair in drawn if pair[0].name in IN_ALL]
+        own = [pair for pair in drawn if pair[0].name not in IN_ALL]
         columns = min((3, 4), key=lambda columns: -len(own) % columns)  # that leaves the fewest places empty
         rows = ceil(len(own) / columns)
         figure = figures.new_figure(FULL, 1.25 * rows + 0.5)
@@ -120,9 +121,10 @@ def curves_figure(
         in_all = [f"{line.label}, in every panel" for _, line in common]
         figure.legend(panels[0].lines[: len(common)], in_all, loc="outside upper right", ncols=2)
         figure.text(0.008, 1 - 0.17 / figure.get_figheight(), title or "", va="center", weight="bold")
-    for axes in panels if shaded_to is not None else ():
-        axes.axvspan(-0.5, shaded_to + 0.5, color="#FCF3E0", lw=0, zorder=0)
-        axes.axhline(0, color="black", lw=0.6)
+    if shaded_to is not None:
+        for axes in panels:
+            axes.axvspan(-0.5, shaded_to + 0.5, color="#FCF3E0", lw=0, zorder=0)
+            axes.axhline(0, color="black", lw=0.6)
     figures.fit(panels, curves, beside, to_zero=shaded_to is not None)
     if len(panels) == 1:
         panels[0].set(xlabel=xlabel, ylabel=ylabel)

@@ -14,8 +14,7 @@ from ray.serve.metrics import Counter, Gauge
 from cobalt.sandbox import ExecutionResult, Limits
 from cobalt.sandbox.executor import Executor, Tests
 from cobalt.sandbox.limits import default_workers
-from cobalt.serving.app_settings import HEALTH
-from cobalt.serving.evaluator_config import EvaluatorConfig
+from cobalt.serving.app_settings import HEALTH, EvaluatorConfig
 from cobalt.serving.execution import REPLICAS, ExecutionService
 from cobalt.serving.http_app import http_app, keep_no_large_blocks, return_small_blocks
 from cobalt.serving.http_guard import guard_of

@@ -23,7 +23,7 @@ from cobalt.errors import InfraError, SetupError, first_line
 from cobalt.prompts import with_feedback
 from cobalt.sandbox import TestCases
 from cobalt.sandbox.executor import parse_program
-from cobalt.serving.evaluator_config import HttpAppConfig
+from cobalt.serving.app_settings import HttpAppConfig
 from cobalt.serving.execution import ExecutionService
 from cobalt.serving.http_guard import TOO_LARGE, UNAVAILABLE, UNPROCESSABLE, HttpGuard, Refusal, json_response
 from cobalt.serving.run_code import MergedRuns, RunCodeRequest

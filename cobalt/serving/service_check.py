@@ -11,7 +11,7 @@ from cobalt.cli.flags import CommandConfig, ExecutorName
 from cobalt.errors import InputError, SetupError
 from cobalt.records import TestCases
 from cobalt.sandbox.checkers import checker_identity
-from cobalt.serving.evaluator_config import EvaluatorConfig
+from cobalt.serving.app_settings import EvaluatorConfig
 from cobalt.serving.execution import open_execution_service
 from cobalt.serving.handles import cluster_address
 

@@ -13,8 +13,7 @@ from pydantic import Field
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import with_feedback
 from cobalt.sandbox import ExecutionResult, Executor, TestCases
-from cobalt.serving.app_settings import TOKEN_VARIABLE
-from cobalt.serving.evaluator_config import ExecutorConfig, HttpAppConfig
+from cobalt.serving.app_settings import TOKEN_VARIABLE, ExecutorConfig, HttpAppConfig
 
 EXIT_NOT_SOLVED = 1
 MAX_CONNECTIONS = 4096

@@ -20,7 +20,7 @@ from cobalt.sandbox import ExecutionResult, Verdict
 from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.selftest import examine
 from cobalt.serving import execution
-from cobalt.serving.evaluator_config import EvaluatorConfig
+from cobalt.serving.app_settings import EvaluatorConfig
 from cobalt.serving.execution import open_execution_service
 from cobalt.serving.service_check import ServiceCheckConfig
 from cobalt.serving.service_check import main as check_health

@@ -289,7 +289,7 @@ async def test_a_failure_of_the_infrastructure_is_504(monkeypatch):
     """veRL sends a request again for this status only, and counts any other failure as a failed test."""
     from starlette.testclient import TestClient
 
-    from cobalt.serving.evaluator_config import HttpAppConfig
+    from cobalt.serving.app_settings import HttpAppConfig
     from cobalt.serving.http_app import http_app
     from cobalt.serving.http_guard import HttpGuard
 

@@ -15,8 +15,8 @@ from verl import DataProto
 
 from cobalt.records import TestCases
 from cobalt.sandbox.selftest import examine
+from cobalt.serving.app_settings import EvaluatorConfig
 from cobalt.serving.evaluator import build_app
-from cobalt.serving.evaluator_config import EvaluatorConfig
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.scoring import compute_score
 
