@@ -54,7 +54,7 @@ def taco(row: Record) -> Record:
 
 def deepcoder(row: Record) -> Record:
     """DeepCoder-Preview: ``problem, tests, solutions, starter_code, metadata``."""
-    solutions = _parsed(row, "solutions") if row.get("solutions") else []
+    solutions = parsed(row, "solutions") if row.get("solutions") else []
     if not isinstance(solutions, list):
         raise ValueError("field 'solutions' must be a list of texts")
     copied = {name: row[name] for name in ("id", "difficulty", "starter_code") if row.get(name)}
@@ -92,14 +92,14 @@ def codecontests(row: Record) -> Record:
     """CodeContests: public, private and generated tests in this order, limits, solutions in many languages."""
     inputs, outputs = [], []
     for name in ("public_tests", "private_tests", "generated_tests"):
-        for column, found in zip((inputs, outputs), _columns(_parsed(row, name), name, "input", "output"), strict=True):
+        for column, found in zip((inputs, outputs), _columns(parsed(row, name), name, "input", "output"), strict=True):
             column += found
     limit, memory = row.get("time_limit"), row.get("memory_limit_bytes") or 0
     if not isinstance(limit, Mapping | None) or not isinstance(memory, int):
         raise ValueError("field 'time_limit' needs 'seconds' and 'nanos', field 'memory_limit_bytes' a whole number")
     seconds = (limit.get("seconds") or 0) + (limit.get("nanos") or 0) / 1e9 if limit else None
     tests = {"inputs": inputs, "outputs": outputs, "time_limit": seconds, "memory_limit": memory / (1 << 20)}
-    pairs = zip(*_columns(_parsed(row, "solutions"), "solutions", "language", "solution"), strict=True)
+    pairs = zip(*_columns(parsed(row, "solutions"), "solutions", "language", "solution"), strict=True)
     return _raw(
         "codecontests",
         _text(row, "description"),
@@ -158,7 +158,7 @@ def _text(row: Record, field: str) -> str:
     return row[field]
 
 
-def _parsed(row: Record, field: str) -> Any:
+def parsed(row: Mapping[str, Any], field: str) -> Any:
     """A value that a row may hold as JSON."""
     try:
         return json.loads(row[field]) if isinstance(row[field], str) else row[field]
@@ -186,7 +186,7 @@ def _tests(row: Record, field: str, metadata: Any = None) -> Record:
 
     Tests of a function call have a ``testtype`` or ``type`` that says so. Its name stands at them, or in ``metadata``.
     """
-    value = _parsed(row, field)
+    value = parsed(row, field)
     if isinstance(value, Mapping) and "inputs" in value:
         inputs, outputs = _columns(value, field, "inputs", "outputs")
         return {"inputs": inputs, "outputs": outputs, "fn_name": value.get("fn_name")}
@@ -200,7 +200,7 @@ def _tests(row: Record, field: str, metadata: Any = None) -> Record:
         raise ValueError(f"field '{field}' mixes tests of programs and of function calls")
     names = {test.get("fn_name") for test in called}
     for found in (metadata, *(test.get("metadata") for test in called)):
-        found = _parsed({"metadata": found}, "metadata")
+        found = parsed({"metadata": found}, "metadata")
         names.add(found.get("func_name") if isinstance(found, Mapping) else None)
     if len(names := names - {None}) != 1:
         raise ValueError(f"field '{field}' needs one name of the function that its tests call")

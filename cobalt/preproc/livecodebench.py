@@ -30,6 +30,7 @@ from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import InputFile, OutputFile, ReadConfig
 from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.errors import InputError
+from cobalt.preproc.formats import parsed
 from cobalt.preproc.outputs import LIVECODEBENCH, NOT_REDISTRIBUTABLE, publish
 from cobalt.prompts import PromptSet, described, problem_instruction, prompt_content
 from cobalt.records import TestCases, read_jsonl, write_jsonl
@@ -151,11 +152,7 @@ def prepare(row: Mapping[str, Any], config: LiveCodeBenchConfig, prompts: Prompt
     if config.functional == "call" and types != {STDIN_TYPE}:  # all tests call one method
         if types != {FUNCTIONAL_TYPE}:
             raise ValueError("fields 'public_test_cases' and 'private_test_cases' mix stdin and functional tests")
-        metadata = row["metadata"]
-        try:
-            metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
-        except ValueError as error:
-            raise ValueError(f"field 'metadata' is not JSON: {error}") from None
+        metadata = parsed(row, "metadata")
         fn_name = metadata.get("func_name") if isinstance(metadata, Mapping) else None
         if not isinstance(fn_name, str) or not fn_name:
             raise ValueError("field 'metadata' names no 'func_name' for functional tests")

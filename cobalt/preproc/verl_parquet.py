@@ -21,7 +21,7 @@ from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import ReadConfig, UploadConfig
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.preproc.outputs import publish, refuse_livecodebench
-from cobalt.prompts import COBALT, Wording, first_messages
+from cobalt.prompts import Wording, first_messages
 from cobalt.records import read_jsonl, tests_of
 from cobalt.records.jsonl import InvalidLines, Record
 from cobalt.records.manifest import recorded_run
@@ -68,7 +68,7 @@ class BanditPrompt(Row):
 
 def single_turn(config: SingleTurnParquetConfig) -> None:
     """Problems to parquet. ``InputError`` for invalid or empty inputs."""
-    prompts = config.prompts_or_none([config.train_data_file, config.val_data_file]) or COBALT
+    prompts = config.prompt_set([config.train_data_file, config.val_data_file])
     check = InstructionCheck(prompts, required=config.prompts is not None)
 
     def parse(row: Record) -> VerlRow:

@@ -71,7 +71,8 @@ def write_page(output: Path, paths: Sequence[Path]) -> list[dict[str, Any]]:
         keys = [{problem["key"] for problem in file["problems"]} for file in files]
         if not set.intersection(*keys):
             raise InputError(f"{paths[0]} and {paths[1]} have no problem in common")
-        style, script, body = (read_part(name) for name in ("style.css", "view.js", "page.html"))
+        parts = (Path(__file__).with_name(name) for name in ("style.css", "view.js", "page.html"))
+        style, script, body = (part.read_text(encoding="utf-8") for part in parts)
         # Nothing but our own style and script: neither what a program holds nor any address is ever loaded.
         sources = f"style-src {_hash(style)}; script-src {_hash(script)}"
         policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
@@ -81,11 +82,6 @@ def write_page(output: Path, paths: Sequence[Path]) -> list[dict[str, Any]]:
         store.seek(0)
         write_lines(output, (line for part in ([MARK, page.encode()], store) for line in part))
     return files
-
-
-def read_part(name: str) -> str:
-    """A file of the page beside this one."""
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -81,13 +81,10 @@ class Table:
             writer.writerow(values)
         return text.getvalue()
 
-    def to_markdown(self) -> str:
-        """The table alone."""
-        return markdown_table(self.columns, ([show(cell) for cell in row] for row in self.rows))
-
     def to_markdown_section(self, level: int = 2) -> str:
         """The table under its title, a heading of this level, and its note."""
-        return f"{'#' * level} {self.title}\n\n{self.note}\n\n{self.to_markdown()}"
+        table = markdown_table(self.columns, ([show(cell) for cell in row] for row in self.rows))
+        return f"{'#' * level} {self.title}\n\n{self.note}\n\n{table}"
 
 
 @dataclass(frozen=True)
