@@ -44,8 +44,8 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "cobalt",
 }
 """Of matplotlib's settings. Text stays text in SVG; the fixed salt makes equal figures equal bytes."""
-OURS, VARIANT, PALEST, DARKEST = "#D1440C", "#8A2F0A", "#E8946A", "#451604"
-"""The accent for Cobalt alone, its dark shade for variants of Cobalt, and the two ends of its shades."""
+OURS = "#D1440C"
+"""The accent, for Cobalt alone."""
 GREYS = ("#999999", "#7A7A7A", "#585858", "#2B2B2B")
 """For everything that is not ours."""
 TURNS = "turn"
@@ -53,8 +53,6 @@ PASS1 = "Pass@1, hidden tests (%)"
 BAND_OPACITY = 0.13
 
 Dash = str | tuple[int, tuple[float, ...]]
-DASHES: tuple[Dash, ...] = ("-", "--", "-.", (0, (3, 1, 1, 1, 1, 1)), ":", (0, (6, 2)))
-MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 @dataclass(frozen=True)
@@ -71,20 +69,6 @@ class Line:
     def face(self) -> str:
         """Colour inside the marker: filled for Cobalt itself, white for all others."""
         return self.colour if self.colour == OURS and self.marker == "o" else "white"
-
-
-def line_of(label: str, colour: str, number: int) -> Line:
-    """The line with the dash and the marker of this number."""
-    return Line(label, colour, DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)])
-
-
-def series_of(labels: Sequence[str]) -> list[Line]:
-    """A line for each label, in shades of ours from pale to dark: for what has an order."""
-    from matplotlib.colors import LinearSegmentedColormap, to_hex
-
-    shades, last = LinearSegmentedColormap.from_list("ours", (PALEST, OURS, DARKEST)), len(labels) - 1
-    colours = [to_hex(shades(number / last)) for number in range(len(labels))] if last else [OURS]
-    return [line_of(label, colours[number], number) for number, label in enumerate(labels)]
 
 
 @dataclass(frozen=True)

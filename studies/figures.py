@@ -7,13 +7,17 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from cobalt import figures
-from cobalt.figures import FONT_SIZE, FULL, GREYS, OURS, PASS1, TURNS, VARIANT, Curve, Line, Picture
+from cobalt.figures import FONT_SIZE, FULL, GREYS, OURS, PASS1, TURNS, Curve, Dash, Line, Picture
 from cobalt.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+VARIANT, PALEST, DARKEST = "#8A2F0A", "#E8946A", "#451604"
+"""The dark shade of Cobalt's accent for variants of Cobalt, and the two ends of its shades."""
+DASHES: tuple[Dash, ...] = ("-", "--", "-.", (0, (3, 1, 1, 1, 1, 1)), ":", (0, (6, 2)))
+MARKERS = ("o", "s", "^", "D", "v", "P")
 MOST_TOGETHER = 5
 """More curves get panels of their own."""
 IN_ALL = ("base", "Cobalt")
@@ -48,6 +52,20 @@ WORDS = {
 """By the name of a set or of a kind of wrong feedback."""
 
 
+def line_of(label: str, colour: str, number: int) -> Line:
+    """The line with the dash and the marker of this number."""
+    return Line(label, colour, DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)])
+
+
+def series_of(labels: Sequence[str]) -> list[Line]:
+    """A line for each label, in shades of ours from pale to dark: for what has an order."""
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+    shades, last = LinearSegmentedColormap.from_list("ours", (PALEST, OURS, DARKEST)), len(labels) - 1
+    colours = [to_hex(shades(number / last)) for number in range(len(labels))] if last else [OURS]
+    return [line_of(label, colours[number], number) for number, label in enumerate(labels)]
+
+
 def label_of(name: str) -> str:
     """What a reader knows a run, a policy or a kind of wrong feedback by."""
     if name in METHODS:
@@ -70,7 +88,7 @@ def lines_of(names: Sequence[str]) -> dict[str, Line]:
     lines = {}
     for number, name in enumerate(dict.fromkeys(names)):
         colour = VARIANT if "Cobalt" in name else GREYS[-1 - number % len(GREYS)]
-        lines[name] = METHODS.get(name) or figures.line_of(label_of(name), colour, number)
+        lines[name] = METHODS.get(name) or line_of(label_of(name), colour, number)
     return lines
 
 

@@ -10,9 +10,9 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from cobalt import figures
-from cobalt.figures import OURS, STYLE, VARIANT, Curve
+from cobalt.figures import OURS, STYLE, Curve
 from cobalt.statistics import Estimate
-from studies.figures import METHODS, curves_figure, label_of, lines_of, pass1_picture, push_apart
+from studies.figures import METHODS, VARIANT, curves_figure, label_of, lines_of, pass1_picture, push_apart, series_of
 
 BANDED = Curve("base", [Estimate(10, 5, 15), None, Estimate(30, 20, 40)])
 OTHER = Curve("Cobalt", [Estimate(10, 5, 15), Estimate(12, 6, 18), Estimate(31, 25, 35)])
@@ -46,7 +46,7 @@ def test_runs_of_no_known_method_are_told_apart_and_a_series_goes_from_pale_to_d
     assert lines["Cobalt, mine"].colour == VARIANT
     assert all(len(set(to_rgb(lines[name].colour))) == 1 for name in ("mine", "theirs"))
     assert len({(line.dash, line.marker) for line in lines.values()}) == 3
-    shades = [lightness(line.colour) for line in figures.series_of(["kl+1e-4", "kl+1e-3", "kl+1e-2"])]
+    shades = [lightness(line.colour) for line in series_of(["kl+1e-4", "kl+1e-3", "kl+1e-2"])]
     assert shades == sorted(shades, reverse=True) and len(set(shades)) == 3
 
 

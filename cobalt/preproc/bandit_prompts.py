@@ -26,7 +26,6 @@ from cobalt.cli.flags import InputFile, OptionalModelName, OutputFile, ReadConfi
 from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.cli.tasks import batched
 from cobalt.errors import InputError, first_line
-from cobalt.figures import Picture, finished, new_figure, series_of, styled
 from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import Wording
 from cobalt.records import dump_line, read_jsonl, write_lines
@@ -39,7 +38,6 @@ AS_BEFORE = {"hide_expected": False, "selection": "max_variance", "reward_tests"
 """Settings that older outputs do not record: these values mean what was done then."""
 FINGERPRINT_LENGTH = 12
 QUANTILES = (50, 90, 100)
-HISTOGRAM_BINS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +57,7 @@ class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig, BanditConfig)
     perturbed_ratio: Share | None = None
     """Share of perturbed records in the output; needs --perturbed_file."""
     stats: bool = False
-    """Print the full table of the set and write its histogram to OUTPUT.stats.png and .svg."""
+    """Print prompt tokens by turn, too: median, 90th percentile and maximum."""
     license: str | None = None
     """Licence written on the card; by default that of the input's card."""
 
@@ -125,7 +123,6 @@ def main(config: BanditPromptsConfig) -> None:
     table = stats.table()
     if config.stats:
         table |= stats.tokens_by_turn()
-        stats.picture(f"{config.output_file.name}.stats").write(config.output_file.parent)
     print_summary(f"Bandit prompts: {config.output_file}", table)
     rules = [
         "problems that every first program solves are left out",
@@ -266,18 +263,3 @@ class SetStats:
             quantiles = " / ".join(f"{value:.0f}" for value in np.percentile(tokens, QUANTILES))
             rows[f"contexts {name}"] = f"{len(tokens):,} (tokens p50 / p90 / max: {quantiles})"
         return rows
-
-    @styled()
-    def picture(self, key: str) -> Picture:
-        """Histogram of prompt tokens by turn."""
-        figure, tokens_of = new_figure(), self._tokens_by_name
-        axes = figure.add_subplot()
-        longest = max(map(max, tokens_of.values()), default=1)
-        bins = np.linspace(0, longest + 1, HISTOGRAM_BINS + 1).tolist()
-        for tokens, line in zip(tokens_of.values(), series_of(list(tokens_of)), strict=True):
-            label = f"{line.label} ({len(tokens):,})"
-            axes.hist(tokens, bins=bins, histtype="step", color=line.colour, linestyle=line.dash, label=label)
-        axes.set(xlabel="prompt tokens", ylabel="contexts")
-        if tokens_of:
-            figure.legend(loc="outside upper center", ncols=2)
-        return finished(figure, key, "Prompt tokens by turn")

@@ -23,7 +23,7 @@ from cobalt.records.manifest import recorded_run
 from cobalt.records.training_run import edge_means
 from cobalt.tables import Cell
 from cobalt.training.training_log import read_training_log
-from studies.figures import CHARACTER_INCHES, bars_of, broken, label_ends, label_of
+from studies.figures import CHARACTER_INCHES, DASHES, MARKERS, PALEST, bars_of, broken, label_ends, label_of
 from studies.reports.page import Section, Table, mean, table_of, write_report
 from studies.reports.runs import run_scores
 
@@ -124,7 +124,7 @@ def sweep_picture(table: Table, feedback: str) -> Picture:
     turns = [name for name in table.columns if name.startswith("turn ")]
     of_line = table.column("line") if "line" in table.columns else [""] * len(table.rows)
     # All lines have the colour of Cobalt, which is what a setting is varied of.
-    names, looks = dict.fromkeys(map(str, of_line)), cycle(zip(figures.DASHES, figures.MARKERS, strict=True))
+    names, looks = dict.fromkeys(map(str, of_line)), cycle(zip(DASHES, MARKERS, strict=True))
     lines = {name: Line(label_of(name), OURS, *look) for name, look in zip(names, looks, strict=False)}
     curves: dict[str, list[Drawn]] = {turn: [] for turn in turns}
     for turn in turns:
@@ -148,7 +148,7 @@ def _over_order(curves: Mapping[str, Sequence[Drawn]], axis: str, values: Sequen
     for number, (axes, title) in enumerate(zip(panels, titles, strict=True)):
         if by_line:
             for curve, _ in first:
-                figures.draw_curve(axes, curve, Line("", figures.PALEST), is_faint=True)
+                figures.draw_curve(axes, curve, Line("", PALEST), is_faint=True)
             drawn = [(first[number][0], Line(title, OURS))]
         else:
             drawn = curves[title]

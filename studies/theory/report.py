@@ -20,7 +20,7 @@ from cobalt.figures import FONT_SIZE, FULL, GREYS, OURS, Curve, Line, Picture
 from cobalt.records.manifest import recorded_run
 from cobalt.statistics import Estimate
 from cobalt.tables import PERCENT, Cell, in_percent
-from studies.figures import METHODS, bars_of, label_ends, label_of
+from studies.figures import METHODS, bars_of, label_ends, label_of, series_of
 from studies.reports.page import Section, Table, table_of, write_report
 from studies.theory.bound import (
     OWN,
@@ -214,7 +214,7 @@ def all_pictures(tables: Mapping[str, Table]) -> list[Picture]:
     """In the order of the report; ``tables`` by key. A policy has one colour in all: the base grey, others ours."""
     names = [str(name) for name in tables["gap"].column("policy")]
     others = [name for name in names if name not in METHODS]
-    ours = dict(zip(others, figures.series_of(list(map(label_of, others))), strict=True))
+    ours = dict(zip(others, series_of(list(map(label_of, others))), strict=True))
     lines = {name: METHODS.get(name) or ours[name] for name in names}
     pictures = [_gap_picture(tables["gap"], tables["bounds"], lines), _distance_picture(tables["distance"], lines)]
     if "failure_cost" in tables:  # trajectories of one turn have none
