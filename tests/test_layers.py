@@ -52,6 +52,7 @@ LATE = {
     "numpy": "MiniCode's world is made without it",
     "omegaconf": "in the training environment only",
     "openai": "comes with litellm",
+    "peft": "in the training environment only",
     "psutil": "comes with vllm",
     "pyarrow": "in the data environment only",
     "ray": "seconds; commands without a service do without it",

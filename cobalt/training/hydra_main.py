@@ -49,7 +49,8 @@ On its own, on the CPUs of this machine:
 
 Common settings (verl/config holds all of ours with their values, docs/training.md explains them):
   +recipe=NAME                                   multi_turn, single_turn, grpo_online, verpo_online
-  +preset=NAME                                   cpu, one-gpu-vllm, paper-qwen3, paper-qwen3-h200, paper-r1-llama
+  +preset=NAME                                   cpu, one-gpu-vllm, paper-qwen3, paper-qwen3-h200, paper-qwen3-lora,
+                                                 paper-r1-llama
   actor_rollout_ref.model.path=NAME              the model, a folder or a name on the hub
   data.train_batch_size=N                        problems in a step
   actor_rollout_ref.rollout.n=N                  responses to each

@@ -1,10 +1,12 @@
 """``cobalt merge``: a veRL checkpoint as a Hugging Face model with a model card.
 
-The weights are merged by veRL's own ``verl.model_merger``. The card tells data, recipe and metrics, from the manifest
-and the metrics file that training left beside its checkpoints.
+The weights are merged by veRL's own ``verl.model_merger``. Of a run with LoRA it gives the model that training started
+from, with the adapter beside it. Here the adapter is added to it. The card tells data, recipe and metrics, from the
+manifest and the metrics file that training left beside its checkpoints.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,6 +24,8 @@ from cobalt.records.training_run import START_MODEL
 from cobalt.tables import markdown_table
 
 CARD_FILE = "README.md"
+ADAPTER_FOLDER = "lora_adapter"
+"""Where veRL's merger puts an adapter, in the model's folder."""
 RECIPE_KEYS = (
     "algorithm.adv_estimator",
     "data.train_batch_size",
@@ -29,6 +33,7 @@ RECIPE_KEYS = (
     "data.max_response_length",
     "actor_rollout_ref.rollout.n",
     "actor_rollout_ref.rollout.temperature",
+    "actor_rollout_ref.model.lora_rank",
     "actor_rollout_ref.actor.optim.lr",
     "actor_rollout_ref.actor.ppo_mini_batch_size",
     "actor_rollout_ref.actor.clip_ratio_low",
@@ -77,12 +82,35 @@ def merge(config: MergeConfig) -> None:
         if done.returncode != 0:  # else its output is warnings of other packages
             print(done.stdout, file=sys.stderr)
             raise SetupError(f"verl.model_merger failed on {actor}; its message is above")
+        if (partial / ADAPTER_FOLDER).is_dir():
+            manifest = json.loads(training_run.training_manifest(config.checkpoint_dir).read_text())
+            add_adapter(partial, manifest["config"]["actor_rollout_ref"]["model"]["lora_alpha"])
         card = model_card(config.checkpoint_dir, step, config.base_model, config.license)
         (partial / CARD_FILE).write_text(card, encoding="utf-8")
     if config.push_to_hub is not None:
         with hub_upload(config.push_to_hub, f" (the model is in {config.output_dir})") as api:
             api.upload_folder(repo_id=config.push_to_hub, folder_path=config.output_dir)
     print(f"{config.output_dir}: model of step {step}")
+
+
+def add_adapter(folder: Path, alpha: int) -> None:
+    """Replace the model in ``folder`` by its sum with the adapter, which goes. Summed in fp32, saved in bf16.
+
+    ``alpha``: the run's ``lora_alpha``. veRL 0.5.0 leaves 0 in the adapter's own settings.
+    """
+    import torch
+    from peft import LoraConfig, PeftModel
+    from transformers import AutoModelForCausalLM
+
+    adapter = str(folder / ADAPTER_FOLDER)
+    settings: Any = LoraConfig.from_pretrained(adapter)
+    settings.lora_alpha = settings.lora_alpha or alpha
+    model: Any = AutoModelForCausalLM.from_pretrained(folder).float()
+    model = PeftModel.from_pretrained(model, adapter, config=settings).merge_and_unload()
+    shutil.rmtree(adapter)
+    for weights in folder.glob("model*.safetensors*"):
+        weights.unlink()
+    model.to(torch.bfloat16).save_pretrained(folder)
 
 
 def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, licence: str | None = None) -> str:

@@ -1,5 +1,6 @@
 """Checks before anything starts. Ray and veRL would fail on the same things minutes later, with many lines."""
 
+import json
 import os
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -19,6 +20,8 @@ LOGGER_PACKAGES = ("wandb", "tensorboard", "mlflow", "swanlab", "clearml")
 """Loggers of veRL that need the package of their name."""
 ROW_LOSSES = ("vanilla", "gspo", "cispo")
 """Losses of veRL 0.9.1 that are sums over rows, which the release's weights can count."""
+FP8_BLOCK = 128
+"""Rows of a weight that have a scale of their own in veRL's FP8 rollouts."""
 CROSS_ENTROPY = "ops/triton/cross_entropy.py"
 """A file in the folder of flash_attn."""
 
@@ -77,7 +80,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     if model.use_liger:
         refuse_missing_liger()
     if model.use_remove_padding and not (settings.share_prompts or model.use_fused_kernels):
-        refuse_missing_cross_entropy()
+        refuse_missing_cross_entropy(is_papers)
     loggers = as_list(trainer.logger)
     for name in loggers:
         if name in LOGGER_PACKAGES and find_spec(name) is None:
@@ -89,6 +92,8 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
             raise SetupError("LOGGER names wandb, which has no key here: run 'wandb login', or set WANDB_MODE=offline")
 
     refuse_missing_model(model.path, "actor_rollout_ref.model.path=")
+    if rollout.get("quantization") == "fp8":
+        _refuse_odd_widths(model.path)
     if (function := config.custom_reward_function.path) and not Path(function).is_file():
         raise InputError(f"custom_reward_function.path={function}: no such file")
 
@@ -128,6 +133,28 @@ def _refuse_other_losses(settings: TrainingConfig, actor: Any, is_papers: bool) 
         raise InputError(f"{setting}actor_rollout_ref.actor.{wanted}, not {' and '.join(found)}")
     if settings.loss_weights == RELEASE and actor.ppo_micro_batch_size_per_gpu is None:
         raise InputError(f"{setting}actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu")
+
+
+def _refuse_odd_widths(model: str) -> None:
+    """Raise ``InputError`` where vLLM cannot divide fused layers into the blocks of FP8 weights."""
+    if not (file := Path(model, "config.json")).is_file():
+        return  # on the hub: vLLM says so itself, later
+    shape = json.loads(file.read_text())
+    heads, head = (
+        shape["num_attention_heads"],
+        shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"],
+    )
+    widths = {
+        "num_attention_heads x head_dim": heads * head,
+        "num_key_value_heads x head_dim": shape.get("num_key_value_heads", heads) * head,
+        "intermediate_size": shape["intermediate_size"],
+    }
+    for name, width in widths.items():
+        if width % FP8_BLOCK:
+            raise InputError(
+                f"actor_rollout_ref.rollout.quantization=fp8 needs widths that are multiples of {FP8_BLOCK}, and "
+                f"{name} is {width} in {model}"
+            )
 
 
 def total_steps(config: Any) -> int | None:
@@ -185,17 +212,16 @@ def refuse_missing_liger() -> None:
         )
 
 
-def refuse_missing_cross_entropy() -> None:
+def refuse_missing_cross_entropy(is_papers: bool) -> None:
     """Raise ``SetupError`` without flash-attn's cross-entropy, which veRL's own passes need for rows without padding.
 
-    Where it is missing, veRL 0.5.0 says nothing and takes log-probabilities one token after the other
+    Where it is missing, veRL says nothing and takes log-probabilities one token after the other
     (``logprobs_from_logits_v2``): all that follows the rollouts takes 5 times as long.
     """
     found = find_spec("flash_attn")
     if found is None or not any(Path(at, CROSS_ENTROPY).is_file() for at in found.submodule_search_locations or ()):
         missing = "flash-attn" if found is None else f"flash-attn's {CROSS_ENTROPY}"
-        raise SetupError(
-            f"veRL's own passes over rows without padding need {missing}, which is not installed: scripts/setup_gpu.sh "
-            "installs it; without it there are cobalt.share_prompts=true and "
-            "actor_rollout_ref.model.use_remove_padding=false"
-        )
+        told = f"veRL's own passes over rows without padding need {missing}, which is not installed: "
+        told += "scripts/setup_gpu.sh paper installs it" if is_papers else "install a wheel of it"
+        instead = " and actor_rollout_ref.model.use_remove_padding=false" if is_papers else ""
+        raise SetupError(f"{told}; without it there is cobalt.share_prompts=true{instead}")

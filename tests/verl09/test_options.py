@@ -1,5 +1,7 @@
 """What users ask for beyond the recipes: each option composes, is checked, and reaches the real veRL 0.9.1."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,14 +17,22 @@ from test_plugin import (  # skips without veRL 0.9.1
     mini_batch,
     on_the_cpu,  # noqa: F401 - a fixture
 )
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from verl.trainer.config import CheckpointConfig
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import HFModelConfig, RolloutConfig
 from verl.workers.utils.padding import no_padding_2_padding
 
 from cobalt.errors import InputError
+from cobalt.records import write_jsonl
+from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, training_manifest
 from cobalt.training import launch, preflight
+from cobalt.training.merge import MergeConfig, merge
 from cobalt.training.verl09.config import adapted
 from cobalt.training.verl09.engine import SharedPromptEngine
 
@@ -47,8 +57,8 @@ def check(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
     files = ["data.train_files=memory://train", "data.val_files=memory://test"]
     places = [*files, f"trainer.default_local_dir={tmp_path}", f"actor_rollout_ref.model.path={MINICODER}"]
 
-    def checked(*overrides: str, recipe: str = "multi_turn") -> Any:
-        config = compose(*places, *overrides, recipe=recipe)
+    def checked(*overrides: str, **groups: str) -> Any:
+        config = compose(*places, *overrides, **groups)
         launch.checked(config)
         return adapted(config)
 
@@ -67,16 +77,25 @@ def buffer_of(config: Any) -> Any:
     return trainer._build_replay_buffer()
 
 
-def test_lora_reaches_actor_and_vllm(check: Any) -> None:
-    config = check(*LORA)
+@pytest.mark.parametrize(
+    ("overrides", "groups"), [(LORA, {}), (LORA, {"recipe": "grpo_online"}), ([], {"preset": "paper-qwen3-lora"})]
+)
+def test_lora_reaches_actor_and_vllm(check: Any, overrides: list[str], groups: dict[str, str]) -> None:
+    config = check(*overrides, **groups)
     model: HFModelConfig = omega_conf_to_dataclass(config.actor_rollout_ref.model)
     assert (model.lora_rank, model.lora_alpha, model.target_modules) == (32, 32, "all-linear")
     assert rollout_of(config).load_format == "safetensors"
-    check(*LORA, recipe="grpo_online")
 
 
-def test_fp8_reaches_vllm(check: Any) -> None:
-    assert rollout_of(check(*FP8)).quantization == "fp8"
+def test_fp8_reaches_vllm(check: Any, tmp_path: Path) -> None:
+    shape = json.loads((MINICODER / "config.json").read_text())
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((MINICODER / name).read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps({**shape, "num_attention_heads": 4, "num_key_value_heads": 2}))
+    config = check(*FP8, f"actor_rollout_ref.model.path={tmp_path}")
+    assert rollout_of(config).quantization == "fp8"
+    with pytest.raises(InputError, match="multiples of 128, and num_attention_heads x head_dim is 192"):
+        check(*FP8)
     assert rollout_of(check(*FP8_CACHE)).engine_kwargs["vllm"] == {"kv_cache_dtype": "fp8"}
 
 
@@ -157,3 +176,36 @@ def test_shared_prompts_give_an_adapter_verls_own_gradients_and_the_reference_no
     _, expected = base.forward_step(mini_batch(with_entropy=False), loss, True)
     torch.testing.assert_close(output["metrics"], expected["metrics"], atol=1e-4, rtol=1e-4)
     assert not torch.allclose(output["metrics"]["log_probs"], found[1], atol=1e-2)
+
+
+@pytest.fixture
+def one_process() -> Any:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_an_adapter_is_merged_into_one_model(one_process: None, tmp_path: Path) -> None:
+    """The checkpoint is written by veRL, and read by veRL's merger, which gives the base model and the adapter."""
+    module = lora_engine(PLAIN).module
+    name = "model.layers.3.mlp.down_proj"
+    layer = module.base_model.model.get_submodule(name)
+    base, low, high = layer.base_layer.weight, layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    base, expected = base.clone(), (base + 2 * high @ low).detach().clone()
+    fully_shard(module, mesh=init_device_mesh("cpu", (1,), mesh_dim_names=("fsdp",)))
+    contents = CheckpointConfig(save_contents=["model"], load_contents=["model"])
+    manager = FSDPCheckpointManager(
+        module, processing_class=AutoTokenizer.from_pretrained(MINICODER), checkpoint_config=contents
+    )
+    manager.save_checkpoint(str(tmp_path / "global_step_3" / "actor"), None, 3)
+    (tmp_path / TRACKER_NAME).write_text("3")
+    model = {"path": str(MINICODER), "lora_rank": 4, "lora_alpha": 8}
+    manifest = {"config": {"actor_rollout_ref": {"model": model}}, "inputs": {}, "versions": {}, "git_commit": "c0ffee"}
+    training_manifest(tmp_path).write_text(json.dumps(manifest))
+    write_jsonl(tmp_path / METRICS_FILE, [{"step": 3, "reward/acc": 0.5}])
+    merge(MergeConfig(checkpoint_dir=tmp_path, output_dir=tmp_path / "model"))
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    weight = merged.get_submodule(name).weight.float()
+    torch.testing.assert_close(weight, expected, atol=2e-3, rtol=1e-2)
+    assert not torch.allclose(weight, base, atol=1e-2)
+    assert not (tmp_path / "model" / "lora_adapter").exists() and "| 4 |" in (tmp_path / "model/README.md").read_text()

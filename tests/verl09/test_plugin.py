@@ -20,7 +20,7 @@ try:
 except PackageNotFoundError:
     IS_HERE = False
 if not IS_HERE:
-    pytest.skip("needs veRL 0.9.1: STACK=now bash scripts/test.sh", allow_module_level=True)
+    pytest.skip("needs veRL 0.9.1: bash scripts/setup.sh now", allow_module_level=True)
 
 import hydra  # noqa: E402
 import numpy as np  # noqa: E402
@@ -34,7 +34,7 @@ from verl.trainer.ppo.reward import load_reward_manager  # noqa: E402
 from verl.trainer.ppo.v1 import get_trainer_cls  # noqa: E402
 from verl.utils import tensordict_utils as tu  # noqa: E402
 from verl.utils import torch_functional  # noqa: E402
-from verl.workers.config import FSDPActorConfig  # noqa: E402
+from verl.workers.config import FSDPActorConfig, PolicyLossConfig  # noqa: E402
 from verl.workers.engine.fsdp import transformer_impl  # noqa: E402
 from verl.workers.utils.losses import ppo_loss  # noqa: E402
 from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
@@ -42,6 +42,7 @@ from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
 from cobalt.errors import InputError, SetupError  # noqa: E402
 from cobalt.training import scoring  # noqa: E402
 from cobalt.training.batch_scores import WINDOW_STEPS, InfraGuard  # noqa: E402
+from cobalt.training.preflight import ROW_LOSSES  # noqa: E402
 from cobalt.training.shared_attention import extend_attention  # noqa: E402
 from cobalt.training.verl09 import engine as our_engine  # noqa: E402
 from cobalt.training.verl09 import runner, trainer  # noqa: E402
@@ -133,10 +134,14 @@ def test_shared_prompts_give_verls_own_values_and_gradients() -> None:
     assert_close(gradients(engines[1]), gradients(engines[0]), atol=2e-4, rtol=1e-3)
 
 
-def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ROW_LOSSES)
+def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = FSDPActorConfig(
         strategy="fsdp", ppo_mini_batch_size=4, ppo_micro_batch_size_per_gpu=2, rollout_n=1,
         use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="mse", clip_ratio_low=0.2, clip_ratio_high=0.4,
+        policy_loss=PolicyLossConfig(loss_mode=mode),
     )  # fmt: skip
     loss = partial(ppo_loss, config=config)
     plain, shared = engine_of(PLAIN), engine_of(our_engine.SharedPromptEngine)
@@ -154,11 +159,11 @@ def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(monke
     assert_close(gradients(shared), gradients(plain), atol=1e-5, rtol=1e-3)
 
 
-def compose(*overrides: str, recipe: str = "multi_turn") -> Any:
+def compose(*overrides: str, recipe: str = "multi_turn", preset: str = "one-gpu-vllm") -> Any:
     function = f"custom_reward_function.path={ROOT}/verl/code_reward_func_think.py"
     search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        return hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", "+preset=one-gpu-vllm", function, *overrides])
+        return hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", f"+preset={preset}", function, *overrides])
 
 
 def test_the_recipes_settings_reach_verl_under_its_new_names() -> None:
