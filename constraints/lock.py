@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GPU = """\
 # The training environment on GPUs: Python 3.10 to 3.12, Linux x86-64, as of {day}.
 # constraints/lock.py makes it; train-gpu.in gives the reasons for its pins, train-gpu.overrides.txt the exceptions.
-# Install with scripts/setup_gpu.sh (or pip --no-deps: with dependencies, pip refuses the exceptions).
+# Install with scripts/setup_gpu.sh paper (or pip --no-deps: with dependencies, pip refuses the exceptions).
 """
 NOW = """\
 # Today's training environment on GPUs: veRL 0.9.1 with vLLM 0.24, Python 3.10 to 3.12, Linux x86-64, CUDA 13.

@@ -1,19 +1,17 @@
 #!/usr/bin/env bash
 # Make .venv with the pinned CPU environment (constraints/train-cpu.txt) and check that this machine can sandbox
-# programs. Knobs:
-#   STACK=paper     now: .venv-now with veRL 0.9.1 (constraints/now-cpu.txt), to test the plug-in for it
+# programs. `bash scripts/setup.sh now` makes .venv-now with veRL 0.9.1 (constraints/now-cpu.txt), to test the plug-in
+# for it. Knobs:
 #   PYTHON=python3                                          interpreter, 3.10 to 3.12
 #   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu    of torch for CPUs, if pip's own index has none
 # Exit codes: 0 ready, 2 an argument that is not known, 3 this machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-: "${STACK:=paper}" "${PYTHON:=python3}" "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
-VENV=.venv CONSTRAINTS=constraints/train-cpu.txt
+: "${PYTHON:=python3}" "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
 source scripts/lib/environment.sh
-case $STACK in
-  paper) ;;
+case ${STACK:=paper} in
+  paper) VENV=.venv CONSTRAINTS=constraints/train-cpu.txt ;;
   now) VENV=.venv-now CONSTRAINTS=constraints/now-cpu.txt ;;
-  *) refuse "STACK=$STACK: choose paper or now" ;;
 esac
 
 # Before anything is installed: no sandbox, no Cobalt. The check prints what is missing and how to get it.

@@ -1,31 +1,30 @@
 #!/usr/bin/env bash
-# Make .venv-gpu with the pinned GPU environment (constraints/train-gpu.txt) and flash-attn, then check that it imports,
-# sees a GPU and can sandbox programs. For training with vLLM rollouts, serving with vLLM, data preparation, reports.
+# Make .venv-gpu with today's GPU environment (constraints/now-gpu.txt: veRL 0.9.1, vLLM 0.24), then check that it
+# imports, sees a GPU and can sandbox programs. For training with vLLM rollouts, serving with vLLM, data, reports.
 #
 #   bash scripts/setup_gpu.sh && source .venv-gpu/bin/activate
+#   bash scripts/setup_gpu.sh paper && source .venv-paper/bin/activate    # the paper's: veRL 0.5.0, vLLM 0.8.5, flash-attn
 #
-# Needs Linux x86-64 with glibc 2.31 or later, an NVIDIA driver for CUDA 12, a C compiler and Python's headers (Triton
-# compiles kernels when they are first used). CUDA itself comes with the packages, 4.2 GB to download.
+# Needs Linux x86-64 with glibc 2.31 or later, an NVIDIA driver for CUDA 13 (paper: 12), a C compiler and Python's headers
+# (Triton compiles kernels when they are first used). CUDA itself comes with the packages: gigabytes to download.
 #
 # Knobs (environment), with their defaults:
-#   STACK=paper         paper: veRL 0.5.0 with vLLM 0.8.5 (CUDA 12). now: veRL 0.9.1 with vLLM 0.24 (CUDA 13), in .venv-now
 #   PYTHON=python3      interpreter, 3.10 to 3.12
-#   VENV=.venv-gpu      the environment's folder
-#   FLASH_ATTN=         file or address of a wheel of flash-attn; default: the one on its release page for this Python.
-#                       source: built here, with the CUDA 12 compiler (nvcc), by MAX_JOBS processes at once
+#   VENV=.venv-gpu      the environment's folder; .venv-paper
+#   FLASH_ATTN=         paper: file or address of a wheel of flash-attn; default: the one on its release page for this
+#                       Python. source: built here, with the CUDA 12 compiler (nvcc), by MAX_JOBS processes at once
 #   CHECK_MACHINE=1     0: install without any check of the machine, for images that are built elsewhere than they run
 # Exit codes: 0 ready, 1 a package cannot be installed (pip says why), 2 an argument or knob that is not known, 3 this
 # machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-: "${STACK:=paper}" "${PYTHON:=python3}" "${FLASH_ATTN:=}" "${CHECK_MACHINE:=1}"
+: "${PYTHON:=python3}" "${FLASH_ATTN:=}" "${CHECK_MACHINE:=1}"
 FLASH_ATTN_VERSION=2.7.4.post1
 RELEASE=https://github.com/Dao-AILab/flash-attention/releases/download/v$FLASH_ATTN_VERSION
 source scripts/lib/environment.sh
-case $STACK in
-  paper) LOCK=constraints/train-gpu.txt VENV=${VENV:-.venv-gpu} ;;
-  now) LOCK=constraints/now-gpu.txt VENV=${VENV:-.venv-now} ;;
-  *) refuse "STACK is paper or now, not '$STACK'" ;;
+case ${STACK:=now} in
+  now) LOCK=constraints/now-gpu.txt VENV=${VENV:-.venv-gpu} ;;
+  paper) LOCK=constraints/train-gpu.txt VENV=${VENV:-.venv-paper} ;;
 esac
 [[ $CHECK_MACHINE == [01] ]] || refuse "CHECK_MACHINE is 0 or 1, not '$CHECK_MACHINE'"
 [[ $(uname -sm) == "Linux x86_64" ]] || fail "the packages are for Linux on x86-64, not for $(uname -sm)"
@@ -36,6 +35,7 @@ esac
 
 if ! is_finished "$VENV" "$LOCK" pyproject.toml; then
   echo "setup_gpu.sh: installing into $VENV"
+  [[ ! -f $VENV/.cobalt-setup ]] || rm -r "$VENV" # of another lock, and what it held would stay beside this one's
   make_venv "$VENV"
   # Without dependencies: the lock is complete, and pip would refuse its exceptions. Without build isolation: what has no
   # wheel is built with the locked setuptools.

@@ -45,10 +45,11 @@ def test_an_argument_that_is_no_override_does_not_block_the_folder(argument, tmp
     ("arguments", "knobs", "exit_code", "reason"),
     [
         ([], {}, 3, "no NVIDIA GPU"),
-        ([], {"FLASH_ATTN": "source"}, 3, "the compiler of CUDA 12"),
+        (["paper"], {"FLASH_ATTN": "source"}, 3, "the compiler of CUDA 12"),
         ([], {"PYTHON": "python-of-nobody"}, 3, "no 'python-of-nobody' here"),
         ([], {"CHECK_MACHINE": "yes"}, 2, "CHECK_MACHINE is 0 or 1, not 'yes'"),
-        (["--force"], {}, 2, "no argument '--force'"),
+        (["--force"], {}, 2, "no argument '--force': the stacks are now and paper"),
+        (["paper", "now"], {}, 2, "no argument 'now'"),
     ],
 )
 def test_what_the_set_up_for_gpus_lacks_is_said_in_one_line(tmp_path, arguments, knobs, exit_code, reason):

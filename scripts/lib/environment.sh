@@ -1,8 +1,10 @@
 # shellcheck shell=bash
-# Sourced by the set-up scripts, which set PYTHON and take no arguments: an interpreter that will do, and a virtual
-# environment made with it.
+# Sourced by the set-up scripts, which set PYTHON: STACK (now, paper or empty) from their one argument, an interpreter
+# that will do, and a virtual environment made with it.
 source scripts/lib/arguments.sh
-(($# == 0)) || refuse "no argument '$1'; see --help"
+(($# <= 1)) || refuse "no argument '$2'; see --help"
+STACK=${1:-}
+[[ $STACK == @(|now|paper) ]] || refuse "no argument '$STACK': the stacks are now and paper; see --help"
 command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.10 to 3.12, or set PYTHON"
 "$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
   || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.10 to 3.12"

@@ -6,7 +6,7 @@
 #   PRESET=paper-qwen3 TRAIN_FILE=data/train.parquet VAL_FILE=data/test.parquet scripts/train_grpo_multi_turn.sh
 #
 # Knobs (environment), with their defaults:
-#   PRESET=paper-qwen3      a file of verl/config/preset: paper-qwen3, paper-qwen3-h200, paper-r1-llama, one-gpu-vllm, cpu
+#   PRESET=paper-qwen3      a file of verl/config/preset; cpu: a small model, without GPUs
 #   MODEL=                  Hugging Face id or folder; default: the preset's
 #   TRAIN_FILE=data/verl_$RECIPE/train.parquet    of the online recipes: those of single_turn
 #   VAL_FILE=data/verl_$RECIPE/test.parquet
