@@ -6,18 +6,22 @@ from cobalt.errors import SetupError
 
 OLDEST = {"torch": (2, 6), "transformers": (4, 57)}
 """From this version on, the caches of transformers are made of layers, as the sampler's are."""
+NEWER = {"transformers": (5,)}
+"""Its caches are made in another way."""
 
 
 def refuse_missing_packages() -> None:
-    """Raise ``SetupError`` if one of ``OLDEST`` is not installed, or older."""
+    """Raise ``SetupError`` if one of ``OLDEST`` is not installed, older, or one of ``NEWER``."""
     for name, oldest in OLDEST.items():
         try:
             found = version(name)
         except PackageNotFoundError:
             found = None
-        if found is None or tuple(map(int, found.split(".")[:2])) < oldest:
+        parts = tuple(map(int, (found or "0.0").split(".")[:2]))
+        is_newer = name in NEWER and parts >= NEWER[name]
+        if is_newer or parts < oldest:
+            wanted = f"below {NEWER[name][0]}" if is_newer else f"{'.'.join(map(str, oldest))} or later"
             raise SetupError(
-                f"sampling from Hugging Face models needs {name} {'.'.join(map(str, oldest))} or later, but "
-                f"{found or 'none'} is installed. In another environment: "
-                "pip install --constraint constraints/hf.txt -e '.[hf]'"
+                f"sampling from Hugging Face models needs {name} {wanted}, but {found or 'none'} is installed. "
+                "In another environment: pip install --constraint constraints/hf.txt -e '.[hf]'"
             )

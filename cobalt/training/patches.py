@@ -29,7 +29,6 @@ CPU_ANSWERS = {
 }
 """Answers to veRL's questions that ``torch.cpu`` does not have."""
 _compute_data_metrics = ray_trainer.compute_data_metrics
-_get_fsdp_wrap_policy = fsdp_workers.get_fsdp_wrap_policy
 _init_process_group = dist.init_process_group
 _offload_policy: Any = fsdp_workers.CPUOffloadPolicy
 
@@ -61,32 +60,6 @@ def take_given_advantages() -> None:
 def share_prompts_in_micro_batches() -> None:
     """``compute_log_prob`` and ``update_policy`` size micro-batches by whole rows, each prompt counted every time."""
     dp_actor.prepare_dynamic_batch = prepare_dynamic_batch
-
-
-def keep_rotary_frequencies() -> None:
-    """``_build_model_optimizer`` casts the reference to bf16, rotary frequencies too, which must stay in fp32.
-
-    A frequency then keeps 8 of its 24 bits. The angle at position p is wrong by up to p / 512 radians per radian, so
-    the reference is another model from a few hundred tokens on. With equal random weights of 36 layers ``kl_loss``
-    (mse) was 0.37 at 4,000 tokens. With fp32 frequencies it was 0.002. They are computed again between the cast and
-    FSDP.
-    """
-
-    def restore_and_wrap(module: Any, *args: Any, **kwargs: Any) -> Any:
-        restore_frequencies(module)
-        return _get_fsdp_wrap_policy(module, *args, **kwargs)
-
-    fsdp_workers.get_fsdp_wrap_policy = restore_and_wrap
-
-
-def restore_frequencies(model: torch.nn.Module) -> None:
-    """Compute each rotary embedding's ``inv_freq`` again, in fp32."""
-    module: Any
-    for module in model.modules():
-        inv_freq = getattr(module, "inv_freq", None)
-        if isinstance(inv_freq, torch.Tensor) and hasattr(module, "rope_init_fn"):
-            exact, _ = module.rope_init_fn(module.config, inv_freq.device)
-            module.register_buffer("inv_freq", exact, persistent=False)
 
 
 class Fp32Autocast(torch.autocast):

@@ -18,7 +18,6 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
 from verl.trainer import main_ppo
 from verl.trainer.ppo import ray_trainer
 from verl.utils import tracking
-from verl.workers import fsdp_workers
 from verl.workers.fsdp_workers import ActorRolloutRefWorker, AsyncActorRolloutRefWorker, CriticWorker
 from verl.workers.reward_manager import get_reward_manager_cls
 
@@ -31,7 +30,7 @@ from cobalt.training.online import OnlineRewardManager
 from cobalt.training.scoring import compute_score
 from cobalt.training.settings import PAPER, Method
 from cobalt.training.trainer import CobaltTaskRunner, CobaltTrainer, MetricsLog
-from cobalt.training.workers import AsyncCobaltWorker, CobaltWorker
+from cobalt.training.workers import AsyncCobaltWorker, CobaltWorker, restore_frequencies
 
 ROOT = Path(__file__).parents[2]
 TOTAL_STEPS = 4
@@ -272,7 +271,7 @@ def test_the_documentation_lists_every_patch():
         for name, function in inspect.getmembers(patches, inspect.isfunction)
         if function.__module__ == patches.__name__ and not inspect.signature(function).parameters
     ]
-    assert len(names) == 5
+    assert len(names) == 4
     assert all(f"`{name}`" in page for name in [*names, "use_own_trainer"])
 
 
@@ -291,16 +290,13 @@ CONFIGS = [Qwen3Config(head_dim=16, rope_theta=1e6, **SIZES), LlamaConfig(**SIZE
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.model_type)
 def test_frequencies_are_those_before_the_cast_and_the_weights_stay_bf16(config, monkeypatch):
-    given = []
-    monkeypatch.setattr(fsdp_workers, "get_fsdp_wrap_policy", None)
-    monkeypatch.setattr(patches, "_get_fsdp_wrap_policy", lambda *args, **kwargs: given.append((args, kwargs)))
     model = AutoModelForCausalLM.from_config(config)
     before = model.model.rotary_emb.inv_freq.clone()
     model.to(torch.bfloat16)
     assert not torch.equal(model.model.rotary_emb.inv_freq.float(), before)
-    patches.keep_rotary_frequencies()
-    fsdp_workers.get_fsdp_wrap_policy(module=model, config={"a": 1}, is_lora=True)
-    assert given == [((model,), {"config": {"a": 1}, "is_lora": True})]
+    monkeypatch.setattr(ActorRolloutRefWorker, "_build_model_optimizer", lambda _self, **given: (model, given))
+    made = object.__new__(CobaltWorker)._build_model_optimizer(role="ref")
+    assert made == (model, {"role": "ref"})
     assert torch.equal(model.model.rotary_emb.inv_freq, before)
     assert "model.rotary_emb.inv_freq" not in model.state_dict()
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
@@ -320,8 +316,8 @@ def test_log_probs_at_late_positions_are_then_those_of_the_rounded_weights():
     expected = late_log_probs()
     model.to(torch.bfloat16).float()  # the cast, then arithmetic that rounds nothing more
     assert (late_log_probs() - expected).abs().max() > 0.05
-    patches.restore_frequencies(model)
+    restore_frequencies(model)
     assert torch.equal(late_log_probs(), expected)
     without = torch.nn.Linear(2, 2)  # no rotary embeddings
-    patches.restore_frequencies(without)
+    restore_frequencies(without)
     assert not dict(without.named_buffers())
