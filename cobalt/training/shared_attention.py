@@ -1,13 +1,13 @@
-"""Attention in which the responses to a prompt share its keys and values, with FlashAttention-2's kernels.
+"""Attention in which rows share the keys and values of what they have in common, with FlashAttention-2's kernels.
 
-L tokens without padding: the prompts of all groups, then all responses in the order of their prompts. Two calls with
-sequences of varying length, and no key or value is ever copied:
+L tokens without padding, in the segments of a tree: what several rows begin with stands above what they go on with.
+One call with sequences of varying length for each level of the tree and one more, and no key or value is ever copied:
 
-- *alone*: each prompt and each response attends causally to itself;
-- *across*: the responses of a group, as one sequence of queries, attend to all of their prompt.
+- *alone*: each segment attends causally to itself;
+- for each level: what stands below a segment of this level, as one sequence of queries, attends to all of it.
 
-A response's two results are merged by their log-sum-exp. The gradient is exact: each call's backward kernel is given
-the merged output and the merged log-sum-exp, so that it recomputes the probabilities of the softmax over both.
+A token's results are merged by their log-sum-exp. The gradient is exact: each call's backward kernel is given the
+merged output and the merged log-sum-exp, so that it recomputes the probabilities of the softmax over all keys.
 
 The kernels are those that PyTorch ships (CUDA, bf16 or fp16; H query heads over J key heads, H a multiple of J).
 
@@ -15,10 +15,11 @@ Where a layer is computed again for its gradient (activation checkpointing), ``a
 that: output and log-sum-exp stay, 2·H·D bytes for each token of each layer in bf16, as much as a checkpoint itself.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -40,15 +41,48 @@ class Spans(NamedTuple):
     """Each query's place in N · ``longest_query``."""
 
 
+class Segment(NamedTuple):
+    """Tokens ``start`` to ``end`` of L. What stands below them is ``first`` to ``last``, all of it together."""
+
+    level: int
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+class Level(NamedTuple):
+    """The segments of a level as keys, and all that stands below them as queries: ranges of L."""
+
+    queries: slice
+    keys: slice
+    spans: Spans
+
+
 @dataclass(frozen=True)
 class SharedPrompts:
     """Which tokens attend to which; the model hands it to each layer's attention as ``shared_prompts``."""
 
-    prompt_tokens: int
-    """Number of prompt tokens of all groups. The responses start there."""
     alone: Spans
-    across: Spans | None
-    """None: there are no response tokens."""
+    levels: tuple[Level, ...]
+    """From the top. A level's queries are among those of the level above."""
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment], device: Any) -> "SharedPrompts":
+        """Of the segments of a tree, by their place in L. Those of a level come in the order of what is below them."""
+        lengths, levels = [segment.end - segment.start for segment in segments], []
+        above = [segment for segment in segments if segment.last > segment.first]
+        for level in sorted({segment.level for segment in above}):
+            nodes = [segment for segment in above if segment.level == level]
+            pairs = [(nodes[0].last - nodes[0].first, nodes[0].end - nodes[0].start)]
+            for before, node in pairwise(nodes):
+                # what lies between them are queries without keys, and keys without queries
+                pairs += [(node.first - before.last, 0), (0, node.start - before.end)]
+                pairs += [(node.last - node.first, node.end - node.start)]
+            asking, looked_at = map(list, zip(*filter(any, pairs), strict=True))
+            queries, keys = slice(nodes[0].first, nodes[-1].last), slice(nodes[0].start, nodes[-1].end)
+            levels.append(Level(queries, keys, spans(asking, looked_at, device)))
+        return cls(spans(lengths, lengths, device), tuple(levels))
 
 
 def spans(query_lengths: list[int], key_lengths: list[int], device: Any) -> Spans:
@@ -121,17 +155,21 @@ class SharedPromptAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, shared: SharedPrompts, scale: float) -> Tensor:
-        p = shared.prompt_tokens
-
         def compute() -> tuple[Tensor, Tensor, Any]:
             out_LHD, lse_HL, rng = varlen_forward(query, key, value, shared.alone, True, scale)
-            if shared.across is not None:
-                seen_LHD, seen_HL, _ = varlen_forward(query[p:], key[:p], value[:p], shared.across, False, scale)
-                # the softmax over its own keys and the prompt's; in fp32, rounded once
-                total_HL = torch.logaddexp(lse_HL[:, p:], seen_HL)
-                own, other = ((part - total_HL).exp().t()[..., None] for part in (lse_HL[:, p:], seen_HL))
-                torch.addcmul(out_LHD[p:] * own, seen_LHD, other, out=out_LHD[p:])
-                lse_HL[:, p:] = total_HL
+            if not shared.levels:
+                return out_LHD, lse_HL, rng
+            own_HL, parts = lse_HL.clone(), []
+            for at, keys, of_level in shared.levels:
+                seen_LHD, seen_HL, _ = varlen_forward(query[at], key[keys], value[keys], of_level, False, scale)
+                seen_HL = seen_HL.masked_fill(seen_HL == torch.inf, -torch.inf)  # the kernel's answer without keys
+                lse_HL[:, at] = torch.logaddexp(lse_HL[:, at], seen_HL)
+                parts.append((at, seen_LHD, seen_HL))
+            # the softmax over all keys; in fp32, rounded once
+            sums_LHD, ((top, top_LHD, top_HL), *deeper) = out_LHD * share(own_HL, lse_HL), parts
+            for at, seen_LHD, seen_HL in deeper:
+                sums_LHD[at].addcmul_(seen_LHD, share(seen_HL, lse_HL[:, at]))
+            torch.addcmul(sums_LHD[top], top_LHD, share(top_HL, lse_HL[:, top]), out=out_LHD[top])
             return out_LHD, lse_HL, rng
 
         out_LHD, lse_HL, rng = _RESULTS.get()(compute)
@@ -143,15 +181,18 @@ class SharedPromptAttention(torch.autograd.Function):
     def backward(ctx: Any, grad_LHD: Tensor) -> Any:
         query, key, value, out, lse_HL = ctx.saved_tensors
         shared, scale, rng = ctx.rest
-        p = shared.prompt_tokens
         alone = varlen_backward(grad_LHD, query, key, value, out, lse_HL, rng, shared.alone, True, scale)
-        if shared.across is not None:
-            merged = out[p:], lse_HL[:, p:].contiguous()
-            inputs = query[p:], key[:p], value[:p]
-            across = varlen_backward(grad_LHD[p:], *inputs, *merged, rng, shared.across, False, scale)
-            for total, places, more in zip(alone, (slice(p, None), slice(p), slice(p)), across, strict=True):
+        for at, keys, of_level in shared.levels:
+            inputs = grad_LHD[at], query[at], key[keys], value[keys], out[at], lse_HL[:, at].contiguous()
+            of_keys = varlen_backward(*inputs, rng, of_level, False, scale)
+            for total, places, more in zip(alone, (at, keys, keys), of_keys, strict=True):
                 total[places] += more
         return *alone, None, None
+
+
+def share(part_HL: Tensor, total_HL: Tensor) -> Tensor:
+    """(L, H, 1): the share of a softmax that has this part of its log-sum-exp."""
+    return (part_HL - total_HL).exp().t()[..., None]
 
 
 def varlen_forward(query: Tensor, key: Tensor, value: Tensor, spans: Spans, causal: bool, scale: float) -> Any:

@@ -1,8 +1,9 @@
-"""Each prompt computed once: the responses to a prompt share it in the forward passes of policy and reference.
+"""What rows begin with computed once: the responses to a prompt share it, and prompts share how they begin.
 
-veRL 0.5.0 computes each prompt ``rollout.n`` times in old log-probabilities, reference and update. Here the rows of a
-micro-batch with equal prompts form a group, and each token goes through the model once, without padding. Log-
-probabilities, entropies and gradients are the same up to rounding. One layout serves both kinds of machine:
+veRL computes each prompt ``rollout.n`` times in old log-probabilities, reference and update. The prompts of several
+turns of a conversation, and of several conversations about one problem, also begin alike. Here the rows of a
+micro-batch form trees: a token that several rows have at their beginning goes through the model once, without padding.
+Log-probabilities, entropies and gradients are the same up to rounding. One layout serves both kinds of machine:
 
 | | attention | scores |
 |---|---|---|
@@ -13,106 +14,199 @@ The loss is veRL's own. What a token counts for in it, ``workers`` says.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import accumulate, chain, pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from verl.utils import torch_functional
 from verl.utils.device import get_device_name
-from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions, log_seqlen_unbalance
+from verl.utils.seqlen_balancing import log_seqlen_unbalance
 
-from cobalt.training.shared_attention import SharedPrompts, attention_kept, extend_attention, spans
+from cobalt.training.shared_attention import Segment, SharedPrompts, attention_kept, extend_attention
 from cobalt.training.token_scores import TokenScores
 
 MODELS = ("llama", "qwen2", "qwen3")
 """Model types known to hand ``shared_prompts`` to every layer and to score with a plain output layer."""
 
+LEVEL_COST = 1 / 32
+"""What a level of the tree costs each token below it, in tokens.
+
+It is one more call of attention and one more merge: at 4B, a rough 3 % of a token's way through the model and back. So
+tokens are shared where that saves more tokens than this share of those below. Never shared, then, are the system
+prompt that all problems have, and the few tokens after which a context begins to be answered.
+"""
+SHARED = "shared"
+"""Column of micro-batches: ``Rows.shared``."""
+
 
 @dataclass(frozen=True)
-class Group:
-    """Rows of a batch with one prompt, in a row's order, and their lengths in tokens.
+class Rows:
+    """Rows of a batch, those next to each other that share tokens. All lengths are in tokens.
 
-    A group's cost is its *shared* tokens: the prompt once, and all responses.
+    ``shared``: what a row has in common with the one before it, at the beginning of its prompt. Two rows share the
+    least of the numbers behind the first of them, up to the second.
     """
 
     rows: tuple[int, ...]
-    prompt: int
+    prompts: tuple[int, ...]
     responses: tuple[int, ...]
+    shared: tuple[int, ...]
+
+    def part(self, places: Iterable[int]) -> "Rows":
+        """The rows at ``places``, and what they share with each other."""
+        chosen = sorted(places)
+        rows, prompts, responses = (
+            tuple(values[place] for place in chosen) for values in (self.rows, self.prompts, self.responses)
+        )
+        shared = (min(self.shared[one + 1 : other + 1]) for one, other in pairwise(chosen))
+        return Rows(rows, prompts, responses, (0, *shared))
 
     @property
     def tokens(self) -> int:
-        return self.prompt + sum(self.responses)
+        """The cost: shared tokens count once."""
+        return self.cost(range(len(self.rows)))
 
-    def part(self, places: Sequence[int]) -> "Group":
-        """The rows at ``places`` of this group, with the prompt of their own that they then need."""
-        chosen = sorted(places)
-        return Group(tuple(self.rows[i] for i in chosen), self.prompt, tuple(self.responses[i] for i in chosen))
+    def cost(self, places: range) -> int:
+        """Tokens of the rows at ``places``, as a part of their own."""
+        at = slice(places.start, places.stop)
+        return sum(self.prompts[at]) + sum(self.responses[at]) - sum(self.shared[places.start + 1 : places.stop])
+
+    def trees(self) -> list[range]:
+        """Places of rows that share tokens."""
+        return self.branches(range(len(self.rows)), 0)
+
+    def branches(self, places: range, above: int) -> list[range]:
+        """``places``, all of which share ``above`` tokens, parted where they share no more."""
+        starts = [place for place in places if place == places.start or self.shared[place] <= above]
+        return [range(*ends) for ends in pairwise([*starts, places.stop])]
+
+    def common(self, places: range) -> int:
+        """What all rows at ``places``, at least two, share."""
+        return min(self.shared[places.start + 1 : places.stop])
 
 
-def groups_of(batch: Mapping[str, Tensor]) -> list[Group]:
-    """Rows with equal prompts, in order of appearance.
+class Branch(NamedTuple):
+    """Rows below a place of a tree, what each shares with the one before it, and the tokens that they need there."""
 
-    ``batch`` has ``input_ids`` and ``attention_mask`` (B, prompt + response), ``responses`` (B, response).
+    rows: tuple[int, ...]
+    shared: tuple[int, ...]
+    tokens: int
+
+    @classmethod
+    def joined(cls, branches: "Sequence[Branch]", common: int, more: int) -> "Branch":
+        """Of branches that share ``common`` tokens, ``more`` of which belong to it. In the order of the batch."""
+        first, *others = sorted(branches, key=lambda branch: min(branch.rows))
+        rows, shared = first.rows, first.shared
+        for other in others:
+            rows, shared = rows + other.rows, (*shared, common, *other.shared[1:])
+        return cls(rows, shared, more + sum(branch.tokens for branch in branches))
+
+
+def rows_by_prefix(prompts: Sequence[Tensor], responses: Sequence[int]) -> Rows:
+    """Rows with these prompts (token ids on the host) and lengths of responses, as trees that are worth their levels.
+
+    Trees, branches, and rows with equal prompts are in the batch's order.
+    """
+    ids = [prompt.numpy().tobytes() for prompt in prompts]
+    order = sorted(range(len(ids)), key=ids.__getitem__)  # a prompt is followed by those that begin with it
+    common = [0, *(common_tokens(prompts[one], prompts[other]) for one, other in pairwise(order))]
+
+    def branches(places: range, above: int) -> list[Branch]:
+        """Of rows that have ``above`` tokens in common, without these."""
+        if len(places) == 1:
+            row = order[places.start]
+            return [Branch((row,), (0,), len(prompts[row]) + responses[row] - above)]
+        here = min(common[place] for place in places[1:])
+        ends = [places.start, *(place for place in places[1:] if common[place] == here), places.stop]
+        found = [branch for pair in pairwise(ends) for branch in branches(range(*pair), here)]
+        more = here - above
+        if (len(found) - 1) * more > LEVEL_COST * sum(branch.tokens for branch in found):
+            return [Branch.joined(found, here, more)]
+        return [branch._replace(tokens=branch.tokens + more) for branch in found]
+
+    rows, shared, _ = Branch.joined(branches(range(len(order)), 0), 0, 0)
+    return Rows(rows, tuple(len(prompts[row]) for row in rows), tuple(responses[row] for row in rows), shared)
+
+
+def common_tokens(one: Tensor, other: Tensor) -> int:
+    """How many tokens two prompts begin with in common."""
+    length = min(len(one), len(other))
+    differ = (one[:length] != other[:length]).nonzero()
+    return int(differ[0]) if len(differ) else length
+
+
+def padded_rows(batch: Mapping[str, Tensor]) -> Rows:
+    """Of a batch with ``input_ids`` and ``attention_mask`` (B, prompt + response), ``responses`` (B, response).
+
+    A batch with the column ``SHARED`` is in order already.
     """
     width = batch["responses"].shape[1]
-    valid = batch["attention_mask"].bool().cpu()
-    prompt_ids, prompt_valid = batch["input_ids"].cpu()[:, :-width], valid[:, :-width]
-    rows: dict[bytes, list[int]] = {}
-    for row, (ids, keep) in enumerate(zip(prompt_ids, prompt_valid, strict=True)):
-        rows.setdefault(ids[keep].numpy().tobytes(), []).append(row)
-    prompts, responses = prompt_valid.sum(1).tolist(), valid[:, -width:].sum(1).tolist()
-    return [Group(tuple(group), prompts[group[0]], tuple(responses[row] for row in group)) for group in rows.values()]
+    ids, valid = batch["input_ids"].cpu()[:, :-width], batch["attention_mask"].bool().cpu()
+    responses = valid[:, -width:].sum(1).tolist()
+    if SHARED in batch:
+        lengths = valid[:, :-width].sum(1).tolist()
+        return Rows(tuple(range(len(ids))), tuple(lengths), tuple(responses), tuple(batch[SHARED].tolist()))
+    return rows_by_prefix([row[keep] for row, keep in zip(ids, valid[:, :-width], strict=True)], responses)
 
 
-def micro_batches(groups: Sequence[Group], max_tokens: int, at_least: int = 1) -> list[list[int]]:
-    """Rows of each micro-batch: few micro-batches of about equal cost, the costliest first, none over ``max_tokens``.
+def micro_batches(rows: Rows, max_tokens: int, at_least: int = 1) -> list[Rows]:
+    """Few micro-batches of about equal cost, the costliest first, none over ``max_tokens``.
 
-    A group is cut only if it does not fit into one micro-batch, or if there must be ``at_least`` so many micro-batches
+    A tree is cut only if it does not fit into one micro-batch, or if there must be ``at_least`` so many micro-batches
     (ranks that share a model need equally many). Raises ``ValueError`` where a single row does not fit.
     """
 
-    def cost(batch: Sequence[Group]) -> int:
-        return sum(group.tokens for group in batch)
+    def cost(batch: Sequence[range]) -> int:
+        return sum(map(rows.cost, batch))
 
-    pieces: list[Group] = []  # whole groups, or the fewest parts of one that fit
-    for group in groups:
-        if (longest := group.prompt + max(group.responses)) > max_tokens:
-            raise ValueError(f"a row of {longest} tokens in micro-batches of {max_tokens}")
-        for count in range(1, len(group.rows) + 1):
-            parts = [group.part(places) for places in _even_shares(group.responses, count)]
-            if all(part.tokens <= max_tokens for part in parts):
-                pieces += parts
-                break
-    batches: list[list[Group]] = []
+    for prompt, response in zip(rows.prompts, rows.responses, strict=True):
+        if prompt + response > max_tokens:
+            raise ValueError(f"a row of {prompt + response} tokens in micro-batches of {max_tokens}")
+    pieces = [piece for tree in rows.trees() for piece in _pieces(rows, tree, max_tokens)]
+    batches: list[list[range]] = []
     for count in range(math.ceil(cost(pieces) / max_tokens), len(pieces) + 1):
-        batches = [[pieces[i] for i in share] for share in _even_shares([piece.tokens for piece in pieces], count)]
+        batches = [[pieces[i] for i in share] for share in _even_shares([*map(rows.cost, pieces)], count)]
         if all(cost(batch) <= max_tokens for batch in batches):
             break
     while len(batches) < at_least:
-        # The costliest micro-batch that has several rows becomes two; its groups stay whole if there are several.
-        divisible = [i for i, batch in enumerate(batches) if sum(len(group.rows) for group in batch) > 1]
+        # The costliest micro-batch that has several rows becomes two; its trees stay whole if there are several.
+        divisible = [i for i, batch in enumerate(batches) if sum(map(len, batch)) > 1]
         batch = batches.pop(max(divisible, key=lambda i: cost(batches[i])))
         if len(batch) > 1:
-            batches += [[batch[i] for i in share] for share in _even_shares([group.tokens for group in batch], 2)]
+            batches += [[batch[i] for i in share] for share in _even_shares([*map(rows.cost, batch)], 2)]
         else:
-            batches += [[batch[0].part(places)] for places in _even_shares(batch[0].responses, 2)]
-    batches.sort(key=lambda batch: (-cost(batch), batch[0].rows))
-    return [sorted(row for group in batch for row in group.rows) for batch in batches]
+            halves = [(range(batch[0].start, cut), range(cut, batch[0].stop)) for cut in batch[0][1:]]
+            batches += [[half] for half in min(halves, key=lambda halves: max(map(rows.cost, halves)))]
+    found = [rows.part(chain.from_iterable(batch)) for batch in batches]
+    return sorted(found, key=lambda part: (-part.tokens, part.rows))
 
 
-def rank_parts(groups: Sequence[Group], ranks: int) -> list[Group]:
-    """Parts of groups with equally many rows, as large as ``ranks`` with equally many rows can be made of.
+def _pieces(rows: Rows, places: range, most: int) -> list[range]:
+    """``places`` in pieces of at most ``most`` tokens. Branches that fit stay whole; responses part evenly."""
+    if rows.cost(places) <= most:
+        return [places]
+    branches = rows.branches(places, rows.common(places))
+    if len(branches) == len(places):
+        count = len(_joined(rows, branches, most))
+        most = bisect_left(range(most), -count, key=lambda most: -len(_joined(rows, branches, most)))
+        return _joined(rows, branches, most)
+    return _joined(rows, [piece for branch in branches for piece in _pieces(rows, branch, most)], most)
 
-    These are the groups themselves wherever a rank's rows are a multiple of a group's.
-    """
-    rows_per_rank = sum(len(group.rows) for group in groups) // ranks
-    size = math.gcd(rows_per_rank, *(len(group.rows) for group in groups))
-    return [group.part(range(start, start + size)) for group in groups for start in range(0, len(group.rows), size)]
+
+def _joined(rows: Rows, pieces: Sequence[range], most: int) -> list[range]:
+    """Neighbours together as long as they have at most ``most`` tokens."""
+    joined = [pieces[0]]
+    for piece in pieces[1:]:
+        both = range(joined[-1].start, piece.stop)
+        joined[-1:] = [both] if rows.cost(both) <= most else [joined[-1], piece]
+    return joined
 
 
 def _even_shares(costs: Sequence[int], count: int) -> list[list[int]]:
@@ -127,41 +221,94 @@ def _even_shares(costs: Sequence[int], count: int) -> list[list[int]]:
 
 
 def prepare_dynamic_batch(data: Any, max_token_len: int) -> tuple[list[Any], list[list[int]]]:
-    """Replaces veRL's function: micro-batches of at most ``max_token_len`` shared tokens, and the rows of each.
+    """Replaces veRL's function: micro-batches of at most ``max_token_len`` tokens, and the rows of each.
 
-    They hold whole groups where these fit. All ranks have equally many.
+    They hold whole trees where these fit. All ranks have equally many.
     """
-    groups = groups_of(data.batch)
-    count = len(micro_batches(groups, max_token_len))
+    rows = padded_rows(data.batch)
+    count = len(micro_batches(rows, max_token_len))
     if torch.distributed.is_initialized():
         most = torch.tensor(count, device=get_device_name())
         torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)
         count = int(most)
-    rows = micro_batches(groups, max_token_len, at_least=count)
-    return [data.select_idxs(chosen) for chosen in rows], rows
+    batches, parts = [], micro_batches(rows, max_token_len, at_least=count)
+    for part in parts:
+        batches.append(data.select_idxs(list(part.rows)))
+        batches[-1].batch[SHARED] = torch.tensor(part.shared)
+    return batches, [list(part.rows) for part in parts]
 
 
-def balanced_rows(groups: Sequence[Group], ranks: int) -> tuple[list[int], dict[str, float]]:
-    """An order of rows that gives ranks whole groups of about equally many shared tokens, and veRL's metrics of it.
+def balanced_rows(rows: Rows, ranks: int) -> tuple[list[int], dict[str, float]]:
+    """An order of rows that gives ranks equally many rows and about equally many tokens, and veRL's metrics of it.
 
-    Rows of a group are adjacent. Groups are cut, in equal parts, only where a rank's rows are no multiple of a group's.
+    Trees stay whole, one after the other, and in the batch's order on their rank. One is cut where no rank has room
+    for all its rows.
     """
-    parts = rank_parts(groups, ranks)
-    tokens = [part.tokens for part in parts]
-    by_rank: Any = get_seqlen_balanced_partitions(tokens, k_partitions=ranks, equal_size=True)
-    rows = [row for places in by_rank for place in places for row in parts[place].rows]
-    return rows, log_seqlen_unbalance(seqlen_list=tokens, partitions=by_rank, prefix="global_seqlen")
+    room, loads, places = [len(rows.rows) // ranks] * ranks, [0] * ranks, [[] for _ in range(ranks)]
+    trees = sorted(rows.trees(), key=rows.cost)
+    while trees:
+        tree = trees.pop()
+        fitting = [rank for rank in range(ranks) if room[rank] >= len(tree)]
+        rank = min(fitting, key=loads.__getitem__) if fitting else max(range(ranks), key=room.__getitem__)
+        part, rest = tree[: room[rank]], tree[room[rank] :]
+        places[rank].append(part)
+        room[rank] -= len(part)
+        loads[rank] += rows.cost(part)
+        trees += [rest] if rest else []
+    parts = [part for of_rank in places for part in sorted(of_rank, key=lambda part: part.start)]
+    starts = [0, *accumulate(map(len, places))]
+    partitions: Any = [range(*ends) for ends in pairwise(starts)]
+    metrics = log_seqlen_unbalance([*map(rows.cost, parts)], partitions, prefix="global_seqlen")
+    return [rows.rows[place] for part in parts for place in part], metrics
+
+
+class Placed(NamedTuple):
+    """A segment of a layout: ``tokens`` of the row at ``place``. ``before``: index in L of the token before them."""
+
+    place: int
+    tokens: slice
+    before: int
+    segment: Segment
+
+
+def segments_of(rows: Rows) -> list[Placed]:
+    """The segments of all trees in the order of L: top segments first, then what is below each of them.
+
+    Below a segment it is the same again: the segments of the next level, what is below each of them, and last what
+    only one row has. So a level's segments, and what is below them, lie together wherever they have one parent.
+    """
+
+    def place(places: range, above: int, start: int, level: int, before: int) -> Iterator[Placed]:
+        """Rows that share ``above`` tokens, without these, from ``start`` on."""
+        branches = rows.branches(places, above)
+        inner = [branch for branch in branches if len(branch) > 1]
+        ends = [rows.common(branch) for branch in inner]
+        first = start + sum(ends) - above * len(ends)
+        for branch, end in zip(inner, ends, strict=True):
+            last = first + rows.cost(branch) - end
+            segment = Segment(level, start, start + end - above, first, last)
+            yield Placed(branch.start, slice(above, end), before, segment)
+            yield from place(branch, end, first, level + 1, segment.end - 1)
+            start, first = segment.end, last
+        for branch in branches:
+            if len(branch) == 1:
+                end = rows.prompts[branch.start] + rows.responses[branch.start]
+                last = first + end - above
+                yield Placed(branch.start, slice(above, end), before, Segment(level, first, last, last, last))
+                first = last
+
+    placed = place(range(len(rows.rows)), 0, 0, 0, -1)
+    return sorted(placed, key=lambda found: found.segment.start)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """L tokens of a micro-batch, first all prompts and then all responses, and its R response tokens.
+    """L tokens of a micro-batch, in the segments of trees, and its R response tokens.
 
     A cell is a token's place in the micro-batch as veRL has it, flattened.
     """
 
-    groups: list[Group]
-    """Those with a response token. If no group has one, the first."""
+    segments: list[Segment]
     cells_L: Tensor
     cells_R: Tensor
     predictors_R: Tensor
@@ -169,67 +316,49 @@ class Layout:
 
     def attention(self) -> SharedPrompts:
         """Which tokens attend to which."""
-        prompts, device = [group.prompt for group in self.groups], self.cells_L.device
-        responses = [tokens for group in self.groups for tokens in group.responses if tokens]
-        alone = spans(prompts + responses, prompts + responses, device)
-        of_groups = [sum(group.responses) for group in self.groups]
-        return SharedPrompts(sum(prompts), alone, spans(of_groups, prompts, device) if responses else None)
+        return SharedPrompts.of(self.segments, self.cells_L.device)
+
+    def dense_mask(self) -> Tensor:
+        """The same as an additive mask (1, 1, L, L) in fp32. What is hidden gets the least finite number."""
+        seen = torch.zeros(len(self.cells_L), len(self.cells_L), dtype=torch.bool)
+        for _, start, end, first, last in self.segments:
+            seen[start:end, start:end] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
+            seen[first:last, start:end] = True
+        mask = torch.zeros(seen.shape, dtype=torch.float32)
+        return mask.masked_fill_(~seen, torch.finfo(torch.float32).min)[None, None]
 
 
-def lay_out(groups: Sequence[Group], cells_of: Callable[[int], tuple[Tensor, Tensor]], device: Any) -> Layout:
-    """``cells_of``: of a row's prompt and of its response.
+def lay_out(rows: Rows, cells_of: Callable[[int], Tensor], device: Any) -> Layout:
+    """``cells_of``: of a row. Rows without a response are left out, but one remains if no row has a response.
 
     The places are worked out on the host. On a GPU the many small operations would take longer.
     """
-    groups = [group for group in groups if sum(group.responses)] or list(groups[:1])
-    prompts = [cells_of(group.rows[0])[0] for group in groups]
-    responses = [cells_of(row)[1] for group in groups for row in group.rows]
-
-    # A response's first token is predicted by the last of its prompt, the others by those before them.
-    predictors, end_of_prompt, start = [], 0, sum(group.prompt for group in groups)
-    for group in groups:
-        end_of_prompt += group.prompt
-        for tokens in group.responses:
-            places = torch.arange(start - 1, start + tokens - 1)
-            places[:1] = end_of_prompt - 1
+    rows = rows.part([place for place, tokens in enumerate(rows.responses) if tokens] or [0])
+    placed, cells, responses, predictors = segments_of(rows), [], [], []
+    for place, tokens, before, segment in placed:
+        row, prompt = cells_of(rows.rows[place]), rows.prompts[place]
+        cells.append(row[tokens])
+        if segment.last == segment.first:  # nothing is below: the end of a row
+            responses.append(row[prompt:])
+            places = torch.arange(segment.end - len(row[prompt:]) - 1, segment.end - 1)
+            if tokens.start == prompt:  # the prompt's last token is in the segment above
+                places[:1] = before
             predictors.append(places)
-            start += tokens
-    cells = torch.cat([*prompts, *responses]), torch.cat(responses), torch.cat(predictors)
-    return Layout(groups, *(places.to(device) for places in cells))
+    found = (torch.cat(indices).to(device) for indices in (cells, responses, predictors))
+    return Layout([found.segment for found in placed], *found)
 
 
 def padded_layout(micro_batch: Any) -> Layout:
-    """``micro_batch``: ``input_ids`` and ``attention_mask`` (B, prompt + response), ``responses`` (B, response)."""
-    valid, width = micro_batch["attention_mask"].bool().cpu(), micro_batch["responses"].shape[1]
+    """``micro_batch``: as ``padded_rows`` takes it."""
+    valid = micro_batch["attention_mask"].bool().cpu()
     cells = torch.arange(valid.numel()).view(valid.shape)
-
-    def cells_of(row: int) -> tuple[Tensor, Tensor]:
-        return cells[row, :-width][valid[row, :-width]], cells[row, -width:][valid[row, -width:]]
-
-    return lay_out(groups_of(micro_batch), cells_of, micro_batch["input_ids"].device)
+    return lay_out(padded_rows(micro_batch), lambda row: cells[row][valid[row]], micro_batch["input_ids"].device)
 
 
 def spread(values_R: Tensor, layout: Layout, micro_batch: Any) -> Tensor:
     """Values of response tokens at their places in (B, response), 0 elsewhere."""
     shape, width = micro_batch["input_ids"].shape, micro_batch["responses"].shape[1]
     return values_R.new_zeros(shape.numel()).index_put((layout.cells_R,), values_R).view(shape)[:, -width:]
-
-
-def dense_mask(groups: list[Group]) -> Tensor:
-    """Additive mask (1, 1, L, L) in fp32: causal, a group's prompt for all of the group, a response for itself.
-
-    A response stands behind other responses, so a causal mask alone would show them to it. What is hidden gets the
-    least finite number.
-    """
-    numbers, lengths = torch.arange(len(groups)), torch.tensor([group.prompt for group in groups])
-    rows = torch.tensor([row for group in groups for row in group.rows])
-    row_lengths = torch.tensor([tokens for group in groups for tokens in group.responses])
-    of_rows = numbers.repeat_interleave(torch.tensor([len(group.rows) for group in groups]))
-    prompt_L = torch.cat([numbers.repeat_interleave(lengths), of_rows.repeat_interleave(row_lengths)])
-    row_L = torch.cat([torch.full((int(lengths.sum()),), -1), rows.repeat_interleave(row_lengths)])
-    seen = (prompt_L == prompt_L[:, None]) & ((row_L == -1) | (row_L == row_L[:, None]))
-    mask = torch.zeros(seen.shape, dtype=torch.float32)
-    return mask.masked_fill_(~seen.tril_(), torch.finfo(torch.float32).min)[None, None]
 
 
 def forward_dense(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
@@ -240,7 +369,7 @@ def forward_dense(actor: Any, micro_batch: Any, temperature: float, calculate_en
         output = actor.actor_module(
             input_ids=ids[layout.cells_L][None],
             position_ids=positions[layout.cells_L][None],
-            attention_mask=dense_mask(layout.groups),
+            attention_mask=layout.dense_mask(),
             use_cache=False,
         )
         logits_RV = output.logits.flatten(0, 1)[layout.predictors_R] / temperature

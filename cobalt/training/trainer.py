@@ -19,7 +19,7 @@ from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online import OnlineRewardManager, drop_rows_after_end
 from cobalt.training.scoring import MANAGER_NAME
 from cobalt.training.settings import ONLINE_MANAGER_NAME, TOKENS, Method
-from cobalt.training.shared_prompts import balanced_rows, groups_of
+from cobalt.training.shared_prompts import balanced_rows, padded_rows
 from cobalt.training.training_log import budget_of
 
 LOG_DELAY_S = 3.0
@@ -112,7 +112,7 @@ class CobaltTrainer(RayPPOTrainer):
         return step if is_over and not settings.val_only else None
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], logging_prefix: str = "global_seqlen") -> None:
-        """Before rewards: online, drop rows after a trajectory's end; else give the ranks whole groups, or rows."""
+        """Before rewards: online, drop rows after a trajectory's end; else give the ranks whole trees, or rows."""
         policy, ranks = self.config.actor_rollout_ref, self.actor_rollout_wg.world_size
         if policy.cobalt.online:
             any_number = policy.actor.use_dynamic_bsz and policy.cobalt.loss_weights == TOKENS
@@ -121,7 +121,7 @@ class CobaltTrainer(RayPPOTrainer):
             turns = policy.cobalt.online.turns
             drop_rows_after_end(batch, turns, policy.rollout.n, mini_batches, ranks * micro_batch)
         elif policy.cobalt.share_prompts:
-            rows, unbalance = balanced_rows(groups_of(batch.batch), ranks)
+            rows, unbalance = balanced_rows(padded_rows(batch.batch), ranks)
             batch.reorder(torch.tensor(rows))
             metrics.update(unbalance)
         else:

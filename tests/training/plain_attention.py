@@ -29,6 +29,7 @@ def scores(query, key, spans, causal, scale):
 def forward(query, key, value, spans, causal, scale):
     all_scores = scores(query, key, spans, causal, scale)
     lse = all_scores.logsumexp(-1)
+    lse = lse.masked_fill(lse == -torch.inf, torch.inf)  # as the kernels say it of a query without keys
     repeated = value.float().repeat_interleave(query.shape[1] // key.shape[1], 1)
     out = torch.einsum("hqk,khd->qhd", (all_scores - lse[..., None]).exp(), repeated)
     return out.to(query.dtype), lse, None

@@ -41,8 +41,8 @@ def packed(fp32, packing, weights, rows=2, actor=CobaltActor, **config):
     """Of shared prompts in the micro-batches of a packing."""
     max_tokens, at_least = packing
 
-    def batches_of(groups, max_tokens, at_least=at_least):
-        return micro_batches(groups, max_tokens, at_least)
+    def batches_of(rows, max_tokens, at_least=at_least):
+        return micro_batches(rows, max_tokens, at_least)
 
     fp32.setattr(shared_prompts, "micro_batches", batches_of)
     patches.share_prompts_in_micro_batches()

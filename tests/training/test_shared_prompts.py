@@ -8,6 +8,8 @@ import pytest
 import torch
 from actors import (
     PROMPTS,
+    RESPONSES,
+    VOCAB,
     make_batch,
     make_data,
     make_model,
@@ -21,8 +23,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 from verl.workers.actor import dp_actor
 
 from cobalt.training import patches, shared_attention, shared_prompts, token_scores
-from cobalt.training.shared_attention import SharedPromptAttention, SharedPrompts, spans
-from cobalt.training.shared_prompts import Group, balanced_rows, micro_batches, rank_parts
+from cobalt.training.shared_attention import SharedPromptAttention
+from cobalt.training.shared_prompts import Rows, balanced_rows, lay_out, micro_batches, padded_layout, rows_by_prefix
 from cobalt.training.token_scores import TokenScores
 from cobalt.training.workers import CobaltActor
 
@@ -63,7 +65,7 @@ def log_probs_of(forward, model, batch):
 
 
 def scores_and_gradients(forward, model, batch):
-    mask = batch["attention_mask"][:, PROMPTS:]
+    mask = batch["attention_mask"][:, -RESPONSES:]
     entropy, log_probs = forward(stand_in(model), batch, 0.7, True)
     ((log_probs + 0.1 * entropy) * mask).sum().backward()
     gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
@@ -141,7 +143,8 @@ def test_each_prompt_goes_through_the_model_once_without_padding(forward):
 def test_a_prompt_that_begins_with_token_0_is_not_taken_for_a_shorter_one():
     ids = torch.tensor([[0, 0, 5, 7], [0, 0, 5, 7]])
     mask = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
-    assert len(shared_prompts.groups_of({"input_ids": ids, "attention_mask": mask, "responses": ids[:, 3:]})) == 2
+    rows = shared_prompts.padded_rows({"input_ids": ids, "attention_mask": mask, "responses": ids[:, 3:]})
+    assert len(rows.trees()) == 2
 
 
 @pytest.mark.parametrize(("name", "value"), [("model_type", "gemma2"), ("_attn_implementation", "eager")])
@@ -186,60 +189,182 @@ def test_micro_batches_hold_whole_groups_and_results_return_to_their_rows():
     assert dp_actor.restore_dynamic_batch(results, places).equal(data.batch["input_ids"])
 
 
-def make_groups(sizes, prompt=10, response=5):
-    """Groups of these numbers of rows, in order."""
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    return [
-        Group(tuple(range(start, start + size)), prompt, (response,) * size)
-        for start, size in zip(starts, sizes, strict=True)
-    ]
+def make_rows(sizes, prompt=10, response=5):
+    """Rows with these numbers of responses to a prompt."""
+    shared = [tokens for size in sizes for tokens in (0, *[prompt] * (size - 1))]
+    count = len(shared)
+    return Rows(tuple(range(count)), (prompt,) * count, (response,) * count, tuple(shared))
 
 
-def test_every_row_comes_once_no_micro_batch_is_too_large_and_groups_that_fit_stay_whole():
-    for seed in range(200):
-        generator, groups, row = random.Random(seed), [], 0
-        for _ in range(generator.randint(1, 6)):
-            responses = tuple(generator.randint(0, 20) for _ in range(generator.randint(1, 8)))
-            rows = tuple(range(row, row + len(responses)))
-            groups.append(Group(rows, generator.randint(1, 30), responses))
-            row += len(rows)
-        max_tokens = generator.randint(50, 150)
-        found = micro_batches(groups, max_tokens, at_least=generator.randint(1, row))
-        assert sorted(row for batch in found for row in batch) == list(range(row)), seed
-        for batch in map(set, found):
-            parts = [group.part([i for i, row in enumerate(group.rows) if row in batch]) for group in groups]
-            assert sum(part.tokens for part in parts if part.rows) <= max_tokens, seed
-        found = micro_batches(groups, max(group.tokens for group in groups))
-        assert all(any(set(group.rows) <= set(batch) for batch in found) for group in groups), seed
+def random_prompts(seed, depth, longest=4):
+    """Contexts of up to ``depth`` turns, in random order. Each has responses, goes on in other contexts, or both."""
+    generator, prompts = random.Random(seed), []
+
+    def grow(before, turns):
+        prompt = before + [generator.randrange(1, VOCAB) for _ in range(generator.randint(1, longest))]
+        prompts.extend([prompt] * generator.randint(0 if turns else 1, 3))
+        for _ in range(generator.randint(1, 2) if turns else 0):
+            grow(prompt, turns - 1)
+
+    for _ in range(2):
+        grow([], depth - 1)
+    generator.shuffle(prompts)
+    return prompts
 
 
-def test_micro_batches_are_as_many_as_other_ranks_need_in_even_parts_the_costliest_first():
-    for wanted in range(1, 13):
-        assert len(micro_batches(make_groups([4, 4, 4]), 1000, at_least=wanted)) == wanted
-    assert micro_batches(make_groups([2, 2]), 1000, at_least=2) == [[0, 1], [2, 3]]  # groups are cut last
-    assert [len(batch) for batch in micro_batches(make_groups([6]), 10 + 4 * 5)] == [3, 3]
-    groups = [Group((0,), 5, (1,)), Group((1,), 9, (9,)), Group((2,), 7, (3,))]
-    assert micro_batches(groups, 18) == [[1], [0, 2]]
-    with pytest.raises(ValueError, match="a row of 15 tokens"):
-        micro_batches(make_groups([2]), 14)
+def batch_of(prompts, seed, fewest=0):
+    """They as veRL's padded batch, with responses of ``fewest`` to ``RESPONSES`` tokens."""
+    generator, width = torch.Generator().manual_seed(seed), max(map(len, prompts))
+    ids = torch.randint(1, VOCAB, (len(prompts), width + RESPONSES), generator=generator)
+    tokens = torch.randint(fewest, RESPONSES + 1, (len(prompts),), generator=generator)
+    mask = (torch.arange(width + RESPONSES) < width + tokens[:, None]).long()
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) : width] = torch.tensor(prompt)
+        mask[row, : width - len(prompt)] = 0
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": positions, "responses": ids[:, width:]}
+
+
+def one_by_one(actor, batch, *rest):
+    """veRL's own forward pass on each row by itself."""
+    found = [padded(actor, {name: of[row : row + 1] for name, of in batch.items()}, *rest) for row in count_rows(batch)]
+    return tuple(torch.cat(values) for values in zip(*found, strict=True))
+
+
+def count_rows(batch):
+    return range(len(batch["input_ids"]))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_trees_of_prompts_give_what_each_row_gives_by_itself(depth, fp32):
+    """Log-probabilities, entropies and all gradients. Trees of more levels where these cost nothing, or of fewer."""
+    deepest = 0
+    for seed in range(3):
+        batch = batch_of(random_prompts(seed, depth), seed)
+        own = scores_and_gradients(one_by_one, make_model(), batch)
+        for cost, forward in product((0, 0.5), FORWARDS.values()):
+            fp32.setattr(shared_prompts, "LEVEL_COST", cost)
+            for expected, found in zip(own, scores_and_gradients(forward, make_model(), batch), strict=True):
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+            deepest = max(deepest, len(padded_layout(batch).attention().levels))
+    assert deepest >= depth
+
+
+def test_a_context_may_have_responses_of_its_own_and_go_on_in_others():
+    """Of the first problem: a prompt, two contexts that begin with all of it, and one that begins with a context."""
+    prompts = [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 4, 5, 6], [9, 8], [1, 2, 3, 7], [1, 2, 3, 4, 5, 6], [9, 8]]
+    batch = batch_of(prompts, seed=0, fewest=1)
+    layout = padded_layout(batch)
+    responses = int(batch["attention_mask"][:, 6:].sum())
+    assert len(layout.cells_L) == 6 + 1 + 2 + responses  # [9, 8] once, and the seventh token of the first tree
+    assert len(layout.attention().levels) == 3
+    own, ours = (scores_and_gradients(way, make_model(), batch) for way in (one_by_one, FORWARDS["varlen"]))
+    for expected, found in zip(own, ours, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_token_is_computed_at_its_position_in_each_row_that_shares_it():
+    for seed in range(20):
+        batch = batch_of(random_prompts(seed, 3), seed)
+        rows, valid = shared_prompts.padded_rows(batch), batch["attention_mask"].bool()
+        ids, positions = ([batch[name][row][valid[row]] for row in rows.rows] for name in ("input_ids", "position_ids"))
+        for place, tokens, _, _ in shared_prompts.segments_of(rows):
+            for other in range(place, len(ids)):
+                if all(shared >= tokens.stop for shared in rows.shared[place + 1 : other + 1]):
+                    assert positions[other][tokens].tolist() == [*range(tokens.start, tokens.stop)]
+                    assert ids[other][tokens].equal(ids[place][tokens])
+
+
+def test_prompts_without_a_common_beginning_are_one_level_as_before():
+    """All prompts, then all responses in the order of their prompts, and no query or key between them that waits."""
+    batch = make_batch(MIXED)
+    rows, plan = shared_prompts.padded_rows(batch), padded_layout(batch).attention()
+    prompts = [rows.prompts[tree.start] for tree in rows.trees()]
+    of_prompts = [sum(rows.responses[place] for place in tree) for tree in rows.trees()]
+    assert plan.alone.query_starts.diff().tolist() == [*prompts, *rows.responses]
+    (level,) = plan.levels
+    assert (level.keys, level.queries) == (slice(0, 13), slice(13, 13 + sum(of_prompts)))
+    assert level.spans.query_starts.diff().tolist() == of_prompts
+    assert level.spans.key_starts.diff().tolist() == prompts
 
 
 @pytest.mark.parametrize(
-    ("sizes", "ranks", "rows"), [([4] * 4, 2, 4), ([16] * 3, 2, 8), ([16] * 2, 4, 8), ([16], 16, 1), ([4, 6], 2, 1)]
+    ("contexts", "responses", "shared"),
+    [
+        ("a prompt and its samples", [900] * 4, [0, 100, 100, 100]),
+        ("a prompt too short for its responses", [9000] * 4, [0, 0, 0, 0]),
+        ("two turns, and the tokens that end a prompt", [900] * 4, [0, 200, 302, 200]),
+        ("a system prompt", [900] * 6, [0, 130, 130, 0, 130, 130]),
+    ],
 )
-def test_ranks_take_whole_groups_where_they_can_and_else_the_largest_equal_parts(sizes, ranks, rows):
-    parts = rank_parts(make_groups(sizes), ranks)
-    assert {len(part.rows) for part in parts} == {rows}
-    assert len(parts) % ranks == 0
-    assert [row for part in parts for row in part.rows] == list(range(sum(sizes)))
+def test_tokens_are_shared_where_that_saves_more_than_a_level_costs(contexts, responses, shared):
+    """Tokens that are not worth a level are computed with each row, and those above them are shared without them."""
+    problem, end = torch.arange(100), torch.tensor([7, 8])
+    turns = [torch.cat([torch.arange(tokens), end]) for tokens in (200, 300)]
+    prompts = {
+        "a prompt and its samples": [problem] * 4,
+        "a prompt too short for its responses": [problem] * 4,
+        "two turns, and the tokens that end a prompt": [*turns, *turns],
+        "a system prompt": [torch.cat([problem[:30], torch.full((100,), number)]) for number in (1, 2) for _ in "abc"],
+    }
+    rows = rows_by_prefix(prompts[contexts], responses)
+    assert list(rows.shared) == shared
 
 
-def test_ranks_get_whole_groups_balanced_by_shared_tokens():
-    """Groups are cut where ranks outnumber them."""
+def test_every_row_comes_once_no_micro_batch_is_too_large_and_trees_that_fit_stay_whole():
+    for seed in range(200):
+        generator = random.Random(seed)
+        prompts = [torch.tensor(prompt) for prompt in random_prompts(seed, generator.randint(1, 4), longest=20)]
+        lengths = [generator.randint(0, 20) for _ in prompts]
+        rows = rows_by_prefix(prompts, lengths)
+        max_tokens = max(map(sum, zip(rows.prompts, rows.responses, strict=True))) + generator.randint(0, 100)
+        found = micro_batches(rows, max_tokens, at_least=generator.randint(1, len(prompts)))
+        assert sorted(row for part in found for row in part.rows) == list(range(len(prompts))), seed
+        for part in found:
+            assert part.tokens <= max_tokens, seed
+            if all(part.responses):  # the cost is what is computed
+                cells = [torch.arange(len(prompts[row]) + lengths[row]) for row in range(len(prompts))]
+                assert len(lay_out(part, cells.__getitem__, "cpu").cells_L) == part.tokens, seed
+        trees = [rows.part(tree) for tree in rows.trees()]
+        found = micro_batches(rows, max(tree.tokens for tree in trees))
+        assert all(any(set(tree.rows) <= set(part.rows) for part in found) for tree in trees), seed
+
+
+def test_micro_batches_are_as_many_as_other_ranks_need_in_even_parts_the_costliest_first():
+    def rows_of(*args, **kwargs):
+        return [list(part.rows) for part in micro_batches(*args, **kwargs)]
+
+    for wanted in range(1, 13):
+        assert len(micro_batches(make_rows([4, 4, 4]), 1000, at_least=wanted)) == wanted
+    assert rows_of(make_rows([2, 2]), 1000, at_least=2) == [[0, 1], [2, 3]]  # trees are cut last
+    assert [len(rows) for rows in rows_of(make_rows([6]), 10 + 4 * 5)] == [3, 3]
+    assert rows_of(Rows((0, 1, 2), (5, 9, 7), (1, 9, 3), (0, 0, 0)), 18) == [[1], [0, 2]]
+    # two contexts of one problem with three responses each: 40 + 2 · 10 + 6 · 5
+    contexts = Rows(tuple(range(6)), (50,) * 6, (5,) * 6, (0, 50, 50, 40, 50, 50))
+    assert contexts.tokens == 90
+    assert rows_of(contexts, 90) == [[0, 1, 2, 3, 4, 5]]
+    assert rows_of(contexts, 89) == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(ValueError, match="a row of 15 tokens"):
+        micro_batches(make_rows([2]), 14)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ranks", "parts"), [([4] * 4, 2, 4), ([16] * 3, 2, 4), ([16] * 2, 4, 4), ([16], 16, 16), ([4, 6], 2, 3)]
+)
+def test_ranks_get_equally_many_rows_and_whole_trees_where_they_can(sizes, ranks, parts):
+    trees = [tree for tree, size in enumerate(sizes) for _ in range(size)]
+    order, _ = balanced_rows(make_rows(sizes), ranks)
+    assert sorted(order) == list(range(sum(sizes)))
+    size = sum(sizes) // ranks
+    by_rank = [[trees[row] for row in order[start : start + size]] for start in range(0, len(order), size)]
+    assert sum(len(set(of_rank)) for of_rank in by_rank) == parts
+
+
+def test_ranks_get_trees_balanced_by_shared_tokens():
     mixed = [("a", 6), ("a", 6), ("b", 1), ("b", 1), ("c", 6), ("c", 5), ("d", 1), ("d", 2)]
     for rows, ranks, names in ((mixed, 2, ["ad", "bc"]), ([("a", 6)] * 4 + [("b", 1)] * 4, 4, [*"aabb"])):
         data, size = make_data(rows), len(rows) // ranks
-        order, metrics = balanced_rows(shared_prompts.groups_of(data.batch), ranks)
+        order, metrics = balanced_rows(shared_prompts.padded_rows(data.batch), ranks)
         assert sorted(order) == list(range(len(rows)))
         by_rank = [{rows[row][0] for row in order[start : start + size]} for start in range(0, len(rows), size)]
         assert sorted("".join(sorted(found)) for found in by_rank) == names
@@ -247,12 +372,11 @@ def test_ranks_get_whole_groups_balanced_by_shared_tokens():
 
 
 def test_attention_in_bf16_is_as_near_to_the_truth_as_rounding_lets_it():
-    prompts, groups = [5, 2], [[3, 1, 4], [2, 6]]
-    lengths = [*prompts, *groups[0], *groups[1]]
-    across = spans([sum(group) for group in groups], prompts, "cpu")
-    plan = SharedPrompts(sum(prompts), spans(lengths, lengths, "cpu"), across)
+    batch = batch_of(random_prompts(0, 4), 0)
+    plan, tokens = padded_layout(batch).attention(), len(padded_layout(batch).cells_L)
+    assert len(plan.levels) > 2
     generator = torch.Generator().manual_seed(0)
-    states = [torch.randn(sum(lengths), heads, 8, generator=generator) for heads in (4, 2, 2)]
+    states = [torch.randn(tokens, heads, 8, generator=generator) for heads in (4, 2, 2)]
     exact = SharedPromptAttention.apply(*states, plan, 0.3)
     rounded = SharedPromptAttention.apply(*(state.bfloat16() for state in states), plan, 0.3)
     assert rounded.dtype == torch.bfloat16

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import sys
+from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -132,6 +133,88 @@ def test_shared_prompts_give_verls_own_values_and_gradients() -> None:
     for name in ("log_probs", "entropy"):
         torch.testing.assert_close(values[1][name], values[0][name], atol=1e-4, rtol=1e-4)
     assert_close(gradients(engines[1]), gradients(engines[0]), atol=2e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("weights", ["release", "tokens"])
+def test_a_step_on_trees_of_contexts_is_that_of_each_row_by_itself(
+    weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two problems, whose contexts of three turns have responses: forward and backward in small micro-batches."""
+    random = torch.Generator().manual_seed(0)
+    turns = [torch.randint(5, 200, (60,), generator=random) for _ in range(2)]
+    prompts = [turn[:length] for length in (20, 60, 40, 20, 60) for turn in turns]
+    responses = [torch.randint(5, 200, (1 + number % 5,), generator=random) for number in range(len(prompts))]
+    ids = [torch.cat(pair) for pair in zip(prompts, responses, strict=True)]
+    ones = jagged([torch.ones(len(row), dtype=torch.long) for row in responses])
+    data = TensorDict(
+        {
+            "input_ids": jagged(ids),
+            "position_ids": jagged([torch.arange(len(row)) for row in ids]),
+            "prompts": jagged(prompts),
+            "responses": jagged(responses),
+            "response_mask": ones,
+            "loss_mask": ones.clone(),
+            "advantages": jagged([torch.randn(len(row), generator=random) for row in responses]),
+        },
+        batch_size=len(ids),
+    )
+    settings = {"temperature": 0.8, "calculate_entropy": True, "use_remove_padding": False, "dp_size": 1}
+    tu.assign_non_tensor(data, **settings, micro_batch_size_per_gpu=2, max_token_len_per_gpu=90)
+
+    def loss(model_output: Any, data: Any, dp_group: Any) -> Any:
+        values = {name: no_padding_2_padding(of, data) for name, of in model_output.items()}
+        weights = tu.get_non_tensor_data(data, "batch_num_tokens", None)
+        advantages = data["advantages"].to_padded_tensor(0.0)
+        mask = data["response_mask"].to_padded_tensor(0)
+        return ((values["log_probs"] * advantages + values["entropy"]) * mask).sum() / weights, {}
+
+    plain, shared = engine_of(PLAIN), engine_of(our_engine.SharedPromptEngine)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_args, **_kwargs: None)  # a single process
+    monkeypatch.setenv("COBALT_LOSS_WEIGHTS", weights)
+    monkeypatch.setattr(shared, "_gradient_sync_context", lambda **_: nullcontext(), raising=False)
+    seen: list[int] = []
+    shared.module.model.embed_tokens.register_forward_hook(lambda _module, args, _output: seen.append(args[0].numel()))
+    found = shared.forward_backward_batch(data.clone(), None, forward_only=True)["model_output"]
+    assert len(seen) == 2 and max(seen) <= 90
+    assert sum(seen) == 2 * 60 + sum(map(len, responses))
+    shared.forward_backward_batch(data.clone(), loss)
+    shares = shared._release_shares(data["loss_mask"], data)
+    for row in range(len(ids)):
+        alone = tu.index_select_tensor_dict(data, [row])
+        share = float(shares[row]) if weights == "release" else int(ones.values().sum())
+        tu.assign_non_tensor(alone, batch_num_tokens=share)
+        total, output = plain.forward_step(alone, loss, False)
+        total.backward()
+        for name in ("log_probs", "entropy"):
+            expected, of_row = (
+                no_padding_2_padding(jagged([values]), alone)
+                for values in (output["model_output"][name].unbind()[0], found[name].unbind()[row])
+            )
+            torch.testing.assert_close(of_row, expected, atol=1e-4, rtol=1e-4)
+    assert_close(gradients(shared), gradients(plain), atol=2e-4, rtol=1e-3)
+
+
+def test_rows_of_a_problem_stay_together_on_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its contexts are prompts of their own. The queue holds their tokens, the tags the lengths of the responses."""
+    problems = [torch.arange(start, start + 60) for start in (0, 100)]
+    prompts = [problem[:length] for length in (20, 60, 40, 60) for problem in problems]
+    rows = TensorDict({"prompts": jagged(prompts)}, batch_size=len(prompts))
+    monkeypatch.setattr(
+        trainer.tq, "kv_batch_get", lambda keys, partition_id, select_fields: rows.select(*select_fields)
+    )
+    monkeypatch.setattr(trainer.PPOTrainerSync, "_balance_batch", lambda _self, batch, _metrics: batch)
+    made, orders, metrics = object.__new__(trainer.CobaltTrainerSync), [], {}
+    made.config = SimpleNamespace(cobalt=SimpleNamespace(share_prompts=True))
+    made.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 1]})
+    batch = SimpleNamespace(
+        keys=[f"row_{row}_0" for row in range(8)],
+        partition_id="train",
+        tags=[{"response_len": 5}] * 8,
+        reorder=orders.append,
+    )
+    made._balance_batch(batch, metrics)
+    assert sorted(map(sorted, (orders[0][:4], orders[0][4:]))) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    assert metrics["global_seqlen/balanced_max"] == 60 + 4 * 5
 
 
 @pytest.mark.parametrize("mode", ROW_LOSSES)

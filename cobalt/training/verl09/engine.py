@@ -1,7 +1,7 @@
-"""veRL 0.9.1's FSDP engine, with each prompt computed once.
+"""veRL 0.9.1's FSDP engine, with what rows begin with computed once.
 
-The rows of a mini-batch that answer one prompt form a group. Every token of prompt and responses goes through the
-model once (``shared_attention``), and only response tokens are scored (``token_scores``). Log-probabilities,
+The rows of a mini-batch form trees by how their prompts begin (``shared_prompts``). Every token of a tree goes through
+the model once (``shared_attention``), and only response tokens are scored (``token_scores``). Log-probabilities,
 entropies and gradients are veRL's up to rounding; loss and optimizer are veRL's own.
 """
 
@@ -20,18 +20,17 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine.utils import postprocess_batch_func
 
 from cobalt.training.settings import RELEASE
-from cobalt.training.shared_prompts import Group, lay_out, micro_batches, prepare, score_tokens
+from cobalt.training.shared_prompts import SHARED, Rows, lay_out, micro_batches, prepare, rows_by_prefix, score_tokens
 from cobalt.training.verl09.config import ENGINE_VENDOR, WEIGHTS_VARIABLE
 
 
-def groups_of(data: Any) -> list[Group]:
-    """The rows of jagged ``prompts`` and ``responses`` by equal prompts."""
-    rows_of: dict[bytes, list[int]] = {}
-    prompts = [prompt.cpu() for prompt in data["prompts"].unbind()]
-    for row, prompt in enumerate(prompts):
-        rows_of.setdefault(prompt.numpy().tobytes(), []).append(row)
-    lengths = data["responses"].offsets().diff().tolist()
-    return [Group(tuple(rows), len(prompts[rows[0]]), tuple(lengths[row] for row in rows)) for rows in rows_of.values()]
+def rows_of(data: Any) -> Rows:
+    """Of jagged ``prompts`` and ``responses``. Data with the column ``SHARED`` are in order already."""
+    prompts, responses = data["prompts"], data["responses"].offsets().diff().tolist()
+    if SHARED not in data:
+        return rows_by_prefix([prompt.cpu() for prompt in prompts.unbind()], responses)
+    lengths, shared = prompts.offsets().diff().tolist(), data[SHARED].tolist()
+    return Rows(tuple(range(len(shared))), tuple(lengths), tuple(responses), tuple(shared))
 
 
 @EngineRegistry.register("language_model", ["fsdp", "fsdp2"], device=["cuda", "cpu"], vendor=ENGINE_VENDOR)
@@ -45,41 +44,39 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
         return module
 
     def forward_backward_batch(self, data: Any, loss_function: Any, forward_only: bool = False) -> Any:
-        """veRL's, on micro-batches of whole groups with at most ``max_token_len_per_gpu`` shared tokens."""
+        """veRL's, on micro-batches of whole trees with at most ``max_token_len_per_gpu`` tokens."""
         group = self.get_data_parallel_group()
         tokens = data["loss_mask"].sum().to(get_device_id())
         torch.distributed.all_reduce(tokens, group=group)
         tu.assign_non_tensor(data, sp_size=1, batch_num_tokens=tokens.item(), dp_size=self.get_data_parallel_size())
-        groups, most = groups_of(data), tu.get_non_tensor_data(data, "max_token_len_per_gpu", None)
-        count = torch.tensor(len(micro_batches(groups, most)), device=get_device_id())
+        rows, most = rows_of(data), tu.get_non_tensor_data(data, "max_token_len_per_gpu", None)
+        count = torch.tensor(len(micro_batches(rows, most)), device=get_device_id())
         torch.distributed.all_reduce(count, op=torch.distributed.ReduceOp.MAX, group=group)
-        rows = micro_batches(groups, most, at_least=int(count))
+        parts = micro_batches(rows, most, at_least=int(count))
         if not forward_only and os.environ[WEIGHTS_VARIABLE] == RELEASE:
             data["token_shares"] = self._release_shares(data["loss_mask"], data)
         outputs = []
-        for number, chosen in enumerate(rows):
+        for number, part in enumerate(parts):
+            micro_batch = tu.index_select_tensor_dict(data, list(part.rows))
+            micro_batch[SHARED] = torch.tensor(part.shared)
             context: Any = nullcontext()
             if not forward_only:
-                context = self._gradient_sync_context(is_last_micro_batch=number == len(rows) - 1)
+                context = self._gradient_sync_context(is_last_micro_batch=number == len(parts) - 1)
             with torch.no_grad() if forward_only else nullcontext(), context:
-                loss, output = self.forward_step(tu.index_select_tensor_dict(data, chosen), loss_function, forward_only)
+                loss, output = self.forward_step(micro_batch, loss_function, forward_only)
                 if not forward_only:
                     loss.backward()
                     output.pop("model_output")
             outputs.append(output)
-        return postprocess_batch_func(output_lst=outputs, indices=rows, data=data)
+        return postprocess_batch_func(output_lst=outputs, indices=[list(part.rows) for part in parts], data=data)
 
     def forward_step(self, micro_batch: Any, loss_function: Any, forward_only: bool) -> Any:
         """Loss, and what veRL makes of a micro-batch: jagged ``log_probs`` and ``entropy``, 0 outside of responses."""
         micro_batch = micro_batch.to(get_device_id())
         with_entropy = tu.get_non_tensor_data(micro_batch, "calculate_entropy", False)
-        input_ids, prompts = micro_batch["input_ids"], micro_batch["prompts"].offsets().diff().tolist()
+        input_ids = micro_batch["input_ids"]
         cells = [torch.arange(*row) for row in pairwise(input_ids.offsets().tolist())]
-        layout = lay_out(
-            groups_of(micro_batch),
-            lambda row: (cells[row][: prompts[row]], cells[row][prompts[row] :]),
-            input_ids.device,
-        )
+        layout = lay_out(rows_of(micro_batch), cells.__getitem__, input_ids.device)
         ids, positions, temperature = (
             input_ids.values(),
             micro_batch["position_ids"].values(),

@@ -1,6 +1,6 @@
 """veRL 0.9.1's trainers whose rollouts share the trainer's GPUs, with what training on programs needs.
 
-Added to each step: responses that the infrastructure failed to score teach nothing, groups stay together on a rank,
+Added to each step: responses that the infrastructure failed to score teach nothing, rows of a problem stay together,
 and the reward's parts, the costs and the engines' mismatch are metrics. Training ends with its budget, or where too
 many responses cannot be scored.
 """
@@ -17,7 +17,7 @@ from cobalt.training.batch_scores import InfraGuard, neutralise_groups, reward_m
 from cobalt.training.online import Program, turn_advantages
 from cobalt.training.scoring import INFRA, RewardSettings
 from cobalt.training.settings import Method
-from cobalt.training.shared_prompts import Group, balanced_rows
+from cobalt.training.shared_prompts import balanced_rows, rows_by_prefix
 from cobalt.training.training_log import budget_of
 from cobalt.training.verl09.config import TRAINER_PREFIX
 from cobalt.training.verl09.manager import PROGRAMS
@@ -74,19 +74,14 @@ class CobaltTrainer(PPOTrainer):
         super().fit(agent_loop_manager)
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Ranks get whole groups of about equally many tokens, a prompt counted once; rows of a group are adjacent."""
+        """Ranks get whole trees of rows that begin alike, and about equally many tokens, shared ones counted once."""
         batch = super()._balance_batch(batch, metrics, *args, **kwargs)
         if not self.config.cobalt.share_prompts:
             return batch
         ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
-        rows_of: dict[str, list[int]] = {}
-        for row, key in enumerate(batch.keys):
-            rows_of.setdefault(key.rsplit("_", 2)[0], []).append(row)
-        groups = []
-        for rows in rows_of.values():
-            prompt = batch.tags[rows[0]]["prompt_len"]
-            groups.append(Group(tuple(rows), prompt, tuple(batch.tags[row]["response_len"] for row in rows)))
-        rows, unbalance = balanced_rows(groups, ranks)
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["prompts"])
+        responses = [tag["response_len"] for tag in batch.tags]
+        rows, unbalance = balanced_rows(rows_by_prefix(list(data["prompts"].unbind()), responses), ranks)
         batch.reorder(rows)
         metrics.update(unbalance)
         return batch
