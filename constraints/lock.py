@@ -19,7 +19,7 @@ GPU = """\
 """
 NOW = """\
 # Today's training environment on GPUs: veRL 0.9.1 with vLLM 0.24, Python 3.10 to 3.12, Linux x86-64, CUDA 13.
-# constraints/lock.py makes it, without overrides. Install with: bash scripts/setup_gpu.sh
+# As of {day}; constraints/lock.py makes it, without overrides. Install with: bash scripts/setup_gpu.sh
 """
 DOORS = """\
 # Other trainers, for examples/: Python 3.11 and 3.12, in an environment of its own. Made by lock.py.
@@ -29,14 +29,14 @@ LIGHT = """\
 # pip install --constraint constraints/{lock} -e '.{extra}'
 # Python 3.11 and 3.12; the versions of train-cpu.txt. Made by lock.py.
 """
-DAY = "2025-10-15"
+DAY, NOW_DAY = "2025-10-15", "2026-11-17"
 FOR_GPU = "constraints/train-gpu.in --overrides constraints/train-gpu.overrides.txt --extra train --extra vllm"
 FOR_GPU += f" --python-version 3.10 --exclude-newer {DAY}T23:59:59Z --no-strip-extras"
-FOR_NOW = "--extra now --python-version 3.10 --no-strip-extras"
+FOR_NOW = f"--extra now --python-version 3.10 --exclude-newer {NOW_DAY}T23:59:59Z --no-strip-extras"
 FOR_LIGHT = "--constraint constraints/train-cpu.txt --python-version 3.11"
 LOCKS = {
     "train-gpu.txt": (GPU.format(day=DAY), FOR_GPU),
-    "now-gpu.txt": (NOW, FOR_NOW),
+    "now-gpu.txt": (NOW.format(day=NOW_DAY), FOR_NOW),
     "doors.txt": (DOORS, "--extra doors --python-version 3.11"),
     "core.txt": (LIGHT.format(lock="core.txt", extra=""), FOR_LIGHT),
     **{
