@@ -7,21 +7,28 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import NonTensorStack, TensorDict
 from test_plugin import (  # skips without veRL 0.9.1
     MINICODER,
     PLAIN,
+    FakeService,
     assert_close,
     compose,
     engine_of,
     gradients,
+    jagged,
+    made_manager,
     mini_batch,
     on_the_cpu,  # noqa: F401 - a fixture
+    respond,
+    response,
 )
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from transfer_queue import KVBatchMeta
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl.trainer.config import CheckpointConfig
-from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.trainer.ppo.v1 import get_trainer_cls, replay_buffer, trainer_base
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.config import omega_conf_to_dataclass
@@ -31,8 +38,10 @@ from verl.workers.utils.padding import no_padding_2_padding
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
 from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, training_manifest
-from cobalt.training import launch, preflight
+from cobalt.training import launch, preflight, scoring
 from cobalt.training.merge import MergeConfig, merge
+from cobalt.training.shared_prompts import prepare
+from cobalt.training.verl09 import trainer as our_trainer
 from cobalt.training.verl09.config import adapted
 from cobalt.training.verl09.engine import SharedPromptEngine
 
@@ -108,10 +117,64 @@ def test_rollouts_that_go_on_over_updates_have_the_buffer_for_it(check: Any) -> 
     assert rollout_of(config).calculate_log_probs
 
 
+def test_tokens_of_older_policies_are_weighed_by_truncated_ratios(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From veRL's queue and back: two rows of a group, whose policy has moved since vLLM wrote them."""
+    lengths, moved = (3, 2), torch.tensor([0.0, 0.5, 3.0, -1.0, 0.1])
+    rows = {
+        "rm_scores": [torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.0, 0.0])],
+        "response_mask": [torch.ones(length, dtype=torch.long) for length in lengths],
+        "rollout_log_probs": list((-1 - moved).split(lengths)),
+        "old_log_probs": [-torch.ones(length) for length in lengths],
+    }
+    columns: dict[str, Any] = {name: jagged(values) for name, values in rows.items()}
+    columns |= {"uid": NonTensorStack("a", "a"), "extra_fields": NonTensorStack({}, {})}
+
+    def put(fields: Any, **_where: Any) -> Any:
+        columns.update(fields.items())
+        return batch
+
+    def get(select_fields: list[str], **_where: Any) -> TensorDict:
+        return TensorDict({name: columns[name] for name in select_fields if name in columns}, batch_size=2)
+
+    config = check(*ASYNC)
+    made = object.__new__(get_trainer_cls(config.trainer.v1.trainer_mode))
+    made.config, made._method = config, None
+    batch = KVBatchMeta(keys=["a_0_0", "a_1_0"], tags=[{}, {}], partition_id="train")
+    for module in (our_trainer, trainer_base):
+        monkeypatch.setattr(module, "tq", SimpleNamespace(kv_batch_get=get, kv_batch_put=put))
+    metrics: dict[str, Any] = {}
+    made._compute_advantage(batch, metrics)
+    torch.testing.assert_close(columns["rollout_is_weights"].values(), moved.exp().clamp(max=2.0))
+    assert columns["advantages"].values().sign().tolist() == [1, 1, 1, -1, -1]
+    assert any(name.startswith("rollout_corr/") for name in metrics)
+
+
 def test_the_group_filter_asks_for_the_reward(check: Any) -> None:
     plain, filtering = buffer_of(check()), buffer_of(check(*FILTER))
     assert type(plain) is type(filtering) is ReplayBuffer
     assert (plain.filter_groups_metric, filtering.filter_groups_metric) == (None, "reward")
+
+
+async def test_a_group_that_could_not_be_scored_is_not_filtered_so_a_dead_service_ends_the_run(
+    check: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "open_execution_service", FakeService().opener())
+    manager, tokenizer = made_manager()
+    lost = await manager.run_single(response(tokenizer, respond("fail")))
+    assert lost["reward_extra_info"]["infra"] == 1.0
+    of_validation = await manager.run_single(response(tokenizer, respond("fail"), "test"))
+    assert of_validation["reward_score"] == 0.0
+    scores = {"lost_0_0": lost["reward_score"], "lost_1_0": lost["reward_score"], "equal_0_0": 0.5, "equal_1_0": 0.5}
+    scores |= {"unlike_0_0": 0.0, "unlike_1_0": 1.0}
+
+    def get(keys: list[str], **_where: Any) -> dict[str, Any]:
+        return {"rm_scores": [torch.tensor([0.0, scores[key]]) for key in keys]}
+
+    monkeypatch.setattr(replay_buffer, "tq", SimpleNamespace(kv_batch_get=get))
+    buffer = buffer_of(check(*FILTER))
+    buffer.partitions["train"] = dict.fromkeys(scores)
+    buffer.finished_keys["train"] = {"lost", "equal", "unlike"}
+    assert buffer._dapo_filtered_keys("train")[0] == {"equal"}
 
 
 @pytest.mark.parametrize("loss", [GSPO, CISPO, [*CISPO, *RELEASE], [f"{LOSS}=gspo", *RELEASE], [f"{LOSS}=clip_cov"]])
@@ -145,6 +208,10 @@ def test_the_filter_is_for_the_bandit(check: Any) -> None:
 def lora_engine(kind: type[Any]) -> Any:
     """``engine_of`` with an adapter of veRL's own making whose effect is not zero."""
     made = engine_of(kind)
+    made.module.train()
+    if kind is SharedPromptEngine:  # which prepares the model before veRL adds the adapter
+        made.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        prepare(made.module, False)
     settings = {"lora_rank": 4, "lora_alpha": 8, "target_modules": "all-linear"}
     made.model_config = SimpleNamespace(**settings, target_parameters=None, exclude_modules=None)
     made.module = made._build_lora_module(made.module)

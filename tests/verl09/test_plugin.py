@@ -99,6 +99,7 @@ def mini_batch(with_entropy: bool) -> TensorDict:
             "old_log_probs": jagged([-torch.rand(len(row), generator=random) for row in responses]),
             "ref_log_prob": jagged([-torch.rand(len(row), generator=random) for row in responses]),
             "advantages": jagged([torch.randn(1, generator=random).expand(len(row)).clone() for row in responses]),
+            "rollout_is_weights": jagged([2 * torch.rand(len(row), generator=random) for row in responses]),
         },
         batch_size=4,
     )
