@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
@@ -39,8 +39,8 @@ LEVEL_COST = 1 / 32
 """What a level of the tree costs each token below it, in tokens.
 
 It is one more call of attention and one more merge: at 4B, a rough 3 % of a token's way through the model and back. So
-tokens are shared where that saves more tokens than this share of those below. Never shared, then, are the system
-prompt that all problems have, and the few tokens after which a context begins to be answered.
+of all trees the cheapest is taken. Hardly ever shared, then, are the system prompt that all problems have, and the few
+tokens that end a prompt.
 """
 SHARED = "shared"
 """Column of micro-batches: ``Rows.shared``."""
@@ -93,24 +93,25 @@ class Rows:
 
 
 class Branch(NamedTuple):
-    """Rows below a place of a tree, what each shares with the one before it, and the tokens that they need there."""
+    """Rows that share what is above them in a tree. ``shared``: as in ``Rows``; ``tokens``: of their own."""
 
     rows: tuple[int, ...]
     shared: tuple[int, ...]
     tokens: int
 
-    @classmethod
-    def joined(cls, branches: "Sequence[Branch]", common: int, more: int) -> "Branch":
-        """Of branches that share ``common`` tokens, ``more`` of which belong to it. In the order of the batch."""
-        first, *others = sorted(branches, key=lambda branch: min(branch.rows))
-        rows, shared = first.rows, first.shared
-        for other in others:
-            rows, shared = rows + other.rows, (*shared, common, *other.shared[1:])
-        return cls(rows, shared, more + sum(branch.tokens for branch in branches))
+
+def joined(branches: Sequence[Branch], common: int, more: int) -> Branch:
+    """Branches that share ``common`` tokens, in the order of the batch. ``more``: how many of these are their own."""
+    first, *others = sorted(branches, key=lambda branch: min(branch.rows))
+    rows, shared = [*first.rows], [*first.shared]
+    for other in others:
+        rows += other.rows
+        shared += [common, *other.shared[1:]]
+    return Branch(tuple(rows), tuple(shared), more + sum(branch.tokens for branch in branches))
 
 
 def rows_by_prefix(prompts: Sequence[Tensor], responses: Sequence[int]) -> Rows:
-    """Rows with these prompts (token ids on the host) and lengths of responses, as trees that are worth their levels.
+    """Rows with these prompts (token ids on the host) and lengths of responses, as the cheapest trees (``LEVEL_COST``).
 
     Trees, branches, and rows with equal prompts are in the batch's order.
     """
@@ -118,20 +119,27 @@ def rows_by_prefix(prompts: Sequence[Tensor], responses: Sequence[int]) -> Rows:
     order = sorted(range(len(ids)), key=ids.__getitem__)  # a prompt is followed by those that begin with it
     common = [0, *(common_tokens(prompts[one], prompts[other]) for one, other in pairwise(order))]
 
-    def branches(places: range, above: int) -> list[Branch]:
-        """Of rows that have ``above`` tokens in common, without these."""
-        if len(places) == 1:
-            row = order[places.start]
-            return [Branch((row,), (0,), len(prompts[row]) + responses[row] - above)]
-        here = min(common[place] for place in places[1:])
-        ends = [places.start, *(place for place in places[1:] if common[place] == here), places.stop]
-        found = [branch for pair in pairwise(ends) for branch in branches(range(*pair), here)]
-        more = here - above
-        if (len(found) - 1) * more > LEVEL_COST * sum(branch.tokens for branch in found):
-            return [Branch.joined(found, here, more)]
-        return [branch._replace(tokens=branch.tokens + more) for branch in found]
+    @cache
+    def cheapest(start: int, end: int, above: int) -> tuple[float, list[Branch]]:
+        """The cost and branches of ``order[start:end]``, which share ``above`` tokens, without these."""
+        if end - start == 1:
+            row = order[start]
+            tokens = len(prompts[row]) + responses[row] - above
+            return tokens, [Branch((row,), (0,), tokens)]
+        here = min(common[start + 1 : end])
+        starts = [start, *(place for place in range(start + 1, end) if common[place] == here), end]
+        costs: dict[int, float] = {}
+        found: dict[int, list[Branch]] = {}
+        for shared in (here, above):  # with a level for what they share beyond `above`, and without
+            parts = [cheapest(*ends, shared) for ends in pairwise(starts)]
+            costs[shared] = sum(cost for cost, _ in parts)
+            found[shared] = [branch for _, branches in parts for branch in branches]
+        of_level = here - above + LEVEL_COST * sum(branch.tokens for branch in found[here])
+        if costs[here] + of_level < costs[above]:
+            return costs[here] + of_level, [joined(found[here], here, here - above)]
+        return costs[above], found[above]
 
-    rows, shared, _ = Branch.joined(branches(range(len(order)), 0), 0, 0)
+    rows, shared, _ = joined(cheapest(0, len(order), 0)[1], 0, 0)
     return Rows(rows, tuple(len(prompts[row]) for row in rows), tuple(responses[row] for row in rows), shared)
 
 
@@ -242,8 +250,10 @@ def balanced_rows(rows: Rows, ranks: int) -> tuple[list[int], dict[str, float]]:
     """An order of rows that gives ranks equally many rows and about equally many tokens, and veRL's metrics of it.
 
     Trees stay whole, one after the other, and in the batch's order on their rank. One is cut where no rank has room
-    for all its rows.
+    for all its rows. Raises ``ValueError`` if the ranks cannot have equally many rows.
     """
+    if len(rows.rows) % ranks:
+        raise ValueError(f"{len(rows.rows)} rows for {ranks} ranks")
     room, loads, places = [len(rows.rows) // ranks] * ranks, [0] * ranks, [[] for _ in range(ranks)]
     trees = sorted(rows.trees(), key=rows.cost)
     while trees:

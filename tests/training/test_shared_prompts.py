@@ -358,6 +358,8 @@ def test_ranks_get_equally_many_rows_and_whole_trees_where_they_can(sizes, ranks
     size = sum(sizes) // ranks
     by_rank = [[trees[row] for row in order[start : start + size]] for start in range(0, len(order), size)]
     assert sum(len(set(of_rank)) for of_rank in by_rank) == parts
+    with pytest.raises(ValueError, match="rows for 7 ranks"):
+        balanced_rows(make_rows(sizes), 7)
 
 
 def test_ranks_get_trees_balanced_by_shared_tokens():
