@@ -51,6 +51,7 @@ OWN_PATH = (
     f"{POLICY}.model.use_fused_kernels=true", f"{POLICY}.model.fused_kernel_options.impl_backend=triton",
 )  # fmt: skip
 """Overrides of the setting ``verl``."""
+MEMORY = "perf/max_memory_allocated_gb"
 FILLER = "This line is filler number {number} of example {row}, and says nothing about the task.\n"
 
 
@@ -217,7 +218,7 @@ def figures(config: RecipeBenchConfig, settings: Settings, step: dict[str, float
         "generated_tokens_per_s_per_gpu": tokens / seconds["generation"] / config.gpus,
         "update_mfu": 3 * needed / seconds["update"] / config.gpus / PEAK_FLOPS,
         "update_mfu_verl": step["perf/mfu/actor"],
-        "peak_memory_gb": step["perf/max_memory_allocated_gb"],
+        "peak_memory_gb": step.get(MEMORY) or step[f"actor/{MEMORY}"],  # veRL 0.5.0 or 0.9.1
     }
 
 

@@ -24,6 +24,7 @@ from test_plugin import (  # skips without veRL 0.9.1
     response,
 )
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import fully_shard
 from transfer_queue import KVBatchMeta
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -32,6 +33,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls, replay_buffer, trainer_base
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.fsdp_utils import collect_lora_params, get_fsdp_wrap_policy
 from verl.workers.config import HFModelConfig, RolloutConfig
 from verl.workers.utils.padding import no_padding_2_padding
 
@@ -46,7 +48,7 @@ from cobalt.training.verl09.config import adapted
 from cobalt.training.verl09.engine import SharedPromptEngine
 
 LORA = ["actor_rollout_ref.model.lora_rank=32", "actor_rollout_ref.model.lora_alpha=32"]
-LORA += ["actor_rollout_ref.rollout.load_format=safetensors"]
+LORA += ["actor_rollout_ref.rollout.load_format=safetensors", "actor_rollout_ref.actor.strategy=fsdp2"]
 ASYNC = ["trainer.v1.trainer_mode=colocate_async", "algorithm.rollout_correction.rollout_is=token"]
 FP8 = ["actor_rollout_ref.rollout.quantization=fp8"]
 FP8_CACHE = ["+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_dtype=fp8"]
@@ -250,6 +252,20 @@ def one_process() -> Any:
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()
+
+
+def test_vllm_gets_an_adapter_from_fsdp2_only(one_process: None, check: Any) -> None:
+    """If this fails for the older FSDP, veRL is mended, and the refusal can go."""
+    whole = lora_engine(PLAIN).module
+    wrapping = get_fsdp_wrap_policy(whole, is_lora=True)
+    older = FSDP(whole, auto_wrap_policy=wrapping, device_id=torch.device("cpu"))
+    assert not collect_lora_params(older, layered_summon=False, base_sync_done=True)
+    module = lora_engine(PLAIN).module
+    fully_shard(module, mesh=init_device_mesh("cpu", (1,)))
+    adapter = collect_lora_params(module, layered_summon=False, base_sync_done=True)
+    assert len(adapter) == sum("lora_" in name for name, _ in module.named_parameters()) > 0
+    with pytest.raises(InputError, match="strategy=fsdp2"):
+        check(*LORA, "actor_rollout_ref.actor.strategy=fsdp")
 
 
 def test_an_adapter_is_merged_into_one_model(one_process: None, tmp_path: Path) -> None:

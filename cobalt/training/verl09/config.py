@@ -43,6 +43,11 @@ def adapted(config: DictConfig) -> DictConfig:
         raise InputError(f"trainer.v1.trainer_mode={mode}: choose {' or '.join(TRAINER_MODES)}")
     if ours.get("online") and config.algorithm.filter_groups.enable:
         raise InputError("algorithm.filter_groups.enable=true excludes cobalt.online: it looks at last programs only")
+    if model.lora_rank > 0 and not model.lora.merge and config.actor_rollout_ref.actor.strategy != "fsdp2":
+        raise InputError(
+            "actor_rollout_ref.model.lora_rank needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp on one GPU"
+            " veRL 0.9.1 sends vLLM an empty adapter"
+        )
     for section, moved in MOVED.items():
         for name in _set_in(config.get(section) or {}):
             if name.split(".")[0] not in moved:

@@ -1,0 +1,91 @@
+"""Groups of requests that share a beginning: found from block tables, and attention over them is attention."""
+
+from itertools import pairwise
+
+import torch
+
+from cobalt.serving.prefix_groups import PrefixGroups, prefix_groups
+
+BLOCK = 4
+
+
+def requests(generator: torch.Generator, prompts: list[int], samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Block tables and lengths: each of the prompts shares its first block with all, and is that of ``samples``."""
+    fresh = iter((torch.randperm(5000, generator=generator) + 1).tolist())
+    first, rows, lengths = next(fresh), [], []
+    for blocks in prompts:
+        prompt = [first, *(next(fresh) for _ in range(blocks - 1))]
+        for _ in range(samples):
+            more = int(torch.randint(1, 30, (1,), generator=generator))
+            lengths.append(blocks * BLOCK + more)
+            rows.append(prompt + [next(fresh) for _ in range(-(-more // BLOCK))])
+    width = max(map(len, rows)) + 3
+    # stale entries of earlier requests behind the blocks of a row: here the same in all of them
+    tables = torch.tensor([row + [first] * (width - len(row)) for row in rows], dtype=torch.int32)
+    order = torch.randperm(len(rows), generator=generator)
+    return tables[order], torch.tensor(lengths, dtype=torch.int32)[order]
+
+
+def attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and log-sum-exp of one query (D,); of no key nothing and minus infinity."""
+    scores = keys @ query
+    return scores.softmax(0) @ values if len(keys) else torch.zeros_like(query), scores.logsumexp(0)
+
+
+def merged(groups: PrefixGroups, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """What the two calls and the merge compute."""
+    result = torch.empty_like(queries)
+    starts = groups.starts_N1.tolist()
+    for group, (start, end) in enumerate(pairwise(starts)):
+        for place in range(start, end):
+            query = queries[groups.order_N[place]]
+            parts = []
+            for tables, lengths, row in (
+                (groups.prefix_tables_NB, groups.prefix_lengths_N, group),
+                (groups.suffix_tables_NB, groups.suffix_lengths_N, place),
+            ):
+                tokens = int(lengths[row])
+                seen = (
+                    keys[tables[row].long()].flatten(0, 1)[:tokens],
+                    values[tables[row].long()].flatten(0, 1)[:tokens],
+                )
+                parts.append(attention(query, *seen))
+            (shared, shared_lse), (own, own_lse) = parts
+            weight = (shared_lse - own_lse).sigmoid()
+            result[groups.order_N[place]] = weight * shared + (1 - weight) * own
+    return result
+
+
+def test_attention_over_groups_is_attention_over_each_request() -> None:
+    generator = torch.Generator().manual_seed(0)
+    keys, values = (torch.randn(5001, BLOCK, 8, generator=generator, dtype=torch.float64) for _ in range(2))
+    for prompts in ([9], [1], [3, 7, 12], [5, 1, 2, 8]):
+        tables, lengths = requests(generator, prompts, 4)
+        queries = torch.randn(len(tables), 8, generator=generator, dtype=torch.float64)
+        groups = prefix_groups(tables, lengths, BLOCK)
+        expected = torch.stack(
+            [
+                attention(query, *(cache[table.long()].flatten(0, 1)[:length] for cache in (keys, values)))[0]
+                for query, table, length in zip(queries, tables, lengths.tolist(), strict=True)
+            ]
+        )
+        torch.testing.assert_close(merged(groups, queries, keys, values), expected)
+
+
+def test_requests_meet_at_the_deepest_block_that_they_share() -> None:
+    tables, lengths = requests(torch.Generator().manual_seed(1), [3, 7, 12], 4)
+    groups = prefix_groups(tables, lengths, BLOCK)
+    assert groups.starts_N1.tolist() == [0, 4, 8] + [12] * 10
+    assert sorted(groups.prefix_lengths_N.tolist()[:3]) == [3 * BLOCK, 7 * BLOCK, 12 * BLOCK]
+    assert groups.prefix_lengths_N.tolist()[3:] == [0] * 9
+    shared = torch.repeat_interleave(groups.prefix_lengths_N[:3], 4)
+    assert torch.equal(groups.suffix_lengths_N + shared, lengths[groups.order_N])
+
+
+def test_the_last_token_and_rows_without_a_request_are_shared_with_nobody() -> None:
+    tables = torch.tensor([[7, 8, 0], [7, 8, 0], [0, 0, 0], [0, 0, 0]], dtype=torch.int32)
+    groups = prefix_groups(tables, torch.tensor([8, 8, 0, 0], dtype=torch.int32), BLOCK)
+    assert groups.starts_N1.tolist() == [0, 2, 3, 4, 4]
+    assert groups.prefix_lengths_N.tolist() == [4, 0, 0, 0]
+    assert groups.suffix_lengths_N.tolist() == [4, 4, 1, 1]
+    assert groups.suffix_tables_NB[:2, 0].tolist() == [8, 8]
