@@ -1,14 +1,9 @@
 """A Ray of a test module's own, with Serve on it."""
 
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-# Read when Ray is imported, here and in what it starts: on a busy machine a start takes many times as long.
-os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112 - Ray's spelling
-os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "60"
 
 
 def free_port() -> int:

@@ -21,7 +21,6 @@ from cobalt.sampler.sampling import Row, sample_batch, sample_tokens
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    torch.set_num_threads(1)
     return save_tiny_model(tmp_path_factory.mktemp("model"))
 
 

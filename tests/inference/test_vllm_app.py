@@ -5,14 +5,14 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from own_serve import own_serve
+from waiting import wait_for
 
 from cobalt.completion import FINISH_CONTEXT, Sampling
 from cobalt.errors import InfraError, InputError, SetupError
@@ -30,13 +30,6 @@ APP = {"model": "m", "max_num_seqs": "8", "num_replicas": 1, "num_gpus": 0}
 
 def search_path() -> str:
     return os.pathsep.join([str(FAKE_VLLM), str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture

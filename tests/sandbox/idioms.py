@@ -1,7 +1,6 @@
 """Idioms of ordinary programs, run by plain Python and in the sandbox. ``idioms.txt``: each under its ``### name``."""
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -39,9 +38,6 @@ def run_plain(source):
 
 async def run_idioms(mode):
     """``{name: (what plain Python makes of it, what the sandbox does)}``, as verdicts and texts."""
-    # tests in a shell's background ignore it, and plain Python would inherit that
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     with ThreadPoolExecutor(PARALLEL) as pool:
         plain = list(pool.map(run_plain, IDIOMS.values()))
     programs = [

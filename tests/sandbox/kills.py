@@ -1,19 +1,12 @@
-"""Programs while processes of their sandboxes are killed at random. A script: ``kills.py --mode MODE PROGRAMS``.
+"""Programs while processes of their sandboxes are killed at random."""
 
-Prints ``{"wrong", "infra", "killed", "left"}``: programs with a wrong verdict and with an infrastructure error,
-processes killed, and processes that are still there after the executor has closed.
-"""
-
-import argparse
 import asyncio
-import json
 import os
 import random
 import signal
 import time
 
 from processes import children, identity, left, wait_until
-from suite_runner import become_ordinary
 
 from cobalt.sandbox.executor import Executor
 
@@ -33,15 +26,14 @@ KINDS = (
     (STUBBORN, "time_limit"),
 )
 """Programs and the verdict of each of their tests; the last kind once in ten."""
-TESTS = 4
+PROGRAMS, TESTS = 500, 4
 KILL_EVERY = 10
 """Programs that have ended between two kills: so many are hit, however fast or busy the machine is."""
 IN_FLIGHT = 128
 
 
-def kinds(count):
-    """Which of ``KINDS`` each program is."""
-    return [4 if i % 10 == 9 else i % 4 for i in range(count)]
+PROGRAM_KINDS = [4 if i % 10 == 9 else i % 4 for i in range(PROGRAMS)]
+"""Which of ``KINDS`` each program is."""
 
 
 async def kill_at_random(chooser, ended, longest_s, seen, killed):
@@ -60,8 +52,10 @@ async def kill_at_random(chooser, ended, longest_s, seen, killed):
                 continue
 
 
-async def run(mode, count):
-    """The report."""
+async def run_and_kill(mode):
+    """``{"wrong", "infra", "killed", "left"}``: programs with a wrong verdict and with an infrastructure error,
+    processes killed, and processes that are still there after the executor has closed.
+    """
     chooser, seen, killed = random.Random(0), set(), []
     places, ended = asyncio.Semaphore(IN_FLIGHT), asyncio.Semaphore(0)
     tests = {"inputs": [f"{i} 1" for i in range(TESTS)], "outputs": [str(i + 1) for i in range(TESTS)]}
@@ -77,13 +71,13 @@ async def run(mode, count):
         await executor.run_many([(STUBBORN, tests)] * executor.workers)
         longest_s = time.monotonic() - undisturbed
         killer = asyncio.ensure_future(kill_at_random(chooser, ended, longest_s, seen, killed))
-        results = await asyncio.gather(*(one(executor, kind) for kind in kinds(count)))
+        results = await asyncio.gather(*(one(executor, kind) for kind in PROGRAM_KINDS))
         killer.cancel()
         seen.update(identity(pid) for pid in children(os.getpid()))
     wait_until(lambda: not left(list(seen)), timeout_s=5)
     wrong = [
         (kind, [v.value for v in result.verdicts])
-        for kind, result in zip(kinds(count), results, strict=True)
+        for kind, result in zip(PROGRAM_KINDS, results, strict=True)
         if result.infra_error is None and {v.value for v in result.verdicts} != {KINDS[kind][1]}
     ]
     return {
@@ -92,14 +86,3 @@ async def run(mode, count):
         "killed": len(killed),
         "left": left(list(seen)),
     }
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--unprivileged", action="store_true")
-    parser.add_argument("--mode", required=True)
-    parser.add_argument("programs", type=int)
-    arguments = parser.parse_args()
-    if arguments.unprivileged:
-        become_ordinary()
-    print(json.dumps(asyncio.run(run(arguments.mode, arguments.programs))))

@@ -1,13 +1,7 @@
-"""A server whose programs do not want to end, for the tests to kill. A script: ``lifetimes.py --mode MODE``.
+"""A server whose programs do not want to end, for the tests to kill."""
 
-It prints a line when it has started, and closes its executor when a line comes in.
-"""
-
-import argparse
 import asyncio
 import sys
-
-from suite_runner import become_ordinary
 
 from cobalt.sandbox.executor import Executor
 
@@ -22,8 +16,8 @@ LONG_S = 600.0
 LIMITS = {"cpu_limit_s": LONG_S, "suite_cpu_limit_s": LONG_S}
 
 
-async def serve(mode):
-    """Until a line comes in."""
+async def run_server(mode):
+    """Print a line at the start; close the executor when a line comes in."""
     async with Executor(workers=1, mode=mode, **LIMITS) as executor:
         running = [asyncio.ensure_future(executor.run(STUBBORN, {"inputs": [""], "outputs": [""]})) for _ in range(4)]
         print("started", flush=True)
@@ -31,13 +25,3 @@ async def serve(mode):
     await asyncio.gather(*running, return_exceptions=True)
     print("closed", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--unprivileged", action="store_true")
-    parser.add_argument("--mode", required=True)
-    arguments = parser.parse_args()
-    if arguments.unprivileged:
-        become_ordinary()
-    asyncio.run(serve(arguments.mode))

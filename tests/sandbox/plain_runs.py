@@ -1,17 +1,10 @@
-"""Programs that nobody judges, run in one place. A script, ``plain_runs.py --mode MODE [--unprivileged]``."""
+"""Programs that nobody judges, run in one place."""
 
-import argparse
-import asyncio
-import json
 import tempfile
 from dataclasses import astuple
 from pathlib import Path
 
-from suite_runner import become_ordinary
-
 from cobalt.sandbox import Executor, TestCases, executor
-
-executor.TURN_S = 3.0  # so long that a busy machine is no reason why a turn ends
 
 FILES = {"data/words.txt": b"some words", "helper.py": b"NUMBER = 5\n"}
 READ_FILES = """
@@ -33,8 +26,9 @@ def inputs(*texts, **limits):
     return TestCases(texts, ("",) * len(texts), **limits)
 
 
-async def run_all(mode):
+async def run_unjudged(mode):
     """``{case: outputs}``."""
+    executor.TURN_S = 3.0  # so long that a busy machine is no reason why a turn ends
     async with Executor(workers=1, mode=mode, output_limit_mb=4, cpu_limit_s=30) as running:
         cases = {
             "files": (READ_FILES, inputs("1", "2"), FILES),
@@ -48,13 +42,3 @@ async def run_all(mode):
         outcomes = {name: await running.run_inputs(*case, *([{}][len(case) - 2 :])) for name, case in cases.items()}
     found = {name: [astuple(output) for output in outputs] for name, outputs in outcomes.items()}
     return {**found, "left": [str(path) for path in Path(tempfile.gettempdir()).glob("cobalt-files-*/helper.py")]}
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--unprivileged", action="store_true")
-    parser.add_argument("--mode", required=True)
-    arguments = parser.parse_args()
-    if arguments.unprivileged:
-        become_ordinary()
-    print(json.dumps(asyncio.run(run_all(arguments.mode))))

@@ -1,9 +1,8 @@
-"""Run the hostile cases and the escape probes; print one JSON object. As a script: by another user, or confined.
+"""Run a scenario, such as the hostile cases and the escape probes. As a script: by another user, or confined.
 
 With ``--unprivileged`` the process first becomes an ordinary user (if it is root). With ``--without namespaces`` the
 kernel refuses it those, as in a container with the default profile. With ``--without landlock`` it is refused Landlock
-too. With ``--crowd`` it runs, in mode ``landlock``, ordinary programs beside one that starts all the threads it can,
-with ``--lanes`` ordinary programs beside some that sleep or loop, with ``--idioms`` what ordinary programs are made of.
+too. It prints what the scenario finds as one JSON object.
 """
 
 import argparse
@@ -20,6 +19,10 @@ from pathlib import Path
 
 from hostile import ALL, LIMITS, QUICK
 from idioms import run_idioms
+from kills import run_and_kill
+from lifetimes import run_server
+from plain_runs import run_unjudged
+from processes import children, wait_until
 
 from cobalt.sandbox.confinement import TIME_ZONES
 from cobalt.sandbox.executor import Executor
@@ -28,7 +31,8 @@ from cobalt.sandbox.probe_program import PROBES
 from cobalt.sandbox.selftest import PROBE_PROGRAM, canaries
 from cobalt.sandbox.zygote import waited_s
 
-ORDINARY_USER = 65534
+ORDINARY_USER = 65534 - int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+"""The kernel counts tasks by user: processes of pytest that work side by side have one each."""
 REFUSALS = {"namespaces": "unshare", "landlock": "landlock_create_ruleset"}
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER_MODE = 38, 22, 2
 _ALLOW, _EPERM = 0x7FFF0000, 0x00050001
@@ -220,9 +224,9 @@ print(started)
 """
 
 
-async def run_crowd():
+async def run_crowd(mode):
     """``{"threads", "verdicts"}``: threads of the crowding program, verdicts of those that start meanwhile."""
-    async with Executor(workers=2, mode="landlock") as executor:
+    async with Executor(workers=2, mode=mode) as executor:
         crowd = asyncio.ensure_future(executor.run(CROWD, {"inputs": [""], "outputs": [""]}))
         await asyncio.sleep(1)
         tests = {"inputs": ["next"] * 4, "outputs": ["next"] * 4}
@@ -249,34 +253,17 @@ async def run_lanes(mode):
         long = [asyncio.ensure_future(executor.run(*program)) for program in LONG * 2]
         good = await executor.run_many([echo] * 20)
         still_running = sum(not task.done() for task in long)
-        others = set(processes_below(os.getpid()))
+        others = set(children(os.getpid()))
         for task in long:
             task.cancel()
         after = [await executor.run(*echo), *await executor.run_many([(LIFE.format("break"), echo[1])] * 3)]
-        await until(lambda: not executor._long._lanes and len(executor._running) <= 2 + 2)
+        await asyncio.to_thread(wait_until, lambda: not executor._long._lanes and len(executor._running) <= 2 + 2)
         return {
             "good": [verdict.value for result in good for verdict in result.verdicts],
             "still_running": still_running,
             "after": [verdict.value for result in after for verdict in result.verdicts],
             "busy": await busy_processes(others),
         }
-
-
-async def until(condition):
-    """Wait for a condition, 20 seconds at most."""
-    for _ in range(200):
-        if condition():
-            return
-        await asyncio.sleep(0.1)
-
-
-def processes_below(pid):
-    """Processes below ``pid``."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += [int(child) for child in task.read_text().split()]
-    return found + [below for child in found for below in processes_below(child)]
 
 
 async def busy_processes(pids):
@@ -294,25 +281,26 @@ async def busy_processes(pids):
     return sum(used > before.get(pid, used) + 10 for pid, used in ticks().items())
 
 
+SCENARIOS = {
+    "all": lambda mode: run_everything(mode, ALL),
+    "quick": lambda mode: run_everything(mode, QUICK),  # without the cases that take long
+    "crowd": run_crowd,
+    "lanes": run_lanes,
+    "idioms": run_idioms,
+    "unjudged": run_unjudged,
+    "server": run_server,
+    "kills": run_and_kill,
+}
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--unprivileged", action="store_true")
     parser.add_argument("--mode", default="auto")
-    parser.add_argument("--all", action="store_true", help="also the cases that take long")
-    parser.add_argument("--crowd", action="store_true")
-    parser.add_argument("--lanes", action="store_true")
-    parser.add_argument("--idioms", action="store_true")
     parser.add_argument("--without", nargs="*", default=[], choices=[*REFUSALS])
+    parser.add_argument("--scenario", default="quick", choices=[*SCENARIOS])
     arguments = parser.parse_args()
     if arguments.unprivileged:
         become_ordinary()
     if arguments.without:
         refuse(arguments.without)
-    scenario = run_everything(arguments.mode, ALL if arguments.all else QUICK)
-    if arguments.crowd:
-        scenario = run_crowd()
-    if arguments.lanes:
-        scenario = run_lanes(arguments.mode)
-    if arguments.idioms:
-        scenario = run_idioms("auto")
-    print(json.dumps(asyncio.run(scenario)))
+    print(json.dumps(asyncio.run(SCENARIOS[arguments.scenario](arguments.mode))))

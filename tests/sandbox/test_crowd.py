@@ -3,19 +3,19 @@
 import os
 
 import pytest
-from conftest import report
+from places import report
 
 MAX_THREADS = 64
 
 
 def test_programs_wait_while_the_servers_user_has_too_many_tasks():
-    found = report("--unprivileged", "--crowd")
+    found = report("--mode", "landlock", "--unprivileged", "--scenario", "crowd")
     assert found["threads"] > MAX_THREADS  # what docs/sandbox.md says
     assert found["verdicts"] == ["passed"] * 12
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, whose programs have users of their own")
 def test_a_root_servers_programs_keep_to_their_threads():
-    found = report("--crowd")
+    found = report("--mode", "landlock", "--scenario", "crowd")
     assert found["threads"] <= MAX_THREADS + 1
     assert found["verdicts"] == ["passed"] * 12

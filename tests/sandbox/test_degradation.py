@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, run_suite_runner
+from places import ROOT, run_suite_runner
 from suite_runner import refuse
 
 from cobalt.errors import SetupError

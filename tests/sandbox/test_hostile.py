@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import LONG_CASES_IN
 from hostile import ALL, CHECKS, EXHAUSTION, LIMITS, Case
+from places import LONG_CASES_IN
 from suite_runner import ANSWERS
 
 from cobalt.sandbox.executor import Executor

@@ -3,15 +3,15 @@
 import asyncio
 
 import pytest
-from conftest import report
 from idioms import IDIOMS, run_idioms
+from places import report
 
 
 @pytest.fixture(scope="module")
 def compared(mode, request) -> dict:
     """Every idiom, run once by plain Python and once in this mode."""
     if mode == "landlock":
-        return report("--unprivileged", "--without", "namespaces", "--idioms")
+        return report("--unprivileged", "--without", "namespaces", "--scenario", "idioms")
     request.getfixturevalue("namespaces")
     return asyncio.run(run_idioms(mode))
 

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from conftest import report
+from places import report
 
 from cobalt.records import Verdict
 from cobalt.sandbox import executor as executor_module
@@ -14,7 +14,7 @@ from cobalt.sandbox.limits import default_workers
 @pytest.fixture(scope="module")
 def lanes(place) -> dict:
     """The scenario ``run_lanes``, in this place."""
-    return report(*place.arguments, "--lanes")
+    return report(*place.arguments, "--scenario", "lanes")
 
 
 def test_good_programs_overtake_whatever_takes_long(lanes):

@@ -1,6 +1,5 @@
 """Nothing outlives what it belongs to, however that ends: the server, a worker, a zygote, a program."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from conftest import Place, skip_without_landlock, start_script
+from places import Place, report, skip_without_landlock, start_script
 from processes import children, depth, identity, ignores_its_limit, left, wait_until
 
 DEPTHS = {"namespaces": 5, "landlock": 4}
@@ -18,7 +17,7 @@ DEPTHS = {"namespaces": 5, "landlock": 4}
 @contextmanager
 def serving(place: Place) -> Iterator["subprocess.Popen[str]"]:
     """A server with a test that ignores every signal it can."""
-    server = start_script("lifetimes.py", *place.arguments)
+    server = start_script("suite_runner.py", *place.arguments, "--scenario", "server")
     assert server.stdin is not None and server.stdout is not None
     try:
         if server.stdout.readline() != "started\n":
@@ -75,10 +74,7 @@ def test_nothing_outlives_a_process_that_is_killed_within(place):
 @pytest.mark.timeout(1200)
 def test_random_kills_cost_no_verdict_and_leave_nothing(place):
     """500 programs, one in ten of which ignores its limits; after every ten that end a process is killed."""
-    process = start_script("kills.py", *place.arguments, "500")
-    output, errors = process.communicate()
-    assert process.returncode == 0, errors[-2000:]
-    found = json.loads(output)
+    found = report(*place.arguments, "--scenario", "kills")
     assert found["killed"] >= 40
     assert (found["wrong"], found["left"]) == ([], [])
     assert len(found["infra"]) <= 5

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import LONG_CASES_IN, PLACES, Place, start_script
+from places import LONG_CASES_IN, PLACES, Place, start_script
 
 from cobalt.errors import SetupError
 from cobalt.sandbox import Executor, Limits, limits

@@ -1,15 +1,10 @@
 """Programs that nobody judges: their whole output, and the files in their working folder."""
 
-import json
-
-from conftest import skip_without_landlock, start_script
+from places import report
 
 
 def test_programs_are_run_for_what_they_print(place):
-    stdout, errors = (process := start_script("plain_runs.py", *place.arguments)).communicate()
-    skip_without_landlock(errors)
-    assert process.returncode == 0, errors[-3000:]
-    found = json.loads(stdout)
+    found = report(*place.arguments, "--scenario", "unjudged")
     assert found.pop("left") == [], "files go with their program"
     printed = "some words 5 ['data', 'helper.py'] {}\nnot written\nnot written\n"
     assert [output[:4] for output in found["files"]] == [["passed", printed.format(text), "", 0] for text in "12"]

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import json
-import socket
-import time
 import urllib.error
 import urllib.request
 from dataclasses import asdict
@@ -12,8 +10,10 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from http_calls import connect, first_line, post, status_of
 from own_serve import free_port, own_serve
 from pydantic import ValidationError
+from waiting import wait_for
 
 from cobalt.errors import InputError, SetupError
 from cobalt.sandbox import ExecutionResult, Verdict
@@ -45,19 +45,9 @@ def app_url():
         yield f"{url}/evaluator"
 
 
-def post(url: str, body: bytes) -> tuple[int, dict]:
-    """Status and decoded answer."""
-    request = urllib.request.Request(url, data=body, headers={"content-type": "application/json"})
-    try:
-        with urllib.request.urlopen(request) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-
-
 @pytest.mark.parametrize("tests", [TESTS, json.dumps(TESTS)], ids=["object", "JSON"])
 def test_one_program_by_http(app_url, tests):
-    status, record = post(app_url, json.dumps({"code": "print(3.0)", "test_cases": tests}).encode())
+    status, record = post(app_url, {"code": "print(3.0)", "test_cases": tests})
     shown = (("1 2", 3), ("3 4", 7))
     feedback = [f"Input:\n{text}\nProgram's Output:\n3.0\nExpected Output:\n{wanted}" for text, wanted in shown]
     verdicts = {"passing": [True, False], "verdicts": ["passed", "wrong_answer"]}  # the lcb checker's
@@ -66,15 +56,9 @@ def test_one_program_by_http(app_url, tests):
 
 def test_many_programs_by_http(app_url):
     programs = [{"code": code, "test_cases": TESTS} for code in (ADD, None, "while True: pass")]
-    status, answer = post(app_url, json.dumps({"programs": programs}).encode())
+    status, answer = post(app_url, {"programs": programs})
     assert status == 200
     assert [record["verdicts"][0] for record in answer["results"]] == ["passed", "no_program", "time_limit"]
-
-
-def connect(url: str) -> socket.socket:
-    """A connection to the app's proxy."""
-    host, port = url.removeprefix("http://").partition("/")[0].split(":")
-    return socket.create_connection((host, int(port)), 30)
 
 
 SLEEPER, NINE_TESTS = "import time\nwhile True: time.sleep(0.01)", {"inputs": [""] * 9, "outputs": [""] * 9}
@@ -97,20 +81,6 @@ async def test_a_caller_by_handle_that_has_gone_frees_the_sandbox(app_url):
         await asyncio.to_thread(wait_for, lambda: status_of(app_url)["queue_depth"])
         running.cancel()
         await asyncio.to_thread(wait_for, lambda: not status_of(app_url)["queue_depth"])
-
-
-def status_of(url: str) -> dict:
-    """What GET tells."""
-    with urllib.request.urlopen(url) as answer:
-        return json.load(answer)
-
-
-def wait_for(condition):
-    """Look until it holds, for at most a minute."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 async def test_description_says_what_decides_verdicts(app_url):
@@ -226,7 +196,7 @@ def test_an_app_with_a_checker_of_ones_own_is_healthy(at_the_own_app, capsys):
 
 
 def test_metrics_are_exported(app_url):
-    post(app_url, json.dumps({"code": ADD, "test_cases": TESTS}).encode())
+    post(app_url, {"code": ADD, "test_cases": TESTS})
 
     def are_told() -> bool:
         text, url = "", f"http://127.0.0.1:{METRICS_PORT}/metrics"
@@ -285,7 +255,7 @@ async def test_a_lost_replica_loses_no_program(app_url):
 
 def test_sandboxfusions_protocol_and_refusals_by_the_app(app_url):
     run = {"code": "print(input())", "language": "python", "stdin": "given"}
-    status, answer = post(f"{app_url}/run_code", json.dumps(run).encode())
+    status, answer = post(f"{app_url}/run_code", run)
     assert (status, answer["status"], answer["run_result"]["stdout"]) == (200, "Success", "given\n")
     assert post(app_url, b"{}")[0] == 422
     handshake = b"GET /evaluator HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -293,7 +263,7 @@ def test_sandboxfusions_protocol_and_refusals_by_the_app(app_url):
     for asked in (handshake % b"localhost", b"GET /evaluator HTTP/1.1\r\nHost: rebound.example\r\n\r\n"):
         with connect(app_url) as connection:
             connection.sendall(asked)
-            assert b" 403 " in connection.recv(1 << 16).partition(b"\r\n")[0]
+            assert b" 403 " in first_line(connection)
 
 
 async def test_a_service_that_stays_away_is_an_infra_error(monkeypatch):

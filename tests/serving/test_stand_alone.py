@@ -6,19 +6,18 @@ import concurrent.futures
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from http_calls import connect, first_line, post, status_of
+from waiting import wait_for
 
 from cobalt.errors import InfraError
 from cobalt.sandbox import Verdict
@@ -60,41 +59,6 @@ def server() -> Iterator[tuple[str, psutil.Process]]:
 def url(server) -> str:
     """Where it listens."""
     return server[0]
-
-
-def post(url: str, body: object) -> tuple[int, dict]:
-    """Status and decoded answer."""
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, data=data)) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-
-
-def connect(url: str) -> socket.socket:
-    """A connection."""
-    host, port = url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), 30)
-
-
-def first_line(connection: socket.socket) -> bytes:
-    """Of the answer."""
-    return connection.recv(1 << 16).partition(b"\r\n")[0]
-
-
-def wait_for(condition):
-    """Look until it holds, for at most a minute."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def queue_depth(url: str) -> int:
-    """What GET tells of it."""
-    with urllib.request.urlopen(url) as answer:
-        return json.load(answer)["queue_depth"]
 
 
 BAD_BODIES = [
@@ -207,8 +171,8 @@ def test_a_caller_that_has_gone_frees_the_sandbox(url):
             body = json.dumps(asked).encode()
             head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
             stack.enter_context(connect(url)).sendall(head + body)
-        wait_for(lambda: queue_depth(url))
-    wait_for(lambda: not queue_depth(url))
+        wait_for(lambda: status_of(url)["queue_depth"])
+    wait_for(lambda: not status_of(url)["queue_depth"])
     assert post(f"{url}/run_code", RUN)[0] == 200
 
 

@@ -8,11 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "TELL_GPUS", "RAY_ADDRESS")
@@ -36,13 +36,6 @@ if [[ -n ${HANG_ON:-} && $* == *"$HANG_ON"* ]]; then
 fi
 [[ $* != *"report cost"* ]] || echo '{"in_all": {"GPU-s": 445.5, "responses": 54720}}' >"${@: -1}"
 """
-
-
-def wait_until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -72,7 +65,7 @@ def study(tmp_path):
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
         if kill_at is not None:
-            wait_until(lambda: kill_at in calls.read_text())
+            wait_for(lambda: kill_at in calls.read_text())
             process.send_signal(signal_number)
         output, errors = process.communicate(timeout=120)
         done = subprocess.CompletedProcess(command, process.returncode, output, errors)
@@ -233,7 +226,7 @@ def test_workers_end_with_the_study(study, tmp_path):
     assert study("paper", gpus="0 0", HANG_ON=at, kill_at=at)[0].returncode != 0
     for pid in (tmp_path / "run" / "taken" / "at_work").read_text().split():
         assert not Path(f"/proc/{pid}").exists()
-    wait_until(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+    wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -241,7 +234,7 @@ def test_the_quickstart_ends_with_its_commands(study, tmp_path, number):
     hanging = {"HANG_ON": "minicode generate", "kill_at": "minicode generate", "signal_number": number}
     done, _ = study("quickstart", train_seed="0", **hanging)
     assert done.returncode == (130 if number == signal.SIGINT else 128 + number)
-    wait_until(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+    wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
     done, calls = study("quickstart", train_seed="0")
     assert done.returncode == 0 and "minicode generate" in one(calls, "minicode generate")
 
@@ -463,7 +456,7 @@ def test_the_paper_in_miniature_on_a_cpu_stopped_once(tmp_path):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     first = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **quiet)
     trained = tmp_path / "done" / "cobalt-0-train"
-    wait_until(lambda: trained.exists() or first.poll() is not None, seconds=900)
+    wait_for(lambda: trained.exists() or first.poll() is not None, seconds=900)
     os.killpg(first.pid, signal.SIGINT)
     first.wait()
     before = trained.stat().st_mtime_ns

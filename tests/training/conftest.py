@@ -1,18 +1,11 @@
 """Training without a real execution service, and without waiting for one."""
 
 import pytest
-import torch
 from online_parts import MODEL, FakeService
 from transformers import AutoTokenizer
 
 from cobalt.serving import execution
 from cobalt.training import scoring
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """The models here are small: threads would only wait for each other."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

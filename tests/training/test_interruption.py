@@ -6,9 +6,9 @@ import time
 
 import psutil
 import pytest
-import ray
 import torch
 from online_parts import MODEL
+from own_serve import own_serve
 from ray import serve
 from transformers import AutoTokenizer
 from verl import DataProto
@@ -64,12 +64,9 @@ def kill_replicas(killed):
 
 @pytest.fixture
 def evaluator():
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
-    serve.start(proxy_location="Disabled")
-    serve.run(build_app(EvaluatorConfig(workers=2, num_cpus=0)), name="evaluator", route_prefix=None)
-    yield
-    serve.shutdown()
-    ray.shutdown()
+    with own_serve(num_cpus=4):
+        serve.run(build_app(EvaluatorConfig(workers=2, num_cpus=0)), name="evaluator", route_prefix=None)
+        yield
 
 
 @pytest.mark.slow

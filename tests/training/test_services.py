@@ -8,10 +8,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 from cobalt.errors import InputError
 from cobalt.records.jsonl import is_taken
@@ -195,13 +195,6 @@ def start_recipe(folder):
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     command = ["bash", "scripts/train_grpo_multi_turn.sh"]
     return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **streams)
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def is_alive(pid):
