@@ -10,19 +10,22 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def tables_of(name: str, folder: Path) -> dict:
-    command = [sys.executable, "-m", "cobalt", "study", name, "--size", "cpu", "--output_dir", str(folder)]
+def tables_of(name: str, folder: Path, *flags: str) -> dict:
+    command = [sys.executable, "-m", "cobalt", "study", name, "--size", "cpu", "--output_dir", str(folder), *flags]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return json.loads((folder / "report" / "report.json").read_text())
 
 
-@pytest.mark.ci
+ARMS = {"cobalt": "Cobalt", "augmented": "Cobalt + perturbation"}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_three_policies_under_wrong_feedback(tmp_path):
-    tables = tables_of("hacking", tmp_path)["tables"]
-    policies = ["base", "Cobalt", "Cobalt + perturbation"]
+@pytest.mark.parametrize("arms", [pytest.param(["augmented"], marks=pytest.mark.ci), [*ARMS]], ids=len)
+def test_policies_under_wrong_feedback(tmp_path, arms):
+    tables = tables_of("hacking", tmp_path, "--arms", *arms)["tables"]
+    policies = ["base", *(ARMS[arm] for arm in arms)]
     for key in ("pass1_clean", "pass1_perturbed", "hacking"):
         assert [row["run"] for row in tables[key]["rows"]] == policies
     assert [row["run"] for row in tables["cost"]["rows"]] == policies[1:]

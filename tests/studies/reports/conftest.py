@@ -1,14 +1,24 @@
 """Files and report of the whole experiment: four runs, the trained ones with two training seeds."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from report_files import FLAGS, START, write_seed
 from test_bill import write_collection
 
-from cobalt import statistics
+from cobalt import figures, statistics
 from studies.reports.make_report import ReportConfig, make_report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quickly_made() -> Iterator[None]:
+    """Intervals of few resamples, and pictures of few dots."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "RESAMPLES", 300)
+        patch.setattr(figures, "DPI", 60)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +36,7 @@ def paper_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.fixture(scope="session")
 def paper(paper_files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("out")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "RESAMPLES", 300)
-        make_report(ReportConfig(files=tuple(paper_files), output_dir=out, **FLAGS))
+    make_report(ReportConfig(files=tuple(paper_files), output_dir=out, **FLAGS))
     return out
 
 

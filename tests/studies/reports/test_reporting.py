@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from report_files import tables_of
 
-from cobalt import figures, statistics
+from cobalt import figures
 from cobalt.errors import InputError
 from cobalt.evaluation.files import read_evaluations
 from cobalt.records import write_jsonl
@@ -183,8 +183,7 @@ def write_manifest(output: Path, **fields) -> None:
     manifest_path(output).write_text(json.dumps(fields))
 
 
-def test_runs_are_told_apart_and_measures_begin_at_zero(tmp_path, paper_files, drawn, monkeypatch):
-    monkeypatch.setattr(statistics, "RESAMPLES", 300)
+def test_runs_are_told_apart_and_measures_begin_at_zero(tmp_path, paper_files, drawn):
     tables_of(tmp_path, *paper_files)
     clean, hacking = drawn["pass1_clean"], drawn["hacking"]
     curves = [line for line in clean.axes[0].lines if line.get_marker() != "None"]
