@@ -401,12 +401,6 @@ def test_the_longest_name_wins(words: str, name: str | None) -> None:
     assert console.chosen(studies.COMMANDS, words.split()) == name
 
 
-def test_the_sandbox_can_be_checked_before_anything_is_installed() -> None:
-    command = [sys.executable, "-S", "-E", "-m", "cobalt", "sandbox", "check", "--quiet"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
 SCRIPTS = sorted({entry.script for entry in ENTRIES if entry.script.endswith(".py")})
 
 

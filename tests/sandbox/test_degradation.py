@@ -10,8 +10,7 @@ from suite_runner import refuse
 
 from cobalt.errors import SetupError
 from cobalt.sandbox import selftest
-from cobalt.sandbox.executor import Executor
-from cobalt.sandbox.selftest import ModeReport, choose_mode
+from cobalt.sandbox.selftest import choose_mode
 
 CHECK = [sys.executable, "-m", "cobalt", "sandbox", "check"]
 
@@ -26,12 +25,16 @@ def _check(*refused: str, quiet: bool = False) -> "subprocess.CompletedProcess[s
 def test_check_reports_the_mode_that_holds_and_needs_nothing_installed(namespaces):
     """Neither packages nor a bwrap binary."""
     python, *words = CHECK
-    environment = {"PATH": "/nonexistent"}
-    command = [python, "-S", *words]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, env=environment)
+
+    def check(*flags: str) -> "subprocess.CompletedProcess[str]":
+        command = [python, "-S", *words, *flags]
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={"PATH": "/nonexistent"})
+
+    done, quiet = check(), check("--quiet")
     assert done.returncode == 0, done.stderr
     assert "mode namespaces: holds" in done.stdout
     assert "Programs run in mode namespaces." in done.stdout
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
 ALONE = """
@@ -88,13 +91,6 @@ def test_namespaces_refused_by_sysctl():
         pytest.skip("this machine itself refuses user namespaces")
     assert "mode namespaces: unshare: No space left on device" in done.stdout
     assert "sysctl" in done.stdout
-
-
-async def test_executor_raises_setup_error(monkeypatch):
-    monkeypatch.setattr(selftest, "examine", lambda mode: ModeReport(mode, "nothing works", {}))
-    with pytest.raises(SetupError, match="nothing works"):
-        async with Executor(workers=1):
-            pass
 
 
 def test_an_escaped_probe_rules_a_mode_out(monkeypatch, namespaces):

@@ -4,9 +4,6 @@ import asyncio
 import os
 import random
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy
@@ -267,32 +264,6 @@ async def test_workers_killed_at_random():
     await asyncio.sleep(0.5)
     assert [pid for pid in seen if "cobalt" in _command(pid)] == []
     assert children(os.getpid()) == []
-
-
-OWNER = """
-import asyncio, os
-from cobalt.sandbox.executor import Executor
-async def main():
-    async with Executor(workers=1, cpu_limit_s=60) as executor:
-        running = asyncio.ensure_future(executor.run("while True: pass", {"inputs": [""], "outputs": [""]}))
-        await asyncio.sleep(1)
-        print("running", flush=True)
-        await running
-asyncio.run(main())
-"""
-
-
-def test_nothing_is_left_when_the_server_is_killed():
-    server = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE)
-    assert server.stdout is not None and server.stdout.readline() == b"running\n"
-    below = children(server.pid)
-    assert len(below) >= 3
-    server.kill()
-    server.communicate()
-    deadline = time.monotonic() + 10
-    while any("cobalt" in _command(pid) for pid in below) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [pid for pid in below if "cobalt" in _command(pid)] == []
 
 
 def _command(pid: int) -> str:

@@ -284,9 +284,7 @@ def test_run_prints_a_record_and_exits_by_it(tmp_path):
     assert process.returncode == 2
 
 
-def test_the_sandbox_needs_no_package_and_its_commands_neither_ray_nor_torch(tmp_path):
-    done = python("-I", "-S", "-c", f"import sys; sys.path.append({str(ROOT)!r}); from cobalt.sandbox import Executor")
-    assert done.communicate() == ("", ""), "without site-packages"
+def test_the_commands_of_the_sandbox_need_neither_ray_nor_torch(tmp_path):
     (tmp_path / "tests.json").write_text(json.dumps(TESTS))
     (tmp_path / "a.py").write_text(ADD)
     for words in (
