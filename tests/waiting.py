@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
     """Look until ``condition`` holds."""
     deadline = time.monotonic() + seconds
     while not condition():

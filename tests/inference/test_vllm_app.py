@@ -154,7 +154,7 @@ def test_a_revision_or_template_settings_may_follow_the_name() -> None:
 async def test_a_cancelled_request_is_aborted_and_leaves_the_others(served: tuple[str, Path]) -> None:
     async with engine_at(served) as engine:
         slow = asyncio.ensure_future(engine.generate(MESSAGES, Sampling(max_tokens=4), SLOW))
-        await asyncio.sleep(1)
+        await asyncio.to_thread(wait_for, (served[1] / "slow").exists)
         slow.cancel()
         assert json.loads((await engine.generate(MESSAGES, Sampling(max_tokens=4), 7)).text)["seed"] == 7
         await asyncio.to_thread(wait_for, (served[1] / "aborted").exists)

@@ -51,7 +51,7 @@ def left(identities: list[tuple[int, str]]) -> list[int]:
     return [pid for pid, start in identities if (f := _fields(pid)) and f[_START] == start and f[_STATE] not in "ZX"]
 
 
-def wait_until(condition, timeout_s: float = 20.0) -> bool:
+def wait_until(condition, timeout_s: float = 60.0) -> bool:
     """Whether ``condition()`` came to hold in time."""
     deadline = time.monotonic() + timeout_s
     while not condition() and time.monotonic() < deadline:

@@ -210,7 +210,7 @@ def test_metrics_are_exported(app_url):
 
 @pytest.mark.filterwarnings("ignore:coroutine 'Evaluator.__del__'")  # which Serve awaits
 async def test_the_queue_gauge_counts_what_waits(monkeypatch):
-    from unittest.mock import MagicMock
+    from unittest.mock import MagicMock, call
 
     from cobalt.serving import evaluator
 
@@ -218,9 +218,10 @@ async def test_the_queue_gauge_counts_what_waits(monkeypatch):
         monkeypatch.setattr(evaluator, metric, MagicMock())
     replica = object.__new__(evaluator.Evaluator)
     await replica.__init__(EvaluatorConfig(workers=1))
-    running = asyncio.ensure_future(replica.run_many([("import time; time.sleep(1)", TESTS)] * 4))
-    await asyncio.sleep(0.3)
-    await replica.check_health()
+    running = asyncio.ensure_future(replica.run_many([("import time; time.sleep(60)", TESTS)] * 4))
+    while len(waiting := replica._queue.set.mock_calls) < 600 and waiting[-1:] != [call(3)]:
+        await asyncio.sleep(0.1)
+        await replica.check_health()
     replica._queue.set.assert_called_with(3)
     running.cancel()
     await replica.__del__()

@@ -67,7 +67,7 @@ def study(tmp_path):
         if kill_at is not None:
             wait_for(lambda: kill_at in calls.read_text())
             process.send_signal(signal_number)
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=240)
         done = subprocess.CompletedProcess(command, process.returncode, output, errors)
         return done, [line.replace(f"{tmp_path}/run/", "") for line in calls.read_text().splitlines()]
 

@@ -64,7 +64,7 @@ def run_bash(folder, *command, first_check=3, **environment):
         "COMPLAINT": "an evaluator is running with checker=exact, not lcb",
         **environment,
     }
-    done = subprocess.run(["bash", *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
     return done.returncode, done.stderr, calls.read_text().splitlines()
 
 
@@ -233,7 +233,7 @@ def test_a_second_recipe_starts_nothing(tmp_path, running):
     for name in ("ray.pid", "training.pid"):
         (tmp_path / name).unlink()
     second = start_recipe(tmp_path)
-    _, errors = second.communicate(timeout=30)
+    _, errors = second.communicate(timeout=240)
     assert second.returncode == 2
     told = f"train_grpo_multi_turn.sh: error: {tmp_path}/out: process {recipe.pid} on "
     assert errors.startswith(told) and errors.count("\n") == 1
