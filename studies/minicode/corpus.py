@@ -108,9 +108,9 @@ def _task(
 
     seed, noise, num_problems, contradicted = arguments
     samples = list(sample_dialogues(random.Random(seed), noise, num_problems, contradicted))
-    encode = partial(tokenizer.backend_tokenizer.encode_batch, add_special_tokens=False)
-    prompts, responses = encode([s.prompt for s in samples]), encode([s.response for s in samples])
-    pairs = zip(prompts, responses, strict=True)
+    # Not encode_batch: it would wait for threads that a fork does not copy.
+    encode = partial(tokenizer.backend_tokenizer.encode, add_special_tokens=False)
+    pairs = [(encode(sample.prompt), encode(sample.response)) for sample in samples]
     return [(np.array(prompt.ids + response.ids, np.uint16), len(prompt.ids)) for prompt, response in pairs]
 
 
