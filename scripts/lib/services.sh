@@ -29,7 +29,7 @@ start_ray() {
   local log=$1/ray.log deadline port lock devices=() logical_gpus=${N_GPUS:-2} # 2: the cpu preset's
   # veRL then asks for GPUs that are not there, and Ray's CPUs are as logical: one for each of veRL's workers, one for its
   # task runner, one for an asynchronous reward, and the machine's cores for an evaluator that reserves some.
-  [[ ${PRESET:-} != cpu ]] || devices=(--num-gpus "$logical_gpus" --num-cpus $((logical_gpus + 2 + $(nproc))))
+  [[ ${PRESET:-} != cpu ]] || devices=(--num-gpus "$logical_gpus" --num-cpus $((logical_gpus + 2 + $(env -u OMP_NUM_THREADS nproc))))
   # Older Ray knows no tokens. This one stays out of Ray's file in the home folder: with that file there, `ray start` asks
   # every command for a token.
   export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
