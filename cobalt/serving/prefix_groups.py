@@ -75,6 +75,8 @@ def prefix_groups(tables_NB: Tensor, lengths_N: Tensor, block: int) -> PrefixGro
 
 def register() -> None:
     """vLLM's entry point for plug-ins: ``attention_backend=CUSTOM`` is ours then. vLLM calls it in each process."""
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+    from vllm.v1.attention.backends import registry  # type: ignore[import-not-found]
 
-    register_backend(AttentionBackendEnum.CUSTOM, "cobalt.serving.group_attention.GroupAttentionBackend")
+    registry.register_backend(
+        registry.AttentionBackendEnum.CUSTOM, "cobalt.serving.group_attention.GroupAttentionBackend"
+    )
