@@ -1,7 +1,13 @@
 """Groups of requests that share a beginning: found from block tables, and attention over them is attention."""
 
+import sys
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from itertools import pairwise
+from types import ModuleType
+from typing import Any
 
+import pytest
 import torch
 
 from cobalt.serving.prefix_groups import PrefixGroups, prefix_groups
@@ -89,3 +95,18 @@ def test_the_last_token_and_rows_without_a_request_are_shared_with_nobody() -> N
     assert groups.prefix_lengths_N.tolist() == [4, 0, 0, 0]
     assert groups.suffix_lengths_N.tolist() == [4, 4, 1, 1]
     assert groups.suffix_tables_NB[:2, 0].tolist() == [8, 8]
+
+
+def test_vllm_finds_the_backend_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[tuple[Any, str]] = []
+    backends: Any = ModuleType("vllm.v1.attention.backends")
+    backends.registry = ModuleType("registry")
+    backends.registry.AttentionBackendEnum = type("AttentionBackendEnum", (), {"CUSTOM": "custom"})
+    backends.registry.register_backend = lambda *call: registered.append(call)
+    for name in ("vllm", "vllm.v1", "vllm.v1.attention"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, backends.__name__, backends)
+    (entry,) = (one for one in entry_points(group="vllm.general_plugins") if one.name == "cobalt")
+    entry.load()()
+    ((backend, path),) = registered
+    assert backend == "custom" and find_spec(path.rpartition(".")[0])
