@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,18 @@ from cobalt import figures, statistics
 from studies.reports.make_report import ReportConfig, make_report
 
 
-@pytest.fixture(scope="session", autouse=True)
-def quickly_made() -> Iterator[None]:
+@contextmanager
+def made_quickly() -> Iterator[None]:
     """Intervals of few resamples, and pictures of few dots."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statistics, "RESAMPLES", 300)
         patch.setattr(figures, "DPI", 60)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with made_quickly():
         yield
 
 
@@ -36,7 +43,8 @@ def paper_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.fixture(scope="session")
 def paper(paper_files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("out")
-    make_report(ReportConfig(files=tuple(paper_files), output_dir=out, **FLAGS))
+    with made_quickly():
+        make_report(ReportConfig(files=tuple(paper_files), output_dir=out, **FLAGS))
     return out
 
 
