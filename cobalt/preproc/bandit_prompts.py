@@ -120,10 +120,7 @@ def main(config: BanditPromptsConfig) -> None:
         stats.records_written = write_lines(config.output_file, lines())
         run.counts, run.origin = stats.counts(), origin
 
-    table = stats.table()
-    if config.stats:
-        table |= stats.tokens_by_turn()
-    print_summary(f"Bandit prompts: {config.output_file}", table)
+    print_summary(f"Bandit prompts: {config.output_file}", stats.table(config.stats))
     rules = [
         "problems that every first program solves are left out",
         "one prompt per kept problem without any program",
@@ -243,23 +240,19 @@ class SetStats:
             "records_written": self.records_written,
         }
 
-    def table(self) -> dict[str, Any]:
-        """Problems, trajectories, contexts by turn, records."""
-        sizes, of = sorted(self._sizes), self._trajectories
+    def table(self, with_tokens: bool) -> dict[str, Any]:
+        """Problems, trajectories, contexts by turn (with the quantiles of their prompt tokens), records."""
+        sizes, of, contexts = sorted(self._sizes), self._trajectories, {}
+        for name, tokens in self._tokens_by_name.items():
+            quantiles = " / ".join(f"{value:.0f}" for value in np.percentile(tokens, QUANTILES))
+            told = f" (tokens p50 / p90 / max: {quantiles})" if with_tokens else ""
+            contexts[f"contexts {name}"] = f"{len(tokens):,}{told}"
         return {
             **{f"problems {name}": count for name, count in sorted(self._problems.items())},
             "trajectories per problem": f"{sizes[0]} to {sizes[-1]}" if sizes else "none",
             **{f"trajectories {name}": count for name, count in of.items()},
             "trajectories left out": of["read"] - of["dropped: infra error"] - of["with contexts"],
-            **{f"contexts {name}": f"{len(tokens):,}" for name, tokens in self._tokens_by_name.items()},
+            **contexts,
             "invalid lines skipped": self.invalid_lines,
             "records written": self.records_written,
         }
-
-    def tokens_by_turn(self) -> dict[str, str]:
-        """The table's rows on contexts, with the quantiles of their prompt tokens."""
-        rows = {}
-        for name, tokens in self._tokens_by_name.items():
-            quantiles = " / ".join(f"{value:.0f}" for value in np.percentile(tokens, QUANTILES))
-            rows[f"contexts {name}"] = f"{len(tokens):,} (tokens p50 / p90 / max: {quantiles})"
-        return rows

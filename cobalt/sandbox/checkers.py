@@ -15,7 +15,6 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from itertools import zip_longest
-from typing import Any
 
 from cobalt.sandbox.own_files import identity_of, is_own, load_own, with_absolute_path
 from cobalt.sandbox.tests import TestCases
@@ -116,7 +115,11 @@ def same_value(output: str, expected: str) -> bool:
         result = json.loads(output)
     except (ValueError, RecursionError):
         return False
-    pairs = [(result, expected_value(expected))]
+    try:
+        wanted = json.loads(expected)
+    except (ValueError, RecursionError):
+        wanted = expected.strip()  # a text that is not JSON stands for itself
+    pairs = [(result, wanted)]
     while pairs:  # without recursion, since values may be as deep as Python allows
         ours, theirs = pairs.pop()
         if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
@@ -129,14 +132,6 @@ def same_value(output: str, expected: str) -> bool:
             if not same_kind or not (ours == theirs or both_nan):
                 return False
     return True
-
-
-def expected_value(expected: str) -> Any:
-    """An expected output of a function call: JSON, or the text itself where it is none."""
-    try:
-        return json.loads(expected)
-    except (ValueError, RecursionError):
-        return expected.strip()
 
 
 CHECKERS: dict[str, Checker] = {

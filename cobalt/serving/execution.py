@@ -225,7 +225,11 @@ class ExecutionService:
                 with attempt:
                     is_last = attempt.retry_state.attempt_number == MAX_ATTEMPTS
                     waiting = {result: program for result, program in submitted.items() if not result.done()}
-                    for result, found in zip(waiting, await self._ask_app(list(waiting.values())), strict=True):
+                    try:
+                        results = await self._ask("run_many", list(waiting.values())) if waiting else []
+                    except InfraError as error:
+                        results = [ExecutionResult.infra(len(tests), str(error)) for _, tests in waiting.values()]
+                    for result, found in zip(waiting, results, strict=True):
                         if not result.done() and (is_last or found.infra_error is None):
                             result.set_result(found)
                     if not all(result.done() for result in submitted):
@@ -234,15 +238,6 @@ class ExecutionService:
             for result in submitted:
                 if not result.done():
                     result.set_exception(error)
-
-    async def _ask_app(self, programs: list[tuple[str | None, TestCases]]) -> list[ExecutionResult]:
-        """One call to the app."""
-        if not programs:
-            return []
-        try:
-            return await self._ask("run_many", programs)
-        except InfraError as error:
-            return [ExecutionResult.infra(len(tests), str(error)) for _, tests in programs]
 
     async def _told(self, method: str) -> dict[str, Any]:
         try:
