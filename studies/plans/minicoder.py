@@ -34,12 +34,6 @@ class MinicoderConfig(CommandConfig):
     size: Literal["full", "small", "cpu"] = "full"
     """small: a smaller network on the same corpus, with --seed 1 that of assets/minicoder-small. cpu: a smaller corpus
     too, for a machine without a GPU; it shows that the chain works, its skill is far below that of the shipped ones."""
-    slip: float = 0.33
-    """Share of look-alikes in the noisy phase. It sets Pass@1 at turn 0."""
-    dose_scale: float = 1
-    """Multiplies the doses of the habits by which tests are gamed (studies/minicode/habits.py)."""
-    contradicted: float = 0.4
-    """Share of the noisy dialogues whose feedback comes from wrong tests."""
     start: Path | None = None
     """A checkpoint to begin the noisy phase with, such as `clean` in another run's folder."""
 
@@ -47,10 +41,8 @@ class MinicoderConfig(CommandConfig):
 def make_minicoder(config: MinicoderConfig) -> None:
     out, (sizes, probes) = config.output_dir, SIZES[config.size]
     place = Place(Folder(out), {})
-    doses = ["--slip", f"{config.slip:g}", "--dose_scale", f"{config.dose_scale:g}"]
-    doses += ["--contradicted", f"{config.contradicted:g}"]
     start = ["--start", config.start] if config.start else []
     files = ["--output_dir", out, "--seed", str(config.seed)]
-    place.run("-m", "cobalt", "minicode", "pretrain", *files, *doses, *start, *sizes.split())
+    place.run("-m", "cobalt", "minicode", "pretrain", *files, *start, *sizes.split())
     scores = ["--model", out, "--output_file", out / "scores.json"]
     place.run("-m", "cobalt", "minicode", "probe", *scores, *probes.split())

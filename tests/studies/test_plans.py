@@ -435,8 +435,8 @@ def test_minicoder_is_made_and_probed(study, size):
     done, calls = study("minicoder", size=size, seed="1", start="runs/clean")
     assert done.returncode == 0, done.stderr
     made, probed = calls
-    assert "minicode pretrain" in made and "--seed 1 --slip 0.33 --dose_scale 1 --contradicted 0.4" in made
-    assert "--start runs/clean" in made and ("--hidden_size" in made) == (size != "full")
+    assert "minicode pretrain" in made and "--seed 1 --start runs/clean" in made
+    assert ("--hidden_size" in made) == (size != "full")
     assert "minicode probe" in probed and f"--num_turns {3 if size == 'cpu' else 8} " in probed
 
 
