@@ -1,6 +1,6 @@
 """Tables as Markdown, and numbers as a person reads them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from cobalt.statistics import Estimate
 
@@ -27,14 +27,6 @@ def in_percent(estimate: Estimate | None) -> Estimate | None:
         return None
     low, high = (None if bound is None else PERCENT * bound for bound in (estimate.low, estimate.high))
     return Estimate(PERCENT * estimate.value, low, high)
-
-
-def percent(share: Mapping[str, float | None] | None) -> str:
-    """A share as ``asdict`` of an ``Estimate`` holds it, in per cent; "-" if nothing was measured."""
-    if share is None:
-        return "-"
-    interval = "" if share["low"] is None else f" [{share['low']:.1%}, {share['high']:.1%}]"
-    return f"{share['value']:.1%}{interval}"
 
 
 def show(cell: Cell) -> str:

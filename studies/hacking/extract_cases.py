@@ -22,7 +22,6 @@ from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_json
 from cobalt.records.jsonl import InvalidLines, Record
 from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from cobalt.serving.execution import open_execution_service
-from cobalt.tables import percent
 from studies.hacking.cases import (
     DATA_FIELDS,
     RESULT_FIELDS,
@@ -32,7 +31,7 @@ from studies.hacking.cases import (
     find_cases,
     perturbed_indices,
 )  # fmt: skip
-from studies.hacking.rates import COUNTED, summarise
+from studies.hacking.rates import COUNTED, percent, summarise
 from studies.hacking.signal import CHECK, signal_of
 
 STORED = (

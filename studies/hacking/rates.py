@@ -116,3 +116,11 @@ def interval(rate: Rate, records: Sequence[ProblemRecord]) -> dict[str, float | 
     """JSON of a rate in one file."""
     found = rate.of([records])
     return found and asdict(found.estimate)
+
+
+def percent(share: Mapping[str, float | None] | None) -> str:
+    """A share as ``asdict`` of an ``Estimate`` holds it, in per cent; "-" if nothing was measured."""
+    if share is None:
+        return "-"
+    bounds = "" if share["low"] is None else f" [{share['low']:.1%}, {share['high']:.1%}]"
+    return f"{share['value']:.1%}{bounds}"

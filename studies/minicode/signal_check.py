@@ -23,9 +23,9 @@ from cobalt.records import id_key, read_jsonl, write_jsonl
 from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from cobalt.serving.execution import open_execution_service
 from cobalt.statistics import ratio_estimate
-from cobalt.tables import percent
 from studies.hacking.cases import DATA_FIELDS, RESULT_FIELDS, Category, find_cases
 from studies.hacking.extract_cases import case_record
+from studies.hacking.rates import percent
 from studies.hacking.signal import StaticCheck, judge_free_category, signal_of
 from studies.minicode.habits import CATEGORIES, Habit, hack_in, is_readable, remembered
 
