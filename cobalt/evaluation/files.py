@@ -7,7 +7,6 @@ without the conversations. Everything that reads an evaluated file reads a count
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,32 +81,27 @@ class Evaluation:
 
 def problem_scores(row: Evaluated) -> ProblemScores:
     """Scores of an evaluated row. Samples with an infrastructure failure are left out."""
-    solved_NT, failed_before_NT, repeats_NT = [], [], []
-    for messages, rates_T in zip(row.conversations, row.all_pass_rates, strict=True):
-        if None in rates_T:
-            continue
-        solved_T = [rate == 1 for rate in rates_T]
+    samples = zip(row.conversations, row.all_pass_rates, strict=True)
+    valid = [(messages, rates_T) for messages, rates_T in samples if None not in rates_T]
+    turns = len(valid[0][1]) if valid else 0
+    counts = {f"{name}_T": [0] * turns for name in BY_TURN}
+    for messages, rates_T in valid:
         programs_T = [extract_code(text) for text in responses_of(messages)]
-        repeats_T = [False, *(now is not None and now == before for before, now in pairwise(programs_T))]
-        solved_NT.append(solved_T)
-        failed_before_NT.append([False, *(not solved for solved in solved_T[:-1])])
-        repeats_NT.append([*repeats_T, *[False] * (len(rates_T) - len(repeats_T))])
-
-    def sums(*tables_NT: list[list[bool]]) -> tuple[int, ...]:
-        """By turn, the samples that are true in each table."""
-        columns = zip(*(zip(*table_NT, strict=True) for table_NT in tables_NT), strict=True)
-        return tuple(sum(map(all, zip(*tables_N, strict=True))) for tables_N in columns)
-
+        for turn, rate in zip(range(turns), rates_T, strict=True):
+            failed_before = turn > 0 and rates_T[turn - 1] != 1
+            program = programs_T[turn] if turn < len(programs_T) else None
+            repeats = turn > 0 and program is not None and program == programs_T[turn - 1]
+            counts["solved_T"][turn] += rate == 1
+            counts["repaired_T"][turn] += rate == 1 and failed_before
+            counts["repeats_T"][turn] += repeats
+            counts["failed_repeats_T"][turn] += repeats and failed_before
     return ProblemScores(
         row.id,
-        len(solved_NT),
-        len(row.all_pass_rates) - len(solved_NT),
-        sums(solved_NT),
-        sums(solved_NT, failed_before_NT),
-        sums(repeats_NT),
-        sums(repeats_NT, failed_before_NT),
-        str(row.difficulty or UNKNOWN),
-        str(row.platform or UNKNOWN),
+        len(valid),
+        len(row.all_pass_rates) - len(valid),
+        **{name: tuple(counts_T) for name, counts_T in counts.items()},
+        difficulty=str(row.difficulty or UNKNOWN),
+        platform=str(row.platform or UNKNOWN),
     )
 
 
