@@ -1,7 +1,6 @@
 """What the apps share, and their arguments, apart from what needs Ray: so arguments can be checked without it."""
 
 import sys
-from dataclasses import fields
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -47,8 +46,9 @@ class ExecutorConfig(BaseModel):
     max_threads: int = Limits.max_threads
     max_open_files: int = Limits.max_open_files
 
-    def limits(self) -> dict[str, Any]:
-        return self.model_dump(include={field.name for field in fields(Limits)})
+    def of_executor(self) -> dict[str, Any]:
+        """The arguments of ``Executor``."""
+        return self.model_dump(include=set(ExecutorConfig.model_fields))
 
 
 class HttpAppConfig(HttpConfig):

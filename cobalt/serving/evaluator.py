@@ -11,9 +11,8 @@ from typing import Any
 from ray import serve
 from ray.serve.metrics import Counter, Gauge
 
-from cobalt.sandbox import ExecutionResult, Limits
+from cobalt.sandbox import ExecutionResult
 from cobalt.sandbox.executor import Executor, Tests
-from cobalt.sandbox.limits import default_workers
 from cobalt.serving.app_settings import HEALTH, EvaluatorConfig
 from cobalt.serving.execution import REPLICAS, ExecutionService
 from cobalt.serving.http_app import http_app, keep_no_large_blocks, return_small_blocks
@@ -28,7 +27,7 @@ class Evaluator(Executor):
     """One replica: an executor with Prometheus metrics, which Ray's own exporter serves."""
 
     async def __init__(self, args: EvaluatorConfig):
-        super().__init__(args.workers, checker=args.checker, mode=args.mode, **args.limits())
+        super().__init__(**args.of_executor())
         self._queue = Gauge("cobalt_evaluator_queue_depth", description="Programs that wait for a sandbox.")
         self._tests = Counter("cobalt_evaluator_tests", description="Tests judged.", tag_keys=("verdict",))
         self._programs = Counter("cobalt_evaluator_programs", description="Programs judged.")
@@ -59,7 +58,7 @@ class Evaluator(Executor):
 
 def build_app(args: EvaluatorConfig) -> serve.Application:
     """The app, from ``serve run remote_reward_server:app replicas=2 workers=16 cpu_limit_s=4``."""
-    workers = args.workers or default_workers(Limits(**args.limits()))
+    workers = Executor(**args.of_executor()).workers
     args, guard = args.model_copy(update={"workers": workers}), guard_of(args)  # with the token of this process
     replicas = serve.deployment(
         Evaluator,

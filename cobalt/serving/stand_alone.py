@@ -38,11 +38,6 @@ class SandboxServeConfig(ExecutorConfig, HttpAppConfig):
     """0: any free one, which is printed."""
 
 
-def executor_of(config: ExecutorConfig) -> Executor:
-    """Not started yet."""
-    return Executor(config.workers, checker=config.checker, mode=config.mode, **config.limits())
-
-
 def run_program(config: SandboxRunConfig) -> None:
     code = config.program.read_text()
     try:
@@ -51,7 +46,7 @@ def run_program(config: SandboxRunConfig) -> None:
         raise InputError.at(config.tests, None, str(error)) from None
 
     async def run() -> ExecutionResult:
-        async with executor_of(config.model_copy(update={"workers": 1})) as executor:
+        async with Executor(**{**config.of_executor(), "workers": 1}) as executor:
             return await executor.run(code, tests)
 
     result = asyncio.run(run())
@@ -75,7 +70,7 @@ def serve(config: SandboxServeConfig) -> None:
         raise InputError(f"--host {config.host}: set {TOKEN_VARIABLE} to serve other machines")
 
     async def run() -> None:
-        async with executor_of(config) as executor:
+        async with Executor(**config.of_executor()) as executor:
             app = http_app(ExecutionService(executor), config, guard_of(config))
             settings = {"lifespan": "off", "ws": "none", "access_log": False, "log_level": "error"}
             server = uvicorn.Server(
