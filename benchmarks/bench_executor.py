@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -97,13 +97,19 @@ def run_executor(executor: Executor, loop: asyncio.AbstractEventLoop, programs: 
     return programs * NUM_TESTS, loop.run_until_complete(run_all())
 
 
-def run_bwrap(code: str) -> tuple[int, int]:
-    """One process per test, one thread per core."""
+@contextlib.contextmanager
+def in_bwrap(code: str) -> Iterator[list[str]]:
+    """The command that runs a program."""
     with tempfile.NamedTemporaryFile("w", suffix=".py", dir="/var/tmp") as file:
         file.write(code)
         file.flush()
         os.chmod(file.name, 0o644)
-        command = [*BWRAP, interpreter(), "-I", "-S", file.name]
+        yield [*BWRAP, interpreter(), "-I", "-S", file.name]
+
+
+def run_bwrap(code: str) -> tuple[int, int]:
+    """One process per test, one thread per core."""
+    with in_bwrap(code) as command:
 
         def is_right(given: str, expected: str) -> bool:
             done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)

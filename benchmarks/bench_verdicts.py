@@ -20,7 +20,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,12 +27,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from bench_executor import BWRAP
+from bench_executor import in_bwrap
 
 from cobalt.cli.entry import run
 from cobalt.figures import Curve, finished, styled
 from cobalt.sandbox import Executor
-from cobalt.sandbox.confinement import interpreter
 from cobalt.statistics import Estimate
 from cobalt.tables import markdown_table
 from studies.figures import curves_figure
@@ -95,11 +93,7 @@ def by_bubblewrap(programs: Sequence[str], at_a_time: int, limit_s: float) -> Ju
     """A fresh interpreter for each program, killed when the limit has passed."""
 
     def judged(code: str) -> bool:
-        with tempfile.NamedTemporaryFile("w", suffix=".py", dir="/var/tmp") as file:
-            file.write(code)
-            file.flush()
-            os.chmod(file.name, 0o644)
-            command = [*BWRAP, interpreter(), "-I", "-S", file.name]
+        with in_bwrap(code) as command:
             try:
                 done = subprocess.run(command, input=TEXT, capture_output=True, text=True, timeout=limit_s, check=False)
             except subprocess.TimeoutExpired:
