@@ -2,21 +2,24 @@
 
     python benchmarks/bench_step.py --shape 8b --layers 8 --lengths 4096x2048 10240x2048
     torchrun --nproc_per_node 2 benchmarks/bench_step.py --shape 8b --lengths 4096x4096
+    python benchmarks/bench_step.py --shape 4b --lengths 1024x1024 --turns 4 --online
 
 Drives veRL's own workers (``ActorRolloutRefWorker``: FSDP, gradient checkpointing, the configuration of
 ``verl/config``) with random weights of a Qwen3 shape and responses of a forced length: old log-probabilities and
 entropies (``compute_log_prob``), the reference's (``compute_log_prob``) and one mini-batch of the update
 (``update_policy``, at a learning rate of 0, so that every round computes the same). Offloading between phases, rollouts
-and rewards are left out. After one round to warm up, two paths take turns within each phase; medians are shown.
+and rewards are left out. After one round to warm up, the paths take turns within each phase; medians are shown.
 
 verl      veRL's own, micro-batches of 2 rows, 16 for log-probabilities
 shared    each prompt once, Liger's kernels, micro-batches of up to ``max_tokens`` shared tokens
+tree      the same, and once what prompts have in common; with ``--turns``
 
 Tokens/s per GPU count every token of every row, for each path alike. MFU is FLOPs that the phase needs, the same for
 each path, over time and the peak (989 TFLOP/s: dense bf16 of an H100 or H200). A forward pass over a prompt of P tokens
 and n responses of R needs 2·W·(P + n·R) for the W weights of the layers' matrices, 4·L·H·D·(P² / 2 + n·R·(P + R / 2))
 for the attention of L layers with H heads of D channels, and 2·V·C·n·R for the output layer (V words, C channels); the
-update needs three times as much (recomputation is not counted). ``MFU, veRL's`` is what veRL logs as
+update needs three times as much (recomputation is not counted). With turns, what prompts have in common counts once.
+``MFU, veRL's`` is what veRL logs as
 ``perf/mfu/actor``: every row whole, the embedding counted as a matrix product, attention without the causal half.
 
 On a CPU it runs the shape ``tiny`` in fp32, and veRL's own path is the padded one: a check that it works.
@@ -30,9 +33,10 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +45,7 @@ from harness import ROOT, interleaved
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
 from cobalt.cli.entry import run
+from cobalt.cli.flags import Positive
 from cobalt.errors import InputError, SetupError
 from cobalt.tables import markdown_table
 from cobalt.training.cost_model import PEAK_FLOPS, SHAPES, Shape, forward_flops
@@ -55,7 +60,7 @@ TINY = Shape(
     hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
     head_dim=8, vocab_size=1024, tie_word_embeddings=False, max_position_embeddings=1024,
 )  # fmt: skip
-PATHS = ("verl", "shared")
+PATHS = ("verl", "shared", "tree")
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,12 @@ class BenchConfig:
     """Fewer layers than the shape has."""
     lengths: tuple[str, ...] = ("4096x2048",)
     """Tokens of a prompt and of each response, as in 4096x2048. Each GPU has one prompt."""
-    samples: int = 16
+    samples: Positive = 16
     """Responses to a prompt (n)."""
+    turns: Positive = 1
+    """So many contexts of a trajectory, which begins with the prompt and grows by as many tokens in each turn."""
+    online: bool = False
+    """With turns: n trajectories of one problem with a response in each turn, not n responses to each context."""
     max_tokens: int = 53248
     """Of a micro-batch with shared prompts."""
     rounds: int = 3
@@ -114,8 +123,10 @@ class Bench:
         from omegaconf import open_dict
         from verl.workers.actor import dp_actor
 
+        from cobalt.training.shared_prompts import common_tokens
         from cobalt.training.workers import CobaltWorker
 
+        self._common_tokens = common_tokens
         self.config, self.on_gpu = config, torch.cuda.is_available()
         self._module, self._own_batches = dp_actor, dp_actor.prepare_dynamic_batch
         shape = TINY if config.shape == "tiny" else SHAPES[f"qwen3-{config.shape}"]
@@ -131,7 +142,7 @@ class Bench:
                 f"+preset={'paper-qwen3' if self.on_gpu else 'cpu'}",
                 f"{POLICY}.model.path={folder}",
                 f"{POLICY}.rollout.n={config.samples}",
-                f"{POLICY}.actor.ppo_mini_batch_size={os.environ['WORLD_SIZE']}",
+                f"{POLICY}.actor.ppo_mini_batch_size={int(os.environ['WORLD_SIZE']) * config.turns}",
                 f"{POLICY}.actor.ppo_max_token_len_per_gpu={config.max_tokens}",
                 f"{POLICY}.actor.optim.lr=0",
                 f"{POLICY}.model.use_liger=false",
@@ -156,20 +167,28 @@ class Bench:
         from verl import DataProto
         from verl.utils.flops_counter import FlopsCounter
 
-        # a batch as the trainer hands it to the workers, with random tokens and advantages
-        rows, device = self.config.samples, "cuda" if self.on_gpu else "cpu"
+        # a batch as the trainer hands it to the workers, with random tokens and advantages; prompts padded on the left
+        turns, samples, device = self.config.turns, self.config.samples, "cuda" if self.on_gpu else "cpu"
+        rows, longest, words = samples * turns, prompt * turns, self.model_config.vocab_size
         generator = torch.Generator().manual_seed(torch.distributed.get_rank())
-        prompts = torch.randint(self.model_config.vocab_size, (1, prompt), generator=generator)
-        responses = torch.randint(self.model_config.vocab_size, (rows, response), generator=generator)
-        mask = torch.ones(rows, prompt + response, dtype=torch.long)
+        trajectories = torch.randint(words, (samples if self.config.online else 1, longest), generator=generator)
+        trajectories[:, :prompt] = trajectories[0, :prompt]
+        responses = torch.randint(words, (rows, response), generator=generator)
+        mask = torch.ones(rows, longest + response, dtype=torch.long)
+        contexts = torch.zeros(rows, longest, dtype=torch.long)
+        for row in range(rows):
+            length = prompt * (row // samples + 1)
+            contexts[row, longest - length :] = trajectories[row % len(trajectories), :length]
+            mask[row, : longest - length] = 0
         batch = {
-            "input_ids": torch.cat([prompts.repeat_interleave(rows, 0), responses], 1),
+            "input_ids": torch.cat([contexts, responses], 1),
             "responses": responses,
             "attention_mask": mask,
-            "position_ids": mask.cumsum(1) - 1,
-            "response_mask": mask[:, prompt:],
+            "position_ids": (mask.cumsum(1) - 1).clamp(min=0),
+            "response_mask": mask[:, longest:],
             "advantages": torch.randn(rows, 1, generator=generator).expand(rows, response).contiguous(),
         }
+        lengths, paths = mask.sum(1).tolist(), PATHS if turns > 1 else PATHS[:2]
         tensors = TensorDict(batch, batch_size=rows).to(device)
         data = DataProto(batch=tensors, meta_info={"temperature": TEMPERATURE})
 
@@ -186,34 +205,34 @@ class Bench:
                 outputs[phase, path] = self._compute(phase, data)
                 self._wait()
                 seconds = time.perf_counter() - start
-            if path == PATHS[-1] and phase != "update":  # each path is handed the first one's
+            if path == paths[-1] and phase != "update":  # each path is handed the first one's
                 data.batch["old_log_probs" if phase == PHASES[0] else "ref_log_prob"] = outputs[phase, PATHS[0]][0]
             return {"seconds": seconds, "gb": torch.cuda.max_memory_allocated() / GB if self.on_gpu else 0.0}
 
-        contenders = {(phase, path): partial(take, phase, path) for phase in PHASES for path in PATHS}
-        samples = interleaved(contenders, self.config.rounds)
-        medians = {key: statistics.median(sample["seconds"] for sample in taken) for key, taken in samples.items()}
-        memory = {key: max(sample["gb"] for sample in taken) for key, taken in samples.items()}
+        contenders = {(phase, path): partial(take, phase, path) for phase in PHASES for path in paths}
+        taken_of = interleaved(contenders, self.config.rounds)
+        medians = {key: statistics.median(one["seconds"] for one in taken) for key, taken in taken_of.items()}
+        memory = {key: max(one["gb"] for one in taken) for key, taken in taken_of.items()}
 
         phases = []
         estimate = FlopsCounter(self.model_config).estimate_func[self.model_config.model_type]
         for (phase, path), seconds in medians.items():
             forwards = 3 if phase == "update" else 1
-            needed = forwards * forward_flops(self.model_config, prompt, response, rows)
-            counted = estimate(rows * (prompt + response), [prompt + response] * rows, seconds)
+            needed = forwards * self._needed_flops(prompt, response)
+            counted = estimate(sum(lengths), lengths, seconds)
             phases.append(
                 {
                     "phase": phase,
                     "path": path,
                     "seconds": seconds,
-                    "tokens_per_s_per_gpu": rows * (prompt + response) / seconds,
+                    "tokens_per_s_per_gpu": sum(lengths) / seconds,
                     "mfu": needed / seconds / PEAK_FLOPS,
                     "mfu_verl": counted * 1e12 * forwards / 3 / PEAK_FLOPS,
                     "peak_memory_gb": memory[phase, path],
                     "times_faster": medians[phase, PATHS[0]] / seconds,
                 }
             )
-        totals = {path: sum(medians[phase, path] for phase in PHASES) for path in PATHS}
+        totals = {path: sum(medians[phase, path] for phase in PHASES) for path in paths}
         steps = [
             {
                 "path": path,
@@ -221,7 +240,7 @@ class Bench:
                 "peak_memory_gb": max(memory[phase, path] for phase in PHASES),
                 "times_faster": totals[PATHS[0]] / totals[path],
             }
-            for path in PATHS
+            for path in paths
         ]
         return {
             "prompt": prompt,
@@ -232,17 +251,27 @@ class Bench:
             "rows_per_gpu": len(data),
             "phases": phases,
             "steps": steps,
-            "rounds_s": {", ".join(key): [sample["seconds"] for sample in taken] for key, taken in samples.items()},
-            "differences": differences(outputs),
+            "turns": turns,
+            "rounds_s": {", ".join(key): [one["seconds"] for one in taken] for key, taken in taken_of.items()},
+            "differences": differences(outputs, paths),
         }
+
+    def _needed_flops(self, prompt: int, response: int) -> float:
+        """Of a forward pass in which every token counts once that several prompts have at their beginning."""
+        flops, turns, samples = partial(forward_flops, self.model_config), self.config.turns, self.config.samples
+        first, whole = flops(prompt, 0, 0), flops(prompt * turns, 0, 0)
+        contexts = first + (samples if self.config.online else 1) * (whole - first)
+        ends = [prompt * (turn + 1) for turn in range(turns)]
+        return contexts + sum(flops(end, response, samples) - flops(end, 0, 0) for end in ends)
 
     @contextlib.contextmanager
     def _path(self, path: str) -> Iterator[None]:
         """Meanwhile actor and reference compute by this path."""
-        from cobalt.training.shared_prompts import prepare_dynamic_batch
+        from cobalt.training import shared_prompts
 
-        is_shared = path == "shared"
-        self._module.prepare_dynamic_batch = prepare_dynamic_batch if is_shared else self._own_batches
+        is_shared = path != "verl"
+        self._module.prepare_dynamic_batch = shared_prompts.prepare_dynamic_batch if is_shared else self._own_batches
+        shared_prompts.common_tokens = self._common_tokens if path == "tree" else tokens_of_equal
         for actor in (self.actor, self.reference):
             actor.use_remove_padding = self.on_gpu
             actor.settings.share_prompts = is_shared
@@ -265,6 +294,11 @@ class Bench:
         torch.distributed.barrier()
         if self.on_gpu:
             torch.cuda.synchronize()
+
+
+def tokens_of_equal(one: torch.Tensor, other: torch.Tensor) -> int:
+    """What prompts have in common, if only equal ones may share."""
+    return len(one) if one.equal(other) else 0
 
 
 @contextlib.contextmanager
@@ -305,9 +339,9 @@ def liger_kernels(models: Iterable[Any]) -> Iterator[None]:
             vars(module).pop("forward", None)
 
 
-def differences(outputs: Any) -> dict[str, Any]:
-    """How far the paths' results are apart, and policy and reference, which hold the same weights."""
-    (log_probs, reference, update), (own, ours) = PHASES, PATHS
+def differences(outputs: Any, paths: Sequence[str]) -> dict[str, Any]:
+    """How far the paths' results are from the first's, and policy and reference, which hold the same weights."""
+    (log_probs, reference, update), (own, *others) = PHASES, paths
 
     def difference(one: Any, other: Any) -> dict[str, float]:
         one, other = one.float(), other.float()
@@ -315,13 +349,10 @@ def differences(outputs: Any) -> dict[str, Any]:
         return {"mean": apart.mean().item(), "most": apart.max().item(), "of values about": one.abs().mean().item()}
 
     found: dict[str, Any] = {}
-    for name, phase, index in (
-        ("old log-probs", log_probs, 0),
-        ("entropies", log_probs, 1),
-        ("reference", reference, 0),
-    ):
-        found[f"{name}, {ours}"] = difference(outputs[phase, own][index], outputs[phase, ours][index])
-    for path in PATHS:
+    named = (("old log-probs", log_probs, 0), ("entropies", log_probs, 1), ("reference", reference, 0))
+    for path, (name, phase, index) in product(others, named):
+        found[f"{name}, {path}"] = difference(outputs[phase, own][index], outputs[phase, path][index])
+    for path in paths:
         found[f"policy and reference, {path}"] = difference(outputs[log_probs, path][0], outputs[reference, path][0])
         found[f"gradient norm, {path}"] = outputs[update, path]["actor/grad_norm"][0]
     return found

@@ -66,7 +66,7 @@ class TrainingConfig:
     online: Method | None = None
     """Multi-turn training on the policy's own trajectories. None: off."""
     share_prompts: bool = False
-    """Compute each prompt once, not once for each of its responses (``cobalt.training.shared_prompts``)."""
+    """Compute once what several rows begin with: a prompt, or a part of it (``cobalt.training.shared_prompts``)."""
     loss_weights: Literal["release", "tokens"] = RELEASE
     """How response tokens are weighed in the loss (``cobalt.training.workers``)."""
 

@@ -38,19 +38,21 @@ def test_what_a_step_cannot_measure_is_refused_before_a_model_is_made(monkeypatc
     assert str(refused.value) == told
 
 
-def test_verls_own_passes_and_shared_prompts_give_the_same_step(tmp_path):
-    model, batch = ["--shape", "tiny", "--layers", "1"], ["--lengths", "8x4", "--samples", "4", "--max_tokens", "20"]
-    flags = [*model, *batch, "--rounds", "1", "--output_file", str(tmp_path / "step.json")]
+def test_verls_own_passes_shared_prompts_and_trees_give_the_same_step(tmp_path):
+    """On the contexts of four trajectories, which begin alike."""
+    model, batch = ["--shape", "tiny", "--layers", "1"], ["--lengths", "8x4", "--samples", "4", "--max_tokens", "40"]
+    flags = [*model, *batch, "--turns", "3", "--online", "--rounds", "1", "--output_file", str(tmp_path / "step.json")]
     done = run_benchmark("bench_step", *flags, HOME=str(tmp_path), CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     (result,) = json.loads((tmp_path / "step.json").read_text())
     paths = [(row["phase"], row["path"]) for row in result["phases"]]
-    assert paths[:2] == [("old log-probs", "verl"), ("old log-probs", "shared")]
+    assert paths[:3] == [("old log-probs", "verl"), ("old log-probs", "shared"), ("old log-probs", "tree")]
     assert all(row["seconds"] > 0 for row in result["phases"])
     differences = result["differences"]
-    assert differences["old log-probs, shared"]["most"] < 1e-4
-    assert differences["entropies, shared"]["most"] < 1e-4
-    assert differences["gradient norm, shared"] == pytest.approx(differences["gradient norm, verl"], rel=1e-4)
+    for path in ("shared", "tree"):
+        assert differences[f"old log-probs, {path}"]["most"] < 1e-4
+        assert differences[f"entropies, {path}"]["most"] < 1e-4
+        assert differences[f"gradient norm, {path}"] == pytest.approx(differences["gradient norm, verl"], rel=1e-4)
 
 
 def test_a_response_of_a_whole_step_ends_nowhere(tmp_path):
