@@ -1,13 +1,10 @@
 """The doors of examples/ to other trainers, with the real packages where they are installed (examples/README.md)."""
 
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "inference"))
 from api_server import api_server
 
 from cobalt.prompts import feedback_message, first_messages, problem_instruction
@@ -31,12 +28,6 @@ RIGHT = "print(sum(map(int, input().split())))"
 
 def answer(program: str) -> str:
     return f"<think>so</think>\n```python\n{program}\n```"
-
-
-@pytest.fixture
-def one_thread() -> None:
-    """More threads wait for each other at every small matrix where other processes want the cores, too."""
-    pytest.importorskip("torch").set_num_threads(1)
 
 
 def count_tokens() -> Any:
@@ -92,7 +83,7 @@ async def test_an_infrastructure_failure_is_no_reward(tmp_path: Path, monkeypatc
     assert [trace.rewards for trace in episode.traces] == [{}]
 
 
-async def test_minicoder_plays_an_episode(tmp_path: Path, monkeypatch, one_thread) -> None:
+async def test_minicoder_plays_an_episode(tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("verifiers.v1")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -135,7 +126,7 @@ async def test_the_reward_for_trl(monkeypatch) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_trl_trains_minicoder(tmp_path: Path, monkeypatch, one_thread) -> None:
+def test_trl_trains_minicoder(tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("trl")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     import torch

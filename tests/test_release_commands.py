@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "inference"))
-sys.path.insert(0, str(Path(__file__).parent / "preproc"))
 from scripted import MultiplyingService, ScriptedEngine, opened, problem_rows, read_rows
 from test_livecodebench import lcb_row
 from tokenizers_for_tests import make_tokenizer

@@ -1,15 +1,12 @@
 """Reading evaluated problems: rates, nulls, ragged arrays."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "inference"))
 from scripted import MultiplyingService, ScriptedEngine, make_plan, run_plan, write_problems
 
 from cobalt.bandit.builder import solved_at_once

@@ -2,14 +2,11 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "inference"))
 from scripted import MultiplyingService, ScriptedEngine, make_plan, opened, read_rows, run_plan, write_problems
 
 from cobalt.errors import InputError, SetupError

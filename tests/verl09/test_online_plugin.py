@@ -4,18 +4,14 @@ veRL's own agent-loop worker plays, asks our reward manager and writes rows. Our
 of in other processes are the engine, the programs and the queue between the two.
 """
 
-import sys
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_plugin import MINICODER, ROOT, compose  # skips without veRL 0.9.1
-
-sys.path.insert(0, str(ROOT / "tests" / "training"))
-
 import torch
 from online_parts import FakeService, make_tests, respond
+from test_plugin import MINICODER, compose  # skips without veRL 0.9.1
 from transformers import AutoTokenizer
 from verl.experimental.agent_loop import agent_loop as verls_loop
 from verl.trainer.ppo.reward import load_reward_manager

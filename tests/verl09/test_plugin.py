@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "training"))
 MINICODER = ROOT / "assets" / "minicoder"
 try:
     IS_HERE = version("verl") == "0.9.1"

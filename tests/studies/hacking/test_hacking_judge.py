@@ -3,14 +3,11 @@
 import asyncio
 import json
 import re
-import sys
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "inference"))
 from api_server import KEY, ApiServer, api_server
 from scripted import ScriptedEngine
 
