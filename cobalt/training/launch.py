@@ -13,7 +13,7 @@ from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
 from cobalt.records.training_run import MANIFEST_NAME, START_MODEL, TRACKER_NAME, hold_folder
 from cobalt.serving.handles import cluster_address
-from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
+from cobalt.training.preflight import DATA_FILES, as_list, logger_variables, refuse_missing_gpus, refuse_unusable
 from cobalt.training.scoring import MANAGER_NAME, RewardSettings
 from cobalt.training.settings import CPU_BACKEND, NOW, ONLINE_MANAGER_NAME, PAPER, TrainingConfig
 from cobalt.training.training_log import budget_of
@@ -21,8 +21,6 @@ from cobalt.training.verl09.config import adapted
 
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
 """The keys of ``reward_model.reward_kwargs`` that change how programs run, but not what they score."""
-LOGGER_VARIABLES = ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_DIR")
-"""Environment variables that the task runner gets. They hold no secrets: Ray would show them."""
 OWN_CPUS = 2
 """veRL asks Ray for one CPU per worker, one for its task runner and one for an asynchronous reward."""
 
@@ -125,7 +123,7 @@ def _connect(config: Any, settings: TrainingConfig) -> None:
 
     runtime_env: dict[str, Any] = get_ppo_ray_runtime_env()
     variables = runtime_env["env_vars"]
-    variables.update({name: os.environ[name] for name in LOGGER_VARIABLES if name in os.environ})
+    variables.update(logger_variables())
     if settings.backend == CPU_BACKEND:
         threads = max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node)
         variables.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
@@ -133,9 +131,7 @@ def _connect(config: Any, settings: TrainingConfig) -> None:
         variables.update(CUDA_VISIBLE_DEVICES="", RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES="1")
     if os.environ.get("RAY_ADDRESS"):
         ray.init(address=cluster_address(), runtime_env=runtime_env)
-        wanted, found = config.trainer.n_gpus_per_node * config.trainer.nnodes, ray.cluster_resources().get("GPU", 0)
-        if wanted > found:
-            raise SetupError(f"GPUs asked for (N_GPUS times N_NODES): {wanted}, in the Ray cluster: {found:g}")
+        refuse_missing_gpus(config)
         return
     cpus, gpus = config.ray_init.num_cpus, None
     if settings.backend == CPU_BACKEND:

@@ -14,9 +14,7 @@ from typing import Any, TypeVar
 import torch
 from verl import DataProto
 
-from cobalt.errors import InputError
 from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
-from cobalt.serving.service_check import check_service
 from cobalt.training.batch_scores import fill_with_mean, neutralise_groups, shared_costs
 from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished
 
@@ -50,12 +48,9 @@ class CobaltRewardManager:
         self.gives_batch = BATCH in inspect.signature(function).parameters
 
     def check(self) -> None:
-        """Before training: raise ``InputError`` for settings that no executor takes, ``SetupError`` for no service."""
+        """Before training: raise ``SetupError`` if lengths cannot be counted; see also ``RewardSettings``."""
         self.counter()
-        try:
-            check_service(self.settings.executor, **self.settings.limits)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"reward_model.reward_kwargs: {error}") from None
+        self.settings.check_service()
 
     def __call__(self, data: DataProto, return_dict: bool = False) -> Any:
         """Rewards on the last token of each response: tensor (batch, response length), with named scores if asked."""

@@ -18,6 +18,8 @@ from cobalt.training.training_log import budget_of
 DATA_FILES = ("train_files", "val_files")
 LOGGER_PACKAGES = ("wandb", "tensorboard", "mlflow", "swanlab", "clearml")
 """Loggers of veRL that need the package of their name."""
+LOGGER_VARIABLES = ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_DIR")
+"""Environment variables that the task runner gets. They hold no secrets: Ray would show them."""
 ROW_LOSSES = ("vanilla", "gspo", "cispo")
 """Losses of veRL 0.9.1 that are sums over rows, which the release's weights can count."""
 FP8_BLOCK = 128
@@ -155,6 +157,20 @@ def _refuse_odd_widths(model: str) -> None:
                 f"actor_rollout_ref.rollout.quantization=fp8 needs widths that are multiples of {FP8_BLOCK}, and "
                 f"{name} is {width} in {model}"
             )
+
+
+def refuse_missing_gpus(config: Any) -> None:
+    """Raise ``SetupError`` if the Ray cluster, which this process has joined, has fewer GPUs than training asks for."""
+    import ray
+
+    wanted, found = config.trainer.n_gpus_per_node * config.trainer.nnodes, ray.cluster_resources().get("GPU", 0)
+    if wanted > found:
+        raise SetupError(f"GPUs asked for (N_GPUS times N_NODES): {wanted}, in the Ray cluster: {found:g}")
+
+
+def logger_variables() -> dict[str, str]:
+    """Those of ``LOGGER_VARIABLES`` that are set."""
+    return {name: os.environ[name] for name in LOGGER_VARIABLES if name in os.environ}
 
 
 def total_steps(config: Any) -> int | None:

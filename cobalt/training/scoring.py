@@ -25,6 +25,7 @@ from cobalt.rewards import CountTokens, RewardConstants, RewardParts, penalised,
 from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheckConfig, compare, inputs_to_compare, observe
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
+from cobalt.serving.service_check import check_service
 
 SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
 """Errors that mean the execution service failed. We always catch them; veRL would treat them as bugs."""
@@ -69,6 +70,13 @@ class RewardSettings(BaseModel):
         """Connect to the execution service. Waits for one that is starting again."""
         limits = {"max_in_flight": self.max_in_flight, **self.limits}
         return open_execution_service(self.executor, patient=True, **limits)
+
+    def check_service(self) -> None:
+        """Before training: raise ``InputError`` for limits that no executor takes, ``SetupError`` for no service."""
+        try:
+            check_service(self.executor, **self.limits)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"reward_model.reward_kwargs: {error}") from None
 
     @classmethod
     def read(cls, reward_kwargs: Mapping[str, Any]) -> "RewardSettings":

@@ -37,12 +37,13 @@ from verl.utils.fsdp_utils import collect_lora_params, get_fsdp_wrap_policy
 from verl.workers.config import HFModelConfig, RolloutConfig
 from verl.workers.utils.padding import no_padding_2_padding
 
-from cobalt.errors import InputError
+from cobalt.errors import InputError, SetupError
 from cobalt.records import write_jsonl
 from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, training_manifest
 from cobalt.training import launch, preflight, scoring
 from cobalt.training.merge import MergeConfig, merge
 from cobalt.training.shared_prompts import prepare
+from cobalt.training.verl09 import runner
 from cobalt.training.verl09 import trainer as our_trainer
 from cobalt.training.verl09.config import adapted
 from cobalt.training.verl09.engine import SharedPromptEngine
@@ -292,3 +293,24 @@ def test_an_adapter_is_merged_into_one_model(one_process: None, tmp_path: Path) 
     torch.testing.assert_close(weight, expected, atol=2e-3, rtol=1e-2)
     assert not torch.allclose(weight, base, atol=1e-2)
     assert not (tmp_path / "model" / "lora_adapter").exists() and "| 4 |" in (tmp_path / "model/README.md").read_text()
+
+
+def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr(runner.ray, "init", lambda **settings: started.append(settings))
+    monkeypatch.setattr(runner, "cluster_address", lambda: "there:1")
+    monkeypatch.setattr(runner.ray, "cluster_resources", lambda: {"GPU": 1.0})
+    monkeypatch.setenv("WANDB_DIR", "/somewhere")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    config = compose("reward_model.reward_kwargs.executor=local", "ray_kwargs.ray_init.num_cpus=3")
+    runner.connect_and_prepare(config)
+    assert (started[0]["address"], started[0]["num_cpus"]) == ("local", 3)
+    assert started[0]["runtime_env"]["env_vars"]["WANDB_DIR"] == "/somewhere"
+    monkeypatch.setenv("RAY_ADDRESS", "there:1")
+    config.trainer.n_gpus_per_node = 2
+    with pytest.raises(SetupError, match=r"N_GPUS times N_NODES\): 2, in the Ray cluster: 1"):
+        runner.connect_and_prepare(config)
+    config.trainer.n_gpus_per_node = 1
+    config.reward_model.reward_kwargs = {"executor": "local", "no_such_limit": 1}
+    with pytest.raises(InputError, match=r"reward_model\.reward_kwargs: .*no_such_limit"):
+        runner.connect_and_prepare(config)

@@ -19,6 +19,7 @@ TRAINER_PREFIX = "cobalt_"
 """Before the names of veRL's trainers: what ours are registered as."""
 TRAINER_MODES = ("sync", "colocate_async")
 ENGINE_VENDOR = "cobalt"
+MANAGER = "StreamingRewardManager"
 WEIGHTS_VARIABLE = "COBALT_LOSS_WEIGHTS"
 """Environment variable of a training job: ``cobalt.loss_weights``, for the engine."""
 
@@ -59,9 +60,7 @@ def adapted(config: DictConfig) -> DictConfig:
         config.reward.reward_kwargs = old.get("reward_kwargs") or {}
         if old.reward_manager in (MANAGER_NAME, ONLINE_MANAGER_NAME):
             module = {"path": f"pkg://{ROOM}.manager", "name": "cobalt"}
-            config.reward.reward_manager.update(
-                {"source": "importlib", "name": "StreamingRewardManager", "module": module}
-            )
+            config.reward.reward_manager.update({"source": "importlib", "name": MANAGER, "module": module})
             # one process: its event loop waits for programs, and equal programs meet there
             config.reward.num_workers = 1
         if ours.share_prompts:

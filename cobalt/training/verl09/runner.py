@@ -10,7 +10,9 @@ from verl.trainer import main_ppo
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
 from cobalt.serving.handles import cluster_address
-from cobalt.training.verl09.config import ENGINE_VENDOR, WEIGHTS_VARIABLE, adapted
+from cobalt.training.preflight import logger_variables, refuse_missing_gpus
+from cobalt.training.scoring import RewardSettings
+from cobalt.training.verl09.config import ENGINE_VENDOR, MANAGER, WEIGHTS_VARIABLE, adapted
 
 
 class Runner(main_ppo.TaskRunnerV1.__ray_metadata__.modified_class):
@@ -31,6 +33,7 @@ def runtime_environment(config: Any) -> dict[str, Any]:
         "TRANSFER_QUEUE_ENABLE": "1",
         "VLLM_DISABLE_COMPILE_CACHE": "0",
         WEIGHTS_VARIABLE: config.cobalt.loss_weights,
+        **logger_variables(),
     }
     if config.cobalt.share_prompts:
         variables["VERL_ENGINE_VENDOR"] = ENGINE_VENDOR
@@ -38,8 +41,18 @@ def runtime_environment(config: Any) -> dict[str, Any]:
 
 
 def connect_and_prepare(config: Any) -> Callable[[], None]:
-    """Join the cluster at ``RAY_ADDRESS``, or start a local one. Returns what trains. Raises ``InputError``."""
+    """Join the cluster at ``RAY_ADDRESS``, or start a local one. Returns what trains.
+
+    Raises ``InputError``, and ``SetupError`` where the cluster lacks GPUs or programs cannot be run.
+    """
     config = adapted(config)
-    address = cluster_address() if os.environ.get("RAY_ADDRESS") else "local"
-    ray.init(address=address, runtime_env=runtime_environment(config))
+    environment = runtime_environment(config)
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(address=cluster_address(), runtime_env=environment)
+        refuse_missing_gpus(config)
+    else:
+        cpus = config.ray_kwargs.ray_init.num_cpus
+        ray.init(address="local", runtime_env=environment, num_cpus=cpus, include_dashboard=False)
+    if config.reward.reward_manager.name == MANAGER:
+        RewardSettings.read(config.reward.reward_kwargs).check_service()
     return partial(main_ppo.run_ppo, config, task_runner_class=ray.remote(Runner))
