@@ -11,8 +11,7 @@ command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.10 
 
 # VENV FILE...: was it finished with these files as they are now? A stamp holds the hash of what it was made from.
 is_finished() {
-  local stamp=$1/.cobalt-setup
-  [[ -f $stamp ]] && [[ $(<"$stamp") == "$(cat "${@:2}" | sha256sum)" ]]
+  [[ -f $1/.cobalt-setup && $(<"$1/.cobalt-setup") == "$(cat "${@:2}" | sha256sum)" ]]
 }
 
 make_venv() { # and `pip` for it
