@@ -78,12 +78,8 @@ def jagged(rows: list[torch.Tensor]) -> torch.Tensor:
     return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
 
 
-def mini_batch(with_entropy: bool) -> TensorDict:
-    """Four rows of two prompts, interleaved, with all that the loss reads."""
-    random = torch.Generator().manual_seed(0)
-    first, second = (torch.randint(5, 200, (length,), generator=random) for length in (7, 11))
-    prompts = [first, second, first.clone(), second.clone()]
-    responses = [torch.randint(5, 200, (length,), generator=random) for length in (3, 6, 1, 4)]
+def batch_of(prompts: list[torch.Tensor], responses: list[torch.Tensor], **settings: Any) -> TensorDict:
+    """A batch of rows without padding, as veRL's engine takes it."""
     ids = [torch.cat(pair) for pair in zip(prompts, responses, strict=True)]
     ones = jagged([torch.ones(len(row), dtype=torch.long) for row in responses])
     made = TensorDict(
@@ -94,15 +90,25 @@ def mini_batch(with_entropy: bool) -> TensorDict:
             "responses": jagged(responses),
             "response_mask": ones,
             "loss_mask": ones.clone(),
-            "old_log_probs": jagged([-torch.rand(len(row), generator=random) for row in responses]),
-            "ref_log_prob": jagged([-torch.rand(len(row), generator=random) for row in responses]),
-            "advantages": jagged([torch.randn(1, generator=random).expand(len(row)).clone() for row in responses]),
-            "rollout_is_weights": jagged([2 * torch.rand(len(row), generator=random) for row in responses]),
         },
-        batch_size=4,
+        batch_size=len(ids),
     )
-    settings = {"temperature": 0.8, "calculate_entropy": with_entropy, "use_remove_padding": False, "dp_size": 1}
-    tu.assign_non_tensor(made, **settings, global_batch_size=4, micro_batch_size_per_gpu=2)
+    tu.assign_non_tensor(made, temperature=0.8, use_remove_padding=False, dp_size=1, micro_batch_size_per_gpu=2)
+    tu.assign_non_tensor(made, **settings)
+    return made
+
+
+def mini_batch(with_entropy: bool) -> TensorDict:
+    """Four rows of two prompts, interleaved, with all that the loss reads."""
+    random = torch.Generator().manual_seed(0)
+    first, second = (torch.randint(5, 200, (length,), generator=random) for length in (7, 11))
+    prompts = [first, second, first.clone(), second.clone()]
+    responses = [torch.randint(5, 200, (length,), generator=random) for length in (3, 6, 1, 4)]
+    made = batch_of(prompts, responses, calculate_entropy=with_entropy, global_batch_size=4)
+    made["old_log_probs"] = jagged([-torch.rand(len(row), generator=random) for row in responses])
+    made["ref_log_prob"] = jagged([-torch.rand(len(row), generator=random) for row in responses])
+    made["advantages"] = jagged([torch.randn(1, generator=random).expand(len(row)).clone() for row in responses])
+    made["rollout_is_weights"] = jagged([2 * torch.rand(len(row), generator=random) for row in responses])
     return made
 
 
@@ -143,22 +149,8 @@ def test_a_step_on_trees_of_contexts_is_that_of_each_row_by_itself(
     turns = [torch.randint(5, 200, (60,), generator=random) for _ in range(2)]
     prompts = [turn[:length] for length in (20, 60, 40, 20, 60) for turn in turns]
     responses = [torch.randint(5, 200, (1 + number % 5,), generator=random) for number in range(len(prompts))]
-    ids = [torch.cat(pair) for pair in zip(prompts, responses, strict=True)]
-    ones = jagged([torch.ones(len(row), dtype=torch.long) for row in responses])
-    data = TensorDict(
-        {
-            "input_ids": jagged(ids),
-            "position_ids": jagged([torch.arange(len(row)) for row in ids]),
-            "prompts": jagged(prompts),
-            "responses": jagged(responses),
-            "response_mask": ones,
-            "loss_mask": ones.clone(),
-            "advantages": jagged([torch.randn(len(row), generator=random) for row in responses]),
-        },
-        batch_size=len(ids),
-    )
-    settings = {"temperature": 0.8, "calculate_entropy": True, "use_remove_padding": False, "dp_size": 1}
-    tu.assign_non_tensor(data, **settings, micro_batch_size_per_gpu=2, max_token_len_per_gpu=90)
+    data = batch_of(prompts, responses, calculate_entropy=True, max_token_len_per_gpu=90)
+    data["advantages"] = jagged([torch.randn(len(row), generator=random) for row in responses])
 
     def loss(model_output: Any, data: Any, dp_group: Any) -> Any:
         values = {name: no_padding_2_padding(of, data) for name, of in model_output.items()}
@@ -178,9 +170,9 @@ def test_a_step_on_trees_of_contexts_is_that_of_each_row_by_itself(
     assert sum(seen) == 2 * 60 + sum(map(len, responses))
     shared.forward_backward_batch(data.clone(), loss)
     shares = shared._release_shares(data["loss_mask"], data)
-    for row in range(len(ids)):
+    for row in range(len(prompts)):
         alone = tu.index_select_tensor_dict(data, [row])
-        share = float(shares[row]) if weights == "release" else int(ones.values().sum())
+        share = float(shares[row]) if weights == "release" else int(data["loss_mask"].values().sum())
         tu.assign_non_tensor(alone, batch_num_tokens=share)
         total, output = plain.forward_step(alone, loss, False)
         total.backward()
