@@ -12,8 +12,8 @@ from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
 from cobalt.records.training_run import MANIFEST_NAME, START_MODEL, TRACKER_NAME, hold_folder
-from cobalt.serving.handles import cluster_address
-from cobalt.training.preflight import DATA_FILES, as_list, logger_variables, refuse_missing_gpus, refuse_unusable
+from cobalt.training.cluster import join_or_start
+from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
 from cobalt.training.scoring import MANAGER_NAME, RewardSettings
 from cobalt.training.settings import CPU_BACKEND, NOW, ONLINE_MANAGER_NAME, PAPER, TrainingConfig
 from cobalt.training.training_log import budget_of
@@ -116,25 +116,17 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
 
 
 def _connect(config: Any, settings: TrainingConfig) -> None:
-    """Join the cluster at ``RAY_ADDRESS``, or start a local one: on a CPU with logical GPUs, which veRL asks for."""
-    import ray
-    import ray.autoscaler.v2.utils  # Ray's log thread imports it at its first message, in a race with this one
+    """``join_or_start``: on a CPU with logical GPUs, which veRL asks for."""
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
     runtime_env: dict[str, Any] = get_ppo_ray_runtime_env()
-    variables = runtime_env["env_vars"]
-    variables.update(logger_variables())
-    if settings.backend == CPU_BACKEND:
-        threads = max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node)
-        variables.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
-        # Ray shows its logical GPUs to workers. Where there are real ones, veRL would take them.
-        variables.update(CUDA_VISIBLE_DEVICES="", RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES="1")
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(address=cluster_address(), runtime_env=runtime_env)
-        refuse_missing_gpus(config)
-        return
     cpus, gpus = config.ray_init.num_cpus, None
     if settings.backend == CPU_BACKEND:
         gpus = config.trainer.n_gpus_per_node
         cpus = cpus or gpus + OWN_CPUS
-    ray.init(address="local", runtime_env=runtime_env, num_cpus=cpus, num_gpus=gpus, include_dashboard=False)
+        variables = runtime_env["env_vars"]
+        threads = max(1, len(os.sched_getaffinity(0)) // gpus)
+        variables.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
+        # Ray shows its logical GPUs to workers. Where there are real ones, veRL would take them.
+        variables.update(CUDA_VISIBLE_DEVICES="", RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES="1")
+    join_or_start(config, runtime_env, cpus, gpus)

@@ -18,8 +18,6 @@ from cobalt.training.training_log import budget_of
 DATA_FILES = ("train_files", "val_files")
 LOGGER_PACKAGES = ("wandb", "tensorboard", "mlflow", "swanlab", "clearml")
 """Loggers of veRL that need the package of their name."""
-LOGGER_VARIABLES = ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_DIR")
-"""Environment variables that the task runner gets. They hold no secrets: Ray would show them."""
 ROW_LOSSES = ("vanilla", "gspo", "cispo")
 """Losses of veRL 0.9.1 that are sums over rows, which the release's weights can count."""
 FP8_BLOCK = 128
@@ -142,10 +140,8 @@ def _refuse_odd_widths(model: str) -> None:
     if not (file := Path(model, "config.json")).is_file():
         return  # on the hub: vLLM says so itself, later
     shape = json.loads(file.read_text())
-    heads, head = (
-        shape["num_attention_heads"],
-        shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"],
-    )
+    heads = shape["num_attention_heads"]
+    head = shape.get("head_dim") or shape["hidden_size"] // heads
     widths = {
         "num_attention_heads x head_dim": heads * head,
         "num_key_value_heads x head_dim": shape.get("num_key_value_heads", heads) * head,
@@ -157,20 +153,6 @@ def _refuse_odd_widths(model: str) -> None:
                 f"actor_rollout_ref.rollout.quantization=fp8 needs widths that are multiples of {FP8_BLOCK}, and "
                 f"{name} is {width} in {model}"
             )
-
-
-def refuse_missing_gpus(config: Any) -> None:
-    """Raise ``SetupError`` if the Ray cluster, which this process has joined, has fewer GPUs than training asks for."""
-    import ray
-
-    wanted, found = config.trainer.n_gpus_per_node * config.trainer.nnodes, ray.cluster_resources().get("GPU", 0)
-    if wanted > found:
-        raise SetupError(f"GPUs asked for (N_GPUS times N_NODES): {wanted}, in the Ray cluster: {found:g}")
-
-
-def logger_variables() -> dict[str, str]:
-    """Those of ``LOGGER_VARIABLES`` that are set."""
-    return {name: os.environ[name] for name in LOGGER_VARIABLES if name in os.environ}
 
 
 def total_steps(config: Any) -> int | None:

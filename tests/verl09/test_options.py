@@ -40,7 +40,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 from cobalt.errors import InputError, SetupError
 from cobalt.records import write_jsonl
 from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, training_manifest
-from cobalt.training import launch, preflight, scoring
+from cobalt.training import cluster, launch, preflight, scoring
 from cobalt.training.merge import MergeConfig, merge
 from cobalt.training.shared_prompts import prepare
 from cobalt.training.verl09 import runner
@@ -302,7 +302,7 @@ def test_an_adapter_is_merged_into_one_model(one_process: None, tmp_path: Path) 
 def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
     monkeypatch.setattr(runner.ray, "init", lambda **settings: started.append(settings))
-    monkeypatch.setattr(runner, "cluster_address", lambda: "there:1")
+    monkeypatch.setattr(cluster, "cluster_address", lambda: "there:1")
     monkeypatch.setattr(runner.ray, "cluster_resources", lambda: {"GPU": 1.0})
     monkeypatch.setenv("WANDB_DIR", "/somewhere")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

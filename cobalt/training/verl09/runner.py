@@ -1,6 +1,5 @@
 """veRL 0.9.1's main loop with our trainer."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,8 +8,7 @@ import ray
 from verl.trainer import main_ppo
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-from cobalt.serving.handles import cluster_address
-from cobalt.training.preflight import logger_variables, refuse_missing_gpus
+from cobalt.training.cluster import join_or_start
 from cobalt.training.scoring import RewardSettings
 from cobalt.training.verl09.config import ENGINE_VENDOR, MANAGER, WEIGHTS_VARIABLE, adapted
 
@@ -33,7 +31,6 @@ def runtime_environment(config: Any) -> dict[str, Any]:
         "TRANSFER_QUEUE_ENABLE": "1",
         "VLLM_DISABLE_COMPILE_CACHE": "0",
         WEIGHTS_VARIABLE: config.cobalt.loss_weights,
-        **logger_variables(),
     }
     if config.cobalt.share_prompts:
         variables["VERL_ENGINE_VENDOR"] = ENGINE_VENDOR
@@ -41,18 +38,12 @@ def runtime_environment(config: Any) -> dict[str, Any]:
 
 
 def connect_and_prepare(config: Any) -> Callable[[], None]:
-    """Join the cluster at ``RAY_ADDRESS``, or start a local one. Returns what trains.
+    """Come to Ray. Returns what trains.
 
     Raises ``InputError``, and ``SetupError`` where the cluster lacks GPUs or programs cannot be run.
     """
     config = adapted(config)
-    environment = runtime_environment(config)
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(address=cluster_address(), runtime_env=environment)
-        refuse_missing_gpus(config)
-    else:
-        cpus = config.ray_kwargs.ray_init.num_cpus
-        ray.init(address="local", runtime_env=environment, num_cpus=cpus, include_dashboard=False)
+    join_or_start(config, runtime_environment(config), config.ray_kwargs.ray_init.num_cpus)
     if config.reward.reward_manager.name == MANAGER:
         RewardSettings.read(config.reward.reward_kwargs).check_service()
     return partial(main_ppo.run_ppo, config, task_runner_class=ray.remote(Runner))
