@@ -18,6 +18,7 @@ without Liger's kernels, offloads optimizer and reference, and scores before it 
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -178,10 +179,12 @@ def train(config: RecipeBenchConfig, settings: Settings, model: Path, data: Path
         f"{POLICY}.rollout.ignore_eos=true",
         "reward_model.reward_kwargs.lengths=policy",
     ]
-    changed: dict[str, list[str]] = {"verl": list(OWN_PATH)}
-    if settings == "release":
-        changed["release"] = release_overrides(config.preset, common)
-    overrides = [*changed.get(settings, []), *common, *config.overrides]
+    changed: Sequence[str] = ()
+    if settings == "verl":
+        changed = OWN_PATH
+    elif settings == "release":
+        changed = release_overrides(config.preset, common)
+    overrides = [*changed, *common, *config.overrides]
     files = {"MODEL": str(model), "TRAIN_FILE": str(data), "VAL_FILE": str(data), "OUTPUT_DIR": str(folder)}
     environment = {**os.environ, **files, "PRESET": config.preset, "N_GPUS": str(config.gpus)}
     command = ["bash", ROOT / "scripts/train_grpo_multi_turn.sh", *overrides]
@@ -218,7 +221,7 @@ def figures(config: RecipeBenchConfig, settings: Settings, step: dict[str, float
         "generated_tokens_per_s_per_gpu": tokens / seconds["generation"] / config.gpus,
         "update_mfu": 3 * needed / seconds["update"] / config.gpus / PEAK_FLOPS,
         "update_mfu_verl": step["perf/mfu/actor"],
-        "peak_memory_gb": step.get(MEMORY) or step[f"actor/{MEMORY}"],  # veRL 0.5.0 or 0.9.1
+        "peak_memory_gb": step[MEMORY if MEMORY in step else f"actor/{MEMORY}"],  # veRL 0.5.0, or 0.9.1
     }
 
 

@@ -65,7 +65,9 @@ class TokenScores(torch.autograd.Function):
             grad_hidden[rows] = grad_logits @ weight_VU
             if grad_weight is not None:
                 grad_weight += grad_logits.t() @ hidden_RU[rows]
-        return grad_hidden, grad_weight if grad_weight is None else grad_weight.to(weight_VU.dtype), *[None] * 4
+        if grad_weight is not None:
+            grad_weight = grad_weight.to(weight_VU.dtype)
+        return grad_hidden, grad_weight, None, None, None, None
 
 
 def _scores(logits_RV: Tensor, targets_R: Tensor, temperature: float, with_entropy: bool) -> tuple[Tensor, ...]:
