@@ -27,6 +27,9 @@ HELP = {
     "minicode signal": "the judge-free signal against labels by construction",
     "theory measure": "J, J_step and the distance to the reference",
     "theory report": "the gap between J and J_step beside its bounds",
+    "offline": "offline baselines: training on the reference's stored answers\n\n"
+    "cobalt offline --method rft --contexts runs/contexts.jsonl --trajectories runs/train.jsonl "
+    "--model assets/minicoder --output_dir runs/rft --learning_rate 1e-4",
     "study paper": "the paper's comparison: Cobalt, single-turn and online baselines\n\ncobalt study paper --plan",
     "study hacking": "in-context reward hacking and its cures",
     "study theory": "the paper's bound over trainings and steps",
@@ -62,6 +65,8 @@ def found(name: str) -> tuple[type[Any], Callable[[Any], None]]:
             from studies.theory.measure import main
         case "theory report":
             from studies.theory.report import main
+        case "offline":
+            from studies.offline.train import main
         case "study minicoder":
             from studies.plans.minicoder import make_minicoder as main
         case "study quickstart":
