@@ -169,7 +169,7 @@ def train(model: Any, tokenizer: Any, examples: Sequence[Example], config: Offli
 
 
 def measure(model: Any, rows: Sequence[Row], per_batch: int, beta: float) -> tuple[float, float]:
-    """The loss on ``rows``, and the share of losses below log 2: of DPO, pairs whose margin is above the reference's."""
+    """The loss on ``rows``, and the share of losses below log 2: pairs of DPO whose margin has grown."""
     if not rows:
         return math.nan, math.nan
     with torch.no_grad():
