@@ -39,12 +39,11 @@ Scored = tuple[list[int], list[int]]
 
 @dataclasses.dataclass
 class Row:
-    """What one context adds to a batch: a passing answer and, of DPO, a failing one."""
+    """What one context adds to a batch: a passing answer and, of DPO, a failing one after it."""
 
-    passing: Scored
-    failing: Scored | None = None
+    answers: list[Scored]
     reference: float = 0.0
-    """Of DPO: log π_ref(passing) − log π_ref(failing)."""
+    """Of DPO: the ``margins`` of the reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +108,10 @@ def rows_of(examples: Sequence[Example], tokenizer: Any, method: str, room: int)
     """The problem and the row of each example that ``method`` can use and that fits into ``room`` tokens."""
     rows = []
     for example in examples:
-        passing, failing = (
-            None if answer is None else encode(tokenizer, example.messages, answer)
-            for answer in (example.passing, example.failing if method == "dpo" else None)
-        )
-        if passing is None or (method == "dpo" and failing is None):
-            continue
-        if all(len(prompt) + len(response) <= room for prompt, response in filter(None, (passing, failing))):
-            rows.append((example.problem, Row(passing, failing)))
+        wanted = [example.passing] if method == "rft" else [example.passing, example.failing]
+        answers = [encode(tokenizer, example.messages, text) for text in wanted if text is not None]
+        if len(answers) == len(wanted) and all(len(prompt) + len(response) <= room for prompt, response in answers):
+            rows.append((example.problem, Row(answers)))
     return rows
 
 
@@ -129,7 +124,7 @@ def train(model: Any, tokenizer: Any, examples: Sequence[Example], config: Offli
         (held_out if is_held_out else rows).append(row)
     if not rows:
         raise InputError("nothing to train on: no context has the stored answers that are needed")
-    per_batch = max(1, config.batch_size // 2) if config.method == "dpo" else config.batch_size
+    per_batch = max(1, config.batch_size // len(rows[0].answers))
 
     model.eval()
     if config.method == "dpo":
@@ -137,14 +132,13 @@ def train(model: Any, tokenizer: Any, examples: Sequence[Example], config: Offli
             for batch in batched([*rows, *held_out], per_batch):
                 for row, margin in zip(batch, margins(model, batch).tolist(), strict=True):
                     row.reference = margin
-    before, _ = measure(model, held_out, per_batch, config.beta)
+    before = measure(model, held_out, per_batch, config.beta)
 
     model.train()
-    rng = random.Random(config.seed)
     torch.manual_seed(config.seed)
+    rng, step, started = random.Random(config.seed), 0, time.monotonic()
     optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate, BETAS, weight_decay=WEIGHT_DECAY)
-    steps, tokens, started = 0, 0, time.monotonic()
-    total = config.epochs * math.ceil(len(rows) / per_batch)
+    steps = config.epochs * math.ceil(len(rows) / per_batch)
     for _ in range(config.epochs):
         for batch in batched(rng.sample(rows, len(rows)), per_batch):
             loss = losses(model, batch, config.beta).mean()
@@ -152,48 +146,43 @@ def train(model: Any, tokenizer: Any, examples: Sequence[Example], config: Offli
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_CLIP)
             optimizer.step()
-            steps += 1
-            tokens += sum(len(response) for row in batch for _, response in answers_of(row))
-            if steps % LOG_EVERY == 0 or steps in (1, total):
-                print(f"step {steps}/{total} loss {loss.item():.4f} {time.monotonic() - started:.1f} s", flush=True)
-    seconds = round(time.monotonic() - started, 2)
+            step += 1
+            if step % LOG_EVERY == 0 or step in (1, steps):
+                print(f"step {step}/{steps} loss {loss.item():.4f} {time.monotonic() - started:.1f} s", flush=True)
 
     model.eval()
-    results = {"rows": len(rows), "steps": steps, "response tokens": tokens, "seconds of steps": seconds}
-    if held_out:
-        after, is_right = measure(model, held_out, per_batch, config.beta)
-        results |= {"rows held out": len(held_out), "loss held out, before": before, "loss held out": after}
-        if config.method == "dpo":
-            results["pairs held out in the right order"] = is_right
-    return results
+    tokens = config.epochs * sum(len(response) for row in rows for _, response in row.answers)
+    results = {"rows": len(rows), "steps": steps, "response tokens": tokens, "rows held out": len(held_out)}
+    return {**results, "held out, before": before, "held out": measure(model, held_out, per_batch, config.beta)}
 
 
-def measure(model: Any, rows: Sequence[Row], per_batch: int, beta: float) -> tuple[float, float]:
-    """The loss on ``rows``, and the share of losses below log 2: pairs of DPO whose margin has grown."""
+def measure(model: Any, rows: Sequence[Row], per_batch: int, beta: float) -> dict[str, float]:
+    """The mean loss on ``rows`` and, of DPO, the share of pairs whose margin is above the reference's."""
     if not rows:
-        return math.nan, math.nan
+        return {}
     with torch.no_grad():
         found = torch.cat([losses(model, batch, beta) for batch in batched(rows, per_batch)])
-    return round(found.mean().item(), 4), round((found < math.log(2)).float().mean().item(), 4)
+    results = {"loss": round(found.mean().item(), 5)}
+    if len(rows[0].answers) == 2:
+        results["accuracy"] = round(
+            (found < math.log(2)).float().mean().item(), 4
+        )  # the loss at the reference's margin
+    return results
 
 
 def losses(model: Any, batch: Sequence[Row], beta: float) -> torch.Tensor:
     """What the loss is the mean of. Rejection sampling: one value for each token. DPO: one for each pair."""
-    if batch[0].failing is None:
-        return -torch.cat(response_log_probs(model, [row.passing for row in batch]))
+    if len(batch[0].answers) == 1:
+        return -torch.cat(response_log_probs(model, [row.answers[0] for row in batch]))
     references = torch.tensor([row.reference for row in batch], device=model.device)
     return -torch.nn.functional.logsigmoid(beta * (margins(model, batch) - references))
 
 
 def margins(model: Any, batch: Sequence[Row]) -> torch.Tensor:
     """log π(passing) − log π(failing) of each pair."""
-    log_probs = response_log_probs(model, [answer for row in batch for answer in answers_of(row)])
+    log_probs = response_log_probs(model, [answer for row in batch for answer in row.answers])
     sums = torch.stack([of_answer.sum() for of_answer in log_probs]).view(-1, 2)
     return sums[:, 0] - sums[:, 1]
-
-
-def answers_of(row: Row) -> list[Scored]:
-    return [row.passing] if row.failing is None else [row.passing, row.failing]
 
 
 def response_log_probs(model: Any, answers: Sequence[Scored]) -> Sequence[torch.Tensor]:
@@ -213,13 +202,14 @@ def response_log_probs(model: Any, answers: Sequence[Scored]) -> Sequence[torch.
 
 
 def save(model: Any, tokenizer: Any, start: str, folder: Path) -> None:
-    """Write the checkpoint. Of a start that is a folder, the settings stay its own.
+    """Write the checkpoint. If ``start`` is a folder, its settings are kept as they are.
 
-    Newer versions of transformers write settings that older ones misread.
+    transformers 5 writes settings that version 4 misreads.
     """
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     if Path(start).is_dir():
         for file in folder.iterdir():
-            if file.suffix in SETTINGS_SUFFIXES and (Path(start) / file.name).is_file():
-                shutil.copyfile(Path(start) / file.name, file)
+            own = Path(start) / file.name
+            if file.suffix in SETTINGS_SUFFIXES and not file.name.endswith(".index.json") and own.is_file():
+                shutil.copyfile(own, file)
