@@ -185,7 +185,7 @@ def margins(model: Any, batch: Sequence[Row]) -> torch.Tensor:
     return sums[:, 0] - sums[:, 1]
 
 
-def response_log_probs(model: Any, answers: Sequence[Scored]) -> Sequence[torch.Tensor]:
+def response_log_probs(model: Any, answers: Sequence[Scored]) -> list[torch.Tensor]:
     """Log-probabilities of the tokens of each answer.
 
     Prompt and response pass together, padded on the right. There a causal network needs no mask against padding.
@@ -198,7 +198,7 @@ def response_log_probs(model: Any, answers: Sequence[Scored]) -> Sequence[torch.
     tokens = torch.cat([torch.tensor(response) for _, response in answers]).to(model.device)
     logits = model.get_output_embeddings()(torch.cat(before))
     log_probs = -torch.nn.functional.cross_entropy(logits.float(), tokens, reduction="none")
-    return log_probs.split([len(response) for _, response in answers])
+    return list(log_probs.split([len(response) for _, response in answers]))
 
 
 def save(model: Any, tokenizer: Any, start: str, folder: Path) -> None:
