@@ -1,7 +1,7 @@
 """What the reference's trajectories answer to the contexts of the bandit: the examples of the offline baselines.
 
-A context with k programs is answered by turn k of every stored trajectory that was shown the same messages: its own
-trajectory, and others of the problem whose beginnings are equal. Contexts after the last turn have no answer.
+A context with k programs is answered by turn k of every stored trajectory that was shown the same messages. These are
+its own trajectory and others of the problem that begin alike. A context after the last turn has no answer.
 """
 
 import json
@@ -32,13 +32,13 @@ class Example:
 
 
 def read_examples(contexts: Path, trajectories: Path) -> tuple[list[Example], dict[str, int]]:
-    """One example per context that has a stored response, in the order of ``contexts``, and counts.
+    """One example per context, in the order of ``contexts``, and counts.
 
     ``trajectories``: the evaluated file that the contexts were made from. Responses are as they were sampled, with
-    their thinking. Those that reached no end are left out, and so are those that an infrastructure failure leaves
-    without a verdict. "First" is in the order of the file. Raises ``InputError``.
+    their thinking. Left out are responses without an end, and trajectories with an infrastructure failure. "First" is
+    in the order of the file. Raises ``InputError``.
     """
-    answers: dict[str, list[tuple[str, bool]]] = defaultdict(list)  # messages: responses, and whether each passes
+    first: dict[str, dict[bool, str]] = defaultdict(dict)  # what was shown: whether it passes: the first response
 
     def see(row: Record) -> None:
         problem, responses_TN, usage_TN = parse_problem(row), raw_responses(row), row.get("usage")
@@ -47,16 +47,16 @@ def read_examples(contexts: Path, trajectories: Path) -> tuple[list[Example], di
                 usage = (usage_TN[turn][trajectory.index] if usage_TN else None) or {}
                 if usage.get("finish_reason", FINISH_STOP) == FINISH_STOP:
                     shown = trajectory.conversation[: OPENING_MESSAGES + MESSAGES_PER_TURN * turn]
-                    answers[_key(problem.id, shown)].append((responses_TN[turn][trajectory.index], rate == 1))
+                    response = responses_TN[turn][trajectory.index]
+                    first[_key(problem.id, shown)].setdefault(rate == 1, response)
 
     for _ in read_jsonl(trajectories, EVALUATED_FIELDS, parse=see):
         pass
 
     def example(row: Record) -> Example:
         prompt, messages = BanditPrompt.read(row), row["conversation"]
-        found = answers.get(_key(prompt.id, messages), [])
-        first = {passes: text for text, passes in reversed(found)}
-        return Example(prompt.id, messages, first.get(True), first.get(False))
+        found = first.get(_key(prompt.id, messages), {})
+        return Example(prompt.id, messages, found.get(True), found.get(False))
 
     fields = ("example_id", "conversation", "prev_best_pass_rate")
     examples = list(read_jsonl(contexts, fields, unique=None, parse=example))

@@ -1,9 +1,11 @@
 """``cobalt offline``: a policy trained on the reference's stored answers, with nothing sampled and no program run.
 
-``rft``: cross-entropy on the first passing answer to each context, the mean over all response tokens of a batch, which
-is the recipe's ``token-mean``. ``dpo``: direct preference optimisation (arXiv 2305.18290) on the first passing and the
-first failing answer to one context. Plain torch in fp32, AdamW with the recipe's settings and a constant learning rate.
-The checkpoint is in bf16, as ``cobalt merge`` writes it.
+``rft``: cross-entropy on the first passing answer to each context, the mean over all response tokens of a batch (as
+with ``cobalt.loss_weights=tokens``). ``dpo``: direct preference optimisation (arXiv 2305.18290) on the first passing
+and the first failing answer to one context.
+
+Plain torch in fp32, AdamW with the recipe's settings and a constant learning rate. The checkpoint is in bf16, as
+``cobalt merge`` writes it.
 """
 
 import dataclasses
