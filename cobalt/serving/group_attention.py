@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+from vllm.triton_utils import tl, triton
 from vllm.v1.attention.backend import AttentionCGSupport
 from vllm.v1.attention.backends.fa_utils import flash_attn_varlen_func
 from vllm.v1.attention.backends.flash_attn import (
@@ -18,41 +20,83 @@ from vllm.v1.attention.backends.flash_attn import (
     FlashAttentionMetadata,
     FlashAttentionMetadataBuilder,
 )
-from vllm.v1.attention.ops.merge_attn_states import merge_attn_states
 
 from cobalt.serving.prefix_groups import PrefixGroups, prefix_groups
 
 
 @dataclass
 class GroupMetadata(FlashAttentionMetadata):
-    """vLLM's, and the groups of a decode step."""
+    """vLLM's, and the groups of a decode step: found by its first layer, as part of the CUDA graph."""
 
+    block_size: int = 0
     groups: PrefixGroups | None = None
 
 
 class GroupMetadataBuilder(FlashAttentionMetadataBuilder):
-    """Finds the groups, once for all layers. CUDA graphs read them where the graph was captured."""
+    """Makes a step's metadata."""
 
     _cudagraph_support = AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
     supports_update_block_table = False
 
-    def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device):
-        super().__init__(kv_cache_spec, layer_names, vllm_config, device)
-        self._most = max(vllm_config.scheduler_config.max_num_seqs, self.max_cudagraph_size or 0)
-        self._kept: dict[str, torch.Tensor] = {}
-
     def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> GroupMetadata:
         """See the base class."""
-        batch = common_attn_metadata
-        metadata = GroupMetadata(**vars(super().build(0, batch, fast_build or batch.max_query_len == 1)))
-        if batch.max_query_len == 1:
-            found = vars(prefix_groups(batch.block_table_tensor, batch.seq_lens, self.block_size))
-            for name, value in found.items():
-                if name not in self._kept:
-                    self._kept[name] = value.new_zeros(self._most + 1, *value.shape[1:])
-                self._kept[name][: len(value)] = value
-            metadata.groups = PrefixGroups(**{name: self._kept[name][: len(value)] for name, value in found.items()})
-        return metadata
+        decodes = common_attn_metadata.max_query_len == 1
+        plain = super().build(0, common_attn_metadata, fast_build or decodes)
+        return GroupMetadata(**vars(plain), block_size=self.block_size)
+
+
+@triton.jit
+def _merge(
+    result, shared, shared_sums, own, own_sums, places, count, width: tl.constexpr, padded: tl.constexpr
+):  # fmt: skip
+    """Of one head of one request: both outputs, weighed by their log-sum-exps."""
+    row, head, heads = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    place = tl.load(places + row)
+    shared_sum, own_sum = tl.load(shared_sums + head * count + place), tl.load(own_sums + head * count + row)
+    # of no token FlashAttention gives an infinite sum, of either sign
+    weight = tl.where(tl.abs(shared_sum) == float("inf"), 0.0, tl.sigmoid(shared_sum - own_sum))
+    columns = tl.arange(0, padded)
+    inside = columns < width
+    a = tl.load(shared + (place * heads + head) * width + columns, inside).to(tl.float32)
+    b = tl.load(own + (row * heads + head) * width + columns, inside).to(tl.float32)
+    merged = tl.where(weight == 0.0, b, weight * a + (1 - weight) * b)
+    tl.store(result + (row * heads + head) * width + columns, merged.to(result.dtype.element_ty), inside)
+
+
+def group_attention(
+    result: Tensor,
+    query: Tensor,
+    cache: tuple[Tensor, Tensor],
+    query_starts: Tensor,
+    groups: PrefixGroups,
+    **settings: Any,
+) -> None:
+    """Write to ``result`` the attention of ``query``, both (N, heads, D), over the paged keys and values of ``cache``.
+
+    ``query_starts`` is 0 to N; ``settings`` are more arguments of ``flash_attn_varlen_func``.
+    """
+    settings = {"k": cache[0], "v": cache[1], "return_softmax_lse": True, **settings}
+    shared, shared_sums = flash_attn_varlen_func(
+        q=query.index_select(0, groups.order_N),
+        cu_seqlens_q=groups.starts_N1,
+        max_seqlen_q=len(query),
+        seqused_k=groups.prefix_lengths_N,
+        block_table=groups.prefix_tables_NB,
+        causal=False,
+        **settings,
+    )
+    own, own_sums = flash_attn_varlen_func(
+        q=query,
+        cu_seqlens_q=query_starts,
+        max_seqlen_q=1,
+        seqused_k=groups.suffix_lengths_N,
+        block_table=groups.suffix_tables_NB,
+        causal=True,
+        **settings,
+    )
+    count, heads, width = query.shape
+    padded = triton.next_power_of_2(width)
+    _merge[count, heads](result, shared, shared_sums, own, own_sums, groups.places_N, count, width, padded)
 
 
 class GroupAttentionImpl(FlashAttentionImpl):
@@ -77,37 +121,24 @@ class GroupAttentionImpl(FlashAttentionImpl):
         output_block_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See the base class."""
-        groups = attn_metadata and attn_metadata.groups
-        if groups is None:
-            inputs = query, key, value, kv_cache, attn_metadata, output, output_scale, output_block_scale
+        metadata = attn_metadata
+        if metadata is None or metadata.max_query_len > 1:
+            inputs = query, key, value, kv_cache, metadata, output, output_scale, output_block_scale
             return super().forward(layer, *inputs)
-        tokens = attn_metadata.num_actual_tokens
-        asked = query[:tokens].index_select(0, groups.order_N)
-        keys, values = kv_cache.unbind(1)
-        settings: dict[str, Any] = {
-            "q": asked, "k": keys, "v": values, "softmax_scale": self.scale, "max_seqlen_k": attn_metadata.max_seq_len,
-            "return_softmax_lse": True, "fa_version": self.vllm_flash_attn_version,
-            "num_splits": attn_metadata.max_num_splits,
-        }  # fmt: skip
-        shared, shared_lse = flash_attn_varlen_func(
-            **settings,
-            cu_seqlens_q=groups.starts_N1,
-            max_seqlen_q=tokens,
-            seqused_k=groups.prefix_lengths_N,
-            block_table=groups.prefix_tables_NB,
-            causal=False,
+        if metadata.groups is None:
+            metadata.groups = prefix_groups(metadata.block_table, metadata.seq_lens, metadata.block_size)
+        tokens = metadata.num_actual_tokens
+        group_attention(
+            output[:tokens],
+            query[:tokens],
+            kv_cache.unbind(1),
+            metadata.query_start_loc,
+            metadata.groups,
+            max_seqlen_k=metadata.max_seq_len,
+            softmax_scale=self.scale,
+            fa_version=self.vllm_flash_attn_version,
+            num_splits=metadata.max_num_splits,
         )
-        own, own_lse = flash_attn_varlen_func(
-            **settings,
-            cu_seqlens_q=attn_metadata.query_start_loc,
-            max_seqlen_q=1,
-            seqused_k=groups.suffix_lengths_N,
-            block_table=groups.suffix_tables_NB,
-            causal=True,
-        )
-        merged = torch.empty_like(asked)
-        merge_attn_states(merged, shared, shared_lse, own, own_lse)
-        output[:tokens].index_copy_(0, groups.order_N, merged)
         return output
 
 

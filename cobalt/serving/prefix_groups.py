@@ -16,23 +16,22 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PrefixGroups:
-    """N requests of one query each, ordered so that those of a group are neighbours. All int32, but for ``order``.
-
-    There may be fewer than N groups; those behind the last have no queries.
-    """
+    """N requests of one query each, and up to N groups of them; those behind the last have no queries."""
 
     order_N: Tensor
-    """The request at each place. Sequences of queries below are in this order."""
+    """The request at each place: those of a group are neighbours."""
+    places_N: Tensor
+    """The place of each request."""
     starts_N1: Tensor
-    """(N + 1,) where each group's queries begin."""
+    """(N + 1,) int32, the place at which each group begins."""
     prefix_lengths_N: Tensor
-    """Tokens that all of a group share, whole blocks."""
+    """int32, tokens that all of a group share, whole blocks."""
     prefix_tables_NB: Tensor
-    """Block tables of the shared tokens."""
+    """int32, block tables of the shared tokens, one for each group."""
     suffix_lengths_N: Tensor
-    """Tokens of each request behind those that it shares, at least 1."""
+    """int32, tokens of each request behind those that it shares, at least 1."""
     suffix_tables_NB: Tensor
-    """Block tables that begin behind the shared tokens."""
+    """int32, block tables of the requests that begin behind the shared tokens."""
 
 
 def prefix_groups(tables_NB: Tensor, lengths_N: Tensor, block: int) -> PrefixGroups:
@@ -61,15 +60,15 @@ def prefix_groups(tables_NB: Tensor, lengths_N: Tensor, block: int) -> PrefixGro
     starts_N1 = torch.searchsorted(groups_N, torch.arange(count + 1, device=groups_N.device))
     firsts_N = order_N[starts_N1[:-1].clamp(max=count - 1)]
     lengths_of_groups = torch.where(starts_N1[:-1] < count, depths_N[firsts_N] * block, 0)
-    depths_N, lengths_N = depths_N[order_N], lengths_N[order_N]
     behind_NB = (columns_B + depths_N[:, None]).clamp(max=width - 1)
     return PrefixGroups(
         order_N,
+        torch.empty_like(order_N).scatter_(0, order_N, rows_N),
         starts_N1.int(),
         lengths_of_groups.int(),
         tables_NB[firsts_N],
         (lengths_N - depths_N * block).clamp(min=1).int(),
-        tables_NB[order_N].gather(1, behind_NB),
+        tables_NB.gather(1, behind_NB),
     )
 
 

@@ -40,26 +40,25 @@ def attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> 
 
 def merged(groups: PrefixGroups, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """What the two calls and the merge compute."""
-    result = torch.empty_like(queries)
-    starts = groups.starts_N1.tolist()
-    for group, (start, end) in enumerate(pairwise(starts)):
-        for place in range(start, end):
-            query = queries[groups.order_N[place]]
-            parts = []
-            for tables, lengths, row in (
-                (groups.prefix_tables_NB, groups.prefix_lengths_N, group),
-                (groups.suffix_tables_NB, groups.suffix_lengths_N, place),
-            ):
-                tokens = int(lengths[row])
-                seen = (
-                    keys[tables[row].long()].flatten(0, 1)[:tokens],
-                    values[tables[row].long()].flatten(0, 1)[:tokens],
-                )
-                parts.append(attention(query, *seen))
-            (shared, shared_lse), (own, own_lse) = parts
-            weight = (shared_lse - own_lse).sigmoid()
-            result[groups.order_N[place]] = weight * shared + (1 - weight) * own
-    return result
+
+    def seen(table: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        keys_T, values_T = (cache[table.long()].flatten(0, 1)[: int(tokens)] for cache in (keys, values))
+        return keys_T, values_T
+
+    shared = [
+        attention(queries[request], *seen(table, tokens))
+        for (start, end), table, tokens in zip(
+            pairwise(groups.starts_N1.tolist()), groups.prefix_tables_NB, groups.prefix_lengths_N, strict=True
+        )
+        for request in groups.order_N[start:end].tolist()
+    ]
+    result = []
+    rows = zip(queries, groups.places_N.tolist(), groups.suffix_tables_NB, groups.suffix_lengths_N, strict=True)
+    for query, place, table, tokens in rows:
+        own, own_sum = attention(query, *seen(table, tokens))
+        weight = (shared[place][1] - own_sum).sigmoid()
+        result.append(weight * shared[place][0] + (1 - weight) * own)
+    return torch.stack(result)
 
 
 def test_attention_over_groups_is_attention_over_each_request() -> None:
@@ -84,8 +83,9 @@ def test_requests_meet_at_the_deepest_block_that_they_share() -> None:
     assert groups.starts_N1.tolist() == [0, 4, 8] + [12] * 10
     assert sorted(groups.prefix_lengths_N.tolist()[:3]) == [3 * BLOCK, 7 * BLOCK, 12 * BLOCK]
     assert groups.prefix_lengths_N.tolist()[3:] == [0] * 9
-    shared = torch.repeat_interleave(groups.prefix_lengths_N[:3], 4)
-    assert torch.equal(groups.suffix_lengths_N + shared, lengths[groups.order_N])
+    shared = torch.repeat_interleave(groups.prefix_lengths_N[:3], 4)[groups.places_N]
+    assert torch.equal(groups.suffix_lengths_N + shared, lengths)
+    assert groups.order_N[groups.places_N].tolist() == list(range(12))
 
 
 def test_the_last_token_and_rows_without_a_request_are_shared_with_nobody() -> None:
