@@ -113,7 +113,7 @@ async def open_openai_engine(flags: OpenWeightConfig, max_in_flight: int | None)
             reason = _clean(error, [client.api_key])
             at = without_userinfo(base)
             raise SetupError(f"no vLLM app or other server at {at} ({reason}); {START_HINT}") from None
-        fitting = [name for name in served if flags.model is None or is_model(name, model_identity(flags.model))]
+        fitting = [name for name in served if flags.model is None or is_model(name, flags.model)]
         if not fitting:
             raise InputError(f"--model {flags.model}, but the server at {base} serves {', '.join(served)}")
         if flags.model is None and len(fitting) > 1:
@@ -122,9 +122,13 @@ async def open_openai_engine(flags: OpenWeightConfig, max_in_flight: int | None)
         yield OpenAIEngine(client, fitting[0], in_flight)
 
 
-def is_model(served: str, wanted: str) -> bool:
-    """Whether ``served`` names the model ``wanted``; a revision or template settings may follow."""
-    return f"{served} ".startswith((f"{wanted} ", f"{wanted}@"))
+def is_model(served: str, model: str) -> bool:
+    """Whether ``served`` names the folder or hub name ``model``.
+
+    A revision or template settings may follow. The app adds a folder's fingerprint, other servers do not.
+    """
+    wanted = model_identity(model)
+    return served == model or f"{served} ".startswith((f"{wanted} ", f"{wanted}@"))
 
 
 class LitellmEngine:

@@ -18,6 +18,7 @@ from cobalt.completion import FINISH_CONTEXT, Sampling
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.inference.endpoints import is_model, open_openai_engine
 from cobalt.inference.flags import OpenWeightConfig
+from cobalt.records.identity import model_identity
 from cobalt.serving.http_guard import HttpGuard
 from cobalt.serving.vllm_app import VllmActor, VllmConfig, build_app
 
@@ -149,6 +150,12 @@ async def test_the_server_must_serve_the_model_asked_for(served: tuple[str, Path
 def test_a_revision_or_template_settings_may_follow_the_name() -> None:
     served = ["Qwen/Qwen3-8B", "Qwen/Qwen3-8B@main", 'Qwen/Qwen3-8B {"enable_thinking": false}', "Qwen/Qwen3-8B-Base"]
     assert [is_model(name, "Qwen/Qwen3-8B") for name in served] == [True, True, True, False]
+
+
+def test_a_folder_is_named_with_its_fingerprint_or_without(tmp_path: Path) -> None:
+    model = str(tmp_path)
+    served = [model, model_identity(model), f"{model}@another", f"{model}-base"]
+    assert [is_model(name, model) for name in served] == [True, True, False, False]
 
 
 async def test_a_cancelled_request_is_aborted_and_leaves_the_others(served: tuple[str, Path]) -> None:
