@@ -3,6 +3,7 @@
 ``python -m pytest tests/test_results.py -s -k unchecked`` lists the cells that nothing checks, and why.
 """
 
+import gzip
 import json
 import math
 import re
@@ -143,13 +144,17 @@ def test_cells_that_are_unchecked_have_a_reason(capsys: pytest.CaptureFixture[st
     assert all(cell.reason for _, cell in unchecked)
 
 
-COUNTS = [path for path in sorted(RESULTS.glob("*/counts/*.json")) if (path.parents[1] / "report.json").exists()]
+COUNTS = [path for path in sorted(RESULTS.glob("*/counts/*.json*")) if (path.parents[1] / "report.json").exists()]
 
 
 @pytest.mark.parametrize("path", COUNTS, ids=lambda path: path.name)
-def test_counts_give_the_scores_and_intervals_of_their_page(path: Path) -> None:
+def test_counts_give_the_scores_and_intervals_of_their_page(path: Path, tmp_path: Path) -> None:
+    report = json.loads((path.parents[1] / "report.json").read_text())
+    if path.suffix == ".gz":
+        packed, path = path, tmp_path / path.stem
+        path.write_bytes(gzip.decompress(packed.read_bytes()))
     head = json.loads(path.read_text())
-    table = json.loads((path.parents[1] / "report.json").read_text())["tables"][f"pass1_{head['set']}"]
+    table = report["tables"][f"pass1_{head['set']}"]
     (row,) = [row for row in table["rows"] if row["run"] == head["arm"]]
     found = run_scores(read_evaluations(path), head["set"]).pass1_T
     assert [estimate and asdict(estimate) for estimate in found] == [row[f"turn {turn}"] for turn in range(len(found))]
