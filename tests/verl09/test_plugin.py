@@ -208,6 +208,21 @@ def test_rows_of_a_problem_stay_together_on_a_rank(monkeypatch: pytest.MonkeyPat
     assert metrics["global_seqlen/balanced_max"] == 60 + 4 * 5
 
 
+async def test_validation_without_a_score_is_no_wrong_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, tokenizer = made_manager()
+    monkeypatch.setattr(scoring, "open_execution_service", FakeService().opener())
+    lost = await manager.run_single(response(tokenizer, respond("fail"), "test"))
+    infos = {"reward": [1.0, 0.0, 1.0, lost["reward_score"]], "acc": [1.0, 0.0, 1.0, lost["reward_extra_info"]["acc"]]}
+    infos["infra"] = [0.0, 0.0, 0.0, lost["reward_extra_info"]["infra"]]
+    uids = list("abcd")
+    made = object.__new__(trainer.CobaltTrainerSync)
+    metrics = made._val_metrics_update(
+        ["taco"] * 4, uids, infos, [], expected_acc_counts={("taco", u): 1 for u in uids}
+    )
+    assert metrics["val-core/taco/acc/mean@1"] == metrics["val-aux/taco/reward/mean@1"] == pytest.approx(2 / 3)
+    assert metrics["val-aux/taco/infra/mean@1"] == 0.25
+
+
 @pytest.mark.parametrize("mode", ROW_LOSSES)
 def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(
     mode: str, monkeypatch: pytest.MonkeyPatch

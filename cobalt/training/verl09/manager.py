@@ -75,9 +75,9 @@ class StreamingRewardManager(RewardManagerBase):
                 named, more = dict(programs[-1].score), {PROGRAMS: [asdict(program) for program in programs]}
         except SERVICE_ERRORS as error:
             print(f"cobalt: INFRA FAILURE: a response was not scored: {error}", flush=True)
-            # in training no number: to veRL's filter (algorithm.filter_groups) zeros would be a group of equal rewards
-            nothing = 0.0 if validates else math.nan
-            return {"reward_score": nothing, "reward_extra_info": {**dict.fromkeys(SCORE_NAMES, nothing), INFRA: 1.0}}
+            # no number: to veRL's filter (algorithm.filter_groups) zeros would be a group of equal rewards
+            named = dict.fromkeys(SCORE_NAMES, math.nan)
+            return {"reward_score": math.nan, "reward_extra_info": {**named, INFRA: 1.0}}
         finally:
             self._scoring -= 1
             if not self._scoring:

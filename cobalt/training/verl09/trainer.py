@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerSync, register_trainer
 
 from cobalt.records.training_run import append_metrics
-from cobalt.training.batch_scores import InfraGuard, neutralise_groups, reward_metrics
+from cobalt.training.batch_scores import InfraGuard, fill_with_mean, neutralise_groups, reward_metrics
 from cobalt.training.online import Program, turn_advantages
 from cobalt.training.scoring import INFRA, RewardSettings
 from cobalt.training.settings import Method
@@ -125,6 +125,16 @@ class CobaltTrainer(PPOTrainer):
             given = [torch.full_like(scores, advantages.get(row, 0.0)) for row, scores in enumerate(scores_B)]
             self._put(where, advantages=given, returns=given)
         return batch
+
+    def _val_metrics_update(
+        self, sources: Any, uids: Any, infos: dict[str, list[Any]], *args: Any, **kwargs: Any
+    ) -> Any:
+        """veRL's metrics of validation. Responses that could not be scored count as the mean of the others."""
+        for name in infos if any(infos.get(INFRA, ())) else ():
+            if name != INFRA:
+                pairs = zip(infos[name], infos[INFRA], strict=True)
+                infos[name] = fill_with_mean([None if failed else value for value, failed in pairs])
+        return super()._val_metrics_update(sources, uids, infos, *args, **kwargs)
 
     @staticmethod
     def _put(where: dict[str, Any], **columns: list[Any]) -> None:
