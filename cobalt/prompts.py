@@ -202,6 +202,11 @@ def feedback_message(feedback: str, prompts: PromptSet = COBALT) -> dict[str, st
     return {"role": "user", "content": _filled(prompts.feedback, feedback=feedback)}
 
 
+def prompt_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """What a network reads of a conversation before it answers, as token ids."""
+    return tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=True, return_dict=False)
+
+
 def feedback_of_message(content: str) -> str | None:
     """The feedback inside a feedback message (ours or a released one); None if there is none."""
     _, marker, feedback = content.partition(FEEDBACK_MARKER)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
-from annotated_types import Ge, Interval
+from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from typing_extensions import Self
@@ -19,6 +19,7 @@ from cobalt.errors import InputError, SetupError, first_line
 
 Positive = Annotated[int, Ge(1)]
 NotNegative = Annotated[int, Ge(0)]
+AboveZero = Annotated[float, Gt(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 Temperature = Annotated[float, Ge(0)]
 TopP = Annotated[float, Interval(gt=0, le=1)]

@@ -127,8 +127,10 @@ def is_model(served: str, model: str) -> bool:
 
     A revision or template settings may follow. The app adds a folder's fingerprint, other servers do not.
     """
+    if served == model:
+        return True
     wanted = model_identity(model)
-    return served == model or f"{served} ".startswith((f"{wanted} ", f"{wanted}@"))
+    return f"{served} ".startswith((f"{wanted} ", f"{wanted}@"))
 
 
 class LitellmEngine:

@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, FINISH_STOP, Completion, Message, Sampling
 from cobalt.errors import InputError
+from cobalt.prompts import prompt_tokens
 from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.sampler.network import ATTENTION, register
 from cobalt.sampler.prompts import STORE_BYTES, Prefix, PrefixStore
@@ -54,9 +55,7 @@ class HuggingFaceEngine:
         self._workers = ThreadPoolExecutor(workers, "sampling")
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
-        prompt = self._tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=False
-        )
+        prompt = prompt_tokens(self._tokenizer, messages)
         max_new = min(sampling.max_tokens, self._context - len(prompt))
         if max_new < 1:
             return Completion("", len(prompt), 0, FINISH_CONTEXT)
@@ -121,10 +120,10 @@ def end_tokens(model: Any, tokenizer: Any) -> set[int]:
     return {token for token in [*listed, tokenizer.eos_token_id] if token is not None}
 
 
-def load_network(model: str, flag: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Network on the device, with the sampler's attention, and tokenizer of ``model`` (directory or hub name).
+def load_network(model: str, flag: str, dtype: torch.dtype, attention: str = ATTENTION) -> tuple[Any, Any]:
+    """Network on the device and tokenizer of ``model`` (directory or hub name).
 
-    ``flag``: how the model was given, for the complaint.
+    ``flag``: how the model was given, for the complaint. ``attention``: the sampler's, or one of Transformers'.
     """
     refuse_missing_model(model, f"{flag} ")
     register()
@@ -134,7 +133,7 @@ def load_network(model: str, flag: str, dtype: torch.dtype) -> tuple[Any, Any]:
             model,
             dtype=dtype,
             device_map="cuda" if torch.cuda.is_available() else "cpu",
-            attn_implementation=ATTENTION,
+            attn_implementation=attention,
         )
     except (OSError, ValueError) as error:
         raise InputError(f"{flag} {model}: {error}") from None

@@ -2,14 +2,13 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 from tyro.conf import Positional
 
-from cobalt.cli.flags import CommandConfig
+from cobalt.cli.flags import AboveZero, CommandConfig
 from cobalt.errors import InputError
 from cobalt.records.jsonl import is_taken
 from cobalt.records.training_run import EDGE_STEPS, LOCK_NAME, METRICS_FILE, read_metrics
@@ -43,7 +42,7 @@ class WatchConfig(CommandConfig):
 
     run: Positional[Path]
     """The run's output folder (OUTPUT_DIR), or its metrics.jsonl."""
-    every_s: Annotated[float, Gt(0)] = 2.0
+    every_s: AboveZero = 2.0
     """Seconds between two looks at the metrics."""
 
 

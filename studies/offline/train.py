@@ -16,15 +16,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
-from cobalt.cli.flags import CommandConfig, ModelName, Positive, Share
+from cobalt.cli.flags import AboveZero, CommandConfig, ModelName, Positive, Share
 from cobalt.cli.tasks import batched
 from cobalt.errors import InputError
+from cobalt.prompts import prompt_tokens
 from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.records.manifest import origin_of, recorded_run, refuse_existing, whole_folder
 from studies.offline.examples import Example, Messages, read_examples
@@ -33,7 +33,6 @@ WEIGHT_DECAY, BETAS, GRADIENT_CLIP = 0.01, (0.9, 0.999), 1.0
 """As in the recipe."""
 LOG_EVERY = 10
 SETTINGS_SUFFIXES = {".json", ".jinja", ".txt", ".model"}
-PositiveFloat = Annotated[float, Gt(0)]
 
 Scored = tuple[list[int], list[int]]
 """Token ids of a prompt and of the response to it, end token included."""
@@ -61,11 +60,11 @@ class OfflineConfig(CommandConfig):
     """Directory or hub name of the policy to begin with; of DPO also the reference."""
     output_dir: Path
     """The checkpoint's folder; must not exist yet."""
-    learning_rate: PositiveFloat
+    learning_rate: AboveZero
     epochs: Positive = 1
     batch_size: Positive = 64
     """Sequences in a step; a pair of DPO is two."""
-    beta: PositiveFloat = 0.1
+    beta: AboveZero = 0.1
     """Of DPO: how much a distance to the reference costs."""
     held_out: Share = 0.0
     """Share of the problems that are left out of training and measured after it."""
@@ -93,17 +92,17 @@ def main(config: OfflineConfig) -> None:
 
 def load(model: str) -> tuple[Any, Any]:
     """Network in fp32, on CUDA if there is a device, and tokenizer."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from cobalt.inference.huggingface import load_network
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    network: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    return network.to(device), AutoTokenizer.from_pretrained(model)
+    return load_network(model, "--model", torch.float32, attention="sdpa")
 
 
 def encode(tokenizer: Any, messages: Messages, answer: str) -> Scored:
     """A context as the sampler and veRL's data set read it, and the answer to it."""
-    prompt = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=True, return_dict=False)
-    return prompt, [*tokenizer.encode(answer, add_special_tokens=False), tokenizer.eos_token_id]
+    return prompt_tokens(tokenizer, messages), [
+        *tokenizer.encode(answer, add_special_tokens=False),
+        tokenizer.eos_token_id,
+    ]
 
 
 def rows_of(examples: Sequence[Example], tokenizer: Any, method: str, room: int) -> list[tuple[Any, Row]]:
@@ -166,9 +165,8 @@ def measure(model: Any, rows: Sequence[Row], per_batch: int, beta: float) -> dic
         found = torch.cat([losses(model, batch, beta) for batch in batched(rows, per_batch)])
     results = {"loss": round(found.mean().item(), 5)}
     if len(rows[0].answers) == 2:
-        results["accuracy"] = round(
-            (found < math.log(2)).float().mean().item(), 4
-        )  # the loss at the reference's margin
+        of_reference = math.log(2)  # the loss at its margin
+        results["accuracy"] = round((found < of_reference).float().mean().item(), 4)
     return results
 
 

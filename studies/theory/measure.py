@@ -11,14 +11,13 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from annotated_types import Gt
 from pydantic.dataclasses import dataclass
 
 from cobalt.bandit.evaluated import EVALUATED_FIELDS, MESSAGES_PER_TURN, OPENING_MESSAGES, Conversation, parse_problem
 from cobalt.cli.console import print_summary, progress_bar
-from cobalt.cli.flags import ExecutionConfig, OutputFile, Positive
+from cobalt.cli.flags import AboveZero, ExecutionConfig, OutputFile, Positive
 from cobalt.cli.tasks import batched, for_each
 from cobalt.completion import request_seed
 from cobalt.errors import InputError
@@ -61,7 +60,7 @@ class MeasureConfig(ExecutionConfig):
     """Records (JSONL), one per problem; an unfinished file is resumed. Its name is the policy's in the report."""
     enable_thinking: bool = False
     """The trajectories were sampled with this flag."""
-    temperature: Annotated[float, Gt(0)] = 1.0
+    temperature: AboveZero = 1.0
     """Of sampling and of log-probabilities; 1 is what training samples with."""
     max_tokens: Positive = 8192
     """Most tokens in one response, as in the trajectories."""

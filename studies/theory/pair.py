@@ -14,6 +14,7 @@ import torch
 from cobalt.cli.tasks import batched
 from cobalt.errors import InputError
 from cobalt.inference.huggingface import end_tokens, load_network
+from cobalt.prompts import prompt_tokens
 from cobalt.records.identity import model_identity
 from cobalt.sampler.prompts import PREFILL_TOKENS, additive_mask
 from cobalt.sampler.sampling import Row, sample_batch
@@ -63,9 +64,7 @@ class PolicyPair:
 
     def respond(self, conversations: Sequence[Sequence[Mapping[str, str]]], seeds: Sequence[int]) -> list[Response]:
         """One response of the policy to each conversation; empty where the context has no room for one."""
-        template = self._tokenizer.apply_chat_template
-        options = {"add_generation_prompt": True, "tokenize": True, "return_dict": False}
-        prompts = [tuple(template(messages, **options)) for messages in conversations]
+        prompts = [tuple(prompt_tokens(self._tokenizer, messages)) for messages in conversations]
 
         # sampled in batches of similar prompt length
         answers: list[list[int]] = [[] for _ in prompts]

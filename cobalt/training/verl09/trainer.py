@@ -130,9 +130,10 @@ class CobaltTrainer(PPOTrainer):
         self, sources: Any, uids: Any, infos: dict[str, list[Any]], *args: Any, **kwargs: Any
     ) -> Any:
         """veRL's metrics of validation. Responses that could not be scored count as the mean of the others."""
-        for name in infos if any(infos.get(INFRA, ())) else ():
-            if name != INFRA:
-                pairs = zip(infos[name], infos[INFRA], strict=True)
+        failed_B = infos.get(INFRA, [])
+        if any(failed_B):
+            for name in infos.keys() - {INFRA}:
+                pairs = zip(infos[name], failed_B, strict=True)
                 infos[name] = fill_with_mean([None if failed else value for value, failed in pairs])
         return super()._val_metrics_update(sources, uids, infos, *args, **kwargs)
 

@@ -192,3 +192,13 @@ def test_held_out_problems_are_measured_and_not_trained_on(tmp_path: Path) -> No
     with pytest.raises(InputError, match="nothing to train on"):
         main(OfflineConfig(**flags, output_dir=tmp_path / "none", held_out=1.0))  # type: ignore[arg-type]
     assert not (tmp_path / "none").exists() and not (tmp_path / "none.manifest.json").exists()
+
+
+def test_a_folder_without_a_model_is_refused_in_one_line(tmp_path: Path) -> None:
+    contexts, trajectories = write_files(tmp_path, problem("p", ["a", "b"], [[1.0], [0.0]]))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    flags = {"method": "rft", "contexts": contexts, "trajectories": trajectories, "model": str(tmp_path / "model")}
+    with pytest.raises(InputError, match=r"^--model .*model: "):
+        main(OfflineConfig(**flags, learning_rate=1e-4, output_dir=tmp_path / "out"))  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
