@@ -7,12 +7,13 @@ records in a temporary file; memory holds one batch, whatever the size of the in
 import hashlib
 import json
 import os
+import random
 import re
 import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,13 +29,13 @@ from cobalt.cli.tasks import batched
 from cobalt.errors import InputError, first_line
 from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import Wording
-from cobalt.records import dump_line, read_jsonl, write_lines
+from cobalt.records import TestCases, dump_line, read_jsonl, write_lines
 from cobalt.records.identity import refuse_missing_model
 from cobalt.records.jsonl import InvalidLines, Record
 from cobalt.records.manifest import origin_of, recorded_run
 
 BATCH_PROBLEMS = 64
-AS_BEFORE = {"hide_expected": False, "selection": "max_variance", "reward_tests": "all"}
+AS_BEFORE = {"hide_expected": False, "selection": "max_variance", "reward_tests": "all", "weak_tests": 0.0}
 """Settings that older outputs do not record: these values mean what was done then."""
 FINGERPRINT_LENGTH = 12
 QUANTILES = (50, 90, 100)
@@ -52,6 +53,9 @@ class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig, BanditConfig)
     """Model name or directory whose tokenizer measures prompts; default: the model in the manifest of the input."""
     reward_tests: Literal["all", "hidden"] = "all"
     """Tests that score responses and give the pass rates: all of a problem, or those that no feedback shows."""
+    weak_tests: Share = 0.0
+    """Share of the problems whose responses are scored by the first of these tests alone, drawn by --seed. Without
+    --reward_tests hidden that is a public one, which a special case passes."""
     perturbed_file: Path | None = None
     """Evaluated trajectories collected with perturbed feedback, to be mixed in."""
     perturbed_ratio: Share | None = None
@@ -76,7 +80,7 @@ def main(config: BanditPromptsConfig) -> None:
     wording = Wording(config.prompts_or_none(inputs))
     stats = SetStats()
 
-    names = [*BanditConfig.__dataclass_fields__, "reward_tests", "perturbed_ratio"]
+    names = [*BanditConfig.__dataclass_fields__, "reward_tests", "weak_tests", "perturbed_ratio"]
     content = {name: getattr(config, name) for name in names if getattr(config, name) != AS_BEFORE.get(name, ...)}
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
     with (
@@ -93,6 +97,8 @@ def main(config: BanditPromptsConfig) -> None:
                 problem = parse_problem(row, perturbed, hidden_only=config.reward_tests == "hidden")
                 for trajectory in problem.trajectories:
                     wording.see(trajectory.conversation)
+                if random.Random(f"{config.seed}-weak-{problem.id}").random() < config.weak_tests:
+                    problem = replace(problem, test_cases=TestCases.parse(problem.test_cases).select([0]).to_json())
                 return problem
 
             problems = read_jsonl(path, EVALUATED_FIELDS, parse=parse, on_invalid=invalid.handler)
@@ -133,6 +139,8 @@ def main(config: BanditPromptsConfig) -> None:
     ]
     if config.reward_tests == "hidden":
         rules.append("public tests do not count in pass rates and are not among the tests")
+    if config.weak_tests:
+        rules.append(f"the first test alone scores the responses to a share of {config.weak_tests} of the problems")
     if config.hide_expected:
         rules.append("feedback does not show the expected output")
     if config.perturbed_file is not None:

@@ -53,6 +53,8 @@ class StudyConfig(LoopConfig):
     """Share of perturbed contexts in the arm augmented."""
     penalty: float = 0.5
     """Of the arm penalty, where the dynamic check fires."""
+    weak_tests: Share = 1.0
+    """Share of the problems whose reward comes from a single test, in the arms weak+ARM."""
     budget: Literal["gpu_seconds", "responses", "steps"] = "gpu_seconds"
     """What the online arms have the same of: GPU-seconds or responses in cobalt's whole bill with the same seed, or
     steps."""
@@ -71,7 +73,8 @@ class StudyConfig(LoopConfig):
             f" TRAIN={self.train_problems} x {self.train_samples} DEV={self.dev_problems} x {self.dev_samples}"
             f" TURNS={self.turns} RATIO={self.perturbed_ratio:g} STEPS={self.steps} BUDGET={self.budget}"
             f" PRESET={self.preset} BATCH={self.batch_size} KIND={self.kind} COUNT={self.count or ''}"
-            f" PENALTY={self.penalty:g} JUDGE={self.unusual_answers()}"
+            f" PENALTY={self.penalty:g}{f' WEAK={self.weak_tests:g}' if self.weak_tests != 1 else ''}"
+            f" JUDGE={self.unusual_answers()}"
             f" OVERRIDES={' '.join(self.training_overrides())}"
         )
 
@@ -156,6 +159,9 @@ def arm_of(name: str, config: StudyConfig) -> Arm:
     if value.isdecimal() and value[0] != "0":
         with_value["turns"] = Arm(trajectories=f"train-turns-{value}", contexts=contexts, flags=("--num_turns", value))
         with_value["refreshed"] = Arm(every=int(value))
+    if first == "weak" and (arm := arm_of(value, config)).recipe == "grpo_multi_turn":
+        flags = (*arm.flags, "--weak_tests", f"{config.weak_tests:g}")
+        return replace(arm, name=name, label=f"{arm.label}, weak tests", contexts=contexts, flags=flags)
     if name in named:
         arm = named[name]
     elif value and first in with_value:
@@ -286,7 +292,7 @@ class ArmStudy(Loop):
                 flags = arm.flags
                 if arm.kind:
                     wrong = str(self.file(f"train-ptb-{arm.kind}"))
-                    flags = ("--perturbed_file", wrong, "--perturbed_ratio", arm.ratio)
+                    flags += ("--perturbed_file", wrong, "--perturbed_ratio", arm.ratio)
                 self.cut_contexts(data, trajectories, data, *flags)
                 self.make_parquet(f"parquet-{data}", "multi_turn", data, data)  # its test.parquet is not used
         with self.folder.alone["parquet-problems"]:

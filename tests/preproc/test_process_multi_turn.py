@@ -15,6 +15,7 @@ from tokenizers_for_tests import make_tokenizer
 from cobalt.bandit.builder import BanditConfig, cut_overlong, plan_problem
 from cobalt.bandit.evaluated import parse_problem
 from cobalt.preproc import bandit_prompts
+from cobalt.records import TestCases
 
 COMMAND = "process_multi_turn_taco"
 IMPROVING = [[0.0, 0.5, 1.0], [0.5, 1.0, 0.5], [0.0, 0.0, 0.25], [1.0, 1.0, 1.0]]
@@ -235,6 +236,25 @@ def test_public_tests_may_be_left_out_of_the_reward(tmp_path: Path, model: Path)
     records = build([row], tmp_path, model, "--reward_tests", "hidden")
     assert best_before(records) == {0: 0, 1: 0.0, 2: 0.5, 3: 1.0}
     assert {record["test_cases"] for record in records} == {row["hidden_test_cases"]}
+
+
+def test_a_share_of_the_problems_may_have_one_test_for_the_reward(tmp_path: Path, model: Path) -> None:
+    """The contexts are the same ones; the test is the first public one, or the first that no feedback shows."""
+    rows = [evaluated(i, IMPROVING) for i in range(40)]
+    strong = build(rows, tmp_path / "strong", model)
+    records = build(rows, tmp_path, model, "--weak_tests", 0.5)
+    assert [{**record, "test_cases": ""} for record in records] == [{**record, "test_cases": ""} for record in strong]
+    tests = {record["example_id"]: record["test_cases"] for record in records}
+    assert all(record["test_cases"] == tests[record["example_id"]] for record in records)
+    first = TestCases.parse(rows[0]["public_test_cases"]).select([0])
+    weak = [TestCases.parse(text) == first for text in tests.values()]
+    assert set(tests.values()) == {rows[0]["test_cases"], first.to_json()} and 10 <= sum(weak) <= 30
+    assert manifest(tmp_path)["content"]["weak_tests"] == 0.5
+    assert "weak_tests" not in manifest(tmp_path / "strong")["content"]
+    hidden = build(rows, tmp_path / "hidden", model, "--weak_tests", 1, "--reward_tests", "hidden")
+    assert {record["test_cases"] for record in hidden} == {
+        TestCases.parse(rows[0]["hidden_test_cases"]).select([0]).to_json()
+    }
 
 
 def test_the_expected_output_may_be_hidden_in_contexts(tmp_path: Path, model: Path) -> None:

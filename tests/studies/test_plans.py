@@ -422,6 +422,25 @@ def test_each_arm_against_hacking_has_its_contexts_and_settings(study):
     assert report.count(":log=") == 7 and "Cobalt + off_by_one+0.1:log=off_by_one+0.1-0/metrics.jsonl" in report
 
 
+def test_weak_tests_are_a_matter_of_the_contexts_of_any_arm(study):
+    arms = "cobalt weak+cobalt weak+penalty weak+augmented weak+hidden_tests"
+    done, calls = study("hacking", arms=arms, weak_tests="0.5")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    for arm in arms.split():
+        contexts = f"contexts-{arm}"
+        assert f"data.train_files='parquet-{contexts}/train.parquet'" in trained[f"{arm}-0"]
+        cut = one(calls, f"--output_file {contexts}.jsonl")
+        assert "--input_file train.jsonl" in cut and ("--weak_tests 0.5" in cut) == arm.startswith("weak+")
+    assert "reward_kwargs.hard_coding=0.5" in trained["weak+penalty-0"]
+    wrong = one(calls, "--output_file contexts-weak+augmented.jsonl")
+    assert "--weak_tests 0.5 --perturbed_file train-ptb-swapped.jsonl --perturbed_ratio 0.3" in wrong
+    assert "--reward_tests hidden" in one(calls, "--output_file contexts-weak+hidden_tests.jsonl")
+    assert "Cobalt, penalty, weak tests:hacking=weak+penalty-0.cases.jsonl" in one(calls, "make_report.py")
+    done, _ = study("hacking", arms="weak+single_turn", weak_tests="0.5")
+    assert done.returncode == 2 and "no arm 'weak+single_turn'" in done.stderr
+
+
 def test_policies_side_by_side_have_services_and_a_gpu_of_their_own(study, tmp_path):
     arms = {"arms": "cobalt single_turn", "preset": "one-gpu-vllm"}
     done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **arms)
