@@ -29,7 +29,7 @@ from verl.utils import torch_functional
 from verl.utils.device import get_device_name
 from verl.utils.seqlen_balancing import log_seqlen_unbalance
 
-from cobalt.training.shared_attention import Segment, SharedPrompts, attention_kept, extend_attention
+from cobalt.training.shared_attention import Segment, SharedPrompts, attention_kept, extend_attention, newer_kernels
 from cobalt.training.token_scores import TokenScores
 
 MODELS = ("llama", "qwen2", "qwen3")
@@ -403,7 +403,7 @@ def forward_varlen(actor: Any, micro_batch: Any, temperature: float, calculate_e
 
 
 def prepare(model: Any, is_split_or_fused: bool) -> None:
-    """Make ``model`` obey ``shared_prompts``. Where layers are computed again for gradients, attention is not.
+    """Make ``model`` obey ``shared_prompts``. Where layers are computed again for gradients, slow attention is not.
 
     ``is_split_or_fused``: whether veRL divides sequences among GPUs, or fuses the loss into the model. Raises
     ``NotImplementedError`` then, and for a model that is not known.
@@ -415,7 +415,7 @@ def prepare(model: Any, is_split_or_fused: bool) -> None:
         )
     extend_attention(model.config)
     for module in model.modules():
-        if getattr(module, "gradient_checkpointing", False):
+        if getattr(module, "gradient_checkpointing", False) and newer_kernels() is None:
             module._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, context_fn=attention_kept)
 
 

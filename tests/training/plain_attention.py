@@ -2,13 +2,43 @@
 
 import torch
 
-from cobalt.training import shared_attention
+from cobalt.training import shared_attention, shared_prompts
+
+OWN = {name: getattr(shared_attention, name) for name in ("varlen_forward", "varlen_backward")}
 
 
 def install(monkeypatch):
     """In their place, for a test."""
     monkeypatch.setattr(shared_attention, "varlen_forward", forward)
     monkeypatch.setattr(shared_attention, "varlen_backward", backward)
+
+
+def install_newer(monkeypatch, kernels):
+    """As if these were FlashAttention-4's."""
+    for name, function in OWN.items():
+        monkeypatch.setattr(shared_attention, name, function)
+    for room in (shared_attention, shared_prompts):
+        monkeypatch.setattr(room, "newer_kernels", lambda: kernels)
+
+
+class NewerKernels:
+    """FlashAttention-4's two functions, with the arguments and results that they have in vLLM 0.24."""
+
+    def _flash_attn_fwd(self, query, key, value, *, softmax_scale, causal, return_lse, **starts):
+        assert return_lse
+        out, lse, _ = forward(query, key, value, spans_of(**starts), causal, softmax_scale)
+        return out, lse.masked_fill(lse == torch.inf, -torch.inf)
+
+    def _flash_attn_bwd(self, query, key, value, out, grad, lse, *, softmax_scale, causal, dq, dk, dv, **starts):
+        found = backward(grad, query, key, value, out, lse, None, spans_of(**starts), causal, softmax_scale)
+        return tuple(target.copy_(gradient) for target, gradient in zip((dq, dk, dv), found, strict=True))
+
+
+def spans_of(*, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k):
+    lengths_q, lengths_k = cu_seqlens_q.diff().tolist(), cu_seqlens_k.diff().tolist()
+    made = shared_attention.spans(lengths_q, lengths_k, "cpu")
+    assert (max_seqlen_q, max_seqlen_k) == (made.longest_query, made.longest_key)
+    return made
 
 
 def scores(query, key, spans, causal, scale):

@@ -106,6 +106,23 @@ def test_attention_is_computed_once_where_layers_are_computed_again(checkpointin
     assert len(computed) == 2 * len(model.model.layers)  # alone and across, for each layer
 
 
+@checkpointing_or_not
+def test_newer_kernels_give_the_same_and_compute_attention_again(checkpointing, fp32):
+    calls, kernels = [], plain_attention.NewerKernels()
+    forward = kernels._flash_attn_fwd
+    kernels._flash_attn_fwd = lambda *args, **kwargs: calls.append(args) or forward(*args, **kwargs)
+    found = []
+    for install in (None, plain_attention.install_newer):
+        model = make_model()
+        if install:
+            install(fp32, kernels)
+            model = recomputing(model) if checkpointing else model
+        found.append(scores_and_gradients(shared_prompts.forward_varlen, model, make_batch(MIXED)))
+    for older, newer in zip(*found, strict=True):
+        torch.testing.assert_close(newer, older, rtol=1e-4, atol=1e-5)
+    assert len(calls) == (1 + checkpointing) * 2 * len(model.model.layers)  # alone and across, for each layer
+
+
 def test_recomputation_sees_the_plan_of_its_own_micro_batch():
     """Two forward passes before the first backward pass: state kept anywhere but in the graph would be the second's."""
     batches = [make_batch(BATCHES[name], seed) for seed, name in enumerate(list(BATCHES)[:2])]
