@@ -85,6 +85,8 @@ class OpenWeightConfig(CommandConfig):
     """Most tokens in one response."""
     batch_size: Positive = 128
     """Most sequences in one batch, with --engine hf."""
+    fp32: bool = False
+    """With --engine hf: sample in fp32 on a GPU too, where it is bf16 otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -142,13 +142,13 @@ def load_network(model: str, flag: str, dtype: torch.dtype, attention: str = ATT
 
 @asynccontextmanager
 async def open_huggingface_engine(
-    model: str, batch_size: int, max_in_flight: int | None
+    model: str, batch_size: int, max_in_flight: int | None, fp32: bool = False
 ) -> AsyncIterator[HuggingFaceEngine]:
-    """Load ``model`` (directory or hub name) and serve it while the body runs."""
+    """Load ``model`` (directory or hub name) and serve it while the body runs, on a GPU in bf16 unless ``fp32``."""
     on_gpu = torch.cuda.is_available()
     workers = 1 if on_gpu else len(os.sched_getaffinity(0))
     torch.set_num_threads(1)
-    network, tokenizer = load_network(model, "--model", torch.bfloat16 if on_gpu else torch.float32)
+    network, tokenizer = load_network(model, "--model", torch.bfloat16 if on_gpu and not fp32 else torch.float32)
     in_flight = max_in_flight or BATCHES_PER_WORKER * workers * batch_size
     engine = HuggingFaceEngine(network, tokenizer, model_identity(model), batch_size, workers, in_flight)
     try:

@@ -138,6 +138,8 @@ def run_content(flags: InferenceConfig, prompts: PromptSet, model_id: str, execu
     }
     if isinstance(flags, LitellmConfig):
         content["reasoning_effort"] = flags.reasoning_effort
+    elif flags.fp32:  # earlier outputs do not say
+        content["fp32"] = True
     elif is_own(flags.engine):
         content["engine"] = identity_of(flags.engine)
     if flags.enable_thinking:

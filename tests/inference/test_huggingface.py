@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cobalt.completion import FINISH_CONTEXT, Sampling
 from cobalt.errors import InputError
+from cobalt.inference import huggingface
 from cobalt.inference.huggingface import open_huggingface_engine
 from cobalt.sampler import sampling
 from cobalt.sampler.network import ATTENTION, register
@@ -113,6 +114,18 @@ async def test_model_id_follows_the_weights_and_a_missing_model_is_bad_input(tmp
     with pytest.raises(InputError, match="--model"):
         async with open_huggingface_engine(str(tmp_path / "none"), 1, None):
             pass
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "fp32", "wanted"), [(True, True, "float32"), (True, False, "bfloat16"), (False, False, "float32")]
+)
+async def test_precision(path: str, monkeypatch: pytest.MonkeyPatch, on_gpu: bool, fp32: bool, wanted: str) -> None:
+    network, tokenizer = huggingface.load_network(path, "--model", torch.float32)
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: on_gpu)
+    monkeypatch.setattr(huggingface, "load_network", lambda *arguments: asked.append(arguments) or (network, tokenizer))
+    async with open_huggingface_engine(path, 1, None, fp32):
+        assert asked == [(path, "--model", getattr(torch, wanted))]
 
 
 async def test_a_defect_reaches_the_caller(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
