@@ -73,8 +73,9 @@ def label_of(name: str) -> str:
     # runs of a sweep, and policies of the theory
     if (run := re.fullmatch(r"Cobalt \+ (\w+)\+(.*)", name)) and run[1] in WORDS:
         return f"{WORDS[run[1]]}, share {run[2]}"
-    if policy := re.fullmatch(r"kl\+1e-(\d)-\d+(?:-step-(\d+))?", name):
-        return f"KL $10^{{-{policy[1]}}}$" + (f", step {policy[2]}" if policy[2] else "")
+    if policy := re.fullmatch(r"(?:kl\+1e-(\d)|cobalt)-\d+(?:-step-(\d+))?", name):
+        parts = [f"KL $10^{{-{policy[1]}}}$" if policy[1] else "", f"step {policy[2]}" if policy[2] else ""]
+        return ", ".join(filter(None, parts)) or name
     return WORDS.get(name) or name.replace("$", r"\$")  # else the dollar sign would begin mathematics
 
 

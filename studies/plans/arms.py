@@ -182,8 +182,6 @@ class ArmStudy(Loop):
     config: StudyConfig  # type: ignore[assignment]
     first: ClassVar[tuple[str, ...]] = ("problems/minicode", "offline/base")
     """What comes before all policies."""
-    measured_against: ClassVar[tuple[str, ...]] = ()
-    """What measuring a policy needs."""
 
     def measure(self, name: str, policy: Model) -> None:
         """Everything that the report shows of a policy."""
@@ -213,7 +211,7 @@ class ArmStudy(Loop):
         policies: dict[str, Item] = {}
         later: list[Item] = []
         for arm in (arm_of(name, config) for name in config.arms):
-            needs = [*problems, *cls.measured_against]
+            needs = [*problems]
             if arm.trajectories == "train-other" and not Path(config.reference).is_dir():
                 raise InputError(f"the arm {arm.name}: --reference {config.reference} is no folder")
             if arm.recipe == "grpo_multi_turn" and not arm.collector:
@@ -267,7 +265,12 @@ class ArmStudy(Loop):
             self.collect(name, model)
 
     def policy(self, arm: Arm, seed: int) -> None:
-        """Train and measure a policy, in as many rounds as it collects anew."""
+        """Train and measure a policy."""
+        name = self.train(arm, seed)
+        self.measure(name, self.out / name / "model")
+
+    def train(self, arm: Arm, seed: int) -> str:
+        """The policy's name. It is trained in as many rounds as it collects anew."""
         name, steps = f"{arm.name}-{seed}", self.config.steps
         start, collector = (other and f"{other}-{seed}" for other in (arm.start, arm.collector))
         rounds = 0
@@ -277,7 +280,7 @@ class ArmStudy(Loop):
             start = collector = f"{name}.{rounds}"
             steps -= arm.every
         self.learn(name, arm, start, collector, steps, seed)
-        self.measure(name, self.out / name / "model")
+        return name
 
     def learn(self, name: str, arm: Arm, start: str, collector: str, steps: int, seed: int) -> None:
         """Train NAME from the policy ``start`` (none: the reference model) on what ``collector`` has collected."""

@@ -146,6 +146,8 @@ class Loop(Place):
         knobs = {"MODEL": str(start), "PRESET": self.config.preset, "OUTPUT_DIR": str(self.out / name)}
         knobs["TRAIN_FILE"] = str(self.out / train / "train.parquet")
         knobs["VAL_FILE"] = str(self.out / validation / "test.parquet")
+        if self.config.preset == "cpu":
+            knobs["CUDA_VISIBLE_DEVICES"] = ""  # veRL would take a GPU that it sees
         usual = [f"trainer.total_training_steps={steps}", f"+data.seed={seed}", f"cobalt.seed={seed}"]
         usual += ["trainer.val_before_train=False", "trainer.test_freq=-1"]
         self.call("bash", f"scripts/train_{recipe}.sh", *usual, *overrides, knobs=knobs)

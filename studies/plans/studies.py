@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from functools import partial
+from math import gcd
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -10,7 +11,7 @@ import tyro
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import Positive
-from studies.plans.arms import ArmStudy, StudyConfig
+from studies.plans.arms import Arm, ArmStudy, StudyConfig
 from studies.plans.loop import CONTROL_TURNS
 from studies.plans.places import Item
 
@@ -110,26 +111,31 @@ class Hacking(ArmStudy):
 class TheoryConfig(StudyConfig):
     """The paper's bound, measured.
 
-    MiniCoder is trained by Cobalt on MiniCode with KL coefficients over three decades. Each policy, and those that a
-    training passes through, is held against the reference: J beside J_step, KL and total variation by turn, what a
-    failed program costs later. docs/theory.md says how. A second run continues where the first was stopped.
+    MiniCoder is trained by Cobalt on MiniCode. The policies that a training passes through are held against the
+    reference: J beside J_step, KL and total variation by turn, what a failed program costs later, and how the gap grows
+    with the distance and the turns. docs/theory.md says how. Trainings run on CPU cores, N_GPUS workers each; a GPU
+    answers for the policies if there is one. A second run continues where the first was stopped.
     """
 
     marker: ClassVar = "study_theory"
-    cpu: ClassVar = {"arms": ("kl+1e-3", "kl+1e-1"), "along": ("kl+1e-3",), "every": 1, "test_freq": -1}
+    cpu: ClassVar = {"after": (1,), "test_freq": -1}
 
     output_dir: Path = Path("runs/study_theory")
-    arms: tuple[str, ...] = ("kl+1e-4", "kl+1e-3", "kl+1e-2", "kl+1e-1")
-    along: tuple[str, ...] = ("kl+1e-4",)
-    """Arms whose policies are also measured along their training."""
-    every: Positive = 20
-    """Training steps between these. --plan leaves them out."""
-    seeds: tuple[int, ...] = (0,)
-    turns: int = 4
+    arms: tuple[str, ...] = ("cobalt",)
+    steps: Positive = 20
+    after: tuple[Positive, ...] = (1, 2, 5, 10)
+    """Steps after which a training's policy is measured, beside the last. --plan leaves measuring out."""
+    preset: str = "cpu"
+    engine: Literal["hf", "vllm"] = "hf"
+    dev_samples: Positive = 4
     test_freq: int = -1
 
     def training_overrides(self) -> tuple[str, ...]:
-        return (f"trainer.save_freq={self.every}", *self.overrides)
+        return (f"trainer.save_freq={gcd(*self.after)}", *self.overrides)
+
+    def measured_steps(self) -> list[int]:
+        """The last one is included."""
+        return sorted({*(step for step in self.after if step < self.steps), self.steps})
 
 
 class Theory(ArmStudy):
@@ -137,10 +143,11 @@ class Theory(ArmStudy):
 
     config_type = TheoryConfig
     config: TheoryConfig  # type: ignore[assignment]
-    measured_against = ("offline/base",)
 
     def measure(self, name: str, policy: str | Path) -> None:
-        self.measure_dev(name, policy, "--temperature", "1", "--top_p", "1")  # as training and `theory measure` sample
+        # as training and `theory measure` sample
+        precision = ("--fp32",) if self.config.engine == "hf" else ()
+        self.measure_dev(name, policy, "--temperature", "1", "--top_p", "1", *precision)
         self.stage(f"{name}-theory", self.compare, name, policy)
 
     def compare(self, name: str, policy: str | Path) -> None:
@@ -152,19 +159,21 @@ class Theory(ArmStudy):
         limits = ["--max_tokens", config.max_tokens, "--seed", config.data_seed, "--batch_size", config.batch_size]
         self.run("-m", "cobalt", "theory", "measure", *models, *files, "--enable_thinking", *limits)
 
-    @staticmethod
-    def steps_along(arm: str, config: TheoryConfig) -> range:
-        """The steps after which a policy of this arm is also measured."""
-        return range(config.every, config.steps, config.every) if arm in config.along else range(0)
+    def policy(self, arm: Arm, seed: int) -> None:
+        """Train only: what is measured are the checkpoints."""
+        self.train(arm, seed)
 
     @classmethod
     def more_items(cls, config: StudyConfig) -> list[Item]:
+        """Of all trainings the last step first, where the gap is largest; then from the first on."""
         assert isinstance(config, TheoryConfig)
         items = []
-        for arm, name in config.policies():
-            for step in cls.steps_along(arm, config):
+        *earlier, last = config.measured_steps()
+        for step in (last, *earlier):
+            for _, name in config.policies():
                 work = partial(cls.checkpoint, policy=name, step=step)
-                items.append(Item("checkpoint", f"{name}-step-{step}", work, (f"policy/{name}",)))
+                needs = (f"policy/{name}", "offline/base")
+                items.append(Item("checkpoint", f"{name}-step-{step}", work, needs))
         return items
 
     def checkpoint(self, policy: str, step: int) -> None:
@@ -176,9 +185,8 @@ class Theory(ArmStudy):
         self.measure(name, model)
 
     def report(self) -> None:
-        names = ["base"]
-        for arm, name in self.config.policies():
-            names += [*(f"{name}-step-{step}" for step in self.steps_along(arm, self.config)), name]
+        steps = self.config.measured_steps()
+        names = ["base", *(f"{name}-step-{step}" for _, name in self.config.policies() for step in steps)]
         files = [self.file(f"theory/{name}") for name in names]
         self.run("-m", "cobalt", "theory", "report", "-i", *files, "-o", self.out / "report")
         self.tell(f"{sys.argv[0]}: done; {self.out}/report/report.md and the figures beside it")

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from cobalt.statistics import Estimate, mean_estimate
 REFERENCE, OWN = "reference", "own"
 SIDES = (REFERENCE, OWN)
 RATES = ("own_pass_rates", "reference_pass_rates", "step_pass_rates")
-"""Fields that hold pass rates, ``[trajectory][turn]``; ``kl`` and ``log_ratio`` hold such a table for each side."""
+"""Fields that hold pass rates, ``[trajectory][turn]``."""
+DISTANCES = ("kl", "log_ratio", "tv")
+"""Fields that hold such a table for each side. ``theory measure`` writes no ``tv``: it follows from the log-ratio."""
 
 Table = Sequence[Sequence[float | None]]
 """``[trajectory][turn]``; None: an infrastructure failure."""
@@ -43,6 +46,8 @@ class Measures:
     """One policy against its reference; arrays [P, T] are means over samples within each problem."""
 
     name: str
+    counts: Sequence[Record]
+    """By problem, all that the rest follows from; a file of these rows gives the same measures."""
     own_PT: np.ndarray
     """Rewards at each turn of the policy's own play."""
     step_PT: np.ndarray
@@ -66,14 +71,34 @@ class Measures:
         return self.own_PT.shape[0]
 
 
+def counted(row: Record) -> Record:
+    """What the report takes from a record: which programs pass all hidden tests, and each turn's mean distances.
+
+    Means have four digits. What this returns it returns again.
+    """
+    tv = row.get("tv") or {
+        side: [[total_variation(value) for value in values] for values in row["log_ratio"][side]] for side in SIDES
+    }
+    kept: Record = {"id": row["id"]}
+    for name in RATES:
+        kept[name] = [[None if rate is None else int(rate == 1) for rate in rates_T] for rates_T in row[name]]
+    for name, tables in zip(DISTANCES, (row["kl"], row["log_ratio"], tv), strict=True):
+        means = {side: [fmean(of_N) for of_N in zip(*tables[side], strict=True)] for side in SIDES}
+        kept[name] = {side: [[float(f"{value:.4g}") for value in means_T]] for side, means_T in means.items()}
+    return kept
+
+
 def read_measures(path: Path) -> Measures:
-    """Raises ``InputError``. A problem with a turn at which no program could be run is left out."""
+    """Of records of ``theory measure``, or of a report's counts. Raises ``InputError``.
+
+    A problem with a turn at which no program could be run is left out.
+    """
 
     def checked(row: Record) -> Record:
         try:
             turns = len(row["own_pass_rates"][0])
             tables = {name: row[name] for name in RATES}
-            tables |= {f"{name}.{side}": row[name][side] for name in ("kl", "log_ratio") for side in SIDES}
+            tables |= {f"{name}.{side}": row[name][side] for name in DISTANCES if name in row for side in SIDES}
             wrong = [name for name, table in tables.items() if not table or any(len(of) != turns for of in table)]
         except (IndexError, KeyError, TypeError):
             raise ValueError("is no record of 'cobalt theory measure'") from None
@@ -82,7 +107,7 @@ def read_measures(path: Path) -> Measures:
         return row
 
     rows = [
-        row
+        counted(row)
         for row in read_jsonl(path, ("id", *RATES, "kl", "log_ratio"), parse=checked)
         if all(any(rate is not None for rate in rates_N) for rates_N in zip(*row["step_pass_rates"], strict=True))
     ]
@@ -94,22 +119,18 @@ def read_measures(path: Path) -> Measures:
         columns = [[[v for v in of_N if v is not None] for of_N in zip(*table, strict=True)] for table in tables]
         return np.array([[sum(known) / len(known) for known in of_problem] for of_problem in columns])
 
-    def by_side(field: str, of: Any = float) -> dict[str, np.ndarray]:
-        return {side: means([[list(map(of, values)) for values in row[field][side]] for row in rows]) for side in SIDES}
-
-    own_solved, reference_solved = (
-        [[[rate == 1 for rate in rates_T] for rates_T in row[field]] for row in rows] for field in RATES[:2]
+    own_solved, reference_solved, step_rewards = ([row[field] for row in rows] for field in RATES)
+    kl_PT, log_ratio_PT, tv_PT = (
+        {side: means([row[field][side] for row in rows]) for side in SIDES} for field in DISTANCES
     )
-    step_rewards = [
-        [[None if rate is None else float(rate == 1) for rate in rates_T] for rates_T in row[RATES[2]]] for row in rows
-    ]
     return Measures(
-        name=path.stem,
+        name=path.name.partition(".jsonl")[0],
+        counts=rows,
         own_PT=means(own_solved),
         step_PT=means(step_rewards),
-        kl_PT=by_side("kl"),
-        log_ratio_PT=by_side("log_ratio"),
-        tv_PT=by_side("log_ratio", total_variation),
+        kl_PT=kl_PT,
+        log_ratio_PT=log_ratio_PT,
+        tv_PT=tv_PT,
         own_solved=own_solved,
         reference_solved=reference_solved,
         step_rewards=step_rewards,

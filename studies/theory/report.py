@@ -4,7 +4,7 @@ Rewards are in per cent of the turns, KL in nats; intervals are over problems.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,11 +17,13 @@ from cobalt.cli.console import print_summary
 from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.figures import FONT_SIZE, FULL, GREYS, OURS, Curve, Line, Picture
+from cobalt.records import write_jsonl
 from cobalt.records.manifest import recorded_run
 from cobalt.statistics import Estimate
 from cobalt.tables import PERCENT, Cell, in_percent
 from studies.figures import METHODS, bars_of, label_ends, label_of, series_of
 from studies.reports.page import Section, Table, table_of, write_report
+from studies.seeds import hierarchical_mean
 from studies.theory.bound import (
     OWN,
     REFERENCE,
@@ -32,6 +34,7 @@ from studies.theory.bound import (
     read_measures,
     repairs,
 )  # fmt: skip
+from studies.theory.slopes import Slopes, Trainings, failing_P, slopes_of, trainings_of
 
 SIDE_WORDS = {REFERENCE: "the reference's", OWN: "its own"}
 BOUND_STYLES = {
@@ -48,9 +51,11 @@ class TheoryReportConfig(CommandConfig):
     """Tables and figures of measured policies: the gap beside its bounds, distances, the cost of a failure, repair."""
 
     input_files: Annotated[tuple[Path, ...], tyro.conf.arg(aliases=["-i"])]
-    """Outputs of `cobalt theory measure`, in the order in which they are to be shown; a file's name is its policy's."""
+    """Outputs of `cobalt theory measure`, or counts of an earlier report, in the order in which they are to be shown. A
+    file's name is its policy's."""
     output_dir: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-    """Folder for report.md, report.json, a CSV for each table, a PNG and an SVG for each figure."""
+    """Folder for report.md, report.json, a CSV for each table, a PNG and an SVG for each figure, and the counts by
+    problem that the report can be made from again."""
 
 
 def main(config: TheoryReportConfig) -> None:
@@ -67,6 +72,8 @@ def main(config: TheoryReportConfig) -> None:
         pictures = all_pictures(tables)
         content = {key: table.to_json() for key, table in tables.items()}
         write_report(page, [Section("", list(tables.values()), pictures)], content, "The bound, measured")
+        for policy in policies:
+            write_jsonl(config.output_dir / "counts" / f"{policy.name}.jsonl", policy.counts)
         run.counts = {"policies": len(policies), "tables": len(tables), "figures": len(pictures)}
     print(tables["gap"].to_markdown_section())
     print_summary("cobalt theory report", {**run.counts, "page": page})
@@ -75,6 +82,7 @@ def main(config: TheoryReportConfig) -> None:
 def all_tables(policies: Sequence[Measures]) -> Iterator[Table]:
     """In the order of the report."""
     bounds = [(policy, bounds_of(policy)) for policy in policies]
+    references = [policy for policy, found in bounds if found.radius == 0]
     gaps_PT = {policy.name: policy.own_PT - policy.step_PT for policy in policies}
     # The contexts of turn 0 are the same, so what it adds is noise.
     so_far_PT = {name: np.cumsum(gap_PT * (np.arange(gap_PT.shape[1]) > 0), 1) for name, gap_PT in gaps_PT.items()}
@@ -119,6 +127,30 @@ def all_tables(policies: Sequence[Measures]) -> Iterator[Table]:
             for policy, found in bounds
         ],
     )
+    if references:
+        trainings = [(found, slopes_of(found)) for found in trainings_of(policies, references[0])]
+        yield table_of(
+            "steps",
+            "After so many steps",
+            "Means over training seeds, intervals over problems and seeds. Difference: the gap minus the reference's, "
+            "which only chance makes. Failing contexts: those of the reference, of any turn, that hold failed programs "
+            "alone; all policies answer the same.",
+            [row for found, slopes in trainings for row in _step_rows(found, slopes, references[0])],
+        )
+        yield table_of(
+            "horizon",
+            "By the number of turns",
+            "J - J_step of conversations of T turns, in points and not divided by T, minus the reference's.",
+            [row for found, _ in trainings for row in _horizon_rows(found)],
+        )
+        yield table_of(
+            "slopes",
+            "How the gap grows",
+            "The difference of the table above as a power of eta, and J - J_step of conversations of 2 to T turns as a "
+            "power of T - 1. The factor is in points: the gap at eta = 1, and that of two turns. Reading: which of the "
+            "exponents 1/2 and 1 in eta, 1 and 2 in T - 1, the interval holds.",
+            [row for found, slopes in trainings for row in _slope_rows(found, slopes)],
+        )
     yield table_of(
         "turns",
         "Turn by turn",
@@ -203,6 +235,62 @@ def all_tables(policies: Sequence[Measures]) -> Iterator[Table]:
     )
 
 
+def _step_rows(found: Trainings, slopes: Slopes, reference: Measures) -> Iterator[dict[str, Cell]]:
+    """Of the table of steps; the reference first."""
+    own_PSK, step_PSK = found.own_PSKT.mean(-1), found.step_PSKT.mean(-1)
+    yield {
+        "policy": reference.name,
+        "problems": len(own_PSK),
+        "failing contexts (%)": _seed_mean(failing_P(reference)[:, None]),
+    }
+    for place, step in enumerate(found.steps):
+        yield {
+            "policy": f"{found.arm}, step {step}",
+            "problems": len(own_PSK),
+            "seeds": own_PSK.shape[1],
+            "J/T (%)": _seed_mean(own_PSK[:, :, place]),
+            "J_step/T (%)": _seed_mean(step_PSK[:, :, place]),
+            "gap (points)": _seed_mean(own_PSK[:, :, place] - step_PSK[:, :, place]),
+            "difference": _seed_mean(found.gap_PSKT[:, :, place].mean(-1)),
+            **_interval("eta", slopes.eta_K[place]),
+            "failing contexts (%)": _seed_mean(found.failing_PSK[:, :, place]),
+        }
+
+
+def _horizon_rows(found: Trainings) -> Iterator[dict[str, Cell]]:
+    """Of the table of turns that conversations have."""
+    so_far_PSKT = np.cumsum(found.gap_PSKT, axis=-1)
+    for place, step in enumerate(found.steps):
+        for turn in range(so_far_PSKT.shape[-1]):
+            difference = _seed_mean(so_far_PSKT[:, :, place, turn])
+            yield {"policy": f"{found.arm}, step {step}", "T": turn + 1, "difference": difference}
+
+
+def _seed_mean(values_PS: np.ndarray) -> Cell:
+    """In per cent, over problems and seeds; NaN: no value."""
+    resampled = hierarchical_mean(values_PS.T)
+    return None if resampled is None else in_percent(resampled.estimate)
+
+
+def _slope_rows(found: Trainings, slopes: Slopes) -> Iterator[dict[str, Cell]]:
+    """Of the table of slopes."""
+    in_turns = [
+        (f"step {step}", "T - 1", slope, (1, 2)) for step, slope in zip(found.steps, slopes.in_turns_K, strict=True)
+    ]
+    all_steps = ", ".join(map(str, found.steps))
+    in_eta = [(f"steps {all_steps}", "eta", slopes.in_eta, (0.5, 1))]
+    in_eta += [(f"steps {all_steps.rpartition(', ')[0]}", "eta", slopes.in_eta_without_last, (0.5, 1))]
+    for policies, variable, slope, candidates in [*in_eta, *in_turns]:
+        if slope is not None:
+            yield {
+                "policies": f"{found.arm}, {policies}",
+                "in": variable,
+                **_interval("exponent", slope.exponent),
+                "factor (points)": in_percent(slope.factor),
+                "reading": slope.reading(candidates),
+            }
+
+
 def _interval(name: str, estimate: Estimate | None) -> dict[str, Cell]:
     """Value and bounds as numbers in columns of their own: estimates are shown to a decimal only."""
     cells = [None] * 3 if estimate is None else [estimate.value, estimate.low, estimate.high]
@@ -213,10 +301,12 @@ def _interval(name: str, estimate: Estimate | None) -> dict[str, Cell]:
 def all_pictures(tables: Mapping[str, Table]) -> list[Picture]:
     """In the order of the report; ``tables`` by key. A policy has one colour in all: the base grey, others ours."""
     names = [str(name) for name in tables["gap"].column("policy")]
-    others = [name for name in names if name not in METHODS]
-    ours = dict(zip(others, series_of(list(map(label_of, others))), strict=True))
-    lines = {name: METHODS.get(name) or ours[name] for name in names}
+    labels = list(dict.fromkeys(label_of(name) for name in names if name not in METHODS))  # seeds have one together
+    ours = dict(zip(labels, series_of(labels), strict=True))
+    lines = {name: METHODS.get(name) or ours[label_of(name)] for name in names}
     pictures = [_gap_picture(tables["gap"], tables["bounds"], lines), _distance_picture(tables["distance"], lines)]
+    if "slopes" in tables:
+        pictures.append(_slopes_picture(tables))
     if "failure_cost" in tables:  # trajectories of one turn have none
         pictures.append(_cost_picture(tables["failure_cost"], lines))
     return pictures
@@ -275,7 +365,7 @@ def _distance_picture(table: Table, lines: Mapping[str, Line]) -> Picture:
                     figures.draw_curve(axes, *drawn[-1])
             axes.set_xticks(sorted({int(str(turn)) for turn in table.column("turn")}))
             if column == 1 and drawn:
-                label_ends(axes, drawn)
+                label_ends(axes, list({line: (curve, line) for curve, line in drawn}.values()))
         panels[0, column].set(title=f"in {side} contexts")
         panels[1, column].set(xlabel="turn")
     panels[0, 0].set(ylabel=r"$\mathrm{KL}(\pi\,\|\,\mu)$ (nats)")
@@ -283,15 +373,48 @@ def _distance_picture(table: Table, lines: Mapping[str, Line]) -> Picture:
     return figures.finished(figure, "distance", "KL and total variation to the reference by turn")
 
 
+def _slopes_picture(tables: Mapping[str, Table]) -> Picture:
+    """Left, on logarithmic axes, the gap by η, beside two powers through its last point; right by the turns after the
+    first. Policies after so many steps have the colours of the other figures if there is one training method."""
+    figure = figures.new_figure(FULL, 2.4)
+    left, right = figure.subplots(1, 2)
+    points = zip(*(tables["steps"].estimates(name) for name in ("eta", "difference")), strict=True)
+    places = [(eta.value, gap) for eta, gap in points if eta is not None and gap is not None]
+    names = list(dict.fromkeys(map(str, tables["horizon"].column("policy"))))
+    lines = [replace(line, label=name.rpartition(", ")[2]) for name, line in zip(names, series_of(names), strict=True)]
+    for (eta, gap), line in zip(places, lines, strict=True):
+        bars = {"yerr": bars_of([gap]), "marker": line.marker, "color": line.colour, "markerfacecolor": line.face}
+        left.errorbar(eta, gap.value, **bars)
+    last_eta, last_gap = max(places, key=lambda place: place[0])
+    if last_eta > 0 and last_gap.value > 0:
+        left.set(xscale="log", yscale="log")
+        etas = np.array([min(eta for eta, _ in places if eta > 0), last_eta])
+        for power, dash, label in ((0.5, "--", r"$\propto \sqrt{\eta}$"), (1.0, ":", r"$\propto \eta$")):
+            left.plot(etas, last_gap.value * (etas / last_eta) ** power, dash, color=GREYS[0], label=label, zorder=1)
+        left.legend()
+    left.set(xlabel=r"$\eta$ (nats)", ylabel=r"$(J - J_\mathrm{step})\,/\,T$ (points)")
+    drawn = []
+    found = list(zip(tables["horizon"].column("policy"), tables["horizon"].estimates("difference"), strict=True))
+    for name, line in zip(names, lines, strict=True):
+        drawn.append((Curve(name, [estimate for policy, estimate in found if policy == name]), line))
+        figures.draw_curve(right, *drawn[-1])
+    right.set(xlabel="turns after the first", ylabel=r"$J - J_\mathrm{step}$ (points)")
+    label_ends(right, drawn)
+    return figures.finished(figure, "slopes", "The gap by the distance to the reference, and by the number of turns")
+
+
 def _cost_picture(table: Table, lines: Mapping[str, Line]) -> Picture:
-    """The cost of a failed program in later turns, a panel for each policy: mean continuation, and the best one."""
-    columns = min(3, len(lines))
-    rows = -(-len(lines) // columns)
+    """The cost of a failed program in later turns, a panel for each line: mean continuation, and the best one."""
+    panels = len(set(lines.values()))
+    columns = min(3, panels)
+    rows = -(-panels // columns)
     figure = figures.new_figure(FULL, 0.6 + 1.3 * rows)
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for axes in grid.flat[len(lines) :]:
+    for axes in grid.flat[panels:]:
         axes.set_visible(False)
-    for axes, (name, line) in zip(grid.flat, lines.items(), strict=False):
+    panel_of = dict(zip(dict.fromkeys(lines.values()), grid.flat, strict=False))
+    for name, line in lines.items():
+        axes = panel_of[line]
         for column, dash in (("cost", "-"), ("cost, best", "--")):
             found = zip(table.column("policy"), table.estimates(column), strict=True)
             costs = Curve(name, [cost for policy, cost in found if policy == name])

@@ -126,21 +126,25 @@ def test_each_arm_is_trained_as_what_it_is(study):
     assert perturbed == {"base", "Cobalt", "Cobalt + perturbation"}
 
 
-def test_the_bound_is_measured_at_the_ends_and_along_a_training(study):
-    done, calls = study("theory", arms="kl+1e-4 kl+1e-1", along="kl+1e-4", every="2", steps="5")
+def test_the_bound_is_measured_along_trainings_and_in_fp32(study):
+    done, calls = study("theory", arms="kl+1e-4 kl+1e-1", after="2 4 9", steps="5")
     assert done.returncode == 0, done.stderr
     for name, call in trainings(calls).items():
-        assert f"kl_loss_coef={name[3:7]}" in call and "trainer.save_freq=2" in call
-    policies = ["base", "kl+1e-4-0-step-2", "kl+1e-4-0-step-4", "kl+1e-4-0", "kl+1e-1-0"]
+        assert f"kl_loss_coef={name[3:7]}" in call and "trainer.save_freq=1" in call
+    trained = [f"kl+1e-{coefficient}-0-step-{step}" for coefficient in (4, 1) for step in (2, 4, 5)]
+    policies = ["base", *trained]
     for name in policies:
         model = "assets/minicoder" if name == "base" else f"{name}/model"
         measured = one(calls, "theory measure", f"-o theory/{name}.jsonl")
         assert f"--policy {model} --reference assets/minicoder --contexts base.jsonl --own {name}.jsonl" in measured
         sampled = [one(calls, f"-o {name}.{part}.jsonl") for part in ("turn0", "turns")]
-        assert all(f"--model {model} " in call and "--temperature 1 --top_p 1" in call for call in sampled)
+        assert all(f"--model {model} " in call and "--temperature 1 --top_p 1 --fp32" in call for call in sampled)
     merged = one(calls, "cobalt merge", "kl+1e-4-0-step-4/model")
     assert "--checkpoint_dir kl+1e-4-0 " in merged and merged.endswith("--step 4")
     assert "--temperature" not in one(calls, "-o train.turns.jsonl")
+    measured = [call for call in calls if "theory measure" in call]
+    order = [next(place for place, call in enumerate(measured) if f"/{name}.jsonl" in call) for name in trained]
+    assert order == [3, 5, 1, 4, 6, 2], "the last steps of all trainings come first, then from the first on"
     assert one(calls, "theory report").endswith(" ".join(f"theory/{name}.jsonl" for name in policies) + " -o report")
 
 
@@ -358,8 +362,6 @@ def said(calls):
         ("paper", "cpu", 4, 11, 63, "646be2403da8c75e"),
         ("paper", "gpu", 21, 146, 282, "26fc27bf52fad79d"),
         ("hacking", "cpu", 2, 7, 42, "165d2150d1e2752d"),
-        ("theory", "cpu", 2, 6, 33, "2599cc0e6e7b3fa8"),
-        ("theory", "gpu", 4, 30, 52, "fa0af60e95df2d8d"),
         ("sweep-paper", "cpu", 21, 57, 242, "42a4a5e80c77238d"),
         ("sweep-perturbation", "gpu", 16, 118, 224, "139c9131a85e1b40"),
     ],

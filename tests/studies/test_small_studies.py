@@ -35,10 +35,11 @@ def test_policies_under_wrong_feedback(tmp_path, arms):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_bound_of_a_base_two_kl_coefficients_and_one_step_along_a_training(tmp_path):
+def test_the_bound_of_a_base_and_of_two_steps_along_a_training(tmp_path):
     tables = tables_of("theory", tmp_path)
     rows = tables["gap"]["rows"]
-    assert [row["policy"] for row in rows] == ["base", "kl+1e-3-0-step-1", "kl+1e-3-0", "kl+1e-1-0"]
+    assert [row["policy"] for row in rows] == ["base", "cobalt-0-step-1", "cobalt-0-step-2"]
     base, *trained = (row["eta (nats)"] for row in rows)
     assert base == 0 and min(trained) > 0
+    assert [row["in"] for row in tables["slopes"]["rows"]] == ["eta", "T - 1", "T - 1"]
     assert {row["turn"] for row in tables["distance"]["rows"]} == {0, 1, 2}
