@@ -108,7 +108,22 @@ def test_fp8_reaches_vllm(check: Any, tmp_path: Path) -> None:
     assert rollout_of(config).quantization == "fp8"
     with pytest.raises(InputError, match="multiples of 128, and num_attention_heads x head_dim is 192"):
         check(*FP8)
-    assert rollout_of(check(*FP8_CACHE)).engine_kwargs["vllm"] == {"kv_cache_dtype": "fp8"}
+    assert rollout_of(check(*FP8_CACHE)).engine_kwargs["vllm"]["kv_cache_dtype"] == "fp8"
+
+
+EXECUTOR = "distributed_executor_backend"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], {EXECUTOR: "uni"}),
+        ([f"+actor_rollout_ref.rollout.engine_kwargs.vllm.{EXECUTOR}=mp"], {EXECUTOR: "mp"}),
+        (["actor_rollout_ref.rollout.tensor_model_parallel_size=2"], {}),
+    ],
+)
+def test_an_engine_on_one_gpu_is_one_process(overrides: list[str], expected: dict[str, str]) -> None:
+    assert adapted(compose(*overrides)).actor_rollout_ref.rollout.engine_kwargs.vllm == expected
 
 
 def test_rollouts_that_go_on_over_updates_have_the_buffer_for_it(check: Any) -> None:

@@ -69,6 +69,10 @@ def adapted(config: DictConfig) -> DictConfig:
         if ours.get("online"):
             rollout.agent.default_agent_loop = ONLINE_MANAGER_NAME
             rollout.agent.agent_loop_config_path = str(Path(__file__).with_name("agent_loops.yaml"))
+        sizes = rollout.tensor_model_parallel_size, rollout.data_parallel_size, rollout.pipeline_model_parallel_size
+        if rollout.name == "vllm" and sizes == (1, 1, 1):
+            # vLLM's own choice for one GPU. veRL's is a process more, which imports all again.
+            rollout.engine_kwargs.vllm.setdefault("distributed_executor_backend", "uni")
         # the difference between what vLLM and the trainer think of a token is a metric of every step
         rollout.calculate_log_probs = True
         config.trainer.v1.trainer_mode = f"{TRAINER_PREFIX}{mode}"
