@@ -238,9 +238,13 @@ def all_tables(policies: Sequence[Measures]) -> Iterator[Table]:
 def _step_rows(found: Trainings, slopes: Slopes, reference: Measures) -> Iterator[dict[str, Cell]]:
     """Of the table of steps; the reference first."""
     own_PSK, step_PSK = found.own_PSKT.mean(-1), found.step_PSKT.mean(-1)
+    alone = bounds_of(reference)
     yield {
         "policy": reference.name,
-        "problems": len(own_PSK),
+        "problems": reference.problems,
+        "J/T (%)": in_percent(alone.multi_turn),
+        "J_step/T (%)": in_percent(alone.stepwise),
+        "gap (points)": in_percent(alone.gap),
         "failing contexts (%)": _seed_mean(failing_P(reference)[:, None]),
     }
     for place, step in enumerate(found.steps):
@@ -398,6 +402,7 @@ def _slopes_picture(tables: Mapping[str, Table]) -> Picture:
     for name, line in zip(names, lines, strict=True):
         drawn.append((Curve(name, [estimate for policy, estimate in found if policy == name]), line))
         figures.draw_curve(right, *drawn[-1])
+    right.locator_params(axis="x", integer=True)
     right.set(xlabel="turns after the first", ylabel=r"$J - J_\mathrm{step}$ (points)")
     label_ends(right, drawn)
     return figures.finished(figure, "slopes", "The gap by the distance to the reference, and by the number of turns")
