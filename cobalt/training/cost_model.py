@@ -174,9 +174,14 @@ def training_s(config: PlanConfig, shape: Shape) -> dict[Phase, float]:
     prompts = config.prompts / config.gpus
     needed = prompts * forward_flops(shape, config.prompt, config.response, config.samples)
     tokens = prompts * (config.prompt + config.samples * config.response)
-    passes = {"old log-probs": 1, "reference": 1, "update": config.updates}
+    return passes_s(needed, tokens, config.updates)
+
+
+def passes_s(flops: float, tokens: float, updates: int) -> dict[Phase, float]:
+    """Seconds of one GPU's passes over so many tokens. ``flops``: of a forward pass over them."""
+    passes = {"old log-probs": 1, "reference": 1, "update": updates}
     return {
-        phase: FORWARDS[phase] * needed * (1 + passes[phase] * TOKENS_OF_A_PASS / tokens) / (mfu * PEAK_FLOPS)
+        phase: FORWARDS[phase] * flops * (1 + passes[phase] * TOKENS_OF_A_PASS / tokens) / (mfu * PEAK_FLOPS)
         for phase, mfu in PHASE_MFU.items()
     }
 

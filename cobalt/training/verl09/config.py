@@ -68,7 +68,8 @@ def adapted(config: DictConfig) -> DictConfig:
             model.override_config.attn_implementation = "sdpa"
         if ours.get("online"):
             rollout.agent.default_agent_loop = ONLINE_MANAGER_NAME
-            rollout.agent.agent_loop_config_path = str(Path(__file__).with_name("agent_loops.yaml"))
+            own_loops = rollout.agent.agent_loop_config_path
+            rollout.agent.agent_loop_config_path = own_loops or str(Path(__file__).with_name("agent_loops.yaml"))
         sizes = rollout.tensor_model_parallel_size, rollout.data_parallel_size, rollout.pipeline_model_parallel_size
         if rollout.name == "vllm" and sizes == (1, 1, 1):
             # vLLM's own choice for one GPU. veRL's is a process more, which imports all again.
