@@ -151,7 +151,7 @@ def stored(file: Path) -> Cells:
 
 def measure(config: MethodsBenchConfig, shape: str, model: Path) -> Iterator[Cells]:
     """The selected methods at one shape, start by start. Raises ``InputError`` without a model."""
-    if not config.read and not (model / "config.json").is_file():
+    if config.methods and not config.read and not (model / "config.json").is_file():
         raise InputError.at(model, None, "no model; benchmarks/widen.py makes it")
     for start in dict.fromkeys(METHODS[name][:2] for name in config.methods if name in METHODS):
         folder = config.output_dir / f"{shape}-{'-'.join(start)}"

@@ -90,6 +90,8 @@ def test_a_training_that_was_cut_off_gives_its_finished_steps(tmp_path, capsys):
     flags = {"shapes": ("qwen3-4b",), "methods": ("cobalt",), "results": tmp_path, "output_dir": tmp_path}
     bench_methods.main(MethodsBenchConfig(read=True, models=tmp_path / "nowhere", **flags))
     assert len(json.loads((tmp_path / "result.json").read_text())["qwen3-4b 1000 cobalt"]["steps"]) == 1
+    bench_methods.main(MethodsBenchConfig(methods=(), results=tmp_path))
+    assert capsys.readouterr().out.count("| qwen3-4b 1000 cobalt | measured |") == 2
 
 
 def test_other_responses_than_the_drawn_ones_are_no_figures(tmp_path):
