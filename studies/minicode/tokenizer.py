@@ -6,7 +6,7 @@ fence are added tokens too, and ordinary ones: decoding with ``skip_special_toke
 the padding and the two turn marks. Numbers are split into digits.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cobalt.prompts import (
@@ -37,8 +37,8 @@ CHAT_TEMPLATE = (
 _BLANK = "\x00"
 
 
-def fixed_texts() -> list[str]:
-    """The fixed parts of prompts, found by rendering them around a blank."""
+def fixed_texts(sentences: Sequence[str] = FIXED_SENTENCES) -> list[str]:
+    """The fixed parts of prompts, found by rendering them around a blank, and ``sentences`` of statements."""
     with_blanks = [
         problem_instruction(_BLANK),
         problem_instruction(_BLANK, FN_NAME),
@@ -47,7 +47,7 @@ def fixed_texts() -> list[str]:
         render_test_feedback(Verdict.RUNTIME_ERROR, _BLANK, _BLANK, _BLANK, stderr=_BLANK),
     ]
     parts = [part for text in with_blanks for part in text.split(_BLANK) if part]
-    return list(dict.fromkeys([SYSTEM_PROMPT, *parts, ALL_PASSED, NO_PROGRAM, *FIXED_SENTENCES]))
+    return list(dict.fromkeys([SYSTEM_PROMPT, *parts, ALL_PASSED, NO_PROGRAM, *sentences]))
 
 
 def render_prompt(messages: Iterable[dict[str, str]]) -> str:
@@ -56,14 +56,19 @@ def render_prompt(messages: Iterable[dict[str, str]]) -> str:
     return f"{turns}{TURN_START}assistant\n"
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> "PreTrainedTokenizerFast":
-    """Learn the merges from ``texts``; ``vocab_size`` counts bytes, merges and special tokens, not the added ones."""
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, sentences: Sequence[str] = FIXED_SENTENCES, pieces_pattern: str = PIECES
+) -> "PreTrainedTokenizerFast":
+    """Learn the merges from ``texts``; ``vocab_size`` counts bytes, merges and special tokens, not the added ones.
+
+    ``sentences``: those of the statements that become single tokens. ``pieces_pattern``: what merges stay within.
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    pieces = [pre_tokenizers.Split(Regex(PIECES), "isolated"), byte_level]
+    pieces = [pre_tokenizers.Split(Regex(pieces_pattern), "isolated"), byte_level]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pieces)  # type: ignore[assignment]
     tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     trainer = trainers.BpeTrainer(
@@ -72,7 +77,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> "PreTrainedTokeniz
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    added = [*ANSWER_MARKS, *fixed_texts()]
+    added = [*ANSWER_MARKS, *fixed_texts(sentences)]
 
     def without_fixed(text: str) -> str:
         for part in (TURN_START, TURN_END, *added):
