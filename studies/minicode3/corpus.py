@@ -103,9 +103,9 @@ def sample_dialogues(rng: random.Random, noise: Noise, num_problems: int, thinki
             yield Sample(render_prompt(messages), f"{response}{TURN_END}", len(dialogue.attempts))
 
 
-def new_tokenizer(seed: int, noise: Noise) -> "PreTrainedTokenizerFast":
-    """A tokenizer of ``VOCABULARY`` tokens for the corpus of this seed."""
-    samples = sample_dialogues(random.Random(f"{seed}-tokenizer"), noise, TOKENIZER_PROBLEMS)
+def new_tokenizer(seed: int) -> "PreTrainedTokenizerFast":
+    """A tokenizer of ``VOCABULARY`` tokens, the same for every corpus of this seed, whatever its noise."""
+    samples = sample_dialogues(random.Random(f"{seed}-tokenizer"), CLEAN, TOKENIZER_PROBLEMS)
     texts = [sample.prompt + sample.response for sample in samples]
     size = VOCABULARY - len({*fixed_texts(FIXED_SENTENCES), "<think>", "</think>", "```python"})
     tokenizer = train_tokenizer(texts, size, FIXED_SENTENCES, PIECES)
@@ -187,7 +187,7 @@ def main(config: CorpusConfig) -> None:
         record["settings"] = content
     config.output_dir.mkdir(parents=True, exist_ok=True)
     if not (config.output_dir / TOKENIZER).exists():
-        new_tokenizer(config.seed, noisy).save_pretrained(config.output_dir / TOKENIZER)
+        new_tokenizer(config.seed).save_pretrained(config.output_dir / TOKENIZER)
     tokenizer = AutoTokenizer.from_pretrained(config.output_dir / TOKENIZER)
 
     kinds = [("clean", i, CLEAN) for i in range(config.clean_shards)]

@@ -198,12 +198,13 @@ def main(config: PretrainConfig) -> None:
     corpora = {phase: read_shards(config.corpus, phase) for phase in phases}
     plans = {phase: steps_of(phase, corpora[phase], config.tokens_per_step, config.seed) for phase in phases}
     steps = [step for plan in plans.values() for step in plan]
-    most_samples = max(len(step.samples) for step in steps)
 
     # The network in the device's precision, and what the optimizer changes: its weights in fp32.
     torch.manual_seed(config.seed)
     if config.start is not None:
         refuse_missing_model(str(config.start), "--start ")
+        if AutoTokenizer.from_pretrained(config.start).get_vocab() != tokenizer.get_vocab():
+            raise InputError(f"--start {config.start}: its tokenizer is not that of {config.corpus}; use one --seed")
         model: Any = AutoModelForCausalLM.from_pretrained(config.start, dtype=torch.float32)
     else:
         model = new_network(
@@ -219,8 +220,7 @@ def main(config: PretrainConfig) -> None:
     ALL_ATTENTION_FUNCTIONS["packed"] = packed_attention
     model.set_attn_implementation("packed")
     masters = [weight.detach().to(device, torch.float32, copy=True) for weight in model.parameters()]
-    model = model.to(device).train()
-    weights = list(model.parameters())
+    weights = list(model.to(device).train().parameters())
 
     def set_precision(to: torch.dtype) -> None:
         """Of the weights alone: the frequencies of the positions stay as inference has them."""
@@ -239,6 +239,7 @@ def main(config: PretrainConfig) -> None:
 
     # Continue where an earlier run with these settings ended.
     content = {name: str(value) for name, value in asdict(config).items() if name != "stop_after"}
+    content["steps"] = str(len(steps))
     first = 0
     if (out / RESUME).exists():
         state = torch.load(out / RESUME, map_location=device)
@@ -254,14 +255,15 @@ def main(config: PretrainConfig) -> None:
     parameters = sum(m.numel() for m in masters)
     contexts = sum(int((c.lengths_E.astype(int) ** 2).sum()) for c in corpora.values())
     tokens = sum(len(c.tokens) for c in corpora.values())
-    # Six for each weight and token; twelve for each layer, channel and pair of a token and one that it sees.
+    # Six a weight and token; twelve a layer, channel and pair of a token and one that it sees.
     flops = 6 * parameters + 12 * config.num_layers * config.hidden_size * contexts / 2 / tokens
     print(f"{parameters:,} parameters on {device}, {tokens:,} tokens, {len(steps)} steps", flush=True)
 
     last = len(steps) if config.stop_after is None else min(len(steps), first + config.stop_after)
     marks = tokenizer.convert_tokens_to_ids("</think>"), tokenizer.pad_token_id
     sums, counts, seen, started = torch.zeros(2, device=device), torch.zeros(2), 0, time.monotonic()
-    made = batches(corpora, steps[first:last], config.tokens_per_step, most_samples, *marks)
+    shape = config.tokens_per_step, max(len(step.samples) for step in steps)
+    made = batches(corpora, steps[first:last], *shape, *marks)
     for at, (step, batch) in enumerate(made, start=first + 1):
         count = torch.stack([(batch.parts_L == part).sum() for part in (THINKING, CODE)])
         loss_sum = compute(model, Batch(*(tensor.to(device, non_blocking=True) for tensor in batch)))
@@ -282,8 +284,7 @@ def main(config: PretrainConfig) -> None:
             thinking, code = (sums.cpu() / counts).tolist()
             speed = seen / (time.monotonic() - started)
             line = {"step": at, "of": len(steps), "phase": step.phase, "thinking": thinking, "code": code}
-            line |= {"learning_rate": rate, "tokens_per_s": round(speed)}
-            line |= {"mfu": round(flops * speed / PEAK_FLOPS, 4)}
+            line |= {"learning_rate": rate, "tokens_per_s": round(speed), "mfu": round(flops * speed / PEAK_FLOPS, 4)}
             with (out / LOG).open("a") as log:
                 print(json.dumps(line), file=log)
             print(json.dumps(line), flush=True)

@@ -150,3 +150,7 @@ def test_training_lowers_the_loss_resumes_and_gives_a_checkpoint(folder, tmp_pat
     main(PretrainConfig(output_dir=tmp_path / "again", start=whole / "clean", stop_after=1, **settings))
     line = json.loads((tmp_path / "again" / "log.jsonl").read_text())
     assert line["phase"] == "noisy"
+    other = tmp_path / "other"
+    corpora.main(CorpusConfig(output_dir=other, seed=1, clean_shards=0, noisy_shards=1, problems_per_shard=1))
+    with pytest.raises(InputError, match="tokenizer"):
+        main(PretrainConfig(output_dir=other, start=whole / "clean", **{**settings, "corpus": other}))
