@@ -2,7 +2,8 @@
 
 At turn 0 it reads the statement into a plan, runs the plan on the examples, and where the output is another one reads
 steps again or guesses a secret rule anew. In a repair it first runs the failed program on the failing test, then the
-plan, finds the first step where the two part, and changes that step. What it supposes wrongly it takes back.
+plan, finds the first step where the two part, and changes it and any other that differs. What it supposes wrongly it
+takes back.
 
 A line of a run is ``2. x + 4: 3 7, 5 9 = 7 9``: the step, its work item by item, the value after it.
 """
