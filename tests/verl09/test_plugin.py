@@ -169,11 +169,13 @@ def test_a_step_on_trees_of_contexts_is_that_of_each_row_by_itself(
     assert len(seen) == 2 and max(seen) <= 90
     assert sum(seen) == 2 * 60 + sum(map(len, responses))
     shared.forward_backward_batch(data.clone(), loss)
-    shares = shared._release_shares(data["loss_mask"], data)
+    tokens = int(data["loss_mask"].values().sum())
+    tu.assign_non_tensor(data, batch_num_tokens=tokens)
+    row_weights = shared._release_weights(data["loss_mask"], data)
     for row in range(len(prompts)):
         alone = tu.index_select_tensor_dict(data, [row])
-        share = float(shares[row]) if weights == "release" else int(data["loss_mask"].values().sum())
-        tu.assign_non_tensor(alone, batch_num_tokens=share)
+        if weights == "release":
+            tu.assign_non_tensor(alone, batch_num_tokens=tokens / float(row_weights[row]))
         total, output = plain.forward_step(alone, loss, False)
         total.backward()
         for name in ("log_probs", "entropy"):
@@ -240,10 +242,11 @@ def test_the_releases_token_weights_are_those_of_micro_batches_of_two_rows(
         (plain.forward_step(chunk, loss, False)[0] / 2).backward()
     whole = mini_batch(with_entropy=False)
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_args, **_kwargs: None)  # a single process
-    whole["token_shares"] = shared._release_shares(whole["loss_mask"], whole)
+    tu.assign_non_tensor(whole, batch_num_tokens=whole["loss_mask"].sum().item())
+    whole["row_weights"] = shared._release_weights(whole["loss_mask"], whole)
     padding = [torch.zeros(1, dtype=torch.long)] * 2
     padded = jagged([*whole["loss_mask"].unbind(), *padding])
-    assert shared._release_shares(padded, whole)[:4].equal(whole["token_shares"])
+    assert shared._release_weights(padded, whole)[:4].equal(whole["row_weights"])
     shared.forward_step(whole, loss, False)[0].backward()
     assert_close(gradients(shared), gradients(plain), atol=1e-5, rtol=1e-3)
 

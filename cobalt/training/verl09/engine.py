@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id, get_device_name
-from verl.utils.metric import Metric
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine.utils import postprocess_batch_func
@@ -54,7 +53,7 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
         torch.distributed.all_reduce(count, op=torch.distributed.ReduceOp.MAX, group=group)
         parts = micro_batches(rows, most, at_least=int(count))
         if not forward_only and os.environ[WEIGHTS_VARIABLE] == RELEASE:
-            data["token_shares"] = self._release_shares(data["loss_mask"], data)
+            data["row_weights"] = self._release_weights(data["loss_mask"], data)
         outputs = []
         for number, part in enumerate(parts):
             micro_batch = tu.index_select_tensor_dict(data, list(part.rows))
@@ -93,17 +92,22 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
             }.items():
                 # veRL has the value of a token at its predecessor's place
                 flat = values_R.new_zeros(len(ids)).index_put((layout.cells_R - 1,), values_R)
+                if "row_weights" in micro_batch:  # the value stays, its gradient is as many times as large
+                    weights = torch.repeat_interleave(micro_batch["row_weights"], input_ids.offsets().diff())
+                    flat = flat.detach() + (flat - flat.detach()) * weights
                 spread[name] = torch.nested.nested_tensor_from_jagged(flat, input_ids.offsets())
             loss, metrics = torch.tensor(1.0), {}
             if loss_function is not None:
-                loss, metrics = self._loss(loss_function, spread, micro_batch)
+                group = self.get_data_parallel_group()
+                loss, metrics = loss_function(model_output=spread, data=micro_batch, dp_group=group)
         outputs = {name: values.detach() for name, values in spread.items()}
         return loss, {"model_output": outputs, "loss": loss.detach().item(), "metrics": metrics}
 
-    def _release_shares(self, loss_mask: Any, data: Any) -> Tensor:
-        """(B,) divisors of rows' tokens so that each ``ppo_micro_batch_size_per_gpu`` rows count the same.
+    def _release_weights(self, loss_mask: Any, data: Any) -> Tensor:
+        """(B,) weights of rows' tokens, so that each ``ppo_micro_batch_size_per_gpu`` rows count the same.
 
-        Rows with which veRL fills up a batch have no tokens, and do not count.
+        They take the place of veRL's, by which all tokens count the same. Rows with which veRL fills up a batch have no
+        tokens, and do not count. Losses among the metrics are means over tokens all the same.
         """
         rows = tu.get_non_tensor_data(data, "micro_batch_size_per_gpu", None)
         tokens_B = torch.stack([mask.sum() for mask in loss_mask.unbind()]).float()
@@ -111,26 +115,5 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
         total = torch.stack([chunk.any() for chunk in chunks]).sum().to(get_device_id())
         torch.distributed.all_reduce(total, group=self.get_data_parallel_group())
         total = max(1, total.item())
-        return torch.cat([chunk.sum().clamp(min=1).expand(len(chunk)) * total for chunk in chunks])
-
-    def _loss(self, loss_function: Any, outputs: dict[str, Tensor], micro_batch: Any) -> Any:
-        """veRL's loss. With ``token_shares`` it is the sum over rows, each by its own divisor."""
-        group = self.get_data_parallel_group()
-        if "token_shares" not in micro_batch:
-            return loss_function(model_output=outputs, data=micro_batch, dp_group=group)
-        total, metrics = torch.tensor(0.0), {}
-        for row, share in enumerate(micro_batch["token_shares"].tolist()):
-            data = tu.index_select_tensor_dict(micro_batch, [row])
-            tu.assign_non_tensor(data, batch_num_tokens=share)
-            of_row = {
-                name: torch.nested.as_nested_tensor([values.unbind()[row]], layout=torch.jagged)
-                for name, values in outputs.items()
-            }
-            loss, found = loss_function(model_output=of_row, data=data, dp_group=group)
-            total = total + loss
-            for name, value in found.items():
-                if isinstance(metrics.get(name), Metric):
-                    metrics[name].extend(value)
-                else:
-                    metrics[name] = value
-        return total, metrics
+        tokens = tu.get_non_tensor_data(data, "batch_num_tokens", None)
+        return torch.cat([tokens / (chunk.sum().clamp(min=1).expand(len(chunk)) * total) for chunk in chunks])

@@ -30,6 +30,8 @@ def runtime_environment(config: Any) -> dict[str, Any]:
     variables = {
         "TRANSFER_QUEUE_ENABLE": "1",
         "VLLM_DISABLE_COMPILE_CACHE": "0",
+        # Liger's own choice on Hopper compiles for each length of a micro-batch, which takes longer than the update
+        "LIGER_KERNEL_IMPL_ROPE": "nvidia-triton",
         WEIGHTS_VARIABLE: config.cobalt.loss_weights,
     }
     if config.cobalt.share_prompts:
