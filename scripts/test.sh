@@ -12,5 +12,5 @@ export PATH="$PWD/.venv/bin:$PATH"
 ruff format --check .
 ruff check .
 pyright
-# Each file in one of two processes. In the order of their names, short ones come last.
+# Each file in one of two processes. Slow ones come first (tests/conftest.py).
 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"

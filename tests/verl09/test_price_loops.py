@@ -1,5 +1,8 @@
 """The loops of bench_methods.py in the real veRL 0.9.1, on a CPU. An engine in memory gives what it is asked for."""
 
+from test_plugin import MINICODER, compose  # skips without veRL 0.9.1
+
+# isort: split
 import asyncio
 import json
 from pathlib import Path
@@ -13,7 +16,6 @@ import pytest
 from bench_methods import ASYNC_OVERRIDES, OVERRIDES, PROMPTS, SAMPLES, Step, played
 from omegaconf import OmegaConf
 from test_online_plugin import Queue, Worker, trained
-from test_plugin import MINICODER, compose  # skips without veRL 0.9.1
 from transformers import AutoTokenizer
 from verl.experimental.agent_loop import agent_loop as verls_loop
 from verl.trainer.ppo.reward import load_reward_manager
