@@ -1,7 +1,5 @@
 """``cobalt minicode3 generate``: MiniCode 3's problems in TACO's raw row format, with the fields of MiniCode's."""
 
-import json
-import random
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -9,13 +7,14 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.console import print_summary
 from cobalt.cli.flags import CommandConfig, NotNegative, OutputFile
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import recorded_run
-from studies.minicode.generate import SHIFTED
-from studies.minicode3.problems import sample_problem
+from cobalt.sandbox import TestCases
+from studies.minicode.generate import rows_of
+from studies.minicode3.problems import Problem, sample_problem
 from studies.minicode3.programs import Variant, write_program
 
 DIFFICULTIES = {3: "EASY", 4: "MEDIUM", 5: "MEDIUM_HARD", 6: "HARD"}
@@ -39,28 +38,13 @@ class GenerateConfig(CommandConfig):
 
 
 def generate_rows(num_problems: int, dev_size: int, seed: int, shifted_size: int = 0) -> Iterator[dict[str, Any]]:
-    """Training rows, then dev rows, then shifted ones. No two rows of a split have the same statement."""
-    for split, count in (("train", num_problems), ("dev", dev_size), (SHIFTED, shifted_size)):
-        rng = random.Random(f"{seed}-{split}")
-        seen: set[str] = set()
-        with progress_bar(total=count, desc=split, unit=" problems") as bar:
-            while len(seen) < count:
-                problem = sample_problem(rng, split)
-                if problem.statement in seen:
-                    continue
-                yield {
-                    "id": f"minicode3-{split}-{len(seen):05d}",
-                    "source": "minicode3",
-                    "difficulty": DIFFICULTIES[len(problem.pipeline)],
-                    "question": problem.statement,
-                    "starter_code": "",
-                    "input_output": (problem.public + problem.hidden).to_json(),
-                    "solutions": json.dumps([write_program(problem.pipeline, variant) for variant in Variant]),
-                    "split": None if split == SHIFTED else split,
-                    "fully_specified": problem.fully_specified,
-                }
-                seen.add(problem.statement)
-                bar.update()
+    """Training rows, then dev rows, then shifted ones."""
+
+    def of_world(problem: Problem) -> tuple[str, TestCases, list[str]]:
+        solutions = [write_program(problem.pipeline, variant) for variant in Variant]
+        return DIFFICULTIES[len(problem.pipeline)], problem.public + problem.hidden, solutions
+
+    return rows_of("minicode3", (num_problems, dev_size, shifted_size), seed, sample_problem, of_world)
 
 
 def main(config: GenerateConfig) -> None:
