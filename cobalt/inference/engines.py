@@ -32,6 +32,8 @@ def open_engine(flags: InferenceConfig) -> AbstractAsyncContextManager[Engine]:
     """The engine that the flags name. Raises ``InputError`` if they name none."""
     if isinstance(flags, LitellmConfig):
         return open_litellm_engine(flags, flags.max_in_flight)
+    if flags.fp32 and flags.engine != "hf":
+        raise InputError(f"--fp32 needs --engine hf, not {flags.engine}")
     if flags.engine == "vllm":
         return open_openai_engine(flags, flags.max_in_flight)
     if is_own(flags.engine):

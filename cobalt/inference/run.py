@@ -138,10 +138,10 @@ def run_content(flags: InferenceConfig, prompts: PromptSet, model_id: str, execu
     }
     if isinstance(flags, LitellmConfig):
         content["reasoning_effort"] = flags.reasoning_effort
-    elif flags.fp32:  # earlier outputs do not say
-        content["fp32"] = True
     elif is_own(flags.engine):
         content["engine"] = identity_of(flags.engine)
+    elif flags.fp32:  # earlier outputs do not say
+        content["fp32"] = True
     if flags.enable_thinking:
         content["history"] = HISTORY_RULE
     if flags.feedback_from != "own":  # then every record depends on the other rows too

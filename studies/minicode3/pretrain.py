@@ -186,6 +186,8 @@ def main(config: PretrainConfig) -> None:
         raise InputError(f"--hidden_size {config.hidden_size}: must be a multiple of {HEAD_SIZE * KEY_HEADS}")
     if config.tokens_per_step < LONGEST_SAMPLE:
         raise InputError(f"--tokens_per_step {config.tokens_per_step}: a sample may have {LONGEST_SAMPLE} tokens")
+    if not (config.corpus / TOKENIZER).is_dir():
+        raise InputError(f"--corpus {config.corpus}: no such corpus; cobalt minicode3 corpus makes it")
     on_gpu = torch.cuda.is_available()
     device, dtype = ("cuda", torch.bfloat16) if on_gpu else ("cpu", torch.float32)
     out = config.output_dir

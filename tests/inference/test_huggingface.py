@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from cobalt.completion import FINISH_CONTEXT, Sampling
 from cobalt.errors import InputError
 from cobalt.inference import huggingface
+from cobalt.inference.engines import open_engine
 from cobalt.inference.huggingface import open_huggingface_engine
 from cobalt.sampler import sampling
 from cobalt.sampler.network import ATTENTION, register
@@ -192,3 +195,9 @@ def test_sampling_stops_on_demand(model) -> None:
     rows = [Row(prompt, limit, 1.0, 1.0, 0) for limit in (2, 300)]
     sample_batch(model, rows, set(), lambda index, *_: finished.append(index), stopped=lambda: next(asked))
     assert finished == [0]
+
+
+def test_fp32_is_refused_where_it_would_do_nothing() -> None:
+    flags: Any = SimpleNamespace(engine="vllm", fp32=True)
+    with pytest.raises(InputError, match="--fp32 needs --engine hf, not vllm"):
+        open_engine(flags)

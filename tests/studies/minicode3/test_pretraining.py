@@ -131,6 +131,8 @@ def test_training_lowers_the_loss_resumes_and_gives_a_checkpoint(folder, tmp_pat
     main(PretrainConfig(output_dir=whole, **settings))
     main(PretrainConfig(output_dir=parts, stop_after=3, **settings))
     assert not (parts / "config.json").exists()
+    with pytest.raises(InputError, match="no such corpus"):
+        main(PretrainConfig(output_dir=tmp_path / "none", **{**settings, "corpus": tmp_path / "absent"}))
     with pytest.raises(InputError, match="other settings"):
         main(PretrainConfig(output_dir=parts, seed=1, **settings))
     main(PretrainConfig(output_dir=parts, **settings))
