@@ -4,6 +4,7 @@ Each stage is done once per folder: a second run continues where the first was s
 """
 
 import fcntl
+import glob
 import os
 import signal
 import subprocess
@@ -47,6 +48,17 @@ class StageError(CobaltError):
         self.exit_code = exit_code if exit_code > 0 else 128 - exit_code
 
 
+def who_else_has(file: TextIO) -> str:
+    """The id of another process that has this file open, or '?' if we may not see it."""
+    opened = os.fstat(file.fileno())
+    for link in glob.iglob("/proc/[0-9]*/fd/*"):
+        pid = link.split("/")[2]
+        with suppress(OSError):  # closed since
+            if pid != str(os.getpid()) and os.path.samestat(os.stat(link), opened):
+                return pid
+    return "?"
+
+
 class Folder:
     """What is done in a folder of results, and who is at work in it."""
 
@@ -74,21 +86,12 @@ class Folder:
         """Raises ``InputError`` if another run, or what a killed one has left, is at work here."""
         (self.path / "taken").mkdir(exist_ok=True)
         (self.path / "logs").mkdir(exist_ok=True)
-        file = (self.path / "taken" / "at_work").open("a+")
+        file = (self.path / "taken" / "at_work").open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # our commands inherit it: it lasts as long as any of them
         except BlockingIOError:
-            file.seek(0)
-            living = [pid for pid in file.read().split() if Path(f"/proc/{pid}").exists()]
-            raise InputError(f"process {living[0] if living else '?'} is still at work in {self.path}") from None
+            raise InputError(f"process {who_else_has(file)} is still at work in {self.path}") from None
         self._at_work = file
-        self._tell_who()
-
-    def _tell_who(self) -> None:
-        if self._at_work:
-            self._at_work.truncate(0)
-            self._at_work.write("".join(f"{pid}\n" for pid in [os.getpid(), *(child.pid for child in self._children)]))
-            self._at_work.flush()
 
     def start(self, words: Sequence[str], is_service: bool = False, **options: Any) -> subprocess.Popen[Any]:
         """Start a command in the project's folder, in a process group of its own, which ``stop`` ends."""
@@ -99,7 +102,6 @@ class Folder:
             options |= {"cwd": ROOT, "start_new_session": True, "pass_fds": kept}
             child = subprocess.Popen(words, **options)
             self._children.append(child)
-            self._tell_who()
         return child
 
     def wait(self, child: subprocess.Popen[Any]) -> int:

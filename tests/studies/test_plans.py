@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from waiting import wait_for
 
@@ -32,7 +33,8 @@ PYTHON = """#!/usr/bin/env bash
 echo "${TELL_GPUS:+[${CUDA_VISIBLE_DEVICES-}] }$*" >>"$CALLS"
 [[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
 if [[ -n ${HANG_ON:-} && $* == *"$HANG_ON"* ]]; then
-  for _ in {1..600}; do grep -qF -- "${HANG_TILL:-never}" "$CALLS" && break; sleep 0.1; done
+  [[ -n ${HANG_TILL:-} ]] || exec -a "$0" sleep 60
+  for _ in {1..600}; do grep -qF -- "$HANG_TILL" "$CALLS" && break; sleep 0.1; done
 fi
 [[ $* != *"report cost"* ]] || echo '{"in_all": {"GPU-s": 445.5, "responses": 54720}}' >"${@: -1}"
 """
@@ -80,6 +82,13 @@ def trainings(calls):
     by_name = {re.search(r"default_local_dir='([^']*)'", call)[1]: call for call in found}
     assert len(by_name) == len(found)
     return by_name
+
+
+def at_work(folder):
+    """The processes that hold a folder of results."""
+    file = str(folder / "taken" / "at_work")
+    found = psutil.process_iter(["open_files"])
+    return [process.pid for process in found if file in [opened.path for opened in process.info["open_files"] or []]]
 
 
 def one(calls, *parts):
@@ -228,8 +237,7 @@ def test_a_free_place_takes_what_is_ready(study, tmp_path):
 def test_workers_end_with_the_study(study, tmp_path):
     at = "cobalt-0.turns.jsonl --model"
     assert study("paper", gpus="0 0", HANG_ON=at, kill_at=at)[0].returncode != 0
-    for pid in (tmp_path / "run" / "taken" / "at_work").read_text().split():
-        assert not Path(f"/proc/{pid}").exists()
+    assert not at_work(tmp_path / "run")
     wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
 
 
@@ -246,12 +254,12 @@ def test_the_quickstart_ends_with_its_commands(study, tmp_path, number):
 def test_what_a_killed_study_has_left_is_not_disturbed(study, tmp_path):
     hanging = {"gpus": "0 0", "HANG_ON": "cobalt-0.turns.jsonl --model"}
     study("paper", kill_at="cobalt-0.turns.jsonl --model", signal_number=signal.SIGKILL, **hanging)
-    left = [int(pid) for pid in (tmp_path / "run" / "taken" / "at_work").read_text().split()[1:]]
+    left = at_work(tmp_path / "run")
     try:
         second, calls = study("sweep-paper", questions="kl")
         assert (second.returncode, trainings(calls)) == (2, {})
-        told = rf"cobalt study sweep-paper: error: process \d+ is still at work in {tmp_path}/run$"
-        assert re.search(told, second.stderr, re.M)
+        told = rf"cobalt study sweep-paper: error: process (\d+) is still at work in {tmp_path}/run$"
+        assert int(re.search(told, second.stderr, re.M)[1]) in left
     finally:
         for pid in left:
             with suppress(ProcessLookupError):  # the other worker may have ended
