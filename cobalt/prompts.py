@@ -203,8 +203,13 @@ def feedback_message(feedback: str, prompts: PromptSet = COBALT) -> dict[str, st
 
 
 def prompt_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
-    """What a network reads of a conversation before it answers, as token ids."""
-    return tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=True, return_dict=False)
+    """What a network reads of a conversation before it answers, as token ids.
+
+    The assistant's message, if it is the last one, is the answer's beginning: the network goes on with it.
+    """
+    begun = messages[-1]["role"] == "assistant"
+    how = {"add_generation_prompt": not begun, "continue_final_message": begun}
+    return tokenizer.apply_chat_template(list(messages), **how, tokenize=True, return_dict=False)
 
 
 def feedback_of_message(content: str) -> str | None:

@@ -180,16 +180,16 @@ class Trace:
         text, got, want = failing
         self.lines.append(f"Run the program: {text}")
         self._run(program, text)
-        self.lines.append(f"Got {_shown(got)}, expected {_shown(want)}. {WRONG}")
+        self.lines.append(f"Got {shown(got)}, expected {shown(want)}. {WRONG}")
         self.check((text, want), with_examples)
         self.lines.append("Compare the plan with the program.")
         values = zip(states_of(self.steps, text)[1:], states_of(program, text)[1:], strict=True)
         for number, (wanted, value) in enumerate(values, start=1):
             # The texts, since dictionaries of another order are equal, and so are a number and its text.
-            if _shown(wanted) != _shown(value):
-                self.lines.append(f"{number}. {_shown(wanted)}, not {_shown(value)}. {FIRST_DIFFERENCE} {number}.")
+            if shown(wanted) != shown(value):
+                self.lines.append(f"{number}. {shown(wanted)}, not {shown(value)}. {FIRST_DIFFERENCE} {number}.")
                 break
-            self.lines.append(f"{number}. {_shown(value)}, the same.")
+            self.lines.append(f"{number}. {shown(value)}, the same.")
 
     def tell_changes(self, program: Pipeline) -> None:
         for number, (old, new) in enumerate(zip(program, self.steps, strict=True), start=1):
@@ -239,7 +239,7 @@ class Trace:
     def _agrees(self, steps: Pipeline, text: str, want: str, start: int = 0) -> bool:
         """Whether the steps give the expected output; notes the run from step ``start`` on, and the outcome."""
         got = self._run(steps, text, start)
-        self.lines.append(f"Expected {_shown(want)}. {RIGHT if got == want else WRONG}")
+        self.lines.append(f"Expected {shown(want)}. {RIGHT if got == want else WRONG}")
         return got == want
 
     def _run(self, steps: Pipeline, text: str, start: int = 0) -> str:
@@ -268,13 +268,13 @@ def line_of(step: Step, value: Any) -> str:
     for at, item in enumerate(value if kind is not Kind.WHOLE else ()):
         alone: Any = {item: value[item]} if isinstance(value, dict) else [item]
         if kind is Kind.FILTER:
-            work.append(f"{_shown(alone)} {'yes' if function(alone) else 'no'}")
+            work.append(f"{shown(alone)} {'yes' if function(alone) else 'no'}")
         elif kind is Kind.MAP:
-            work.append(f"{_shown(alone)} {_shown(function(alone))}")
+            work.append(f"{shown(alone)} {shown(function(alone))}")
         else:
-            work.append(_progress(_shown(alone), function(prefixes[at]), function(prefixes[at + 1])))
+            work.append(_progress(shown(alone), function(prefixes[at]), function(prefixes[at + 1])))
     worked = f": {', '.join(work)}" if work else ""
-    return f"{plan_of(step)}{worked} = {_shown(function(value))}"
+    return f"{plan_of(step)}{worked} = {shown(function(value))}"
 
 
 def _prefix(value: Any, length: int) -> Any:
@@ -285,13 +285,13 @@ def _progress(item: str, before: Any, after: Any) -> str:
     """What one more item does to a result: the entry of a tally that it sets, else the item and the result's end."""
     if isinstance(after, dict):
         changed = {key: value for key, value in after.items() if before.get(key) != value}
-        return _shown(changed) if changed else f"{item} no"
+        return shown(changed) if changed else f"{item} no"
     if isinstance(after, list):
         return f"{item} {after[-1]}" if len(after) > len(before) else f"{item} no"
     return f"{item} {after}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value on one line."""
     if isinstance(value, dict):
         value = " ".join(f"{key}:{number}" for key, number in value.items())
