@@ -15,7 +15,7 @@ import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from functools import partial
@@ -56,13 +56,9 @@ from cobalt.records.jsonl import Record
 from cobalt.records.manifest import check_paths, file_sha256, recorded_run, refuse_infra_rate
 from cobalt.records.rows import Problem, read_rows
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
-from cobalt.statistics import Estimate, mean_estimate
-from cobalt.tables import in_percent, markdown_table, show
-from studies.minicode3.changes import THINK, change_value, thinking_of, values_in
+from studies.minicode3.changes import THINK, change_value, thinking_of
+from studies.minicode3.probe_figures import AGAIN, CHANGED, OTHER, OWN, WHOLE, cut_to, summary_rows, summary_table
 
-WHOLE, CHANGED = "whole", "changed number"
-OWN, OTHER, AGAIN = "own feedback", "another problem's feedback", "no feedback, a second first try"
-FOLLOWS, UNCHANGED, NEITHER, CONTROL = "follow the change", "as if unchanged", "neither", "without the change: right"
 SPARE_TOKENS = 24
 
 
@@ -122,7 +118,7 @@ async def sample_all(
 ) -> list[Record | None]:
     """A record for each ask, new or from an earlier run; None after an infrastructure failure.
 
-    All but those with a changed number have ``passed``, of the hidden tests, and ``feedback``, of the public ones.
+    All but those with a changed value have ``passed``, of the hidden tests, and ``feedback``, of the public ones.
     """
     records: list[Record | None] = [None] * len(asks)
     runs: Runs = {}  # equal programs run once
@@ -190,83 +186,6 @@ def later_asks(firsts: Sequence[tuple[Ask, Record]], tokenizer: Any, config: Pro
             for arm in (OWN, OTHER) if len(groups) > 1 else (OWN,):
                 yield ask._replace(arm=arm, messages=[*ask.messages, history, feedback_message(feedback[arm])])
             yield ask._replace(arm=AGAIN)
-
-
-def cut_to(tokens: int) -> str:
-    return f"cut to {tokens}"
-
-
-def summary_rows(records: Iterable[Record], cuts: Sequence[int]) -> list[dict[str, Any]]:
-    """Per probe and row: a share in [0, 1] with its interval, and its difference to another row, paired by problem."""
-    longer = {cut_to(cut): f"longer than {cut}: " for cut in cuts if cut > 0}
-    minus: dict[tuple[str, str], str | None] = {("thinking", WHOLE): None}
-    minus |= {("thinking", cut_to(cut)): WHOLE for cut in cuts}
-    for arm, of in longer.items():
-        minus |= {("thinking", of + WHOLE): None, ("thinking", of + arm): of + WHOLE}
-    measures = {"values of the step": 1, "values to the end": None}
-    minus |= {(probe, row): None for probe in measures for row in (FOLLOWS, UNCHANGED, NEITHER, CONTROL)}
-    minus |= {("repair", OWN): None, ("repair", OTHER): OWN, ("repair", AGAIN): OWN}
-    counts: dict[tuple[str, str], dict[str, list[int]]] = {key: {} for key in minus}
-
-    def count(probe: str, row: str, record: Record, is_so: bool) -> None:
-        pair = counts[probe, row].setdefault(id_key(record["id"][0]), [0, 0])
-        pair[:] = pair[0] + is_so, pair[1] + 1
-
-    whole: dict[str, bool] = {}
-    for record in records:
-        problem, sample, arm = record["id"]
-        if arm == WHOLE:
-            whole[id_key([problem, sample])] = record["passed"]
-            count("thinking", WHOLE, record, record["passed"])
-            for cut in cuts:
-                if record["thinking_tokens"] <= cut:  # the cut would leave it whole
-                    count("thinking", cut_to(cut), record, record["passed"])
-        elif arm == CHANGED:
-            said = values_in(record["response"].removeprefix(record["begun"]), len(record["right"]))
-            for probe, end in measures.items():
-                right, wrong = record["right"][:end], record["wrong"][:end]
-                count(probe, FOLLOWS, record, said[:end] == wrong)
-                count(probe, UNCHANGED, record, said[:end] == right)
-                count(probe, NEITHER, record, said[:end] not in (right, wrong))
-                count(probe, CONTROL, record, record["own"][:end] == right)
-        elif arm in (OWN, OTHER, AGAIN):
-            count("repair", arm, record, record["passed"])
-        else:
-            count("thinking", arm, record, record["passed"])
-            if arm in longer:
-                count("thinking", longer[arm] + arm, record, record["passed"])
-                count("thinking", longer[arm] + WHOLE, record, whole[id_key([problem, sample])])
-
-    rows = []
-    for (probe, row), pairs in counts.items():
-        if not pairs:
-            continue
-        rates_P = {problem: so / of for problem, (so, of) in pairs.items()}
-        figures = {"probe": probe, "row": row, "share": asdict(mean_estimate([*rates_P.values()]))}
-        if other := minus[probe, row]:
-            theirs = {problem: so / of for problem, (so, of) in counts[probe, other].items()}
-            differences_P = [rate - theirs[problem] for problem, rate in rates_P.items() if problem in theirs]
-            if differences_P:
-                figures |= {"minus": other, "difference": asdict(mean_estimate(differences_P))}
-        rows.append({**figures, "responses": sum(of for _, of in pairs.values()), "by_problem": pairs})
-    return rows
-
-
-def summary_table(rows: Iterable[Mapping[str, Any]]) -> str:
-    def percent(estimate: Mapping[str, Any] | None) -> str:
-        return show(None if estimate is None else in_percent(Estimate(**estimate)))
-
-    columns = ["probe", "row", "share, %", "difference, points", "to", "responses", "problems"]
-    return markdown_table(
-        columns,
-        (
-            [
-                *(row["probe"], row["row"], percent(row["share"]), percent(row.get("difference"))),
-                *(row.get("minus", ""), str(row["responses"]), str(len(row["by_problem"]))),
-            ]
-            for row in rows
-        ),
-    )
 
 
 async def probe(config: ProbeConfig, tokenizer: Any, opened: AbstractAsyncContextManager[Engine]) -> None:

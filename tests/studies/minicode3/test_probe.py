@@ -18,8 +18,8 @@ from studies.minicode.pretrain import new_network
 from studies.minicode.tokenizer import render_prompt, train_tokenizer
 from studies.minicode3.changes import change_value
 from studies.minicode3.operations import OPERATIONS, Kind
-from studies.minicode3.probe import AGAIN, CONTROL, FOLLOWS, NEITHER, OTHER, OWN, UNCHANGED, ProbeConfig, main, probe
-from studies.minicode3.probe import summary_rows as rows_of
+from studies.minicode3.probe import ProbeConfig, main, probe
+from studies.minicode3.probe_figures import AGAIN, CONTROL, FOLLOWS, NEITHER, OTHER, OWN, UNCHANGED, summary_rows
 from studies.minicode3.problems import look_alike, sample_problem
 from studies.minicode3.programs import Variant, plan_of, states_of, step_function, write_program
 from studies.minicode3.thinking import Dialogue, Noise, careful_attempt, line_of
@@ -147,7 +147,7 @@ def probed(policy, source, output):
     flags = {"input_file": source, "output_file": output, "executor": "local", "num_samples": 2, "cuts": CUTS}
     asyncio.run(probe(ProbeConfig(**flags), Characters(), nullcontext(policy)))
     rows = json.loads(output.with_name(f"{output.name}.summary.json").read_text())["rows"]
-    assert rows == rows_of(read_jsonl(output), CUTS), "all figures come from the records"
+    assert rows == summary_rows(read_jsonl(output), CUTS), "all figures come from the records"
     return {(row["probe"], row["row"]): row for row in rows}
 
 
