@@ -20,7 +20,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from pydantic.dataclasses import dataclass
@@ -218,9 +217,7 @@ async def probe(config: ProbeConfig, tokenizer: Any, opened: AbstractAsyncContex
                 "problems": len(problems),
                 "responses": len(made),
                 "tokens": sum(record["usage"]["completion_tokens"] for record in made),
-                "thinking tokens at turn 0": fmean(record["thinking_tokens"] for _, record in firsts)
-                if firsts
-                else None,
+                "thinking_tokens_at_turn_0": sum(record["thinking_tokens"] for _, record in firsts),
                 "infra_errors": len(records) - len(made),
                 **service.work_done(),
             }

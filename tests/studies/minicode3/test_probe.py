@@ -225,6 +225,29 @@ def test_nothing_is_changed_in_a_run_that_is_wrong_before(problems):
         assert change_value(text, rng) is None
 
 
+def after_change(plan, example, work):
+    """The changed items of a step and the value that should follow, over some draws; the step is the first of two."""
+    found = {}
+    for seed in range(20):
+        run = f"1. {plan}: {work}\n2. join space = "
+        thinking = f"Plan:\n1. a: {plan}\n2. b: join space\nExample 1: {example}\n{run}"
+        change = change_value(f"<think>{thinking}", random.Random(seed))
+        if change is not None:
+            found[change.begun.rpartition(": ")[2]] = change.wrong
+    return found
+
+
+def test_what_follows_from_a_change():
+    sums = after_change("running sum", "1 2 3", "1 1, 2 3, 3 6 = 1 3 6")
+    assert sums["1 6,"] == ["6 8 11"] * 2 and sums["1 1, 2 -1,"] == ["1 -1 2"] * 2
+    largest = after_change("running max", "1 5 4", "1 1, 5 5, 4 5 = 1 5 5")
+    assert largest["1 1, 5 2,"] == ["1 2 4"] * 2 and largest["1 1, 5 8,"] == ["1 8 8"] * 2
+    products = after_change("x * place", "2 2 2", "2 2, 2 4, 2 6 = 2 4 6")
+    assert products["2 2, 2 7,"] == ["2 7 6"] * 2
+    words = after_change("upper", "red dog", "red RED, dog DOG = RED DOG")
+    assert all(wrong == [f"{begun[4:-1]} DOG"] * 2 for begun, wrong in words.items()) and len(words) > 4
+
+
 @pytest.fixture(scope="module")
 def checkpoint(problems, tmp_path_factory):
     """A network that has learnt nothing."""
