@@ -1,11 +1,12 @@
 """A vLLM attention backend that reads the keys and values which requests share once (``prefix_groups.py``).
 
-``attention_backend=CUSTOM``. Decode steps take two FlashAttention calls: the queries of a group over what it shares,
-as one sequence, and each query over the rest of its request. Their results are merged by log-sum-exp, so attention is
-the same up to rounding. Other steps are vLLM's own. For vLLM 0.24, models without sliding windows, keys and values as
-the model computes them.
+``attention_backend=CUSTOM``. Decode steps take two FlashAttention calls, side by side: the queries of a group over what
+it shares, as one sequence, and each query over the rest of its request. Their results are merged by log-sum-exp, so
+attention is the same up to rounding. Other steps are vLLM's own. For vLLM 0.24, models without sliding windows, keys
+and values as the model computes them.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,11 @@ def _merge(
     tl.store(result + (row * heads + head) * width + columns, merged.to(result.dtype.element_ty), inside)
 
 
+@functools.cache
+def _side_stream() -> torch.cuda.Stream:
+    return torch.cuda.Stream()
+
+
 def group_attention(
     result: Tensor,
     query: Tensor,
@@ -76,15 +82,18 @@ def group_attention(
     ``query_starts`` is 0 to N; ``settings`` are more arguments of ``flash_attn_varlen_func``.
     """
     settings = {"k": cache[0], "v": cache[1], "return_softmax_lse": True, **settings}
-    shared, shared_sums = flash_attn_varlen_func(
-        q=query.index_select(0, groups.order_N),
-        cu_seqlens_q=groups.starts_N1,
-        max_seqlen_q=len(query),
-        seqused_k=groups.prefix_lengths_N,
-        block_table=groups.prefix_tables_NB,
-        causal=False,
-        **settings,
-    )
+    main, side = torch.cuda.current_stream(), _side_stream()
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        shared, shared_sums = flash_attn_varlen_func(
+            q=query.index_select(0, groups.order_N),
+            cu_seqlens_q=groups.starts_N1,
+            max_seqlen_q=len(query),
+            seqused_k=groups.prefix_lengths_N,
+            block_table=groups.prefix_tables_NB,
+            causal=False,
+            **settings,
+        )
     own, own_sums = flash_attn_varlen_func(
         q=query,
         cu_seqlens_q=query_starts,
@@ -94,6 +103,7 @@ def group_attention(
         causal=True,
         **settings,
     )
+    main.wait_stream(side)
     count, heads, width = query.shape
     padded = triton.next_power_of_2(width)
     _merge[count, heads](result, shared, shared_sums, own, own_sums, groups.places_N, count, width, padded)
