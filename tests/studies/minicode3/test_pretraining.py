@@ -8,23 +8,43 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
+from studies.minicode.pretrain import new_network
 from studies.minicode.problems import WORDS
 from studies.minicode.tokenizer import PAD, TURN_END
 from studies.minicode3 import corpus as corpora
 from studies.minicode3.corpus import CorpusConfig, read_shards, sample_dialogues, tokenized
-from studies.minicode3.pretrain import CODE, THINKING, PretrainConfig, Step, batches, loss_sums, main, steps_of
+from studies.minicode3.pretrain import (
+    CODE,
+    THINKING,
+    PretrainConfig,
+    Step,
+    batches,
+    loss_sums,
+    main,
+    packed_attention,
+    steps_of,
+)
 from studies.minicode3.thinking import CLEAN
 
 TINY = {"hidden_size": 256, "num_layers": 1, "feed_forward_size": 64, "tokens_per_step": 4096}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_tokenizer():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpora, "VOCABULARY", 1024)
+        patch.setattr(corpora, "TOKENIZER_PROBLEMS", 80)
+        yield
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("corpus")
-    corpora.main(CorpusConfig(output_dir=out, clean_shards=2, noisy_shards=1, problems_per_shard=4, workers=2))
+    corpora.main(CorpusConfig(output_dir=out, clean_shards=2, noisy_shards=1, problems_per_shard=2, workers=2))
     return out
 
 
@@ -68,7 +88,7 @@ def test_responses_have_thinking_then_one_program(samples):
 
 
 def test_a_corpus_is_the_same_for_any_number_of_workers_and_continues(folder, tmp_path):
-    config = CorpusConfig(output_dir=tmp_path, clean_shards=1, noisy_shards=1, problems_per_shard=4, workers=1)
+    config = CorpusConfig(output_dir=tmp_path, clean_shards=1, noisy_shards=1, problems_per_shard=2, workers=1)
     corpora.main(config)
     for name in ("clean-0000.npz", "noisy-0000.npz"):
         ours, theirs = np.load(tmp_path / name), np.load(folder / name)
@@ -94,11 +114,9 @@ def test_ablations_change_the_thinking_alone():
         assert at == 0 or c.response.partition("</think>")[0] == plain[at - 1].response.partition("</think>")[0]
 
 
-def test_a_packed_batch_gives_the_losses_of_its_samples_alone(folder, tokenizer, tmp_path):
-    main(PretrainConfig(corpus=folder, output_dir=tmp_path, stop_after=1, **TINY))
+def test_a_packed_batch_gives_the_losses_of_its_samples_alone(folder, tokenizer, monkeypatch):
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "packed", packed_attention)
     torch.manual_seed(0)
-    from studies.minicode.pretrain import new_network
-
     model = new_network(tokenizer, hidden_size=256, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=4)
     corpus, end = read_shards(folder, "clean"), tokenizer.convert_tokens_to_ids("</think>")
     step = Step("clean", 0, np.array([4, 1, 7]))
