@@ -18,13 +18,16 @@ def tables_of(name: str, folder: Path, *flags: str) -> dict:
 
 
 ARMS = {"cobalt": "Cobalt", "augmented": "Cobalt + perturbation"}
+SMALLER = ("--steps", "1", "--turns", "1", "--train_samples", "2", "--max_tokens", "160")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("arms", [pytest.param(["augmented"], marks=pytest.mark.ci), [*ARMS]], ids=len)
-def test_policies_under_wrong_feedback(tmp_path, arms):
-    tables = tables_of("hacking", tmp_path, "--arms", *arms)["tables"]
+@pytest.mark.parametrize(
+    ("arms", "flags"), [pytest.param(["augmented"], SMALLER, marks=pytest.mark.ci), ([*ARMS], ())], ids=len
+)
+def test_policies_under_wrong_feedback(tmp_path, arms, flags):
+    tables = tables_of("hacking", tmp_path, "--arms", *arms, *flags)["tables"]
     policies = ["base", *(ARMS[arm] for arm in arms)]
     for key in ("pass1_clean", "pass1_perturbed", "hacking"):
         assert [row["run"] for row in tables[key]["rows"]] == policies

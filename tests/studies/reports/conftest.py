@@ -2,24 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from quickly import made_quickly
 from report_files import FLAGS, START, write_seed
 from test_bill import write_collection
 
-from cobalt import figures, statistics
 from studies.reports.make_report import ReportConfig, make_report
-
-
-@contextmanager
-def made_quickly() -> Iterator[None]:
-    """Intervals of few resamples, and pictures of few dots."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "RESAMPLES", 300)
-        patch.setattr(figures, "DPI", 60)
-        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cobalt import statistics
 from cobalt.records import write_jsonl
 from cobalt.statistics import Estimate
 from studies.theory.bound import REFERENCE, SIDES, Measures, read_measures
@@ -112,8 +111,7 @@ def test_failing_contexts_are_of_any_turn_after_failures_alone(tmp_path: Path) -
     assert first == pytest.approx(1 / 2) and np.isnan(second), "turns 1 and 2 of the first, none of the second"
 
 
-def test_the_report_is_made_again_from_its_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "RESAMPLES", 1000)
+def test_the_report_is_made_again_from_its_counts(tmp_path: Path) -> None:
     files = tuple(file for file in write_trainings(tmp_path, 0.5) if file.stem[-2:] in ("se", "-1", "10"))
     report(TheoryReportConfig(input_files=files, output_dir=tmp_path / "report"))
     counts = [tmp_path / "report" / "counts" / file.name for file in files]
