@@ -32,7 +32,7 @@ from studies.minicode.pretrain import (
     WEIGHT_DECAY,
     new_network,
 )
-from studies.minicode3.corpus import LONGEST_SAMPLE, TOKENIZER, read_shards
+from studies.minicode3.corpus import LONGEST_SAMPLE, TOKENIZER, read_shards, save_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -232,7 +232,7 @@ def main(config: PretrainConfig) -> None:
     def save(folder: Path, precision: torch.dtype) -> None:
         set_precision(precision)
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        save_tokenizer(tokenizer, folder)
         set_precision(dtype)
 
     decayed = {"params": [m for m in masters if m.ndim >= 2], "weight_decay": WEIGHT_DECAY}

@@ -75,7 +75,7 @@ class Loop(Place):
 
     def __init__(self, config: LoopConfig, folder: Folder, number: int | None = None, gpus: str | None = None) -> None:
         knobs = {"PRESET": config.preset, "ENGINE": config.engine, "ENGINE_ARGS": " ".join(config.engine_args)}
-        super().__init__(folder, knobs, number, gpus if config.preset != "cpu" else None)
+        super().__init__(folder, knobs, number, gpus)
         self.config = config
         self.out = folder.path
 
