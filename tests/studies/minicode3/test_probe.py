@@ -1,6 +1,7 @@
 """The probes on stand-ins of a policy, of which it is known whether they use their thinking and the feedback."""
 
 import asyncio
+import itertools
 import json
 import random
 import re
@@ -126,8 +127,8 @@ class Policy:
 @pytest.fixture(scope="module")
 def problems():
     rng = random.Random(3)
-    some = (sample_problem(rng, "dev") for _ in range(100))
-    return [problem for problem in some if problem.fully_specified][:12]
+    sampled = (sample_problem(rng, "dev") for _ in itertools.count())
+    return [*itertools.islice((problem for problem in sampled if problem.fully_specified), 12)]
 
 
 @pytest.fixture(scope="module")
