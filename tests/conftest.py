@@ -4,6 +4,7 @@ import os
 import signal
 
 os.environ["OMP_NUM_THREADS"] = "1"  # the models are small: threads would only wait for each other
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes would compile the same modules
 # Ray reads these when it is imported. A start on a busy machine takes many times as long.
 os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112 - Ray's spelling
 os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "60"

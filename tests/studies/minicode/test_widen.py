@@ -134,7 +134,7 @@ def train(model, ids: list[int], steps: int, learning_rate: float) -> None:
 
 def test_padded_ids_stay_unreachable_in_training(widened, tokenizer, texts):
     model = load(widened)
-    train(model, texts[-1], steps=10, learning_rate=1e-4)  # noise: gradients far above those of a policy
+    train(model, texts[-1], steps=5, learning_rate=2e-4)  # noise: gradients far above those of a policy
     for ids in texts[-3:]:
         assert padded_share(model, ids, len(tokenizer)) < 1e-6
 
