@@ -24,7 +24,6 @@ class Case:
     verdicts: list[str]
     tests: list[tuple[str, str]] | None = None
     fn_name: str | None = None
-    checker: str = "exact"
 
     def mapping(self) -> dict:
         """The tests as a mapping."""
@@ -126,19 +125,6 @@ HARMLESS = [
     Case("wrong answer", "print('no')", ["wrong_answer"]),
 ]
 CALLS = _read("calls")
-CHECKS = [
-    Case(name, f"import sys\nsys.stdout.write({output!r})", [verdict], [("", expected)], None, checker)
-    for name, output, expected, exact, lcb in (
-        ("space at the end of a line", "1 \n2", "1\n2", False, True),
-        ("CRLF", "1\r\n2\r\n", "1\n2", False, True),
-        ("two spaces", "1  2", "1 2", False, True),
-        ("trailing zero", "1.0", "1", False, True),
-        ("extra blank line", "1\n\n2", "1\n2", False, False),
-        ("case", "Yes", "YES", False, False),
-    )
-    for checker, passes in (("exact", exact), ("lcb", lcb))
-    for verdict in ("passed" if passes else "wrong_answer",)
-]
 
 QUICK = [*CROSS_TENANT, *CHANNELS, *FORGING, *HARMLESS, *CALLS]
 ALL = [*QUICK, *EXHAUSTION]
