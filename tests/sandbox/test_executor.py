@@ -17,7 +17,6 @@ from cobalt.sandbox import executor as executor_module
 from cobalt.sandbox.executor import FairQueue
 from cobalt.sandbox.limits import default_workers
 
-ECHO = "print(input())"
 ADD = "print(sum(map(int, input().split())))"
 pytestmark = pytest.mark.usefixtures("namespaces")
 

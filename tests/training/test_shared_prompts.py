@@ -244,12 +244,9 @@ def batch_of(prompts, seed, fewest=0):
 
 def one_by_one(actor, batch, *rest):
     """veRL's own forward pass on each row by itself."""
-    found = [padded(actor, {name: of[row : row + 1] for name, of in batch.items()}, *rest) for row in count_rows(batch)]
+    rows = range(len(batch["input_ids"]))
+    found = [padded(actor, {name: of[row : row + 1] for name, of in batch.items()}, *rest) for row in rows]
     return tuple(torch.cat(values) for values in zip(*found, strict=True))
-
-
-def count_rows(batch):
-    return range(len(batch["input_ids"]))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])

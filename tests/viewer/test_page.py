@@ -42,10 +42,6 @@ def unpacked(html: str) -> dict[str, str]:
     return {name: gzip.decompress(base64.b64decode(content)).decode() for name, content in found}
 
 
-def index_of(path: Path) -> list[dict[str, Any]]:
-    return json.loads(unpacked(path.read_text())["index"])["files"]
-
-
 @pytest.mark.parametrize(
     ("rows", "kind", "turns_of_the_last_sample"),
     [
@@ -60,7 +56,7 @@ def test_what_the_index_says(
 ) -> None:
     write_jsonl(tmp_path / "in.jsonl", rows)
     assert view(tmp_path / "in.jsonl") == (0, "")
-    (file,) = index_of(tmp_path / "in.jsonl.html")
+    (file,) = json.loads(unpacked((tmp_path / "in.jsonl.html").read_text())["index"])["files"]
     (problem,) = file["problems"]
     assert file["kind"] == kind
     assert problem["samples"][-1]["turns"] == turns_of_the_last_sample
