@@ -157,13 +157,6 @@ def _write_shard(
     }
 
 
-def save_tokenizer(tokenizer: "PreTrainedTokenizerFast", folder: Path) -> None:
-    """So that transformers 4 and 5 read it: 5 would write the name of a class that 4 does not know."""
-    tokenizer.save_pretrained(folder)
-    file = folder / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}, indent=2))
-
-
 def read_shards(folder: Path, phase: str) -> TokenizedCorpus:
     """All shards of a phase, in their order."""
     import numpy as np
@@ -194,7 +187,11 @@ def main(config: CorpusConfig) -> None:
         record["settings"] = content
     config.output_dir.mkdir(parents=True, exist_ok=True)
     if not (config.output_dir / TOKENIZER).exists():
-        save_tokenizer(new_tokenizer(config.seed), config.output_dir / TOKENIZER)
+        new_tokenizer(config.seed).save_pretrained(config.output_dir / TOKENIZER)
+        settings_file = config.output_dir / TOKENIZER / "tokenizer_config.json"
+        # transformers 5 names a class that version 4 does not know
+        known = json.loads(settings_file.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+        settings_file.write_text(json.dumps(known, indent=2))
     tokenizer = AutoTokenizer.from_pretrained(config.output_dir / TOKENIZER)
 
     kinds = [("clean", i, CLEAN) for i in range(config.clean_shards)]

@@ -10,6 +10,7 @@ OUTPUT_DIR then holds the Hugging Face checkpoint in bf16, the folder ``clean`` 
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -32,7 +33,7 @@ from studies.minicode.pretrain import (
     WEIGHT_DECAY,
     new_network,
 )
-from studies.minicode3.corpus import LONGEST_SAMPLE, TOKENIZER, read_shards, save_tokenizer
+from studies.minicode3.corpus import LONGEST_SAMPLE, TOKENIZER, read_shards
 
 if TYPE_CHECKING:
     import numpy as np
@@ -232,7 +233,7 @@ def main(config: PretrainConfig) -> None:
     def save(folder: Path, precision: torch.dtype) -> None:
         set_precision(precision)
         model.save_pretrained(folder)
-        save_tokenizer(tokenizer, folder)
+        shutil.copytree(config.corpus / TOKENIZER, folder, dirs_exist_ok=True)
         set_precision(dtype)
 
     decayed = {"params": [m for m in masters if m.ndim >= 2], "weight_decay": WEIGHT_DECAY}

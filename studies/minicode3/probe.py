@@ -159,8 +159,8 @@ def later_asks(firsts: Sequence[tuple[Ask, Record]], tokenizer: Any, config: Pro
     """What the probes ask about the responses at turn 0."""
     for cut in config.cuts:
         for ask, record in firsts:
-            ids = tokenizer.encode(thinking_of(record["response"]), add_special_tokens=False)
-            if len(ids) > cut:
+            if record["thinking_tokens"] > cut:
+                ids = tokenizer.encode(thinking_of(record["response"]), add_special_tokens=False)
                 begun = f"{THINK}{tokenizer.decode(ids[:cut])}{THINK_END}"
                 yield ask._replace(arm=cut_to(cut), begun=begun, max_tokens=config.max_tokens - cut)
     for ask, record in firsts:
