@@ -215,13 +215,11 @@ def instruction(tokenizer: Any, tokens: int, name: str) -> str:
 
 
 def steps_of(methods: Sequence[str], means: Sequence[int]) -> list[Step]:
-    """Of one start: a warm step of each method, a short one; of an asynchronous method two at each mean."""
-    is_async = METHODS[methods[0]][1] == ASYNC
-    steps = [] if is_async else [Step(method, min(MEDIANS), -1) for method in methods]
-    for mean in means:
-        for method in methods:
-            steps += [Step(method, mean, number) for number in (*((-1, -1) if is_async else ()), *range(STEPS))]
-    return steps
+    """Of one start: a warm step of each method, a short one, then rounds; asynchronous methods each by itself."""
+    if METHODS[methods[0]][1] == ASYNC:
+        return [Step(method, mean, n) for mean in means for method in methods for n in (-1, -1, *range(STEPS))]
+    rounds = [Step(method, mean, number) for number in range(STEPS) for mean in means for method in methods]
+    return [*(Step(method, min(MEDIANS), -1) for method in methods), *rounds]
 
 
 def training_rows(steps: Sequence[Step], tokenizer: Any) -> pd.DataFrame:

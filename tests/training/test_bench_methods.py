@@ -40,6 +40,15 @@ def test_a_draw_is_that_of_its_problem_sample_and_turn_alone():
     assert first_turns == played(step._replace(method="cobalt")) == played(step._replace(method="single-turn"))
 
 
+def test_methods_of_one_start_take_turns_so_that_a_run_that_is_cut_off_has_some_of_each():
+    first, second, *rounds = bench_methods.steps_of(["cobalt", "grpo-mt"], [1000, 3000])
+    assert (first, second) == (Step("cobalt", 1000, -1), Step("grpo-mt", 1000, -1))
+    each = [(mean, method) for mean in (1000, 3000) for method in ("cobalt", "grpo-mt")]
+    assert rounds == [Step(method, mean, number) for number in range(3) for mean, method in each]
+    alone = [step.number for step in bench_methods.steps_of(["grpo-mt-async"], [1000, 3000])]
+    assert alone == 2 * [-1, -1, 0, 1, 2]
+
+
 def test_turns_pass_as_the_stored_counts_say():
     problems = read_evaluation(ROOT / "docs/results/paper-in-miniature/counts/base.clean.counts.json").problems
     solved = [0.0, *(statistics.fmean(each.solved_T[turn] / each.samples for each in problems) for turn in range(3))]
@@ -105,14 +114,6 @@ def test_collections_price_is_that_of_the_time_with_every_slot_taken(monkeypatch
     found = collected([(0, 10, 100), (0, 5, 50), (5, 10, 50), (10, 110, 1000)])
     assert found["seconds"]["step"] == 110
     assert found["per_token"] == pytest.approx(10 / 200) and found["per_response"] == pytest.approx(300 / 20)
-
-
-def test_a_start_has_warm_steps_and_the_same_measured_ones_for_each_method():
-    steps = bench_methods.steps_of(["cobalt", "grpo-mt"], [3000])
-    assert steps[:2] == [Step("cobalt", 1000, -1), Step("grpo-mt", 1000, -1)]
-    assert steps[2:] == [Step(method, 3000, number) for method in ("cobalt", "grpo-mt") for number in range(3)]
-    numbers = [step.number for step in bench_methods.steps_of(["grpo-mt-async"], [1000, 3000])]
-    assert numbers == 2 * [-1, -1, 0, 1, 2]
 
 
 async def test_collection_asks_for_the_drawn_length_and_answers_as_drawn():
