@@ -42,6 +42,7 @@ RECIPE_KEYS = (
     "cobalt.backend",
     "cobalt.seed",
 )
+SETTINGS_SUFFIXES = {".json", ".jinja", ".txt", ".model"}
 METRIC_PREFIXES = ("reward/", "val-core/", "response_length/mean", "actor/entropy", "actor/kl_loss")
 
 
@@ -82,15 +83,29 @@ def merge(config: MergeConfig) -> None:
         if done.returncode != 0:  # else its output is warnings of other packages
             print(done.stdout, file=sys.stderr)
             raise SetupError(f"verl.model_merger failed on {actor}; its message is above")
+        manifest = json.loads(training_run.training_manifest(config.checkpoint_dir).read_text())
+        start = manifest["config"]["actor_rollout_ref"]["model"]
         if (partial / ADAPTER_FOLDER).is_dir():
-            manifest = json.loads(training_run.training_manifest(config.checkpoint_dir).read_text())
-            add_adapter(partial, manifest["config"]["actor_rollout_ref"]["model"]["lora_alpha"])
+            add_adapter(partial, start["lora_alpha"])
+        keep_settings(start["path"], partial)
         card = model_card(config.checkpoint_dir, step, config.base_model, config.license)
         (partial / CARD_FILE).write_text(card, encoding="utf-8")
     if config.push_to_hub is not None:
         with hub_upload(config.push_to_hub, f" (the model is in {config.output_dir})") as api:
             api.upload_folder(repo_id=config.push_to_hub, folder_path=config.output_dir)
     print(f"{config.output_dir}: model of step {step}")
+
+
+def keep_settings(start: str, folder: Path) -> None:
+    """Give the model in ``folder`` the settings and tokenizer of its start, if that is a folder.
+
+    transformers 5 writes settings that version 4 misreads.
+    """
+    if Path(start).is_dir():
+        for file in folder.iterdir():
+            own = Path(start) / file.name
+            if file.suffix in SETTINGS_SUFFIXES and not file.name.endswith(".index.json") and own.is_file():
+                shutil.copyfile(own, file)
 
 
 def add_adapter(folder: Path, alpha: int) -> None:

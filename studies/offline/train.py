@@ -11,7 +11,6 @@ Plain torch in fp32, AdamW with the recipe's settings and a constant learning ra
 import dataclasses
 import math
 import random
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -27,12 +26,12 @@ from cobalt.errors import InputError
 from cobalt.prompts import prompt_tokens
 from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.records.manifest import origin_of, recorded_run, refuse_existing, whole_folder
+from cobalt.training.merge import keep_settings
 from studies.offline.examples import Example, Messages, read_examples
 
 WEIGHT_DECAY, BETAS, GRADIENT_CLIP = 0.01, (0.9, 0.999), 1.0
 """As in the recipe."""
 LOG_EVERY = 10
-SETTINGS_SUFFIXES = {".json", ".jinja", ".txt", ".model"}
 
 Scored = tuple[list[int], list[int]]
 """Token ids of a prompt and of the response to it, end token included."""
@@ -202,14 +201,7 @@ def response_log_probs(model: Any, answers: Sequence[Scored]) -> list[torch.Tens
 
 
 def save(model: Any, tokenizer: Any, start: str, folder: Path) -> None:
-    """Write the checkpoint. If ``start`` is a folder, its settings are kept as they are.
-
-    transformers 5 writes settings that version 4 misreads.
-    """
+    """Write the checkpoint, with the start's own settings."""
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if Path(start).is_dir():
-        for file in folder.iterdir():
-            own = Path(start) / file.name
-            if file.suffix in SETTINGS_SUFFIXES and not file.name.endswith(".index.json") and own.is_file():
-                shutil.copyfile(own, file)
+    keep_settings(start, folder)

@@ -128,6 +128,7 @@ def merged(run_dir, monkeypatch):
         folder = Path(command[command.index("--target_dir") + 1])
         folder.mkdir()
         (folder / "from").write_text(command[command.index("--local_dir") + 1])
+        (folder / "config.json").write_text("written by the merger")
         return SimpleNamespace(returncode=0, stdout="a warning")
 
     monkeypatch.setattr("subprocess.run", write_weights)
@@ -152,6 +153,18 @@ def test_the_latest_checkpoint_is_merged_and_has_a_card_and_other_requests_are_r
     (run_dir / "latest_checkpointed_iteration.txt").unlink()
     with pytest.raises(InputError, match="saved no checkpoint"):
         merged()
+
+
+def test_a_model_keeps_the_settings_of_its_start_if_that_is_a_folder(merged, run_dir, tmp_path):
+    assert (merged() / "config.json").read_text() == "written by the merger"
+    (run_dir / "model").rename(run_dir / "first")
+    manifest = run_dir / "training.manifest.json"
+    manifest.write_text(manifest.read_text().replace("/somewhere/minicoder", str(tmp_path / "start")))
+    (tmp_path / "start").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "start" / name).write_text("of the start")
+    folder = merged()
+    assert (folder / "config.json").read_text() == "of the start" and not (folder / "model.safetensors").exists()
 
 
 def test_what_the_merger_prints_is_shown_only_if_it_fails(merged, run_dir, capsys, monkeypatch):
