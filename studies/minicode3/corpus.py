@@ -58,11 +58,13 @@ class CorpusConfig(CommandConfig):
     """With five samples each: about 5 million tokens."""
     thinking: Literal["traces", "none", "shuffled"] = "traces"
     """none, shuffled: for ablations, no thinking or that of another sample."""
-    careless: Share = 0.6
+    careless: Share = 0.75
     """Noisy shards: share of the responses that run nothing."""
-    misread: Share = 0.25
+    stubborn: Share = 0.5
+    """Noisy shards: share of the careless repairs that read everything as the failed program has it."""
+    misread: Share = 0.3
     """Noisy shards: share of the steps that are read as another one."""
-    slip: Share = 0.03
+    slip: Share = 0.05
     """Noisy shards: share of the steps that are written as another one."""
     workers: NotNegative = 0
     """Processes; 0: one per core."""
@@ -175,7 +177,7 @@ def main(config: CorpusConfig) -> None:
     from transformers import AutoTokenizer
 
     # The same settings as those that began this folder; the shards that are there are kept.
-    noisy = Noise(misread=config.misread, careless=config.careless, slip=config.slip)
+    noisy = Noise(config.misread, careless=config.careless, stubborn=config.stubborn, slip=config.slip)
     record_file, settings = config.output_dir / CORPUS, asdict(config)
     content = {name: settings[name] for name in settings if name not in ("output_dir", "workers")}
     record: dict[str, Any] = {"settings": content, "shards": {}}

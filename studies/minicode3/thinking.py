@@ -35,6 +35,8 @@ class Noise:
     """Per wrong output: suspect a step that is right first."""
     careless: float = 0.0
     """Run nothing, so that what was misread stays."""
+    stubborn: float = 0.0
+    """Of careless repairs: read the statement as the failed program has it."""
     slip: float = 0.0
     """Per step: write the look-alike in the program, whatever the plan says."""
 
@@ -115,6 +117,8 @@ def careful_attempt(rng: random.Random, dialogue: Dialogue, noise: Noise) -> Att
     trace.read_statement()
     last = dialogue.attempts[-1] if dialogue.attempts and not dialogue.attempts[-1].cut else None
     careless = rng.random() < noise.careless
+    if careless and last is not None and dialogue.failing is not None and rng.random() < noise.stubborn:
+        trace.take_plan(last.pipeline)
     if last is not None:
         trace.lines += [PROGRAM, *(f"{i}. {plan_of(step)}" for i, step in enumerate(last.pipeline, start=1))]
     if last is not None and dialogue.failing is None:
@@ -158,10 +162,14 @@ class Trace:
     def read_statement(self) -> None:
         vague = self.problem.vague_index
         pairs = list(enumerate(self.problem.pipeline))
-        self.steps = tuple(_read(self.rng, step, self.noise.misread, i == vague) for i, step in pairs)
-        self.lines.append(PLAN)
-        for i, (phrase, step) in enumerate(zip(self.problem.phrases, self.steps, strict=True)):
-            self.lines.append(f"{i + 1}. {phrase}: {'perhaps ' if i == vague else ''}{plan_of(step)}")
+        self.take_plan(tuple(_read(self.rng, step, self.noise.misread, i == vague) for i, step in pairs))
+
+    def take_plan(self, steps: Pipeline) -> None:
+        """Begin with these steps as what the statement says."""
+        self.steps, self.lines = steps, [PLAN]
+        for i, (phrase, step) in enumerate(zip(self.problem.phrases, steps, strict=True)):
+            perhaps = "perhaps " if i == self.problem.vague_index else ""
+            self.lines.append(f"{i + 1}. {phrase}: {perhaps}{plan_of(step)}")
 
     def check(self, failing: tuple[str, str] | None = None, with_examples: bool = True) -> None:
         """Run the steps on the failing test and on the examples, again after a change, until all outputs are right."""

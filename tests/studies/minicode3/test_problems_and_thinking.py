@@ -309,6 +309,16 @@ def test_a_careless_answer_runs_nothing_and_is_often_wrong(some):
     assert len(some) / 4 < wrong < len(some)
 
 
+def test_a_stubborn_repair_is_the_failed_program_again(some):
+    rng, noise = random.Random(11), Noise(careless=1, stubborn=1)
+    for dialogue in failed_dialogues(some, seed=12):
+        answer = careful_attempt(rng, dialogue, noise)
+        assert answer.pipeline == dialogue.attempts[-1].pipeline and not runs_in(answer.thinking)
+        for number, step in enumerate(answer.pipeline, start=1):
+            assert re.search(rf"^{number}\. .*: (perhaps )?{re.escape(plan_of(step))}$", answer.thinking, re.MULTILINE)
+        assert "Change" not in answer.thinking
+
+
 def test_a_program_that_passed_is_kept_and_a_cut_response_is_no_program(some):
     rng = random.Random(9)
     for problem in some[:8]:
