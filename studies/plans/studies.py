@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import Positive
 from studies.plans.arms import Arm, ArmStudy, StudyConfig
-from studies.plans.loop import CONTROL_TURNS
+from studies.plans.loop import CONTROL_TURNS, SUBJECTS
 from studies.plans.places import Item
 
 Question = Literal["horizon", "cap", "selection", "kl", "reference", "refresh", "stop"]
@@ -68,7 +68,7 @@ class Paper(ArmStudy):
         return files
 
     def report(self) -> None:
-        title = "The paper in miniature: MiniCoder on MiniCode"
+        title = f"The paper in miniature: {SUBJECTS[self.config.world]}"
         both_online = {"grpo_online", "verpo_online"} <= set(self.config.arms)
         pairs = ("--pairs", "GRPO-MT=VeRPO-MT") if both_online else ()
         self.write_report(self.shown, "--method", "Cobalt", *pairs, "--title", title)
@@ -104,7 +104,7 @@ class Hacking(ArmStudy):
         return files if name == "base" else {**files, "log": self.out / name / "metrics.jsonl"}
 
     def report(self) -> None:
-        self.write_report(self.shown, "--title", "In-context reward hacking: MiniCoder on MiniCode")
+        self.write_report(self.shown, "--title", f"In-context reward hacking: {SUBJECTS[self.config.world]}")
 
 
 @dataclass(frozen=True, kw_only=True)

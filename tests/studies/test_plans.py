@@ -396,6 +396,15 @@ def test_a_study_says_what_the_shell_scripts_said(study, tmp_path, name, size, t
     assert hashlib.sha256("\n".join(commands).encode()).hexdigest()[:16] == digest
 
 
+def test_a_study_in_another_world_has_its_problems_and_a_folder_of_its_own(study, tmp_path):
+    done, calls = study("paper", arms="single_turn", world="minicode3", model="assets/minicoder3")
+    assert done.returncode == 0, done.stderr
+    assert all("cobalt minicode3 generate" in call for call in calls if " generate " in call)
+    assert len([call for call in calls if "--output_file raw" in call]) == 2
+    assert " WORLD=minicode3 " in (tmp_path / "run" / "settings").read_text()
+    assert study("paper", arms="single_turn", model="assets/minicoder3")[0].returncode == 2
+
+
 def test_a_folder_of_the_shell_scripts_is_known_by_its_settings(study, tmp_path):
     settings = (
         "DATA_SEED=0 MODEL=assets/minicoder REFERENCE=assets/minicoder-small TRAIN=1000 x 8 DEV=200 x 8 TURNS=8"
