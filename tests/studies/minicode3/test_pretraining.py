@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
+from cobalt.prompts import first_messages, problem_instruction
 from studies.minicode.pretrain import new_network
 from studies.minicode.problems import WORDS
-from studies.minicode.tokenizer import PAD, TURN_END
+from studies.minicode.tokenizer import PAD, TURN_END, render_prompt
 from studies.minicode3 import corpus as corpora
 from studies.minicode3.corpus import CorpusConfig, read_shards, sample_dialogues, tokenized
+from studies.minicode3.generate import generate_rows
 from studies.minicode3.pretrain import (
     CODE,
     THINKING,
@@ -30,6 +33,7 @@ from studies.minicode3.pretrain import (
 )
 from studies.minicode3.thinking import CLEAN
 
+SHIPPED = Path(__file__).parents[3] / "assets/minicoder3"
 TINY = {"hidden_size": 256, "num_layers": 1, "feed_forward_size": 64, "tokens_per_step": 4096}
 
 
@@ -174,3 +178,16 @@ def test_training_lowers_the_loss_resumes_and_gives_a_checkpoint(folder, tmp_pat
     corpora.main(CorpusConfig(output_dir=other, seed=1, clean_shards=0, noisy_shards=1, problems_per_shard=1))
     with pytest.raises(InputError, match="tokenizer"):
         main(PretrainConfig(output_dir=other, start=whole / "clean", **{**settings, "corpus": other}))
+
+
+def test_the_shipped_policy_plans_and_writes_a_program():
+    tokenizer, model = (cls.from_pretrained(SHIPPED) for cls in (AutoTokenizer, AutoModelForCausalLM))
+    (row,) = generate_rows(0, 1, 5)
+    prompt = render_prompt(first_messages(problem_instruction(row["question"])))
+    ids = torch.tensor([tokenizer.encode(prompt)])
+    with torch.inference_mode():
+        out = model.generate(ids, do_sample=False, max_new_tokens=600)
+    response = tokenizer.decode(out[0, ids.shape[1] :])
+    assert response.startswith("<think>Plan:\n1. ") and response.endswith(TURN_END)
+    compile(extract_code(response) or "?", "answer", "exec")
+    assert sum(weight.numel() for weight in model.parameters()) == 6_821_120
