@@ -249,6 +249,8 @@ def main(config: PretrainConfig) -> None:
         if state["content"] != content:
             raise InputError(f"--output_dir {out}: {RESUME} is of a run with other settings; choose another folder")
         first = state["step"]
+        lines = (out / LOG).read_text().splitlines(keepends=True) if (out / LOG).exists() else []
+        (out / LOG).write_text("".join(line for line in lines if json.loads(line)["step"] <= first))
         for master, saved in zip(masters, state["masters"], strict=True):
             master.copy_(saved)
         optimizer.load_state_dict(state["optimizer"])

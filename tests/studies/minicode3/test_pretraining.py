@@ -157,10 +157,14 @@ def test_training_lowers_the_loss_resumes_and_gives_a_checkpoint(folder, tmp_pat
         main(PretrainConfig(output_dir=tmp_path / "none", **{**settings, "corpus": tmp_path / "absent"}))
     with pytest.raises(InputError, match="other settings"):
         main(PretrainConfig(output_dir=parts, seed=1, **settings))
+    with (parts / "log.jsonl").open("a") as file:  # a killed run has gone on behind the state that it saved
+        file.write('{"step": 4}\n')
     main(PretrainConfig(output_dir=parts, **settings))
     log = [json.loads(line) for line in (parts / "log.jsonl").read_text().splitlines()]
     assert log[-1]["thinking"] < log[0]["thinking"] and log[-1]["code"] < log[0]["code"]
     assert log[0]["phase"] == "clean" and log[-1]["phase"] == "noisy"
+    steps = [line["step"] for line in log]
+    assert steps == sorted(set(steps)) and all("phase" in line for line in log)
 
     models = [AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in (whole, parts)]
     for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
