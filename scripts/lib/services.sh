@@ -26,10 +26,13 @@ give_up() { echo "$*" >&2; exit 3; }
 free_port() { "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
 
 start_ray() {
-  local log=$1/ray.log deadline port lock devices=() logical_gpus=${N_GPUS:-2} # 2: the cpu preset's
+  local log=$1/ray.log deadline port lock devices=() hidden=() logical_gpus=${N_GPUS:-2} # 2: the cpu preset's
   # veRL then asks for GPUs that are not there, and Ray's CPUs are as logical: one for each of veRL's workers, one for its
   # task runner, one for an asynchronous reward, and the machine's cores for an evaluator that reserves some.
-  [[ ${PRESET:-} != cpu ]] || devices=(--num-gpus "$logical_gpus" --num-cpus $((logical_gpus + 2 + $(env -u OMP_NUM_THREADS nproc))))
+  if [[ ${PRESET:-} == cpu ]]; then
+    devices=(--num-gpus "$logical_gpus" --num-cpus $((logical_gpus + 2 + $(env -u OMP_NUM_THREADS nproc))))
+    hidden=(-u CUDA_VISIBLE_DEVICES) # Ray refuses to have more GPUs than it names
+  fi
   # Older Ray knows no tokens. This one stays out of Ray's file in the home folder: with that file there, `ray start` asks
   # every command for a token.
   export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}
@@ -42,7 +45,7 @@ start_ray() {
   port=$(free_port)
   # Worker ports 0, any that is free: Ray's default range is the same for all clusters of a host, which race for it.
   # A shell that is killed stops nothing by itself: the kernel then ends Ray in its place.
-  setpriv --pdeathsig TERM ray start --head --block --include-dashboard=false --disable-usage-stats \
+  setpriv --pdeathsig TERM env ${hidden[@]+"${hidden[@]}"} ray start --head --block --include-dashboard=false --disable-usage-stats \
     --node-ip-address 127.0.0.1 --port "$port" \
     --ray-client-server-port "$(free_port)" --min-worker-port 0 --max-worker-port 0 ${devices[@]+"${devices[@]}"} \
     >"$log" 2>&1 {lock}>&- &

@@ -20,7 +20,9 @@ STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "TELL_GPUS", "RAY_ADDRESS")
 """Variables for the recorders; the other knobs are flags."""
 RAY = """#!/usr/bin/env bash
 case "$*" in
-  start*) exec sleep 60 ;;
+  start*)
+    [[ $* != *"--num-gpus 2"* || ${CUDA_VISIBLE_DEVICES-0,1} == *,* ]] || echo "more GPUs than Ray sees" >>"$CALLS"
+    exec sleep 60 ;;
   status) echo " 1 node_0" ;;
 esac
 """
@@ -394,6 +396,12 @@ def test_a_study_says_what_the_shell_scripts_said(study, tmp_path, name, size, t
         commands = [re.sub(sampling, r"\1 --engine hf --batch_size 512 ", call) for call in commands]
     assert len(commands) == count
     assert hashlib.sha256("\n".join(commands).encode()).hexdigest()[:16] == digest
+
+
+def test_places_with_the_preset_cpu_start_a_ray_that_names_more_gpus_than_they_have(study):
+    done, calls = study("theory", size="cpu", gpus="0 1", TELL_GPUS="1")
+    assert done.returncode == 0 and "more GPUs than Ray sees" not in calls
+    assert {call[:3] for call in calls if "run_multi_turn" in call} <= {"[0]", "[1]"}
 
 
 def test_a_study_in_another_world_has_its_problems_and_a_folder_of_its_own(study, tmp_path):
