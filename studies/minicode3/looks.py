@@ -61,7 +61,7 @@ def with_looks(row: Record, network: Any, tokenizer: Any, config: LooksConfig) -
     """The row, with ``looks[sample][turn]`` of the first samples; None for turns that are too long."""
     responses_TN, found = raw_responses(row), []
     for sample, messages in enumerate(row["conversations"][: config.num_samples]):
-        first = 1 + next(place for place, message in enumerate(messages) if message["role"] == "user")
+        first = 1 + [message["role"] for message in messages].index("user")
         turns: list[Record | None] = []
         for turn, texts_N in enumerate(responses_TN):
             prompt = prompt_tokens(tokenizer, messages[: first + 2 * turn])
@@ -81,10 +81,16 @@ def main(config: LooksConfig) -> None:
     network, tokenizer = load_network(str(config.model), "--model", torch.float32, "eager")
     content = {"model_id": model_identity(str(config.model)), "input_sha256": file_sha256(config.input_file)}
     content |= {name: getattr(config, name) for name in ("num_problems", "num_samples", "max_tokens")}
+
+    def read(row: Record) -> Record:
+        try:
+            return with_looks(row, network, tokenizer, config)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not readable as trajectories: {error!r}") from None
+
     outputs = {config.output_file: content}
     with recorded_run("cobalt minicode3 looks", asdict(config), [config.input_file], outputs) as run:
-        rows = [*itertools.islice(read_jsonl(config.input_file, FIELDS), config.num_problems)]
-        made = progress_bar(iterable=rows, total=len(rows), desc="looks", unit=" problems")
-        looked = (with_looks(row, network, tokenizer, config) for row in made)
-        run.counts = {"problems": write_jsonl(config.output_file, looked)}
+        rows = itertools.islice(read_jsonl(config.input_file, FIELDS, parse=read), config.num_problems)
+        made = progress_bar(iterable=rows, total=config.num_problems, desc="looks", unit=" problems")
+        run.counts = {"problems": write_jsonl(config.output_file, made)}
     print_summary(f"Looks: {config.output_file}", run.counts)

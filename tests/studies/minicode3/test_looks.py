@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from cobalt.errors import InputError
 from cobalt.prompts import feedback_message, first_messages, problem_instruction, prompt_tokens
 from cobalt.records import read_jsonl, write_jsonl
 from studies.minicode3.generate import generate_rows
@@ -52,3 +53,6 @@ def test_the_first_trajectories_of_a_file_get_looks_and_long_turns_none(messages
     assert long is None and "".join(short["tokens"][short["start"] :]) == "<think>Plan:</think>"
     manifest = json.loads((tmp_path / "out.jsonl.manifest.json").read_text())
     assert manifest["status"] == "done" and manifest["content"]["num_problems"] == 2
+    write_jsonl(tmp_path / "in.jsonl", [{**row, "conversations": [[]]}])
+    with pytest.raises(InputError, match="line 1: not readable as trajectories"):
+        main(LooksConfig(model=SHIPPED, **{**files, "output_file": tmp_path / "other.jsonl"}))
