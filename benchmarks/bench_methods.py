@@ -114,7 +114,7 @@ class MethodsBenchConfig(CommandConfig):
     """Folder of ``minicoder-1.7b`` and ``minicoder-4b``, by benchmarks/widen.py."""
     api_base: str = "http://127.0.0.1:8100/v1"
     """Of the vLLM server that ``collection`` asks."""
-    results: Path = Path("docs/results/price-h200")
+    results: Path = Path("docs/results/price")
     """prediction.json, and result.json, to which every run adds."""
     output_dir: Path = Path("runs/price")
     overrides: tuple[str, ...] = ()

@@ -160,7 +160,7 @@ async def test_a_collection_runs_as_the_product_runs_it(tmp_path, monkeypatch):
 
 
 def test_the_stored_prediction_is_what_the_code_predicts(tmp_path, capsys):
-    stored = ROOT / "docs/results/price-h200/prediction.json"
+    stored = ROOT / "docs/results/price/prediction.json"
     bench_methods.main(MethodsBenchConfig(predict=True, results=tmp_path))
     assert (tmp_path / "prediction.json").read_text() == stored.read_text()
     cells = json.loads(stored.read_text())["cells"]
@@ -176,7 +176,7 @@ def test_nothing_runs_before_a_prediction_or_without_a_model(tmp_path):
     with pytest.raises(InputError, match="make it before the runs"):
         bench_methods.main(MethodsBenchConfig(results=tmp_path))
     with pytest.raises(InputError, match=r"nowhere/minicoder-1\.7b: no model"):
-        bench_methods.main(MethodsBenchConfig(models=tmp_path / "nowhere", results=ROOT / "docs/results/price-h200"))
+        bench_methods.main(MethodsBenchConfig(models=tmp_path / "nowhere", results=ROOT / "docs/results/price"))
 
 
 def test_runs_add_up_in_one_file_and_cobalt_is_shown_with_its_collection(tmp_path, monkeypatch, capsys):
