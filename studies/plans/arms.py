@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -196,6 +197,7 @@ class ArmStudy(Loop):
         policies = [(arm_of(arm, self.config).label, name) for arm, name in self.config.policies()]
         named = [("base", "base"), *policies]
         files = [f"{label}:{kind}={file}" for label, name in named for kind, file in shown(name).items()]
+        shutil.rmtree(self.out / "report", ignore_errors=True)  # make_report.py refuses one of other arms or seeds
         self.run("make_report.py", "--files", *files, "--output_dir", self.out / "report", "--baseline", "base", *flags)
         self.tell(f"{sys.argv[0]}: done; open {self.out}/report/report.html")
 

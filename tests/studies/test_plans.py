@@ -269,11 +269,13 @@ def test_what_a_killed_study_has_left_is_not_disturbed(study, tmp_path):
     assert study("paper")[0].returncode == 0
 
 
-def test_other_knobs_need_another_folder_but_for_arms_and_seeds(study):
-    few = {"arms": "cobalt"}
+def test_other_knobs_need_another_folder_but_for_arms_and_seeds(study, tmp_path):
+    few, report = {"arms": "cobalt"}, tmp_path / "run/report/report.html"
     assert study("paper", **few)[0].returncode == 0
+    report.parent.mkdir()
+    report.touch()
     more, calls = study("paper", **few, seeds="0 1")
-    assert more.returncode == 0
+    assert more.returncode == 0 and not report.exists()  # make_report.py would refuse that of other seeds
     assert {policy[-1] for policy in trainings(calls)} == {"1"}
     for knobs in ({"steps": "5"}, {"engine": "vllm"}, {"max_tokens": "512"}):
         other, calls = study("paper", **few, **knobs)
