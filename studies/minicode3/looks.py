@@ -16,10 +16,12 @@ from cobalt.cli.flags import CommandConfig, InputFile, ModelFolder, OutputFile, 
 from cobalt.prompts import prompt_tokens
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.identity import model_identity
-from cobalt.records.jsonl import Record
+from cobalt.records.jsonl import Record, count_lines
 from cobalt.records.manifest import check_paths, file_sha256, recorded_run
 from cobalt.records.rows import raw_responses
 
+Turns = list[tuple[list[int], list[int]] | None]
+"""Of a trajectory: tokens of prompt and response; None for a turn that is too long."""
 FIELDS = ("id", "conversations", "raw_responses")
 MOST_LOOKS, LEAST_PERCENT = 6, 10
 
@@ -57,19 +59,18 @@ def looks_of(network: Any, tokenizer: Any, prompt: list[int], response: list[int
     return {"tokens": [tokenizer.decode([token]) for token in ids[0]], "start": len(prompt), "looks": looks}
 
 
-def with_looks(row: Record, network: Any, tokenizer: Any, config: LooksConfig) -> Record:
-    """The row, with ``looks[sample][turn]`` of the first samples; None for turns that are too long."""
+def turns_of(row: Record, tokenizer: Any, config: LooksConfig) -> list[Turns]:
+    """Of the first samples."""
     responses_TN, found = raw_responses(row), []
     for sample, messages in enumerate(row["conversations"][: config.num_samples]):
         first = 1 + [message["role"] for message in messages].index("user")
-        turns: list[Record | None] = []
+        turns: Turns = []
         for turn, texts_N in enumerate(responses_TN):
             prompt = prompt_tokens(tokenizer, messages[: first + 2 * turn])
             response = tokenizer.encode(texts_N[sample] or "", add_special_tokens=False)
-            fits = 0 < len(response) <= config.max_tokens - len(prompt)
-            turns.append(looks_of(network, tokenizer, prompt, response) if fits else None)
+            turns.append((prompt, response) if 0 < len(response) <= config.max_tokens - len(prompt) else None)
         found.append(turns)
-    return {**row, "looks": found}
+    return found
 
 
 def main(config: LooksConfig) -> None:
@@ -82,15 +83,20 @@ def main(config: LooksConfig) -> None:
     content = {"model_id": model_identity(str(config.model)), "input_sha256": file_sha256(config.input_file)}
     content |= {name: getattr(config, name) for name in ("num_problems", "num_samples", "max_tokens")}
 
-    def read(row: Record) -> Record:
+    def read(row: Record) -> tuple[Record, list[Turns]]:
         try:
-            return with_looks(row, network, tokenizer, config)
+            return row, turns_of(row, tokenizer, config)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not readable as trajectories: {error!r}") from None
 
     outputs = {config.output_file: content}
     with recorded_run("cobalt minicode3 looks", asdict(config), [config.input_file], outputs) as run:
         rows = itertools.islice(read_jsonl(config.input_file, FIELDS, parse=read), config.num_problems)
-        made = progress_bar(iterable=rows, total=config.num_problems, desc="looks", unit=" problems")
-        run.counts = {"problems": write_jsonl(config.output_file, made)}
+        total = min(config.num_problems, count_lines(config.input_file))
+        made = progress_bar(iterable=rows, total=total, desc="looks", unit=" problems")
+        looked = (
+            {**row, "looks": [[turn and looks_of(network, tokenizer, *turn) for turn in turns] for turns in samples]}
+            for row, samples in made
+        )
+        run.counts = {"problems": write_jsonl(config.output_file, looked)}
     print_summary(f"Looks: {config.output_file}", run.counts)

@@ -22,7 +22,9 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import AboveZero, CommandConfig, Positive
 from cobalt.errors import InputError
+from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.identity import refuse_missing_model
+from cobalt.records.jsonl import InvalidLines
 from studies.minicode.corpus import TokenizedCorpus
 from studies.minicode.pretrain import (
     BETAS,
@@ -249,8 +251,10 @@ def main(config: PretrainConfig) -> None:
         if state["content"] != content:
             raise InputError(f"--output_dir {out}: {RESUME} is of a run with other settings; choose another folder")
         first = state["step"]
-        lines = (out / LOG).read_text().splitlines(keepends=True) if (out / LOG).exists() else []
-        (out / LOG).write_text("".join(line for line in lines if json.loads(line)["step"] <= first))
+        if (out / LOG).exists():  # what a killed run told of later steps goes, and a line that it did not finish
+            skip = InvalidLines(skip=True, quiet=True).handler
+            told = read_jsonl(out / LOG, ("step",), unique=None, on_invalid=skip, may_be_empty=True)
+            write_jsonl(out / LOG, (line for line in told if line["step"] <= first))
         for master, saved in zip(masters, state["masters"], strict=True):
             master.copy_(saved)
         optimizer.load_state_dict(state["optimizer"])

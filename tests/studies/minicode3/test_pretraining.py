@@ -158,7 +158,7 @@ def test_training_lowers_the_loss_resumes_and_gives_a_checkpoint(folder, tmp_pat
     with pytest.raises(InputError, match="other settings"):
         main(PretrainConfig(output_dir=parts, seed=1, **settings))
     with (parts / "log.jsonl").open("a") as file:  # a killed run has gone on behind the state that it saved
-        file.write('{"step": 4}\n')
+        file.write('{"step": 4}\n{"step"')
     main(PretrainConfig(output_dir=parts, **settings))
     log = [json.loads(line) for line in (parts / "log.jsonl").read_text().splitlines()]
     assert log[-1]["thinking"] < log[0]["thinking"] and log[-1]["code"] < log[0]["code"]
