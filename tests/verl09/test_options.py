@@ -135,6 +135,15 @@ def test_rollouts_that_go_on_over_updates_have_the_buffer_for_it(check: Any) -> 
     assert rollout_of(config).calculate_log_probs
 
 
+@pytest.mark.parametrize("overrides", [[], ASYNC])
+def test_the_end_of_rollouts_is_seen_at_once(overrides: list[str], check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """veRL sleeps 2 s between two looks."""
+    slept: list[float] = []
+    monkeypatch.setattr(replay_buffer, "time", SimpleNamespace(sleep=slept.append, time=lambda: 0.0))
+    buffer_of(check(*overrides))._wait_for_next_poll("train", 0.0)
+    assert slept == [0.2]
+
+
 def test_tokens_of_older_policies_are_weighed_by_truncated_ratios(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """From veRL's queue and back: two rows of a group, whose policy has moved since vLLM wrote them."""
     lengths, moved = (3, 2), torch.tensor([0.0, 0.5, 3.0, -1.0, 0.1])
