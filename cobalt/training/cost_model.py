@@ -23,17 +23,17 @@ PEAK_FLOPS = 989e12
 Phase = Literal["generation", "old log-probs", "reference", "update"]
 ShapeName = Literal["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"]
 
-# Shares of the GPU's peak that the phases reach with shared prompts: docs/results/shared-prompts-h200; for the update
-# docs/results/recipe-8b-h200, too. From there is what a pass costs whatever its length, in tokens.
-PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.442, "reference": 0.386, "update": 0.335}
+# On today's stack, from the steps of docs/results/now-h200 and docs/results/price: shares of the GPU's peak that the
+# phases reach, and what a pass costs whatever its length, in tokens.
+PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.48, "reference": 0.48, "update": 0.42}
 FORWARDS = {"old log-probs": 1, "reference": 1, "update": 3}
-TOKENS_OF_A_PASS = 2000
-# Generation. Bytes per second are a cautious 0.8 of the H200's memory. The rest of a token's time (launches, sampling,
-# scheduling) and the weights' way into vLLM: docs/results/recipe-8b-h200, with CUDA graphs.
-MEMORY_RATE = 0.8 * 4.8e12
+TOKENS_OF_A_PASS = 8000
+# Generation: the H200's memory, the rest of a token's time (launches, sampling, scheduling), and the weights' way into
+# vLLM.
+MEMORY_RATE = 0.95 * 4.8e12
 PREFILL_MFU = 0.5
-TOKEN_S = 0.005
-SYNC_S_PER_GB = 0.13
+TOKEN_S = 0.0015
+SYNC_S_PER_GB = 0.09
 # The vLLM app that collects: rows at once in an engine, and its memory for weights and cache (bytes per GPU).
 APP_ROWS, APP_ROOM = 256, 0.9 * 141 * GB
 # Memory of a GPU (bytes) for the training state, and for the weights of vLLM beside it.

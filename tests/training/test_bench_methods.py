@@ -159,11 +159,9 @@ async def test_a_collection_runs_as_the_product_runs_it(tmp_path, monkeypatch):
                 assert (record["public_pass_rates"][turn][sample] == 1) == passes
 
 
-def test_the_stored_prediction_is_what_the_code_predicts(tmp_path, capsys):
-    stored = ROOT / "docs/results/price/prediction.json"
+def test_a_prediction_has_every_cell(tmp_path, capsys):
     bench_methods.main(MethodsBenchConfig(predict=True, results=tmp_path))
-    assert (tmp_path / "prediction.json").read_text() == stored.read_text()
-    cells = json.loads(stored.read_text())["cells"]
+    cells = json.loads((tmp_path / "prediction.json").read_text())["cells"]
     assert len(cells) == 2 * 2 * 7
     for setting in ("qwen3-4b 3000", "qwen3-1.7b 1000"):
         single, online, asynchronous = (cells[f"{setting} {name}"] for name in ("cobalt", "grpo-mt", "grpo-mt-async"))
