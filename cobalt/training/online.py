@@ -4,8 +4,8 @@ How the policy plays (``MultiTurn``), what veRL and its trainer get of that (row
 advantages (``OnlineRewardManager``).
 
 The protocol is that of ``run_multi_turn_vllm.py --enable_thinking``: public tests give feedback, and the history holds
-what follows a response's thinking. A trajectory ends when a program passes all public tests, at the last turn, when the
-next prompt would be too long, or by an infrastructure failure.
+what follows a response's thinking. A trajectory ends when a program passes all public tests (``stop_at_success``), at the
+last turn, when the next prompt would be too long, or by an infrastructure failure.
 """
 
 import asyncio
@@ -150,7 +150,7 @@ class MultiTurn:
     def go_on(self, trajectory: Trajectory, result: ExecutionResult) -> None:
         """Make the next prompt from what the program of this turn did, or end the trajectory."""
         trajectory.failed = result.infra_error is not None
-        trajectory.open = not trajectory.failed and not result.solved
+        trajectory.open = not trajectory.failed and not (result.solved and self._method.stop_at_success)
         if trajectory.open and trajectory.tests is not None:
             answer = history_text(self._text_of(trajectory.responses[-1]), enable_thinking=True)
             feedback = feedback_message(feedback_to_policy(with_feedback(result, trajectory.tests)))

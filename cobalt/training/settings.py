@@ -41,6 +41,8 @@ class Method:
     method: Literal["grpo", "verpo"]
     turns: Positive
     """Most programs of a trajectory."""
+    stop_at_success: bool = True
+    """Whether a program that passes all public tests ends its trajectory. If not, the policy learns to keep it, too."""
     trajectory_score: Literal["final", "sum"] = "final"
     """GRPO: ``final``, the reward of the last program; ``sum``, the discounted sum of all programs' rewards."""
     gamma: Share = GAMMA

@@ -98,6 +98,16 @@ def test_a_trajectory_ends_when_public_tests_pass_or_turns_are_used_up_or_the_co
         assert len(engine.asked) == calls
 
 
+def test_a_trajectory_can_go_on_after_success(minicoder, service):
+    rows, engine = roll(minicoder, [[RIGHT, WRONG], [RIGHT, WRONG], [WRONG, RIGHT]], stop_at_success=False)
+    assert played(rows) == [3, 3]
+    told = "The code has passed all public test cases"
+    assert [[told in minicoder.decode(asked.prompt) for asked in turn] for turn in engine.asked[1:]] == [
+        [True, False],
+        [True, False],
+    ]
+
+
 def test_equal_programs_run_once_and_those_of_the_last_turn_need_not_run(minicoder, service):
     roll(minicoder, [[WRONG] * 5, [respond(0)] * 5, [RIGHT] * 5])
     assert sorted(service.programs) == ["print(0)", "print(1)"]
