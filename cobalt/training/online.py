@@ -4,8 +4,8 @@ How the policy plays (``MultiTurn``), what veRL and its trainer get of that (row
 advantages (``OnlineRewardManager``).
 
 The protocol is that of ``run_multi_turn_vllm.py --enable_thinking``: public tests give feedback, and the history holds
-what follows a response's thinking. A trajectory ends when a program passes all public tests (``stop_at_success``), at the
-last turn, when the next prompt would be too long, or by an infrastructure failure.
+what follows a response's thinking. A trajectory ends when a program passes all public tests (``stop_at_success``), at
+the last turn, when the next prompt would be too long, or by an infrastructure failure.
 """
 
 import asyncio
