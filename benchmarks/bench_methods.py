@@ -1,7 +1,7 @@
 """What a step of each method costs at the paper's lengths, on one GPU. Nothing is learned.
 
-    python benchmarks/bench_methods.py --predict             what the cost model expects; write it before any run
-    python benchmarks/bench_methods.py --shapes qwen3-4b     runs, and adds to --results
+    python benchmarks/bench_methods.py --predict --results DIR   what the cost model expects; before any run
+    python benchmarks/bench_methods.py --shapes qwen3-4b         runs, and adds to --results
 
 Steps are veRL 0.9.1's own: rollouts by vLLM, scoring, log-probabilities, reference, update, weights to vLLM. Methods
 that can share a start of veRL take turns, under the settings of the online recipe. Cobalt and single-turn GRPO go
@@ -133,6 +133,8 @@ def main(config: MethodsBenchConfig) -> None:
     """Predict, or run what is selected; then print."""
     predicted, found = (config.results / name for name in ("prediction.json", "result.json"))
     if config.predict:
+        if found.is_file():
+            raise InputError.at(found, None, "its steps were measured already; predict into another --results")
         config.results.mkdir(parents=True, exist_ok=True)
         predicted.write_text(json.dumps(prediction(), indent=1) + "\n")
     if not predicted.is_file():

@@ -6,6 +6,7 @@ python benchmarks/scale_model.py --check     predictions beside the steps that w
 
 import json
 from collections.abc import Iterator
+from typing import get_args
 
 from bench_methods import METHODS, STEPS, Step, predicted_step, prices
 from harness import ROOT
@@ -17,6 +18,7 @@ from cobalt.tables import markdown_table
 from cobalt.training.cost_model import (
     GB,
     SHAPES,
+    Phase,
     PlanConfig,
     checkpoint_gb,
     fewest_gpus,
@@ -26,7 +28,7 @@ from cobalt.training.cost_model import (
 )  # fmt: skip
 
 RESULTS = ROOT / "docs/results"
-CHECKED = ("generation", "old log-probs", "reference", "update")
+CHECKED = get_args(Phase)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +47,13 @@ def checks() -> Iterator[tuple[str, dict[str, float], dict[str, float]]]:
             steps = [predicted_step(shape, Step(method, int(mean), number)) for number in range(STEPS)]
             yield f"{shape}, {mean} tokens, {method}", prices(steps)["seconds"], found["seconds"]
     runs = json.loads((RESULTS / "now-h200/beside-verl.json").read_text())
-    lengths = {"prompt": round(runs["ours"]["prompt"]), "response": 6144, "longest": 6144}
-    long = predict_step(PlanConfig(shape="qwen3-4b", gpus=1, prompts=2, **lengths))
+    prompt, response = (round(runs["ours"][name]) for name in ("prompt", "response"))
+    long = predict_step(
+        PlanConfig(shape="qwen3-4b", gpus=1, prompts=2, prompt=prompt, response=response, longest=response)
+    )
     # vLLM's own attention, as in the recipe, is in the other run
     seconds = {**runs["ours"]["seconds"], "generation": runs["veRL"]["seconds"]["generation"]}
-    yield "qwen3-4b, 6144 tokens, 2 prompts", dict(long.seconds), seconds
+    yield f"qwen3-4b, {response} tokens, 2 prompts", dict(long.seconds), seconds
 
 
 def scale_tables() -> Iterator[str]:

@@ -173,6 +173,8 @@ def test_a_prediction_has_every_cell(tmp_path, capsys):
 def test_nothing_runs_before_a_prediction_or_without_a_model(tmp_path):
     with pytest.raises(InputError, match="make it before the runs"):
         bench_methods.main(MethodsBenchConfig(results=tmp_path))
+    with pytest.raises(InputError, match="measured already"):
+        bench_methods.main(MethodsBenchConfig(predict=True, results=ROOT / "docs/results/price"))
     with pytest.raises(InputError, match=r"nowhere/minicoder-1\.7b: no model"):
         bench_methods.main(MethodsBenchConfig(models=tmp_path / "nowhere", results=ROOT / "docs/results/price"))
 

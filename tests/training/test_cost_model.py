@@ -20,9 +20,7 @@ def test_every_measured_phase_is_predicted_and_the_page_shows_that(capsys):
     checked = capsys.readouterr().out.strip()
     found = [cell.split(", ") for _, *row in cells(checked) for cell in row]
     assert len(found) == 7 * 4
-    for seconds, off in found:
-        predicted, measured = map(float, seconds.split(" / "))
-        assert abs(int(off.rstrip("%"))) <= 20 or abs(predicted - measured) < 0.2
+    assert all(abs(int(off.rstrip("%"))) <= 20 for _, off in found), found
     scale_model.main(scale_model.ScaleConfig())
     for table in (checked, *capsys.readouterr().out.strip().split("\n\n")):
         assert table in PAGE
@@ -46,7 +44,7 @@ def test_a_plan_adds_up_and_grows_with_the_problems(capsys):
     stages, needs, text = planned(capsys, shape="qwen3-8b", gpus=4, problems=10_000)
     collected, judged, trained, in_all = stages.values()
     step = predict_step(PlanConfig(gpus=4))
-    assert "train 936 steps of 642 s" in stages and trained[0] == round(936 * step.step / 3600, 1)
+    assert "train 936 steps of 630 s" in stages and trained[0] == round(936 * step.step / 3600, 1)
     assert in_all == [pytest.approx(sum(column), abs=0.2) for column in zip(collected, judged, trained, strict=True)]
     assert trained[1] == pytest.approx(4 * trained[0], abs=0.2) and judged[1] == 0
     assert (needs["cores for programs"], needs["GB on disk: 94 checkpoints of 98 GB"]) == (7, 9239)
