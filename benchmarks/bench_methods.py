@@ -399,14 +399,13 @@ def prediction() -> dict[str, Any]:
 def predicted_step(shape_name: str, step: Step) -> dict[str, Any]:
     """Seconds of the phases, from the lengths that are drawn. Each later turn's prompt is computed by itself."""
     shape, paths = SHAPES[shape_name], played(step)
-    flops, computed, prompt_tokens = 0.0, 0.0, 0
+    flops, prompt_tokens = 0.0, 0
     for number, path in enumerate(paths):
         for turn, length in enumerate(path):
             prompt = PROBLEM_TOKENS + TURN_TOKENS * (shown_programs(step, number // SAMPLES) + turn)
             elsewhere = 0.0 if turn else 1 - 1 / SAMPLES  # share of the prompt that other rows of the group bear
             flops += cost_model.forward_flops(shape, prompt, length, 1)
             flops -= elsewhere * cost_model.forward_flops(shape, prompt, 0, 1)
-            computed += length + (1 - elsewhere) * prompt
             prompt_tokens += prompt
     responses, tokens, rows = sum(map(len, paths)), sum(map(sum, paths)), len(paths)
     plan = PlanConfig(prompt=prompt_tokens // responses, response=tokens // responses)
@@ -416,7 +415,7 @@ def predicted_step(shape_name: str, step: Step) -> dict[str, Any]:
     reading = cost_model.prefill_s(plan, shape, PROMPTS + responses - rows)
     weights = cost_model.SYNC_S_PER_GB * cost_model.HALF * cost_model.parameters(shape) / cost_model.GB
     updates = math.ceil(responses / (PROMPTS // 2 * SAMPLES))
-    seconds = {"generation": decoding + reading + weights, **cost_model.passes_s(flops, computed, updates)}
+    seconds = {"generation": decoding + reading + weights, **cost_model.passes_s(flops, shape, updates)}
     return {"seconds": {**seconds, "step": sum(seconds.values())}, "responses": responses, "tokens": tokens}
 
 

@@ -24,10 +24,10 @@ Phase = Literal["generation", "old log-probs", "reference", "update"]
 ShapeName = Literal["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"]
 
 # On today's stack, from the steps of docs/results/now-h200 and docs/results/price: shares of the GPU's peak that the
-# phases reach, and what a pass costs whatever its length, in tokens.
-PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.47, "reference": 0.48, "update": 0.45}
+# phases reach, and seconds that a layer costs a pass of any length.
+PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.60, "reference": 0.68, "update": 0.49}
 FORWARDS = {"old log-probs": 1, "reference": 1, "update": 3}
-TOKENS_OF_A_PASS = 10_000
+LAYER_S = 0.014
 # Generation: the H200's memory, the rest of a token's time (launches, sampling, scheduling), and the weights' way into
 # vLLM.
 MEMORY_RATE = 0.95 * 4.8e12
@@ -173,15 +173,14 @@ def training_s(config: PlanConfig, shape: Shape) -> dict[Phase, float]:
     """Seconds of what follows the rollouts, each prompt computed once."""
     prompts = config.prompts / config.gpus
     needed = prompts * forward_flops(shape, config.prompt, config.response, config.samples)
-    tokens = prompts * (config.prompt + config.samples * config.response)
-    return passes_s(needed, tokens, config.updates)
+    return passes_s(needed, shape, config.updates)
 
 
-def passes_s(flops: float, tokens: float, updates: int) -> dict[Phase, float]:
-    """Seconds of one GPU's passes over so many tokens. ``flops``: of a forward pass over them."""
+def passes_s(flops: float, shape: Shape, updates: int) -> dict[Phase, float]:
+    """Seconds of one GPU's passes over its share of a step. ``flops``: of a forward pass."""
     passes = {"old log-probs": 1, "reference": 1, "update": updates}
     return {
-        phase: FORWARDS[phase] * flops * (1 + passes[phase] * TOKENS_OF_A_PASS / tokens) / (mfu * PEAK_FLOPS)
+        phase: FORWARDS[phase] * flops / (mfu * PEAK_FLOPS) + passes[phase] * shape.num_hidden_layers * LAYER_S
         for phase, mfu in PHASE_MFU.items()
     }
 

@@ -19,7 +19,7 @@ def test_every_measured_phase_is_predicted_and_the_page_shows_that(capsys):
     scale_model.main(scale_model.ScaleConfig(check=True))
     checked = capsys.readouterr().out.strip()
     found = [cell.split(", ") for _, *row in cells(checked) for cell in row]
-    assert len(found) == 7 * 4
+    assert len(found) == 11 * 4
     assert all(abs(int(off.rstrip("%"))) <= 20 for _, off in found), found
     scale_model.main(scale_model.ScaleConfig())
     for table in (checked, *capsys.readouterr().out.strip().split("\n\n")):
@@ -44,10 +44,10 @@ def test_a_plan_adds_up_and_grows_with_the_problems(capsys):
     stages, needs, text = planned(capsys, shape="qwen3-8b", gpus=4, problems=10_000)
     collected, judged, trained, in_all = stages.values()
     step = predict_step(PlanConfig(gpus=4))
-    assert "train 936 steps of 630 s" in stages and trained[0] == round(936 * step.step / 3600, 1)
+    assert "train 936 steps of 581 s" in stages and trained[0] == round(936 * step.step / 3600, 1)
     assert in_all == [pytest.approx(sum(column), abs=0.2) for column in zip(collected, judged, trained, strict=True)]
     assert trained[1] == pytest.approx(4 * trained[0], abs=0.2) and judged[1] == 0
-    assert (needs["cores for programs"], needs["GB on disk: 94 checkpoints of 98 GB"]) == (7, 9239)
+    assert (needs["cores for programs"], needs["GB on disk: 94 checkpoints of 98 GB"]) == (9, 9239)
     assert text in PAGE
     twice, more, _ = planned(capsys, problems=20_000)
     name = "GB on disk: trajectories and contexts"
