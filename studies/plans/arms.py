@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
+from omegaconf import OmegaConf
 from pydantic.dataclasses import dataclass
 from typing_extensions import Self
 
@@ -130,11 +131,20 @@ class Arm:
         return self.recipe.endswith("_online")
 
 
+def recipe_of(preset: str) -> Any:
+    """The settings of a training with this preset, of a file in ``verl/config/preset``."""
+    files = ("recipe/grpo.yaml", f"preset/{preset}.yaml")
+    return OmegaConf.merge(*(OmegaConf.load(Path("verl/config") / file) for file in files))
+
+
 def arm_of(name: str, config: StudyConfig) -> Arm:
     """The arm of this name. Raises ``InputError``. docs/paper.md says what each is for."""
     first, _, value = name.partition("+")
     reward, contexts = "+custom_reward_function.reward_kwargs", f"contexts-{name}"
     most = str(config.train_samples) if value == "all" else value
+    recipe = recipe_of(config.preset)
+    prompts = recipe.data.train_batch_size
+    mini_batch = "actor_rollout_ref.actor.ppo_mini_batch_size"
     named = {
         "cobalt": Arm("Cobalt"),
         "single_turn": Arm("single-turn GRPO", recipe="grpo_single_turn"),
@@ -155,9 +165,14 @@ def arm_of(name: str, config: StudyConfig) -> Arm:
         "selection": Arm(contexts=contexts, flags=("--selection", value)),
         "stop": Arm(contexts=contexts, flags=("--stop_rule", value)),
         "kl": Arm(settings=(f"actor_rollout_ref.actor.kl_loss_coef={value}",)),
+        "lr": Arm(settings=(f"actor_rollout_ref.actor.optim.lr={value}",)),
+        "clip": Arm(settings=(f"actor_rollout_ref.actor.clip_ratio_high={value}", f"{mini_batch}={prompts // 2}")),
         "temperature": Arm(trajectories=f"train-temperature-{value}", contexts=contexts),
     }
     if value.isdecimal() and value[0] != "0":
+        as_many = prompts * recipe.actor_rollout_ref.rollout.n // int(value)  # responses in a step
+        sizes = (f"data.train_batch_size={as_many}", f"{mini_batch}={as_many}")
+        with_value["group"] = Arm(settings=(f"actor_rollout_ref.rollout.n={value}", *sizes))
         with_value["turns"] = Arm(trajectories=f"train-turns-{value}", contexts=contexts, flags=("--num_turns", value))
         with_value["refreshed"] = Arm(every=int(value))
     if first == "weak" and (arm := arm_of(value, config)).recipe == "grpo_multi_turn":

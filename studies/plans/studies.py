@@ -5,17 +5,17 @@ from dataclasses import replace
 from functools import partial
 from math import gcd
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import tyro
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import Positive
-from studies.plans.arms import Arm, ArmStudy, StudyConfig
+from studies.plans.arms import Arm, ArmStudy, StudyConfig, recipe_of
 from studies.plans.loop import CONTROL_TURNS, SUBJECTS
 from studies.plans.places import Item
 
-Question = Literal["horizon", "cap", "selection", "kl", "reference", "refresh", "stop"]
+Question = Literal["horizon", "cap", "selection", "kl", "lr", "group", "clip", "reference", "refresh", "stop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,10 +204,11 @@ class PaperSweepConfig(StudyConfig):
     marker: ClassVar = "sweep_paper"
 
     output_dir: Path = Path("runs/study_paper")
-    questions: tuple[Question, ...] = ("horizon", "cap", "selection", "kl", "reference", "refresh", "stop")
+    questions: tuple[Question, ...] = get_args(Question)
     """horizon: turns of the trajectories that are learned from. cap: trajectories per problem. selection: which of
-    them. kl: coefficient of the KL term. reference: who wrote the trajectories. refresh: steps after which the policy
-    collects anew. stop: stop rule."""
+    them. kl: coefficient of the KL term. lr: learning rate. group: responses per prompt, as many in a step. clip: upper
+    bound of the ratio, with two updates in a step. reference: who wrote the trajectories. refresh: steps after which
+    the policy collects anew. stop: stop rule."""
     arms: tyro.conf.Suppress[tuple[str, ...]] = ()
     seeds: tuple[int, ...] = (0,)
 
@@ -218,6 +219,7 @@ class PaperSweepConfig(StudyConfig):
 
     def cells(self, question: Question) -> tuple[str, dict[str, str]]:
         """The setting's name in the figure, and the arm of each value."""
+        usual = recipe_of(self.preset).actor_rollout_ref
         match question:
             case "horizon":
                 cells = {"1": "turns+1", "2": "turns+2", "3": "cobalt", "5": "turns+5"}
@@ -230,6 +232,14 @@ class PaperSweepConfig(StudyConfig):
                 return "trajectories selected", {**cells, "smallest variance": "selection+min_variance"}
             case "kl":
                 return "KL coefficient", {value: f"kl+{value}" for value in ("0", "1e-4", "1e-3", "1e-2", "1e-1")}
+            case "lr":
+                half, rate, double = (f"{usual.actor.optim.lr * k:.1e}".replace(".0e", "e") for k in (0.5, 1, 2))
+                return "learning rate", {half: f"lr+{half}", rate: "cobalt", double: f"lr+{double}"}
+            case "group":
+                half, size, double = (str(int(usual.rollout.n * k)) for k in (0.5, 1, 2))
+                return "responses per prompt (G)", {half: f"group+{half}", size: "cobalt", double: f"group+{double}"}
+            case "clip":
+                return "upper clip bound", {bound: f"clip+{bound}" for bound in ("0.2", "0.4", "10")}
             case "reference":
                 cells = {"own": "cobalt", "own, T 1.0": "temperature+1.0", "own, T 1.4": "temperature+1.4"}
                 return "reference model", {**cells, "other": "other_reference", "trained": "trained_reference"}

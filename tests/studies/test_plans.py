@@ -301,7 +301,7 @@ def test_a_sweep_shares_the_studys_folder(study):
 
 
 def test_the_other_questions_have_their_cells(study):
-    questions = "cap selection kl reference refresh stop"
+    questions = "cap selection kl lr group clip reference refresh stop"
     done, calls = study("sweep-paper", questions=questions, reference="examples", train_samples="16", steps="4")
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
@@ -310,6 +310,14 @@ def test_the_other_questions_have_their_cells(study):
     assert "--max_trajectories 16" in one(calls, "--output_file contexts-cap+all.jsonl")
     assert "dev:8=cap+8-0.jsonl dev:all=cap+all-0.jsonl" in figures["cap"]
     assert "kl_loss_coef=1e-2" in trained["kl+1e-2-0"]
+    values = ["5e-05=lr+5e-05", "1e-04=cobalt", "2e-04=lr+2e-04"]  # half and twice the preset's
+    assert " ".join(f"dev:{value}-0.jsonl" for value in values) in figures["lr"]
+    assert "optim.lr=2e-04" in trained["lr+2e-04-0"]
+    # as many responses in a step
+    assert "rollout.n=4 data.train_batch_size=32" in trained["group+4-0"]
+    assert "rollout.n=16 data.train_batch_size=8" in trained["group+16-0"]
+    # two updates in a step: in the first no ratio is clipped
+    assert "clip_ratio_high=0.2" in trained["clip+0.2-0"] and "mini_batch_size=8" in trained["clip+0.2-0"]
     assert "--selection min_variance" in one(calls, "--output_file contexts-selection+min_variance.jsonl")
     assert "--stop_rule none" in one(calls, "--output_file contexts-stop+none.jsonl")
     for stage in ("run_single_turn", "run_multi_turn"):
@@ -384,11 +392,12 @@ def test_a_study_says_what_the_shell_scripts_said(study, tmp_path, name, size, t
     Since then the report of the paper's study is made without ``--published``, a GPU's preset is one-gpu-vllm, and on a
     GPU vLLM answers: but for the engine's two flags and the app's comings and goings the commands are the same.
     """
-    done, calls = study(name, "--plan", size=size)
+    asked = {"questions": "horizon cap selection kl reference refresh stop"} if name == "sweep-paper" else {}
+    done, calls = study(name, "--plan", size=size, **asked)
     assert f": {trainings} trainings of " in done.stdout and f"left: about {minutes} min, " in done.stdout
     assert f"policy: 0 done, {trainings} left" in done.stdout
     assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (0, [], []), "a plan starts nothing"
-    done, calls = study(name, size=size)
+    done, calls = study(name, size=size, **asked)
     assert done.returncode == 0, done.stderr
     commands = said(calls)
     if size == "gpu":
