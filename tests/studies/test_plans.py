@@ -16,7 +16,7 @@ import pytest
 from waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "TELL_GPUS", "RAY_ADDRESS")
+STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "HANG_COUNT", "TELL_GPUS", "RAY_ADDRESS")
 """Variables for the recorders; the other knobs are flags."""
 RAY = """#!/usr/bin/env bash
 case "$*" in
@@ -36,7 +36,7 @@ echo "${TELL_GPUS:+[${CUDA_VISIBLE_DEVICES-}] }$*" >>"$CALLS"
 [[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
 if [[ -n ${HANG_ON:-} && $* == *"$HANG_ON"* ]]; then
   [[ -n ${HANG_TILL:-} ]] || exec -a "$0" sleep 60
-  for _ in {1..600}; do grep -qF -- "$HANG_TILL" "$CALLS" && break; sleep 0.1; done
+  for _ in {1..600}; do (( $(grep -cF -- "$HANG_TILL" "$CALLS") < ${HANG_COUNT:-1} )) || break; sleep 0.1; done
 fi
 [[ $* != *"report cost"* ]] || echo '{"in_all": {"GPU-s": 445.5, "responses": 54720}}' >"${@: -1}"
 """
@@ -481,7 +481,9 @@ def test_weak_tests_are_a_matter_of_the_contexts_of_any_arm(study):
 
 def test_policies_side_by_side_have_services_and_a_gpu_of_their_own(study, tmp_path):
     arms = {"arms": "cobalt single_turn", "preset": "one-gpu-vllm"}
-    done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **arms)
+    train = "cobalt train --log"
+    both = {"HANG_ON": train, "HANG_TILL": train, "HANG_COUNT": "2"}  # none ends before the other has begun
+    done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **both, **arms)
     assert done.returncode == 0, done.stderr
     assert all((tmp_path / "run" / "logs" / folder / "ray.log").exists() for folder in ("worker-0", "worker-1"))
     assert {re.match(r"\[(.*?)\] ", call)[1] for call in calls if "cobalt train --log" in call} == {"5", "6,7"}
