@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -131,6 +131,7 @@ class Arm:
         return self.recipe.endswith("_online")
 
 
+@cache
 def recipe_of(preset: str) -> Any:
     """The settings of a training with this preset, of a file in ``verl/config/preset``."""
     files = ("recipe/grpo.yaml", f"preset/{preset}.yaml")
