@@ -4,5 +4,7 @@
 - ``manager``: the reward, computed for each response as soon as it is generated.
 - ``trainer``: neutral infrastructure failures, reward metrics, costs, budget, finished runs.
 - ``engine``: each prompt computed once in old log-probabilities, reference and update.
+- ``weights``: a socket of its own for each training, through which vLLM takes the policy's weights.
+- ``worker``: what veRL's workers import, so that they know ours.
 - ``runner``: veRL's task runner with our trainer.
 """

@@ -22,6 +22,8 @@ ENGINE_VENDOR = "cobalt"
 MANAGER = "StreamingRewardManager"
 WEIGHTS_VARIABLE = "COBALT_LOSS_WEIGHTS"
 """Environment variable of a training job: ``cobalt.loss_weights``, for the engine."""
+BASE_RANK = "VERL_ZMQ_BASE_TRAINER_RANK"
+"""veRL's environment variable: what vLLM adds to its rank in the name of the socket for weights."""
 
 
 MOVED = {
@@ -63,8 +65,8 @@ def adapted(config: DictConfig) -> DictConfig:
             config.reward.reward_manager.update({"source": "importlib", "name": MANAGER, "module": module})
             # one process: its event loop waits for programs, and equal programs meet there
             config.reward.num_workers = 1
+        model.external_lib = f"{ROOM}.worker"
         if ours.share_prompts:
-            model.external_lib = f"{ROOM}.engine"
             model.override_config.attn_implementation = "sdpa"
         if ours.get("online"):
             rollout.agent.default_agent_loop = ONLINE_MANAGER_NAME

@@ -1,5 +1,6 @@
 """veRL 0.9.1's main loop with our trainer."""
 
+import secrets
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
 from cobalt.training.cluster import join_or_start
 from cobalt.training.scoring import RewardSettings
-from cobalt.training.verl09.config import ENGINE_VENDOR, MANAGER, WEIGHTS_VARIABLE, adapted
+from cobalt.training.verl09.config import BASE_RANK, ENGINE_VENDOR, MANAGER, WEIGHTS_VARIABLE, adapted
 
 
 class Runner(main_ppo.TaskRunnerV1.__ray_metadata__.modified_class):
@@ -33,6 +34,7 @@ def runtime_environment(config: Any) -> dict[str, Any]:
         # Liger's own choice on Hopper compiles for each length of a micro-batch, which takes longer than the update
         "LIGER_KERNEL_IMPL_ROPE": "nvidia-triton",
         WEIGHTS_VARIABLE: config.cobalt.loss_weights,
+        BASE_RANK: str(secrets.randbits(48)),
     }
     if config.cobalt.share_prompts:
         variables["VERL_ENGINE_VENDOR"] = ENGINE_VENDOR
