@@ -23,6 +23,8 @@ REFRESH_S = 1.0
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 """Without tqdm's own rate: it would take the start-up for a step."""
 REWARD, ACCURACY, UNSCORED, SECONDS = "reward/total", "reward/acc", "reward/infra", "timing_s/step"
+MISMATCH = "rollout_corr/kl"
+"""Of the rollouts' policy and the trainer's, on today's stack. Large if vLLM has not got the policy's weights."""
 
 
 @contextmanager
@@ -76,6 +78,9 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
             rows[title] = f"{values[0]:.3f}"
     if timed:
         rows["seconds per step"] = f"{sum(record[SECONDS] for record in timed) / len(timed):.1f}"
+    mismatches = [(record[MISMATCH], int(record["step"])) for record in timed if MISMATCH in record]
+    if mismatches:
+        rows[f"largest {MISMATCH}"] = "{:.1e}, step {}".format(*max(mismatches))
     minutes = f"{(time.monotonic() - started) / 60:.1f}"
     print_summary("Training", {**rows, "minutes in all": minutes, "output": folder, "log": log})
     print(f"next: bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")

@@ -54,6 +54,12 @@ def test_what_runs_a_bar_and_a_summary(tmp_path):
     assert "pid=1) noise" in log and "noise of another process" in log
 
 
+def test_the_step_at_which_vllm_was_furthest_from_the_policy_is_named(tmp_path):
+    done, _ = run(tmp_path, "step(1, **{'rollout_corr/kl': 0.2}); step(2, **{'rollout_corr/kl': 1e-4})")
+    row = next(line for line in done.stdout.splitlines() if "rollout_corr/kl" in line)
+    assert row.split() == ["largest", "rollout_corr/kl", "2.0e-01,", "step", "1"]
+
+
 def test_a_run_that_a_budget_ends_promises_no_time_and_metrics_of_an_earlier_run_are_not_its_steps(tmp_path):
     done, _ = run(tmp_path, STEPS, "cobalt.budget={responses: 100}")
     assert done.returncode == 0, done.stderr
