@@ -267,6 +267,12 @@ def test_the_recipes_settings_reach_verl_under_its_new_names() -> None:
     assert runner.runtime_environment(config)["env_vars"]["VERL_ENGINE_VENDOR"] == "cobalt"
 
 
+@pytest.mark.parametrize("override", ["json", "[json]"])
+def test_what_a_user_has_workers_import_is_imported_beside_ours(override: str) -> None:
+    model = adapted(compose(f"actor_rollout_ref.model.external_lib={override}")).actor_rollout_ref.model
+    assert list(model.external_lib) == ["cobalt.training.verl09.worker", "json"]
+
+
 @pytest.mark.parametrize(
     ("override", "told"),
     [

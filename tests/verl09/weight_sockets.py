@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
     search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
         config = adapted(hydra.compose("ppo_trainer", [search, "+recipe=multi_turn", "+preset=one-gpu-vllm"]))
-    import_external_libs(config.actor_rollout_ref.model.external_lib)
+    import_external_libs(list(config.actor_rollout_ref.model.external_lib))
     rollout = config.actor_rollout_ref.rollout
     sizes = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
     settings = SimpleNamespace(**{name: rollout[name] for name in (*sizes, "layered_summon")})

@@ -65,7 +65,8 @@ def adapted(config: DictConfig) -> DictConfig:
             config.reward.reward_manager.update({"source": "importlib", "name": MANAGER, "module": module})
             # one process: its event loop waits for programs, and equal programs meet there
             config.reward.num_workers = 1
-        model.external_lib = f"{ROOM}.worker"
+        theirs = model.external_lib or []
+        model.external_lib = [f"{ROOM}.worker", *([theirs] if isinstance(theirs, str) else theirs)]
         if ours.share_prompts:
             model.override_config.attn_implementation = "sdpa"
         if ours.get("online"):
