@@ -20,7 +20,7 @@ def test_every_measured_phase_is_predicted_and_the_page_shows_that(capsys):
     checked = capsys.readouterr().out.strip()
     found = {where: [int(cell.split(", ")[1].rstrip("%")) for cell in row] for where, *row in cells(checked)}
     assert len(found) == 12
-    wait = found["qwen3-1.7b, 1000 tokens, grpo-mt-async"].pop(0)  # for whole groups, which the model leaves out
+    wait = found["qwen3-1.7b, 1000 tokens, grpo-mt-async"].pop(0)  # the model leaves it out
     assert wait < -20 and all(abs(off) <= 20 for row in found.values() for off in row), found
     scale_model.main(scale_model.ScaleConfig())
     for table in (checked, *capsys.readouterr().out.strip().split("\n\n")):

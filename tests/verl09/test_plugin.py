@@ -281,6 +281,8 @@ def test_what_a_user_has_workers_import_is_imported_beside_ours(override: str) -
         ("reward_model.enable=true", "reward_model.enable does nothing in veRL 0.9.1"),
         ("reward_model.model.path=some/model", "reward_model.model.path does nothing in veRL 0.9.1"),
         ("sandbox_fusion.url=http://there", "sandbox_fusion.url does nothing in veRL 0.9.1"),
+        ("actor_rollout_ref.model.external_lib=5", "actor_rollout_ref.model.external_lib=5: give a module"),
+        ("~cobalt", "no recipe: +recipe=NAME is missing"),
     ],
 )
 def test_what_verl_no_longer_has_is_refused_in_one_line(override: str, told: str) -> None:

@@ -3,21 +3,23 @@
 import json
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import pytest
+from test_plugin import compose  # skips without veRL 0.9.1
 
-try:
-    IS_HERE = version("verl") == "0.9.1"
-except PackageNotFoundError:
-    IS_HERE = False
-if not IS_HERE:
-    pytest.skip("needs veRL 0.9.1: bash scripts/setup.sh now", allow_module_level=True)
+# isort: split
+from omegaconf import OmegaConf
+
+from cobalt.training.verl09.config import adapted
+from cobalt.training.verl09.runner import runtime_environment
 
 
 def test_each_training_sends_its_weights_to_its_own_engine() -> None:
-    command = [sys.executable, str(Path(__file__).with_name("weight_sockets.py"))]
+    config = adapted(compose())
+    model, rollout = (OmegaConf.to_container(config.actor_rollout_ref[name]) for name in ("model", "rollout"))
+    variables = [runtime_environment(config)["env_vars"] for _ in range(2)]
+    trainings = {"modules": model["external_lib"], "rollout": rollout, "variables": variables}
+    command = [sys.executable, str(Path(__file__).with_name("weight_sockets.py")), json.dumps(trainings)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     # with one socket they take each other's, or wait for ever
     assert json.loads(printed.splitlines()[-1]) == [[*map(float, range(20))], [*map(float, range(20, 40))]]

@@ -1,7 +1,8 @@
 """Of two trainings on one host: what comes through the sockets by which vLLM takes weights.
 
 Run by test_weights.py in a process of its own, where a stand-in takes the place of vLLM. Both sides of the socket are
-veRL's own. Prints the weights that each took, in JSON.
+veRL's own. The argument, in JSON: ``modules`` that workers import, settings of the ``rollout``, and the environment
+``variables`` of each training. Prints the weights that each took, in JSON.
 """
 
 import asyncio
@@ -16,12 +17,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-import hydra
 import ray
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-TRAININGS, TRANSFERS = 2, 20
+TRANSFERS = 20
 VLLM = "0.24.0"
 
 
@@ -41,7 +40,7 @@ class StandIn:
     def exec_module(self, _module: Any) -> None: ...
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, modules: list[str], rollout: dict[str, Any], variables: list[dict[str, str]]) -> None:
     metadata = folder / f"vllm-{VLLM}.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM}\n")
@@ -56,22 +55,14 @@ def main(folder: Path) -> None:
     from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer as transfer
     from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
-    from cobalt.training.verl09.config import adapted
-    from cobalt.training.verl09.runner import runtime_environment
-
     transfer.get_torch_device, transfer.is_support_ipc = lambda: torch.cpu, lambda: False
     torch.cpu.empty_cache = lambda: None  # type: ignore[attr-defined]
-    search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
-    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        config = adapted(hydra.compose("ppo_trainer", [search, "+recipe=multi_turn", "+preset=one-gpu-vllm"]))
-    import_external_libs(list(config.actor_rollout_ref.model.external_lib))
-    rollout = config.actor_rollout_ref.rollout
-    sizes = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
-    settings = SimpleNamespace(**{name: rollout[name] for name in (*sizes, "layered_summon")})
-    names = []
-    for _ in range(TRAININGS):
-        os.environ.update(runtime_environment(config)["env_vars"])
-        adapter = get_rollout_class(rollout.name, rollout.mode)(settings, SimpleNamespace(), None)
+    import_external_libs(modules)
+    names: list[str] = []
+    for own in variables:
+        os.environ.update(own)
+        sender = get_rollout_class(rollout["name"], rollout["mode"])
+        adapter = sender(SimpleNamespace(**rollout), SimpleNamespace(), None)
         worker = SimpleNamespace(local_rank=0, model_runner=SimpleNamespace())
         sent, taken = adapter.zmq_handle, vLLMColocateWorkerExtension._get_zmq_handle(worker)
         assert sent == taken and sent not in names, (sent, taken, names)  # else what follows waits for ever
@@ -103,4 +94,4 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
-        main(Path(made))
+        main(Path(made), **json.loads(sys.argv[1]))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from cobalt.errors import InputError
 from cobalt.training.scoring import MANAGER_NAME
@@ -36,12 +36,18 @@ MOVED = {
 
 def adapted(config: DictConfig) -> DictConfig:
     """A copy of a composed configuration for veRL 0.9.1. Raises ``InputError`` for what has no meaning there."""
+    if "cobalt" not in config:
+        raise InputError("no recipe: +recipe=NAME is missing, see cobalt train --help")
     config = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
     ours, model, rollout = config.cobalt, config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
     if ours.backend != "verl":
         raise InputError(f"cobalt.backend={ours.backend} needs veRL 0.5.0: set it up with scripts/setup.sh")
     if rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf is gone in veRL 0.9.1: choose vllm or sglang")
+    modules = model.external_lib or []
+    modules = [modules] if isinstance(modules, str) else modules
+    if not isinstance(modules, list | ListConfig):
+        raise InputError(f"actor_rollout_ref.model.external_lib={modules}: give a module, or a list of them")
     if (mode := config.trainer.v1.trainer_mode) not in TRAINER_MODES:
         raise InputError(f"trainer.v1.trainer_mode={mode}: choose {' or '.join(TRAINER_MODES)}")
     if ours.get("online") and config.algorithm.filter_groups.enable:
@@ -65,8 +71,7 @@ def adapted(config: DictConfig) -> DictConfig:
             config.reward.reward_manager.update({"source": "importlib", "name": MANAGER, "module": module})
             # one process: its event loop waits for programs, and equal programs meet there
             config.reward.num_workers = 1
-        theirs = model.external_lib or []
-        model.external_lib = [f"{ROOM}.worker", *([theirs] if isinstance(theirs, str) else theirs)]
+        model.external_lib = [f"{ROOM}.worker", *modules]
         if ours.share_prompts:
             model.override_config.attn_implementation = "sdpa"
         if ours.get("online"):
