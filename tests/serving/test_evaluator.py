@@ -242,7 +242,7 @@ async def test_a_lost_replica_loses_no_program(app_url):
     async with open_execution_service("serve") as service:
         running = asyncio.ensure_future(service.run_many([(ADD, TESTS)] * 300))
         by_http = asyncio.ensure_future(asyncio.to_thread(post, app_url, body))
-        await asyncio.sleep(0.3)
+        await asyncio.to_thread(wait_for, lambda: status_of(app_url)["queue_depth"])
         replicas = evaluator_replicas()
         assert replicas
         for replica in replicas:

@@ -7,11 +7,13 @@ import time
 import psutil
 import pytest
 import torch
+from http_calls import status_of
 from online_parts import MODEL
 from own_serve import own_serve
 from ray import serve
 from transformers import AutoTokenizer
 from verl import DataProto
+from waiting import wait_for
 
 from cobalt.records import TestCases
 from cobalt.sandbox.selftest import examine
@@ -27,7 +29,8 @@ def make_batch(tokenizer):
     """As veRL hands it to a reward manager: distinct programs, each of which passes every second test."""
     inputs = tuple(str(index + 1) for index in range(4))
     tests = TestCases(inputs, tuple(str(int(text) * 2) for text in inputs))
-    programs = [f"n = int(input())\nprint(n * 2 if n % 2 else {-1 - index})" for index in range(RESPONSES)]
+    code = "import time\ntime.sleep(0.1)\nn = int(input())\nprint(n * 2 if n % 2 else {})"
+    programs = [code.format(-1 - index) for index in range(RESPONSES)]
     ids = tokenizer([f"```python\n{program}\n```" for program in programs], padding=True, padding_side="right")
     prompts, responses = torch.zeros(RESPONSES, 8, dtype=torch.long), torch.tensor(ids["input_ids"])
     mask = torch.cat([prompts, torch.tensor(ids["attention_mask"])], 1)
@@ -40,8 +43,9 @@ def make_batch(tokenizer):
     return DataProto.from_dict({"prompts": prompts, "responses": responses, "attention_mask": mask}, columns)
 
 
-def kill_replicas(killed):
-    """Kill the replicas that run programs, and hold their replacements for ``AWAY_S`` seconds."""
+def kill_replicas(url, killed):
+    """Kill the replicas once programs wait there, and hold their replacements for ``AWAY_S`` seconds."""
+    wait_for(lambda: status_of(url)["queue_depth"])
 
     def replicas():
         for process in psutil.Process().children(recursive=True):
@@ -64,9 +68,9 @@ def kill_replicas(killed):
 
 @pytest.fixture
 def evaluator():
-    with own_serve(num_cpus=4):
-        serve.run(build_app(EvaluatorConfig(workers=2, num_cpus=0)), name="evaluator", route_prefix=None)
-        yield
+    with own_serve(num_cpus=4) as url:
+        serve.run(build_app(EvaluatorConfig(workers=2, num_cpus=0)), name="evaluator", route_prefix="/evaluator")
+        yield f"{url}/evaluator"
 
 
 @pytest.mark.slow
@@ -77,15 +81,11 @@ def test_a_killed_evaluator_costs_time_and_no_sample(evaluator):
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     batch = make_batch(tokenizer)
     manager = CobaltRewardManager(tokenizer, 0, compute_score, executor="serve")
-    killed, started = [], time.perf_counter()
-    manager(batch)
-    undisturbed_s = time.perf_counter() - started
-    thread = threading.Timer(undisturbed_s / 3, kill_replicas, [killed])
+    killed = []
+    thread = threading.Thread(target=kill_replicas, args=(evaluator, killed))
     thread.start()
-    started = time.perf_counter()
     info = manager(batch, return_dict=True)["reward_extra_info"]
-    assert time.perf_counter() - started > AWAY_S
+    assert len(killed) == 1, "the batch ended before its evaluator did"
     thread.join()
-    assert len(killed) == 1
     assert sum(info["infra"]) == 0
     assert sum(rate == 0.5 for rate in info["pass_rate"]) == RESPONSES
