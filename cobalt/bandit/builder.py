@@ -15,6 +15,9 @@ from cobalt.bandit.evaluated import MESSAGES_PER_TURN, OPENING_MESSAGES, Convers
 from cobalt.errors import InputError
 from cobalt.prompts import ALL_PASSED_START, feedback_of_message, without_expected
 
+Selection = Literal["max_variance", "min_variance", "random"]
+StopRule = Literal["released", "solved", "none"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class BanditConfig:
@@ -26,13 +29,13 @@ class BanditConfig:
     """Contexts per trajectory."""
     max_trajectories: Annotated[int, Ge(1)] = 4
     """Trajectories per problem after down-sampling."""
-    selection: Literal["max_variance", "min_variance", "random"] = "max_variance"
+    selection: Selection = "max_variance"
     """Which trajectories down-sampling keeps, by spread of pass rates: most different, most alike, or any by seed."""
     max_prompt_tokens: Annotated[int, Ge(1)] = 10_000
     """Contexts whose prompt is longer are cut off."""
     hide_expected: bool = False
     """Leave the expected output out of the feedback in the prompts."""
-    stop_rule: Literal["released", "solved", "none"] = "released"
+    stop_rule: StopRule = "released"
     """Which pair of solved attempts ends a trajectory's contexts: k−1 and k+1 (released) or k−1 and k (solved); none:
     nothing but their number and length ends them."""
     seed: int = 42

@@ -9,21 +9,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from annotated_types import Ge
 from omegaconf import OmegaConf
+from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 from typing_extensions import Self
 
+from cobalt.bandit.builder import Selection, StopRule
 from cobalt.cli.flags import NotNegative, Positive, Share
 from cobalt.errors import InputError
+from cobalt.perturbation import Kind
 from studies.plans.loop import LEARNING_TURNS, WITHOUT_END, Loop, LoopConfig, Model
 from studies.plans.places import Folder, Item, work_through
 
 USUAL_S = {("gpu", "offline"): 100, ("gpu", "policy"): 400, ("cpu", "offline"): 40, ("cpu", "policy"): 150}
 """Seconds of an item as long as none is done. One at a time on an H200, with the engine hf: trajectories to learn from
 100, a training 240, merging 14, measuring a set 64. On two CPU cores: 40, and 85, 7, 25."""
+
+Value = TypeVar("Value")
+
+
+def named_once(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    if not values:
+        raise ValueError("names none")
+    if len(set(values)) < len(values):
+        raise ValueError("names one twice")
+    return values
+
+
+OneOrMore = Annotated[tuple[Value, ...], AfterValidator(named_once)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +53,9 @@ class StudyConfig(LoopConfig):
 
     size: Literal["gpu", "cpu"] = "gpu"
     """Which defaults. gpu: one or more GPUs, hours. cpu: two cores, minutes; it shows that it works, no effect."""
-    arms: tuple[str, ...] = ()
+    arms: OneOrMore[str] = ()
     """Ways to train; docs/paper.md names them all."""
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: OneOrMore[int] = (0, 1, 2)
     """Training seeds. An arm with a seed is a policy."""
     reference: str = "assets/minicoder-small"
     """The reference model of the arm other_reference, a folder."""
@@ -47,7 +63,7 @@ class StudyConfig(LoopConfig):
     """Problems of the shifted set, in the studies that measure on it."""
     turns: NotNegative = 8
     """Turns after the first when measuring."""
-    kind: str = "swapped"
+    kind: Kind = "swapped"
     """How tests are perturbed (run_perturbation.py --kind), for measuring and in the arm augmented."""
     count: Positive | None = None
     """Wrong tests per problem. Default: that of the kind."""
@@ -142,7 +158,6 @@ def arm_of(name: str, config: StudyConfig) -> Arm:
     """The arm of this name. Raises ``InputError``. docs/paper.md says what each is for."""
     first, _, value = name.partition("+")
     reward, contexts = "+custom_reward_function.reward_kwargs", f"contexts-{name}"
-    most = str(config.train_samples) if value == "all" else value
     recipe = recipe_of(config.preset)
     prompts = recipe.data.train_batch_size
     mini_batch = "actor_rollout_ref.actor.ppo_mini_batch_size"
@@ -161,15 +176,20 @@ def arm_of(name: str, config: StudyConfig) -> Arm:
         "penalty": Arm("Cobalt, penalty", settings=(f"{reward}.hard_coding={config.penalty:g}",)),
         "no_expected": Arm("Cobalt, no expected output", contexts=contexts, flags=("--hide_expected",)),
     }
-    with_value = {
-        "cap": Arm(contexts=contexts, flags=("--max_trajectories", most)),
-        "selection": Arm(contexts=contexts, flags=("--selection", value)),
-        "stop": Arm(contexts=contexts, flags=("--stop_rule", value)),
-        "kl": Arm(settings=(f"actor_rollout_ref.actor.kl_loss_coef={value}",)),
-        "lr": Arm(settings=(f"actor_rollout_ref.actor.optim.lr={value}",)),
-        "clip": Arm(settings=(f"actor_rollout_ref.actor.clip_ratio_high={value}", f"{mini_batch}={prompts // 2}")),
-        "temperature": Arm(trajectories=f"train-temperature-{value}", contexts=contexts),
-    }
+    with_value = {}
+    if value in get_args(Selection):
+        with_value["selection"] = Arm(contexts=contexts, flags=("--selection", value))
+    if value in get_args(StopRule):
+        with_value["stop"] = Arm(contexts=contexts, flags=("--stop_rule", value))
+    if re.fullmatch(r"\d+(\.\d+)?(e-\d+)?", value):
+        clip = f"actor_rollout_ref.actor.clip_ratio_high={value}"
+        with_value["kl"] = Arm(settings=(f"actor_rollout_ref.actor.kl_loss_coef={value}",))
+        with_value["lr"] = Arm(settings=(f"actor_rollout_ref.actor.optim.lr={value}",))
+        with_value["clip"] = Arm(settings=(clip, f"{mini_batch}={prompts // 2}"))
+        with_value["temperature"] = Arm(trajectories=f"train-temperature-{value}", contexts=contexts)
+    most = str(config.train_samples) if value == "all" else value
+    if most.isdecimal() and most[0] != "0":
+        with_value["cap"] = Arm(contexts=contexts, flags=("--max_trajectories", most))
     if value.isdecimal() and value[0] != "0":
         as_many = prompts * recipe.actor_rollout_ref.rollout.n // int(value)  # responses in a step
         sizes = (f"data.train_batch_size={as_many}", f"{mini_batch}={as_many}")
@@ -181,9 +201,9 @@ def arm_of(name: str, config: StudyConfig) -> Arm:
         return replace(arm, name=name, label=f"{arm.label}, weak tests", contexts=contexts, flags=flags)
     if name in named:
         arm = named[name]
-    elif value and first in with_value:
+    elif first in with_value:
         arm = with_value[first]
-    elif re.fullmatch(r".+\+0\..+", name):
+    elif first in get_args(Kind) and re.fullmatch(r"0\.\d+", value):
         arm = Arm(f"Cobalt + {name}", kind=first, ratio=value)
     else:
         raise InputError(f"no arm '{name}'; docs/paper.md names them")

@@ -11,7 +11,8 @@ import tyro
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import Positive
-from studies.plans.arms import Arm, ArmStudy, StudyConfig, recipe_of
+from cobalt.perturbation import Kind
+from studies.plans.arms import Arm, ArmStudy, OneOrMore, StudyConfig, recipe_of
 from studies.plans.loop import CONTROL_TURNS, SUBJECTS
 from studies.plans.places import Item
 
@@ -31,7 +32,7 @@ class PaperConfig(StudyConfig):
     cpu: ClassVar = {"arms": ("cobalt", "single_turn", "ft_cobalt", "grpo_online"), "hacked": (), "gpus": ("0", "0")}
 
     output_dir: Path = Path("runs/study_paper")
-    arms: tuple[str, ...] = (
+    arms: OneOrMore[str] = (
         "cobalt", "single_turn", "ft_cobalt", "grpo_online", "verpo_online", "augmented", "other_reference",
     )  # fmt: skip
     hacked: tuple[str, ...] = ("cobalt", "augmented")
@@ -86,7 +87,7 @@ class HackingConfig(StudyConfig):
     cpu: ClassVar = {"arms": ("cobalt", "augmented"), "test_freq": -1}
 
     output_dir: Path = Path("runs/study_hacking")
-    arms: tuple[str, ...] = ("cobalt", "augmented", "single_turn")
+    arms: OneOrMore[str] = ("cobalt", "augmented", "single_turn")
     test_freq: int = -1
 
 
@@ -121,7 +122,7 @@ class TheoryConfig(StudyConfig):
     cpu: ClassVar = {"after": (1,), "test_freq": -1}
 
     output_dir: Path = Path("runs/study_theory")
-    arms: tuple[str, ...] = ("cobalt",)
+    arms: OneOrMore[str] = ("cobalt",)
     steps: Positive = 20
     after: tuple[Positive, ...] = (1, 2, 5, 10)
     """Steps after which a training's policy is measured, beside the last. --plan leaves measuring out."""
@@ -131,7 +132,7 @@ class TheoryConfig(StudyConfig):
     test_freq: int = -1
 
     def training_overrides(self) -> tuple[str, ...]:
-        return (f"trainer.save_freq={gcd(*self.after)}", *self.overrides)
+        return (f"trainer.save_freq={gcd(*self.measured_steps())}", *self.overrides)
 
     def measured_steps(self) -> list[int]:
         """The last one is included."""
@@ -204,13 +205,13 @@ class PaperSweepConfig(StudyConfig):
     marker: ClassVar = "sweep_paper"
 
     output_dir: Path = Path("runs/study_paper")
-    questions: tuple[Question, ...] = get_args(Question)
+    questions: OneOrMore[Question] = get_args(Question)
     """horizon: turns of the trajectories that are learned from. cap: trajectories per problem. selection: which of
     them. kl: coefficient of the KL term. lr: learning rate. group: responses per prompt, as many in a step. clip: upper
     bound of the ratio, with two updates in a step. reference: who wrote the trajectories. refresh: steps after which
     the policy collects anew. stop: stop rule."""
     arms: tyro.conf.Suppress[tuple[str, ...]] = ()
-    seeds: tuple[int, ...] = (0,)
+    seeds: OneOrMore[int] = (0,)
 
     def with_arms(self) -> "PaperSweepConfig":
         """The arms of all questions, each once."""
@@ -287,12 +288,12 @@ class PerturbationSweepConfig(HackingConfig):
     cpu: ClassVar = {"test_freq": -1}
 
     output_dir: Path = Path("runs/sweep_perturbation")
-    kinds: tuple[str, ...] = ("swapped", "off_by_one", "other_problem", "truncated", "inconsistent")
+    kinds: OneOrMore[Kind] = get_args(Kind)
     """Of perturbation in the contexts."""
-    ratios: tuple[str, ...] = ("0.1", "0.3", "0.5")
+    ratios: OneOrMore[str] = ("0.1", "0.3", "0.5")
     """Shares of perturbed contexts."""
     arms: tyro.conf.Suppress[tuple[str, ...]] = ()
-    seeds: tuple[int, ...] = (0,)
+    seeds: OneOrMore[int] = (0,)
 
     def with_arms(self) -> "PerturbationSweepConfig":
         """Cobalt, and the arms of all cells."""

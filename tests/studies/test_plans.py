@@ -138,11 +138,11 @@ def test_each_arm_is_trained_as_what_it_is(study):
 
 
 def test_the_bound_is_measured_along_trainings_and_in_fp32(study):
-    done, calls = study("theory", arms="kl+1e-4 kl+1e-1", after="2 4 9", steps="5")
+    done, calls = study("theory", arms="kl+1e-4 kl+1e-1", after="2 4 9", steps="6")
     assert done.returncode == 0, done.stderr
     for name, call in trainings(calls).items():
-        assert f"kl_loss_coef={name[3:7]}" in call and "trainer.save_freq=1" in call
-    trained = [f"kl+1e-{coefficient}-0-step-{step}" for coefficient in (4, 1) for step in (2, 4, 5)]
+        assert f"kl_loss_coef={name[3:7]}" in call and "trainer.save_freq=2" in call
+    trained = [f"kl+1e-{coefficient}-0-step-{step}" for coefficient in (4, 1) for step in (2, 4, 6)]
     policies = ["base", *trained]
     for name in policies:
         model = "assets/minicoder" if name == "base" else f"{name}/model"
@@ -345,7 +345,13 @@ def test_the_other_questions_have_their_cells(study):
         ("paper", {"budget": "dollars"}, None),
         ("paper", {"engine": "sglang"}, None),
         ("hacking", {"size": "huge"}, None),
-        ("hacking", {"arms": "refreshed+0"}, "no arm 'refreshed+0'"),
+        *(
+            ("hacking", {"arms": arm}, f"no arm '{arm}'")
+            for arm in ("refreshed+0", "kl+much", "cap+0", "selection+best", "stop+never", "cobalt+0.3", "swapped+0.x")
+        ),
+        ("hacking", {"arms": "cobalt cobalt"}, "--arms=('cobalt', 'cobalt'): names one twice"),
+        ("theory", {"seeds": ""}, "--seeds=(): names none"),
+        ("sweep-paper", {"questions": ""}, "--questions=(): names none"),
         ("hacking", {"overrides": "60"}, "no argument '60'"),
         ("hacking", {"overrides": "stepz"}, "no argument 'stepz'"),
         ("hacking", {"overrides": "-x=1"}, "no argument '-x=1'"),
