@@ -1,4 +1,4 @@
-"""``verl_preproc_{single,multi}_turn.py``: JSONL to the parquet files that veRL 0.5.0's ``RLHFDataset`` reads.
+"""``verl_preproc_{single,multi}_turn.py``: JSONL to the parquet files that veRL's ``RLHFDataset`` reads.
 
 One row per prompt, in file order, written in row groups of bounded size. Validation prompts must be unique because veRL
 groups validation samples by prompt text: repeated ones are dropped from ``test.parquet`` and counted.
@@ -184,6 +184,6 @@ def _build(
                 temporary.unlink(missing_ok=True)
         run.counts = dict(counts)
     print_summary(f"veRL data: {config.local_dir}", counts)
-    rules = ["rows for veRL 0.5.0's RLHFDataset", "validation prompts are unique"]
+    rules = ["rows for veRL's RLHFDataset", "validation prompts are unique"]
     files = list(outputs.values()), list(inputs.values())
     publish("Prompts for GRPO with veRL", rules, counts, *files, config.push_to_hub)
