@@ -178,10 +178,10 @@ def label_ends(axes: "Axes", drawn: Sequence[tuple[Curve, Line]]) -> None:
         axes.plot([start[0] + 0.025, 1.05], [start[1], place], scalex=False, scaley=False, **join)
 
 
-def push_apart(wanted: Sequence[float], heights: Sequence[float], low: float = 0.0, high: float = 1.0) -> list[float]:
-    """Centres of labels: without overlap, in their order, within [low, high], as near to ``wanted`` as possible.
+def push_apart(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Centres of labels: without overlap, in their order, within [0, 1], as near to ``wanted`` as possible.
 
-    Labels that need more than the whole space begin at ``low``.
+    Labels that need more than the whole space begin at 0.
 
     >>> push_apart([0.5, 0.5], [0.25, 0.25])
     [0.375, 0.625]
@@ -195,7 +195,7 @@ def push_apart(wanted: Sequence[float], heights: Sequence[float], low: float = 0
     centres = np.cumsum(np.array(heights)[order]) - np.array(heights)[order] / 2
     shifts = isotonic_regression(np.array(wanted)[order] - centres).x
     places = np.empty(len(wanted))
-    places[order] = np.maximum(low, np.minimum(shifts, high - sum(heights))) + centres
+    places[order] = np.maximum(0, np.minimum(shifts, 1 - sum(heights))) + centres
     return places.tolist()
 
 

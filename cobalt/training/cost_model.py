@@ -160,20 +160,16 @@ def checkpoint_gb(shape: Shape) -> tuple[float, float]:
 def predict_step(config: PlanConfig) -> Prediction:
     """Of a step with these lengths; every GPU has its share of the prompts."""
     shape = SHAPES[config.shape]
-    seconds: dict[Phase, float] = {"generation": generation_s(config, shape), **training_s(config, shape)}
+    # of the passes after the rollouts; each prompt is computed once
+    flops = config.prompts / config.gpus * forward_flops(shape, config.prompt, config.response, config.samples)
+    passes = passes_s(flops, shape, config.updates)
+    seconds: dict[Phase, float] = {"generation": generation_s(config, shape), **passes}
     step = sum(seconds.values())
     judging_s = seconds["old log-probs"] + seconds["reference"] + SCORING_SHARE * step
     cores = programs_cpu_s(config.prompts * config.samples, config) / judging_s
     # each pass gathers the weights, the update twice (gradient checkpointing); then gradients, and weights for vLLM
     traffic = parameters(shape) * (4 * HALF + FULL + HALF)
     return Prediction(seconds, step, step * config.gpus / config.prompts, cores, traffic / GB)
-
-
-def training_s(config: PlanConfig, shape: Shape) -> dict[Phase, float]:
-    """Seconds of what follows the rollouts, each prompt computed once."""
-    prompts = config.prompts / config.gpus
-    needed = prompts * forward_flops(shape, config.prompt, config.response, config.samples)
-    return passes_s(needed, shape, config.updates)
 
 
 def passes_s(flops: float, shape: Shape, updates: int) -> dict[Phase, float]:

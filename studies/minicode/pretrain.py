@@ -127,6 +127,13 @@ def batches(corpus: TokenizedCorpus, tokens_per_batch: int, rng: "np.random.Gene
         yield groups[number]
 
 
+def learning_rate_share(number: int, total: int, warmup_steps: int) -> float:
+    """Of a phase's learning rate, in step ``number`` of ``total``: a short warm-up, then a cosine."""
+    warmup = min(1.0, (number + 1) / min(warmup_steps, max(1, total // 10)))
+    cosine = 0.5 * (1 + math.cos(math.pi * number / total))
+    return warmup * (FINAL_LEARNING_RATE + (1 - FINAL_LEARNING_RATE) * cosine)
+
+
 def train_phase(
     model: Any, corpus: TokenizedCorpus, phase: Phase, tokens_per_batch: int, seed: int, log: Callable[[str], None]
 ) -> None:
@@ -143,10 +150,8 @@ def train_phase(
     model.train()
     seen, started = 0, time.monotonic()
     for step, group in enumerate(groups, start=1):
-        warmup = min(1.0, step / min(WARMUP_STEPS, max(1, len(groups) // 10)))
-        cosine = 0.5 * (1 + math.cos(math.pi * (step - 1) / len(groups)))
+        share = learning_rate_share(step - 1, len(groups), WARMUP_STEPS)
         for settings in optimizer.param_groups:
-            share = warmup * (FINAL_LEARNING_RATE + (1 - FINAL_LEARNING_RATE) * cosine)
             settings["lr"] = phase.learning_rate * share
 
         # Token ids and the mask of response tokens, both (samples, longest).

@@ -51,7 +51,7 @@ def plan_of(step: Step | None) -> str:
     return "nothing" if step is None else with_constant(OPERATIONS[step[0]].plan, step[1])
 
 
-def expression_of(step: Step, value: str = "A", item: str = "x") -> str:
+def expression_of(step: Step, value: str, item: str) -> str:
     """The step's Python expression over the given variable names."""
     text = with_constant(OPERATIONS[step[0]].expression, step[1])
     return re.sub(r"\bx\b", item, re.sub(r"\bA\b", value, text))

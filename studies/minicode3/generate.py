@@ -8,11 +8,12 @@ from typing import Any
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary
-from cobalt.cli.flags import CommandConfig, NotNegative, OutputFile
+from cobalt.cli.flags import NotNegative, OutputFile
 from cobalt.errors import InputError
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import recorded_run
 from cobalt.sandbox import TestCases
+from studies.minicode.generate import GenerateConfig as MiniCodeConfig
 from studies.minicode.generate import rows_of
 from studies.minicode3.problems import Problem, sample_problem
 from studies.minicode3.programs import Variant, write_program
@@ -21,20 +22,14 @@ DIFFICULTIES = {3: "EASY", 4: "MEDIUM", 5: "MEDIUM_HARD", 6: "HARD"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateConfig(CommandConfig):
+class GenerateConfig(MiniCodeConfig):
     """Generate MiniCode 3's problems, which take three to six steps, into one JSONL file."""
 
     output_file: OutputFile = Path("data/minicode3.jsonl")
     """Raw rows (JSONL), for preproc_taco.py."""
-    num_problems: NotNegative = 1000
-    """Training problems."""
-    dev_size: NotNegative = 200
-    """Dev problems, of compositions that no training problem has."""
     shifted_size: NotNegative = 0
     """Problems of a shifted test set: six steps, or pairs of neighbouring steps that train and dev do not have. They
     belong to no split; generate them to a file of their own."""
-    seed: int = 0
-    """Chooses the problems."""
 
 
 def generate_rows(num_problems: int, dev_size: int, seed: int, shifted_size: int = 0) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,6 @@ OUTPUT_DIR then holds the Hugging Face checkpoint in bf16, the folder ``clean`` 
 """
 
 import json
-import math
 import shutil
 import time
 from collections.abc import Iterator
@@ -30,9 +29,9 @@ from studies.minicode.pretrain import (
     BETAS,
     CAUSAL,
     CLEAN_PHASE,
-    FINAL_LEARNING_RATE,
     GRADIENT_CLIP,
     WEIGHT_DECAY,
+    learning_rate_share,
     new_network,
 )
 from studies.minicode3.corpus import LONGEST_SAMPLE, TOKENIZER, read_shards
@@ -173,13 +172,6 @@ def loss_sums(model: Any, batch: Batch) -> "torch.Tensor":
     return torch.stack([(losses_L * (batch.parts_L == part)).sum() for part in (THINKING, CODE)])
 
 
-def learning_rate_share(number: int, total: int) -> float:
-    """Of the phase's learning rate: a short warm-up, then a cosine."""
-    warmup = min(1.0, (number + 1) / min(WARMUP_STEPS, max(1, total // 10)))
-    cosine = 0.5 * (1 + math.cos(math.pi * number / total))
-    return warmup * (FINAL_LEARNING_RATE + (1 - FINAL_LEARNING_RATE) * cosine)
-
-
 def main(config: PretrainConfig) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -280,7 +272,7 @@ def main(config: PretrainConfig) -> None:
         for master, weight in zip(masters, weights, strict=True):
             master.grad, weight.grad = weight.grad.float(), None
         torch.nn.utils.clip_grad_norm_(masters, GRADIENT_CLIP)
-        rate = rates[step.phase] * learning_rate_share(step.number, len(plans[step.phase]))
+        rate = rates[step.phase] * learning_rate_share(step.number, len(plans[step.phase]), WARMUP_STEPS)
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()

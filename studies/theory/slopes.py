@@ -144,7 +144,7 @@ class Slopes:
     """None with fewer than three turns."""
 
 
-def slopes_of(trainings: Trainings, seed: int = 0) -> Slopes:
+def slopes_of(trainings: Trainings) -> Slopes:
     """A resample draws problems for all policies at once, and seeds beside them."""
     problems, seeds, steps, turns = trainings.own_PSKT.shape
     gap, kl = trainings.gap_PSKT.reshape(problems, -1), trainings.kl_PSK.reshape(problems, -1)
@@ -170,7 +170,7 @@ def slopes_of(trainings: Trainings, seed: int = 0) -> Slopes:
 
     indices = [np.arange(problems), *([np.arange(seeds)] if seeds > 1 else [])]
     values = statistic(np.arange(problems)[None], np.arange(seeds)[None])[:, 0].tolist()
-    rows_M = resample(indices, statistic, seed) if problems > 1 else [None] * len(values)
+    rows_M = resample(indices, statistic, seed=0) if problems > 1 else [None] * len(values)
     found = iter(
         Estimate(value, *((None, None) if row_M is None else interval_of_resamples(row_M)))
         for value, row_M in zip(values, rows_M, strict=True)
