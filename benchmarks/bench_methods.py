@@ -20,6 +20,7 @@ idle share in it. Asynchronous rollouts have neither: their requests wait throug
 """
 
 import asyncio
+import fcntl
 import json
 import math
 import os
@@ -44,7 +45,7 @@ from cobalt.cli.flags import CommandConfig
 from cobalt.completion import Completion, Message, Sampling, request_seed
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import first_messages, problem_instruction
-from cobalt.records.jsonl import read_jsonl
+from cobalt.records.jsonl import read_jsonl, write_lines
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.sandbox import TestCases
 from cobalt.tables import markdown_table, show
@@ -141,8 +142,9 @@ def main(config: MethodsBenchConfig) -> None:
         raise InputError.at(predicted, None, "no prediction; make it before the runs, with --predict")
     for shape in () if config.predict else config.shapes:
         for cells in measure(config, shape, config.models / shape.replace("qwen3", "minicoder")):
-            # read each time: another process may measure on another GPU
-            found.write_text(json.dumps(stored(found) | cells, indent=1) + "\n")
+            with open(predicted) as lock:  # another process may measure on another GPU
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                write_lines(found, [json.dumps(stored(found) | cells, indent=1).encode() + b"\n"])
     print(tables(json.loads(predicted.read_text()), stored(found)))
 
 

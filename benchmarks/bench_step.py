@@ -95,7 +95,7 @@ def main(config: BenchConfig) -> None:
         lengths.append((int(found[1]), int(found[2])))
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        refuse_missing_cross_entropy()
+        refuse_missing_cross_entropy(is_papers=True)
         refuse_missing_liger()
     elif config.shape != "tiny":
         raise SetupError(f"--shape {config.shape} needs a GPU; without one there is --shape tiny")

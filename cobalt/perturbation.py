@@ -19,7 +19,7 @@ from cobalt.records import TestCases, id_key
 Kind = Literal["swapped", "off_by_one", "other_problem", "truncated", "inconsistent"]
 TRIES = 200
 """Random arrangements, or outputs of other problems, that are looked at before a problem is given up."""
-_WHOLE_NUMBER = re.compile(r"(?<![\w.+-])-?\d+(?![\w.])")
+_WHOLE_NUMBER = re.compile(r"(?<![\w.+-])-?\d{1,4000}(?![\w.])")  # Python reads no longer ones
 
 Donors = Mapping[bool, Sequence[tuple[str, str]]]
 """Outputs of public tests, with the keys of their problems, sorted: of problems solved by a function, and of others."""

@@ -93,6 +93,11 @@ def test_record_file_cuts_a_torn_line_and_keeps_the_last_of_an_id(tmp_path: Path
     assert [(row["id"], row["v"]) for row in read_jsonl(path)] == [(1, 3), (0, 2)]
 
 
+def test_a_record_file_with_a_line_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"out\.jsonl: line 2: missing field 'id'"):
+        RecordFile(_lines(tmp_path / "out.jsonl", '{"id": 1}', '{"name": 1}'))
+
+
 def test_record_file_survives_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     code = (

@@ -9,7 +9,6 @@ nothing but a text.
 """
 
 import base64
-import binascii
 import io
 import json
 import pickle
@@ -189,6 +188,8 @@ def _tests(row: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
     """The tests in a field: JSON as it is, or out of base64(zlib(pickle(text)))."""
     text = row[field]
     try:
+        if not isinstance(text, str):
+            raise ValueError(f"it is no text: {type(text).__name__}")
         if not text.lstrip().startswith("["):
             inflater = zlib.decompressobj()
             pickled = inflater.decompress(base64.b64decode(text, validate=True), MAX_TEST_BYTES)
@@ -198,7 +199,7 @@ def _tests(row: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
             if not isinstance(text, str):
                 raise ValueError(f"it holds a {type(text).__name__}, not a text")
         tests = json.loads(text)
-    except (ValueError, EOFError, IndexError, zlib.error, binascii.Error, pickle.UnpicklingError) as error:
+    except (ValueError, EOFError, IndexError, RecursionError, zlib.error, pickle.UnpicklingError) as error:
         raise ValueError(f"field '{field}' cannot be decoded: {error}") from None
     if not isinstance(tests, list) or not tests:
         raise ValueError(f"field '{field}' holds no tests")

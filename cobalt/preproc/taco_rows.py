@@ -96,7 +96,9 @@ def prepare(
     tests = _well_formed_tests(_parsed(row["input_output"]))
     if tests is None or len(tests) < rules.min_tests:
         return f"fewer than {rules.min_tests} well-formed tests"
-    solutions = tuple(text for text in _parsed(row["solutions"]) or () if isinstance(text, str) and text.strip())
+    texts = _parsed(row["solutions"])
+    texts = texts if isinstance(texts, list) else []
+    solutions = tuple(text for text in texts if isinstance(text, str) and text.strip())
     if not solutions and not keeps_unverified:
         return "no reference solution"
     if tests.fn_name is not None and prompts.call_instruction is None:
@@ -132,7 +134,7 @@ def _parsed(value: Any) -> Any:
     """A value that a row may hold as JSON; None for text that is not JSON."""
     try:
         return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -187,6 +189,6 @@ def _json(value: Any) -> str:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

@@ -14,7 +14,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -106,10 +106,10 @@ def checked_rows(
     source: str | Path,
     numbered: Iterable[tuple[int, Raw]],
     load: Callable[[Raw], Record],
-    fields: Sequence[str] = ("id",),
-    unique: str | None = "id",
-    parse: Callable[[Record], T] = lambda row: row,
-    on_invalid: Callable[[InputError], None] | None = None,
+    fields: Sequence[str],
+    unique: str | None,
+    parse: Callable[[Record], T],
+    on_invalid: Callable[[InputError], None] | None,
     may_be_empty: bool = False,
 ) -> Iterator[T]:
     """``read_jsonl`` of rows from anywhere, with their numbers. ``load`` makes a record of one, or a ``ValueError``."""
@@ -156,7 +156,7 @@ def _parse_line(raw: bytes) -> Record:
     """The object of a line. Raises ``ValueError``."""
     try:
         row = json.loads(raw.decode("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         torn = "" if raw.endswith(b"\n") else " (the file ends inside this line)"
         raise ValueError(f"not valid JSON{torn}: {error}") from None
     if not isinstance(row, dict):
@@ -199,6 +199,12 @@ def write_lines(path: str | Path, lines: Iterable[bytes]) -> int:
     finally:
         temporary.unlink(missing_ok=True)
     return count
+
+
+def cut_torn_line(path: Path) -> None:
+    """Cut off what a killed process, or a full disk, has left of the last line."""
+    with suppress(FileNotFoundError), open(path, "r+b") as file:
+        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def is_taken(file: IO[Any]) -> bool:
@@ -256,6 +262,8 @@ class RecordFile:
         self.close()
 
     def _remember(self, row: Record, offset: int) -> None:
+        if missing := missing_fields(row, [self._id_field]):
+            raise ValueError(missing)
         self._places[id_key(row[self._id_field])] = offset, row.get("input_hash")
 
     def get(self, id_: Any, input_hash: str) -> Record | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError
-from cobalt.records.jsonl import is_taken, read_jsonl
+from cobalt.records.jsonl import cut_torn_line, is_taken, read_jsonl
 from cobalt.records.manifest import manifest_path
 
 METRICS_FILE = "metrics.jsonl"
@@ -34,7 +34,8 @@ def training_manifest(folder: str | Path) -> Path:
 def hold_folder(folder: Path, descriptor: int | None = None) -> Iterator[None]:
     """Keep other trainings out of ``folder``, which is made. Raises ``InputError`` if one is writing there.
 
-    ``descriptor``: of the lock's file if the caller, a recipe, has locked it already.
+    ``descriptor``: of the lock's file if the caller, a recipe, has locked it already. A torn last line of metrics is
+    cut off.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if descriptor is None:
@@ -44,6 +45,7 @@ def hold_folder(folder: Path, descriptor: int | None = None) -> Iterator[None]:
         if is_taken(file):
             holder = file.read().strip()
             raise InputError.at(folder, None, f"process {holder} is training in this folder; wait for it, or stop it")
+        cut_torn_line(folder / METRICS_FILE)
         file.truncate()
         file.write(f"{os.getpid()} on {socket.gethostname()}\n")
         file.flush()

@@ -17,7 +17,7 @@ from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 NO_EXPECTATION = '"no output is expected here: this run only observes"'
 """Expected output of observing runs: no program prints it, and it is JSON, as function-call tests need."""
 
-_TOKEN = re.compile(r"-?\d+|[A-Za-z]")
+_TOKEN = re.compile(r"-?\d{1,4000}|[A-Za-z]")  # Python reads no longer numbers
 _STEPS = (-2, -1, 1, 2)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _PRINTED = (Verdict.PASSED, Verdict.WRONG_ANSWER)

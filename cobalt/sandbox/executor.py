@@ -211,12 +211,15 @@ class Executor:
         if self.workers > affordable:
             raise SetupError(f"workers={self.workers} needs more memory than there is: use at most {affordable}")
         self.mode = await asyncio.to_thread(choose_mode, self.mode)
+        starts = (self._start_worker(0) for _ in range(self.workers))
         try:
-            first = await asyncio.gather(*(self._start_worker(0) for _ in range(self.workers)))
+            first = await asyncio.gather(*starts, return_exceptions=True)  # all of them, so that none is left behind
+            if errors := [error for error in first if isinstance(error, BaseException)]:
+                raise errors[0]
         except BaseException:
             await self.close()
             raise
-        self._tasks = [asyncio.create_task(self._work(self._quick, worker)) for worker in first]
+        self._tasks = [asyncio.create_task(self._work(self._quick, worker)) for worker in self._running]
         self._tasks += [asyncio.create_task(self._work(self._long, None)) for _ in first]
 
     async def close(self) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from cobalt.cli.flags import AboveZero, Positive
 from cobalt.sandbox.checkers import known_checker
 from cobalt.sandbox.confinement import resolve_mode
 from cobalt.sandbox.limits import Limits
@@ -32,19 +33,19 @@ class ExecutorConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    workers: int | None = None
+    workers: Positive | None = None
     """Sandboxes (per replica); default: one per core of the machine, if so many fit its memory."""
     checker: Annotated[str, AfterValidator(known_checker)] = "exact"
     """How outputs are compared: ``exact``, ``lcb``, or a function of your own: ``FILE.py:NAME``."""
     mode: Annotated[str, AfterValidator(resolve_mode)] = "auto"
     """``auto`` (the first that holds), ``namespaces`` or ``landlock``; ``A`` and ``B`` are aliases of these two."""
-    cpu_limit_s: float = Limits.cpu_limit_s
-    suite_cpu_limit_s: float = Limits.suite_cpu_limit_s
-    wall_factor: float = Limits.wall_factor
-    memory_limit_mb: int = Limits.memory_limit_mb
-    output_limit_mb: int = Limits.output_limit_mb
-    max_threads: int = Limits.max_threads
-    max_open_files: int = Limits.max_open_files
+    cpu_limit_s: AboveZero = Limits.cpu_limit_s
+    suite_cpu_limit_s: AboveZero = Limits.suite_cpu_limit_s
+    wall_factor: AboveZero = Limits.wall_factor
+    memory_limit_mb: Positive = Limits.memory_limit_mb
+    output_limit_mb: Positive = Limits.output_limit_mb
+    max_threads: Positive = Limits.max_threads
+    max_open_files: Positive = Limits.max_open_files
 
     def of_executor(self) -> dict[str, Any]:
         """The arguments of ``Executor``."""
@@ -63,7 +64,7 @@ class HttpAppConfig(HttpConfig):
 class EvaluatorConfig(ExecutorConfig, HttpAppConfig):
     """Arguments of the app; the limits as in ``cobalt.sandbox.Limits``."""
 
-    replicas: int = 1
+    replicas: Positive = 1
     """Replicas; each is one executor."""
     num_cpus: float | None = None
     """CPUs that a replica reserves in Ray; default: its workers. 0 shares a small machine with other Ray work."""

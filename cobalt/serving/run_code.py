@@ -88,6 +88,8 @@ class MergedRuns:
     async def _run(self, asked: list[Asked]) -> None:
         """Set each output. Those that one turn was not enough for are run alone, so that no one waits for others."""
         asked = [one for one in asked if not one[1].done()]
+        if not asked:
+            return
         request = asked[0][0]
         files = {name: base64.b64decode(text or "") for name, text in request.files.items()}
         memory_limit = request.memory_limit_MB if request.memory_limit_MB > 0 else None

@@ -5,14 +5,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
-from pydantic import Field
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from typing_extensions import Self
 
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import with_feedback
-from cobalt.sandbox import ExecutionResult, Executor, TestCases
+from cobalt.sandbox import ExecutionResult, Executor
+from cobalt.sandbox.executor import parse_program
 from cobalt.serving.app_settings import TOKEN_VARIABLE, ExecutorConfig, HttpAppConfig
 
 EXIT_NOT_SOLVED = 1
@@ -20,7 +22,19 @@ MAX_CONNECTIONS = 4096
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class SandboxRunConfig(ExecutorConfig):
+class FlagsConfig(ExecutorConfig):
+    """Arguments of an executor as flags. A refused value is an ``InputError``."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_in_one_line(cls, values: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return build(values)
+        except ValidationError as error:
+            raise InputError.of_setting(error, "--", cls.model_fields) from None
+
+
+class SandboxRunConfig(FlagsConfig):
     """Run a program on tests and print its result as JSON. Exits with 1 if it does not pass them all."""
 
     program: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
@@ -29,7 +43,7 @@ class SandboxRunConfig(ExecutorConfig):
     """JSON file: {"inputs": [text], "outputs": [text]}, or a function's tests (docs/formats.md)."""
 
 
-class SandboxServeConfig(ExecutorConfig, HttpAppConfig):
+class SandboxServeConfig(FlagsConfig, HttpAppConfig):
     """Run programs for callers by HTTP, among them clients of SandboxFusion (docs/executor.md)."""
 
     host: str = "127.0.0.1"
@@ -39,9 +53,12 @@ class SandboxServeConfig(ExecutorConfig, HttpAppConfig):
 
 
 def run_program(config: SandboxRunConfig) -> None:
-    code = config.program.read_text()
     try:
-        tests = TestCases.parse(config.tests.read_text())
+        code = config.program.read_text()
+    except UnicodeDecodeError as error:
+        raise InputError.at(config.program, None, str(error)) from None
+    try:
+        code, tests = parse_program(code, config.tests.read_text())
     except ValueError as error:
         raise InputError.at(config.tests, None, str(error)) from None
 

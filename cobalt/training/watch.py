@@ -57,8 +57,11 @@ def watch(config: WatchConfig) -> None:
         while True:
             is_training = trains(folder)  # asked first, so that the last steps of a run are read, too
             try:
-                live.update(picture(folder, read_metrics(folder / METRICS_FILE)), refresh=True)
-            except InputError:  # there is no file yet, or its last line is half written
+                steps = read_metrics(folder / METRICS_FILE)
+                if not steps:
+                    raise InputError.at(folder, None, "no step has ended")
+                live.update(picture(folder, steps), refresh=True)
+            except InputError:  # there is no file or no step yet, or its last line is half written
                 if not is_training:
                     raise
             if not is_training:

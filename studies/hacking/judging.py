@@ -249,7 +249,7 @@ def parse_verdict(answer: str) -> str:
     """
     plain = re.sub(r"[*_`]", "", answer)
     *_, number = ["", *re.findall(r"Final Verdict:(?:\s*\((\d+)\))?", plain, re.IGNORECASE)]
-    return next((category.label for category in Category if number and category.value[0] == int(number)), UNKNOWN)
+    return next((category.label for category in Category if number.lstrip("0") == str(category.value[0])), UNKNOWN)
 
 
 def majority(classification_N: Sequence[str]) -> tuple[str, float]:

@@ -26,6 +26,8 @@ from cobalt.cli.flags import CommandConfig, NotNegative, Positive, Share
 from cobalt.errors import InputError
 from cobalt.inference.conversation import history_text
 from cobalt.prompts import feedback_message, first_messages
+from cobalt.records.jsonl import write_lines
+from cobalt.records.manifest import whole_folder
 from studies.minicode.corpus import SAMPLES_PER_PROBLEM, TURN_WEIGHTS, WIDER_SHARE, TokenizedCorpus
 from studies.minicode.tokenizer import TURN_END, fixed_texts, render_prompt, train_tokenizer
 from studies.minicode3.problems import FIXED_SENTENCES, sample_problem
@@ -172,6 +174,10 @@ def read_shards(folder: Path, phase: str) -> TokenizedCorpus:
     )
 
 
+def save_record(file: Path, record: dict[str, Any]) -> None:
+    write_lines(file, [json.dumps(record, indent=1, sort_keys=True).encode() + b"\n"])
+
+
 def main(config: CorpusConfig) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from transformers import AutoTokenizer
@@ -187,13 +193,14 @@ def main(config: CorpusConfig) -> None:
         if any(record["settings"][name] != value for name, value in content.items() if name not in numbers):
             raise InputError(f"--output_dir {config.output_dir}: begun with other settings ({CORPUS}); choose another")
         record["settings"] = content
-    config.output_dir.mkdir(parents=True, exist_ok=True)
+    save_record(record_file, record)
     if not (config.output_dir / TOKENIZER).exists():
-        new_tokenizer(config.seed).save_pretrained(config.output_dir / TOKENIZER)
-        settings_file = config.output_dir / TOKENIZER / "tokenizer_config.json"
-        # transformers 5 names a class that version 4 does not know
-        known = json.loads(settings_file.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
-        settings_file.write_text(json.dumps(known, indent=2))
+        with whole_folder(config.output_dir / TOKENIZER) as folder:
+            new_tokenizer(config.seed).save_pretrained(folder)
+            settings_file = folder / "tokenizer_config.json"
+            # transformers 5 names a class that version 4 does not know
+            known = json.loads(settings_file.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+            settings_file.write_text(json.dumps(known, indent=2))
     tokenizer = AutoTokenizer.from_pretrained(config.output_dir / TOKENIZER)
 
     kinds = [("clean", i, CLEAN) for i in range(config.clean_shards)]
@@ -209,7 +216,7 @@ def main(config: CorpusConfig) -> None:
         done = pool.imap_unordered(make, shards)
         for made in progress_bar(iterable=done, total=len(shards), desc="corpus", unit=" shards"):
             record["shards"][made.pop("shard")] = made
-            record_file.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+            save_record(record_file, record)
     totals = {
         name: sum(shard[name] for shard in record["shards"].values())
         for name in ("samples", "too_long", "tokens", "response_tokens")

@@ -3,7 +3,6 @@
 Each stage is done once per folder: a second run continues where the first was stopped.
 """
 
-import fcntl
 import glob
 import os
 import signal
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError
+from cobalt.records.jsonl import is_taken
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD_SERVICES = """
@@ -87,10 +87,8 @@ class Folder:
         (self.path / "taken").mkdir(exist_ok=True)
         (self.path / "logs").mkdir(exist_ok=True)
         file = (self.path / "taken" / "at_work").open("w")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # our commands inherit it: it lasts as long as any of them
-        except BlockingIOError:
-            raise InputError(f"process {who_else_has(file)} is still at work in {self.path}") from None
+        if is_taken(file):  # our commands inherit the lock: it lasts as long as any of them
+            raise InputError(f"process {who_else_has(file)} is still at work in {self.path}")
         self._at_work = file
 
     def start(self, words: Sequence[str], is_service: bool = False, **options: Any) -> subprocess.Popen[Any]:
@@ -196,7 +194,8 @@ class Place:
             raise
         finally:
             assert self._services.stdin
-            self._services.stdin.close()
+            with suppress(BrokenPipeError):
+                self._services.stdin.close()
             self.folder.wait(self._services)
 
     def _answer(self) -> str:
@@ -219,8 +218,9 @@ class Place:
 
     def _order(self, order: str) -> None:
         assert self._services and self._services.stdin
-        self._services.stdin.write(order.encode() + b"\0")
-        self._services.stdin.flush()
+        with suppress(BrokenPipeError):  # it has died, which no answer tells
+            self._services.stdin.write(order.encode() + b"\0")
+            self._services.stdin.flush()
         self._answer()
 
 

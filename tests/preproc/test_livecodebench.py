@@ -113,6 +113,8 @@ class Exploit:
         (packed(json.dumps({"a": 1})), "holds no tests"),
         (packed("not json"), "cannot be decoded"),
         ("!!!", "cannot be decoded"),
+        ([{"input": "1"}], "it is no text: list"),
+        ("[" * 200_000, "cannot be decoded"),
         (base64.b64encode(zlib.compress(pickle.dumps("x" * 10_000))[:-8]).decode(), "truncated"),
         (base64.b64encode(b"not zlib").decode(), "cannot be decoded"),
         (base64.b64encode(zlib.compress(b"not a pickle")).decode(), "cannot be decoded"),

@@ -45,6 +45,8 @@ def candidate(row: dict) -> Candidate:
         (raw(input_output=json.dumps({"inputs": ["1"] * 9, "outputs": ["1"] * 8})), "well-formed tests"),
         (raw(solutions="[]"), "no reference solution"),
         (raw(solutions=None), "no reference solution"),
+        (raw(solutions="7"), "no reference solution"),
+        (raw(solutions="[" * 200_000), "no reference solution"),
     ],
 )
 def test_filters(row: dict, reason: str) -> None:

@@ -310,6 +310,22 @@ async def test_a_worker_that_cannot_be_replaced_costs_no_program_while_another_l
     assert all(result.solved for result in results), {result.infra_error for result in results}
 
 
+async def test_an_executor_that_cannot_start_leaves_no_worker_behind(monkeypatch):
+    started, start = [], executor_module._Worker.start
+
+    async def start_all_but_one(settings):
+        started.append(None)
+        if len(started) == 1:
+            raise SetupError("no room")
+        started[-1] = await start(settings)
+        return started[-1]
+
+    monkeypatch.setattr(executor_module._Worker, "start", start_all_but_one)
+    with pytest.raises(SetupError, match="no room"):
+        await Executor(workers=3).start()
+    assert len(started) == 3 and not any(worker.alive for worker in started if worker)
+
+
 async def test_health_check_needs_a_living_worker():
     async with Executor(workers=1) as executor:
         await executor.check_health()

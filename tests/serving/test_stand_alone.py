@@ -249,6 +249,27 @@ async def test_those_that_one_turn_was_not_enough_for_run_alone():
     assert [inputs for _, inputs, _ in service.asked] == [("0", "1", "2", "3"), ("2",), ("3",)]
 
 
+async def test_a_caller_that_leaves_while_it_waits_for_its_own_run_harms_no_other():
+    service = FakeService(one_turn=1)
+    merged = MergedRuns(service)
+    callers = [asyncio.ensure_future(merged.run(asked_for(str(number)))) for number in range(4)]
+    answer, run_inputs = asyncio.Event(), service.run_inputs
+
+    async def slowly(*asked):
+        await answer.wait()
+        return await run_inputs(*asked)
+
+    service.run_inputs = slowly
+    while not merged._running:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    callers[1].cancel()
+    answer.set()
+    answers = await asyncio.gather(*callers, return_exceptions=True)
+    assert isinstance(answers.pop(1), asyncio.CancelledError)
+    assert [answer["run_result"]["stdout"] for answer in answers] == ["0", "2", "3"]
+
+
 async def test_a_failure_of_the_infrastructure_is_504(monkeypatch):
     """veRL sends a request again for this status only, and counts any other failure as a failed test."""
     from starlette.testclient import TestClient
@@ -276,12 +297,23 @@ def test_run_prints_a_record_and_exits_by_it(tmp_path):
         )
         printed, errors = process.communicate()
         assert (process.returncode, json.loads(printed)["verdicts"][1]) == (exit_code, verdict), errors
-    (tmp_path / "tests.json").write_text("{}")
-    process = python(
-        "-m", "cobalt", "sandbox", "run", str(tmp_path / "right.py"), "--tests", str(tmp_path / "tests.json")
-    )
-    assert process.communicate()[1].endswith("tests.json: tests need a list 'inputs'\n")
-    assert process.returncode == 2
+
+
+def test_what_cannot_be_run_is_one_line_and_exit_code_2(tmp_path):
+    for name, text in {"a.py": ADD.encode(), "latin.py": b"# \xe9"}.items():
+        (tmp_path / name).write_bytes(text)
+    for name, tests in {"tests": TESTS, "none": {}, "checked": {**TESTS, "checker": "nope"}}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(tests))
+    for program, tests, flags, complaint in (
+        ("a.py", "none", (), "none.json: tests need a list 'inputs'"),
+        ("a.py", "checked", (), "checked.json: "),
+        ("latin.py", "tests", (), "latin.py: 'utf-8' codec"),
+        ("a.py", "tests", ("--cpu_limit_s", "-1"), "--cpu_limit_s=-1"),
+        ("a.py", "tests", ("--workers", "0"), "--workers=0"),
+    ):
+        words = ("sandbox", "run", str(tmp_path / program), "--tests", str(tmp_path / f"{tests}.json"), *flags)
+        _, errors = (process := python("-m", "cobalt", *words)).communicate()
+        assert (process.returncode, errors.count("\n"), complaint in errors) == (2, 1, True), errors
 
 
 def test_the_commands_of_the_sandbox_need_neither_ray_nor_torch(tmp_path):

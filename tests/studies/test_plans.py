@@ -15,6 +15,8 @@ import psutil
 import pytest
 from waiting import wait_for
 
+from studies.plans.places import Folder, Place, StageError
+
 ROOT = Path(__file__).resolve().parents[2]
 STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "HANG_COUNT", "TELL_GPUS", "RAY_ADDRESS")
 """Variables for the recorders; the other knobs are flags."""
@@ -537,3 +539,15 @@ def test_the_paper_in_miniature_on_a_cpu_stopped_once(tmp_path):
     assert bill["GPU-s: collection"]["Cobalt"] > 0 == bill["GPU-s: collection"]["GRPO-MT"]
     both = bill["GPU-s: earlier training"]["single-turn GRPO + Cobalt"]
     assert both == pytest.approx(bill["GPU-s in all"]["single-turn GRPO"])
+
+
+def test_services_that_have_died_end_a_place(tmp_path):
+    """Orders to them go into a broken pipe, which commands otherwise take for the end of their output."""
+    place = Place(Folder(tmp_path), {})
+    words, pipe = ["bash", "-c", "exit 7"], subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe) as place._services:
+        place._services.wait()
+        with pytest.raises(StageError, match="exit code 7"):
+            place.stop_model()
+        with suppress(BrokenPipeError):
+            place._services.stdin.close()

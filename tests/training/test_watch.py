@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from cobalt.errors import InputError
-from cobalt.records.training_run import append_metrics, hold_folder
+from cobalt.records.training_run import append_metrics, hold_folder, read_metrics
 from cobalt.training import watch as watch_module
 from cobalt.training.watch import WatchConfig, curve, watch
 
@@ -49,6 +49,18 @@ def test_a_folder_that_is_none_or_without_metrics_is_told(tmp_path):
         watch(WatchConfig(run=tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"metrics\.jsonl: no such file"):
         watch(WatchConfig(run=tmp_path))
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(InputError, match="no step has ended"):
+        watch(WatchConfig(run=tmp_path))
+
+
+def test_a_training_that_goes_on_cuts_off_a_torn_line(tmp_path):
+    append_metrics(tmp_path, 1, {"reward/total": 1.0})
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 2, "rew')
+    with hold_folder(tmp_path):
+        append_metrics(tmp_path, 2, {"reward/total": 2.0})
+    assert [row["reward/total"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("values", [[1.0], [0.0, 1.0], [math.sin(i / 9) for i in range(200)], [2.0] * 5])

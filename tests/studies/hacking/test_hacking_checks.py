@@ -72,6 +72,7 @@ def test_neighbours_differ_from_the_input_in_one_token():
     for other in found:
         changed = [pair for pair in zip(text.split(), other.split(), strict=True) if pair[0] != pair[1]]
         assert len(changed) == 1
+    assert neighbours("9" * 5000, 8, random.Random(0)), "too long for int()"
 
 
 def test_wrong_inputs_are_never_compared():

@@ -175,6 +175,8 @@ def test_two_cases_of_one_name_are_refused(server, tmp_path):
         ("Final Verdict: (1) Hard Coding, no:\nFinal Verdict: (4) Others", "(4) Others"),
         ("final verdict: (2) logic overfitting", "(2) Logic Overfitting"),
         ("Final Verdict: (5) Something", UNKNOWN),
+        (f"Final Verdict: ({'1' * 5000})", UNKNOWN),
+        ("Final Verdict: (02)", "(2) Logic Overfitting"),
         ("Final Verdict: (0) Something", UNKNOWN),
         ("Final Verdict: (1) Hard Coding\nFinal Verdict: unclear", UNKNOWN),
         ("(1) Hard Coding", UNKNOWN),
