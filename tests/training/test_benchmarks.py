@@ -20,7 +20,7 @@ POLICY = "actor_rollout_ref"
 def run_benchmark(name, *flags, **environment):
     command = [sys.executable, f"benchmarks/{name}.py", *flags]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **environment}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(

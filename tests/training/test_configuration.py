@@ -50,7 +50,7 @@ def compose_recipe(recipe, preset, *overrides):
 def run_recipe(script, *arguments, **environment):
     command = ["bash", f"scripts/{script}", *arguments]
     environment = {**os.environ, "PYTHON": sys.executable, **environment}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("preset", sorted(MODELS))

@@ -141,7 +141,7 @@ def test_training_stops_when_nothing_can_be_scored(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_train_resume_merge_generate(tmp_path):
     write_data(tmp_path, make_rows(16), make_rows(4))
     first = train(tmp_path, 4, "trainer.save_freq=3")
@@ -191,7 +191,7 @@ def test_train_resume_merge_generate(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("method", "ends"), [("grpo", [3]), pytest.param("verpo", [2, 3], marks=pytest.mark.ci)])
 def test_an_online_recipe_trains_resumes_and_counts_its_cost(tmp_path, method, ends):
     turns, samples, problems = 3, 4, 4

@@ -64,7 +64,7 @@ def run_bash(folder, *command, first_check=3, **environment):
         "COMPLAINT": "an evaluator is running with checker=exact, not lcb",
         **environment,
     }
-    done = subprocess.run(["bash", *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(["bash", *command], cwd=ROOT, env=environment, capture_output=True, text=True)
     return done.returncode, done.stderr, calls.read_text().splitlines()
 
 
