@@ -45,7 +45,7 @@ from cobalt.cli.flags import CommandConfig
 from cobalt.completion import Completion, Message, Sampling, request_seed
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import first_messages, problem_instruction
-from cobalt.records.jsonl import read_jsonl, write_lines
+from cobalt.records.jsonl import read_jsonl, write_whole
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.sandbox import TestCases
 from cobalt.tables import markdown_table, show
@@ -144,7 +144,7 @@ def main(config: MethodsBenchConfig) -> None:
         for cells in measure(config, shape, config.models / shape.replace("qwen3", "minicoder")):
             with open(predicted) as lock:  # another process may measure on another GPU
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                write_lines(found, [json.dumps(stored(found) | cells, indent=1).encode() + b"\n"])
+                write_whole(found, json.dumps(stored(found) | cells, indent=1) + "\n")
     print(tables(json.loads(predicted.read_text()), stored(found)))
 
 

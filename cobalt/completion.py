@@ -45,6 +45,14 @@ class Completion:
     cost: float | None = None
     reported: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Half of a surrogate pair, which no tokenizer takes, becomes U+FFFD."""
+        try:
+            self.text.encode()
+        except UnicodeEncodeError:
+            text = self.text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            object.__setattr__(self, "text", text)
+
     def usage(self) -> dict[str, Any]:
         """Everything but the text: the entry of a record's ``usage``."""
         usage = asdict(self)

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cobalt.completion import Completion
 from cobalt.errors import InputError
 from cobalt.prompts import with_feedback
 from cobalt.records import Manifest, RecordFile, ResultRecord, read_jsonl, row_hash, write_jsonl
-from cobalt.records.manifest import manifest_path
+from cobalt.records.manifest import manifest_path, origin_of, recorded_run
 from cobalt.records.rows import MultiTurn, read_rows
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
@@ -234,3 +235,38 @@ def test_an_infra_error_has_no_pass_rate_and_is_never_solved() -> None:
 def test_released_results_without_verdicts_are_read() -> None:
     result = ResultRecord.from_record({"passing": [True, False], "feedback": ["", "x"]})
     assert (result.verdicts, result.pass_rate) == ((Verdict.PASSED, Verdict.WRONG_ANSWER), 0.5)
+
+
+def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    with recorded_run("first", {}, [], {path: {"seed": 1}}):
+        begun = manifest_path(path).read_text()
+        for seed in (1, 2):
+            with (
+                pytest.raises(InputError, match=r"out\.jsonl: another process is writing it"),
+                recorded_run("second", {}, [], {path: {"seed": seed}}),
+            ):
+                pytest.fail("it runs")
+        assert manifest_path(path).read_text() == begun
+        write_jsonl(path, [{"id": 1}])
+    with recorded_run("again", {}, [], {path: {"seed": 1}}):
+        pass
+    assert sorted(tmp_path.iterdir()) == [path, manifest_path(path)]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"content": 5}', '{"origin": 5}'])
+def test_a_manifest_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+    path = _lines(tmp_path / "a.jsonl", '{"id": 1}')
+    manifest_path(path).write_text(text)
+    with pytest.raises(InputError, match=r"a\.jsonl\.manifest\.json: no manifest"):
+        origin_of(path)
+    with pytest.raises(InputError, match="no manifest"), recorded_run("run", {}, [], {path: {}}):
+        pytest.fail("it runs")
+
+
+def test_half_of_a_surrogate_pair_comes_through(tmp_path: Path) -> None:
+    rows = [{"id": 1, "text": "\ud83d"}, {"id": 2, "text": "é"}]
+    write_jsonl(tmp_path / "a.jsonl", rows)
+    assert list(read_jsonl(tmp_path / "a.jsonl")) == rows
+    assert "é".encode() in (tmp_path / "a.jsonl").read_bytes()
+    assert Completion("\ud83d\ude00 \ud83d", 1, 1, "stop").text == "\N{GRINNING FACE} \ufffd"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 from annotated_types import Ge, Gt, Interval
-from pydantic import ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from typing_extensions import Self
 
@@ -24,10 +24,17 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 Temperature = Annotated[float, Ge(0)]
 TopP = Annotated[float, Interval(gt=0, le=1)]
 
+
+def _with_a_name(path: Path) -> Path:
+    if not path.name:  # as of an unset variable
+        raise ValueError("names no file")
+    return path
+
+
 InputFile = Annotated[Path, tyro.conf.arg(aliases=["-i"])]
 OptionalInputFile = Annotated[Path | None, tyro.conf.arg(aliases=["-i"])]
-OutputFile = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-OptionalOutputFile = Annotated[Path | None, tyro.conf.arg(aliases=["-o"])]
+OutputFile = Annotated[Path, AfterValidator(_with_a_name), tyro.conf.arg(aliases=["-o"])]
+OptionalOutputFile = Annotated[Annotated[Path, AfterValidator(_with_a_name)] | None, tyro.conf.arg(aliases=["-o"])]
 NumCompletions = Annotated[int, Ge(1), tyro.conf.arg(aliases=["-n"])]
 
 ModelName = Annotated[str, tyro.conf.arg(name="model", aliases=["--model_name"])]

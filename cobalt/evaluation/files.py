@@ -13,7 +13,8 @@ from typing import Any
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.records import id_key
-from cobalt.records.manifest import manifest_path
+from cobalt.records.jsonl import write_whole
+from cobalt.records.manifest import manifest_path, read_manifest
 from cobalt.records.rows import Evaluated, read_rows, responses_of
 from cobalt.records.training_run import START_MODEL
 
@@ -152,8 +153,7 @@ def write_counts(path: Path, arm: str, test_set: str | None, evaluations: Sequen
         **{name: table(f"{name}_T") for name in BY_TURN},
     }
     lines = (f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}" for name, value in content.items())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    write_whole(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def _read_counts(path: Path) -> Iterator[Evaluation]:
@@ -192,7 +192,7 @@ def source_of(output: Path, manifest: Path | None = None) -> Source:
         if path in seen or not path.is_file():
             return
         seen.add(path)
-        link = json.loads(path.read_text())
+        link = read_manifest(path)
         yield link
         for made_from in link.get("inputs", {}):
             there = manifest_path(made_from)

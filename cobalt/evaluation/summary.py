@@ -13,6 +13,7 @@ from typing import Any
 from cobalt.evaluation.files import ProblemScores, verdict_rule
 from cobalt.figures import Curve, pass1_picture
 from cobalt.records import id_key
+from cobalt.records.jsonl import write_whole
 from cobalt.statistics import Estimate, mean_estimate, pass_at_k, ratio_estimate
 from cobalt.tables import PERCENT, in_percent, markdown_table, show
 
@@ -215,9 +216,9 @@ def write_report(output: Path, execution: dict[str, Any], summary: Summary, comp
     """
     compare_part = {"compare": to_json(compared)} if compared else {}
     numbers = {"file": output.name, "execution": execution, **to_json(summary), **compare_part}
-    output.with_name(f"{output.name}.report.json").write_text(json.dumps(numbers, indent=2) + "\n")
+    write_whole(output.with_name(f"{output.name}.report.json"), json.dumps(numbers, indent=2) + "\n")
     markdown = render_markdown(output.name, execution, summary, compared)
-    output.with_name(f"{output.name}.report.md").write_text(markdown)
+    write_whole(output.with_name(f"{output.name}.report.md"), markdown)
     curve = Curve(output.name, [in_percent(row.estimate) for row in summary.pass_at_1])
     pass1_picture(f"{output.name}.report", "Pass@1 by turn", curve, output.name).write(output.parent)
     return markdown

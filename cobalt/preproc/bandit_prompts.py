@@ -31,7 +31,7 @@ from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import Wording
 from cobalt.records import TestCases, dump_line, read_jsonl, write_lines
 from cobalt.records.identity import refuse_missing_model
-from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.jsonl import InvalidLines, Record, naming
 from cobalt.records.manifest import origin_of, recorded_run
 
 BATCH_PROBLEMS = 64
@@ -85,6 +85,7 @@ def main(config: BanditPromptsConfig) -> None:
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
     with (
         recorded_run("process_multi_turn_taco", asdict(config), inputs, contents) as run,
+        naming(config.output_file),
         tempfile.TemporaryFile(dir=config.output_file.parent) as spool,
     ):
         ends = array("Q", [0])  # of the records in the spool: their order is drawn when their number is known
@@ -158,7 +159,7 @@ def load_tokenizer(model_name: str) -> Any:
         refuse_missing_model(model_name, "--model_name ")
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_name)
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:  # TypeError: of a folder without one
         raise InputError(f"--model_name {model_name}: no tokenizer can be loaded ({first_line(error)})") from None
     if not tokenizer.chat_template:
         raise InputError(f"--model_name {model_name}: its tokenizer has no chat template")

@@ -12,6 +12,7 @@ from typing import Any
 from cobalt.cli.flags import hub_upload
 from cobalt.errors import InputError
 from cobalt.records import read_jsonl
+from cobalt.records.jsonl import write_whole
 from cobalt.records.manifest import manifest_path
 
 LIVECODEBENCH = "livecodebench"
@@ -64,7 +65,7 @@ Made from {source or ", ".join(f"`{Path(path).name}`" for path in inputs)}. Lice
 """
     card = str(DatasetCard(body))
     for output in outputs:
-        card_path(output).write_text(card)
+        write_whole(card_path(output), card)
     if repo_id is not None:
         with hub_upload(repo_id, repo_type="dataset") as api:
             files = [(str(path), path.name) for output in outputs for path in (Path(output), manifest_path(output))]

@@ -110,7 +110,8 @@ def main(config: PerturbationConfig) -> None:
 
     contents = {config.output_file: {"seed": config.seed, **content}}
     with recorded_run("run_perturbation", asdict(config), inputs, contents) as run:
-        write_jsonl(config.output_file, perturbed())
+        if write_jsonl(config.output_file, perturbed()) == 0:
+            raise InputError.at(config.input_file, None, f"none of its {counts['read']} problems can be perturbed so")
         run.counts, run.origin = dict(counts), origin_of(config.input_file)
     print_summary(f"Perturbed problems: {config.output_file}", counts)
     rules = [

@@ -34,7 +34,7 @@ from cobalt.prompts import (
     render_test_feedback,
 )
 from cobalt.records import TestCases, Verdict, read_jsonl
-from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.jsonl import InvalidLines, Record, write_whole
 from cobalt.records.manifest import recorded_run
 from cobalt.sandbox.results import KEPT, LONGEST_SHOWN, TRUNCATION
 
@@ -81,7 +81,7 @@ def main(config: PromptsFromConfig) -> None:
             texts = asdict(prompts)
             run.counts = {"read": read, "conversations": found.conversations, "skipped_invalid": invalid.count}
             shown = {"not in the file, taken from 'cobalt'": missing or "nothing"}
-        config.output_file.write_text(json.dumps(texts, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        write_whole(config.output_file, json.dumps(texts, indent=2, ensure_ascii=False) + "\n")
     print_summary("Prompt set", {"output": config.output_file, **run.counts, **shown})
 
 

@@ -28,7 +28,8 @@ class Source:
     def file(self) -> Path | None:
         """The file, which may be missing; None for the hub and for folders."""
         path = Path(self.place)
-        return path if path.suffix in FILES or path.is_file() else None
+        is_hub_name = path.is_dir() or not (path.suffix in FILES or path.is_file() or self.place.startswith(("/", ".")))
+        return None if is_hub_name and self.place else path
 
     def rows(
         self, id_field: str | None, parse: Callable[[Record], T], on_invalid: Callable[[InputError], None] | None
@@ -38,7 +39,7 @@ class Source:
         if self.file is not None and self.file.suffix != PARQUET:
             return read_jsonl(self.file, fields, id_field, parse, on_invalid)
         label = self.place if self.file is not None else f"{self.place} ({self.split})"
-        return checked_rows(label, enumerate(self._tables(), start=1), dict, fields, id_field, parse, on_invalid)
+        return checked_rows(label, enumerate(self._tables(), start=1), _as_json, fields, id_field, parse, on_invalid)
 
     def _tables(self) -> Iterable[Record]:
         if self.file is not None:
@@ -65,6 +66,12 @@ class Source:
             card = DatasetCard.load(readme if readme.is_file() else self.place, repo_type="dataset")
             return card.data.to_dict().get("license")
         return None
+
+
+def _as_json(row: Record) -> Record:
+    """The row with dates and other values that JSON lacks as texts."""
+    types = (str, int, float, list, dict, type(None))
+    return {name: value if isinstance(value, types) else str(value) for name, value in row.items()}
 
 
 def _parquet_rows(path: Path) -> Iterator[Record]:

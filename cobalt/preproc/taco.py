@@ -6,6 +6,7 @@ there. The second writes the problems with a verified solution, in the order of 
 """
 
 import asyncio
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from cobalt.preproc.sources import Source
 from cobalt.preproc.taco_rows import DEV, TRAIN, Candidate, TacoRules, is_prepared, split_of
 from cobalt.prompts import described, prompt_content
 from cobalt.records import RecordFile, Verdict, dump_line, id_key, row_hash, write_jsonl, write_lines
-from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.jsonl import InvalidLines, Record, naming
 from cobalt.records.manifest import check_paths, file_sha256, recorded_run, refuse_infra_rate
 from cobalt.sandbox.checkers import checker_identity
 from cobalt.serving.execution import open_execution_service
@@ -100,7 +101,8 @@ class TacoConfig(PrepareConfig):
 
     @property
     def source(self) -> Source:
-        return Source(str(self.input_file or self.hub_dataset), split=self.hub_split)
+        file = self.input_file and os.path.join(".", self.input_file)  # never a name of the hub
+        return Source(file or self.hub_dataset, split=self.hub_split)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,10 +277,12 @@ class Preparation:
     def write(self) -> dict[str, Any]:
         """Second pass: write the kept problems by split, in the order of the input. Returns a count of every fate."""
         config, counts = self._config, Counter[str]()
+        causes = Counter[str]()  # of infrastructure failures
         ids: list[Any] = []
         kept: list[tuple[str | None, Any]] = []
         self._near_duplicates.clear()
-        with tempfile.TemporaryFile(dir=config.output_file.parent) as spool:  # splits are known when all were seen
+        # splits are known when all were seen
+        with naming(config.output_file), tempfile.TemporaryFile(dir=config.output_file.parent) as spool:
             for row in progress_bar(iterable=self._rows(counts), desc="writing", unit=" rows"):
                 ids.append(row["id"])
                 found = self._examined(row)
@@ -295,6 +299,7 @@ class Preparation:
                     outcome = self._log.get(row["id"], row_hash(row))
                     assert outcome is not None, "the first pass leaves an outcome for every candidate"
                     counts[outcome["status"]] += 1
+                    causes.update(filter(None, [outcome["infra_error"]]))
                     counts[TIME_LIMITED] += outcome["time_limited"] and outcome["status"] == UNSOLVED
                     if outcome["status"] != VERIFIED:
                         continue
@@ -303,7 +308,10 @@ class Preparation:
                 kept.append((split_of(record), record["id"]))
 
             run = counts[VERIFIED] + counts[UNSOLVED] + counts[INFRA]
-            refuse_infra_rate(counts[INFRA], run, "problems", config.max_infra_rate)
+            refuse_infra_rate(counts[INFRA], run, "problems", config.max_infra_rate, causes)
+            if ids and not kept:
+                told = "; ".join(f"{count} x {fate}" for fate, count in counts.most_common(4) if fate != "read")
+                raise InputError(f"no problem is left of {len(ids)}: {told}")
             self._log.refuse_loss(ids)
             # Rows that name a split keep it; of the others the seed picks dev.
             unnamed = [id_ for split, id_ in kept if split is None]

@@ -65,8 +65,10 @@ def refuse_unusable(row: Record) -> None:
     complaint = missing_fields(row, PREPARED_FIELDS if is_prepared(row) else RAW_FIELDS)
     if complaint is not None:
         raise ValueError(complaint)
-    if not isinstance(row["question"], str):
-        raise ValueError("field 'question' must be a text")
+    texts = {"starter_code": row.get("starter_code") or "", "instruction": row.get("instruction", "")}
+    for field, text in {"question": row["question"], **texts}.items():
+        if not isinstance(text, str):
+            raise ValueError(f"field '{field}' must be a text")
     for field in TEST_FIELDS if is_prepared(row) else ():
         tests_of(row, field)
     split_of(row)
@@ -77,7 +79,7 @@ def split_of(row: Mapping[str, Any]) -> str | None:
     split = row.get("split")
     if split is None:
         return None
-    if split not in _SPLITS:
+    if not isinstance(split, str) or split not in _SPLITS:
         raise ValueError(f"field 'split' must be one of {', '.join(_SPLITS)}, not {split!r}")
     return _SPLITS[split]
 
@@ -87,8 +89,8 @@ def prepare(
 ) -> Candidate | str:
     """The problem made from a raw row, or the name of the filter that drops it."""
     question = row["question"]
-    if row.get("left_out"):
-        return row["left_out"]
+    if isinstance(left_out := row.get("left_out"), str):
+        return left_out
     if _IMAGE.search(question):
         return "image in the statement"
     if sum(map(str.isalnum, question)) < rules.min_alphanumeric:
@@ -175,7 +177,7 @@ def _well_formed_tests(value: Any) -> TestCases | None:
     if not inputs_K:
         return None
     try:
-        tests = TestCases(tuple(inputs_K), tuple(outputs_K), **options)
+        tests = TestCases.parse({"inputs": inputs_K, "outputs": outputs_K, **options})
         require_usable(tests)
     except ValueError:
         return None

@@ -20,10 +20,11 @@ from pydantic.dataclasses import dataclass
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import ReadConfig, UploadConfig
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
+from cobalt.errors import InputError
 from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import Wording, first_messages
 from cobalt.records import read_jsonl, tests_of
-from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.jsonl import InvalidLines, Record, naming
 from cobalt.records.manifest import recorded_run
 from cobalt.records.rows import Message, Rate, Row
 
@@ -174,9 +175,13 @@ def _build(
     with recorded_run(command, asdict(config), list(inputs.values()), contents) as run:
         try:
             for split, path in inputs.items():
-                with pq.ParquetWriter(temporaries[split], schema) as writer:
+                with naming(outputs[split]), pq.ParquetWriter(temporaries[split], schema) as writer:
                     for group in groups(path, split):
-                        writer.write_table(pa.Table.from_pylist(group, schema=schema))
+                        try:
+                            table = pa.Table.from_pylist(group, schema=schema)
+                        except UnicodeEncodeError as error:
+                            raise InputError.at(path, None, f"a text cannot be written as UTF-8: {error}") from None
+                        writer.write_table(table)
             for split, path in outputs.items():
                 os.replace(temporaries[split], path)
         finally:

@@ -166,7 +166,10 @@ def _parse_line(raw: bytes) -> Record:
 
 def dump_line(row: Record) -> bytes:
     """One record as a UTF-8 line."""
-    return json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+    try:
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 has no bytes for
+        return json.dumps(row).encode() + b"\n"
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Record]) -> int:
@@ -199,6 +202,11 @@ def write_lines(path: str | Path, lines: Iterable[bytes]) -> int:
     finally:
         temporary.unlink(missing_ok=True)
     return count
+
+
+def write_whole(path: str | Path, text: str) -> None:
+    """A text file that appears whole or not at all."""
+    write_lines(path, [text.encode()])
 
 
 def cut_torn_line(path: Path) -> None:

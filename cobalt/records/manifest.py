@@ -19,13 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cobalt.errors import InputError, SetupError
-from cobalt.records.jsonl import naming
+from cobalt.errors import InputError, SetupError, first_line
+from cobalt.records.jsonl import is_taken, write_whole
 
 SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "session_token", "bearer_token", "password")
 USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 SHOWN_CHARACTERS = 80
 """Of a setting's value, in an error message."""
+_SECTIONS = ("config", "content", "inputs", "origin", "counts")
 REPORTED_PACKAGES = ("cobalt-rl", "torch", "transformers", "verl", "vllm", "ray", "litellm", "numpy", "datasets")
 
 
@@ -41,7 +42,18 @@ def journal_path(output: str | Path) -> Path:
 def origin_of(output: str | Path) -> dict[str, Any]:
     """``model`` and ``prompts`` that a file's conversations come from, as its manifest says; {} without a manifest."""
     path = manifest_path(output)
-    return json.loads(path.read_text()).get("origin", {}) if path.exists() else {}
+    return read_manifest(path).get("origin", {}) if path.exists() else {}
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest at ``path``. Raises ``InputError`` if it is none."""
+    try:
+        manifest = json.loads(path.read_text())
+        if not all(isinstance(part, dict) for part in (manifest, *(manifest.get(name, {}) for name in _SECTIONS))):
+            raise ValueError("no object")
+    except (ValueError, AttributeError) as error:
+        raise InputError.at(path, None, f"no manifest ({first_line(error)}); move it away with its output") from None
+    return manifest
 
 
 def file_sha256(path: str | Path) -> str:
@@ -119,7 +131,7 @@ class Manifest:
             return
         if not self.path.exists():
             raise InputError.at(self.output, None, "exists but has no manifest; move it away or choose another output")
-        stored = json.loads(self.path.read_text())
+        stored = read_manifest(self.path)
         if stored.get("content_hash") == self._fields["content_hash"]:
             return
         contents = (stored.get("content", {}), self._fields["content"])
@@ -142,12 +154,8 @@ class Manifest:
         self._write("done", round(time.time() - self._started, 3))
 
     def _write(self, status: str, wall_time_s: float | None) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         found = {"origin": self.origin, "counts": self.counts, "wall_time_s": wall_time_s}
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        with naming(self.path):
-            temporary.write_text(json.dumps({"status": status, **self._fields, **found}, indent=2, default=str) + "\n")
-        os.replace(temporary, self.path)
+        write_whole(self.path, json.dumps({"status": status, **self._fields, **found}, indent=2, default=str) + "\n")
 
 
 @contextlib.contextmanager
@@ -158,31 +166,52 @@ def recorded_run(
 
     ``config``: all flags; ``contents``: per output the settings that shape it. Nothing is written before ``InputError``
     is raised for a missing input, an output that is an input or another output, and an output that was made with other
-    settings. If the block raises ``InputError``, things are put back as they were.
+    settings, or that another run is writing. If the block raises ``InputError``, things are put back as they were.
     """
     check_paths(inputs, list(contents))
     manifests = [Manifest(path, command, config, content, inputs) for path, content in contents.items()]
     for manifest in manifests:
         manifest.refuse_other_content()
-    before = [manifest.path.read_bytes() if manifest.path.exists() else None for manifest in manifests]
-    for manifest in manifests:
-        manifest.start()
-    begun = [manifest.path.read_bytes() for manifest in manifests]
-    try:
-        yield manifests[0]
-    except InputError:
-        for manifest, old, ours in zip(manifests, before, begun, strict=True):
-            if not manifest.path.exists() or manifest.path.read_bytes() != ours:
-                continue  # a run beside this one has written it by now
-            if old is not None:
-                manifest.path.write_bytes(old)
-            elif not manifest.output.exists() or manifest.output.stat().st_size == 0:
-                manifest.path.unlink()
-                manifest.output.unlink(missing_ok=True)
-        raise
-    for manifest in manifests:
-        manifest.counts, manifest.origin = manifests[0].counts, manifests[0].origin
-        manifest.done()
+    with contextlib.ExitStack() as held:
+        for manifest in manifests:
+            held.enter_context(_alone(manifest.output))
+        for manifest in manifests:  # another run may have ended meanwhile
+            manifest.refuse_other_content()
+        before = [manifest.path.read_bytes() if manifest.path.exists() else None for manifest in manifests]
+        for manifest in manifests:
+            manifest.start()
+        try:
+            yield manifests[0]
+        except InputError:
+            for manifest, old in zip(manifests, before, strict=True):
+                if old is not None:
+                    manifest.path.write_bytes(old)
+                elif not manifest.output.exists() or manifest.output.stat().st_size == 0:
+                    manifest.path.unlink()
+                    manifest.output.unlink(missing_ok=True)
+            raise
+        for manifest in manifests:
+            manifest.counts, manifest.origin = manifests[0].counts, manifests[0].origin
+            manifest.done()
+
+
+@contextlib.contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    """Keep other runs from ``output``, by a locked file beside it. Raises ``InputError`` if one is writing it."""
+    path = Path(f"{output}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        taken = is_taken(file)
+        try:  # a run that has just ended has removed the file that was opened here
+            removed = not os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+        except FileNotFoundError:
+            removed = True
+        if taken or removed:
+            raise InputError.at(output, None, "another process is writing it; wait for its end, or stop it")
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> None:

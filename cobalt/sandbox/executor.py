@@ -23,7 +23,7 @@ from typing import Any
 from cobalt.sandbox.checkers import checker_identity, known_checker, require_usable
 from cobalt.sandbox.confinement import resolve_mode
 from cobalt.sandbox.errors import InfraError, SetupError
-from cobalt.sandbox.limits import Limits, affordable_workers, default_workers
+from cobalt.sandbox.limits import Limits, affordable_workers, default_workers, refuse_low_limits
 from cobalt.sandbox.results import ExecutionResult, Output, Verdict
 from cobalt.sandbox.selftest import choose_mode
 from cobalt.sandbox.suite import Progress
@@ -207,6 +207,7 @@ class Executor:
     async def start(self) -> None:
         """Choose the mode by the self-test and start the workers. ``SetupError`` if none holds or memory is short."""
         self._quick, self._long = FairQueue(self._max_queue), FairQueue(self._max_queue)
+        refuse_low_limits(self.limits)
         affordable = affordable_workers(self.limits)
         if self.workers > affordable:
             raise SetupError(f"workers={self.workers} needs more memory than there is: use at most {affordable}")

@@ -5,6 +5,7 @@ because others run beside it.
 """
 
 import os
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +59,18 @@ class Limits:
     def suite_wall_limit_s(self) -> float:
         """The same over all tests of one program."""
         return self.wall_factor * self.suite_cpu_limit_s
+
+
+def refuse_low_limits(limits: Limits) -> None:
+    """Raise ``SetupError`` if this process may not give programs what ``limits`` says."""
+    for name, needed in (
+        ("AS", limits.memory_limit_mb << 20),
+        ("FSIZE", limits.output_limit_mb << 20),
+        ("NOFILE", limits.max_open_files),
+    ):
+        _, hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            raise SetupError(f"the hard limit RLIMIT_{name} here is {hard}, and programs may use {needed}: see ulimit")
 
 
 def default_workers(limits: Limits | None = None) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -86,6 +87,12 @@ def serve(config: SandboxServeConfig) -> None:
     if config.host not in LOOPBACK and not os.environ.get(TOKEN_VARIABLE):
         raise InputError(f"--host {config.host}: set {TOKEN_VARIABLE} to serve other machines")
 
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        listening = socket.create_server((config.host, config.port), family=family)
+    except OSError as error:
+        raise InputError(f"--host {config.host} --port {config.port}: {error.strerror}") from None
+
     async def run() -> None:
         async with Executor(**config.of_executor()) as executor:
             app = http_app(ExecutionService(executor), config, guard_of(config))
@@ -93,12 +100,15 @@ def serve(config: SandboxServeConfig) -> None:
             server = uvicorn.Server(
                 uvicorn.Config(app, config.host, config.port, limit_concurrency=MAX_CONNECTIONS, **settings)
             )
-            serving = asyncio.ensure_future(server.serve())
+            serving = asyncio.ensure_future(server.serve(sockets=[listening]))
             while not (server.started or serving.done()):
                 await asyncio.sleep(0.01)
             if server.started:
-                port = server.servers[0].sockets[0].getsockname()[1]
-                print(f"http://{config.host}:{port} runs programs in mode {executor.mode}", flush=True)
+                print(
+                    f"http://{config.host}:{listening.getsockname()[1]} runs programs in mode {executor.mode}",
+                    flush=True,
+                )
             await serving
 
-    asyncio.run(run())
+    with listening:
+        asyncio.run(run())

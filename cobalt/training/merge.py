@@ -70,7 +70,10 @@ def merge(config: MergeConfig) -> None:
     tracker = config.checkpoint_dir / training_run.TRACKER_NAME
     if config.step is None and not tracker.is_file():
         raise InputError.at(tracker, None, "no such file: the run has saved no checkpoint")
-    step = config.step or int(tracker.read_text())
+    try:
+        step = config.step or int(tracker.read_text())
+    except ValueError:  # as a training that was killed while it saved may leave it
+        raise InputError.at(tracker, None, "names no checkpoint; choose one with --step") from None
     actor = config.checkpoint_dir / f"global_step_{step}" / "actor"
     if not actor.is_dir():
         raise InputError.at(actor, None, "no such checkpoint")

@@ -1,5 +1,6 @@
 """``cobalt watch``: the curves of a training run in the terminal, while it runs and after."""
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,8 @@ def watch(config: WatchConfig) -> None:
 
     folder = config.run.parent if config.run.name == METRICS_FILE else config.run
     if not folder.is_dir():
-        raise InputError.at(folder, None, "no such folder; take the OUTPUT_DIR of a training")
-    with Live(f"{folder}: no step has ended yet", auto_refresh=False) as live:
+        raise InputError.at(folder, None, f"no such folder; take the OUTPUT_DIR of a training, or its {METRICS_FILE}")
+    with Live(f"{folder}: no step has ended yet" if trains(folder) else "", auto_refresh=False) as live:
         while True:
             is_training = trains(folder)  # asked first, so that the last steps of a run are read, too
             try:
@@ -88,7 +89,7 @@ def picture(folder: Path, steps: list[dict[str, float]]) -> Any:
     validations = {name: "validation: solved" for record in steps for name in record if VALIDATION.fullmatch(name)}
     panels = []
     for name, title in {**CURVES, **validations}.items():
-        points = [(int(record["step"]), record[name]) for record in steps if name in record]
+        points = [(int(record["step"]), record[name]) for record in steps if math.isfinite(record.get(name, math.nan))]
         if points and (name != "reward/infra" or any(value for _, value in points)):
             values = [value for _, value in points]
             recent = values[-EDGE_STEPS:]

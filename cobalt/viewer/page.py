@@ -129,7 +129,9 @@ def index_of(path: Path, chunks: Chunks) -> dict[str, Any]:
             untaken = [None] * piece.first_turn
             samples = [[*untaken, *map(outcome_of, turns)] for turns in piece.turns_N]
             line = json.dumps(piece, default=vars, allow_nan=False)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            if not isinstance(piece.question, str):
+                raise TypeError("its question is no text")
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"not readable as {kind}: {error!r}") from None
         return piece, line, [{"turns": turns, "tags": piece.tags} for turns in samples]
 

@@ -19,7 +19,7 @@ from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
 from cobalt.cli.tasks import batched
 from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_jsonl, row_hash, write_jsonl
-from cobalt.records.jsonl import InvalidLines, Record
+from cobalt.records.jsonl import InvalidLines, Record, write_whole
 from cobalt.records.manifest import recorded_run, refuse_infra_rate
 from cobalt.serving.execution import open_execution_service
 from studies.hacking.cases import (
@@ -140,7 +140,7 @@ def extract(config: ExtractionConfig) -> None:
         random.Random(config.seed).shuffle(cases)
         write_jsonl(config.output_file, cases)
         summary = {**counts, **summarise(records)}
-        config.summary_file.write_text(json.dumps(summary, indent=2) + "\n")
+        write_whole(config.summary_file, json.dumps(summary, indent=2) + "\n")
         run.counts = summary
     shown = {name.replace("_", " "): value for name, value in summary.items() if isinstance(value, int)}
     rates = {f"{name.replace('_', ' ')} (rate)": percent(rate) for name, rate in summary["rates"].items()}

@@ -26,7 +26,7 @@ from cobalt.cli.flags import CommandConfig, NotNegative, Positive, Share
 from cobalt.errors import InputError
 from cobalt.inference.conversation import history_text
 from cobalt.prompts import feedback_message, first_messages
-from cobalt.records.jsonl import write_lines
+from cobalt.records.jsonl import write_whole
 from cobalt.records.manifest import whole_folder
 from studies.minicode.corpus import SAMPLES_PER_PROBLEM, TURN_WEIGHTS, WIDER_SHARE, TokenizedCorpus
 from studies.minicode.tokenizer import TURN_END, fixed_texts, render_prompt, train_tokenizer
@@ -175,7 +175,7 @@ def read_shards(folder: Path, phase: str) -> TokenizedCorpus:
 
 
 def save_record(file: Path, record: dict[str, Any]) -> None:
-    write_lines(file, [json.dumps(record, indent=1, sort_keys=True).encode() + b"\n"])
+    write_whole(file, json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
 def main(config: CorpusConfig) -> None:

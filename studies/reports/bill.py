@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, Positive
 from cobalt.errors import InputError
+from cobalt.records.jsonl import write_whole
 from cobalt.records.manifest import file_sha256, manifest_path, recorded_run
 from cobalt.records.training_run import METRICS_FILE
 from cobalt.tables import Cell
@@ -129,7 +130,7 @@ def main(config: CostConfig) -> None:
             "per_example": {name: value / bill.examples for name, value in in_all.items()},
             "collected": bill.collected,
         }
-        config.output.write_text(json.dumps(record, indent=2) + "\n")
+        write_whole(config.output, json.dumps(record, indent=2) + "\n")
     print(bill_table({config.training.name: [bill]}).to_markdown_section())
 
 
@@ -139,8 +140,9 @@ def read_bill(path: Path) -> Bill:
         record = json.loads(path.read_text())
         counts = {name: value for name, value in record["in_all"].items() if name != "GPU-s"}
         return Bill(record["examples"], record["gpu_seconds"], counts, record["collected"])
-    except (ValueError, KeyError) as error:
-        raise InputError.at(path, None, f"no record of this version's cobalt report cost: {error!r}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        told = f"no record of this version's cobalt report cost ({type(error).__name__})"
+        raise InputError.at(path, None, told) from error
 
 
 def bill_table(bills: Mapping[str, Sequence[Bill]], method: str | None = None) -> Table:

@@ -12,6 +12,7 @@ from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.evaluation.files import SUFFIX, Evaluation, write_counts
 from cobalt.figures import Picture
+from cobalt.records.jsonl import write_whole
 from cobalt.records.manifest import recorded_run
 from studies.reports import scores
 from studies.reports.bill import bill_table
@@ -61,7 +62,7 @@ def make_report(config: ReportConfig) -> None:
         tables = {table.key: table.to_json() for section in sections for table in section.tables}
         content = {"title": config.title, "baseline": material.baseline, "method": material.method, "tables": tables}
         write_report(page.with_suffix(".md"), sections, content, config.title, opening)
-        page.write_text(render_html(config.title, opening, sections, paths), encoding="utf-8")
+        write_whole(page, render_html(config.title, opening, sections, paths))
         for name, (run_name, kind, evaluations) in counts.items():
             write_counts(config.output_dir / "counts" / name, run_name, kind, evaluations)
         figures = sum(len(section.pictures) for section in sections)

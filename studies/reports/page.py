@@ -17,6 +17,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from cobalt.figures import Picture
+from cobalt.records.jsonl import write_whole
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, markdown_table, show
 
@@ -119,12 +120,11 @@ def write_report(page: Path, sections: Sequence[Section], content: Any, title: s
         parts += [f"![{picture.alt}]({picture.key}.png)" for picture in section.pictures]
         parts += [table.to_markdown_section(level=3 if section.title else 2) for table in section.tables]
         for table in section.tables:
-            page.with_name(f"{table.key}.csv").write_text(table.to_csv(), encoding="utf-8")
+            write_whole(page.with_name(f"{table.key}.csv"), table.to_csv())
         for picture in section.pictures:
             picture.write(page.parent)
-    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    in_json = json.dumps(content, indent=2, ensure_ascii=False)
-    page.with_suffix(".json").write_text(in_json + "\n", encoding="utf-8")
+    write_whole(page, "\n\n".join(parts) + "\n")
+    write_whole(page.with_suffix(".json"), json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def render_html(title: str, opening: str, sections: Sequence[Section], files: Mapping[str, Sequence[str]]) -> str:

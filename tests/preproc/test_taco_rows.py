@@ -122,6 +122,8 @@ def test_splits() -> None:
         ({name: value for name, value in raw().items() if name != "solutions"}, "solutions"),
         (raw(split="holdout"), "split"),
         (raw(question=None), "question"),
+        (raw(split=["train"]), "split"),
+        (raw(starter_code=5), "starter_code"),
         (raw(public_test_cases="{}"), "instruction"),
     ],
 )

@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -286,6 +287,13 @@ async def test_a_failure_of_the_infrastructure_is_504(monkeypatch):
 def test_serve_listens_to_other_machines_only_with_a_token():
     _, errors = (process := python("-m", "cobalt", "sandbox", "serve", "--host", "0.0.0.0")).communicate()
     assert (process.returncode, "COBALT_HTTP_TOKEN" in errors) == (2, True)
+
+
+def test_serve_says_in_one_line_that_its_port_is_taken():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = ("-m", "cobalt", "sandbox", "serve", "--port", str(taken.getsockname()[1]))
+        _, errors = (process := python(*words)).communicate()
+    assert (process.returncode, errors.count("\n")) == (2, 1) and "Address already in use" in errors
 
 
 def test_run_prints_a_record_and_exits_by_it(tmp_path):

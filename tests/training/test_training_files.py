@@ -150,6 +150,9 @@ def test_the_latest_checkpoint_is_merged_and_has_a_card_and_other_requests_are_r
     with pytest.raises(InputError, match="exists already"):
         merged()
     folder.rename(run_dir / "first")
+    (run_dir / "latest_checkpointed_iteration.txt").write_text("")
+    with pytest.raises(InputError, match="choose one with --step"):
+        merged()
     (run_dir / "latest_checkpointed_iteration.txt").unlink()
     with pytest.raises(InputError, match="saved no checkpoint"):
         merged()

@@ -13,13 +13,18 @@ from cobalt.training.watch import WatchConfig, curve, watch
 
 def test_an_ended_run_shows_the_curves_that_it_logs_and_returns(tmp_path, capsys):
     for step in range(1, 13):
-        metrics = {"reward/total": step / 10, "reward/infra": 0.0, "timing_s/step": 2.5, "other": 1.0}
+        metrics = {
+            "reward/total": step / 10 if step > 1 else math.nan,
+            "reward/infra": 0.0,
+            "timing_s/step": 2.5,
+            "other": 1.0,
+        }
         append_metrics(tmp_path, step, metrics | ({"val-core/code/acc/mean@1": 0.125} if step % 6 == 0 else {}))
     watch(WatchConfig(run=tmp_path / "metrics.jsonl"))
     shown = " ".join(capsys.readouterr().out.split())  # a long path moves words to the next line
     assert "step 12" in shown and "reward 1.2" in shown and "seconds per step 2.5" in shown
     assert "validation: solved 0.125" in shown and "steps 6 to 12; last 2: 0.125" in shown
-    assert "steps 1 to 12; last 10: 0.75" in shown
+    assert "steps 2 to 12; last 10: 0.75" in shown
     assert "not scored" not in shown, "nothing was lost"
 
 
@@ -49,6 +54,8 @@ def test_a_folder_that_is_none_or_without_metrics_is_told(tmp_path):
         watch(WatchConfig(run=tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"metrics\.jsonl: no such file"):
         watch(WatchConfig(run=tmp_path))
+    with pytest.raises(InputError, match="no such folder; take the OUTPUT_DIR of a training, or its metrics"):
+        watch(WatchConfig(run=_touched(tmp_path / "other.jsonl")))
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(InputError, match="no step has ended"):
         watch(WatchConfig(run=tmp_path))
@@ -61,6 +68,11 @@ def test_a_training_that_goes_on_cuts_off_a_torn_line(tmp_path):
     with hold_folder(tmp_path):
         append_metrics(tmp_path, 2, {"reward/total": 2.0})
     assert [row["reward/total"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1.0, 2.0]
+
+
+def _touched(path):
+    path.touch()
+    return path
 
 
 @pytest.mark.parametrize("values", [[1.0], [0.0, 1.0], [math.sin(i / 9) for i in range(200)], [2.0] * 5])
