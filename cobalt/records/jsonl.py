@@ -226,6 +226,17 @@ def is_taken(file: IO[Any]) -> bool:
     return False
 
 
+def refuse_other_writer(file: IO[Any], locked: Path, output: Path) -> None:
+    """Lock ``file``, opened at ``locked``. Raises ``InputError`` about ``output`` if another run has it locked."""
+    taken = is_taken(file)
+    try:  # a run that has just ended has replaced or removed the file that was opened here
+        gone = not os.path.samestat(os.fstat(file.fileno()), os.stat(locked))
+    except FileNotFoundError:
+        gone = True
+    if taken or gone:
+        raise InputError.at(output, None, "another process is writing it; wait for its end, or stop it")
+
+
 class RecordFile:
     """An output file that grows by one record at a time and can be resumed after kill -9.
 
@@ -241,13 +252,7 @@ class RecordFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self.path, "a+b")  # noqa: SIM115 - held open for the run
         try:
-            taken = is_taken(self._file)
-            try:  # a run that has just finished has replaced the file that was opened here
-                replaced = not os.path.samestat(os.fstat(self._file.fileno()), os.stat(self.path))
-            except FileNotFoundError:
-                replaced = True
-            if taken or replaced:
-                raise InputError.at(self.path, None, "another process is writing it; wait for its end, or stop it")
+            refuse_other_writer(self._file, self.path, self.path)
             self._file.seek(0)
             end = 0
             for number, raw in enumerate(self._file, start=1):

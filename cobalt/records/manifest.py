@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError, SetupError, first_line
-from cobalt.records.jsonl import is_taken, write_whole
+from cobalt.records.jsonl import refuse_other_writer, write_whole
 
 SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "session_token", "bearer_token", "password")
 USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
@@ -201,13 +201,7 @@ def _alone(output: Path) -> Iterator[None]:
     path = Path(f"{output}.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as file:
-        taken = is_taken(file)
-        try:  # a run that has just ended has removed the file that was opened here
-            removed = not os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-        except FileNotFoundError:
-            removed = True
-        if taken or removed:
-            raise InputError.at(output, None, "another process is writing it; wait for its end, or stop it")
+        refuse_other_writer(file, path, output)
         try:
             yield
         finally:
