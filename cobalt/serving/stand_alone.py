@@ -42,6 +42,7 @@ class SandboxRunConfig(FlagsConfig):
     """The program."""
     tests: Path
     """JSON file: {"inputs": [text], "outputs": [text]}, or a function's tests (docs/formats.md)."""
+    workers: tyro.conf.Suppress[int] = 1
 
 
 class SandboxServeConfig(FlagsConfig, HttpAppConfig):
@@ -64,7 +65,7 @@ def run_program(config: SandboxRunConfig) -> None:
         raise InputError.at(config.tests, None, str(error)) from None
 
     async def run() -> ExecutionResult:
-        async with Executor(**{**config.of_executor(), "workers": 1}) as executor:
+        async with Executor(**config.of_executor()) as executor:
             return await executor.run(code, tests)
 
     result = asyncio.run(run())

@@ -317,7 +317,8 @@ def test_what_cannot_be_run_is_one_line_and_exit_code_2(tmp_path):
         ("a.py", "checked", (), "checked.json: "),
         ("latin.py", "tests", (), "latin.py: 'utf-8' codec"),
         ("a.py", "tests", ("--cpu_limit_s", "-1"), "--cpu_limit_s=-1"),
-        ("a.py", "tests", ("--workers", "0"), "--workers=0"),
+        ("a.py", "tests", ("--memory_limit_mb", "0"), "--memory_limit_mb=0"),
+        ("a.py", "tests", ("--workers", "2"), "--workers"),
     ):
         words = ("sandbox", "run", str(tmp_path / program), "--tests", str(tmp_path / f"{tests}.json"), *flags)
         _, errors = (process := python("-m", "cobalt", *words)).communicate()
