@@ -1,16 +1,19 @@
 """A Ray of a test module's own, with Serve on it."""
 
+import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
 def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """A port that nothing listens on now, below those that the kernel gives to connections: one might take it."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager
