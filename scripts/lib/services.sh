@@ -23,15 +23,7 @@ check_evaluator_args() { "$PYTHON" -m cobalt service check --arguments_only --ev
 
 give_up() { echo "$*" >&2; exit 3; }
 
-free_port() { # below those that the kernel gives to connections: one might take it before it is listened on
-  "$PYTHON" -c 'import contextlib, random, socket
-while True:
-    port = random.randrange(20_000, 32_000)
-    with contextlib.suppress(OSError), socket.socket() as found:
-        found.bind(("", port))
-        print(port)
-        break'
-}
+free_port() { "$PYTHON" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'; }
 
 start_ray() {
   local log=$1/ray.log deadline port lock devices=() hidden=() logical_gpus=${N_GPUS:-2} # 2: the cpu preset's
