@@ -214,8 +214,8 @@ def test_a_wrong_model(entry: Entry, model: str, complaint: str, call: Call, tmp
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """A limit on the size of files stands for it."""
-    command = f"ulimit -f 8; exec {sys.executable} -m cobalt minicode generate --output_file {tmp_path}/raw.jsonl"
+    """A limit on the size of files stands for it: Python must not write its own under it, it would cut them."""
+    command = f"ulimit -f 8; exec {sys.executable} -B -m cobalt minicode generate --output_file {tmp_path}/raw.jsonl"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
     line = f"cobalt minicode generate: error: {tmp_path}/raw.jsonl: File too large; make room"
     assert done.returncode == 3 and done.stderr.splitlines()[-1].startswith(line)

@@ -13,7 +13,6 @@ import tyro
 from annotated_types import Ge, Gt, Interval
 from pydantic import AfterValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
-from typing_extensions import Self
 
 from cobalt.errors import InputError, SetupError, first_line
 
@@ -31,10 +30,11 @@ def _with_a_name(path: Path) -> Path:
     return path
 
 
+_NamedFile = Annotated[Path, AfterValidator(_with_a_name)]
 InputFile = Annotated[Path, tyro.conf.arg(aliases=["-i"])]
 OptionalInputFile = Annotated[Path | None, tyro.conf.arg(aliases=["-i"])]
-OutputFile = Annotated[Path, AfterValidator(_with_a_name), tyro.conf.arg(aliases=["-o"])]
-OptionalOutputFile = Annotated[Annotated[Path, AfterValidator(_with_a_name)] | None, tyro.conf.arg(aliases=["-o"])]
+OutputFile = Annotated[_NamedFile, tyro.conf.arg(aliases=["-o"])]
+OptionalOutputFile = Annotated[_NamedFile | None, tyro.conf.arg(aliases=["-o"])]
 NumCompletions = Annotated[int, Ge(1), tyro.conf.arg(aliases=["-n"])]
 
 ModelName = Annotated[str, tyro.conf.arg(name="model", aliases=["--model_name"])]
@@ -44,19 +44,21 @@ ModelFolder = Annotated[Path, tyro.conf.arg(aliases=["--model_name"])]
 ExecutorName = Literal["serve", "local"]
 
 
+def refuse_in_one_line(cls: Any, values: Any, build: ModelWrapValidatorHandler[Any]) -> Any:
+    """For ``model_validator(mode="wrap")``: what pydantic refuses is an ``InputError`` about the flag."""
+    try:
+        return build(values)
+    except ValidationError as error:
+        raise InputError.of_setting(error, "--", cls.__pydantic_fields__) from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommandConfig:
     """Base of all command flags. A refused or unknown value is an ``InputError``."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid", defer_build=True)  # only the command that runs is built
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse_in_one_line(cls, values: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
-        try:
-            return build(values)
-        except ValidationError as error:
-            raise InputError.of_setting(error, "--", cls.__dataclass_fields__) from None
+    _in_one_line = model_validator(mode="wrap")(refuse_in_one_line)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from cobalt.perturbation import random_of
 from cobalt.prompts import COBALT, PromptSet, problem_instruction
 from cobalt.records import TestCases, tests_of
 from cobalt.records.jsonl import Record, missing_fields
-from cobalt.sandbox.checkers import require_usable
+from cobalt.sandbox.checkers import usable_tests
 from cobalt.sandbox.tests import OPTIONS
 
 TEST_FIELDS = ("test_cases", "public_test_cases", "hidden_test_cases")
@@ -177,11 +177,9 @@ def _well_formed_tests(value: Any) -> TestCases | None:
     if not inputs_K:
         return None
     try:
-        tests = TestCases.parse({"inputs": inputs_K, "outputs": outputs_K, **options})
-        require_usable(tests)
+        return usable_tests({"inputs": inputs_K, "outputs": outputs_K, **options})
     except ValueError:
         return None
-    return tests
 
 
 def _json(value: Any) -> str:

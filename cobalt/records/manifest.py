@@ -170,12 +170,10 @@ def recorded_run(
     """
     check_paths(inputs, list(contents))
     manifests = [Manifest(path, command, config, content, inputs) for path, content in contents.items()]
-    for manifest in manifests:
-        manifest.refuse_other_content()
     with contextlib.ExitStack() as held:
         for manifest in manifests:
             held.enter_context(_alone(manifest.output))
-        for manifest in manifests:  # another run may have ended meanwhile
+        for manifest in manifests:
             manifest.refuse_other_content()
         before = [manifest.path.read_bytes() if manifest.path.exists() else None for manifest in manifests]
         for manifest in manifests:

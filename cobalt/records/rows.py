@@ -14,16 +14,8 @@ from typing_extensions import Self, TypedDict
 
 from cobalt.errors import InputError
 from cobalt.records.jsonl import Record, read_jsonl
-from cobalt.sandbox.checkers import require_usable
+from cobalt.sandbox.checkers import usable_tests
 from cobalt.sandbox.tests import TestCases
-
-
-def usable_tests(value: Any) -> TestCases:
-    """Tests in any form that ``TestCases.parse`` takes. Raises ``ValueError`` also for a checker that there is not."""
-    tests = TestCases.parse(value)
-    require_usable(tests)
-    return tests
-
 
 Tests = Annotated[TestCases, PlainValidator(usable_tests)]
 Rate = Annotated[float, Interval(ge=0, le=1)]

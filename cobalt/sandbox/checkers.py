@@ -11,10 +11,11 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from itertools import zip_longest
+from typing import Any
 
 from cobalt.sandbox.own_files import identity_of, is_own, load_own, with_absolute_path
 from cobalt.sandbox.tests import TestCases
@@ -168,12 +169,14 @@ def checker_identity(name: str) -> str:
     return identity_of(name) if is_own(name) else name
 
 
-def require_usable(tests: TestCases) -> None:
-    """Raises ``ValueError`` if ``tests`` name a checker that does not exist, or more than one."""
+def usable_tests(value: str | Mapping[str, Any] | TestCases) -> TestCases:
+    """What ``TestCases.parse`` makes of it. ``ValueError`` also for a checker that does not exist, or more than one."""
+    tests = TestCases.parse(value)
     if tests.checker is None:
-        return
+        return tests
     if is_own(tests.checker):
         raise ValueError("'checker' of a problem must be one of ours: FILE.py:NAME is an argument of the executor")
     checker_of(tests.checker)
     if tests.fn_name is not None or tests.checker_program is not None:
         raise ValueError("'checker' is for what programs print, and not beside 'checker_program'")
+    return tests

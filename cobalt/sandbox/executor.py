@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cobalt.sandbox.checkers import checker_identity, known_checker, require_usable
+from cobalt.sandbox.checkers import checker_identity, known_checker, usable_tests
 from cobalt.sandbox.confinement import resolve_mode
 from cobalt.sandbox.errors import InfraError, SetupError
 from cobalt.sandbox.limits import Limits, affordable_workers, default_workers, refuse_low_limits
@@ -43,9 +43,7 @@ def parse_program(code: str | None, tests: Tests) -> tuple[str | None, TestCases
     """A program as it goes to a worker. Raises ``TypeError`` for code that is no text, ``ValueError`` for bad tests."""
     if code is not None and type(code) is not str:
         raise TypeError(f"code must be a str, or None for no program, not {type(code).__name__}")
-    parsed = TestCases.parse(tests)
-    require_usable(parsed)
-    return code, parsed
+    return code, usable_tests(tests)
 
 
 @dataclass

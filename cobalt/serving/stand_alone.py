@@ -6,12 +6,12 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
-from typing_extensions import Self
+from pydantic import Field, model_validator
 
+from cobalt.cli.flags import refuse_in_one_line
 from cobalt.errors import InputError, SetupError
 from cobalt.prompts import with_feedback
 from cobalt.sandbox import ExecutionResult, Executor
@@ -26,13 +26,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 class FlagsConfig(ExecutorConfig):
     """Arguments of an executor as flags. A refused value is an ``InputError``."""
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse_in_one_line(cls, values: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
-        try:
-            return build(values)
-        except ValidationError as error:
-            raise InputError.of_setting(error, "--", cls.model_fields) from None
+    _in_one_line = model_validator(mode="wrap")(refuse_in_one_line)
 
 
 class SandboxRunConfig(FlagsConfig):
