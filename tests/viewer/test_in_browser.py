@@ -241,6 +241,7 @@ def test_pointing_at_a_token_marks_what_the_policy_looked_at(show: Show) -> None
     page.click("#row-0")
     page.click(".looks summary")
     tokens = page.locator(".tokens span")
+    tokens.first.wait_for()  # a browser says after the click that an element was opened
     assert page.locator(".looks").count() == 1 and tokens.all_inner_texts()[2] == ATTACK
     for at, marked in ((3, [" b", ATTACK]), (2, ["a"]), (0, ["a"]), (4, [])):
         tokens.nth(at).hover()
