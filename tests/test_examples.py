@@ -15,6 +15,7 @@ import pytest
 
 from cobalt.errors import InputError
 from cobalt.inference.engines import open_own_engine
+from cobalt.perturbation import own_perturbation
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 from cobalt.sandbox.own_files import identity_of, load_own
 
@@ -114,6 +115,34 @@ def test_files_that_do_not_have_what_is_asked_for(tmp_path: Path, monkeypatch, n
     Path("broken.py").write_text("1 / 0\n")
     with pytest.raises(InputError, match=complaint):
         load_own(name)
+
+
+BAD_ENGINE = """
+class Bad:
+    model_id, max_in_flight = "bad", 2
+    def __init__(self, model): pass
+    async def generate(self, messages, sampling, seed): return "text"
+"""
+
+
+def test_an_own_engine_that_gives_a_text(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(BAD_ENGINE)
+    one, two = (json.dumps({"inputs": ["1"] * n, "outputs": ["1"] * n}) for n in (1, 2))
+    tests = {"test_cases": two, "public_test_cases": one, "hidden_test_cases": one}
+    problem = {"id": "a", "instruction": "Print 1.", **tests}
+    (tmp_path / "in.jsonl").write_text(json.dumps(problem) + "\n")
+    command = [sys.executable, "run_single_turn_vllm.py", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl"]
+    command += ["-n", "1", "--executor", "local", "--engine", f"{tmp_path}/bad.py:Bad"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    line = "run_single_turn_vllm.py: error: the engine gave no Completion, but a value of type str"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, line)
+
+
+@pytest.mark.parametrize("given", [5, "ab", ["x"], [1, 2]])
+def test_an_own_perturbation_that_gives_no_text_for_each_test(given: Any) -> None:
+    change = own_perturbation(lambda inputs, outputs, rng: given)
+    with pytest.raises(ValueError):
+        change(TestCases(("1", "2"), ("1", "2")), 0, "a")
 
 
 def test_the_identity_follows_the_text_and_not_the_folder(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cobalt.completion import FINISH_CONTEXT, Message, Sampling, request_seed
+from cobalt.completion import FINISH_CONTEXT, Completion, Message, Sampling, request_seed
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import Turn, Usage, history_text
@@ -238,6 +238,8 @@ class Driver:
             finally:
                 self.asked -= 1
             self._failures_in_a_row = 0
+            if not isinstance(completion, Completion):  # the engine is the user's
+                raise InputError(f"the engine gave no Completion, but a value of type {type(completion).__name__}")
             self.tokens_generated += completion.completion_tokens
             text, usage = completion.text, completion.usage()
         result = await self.execution.run(extract_code(text), problem.tests, runs)
