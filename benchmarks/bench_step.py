@@ -29,7 +29,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import statistics
 import tempfile
 import time
@@ -47,6 +46,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 from cobalt.cli.entry import run
 from cobalt.cli.flags import Positive
 from cobalt.errors import InputError, SetupError
+from cobalt.serving.ports import free_port
 from cobalt.tables import markdown_table
 from cobalt.training.cost_model import PEAK_FLOPS, SHAPES, Shape, forward_flops
 from cobalt.training.preflight import refuse_missing_cross_entropy, refuse_missing_liger
@@ -99,10 +99,9 @@ def main(config: BenchConfig) -> None:
         refuse_missing_liger()
     elif config.shape != "tiny":
         raise SetupError(f"--shape {config.shape} needs a GPU; without one there is --shape tiny")
-    with socket.socket() as free:  # what torchrun would have set, for a single process
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+    # what torchrun would have set, for a single process
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", **address}.items():
         os.environ.setdefault(name, value)
     bench = Bench(config)
     results = []

@@ -152,12 +152,11 @@ def own_perturbation(outputs_of: OwnPerturbation) -> Perturbation:
 
     def change(tests: TestCases, seed: int, problem_id: Any) -> tuple[TestCases, TestCases] | None:
         outputs = outputs_of(list(tests.inputs_K), list(tests.outputs_K), random_of(seed, problem_id))
-        if outputs is not None and not isinstance(outputs, list | tuple):
-            raise ValueError(f"neither a list of texts nor None, but a value of type {type(outputs).__name__}")
-        if outputs is None or list(outputs) == list(tests.outputs_K):
+        if outputs is None:
             return None
-        shown = TestCases.parse({**tests.to_mapping(), "outputs": list(outputs)})
-        return _shown(tests, {k: text for k, text in enumerate(shown.outputs_K) if text != tests.outputs_K[k]})
+        shown = TestCases.parse({**tests.to_mapping(), "outputs": outputs})
+        wrong = {k: text for k, text in enumerate(shown.outputs_K) if text != tests.outputs_K[k]}
+        return _shown(tests, wrong) if wrong else None
 
     return change
 

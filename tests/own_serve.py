@@ -1,19 +1,10 @@
 """A Ray of a test module's own, with Serve on it."""
 
-import secrets
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
-
-def free_port() -> int:
-    """A port that nothing listens on now, below those that the kernel gives to connections: one might take it."""
-    while True:
-        port = 20_000 + secrets.randbelow(12_000)
-        with suppress(OSError), socket.socket() as found:
-            found.bind(("127.0.0.1", port))
-            return port
+from cobalt.serving.ports import free_port
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 from typing import Any
@@ -23,6 +22,7 @@ from starlette.responses import Response
 from cobalt.records.identity import model_identity
 from cobalt.serving.app_settings import HEALTH, IN_FLIGHT_HEADER, HttpConfig
 from cobalt.serving.http_guard import UNAVAILABLE, UNPROCESSABLE, HttpGuard, Refusal, guard_of, json_response
+from cobalt.serving.ports import free_port
 
 MAX_ONGOING_REQUESTS = 8192
 """Of a replica; its engine queues what it cannot run."""
@@ -85,9 +85,7 @@ class VllmActor:
         self._guard, self._template = guard, json.loads(args.chat_template_kwargs)
         in_flight = int(IN_FLIGHT_PER_SLOT * args.max_num_seqs) * args.num_replicas
         self._headers = {IN_FLIGHT_HEADER: str(in_flight)}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         key = secrets.token_hex()  # other users of this machine have to come through the guard
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *args.server_flags(port)]
         self._server = subprocess.Popen(command, env={**os.environ, "VLLM_API_KEY": key}, start_new_session=True)

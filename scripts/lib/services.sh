@@ -23,15 +23,7 @@ check_evaluator_args() { "$PYTHON" -m cobalt service check --arguments_only --ev
 
 give_up() { echo "$*" >&2; exit 3; }
 
-free_port() { # below those that the kernel gives to connections: one might take it before it is listened on
-  "$PYTHON" -c 'import contextlib, random, socket
-found = socket.socket()
-for port in random.sample(range(20_000, 32_000), 100):
-    with contextlib.suppress(OSError):
-        found.bind(("", port))
-        break
-print(port)'
-}
+free_port() { "$PYTHON" -c 'from cobalt.serving.ports import free_port; print(free_port())'; }
 
 start_ray() {
   local log=$1/ray.log deadline port lock devices=() hidden=() logical_gpus=${N_GPUS:-2} # 2: the cpu preset's

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from http_calls import connect, first_line, post, status_of
-from own_serve import free_port, own_serve
+from own_serve import own_serve
 from pydantic import ValidationError
 from waiting import wait_for
 
@@ -22,6 +22,7 @@ from cobalt.sandbox.selftest import examine
 from cobalt.serving import execution
 from cobalt.serving.app_settings import EvaluatorConfig
 from cobalt.serving.execution import open_execution_service
+from cobalt.serving.ports import free_port
 from cobalt.serving.service_check import ServiceCheckConfig
 from cobalt.serving.service_check import main as check_health
 

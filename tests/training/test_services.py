@@ -34,7 +34,7 @@ esac
 """
 PYTHON = """#!/usr/bin/env bash
 [[ $2 != studies ]] || exec @REAL@ "$@"
-[[ $2 != *socket* && $* != *--arguments_only* ]] || exec @REAL@ "$@"
+[[ $2 != *free_port* && $* != *--arguments_only* ]] || exec @REAL@ "$@"
 echo "python $*" >>"$CALLS"
 [[ $* != *--cluster_only* ]] || exit $CLUSTER_CHECK
 (($(grep -c "^python -m cobalt service check --evaluator_args" "$CALLS") == 1)) || exit 0
@@ -171,7 +171,7 @@ def test_a_second_quickstart_repeats_no_stage_and_its_folder_is_known_by_its_kno
 
 PROGRAM = """#!/usr/bin/env bash
 case "$(basename "$0") $*" in
-  python*socket*) exec @REAL@ "$@" ;;
+  python*free_port*) exec @REAL@ "$@" ;;
   ray*--head*) what=ray ;;
   *train*--log*) what=training ;;
   ray*status) echo " 1 node_0" && exit ;;
