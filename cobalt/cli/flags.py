@@ -16,8 +16,10 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.errors import InputError, SetupError, first_line
 
-Positive = Annotated[int, Ge(1)]
-NotNegative = Annotated[int, Ge(0)]
+LARGEST = 2**63 - 1
+"""What follows computes in 64 bits, or in floats."""
+Positive = Annotated[int, Interval(ge=1, le=LARGEST)]
+NotNegative = Annotated[int, Interval(ge=0, le=LARGEST)]
 AboveZero = Annotated[float, Gt(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 Temperature = Annotated[float, Ge(0)]
@@ -35,7 +37,7 @@ InputFile = Annotated[Path, tyro.conf.arg(aliases=["-i"])]
 OptionalInputFile = Annotated[Path | None, tyro.conf.arg(aliases=["-i"])]
 OutputFile = Annotated[_NamedFile, tyro.conf.arg(aliases=["-o"])]
 OptionalOutputFile = Annotated[_NamedFile | None, tyro.conf.arg(aliases=["-o"])]
-NumCompletions = Annotated[int, Ge(1), tyro.conf.arg(aliases=["-n"])]
+NumCompletions = Annotated[Positive, tyro.conf.arg(aliases=["-n"])]
 
 ModelName = Annotated[str, tyro.conf.arg(name="model", aliases=["--model_name"])]
 OptionalModelName = Annotated[str | None, tyro.conf.arg(name="model", aliases=["--model_name"])]

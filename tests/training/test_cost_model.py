@@ -62,6 +62,7 @@ def test_a_plan_adds_up_and_grows_with_the_problems(capsys):
         ({"shape": "qwen3-32b"}, "--gpus 4: training qwen3-32b needs the memory of at least 8 GPUs"),
         ({"response": 8000}, "--longest 6144: must be at least --response, the mean, which is 8000"),
         ({"problems": 21}, "--problems 21: 126 contexts are no step of 128 prompts"),
+        ({"gpus": 10**350}, "less than or equal to 9223372036854775807"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(flags, told):
