@@ -1,7 +1,7 @@
 """What a step of each method costs at the paper's lengths, on one GPU. Nothing is learned.
 
-    python benchmarks/bench_methods.py --predict --results DIR   what the cost model expects; before any run
-    python benchmarks/bench_methods.py --shapes qwen3-4b         runs, and adds to --results
+    python benchmarks/bench_methods.py --predict            what the cost model expects of cells that have not run
+    python benchmarks/bench_methods.py --shapes qwen3-4b    runs, and adds to --results
 
 Steps are veRL 0.9.1's own: rollouts by vLLM, scoring, log-probabilities, reference, update, weights to vLLM. Methods
 that can share a start of veRL take turns, under the settings of the online recipe. Cobalt and single-turn GRPO go
@@ -54,7 +54,9 @@ from cobalt.training.cost_model import SHAPES, PlanConfig
 
 Mean = Literal[1000, 3000]
 ShapeName = Literal["qwen3-1.7b", "qwen3-4b"]
-MethodName = Literal["cobalt", "single-turn", "grpo-mt", "verpo-mt", "grpo-mt-async", "verpo-mt-async", "collection"]
+MethodName = Literal[
+    "cobalt", "single-turn", "grpo-mt", "verpo-mt", "cobalt-async", "grpo-mt-async", "verpo-mt-async", "collection"
+]
 Cells = dict[str, dict[str, Any]]
 """By shape, mean and method: ``seconds`` of phases, GPU-seconds ``per_example``, ``per_response``, ``per_token``."""
 Span = tuple[float, float, int]
@@ -65,6 +67,7 @@ METHODS = {
     "single-turn": ("grpo_online", SYNC, 1),
     "grpo-mt": ("grpo_online", SYNC, 3),
     "verpo-mt": ("verpo_online", SYNC, 3),
+    "cobalt-async": ("grpo_online", ASYNC, 1),
     "grpo-mt-async": ("grpo_online", ASYNC, 3),
     "verpo-mt-async": ("verpo_online", ASYNC, 3),
 }
@@ -103,7 +106,7 @@ class MethodsBenchConfig(CommandConfig):
     """GPU-seconds of the methods' steps and of collection, on one GPU."""
 
     predict: bool = False
-    """Write and print what the cost model expects of the whole grid, and run nothing."""
+    """Write what the cost model expects of the cells that are not measured yet, print the whole grid, run nothing."""
     read: bool = False
     """Take what trainings left in --output_dir, such as those that were cut off, and run nothing."""
     methods: tuple[MethodName, ...] = ("cobalt", "single-turn", "grpo-mt")
@@ -134,10 +137,12 @@ def main(config: MethodsBenchConfig) -> None:
     """Predict, or run what is selected; then print."""
     predicted, found = (config.results / name for name in ("prediction.json", "result.json"))
     if config.predict:
-        if found.is_file():
-            raise InputError.at(found, None, "its steps were measured already; predict into another --results")
         config.results.mkdir(parents=True, exist_ok=True)
-        predicted.write_text(json.dumps(prediction(), indent=1) + "\n")
+        expected = prediction()
+        if predicted.is_file():  # a measured cell keeps what was expected before
+            earlier = json.loads(predicted.read_text())["cells"]
+            expected["cells"] |= {cell: earlier[cell] for cell in stored(found)}
+        predicted.write_text(json.dumps(expected, indent=1) + "\n")
     if not predicted.is_file():
         raise InputError.at(predicted, None, "no prediction; make it before the runs, with --predict")
     for shape in () if config.predict else config.shapes:
@@ -199,7 +204,8 @@ def played(step: Step) -> list[list[int]]:
 
 def shown_programs(step: Step, index: int) -> int:
     """In the first prompt of a step's problem."""
-    return CONTEXTS[(step.number * PROMPTS + index) % len(CONTEXTS)] if step.method == "cobalt" else 0
+    is_cobalt = step.method.startswith("cobalt")
+    return CONTEXTS[(step.number * PROMPTS + index) % len(CONTEXTS)] if is_cobalt else 0
 
 
 def answer(passes: bool, name: str) -> str:

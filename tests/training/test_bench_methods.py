@@ -162,7 +162,7 @@ async def test_a_collection_runs_as_the_product_runs_it(tmp_path, monkeypatch):
 def test_a_prediction_has_every_cell(tmp_path, capsys):
     bench_methods.main(MethodsBenchConfig(predict=True, results=tmp_path))
     cells = json.loads((tmp_path / "prediction.json").read_text())["cells"]
-    assert len(cells) == 2 * 2 * 7
+    assert len(cells) == 2 * 2 * 8
     for setting in ("qwen3-4b 3000", "qwen3-1.7b 1000"):
         single, online, asynchronous = (cells[f"{setting} {name}"] for name in ("cobalt", "grpo-mt", "grpo-mt-async"))
         assert single["per_example"] < online["per_example"] > asynchronous["per_example"]
@@ -170,11 +170,21 @@ def test_a_prediction_has_every_cell(tmp_path, capsys):
     assert "213.6" in shown and "qwen3-4b 3000 cobalt, collection over 6" in shown
 
 
+def test_a_measured_cell_keeps_what_was_expected_before(tmp_path):
+    bench_methods.main(MethodsBenchConfig(predict=True, results=tmp_path))
+    first = json.loads((tmp_path / "prediction.json").read_text())
+    earlier = {cell: {**found, "per_token": 1.0} for cell, found in first["cells"].items()}
+    (tmp_path / "prediction.json").write_text(json.dumps({**first, "cells": earlier}))
+    measured = "qwen3-4b 3000 cobalt"
+    (tmp_path / "result.json").write_text(json.dumps({measured: earlier[measured]}))
+    bench_methods.main(MethodsBenchConfig(predict=True, results=tmp_path))
+    cells = json.loads((tmp_path / "prediction.json").read_text())["cells"]
+    assert cells == {**first["cells"], measured: earlier[measured]}
+
+
 def test_nothing_runs_before_a_prediction_or_without_a_model(tmp_path):
     with pytest.raises(InputError, match="make it before the runs"):
         bench_methods.main(MethodsBenchConfig(results=tmp_path))
-    with pytest.raises(InputError, match="measured already"):
-        bench_methods.main(MethodsBenchConfig(predict=True, results=ROOT / "docs/results/price"))
     with pytest.raises(InputError, match=r"nowhere/minicoder-1\.7b: no model"):
         bench_methods.main(MethodsBenchConfig(models=tmp_path / "nowhere", results=ROOT / "docs/results/price"))
 
