@@ -16,6 +16,7 @@ wrong. So the executor judges real programs, and conversations end as MiniCoder'
 *Idle*: 1 - (time in which rows generate) / (rows of the step x time of its rollouts). A row whose program runs does
 not generate. *Tail*: from the last moment at which all rows generate, until the last response ends; *tail idle* is the
 idle share in it. Asynchronous rollouts have neither: their requests wait through updates.
+Asynchronously a long step and a short one, whose responses the long one has made, take turns. So their number is even.
 *Collection's* price is that of the time in which every slot is taken, because a real one has problems enough.
 """
 
@@ -33,6 +34,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -255,7 +257,8 @@ def train(config: MethodsBenchConfig, model: Path, folder: Path, steps: Sequence
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     data, loops = folder / "train.parquet", folder / LOOPS_FILE
-    training_rows(steps, AutoTokenizer.from_pretrained(model)).to_parquet(data)
+    rows = [*steps, steps[-1]]  # asynchronous rollouts are a step ahead
+    training_rows(rows, AutoTokenizer.from_pretrained(model)).to_parquet(data)
     kinds = {"price_single": "SingleTurn", "price_turns": "Turns"}
     loops.write_text(json.dumps([{"name": name, "_target_": f"price_loops.{kinds[name]}"} for name in kinds]))
     files = {"MODEL": str(model), "TRAIN_FILE": str(data), "VAL_FILE": str(data), "OUTPUT_DIR": str(folder)}
@@ -275,11 +278,12 @@ def measured(shape: str, steps: Sequence[Step], folder: Path) -> Cells:
     for row in read_jsonl(folder / RESPONSES_FILE, ("step",), unique=None):
         spans[row["step"]].append((row["start"], row["end"], row["tokens"]))
     names = {**PHASES, "weights": "timing_s/update_weights"}
+    warm = {steps.index(step) for step in steps if step.number < 0}
     cells: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for metrics in read_metrics(folder / METRICS_FILE):
         place = int(metrics["step"])
         step = steps[place - 1]
-        if step.number < 0 or PHASES["step"] not in metrics:
+        if place - 1 in warm or PHASES["step"] not in metrics:
             continue
         found: dict[str, Any] = {name: metrics[f"cost/{name}"] for name in ("responses", "prompt_tokens")}
         found |= {"examples": PROMPTS, "tokens": metrics["cost/response_tokens"]}
@@ -288,8 +292,27 @@ def measured(shape: str, steps: Sequence[Step], folder: Path) -> Cells:
             found |= waiting(spans[place], PROMPTS * SAMPLES)
             if found["tokens"] != (asked := sum(map(sum, played(step)))):
                 raise SetupError(f"{folder}: step {place} has {found['tokens']:g} tokens, not {asked}")
+        elif (found["responses"], found["tokens"]) not in batches([*steps, steps[-1]], step):
+            continue
         cells[f"{shape} {step.mean} {step.method}"].append(found)
-    return {cell: {**prices(found), "steps": found} for cell, found in cells.items()}
+    for cell, of_cell in cells.items():
+        if cell.endswith("-async"):
+            del of_cell[: len(of_cell) % 2]
+    return {cell: {**prices(of_cell), "steps": of_cell} for cell, of_cell in cells.items() if of_cell}
+
+
+def batches(steps: Sequence[Step], step: Step) -> set[tuple[int, int]]:
+    """Responses and tokens of any ``PROMPTS`` problems of a step's method and mean.
+
+    An asynchronous step learns from the first that are finished. They may be another cell's.
+    """
+    paths = [path for each in steps if each[:2] == step[:2] for path in played(each)]
+    problems = [paths[start : start + SAMPLES] for start in range(0, len(paths), SAMPLES)]
+    made = [(sum(map(len, problem)), sum(map(sum, problem))) for problem in problems]
+    return {
+        (sum(responses), sum(tokens))
+        for responses, tokens in (zip(*of, strict=True) for of in combinations(made, PROMPTS))
+    }
 
 
 def prices(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

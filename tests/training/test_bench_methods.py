@@ -109,6 +109,24 @@ def test_other_responses_than_the_drawn_ones_are_no_figures(tmp_path):
         measured("qwen3-4b", [Step("grpo-mt", 1000, -1), step], folder_of(tmp_path, step, 7))
 
 
+def test_asynchronous_steps_count_in_pairs_and_only_with_problems_of_their_own_method(tmp_path):
+    steps = bench_methods.steps_of(["cobalt-async", "grpo-mt-async"], [1000])
+    row = {"step": 1, "start": 0.0, "end": 1.0, "tokens": 256}
+    (tmp_path / bench_methods.RESPONSES_FILE).write_text(json.dumps(row))
+    made = [sum(map(sum, played(step))) for step in steps]
+    two_problems = bench_methods.SAMPLES * 2
+    mixed = sum(map(sum, played(steps[2])[:two_problems] + played(steps[3])[two_problems:]))
+    tokens = [made[0], made[1], mixed, made[3], made[4], *made[5:9], made[0]]  # the last: Cobalt's, finished early
+    for place, count in enumerate(tokens, 1):
+        seconds = {f"timing_s/{phase}": float(place) for phase in ("gen", "step")}
+        responses = 64 if place in (1, 2, 3, 4, 5, 10) else sum(map(len, played(steps[place - 1])))
+        costs = {"cost/responses": responses, "cost/prompt_tokens": 9, "cost/response_tokens": count}
+        append_metrics(tmp_path, place, seconds | costs)
+    cells = measured("qwen3-4b", steps, tmp_path)
+    assert cells["qwen3-4b 1000 cobalt-async"]["seconds"]["step"] == statistics.fmean([2, 3, 4, 5])
+    assert cells["qwen3-4b 1000 grpo-mt-async"]["seconds"]["step"] == statistics.fmean([8, 9])
+
+
 def test_collections_price_is_that_of_the_time_with_every_slot_taken(monkeypatch):
     monkeypatch.setattr(bench_methods, "SLOTS", 2)
     found = collected([(0, 10, 100), (0, 5, 50), (5, 10, 50), (10, 110, 1000)])

@@ -19,9 +19,11 @@ def test_every_measured_phase_is_predicted_and_the_page_shows_that(capsys):
     scale_model.main(scale_model.ScaleConfig(check=True))
     checked = capsys.readouterr().out.strip()
     found = {where: [int(cell.split(", ")[1].rstrip("%")) for cell in row] for where, *row in cells(checked)}
-    assert len(found) == 12
-    wait = found["qwen3-1.7b, 1000 tokens, grpo-mt-async"].pop(0)  # the model leaves it out
-    assert wait < -20 and all(abs(off) <= 20 for row in found.values() for off in row), found
+    assert len(found) == 20
+    later = {where: found.pop(where) for where in list(found) if where.endswith(("-async", "verpo-mt"))}
+    assert all(abs(off) <= 20 for row in found.values() for off in row), found  # what the constants are fitted to
+    waits = [row.pop(0) for where, row in later.items() if where.endswith("-async")]  # the model leaves them out
+    assert max(waits) < 0 and all(abs(off) <= 28 for row in later.values() for off in row), later
     scale_model.main(scale_model.ScaleConfig())
     for table in (checked, *capsys.readouterr().out.strip().split("\n\n")):
         assert table in PAGE
