@@ -1,5 +1,6 @@
 """What the kernel tells of processes, for tests that count them."""
 
+import os
 import time
 from pathlib import Path
 
@@ -7,23 +8,27 @@ _IGNORED, _SIGXCPU = "SigIgn:", 24
 _PARENT, _START, _STATE = 1, 19, 0
 
 
+def _text(path: str) -> str:
+    """Of a file in /proc; none if there is no such process any more."""
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
 def children(pid: int) -> list[int]:
     """Processes below ``pid``, parents before children."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += [int(child) for child in task.read_text().split()]
-        except OSError:
-            continue
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    found = [int(child) for task in tasks for child in _text(f"/proc/{pid}/task/{task}/children").split()]
     return found + [below for child in found for below in children(child)]
 
 
 def _fields(pid: int) -> list[str]:
     """Of /proc/PID/stat, from the state on; none if there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
+    return _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def identity(pid: int) -> tuple[int, str]:
@@ -39,11 +44,8 @@ def depth(pid: int, top: int) -> int:
 
 def ignores_its_limit(pid: int) -> bool:
     """Whether the stubborn program has come to where it ignores SIGXCPU."""
-    try:
-        words = Path(f"/proc/{pid}/status").read_text().split()
-    except OSError:
-        return False
-    return bool(int(words[words.index(_IGNORED) + 1], 16) >> (_SIGXCPU - 1) & 1)
+    words = _text(f"/proc/{pid}/status").split()
+    return bool(words) and bool(int(words[words.index(_IGNORED) + 1], 16) >> (_SIGXCPU - 1) & 1)
 
 
 def left(identities: list[tuple[int, str]]) -> list[int]:
