@@ -281,12 +281,13 @@ def waited_s(ancestor: int) -> float:
     the one that has waited longest counts: many that wake at once would wait for each other, and their sum grow faster
     than time passes. Time that a test sleeps is no part of it. 0 if the test has ended meanwhile.
     """
-    test = ancestor
+    test, tasks, longest_ns = ancestor, list[str](), 0
     with suppress(OSError):
         while children := Path(f"/proc/{test}/task/{test}/children").read_text().split():
             test = int(children[-1])
-    longest_ns = 0
-    for task in Path(f"/proc/{test}/task").glob("*/schedstat"):
+    with suppress(OSError):
+        tasks = os.listdir(f"/proc/{test}/task")
+    for task in tasks:
         with suppress(OSError):
-            longest_ns = max(longest_ns, int(task.read_text().split()[1]))
+            longest_ns = max(longest_ns, int(Path(f"/proc/{test}/task/{task}/schedstat").read_text().split()[1]))
     return longest_ns / _NS_PER_S
