@@ -1,4 +1,4 @@
-"""Sort hacking cases into categories with a model, and compare it with people. See docs/hacking.md."""
+"""Sort hacking cases into categories with a model. See docs/hacking.md."""
 
 from cobalt.cli.entry import exit_codes, run
 
