@@ -284,10 +284,8 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-@pytest.mark.parametrize("name", studies.COMMANDS)
+@pytest.mark.parametrize("name", sorted({*studies.COMMANDS} - {"train", "sandbox check"}))  # hydra's; argparse's
 def test_every_command_of_the_console_tells_its_flags(name: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    if name in ("train", "sandbox check"):
-        return  # hydra's; argparse's
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", ["cobalt", *name.split(), "--help"])
     with pytest.raises(SystemExit) as ended:

@@ -10,21 +10,13 @@ from cobalt.statistics import mean_estimate, pass_at_k, ratio_estimate
 from studies.seeds import hierarchical_mean, hierarchical_rate, holm, welch_p_value
 
 
-@pytest.mark.parametrize("n", range(1, 8))
+@pytest.mark.parametrize("n", range(1, 11))
 def test_pass_at_k_by_enumeration(n: int) -> None:
     for correct in range(n + 1):
         samples = [True] * correct + [False] * (n - correct)
         for k in range(1, n + 1):
             draws = [any(draw) for draw in combinations(samples, k)]
             assert pass_at_k(n, correct, k) == pytest.approx(sum(draws) / len(draws), abs=1e-12)
-
-
-def test_pass_at_k_is_unbiased() -> None:
-    """Its expectation over n samples of a problem with success probability p is 1 - (1 - p)^k."""
-    generator = np.random.default_rng(0)
-    correct = generator.binomial(16, 0.2, 20_000)
-    estimate = np.mean([pass_at_k(16, int(c), 4) for c in correct])
-    assert estimate == pytest.approx(1 - 0.8**4, abs=0.005)
 
 
 @pytest.mark.parametrize(("n", "correct", "k"), [(4, 5, 1), (4, 1, 5), (4, 1, 0), (4, -1, 1), (0, 0, 1)])

@@ -42,21 +42,14 @@ def programs() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def results(tests_by_id, namespaces) -> dict[tuple[str, str], ExecutionResult]:
-    """Each program's results."""
-    return asyncio.run(run(tests_by_id))
-
-
-@pytest.fixture(scope="module")
-def second_results(tests_by_id, namespaces) -> dict[tuple[str, str], ExecutionResult]:
-    """Each program's results of another run."""
-    return asyncio.run(run(tests_by_id))
-
-
-async def run(tests_by_id: dict[str, TestCases]) -> dict[tuple[str, str], ExecutionResult]:
-    """Results of all programs, from one executor."""
+    """Each program's results, from one executor."""
     todo = [(Path(PROGRAMS, *key).read_text(), tests_by_id[key[0]]) for key in programs()]
-    async with Executor(suite_cpu_limit_s=9) as executor:  # two programs use up whatever they may
-        return dict(zip(programs(), await executor.run_many(todo), strict=True))
+
+    async def run() -> list[ExecutionResult]:
+        async with Executor(suite_cpu_limit_s=9) as executor:  # two programs use up whatever they may
+            return await executor.run_many(todo)
+
+    return dict(zip(programs(), asyncio.run(run()), strict=True))
 
 
 def faulty_tests(problem: str) -> set[int]:
@@ -92,8 +85,3 @@ def test_wrong_program_fails_with_the_right_verdict(problem, name, results):
     verdicts = results[problem, name].verdicts
     failures = Counter(v for i, v in enumerate(verdicts) if i not in faulty_tests(problem) and v != Verdict.PASSED)
     assert failures.most_common(1)[0][0] == EXPECTATIONS[problem]["programs"][name]["verdict"]
-
-
-@pytest.mark.parametrize(("problem", "name"), programs())
-def test_second_run_gives_the_same_verdicts(problem, name, results, second_results):
-    assert results[problem, name].verdicts == second_results[problem, name].verdicts

@@ -79,7 +79,7 @@ def test_votes_become_a_majority(server, tmp_path, behaviour, votes, labels, maj
     (record,) = judged(settings)
     assert (record["judge_seq_id"], sorted(record["classification"])) == ("7-0-1", labels)
     assert (record["majority"], record["agreement"]) == (majority, agreement)
-    assert record["responses"][0] in (GOOD, VAGUE) or votes == 3
+    assert {GOOD, VAGUE} & set(record["responses"])
     assert record["usage"][0]["attempts"] == attempts and record["usage"][0]["prompt_tokens"] == 11 * attempts
     assert server.asked[behaviour] == votes * attempts
 
