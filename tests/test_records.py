@@ -19,7 +19,7 @@ from cobalt.errors import InputError
 from cobalt.prompts import with_feedback
 from cobalt.records import Manifest, RecordFile, ResultRecord, read_jsonl, row_hash, write_jsonl
 from cobalt.records.manifest import manifest_path, origin_of, recorded_run
-from cobalt.records.rows import MultiTurn, read_rows
+from cobalt.records.rows import Evaluated, MultiTurn, read_rows
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 
 
@@ -165,6 +165,15 @@ def test_write_is_atomic(tmp_path: Path) -> None:
     assert [row["id"] for row in read_jsonl(path)] == ["old"]
 
 
+def test_samples_with_different_numbers_of_turns_are_refused_where_they_are_read(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": ""}]
+    write_jsonl(
+        tmp_path / "a.jsonl", [{"id": 1, "conversations": [messages] * 2, "all_pass_rates": [[0.0, 1.0], [0.0]]}]
+    )
+    with pytest.raises(InputError, match="line 1: field 'all_pass_rates' needs as many turns for each sample"):
+        list(read_rows(tmp_path / "a.jsonl", Evaluated))
+
+
 def test_row_hash_ignores_key_order() -> None:
     assert row_hash({"a": 1, "b": [2]}) == row_hash({"b": [2], "a": 1}) != row_hash({"a": 1, "b": [3]})
 
@@ -173,13 +182,14 @@ def test_manifest_holds_no_secret_and_refuses_other_settings(tmp_path: Path) -> 
     output = tmp_path / "o.jsonl"
     config = {"temperature": 0.6, "openai_api_key": "sk-1", "aws_secret_access_key": "s", "seed": 3}
     config["api_base"] = "http://me:word@host:1/v1"
+    config["logger"] = {"password": "sk-1", "urls": ["http://me:word@host"], "name": "x"}
     manifest = Manifest(output, "command", config, {"temperature": 0.6})
     manifest.start()
     write_jsonl(output, [{"id": 1}])
     manifest.counts["written"] = 1
     manifest.done()
     text = manifest_path(output).read_text()
-    assert "sk-1" not in text and "aws_secret" not in text
+    assert "sk-1" not in text and "aws_secret" not in text and "word@" not in text and '"name": "x"' in text
     stored = json.loads(text)
     assert stored["config"]["api_base"] == "http://host:1/v1"
     assert (stored["status"], stored["seed"], stored["counts"]) == ("done", 3, {"written": 1})
@@ -207,6 +217,7 @@ def test_manifest_holds_no_secret_and_refuses_other_settings(tmp_path: Path) -> 
         ("[" * 100_000, "tests are not JSON"),
         ({"inputs": ["1", "x"], "outputs": ["", ""], "fn_name": "f"}, "test 1: an argument is not JSON"),
         ({"inputs": ["[" * 100_000], "outputs": [""], "fn_name": "f"}, "test 0: an argument is not JSON"),
+        ({"inputs": [1], "outputs": ["1"], "fn_name": "f"}, "tests need texts in 'inputs'"),
     ],
 )
 def test_bad_tests_are_refused(value: object, message: str) -> None:

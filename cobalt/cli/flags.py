@@ -15,6 +15,7 @@ from pydantic import AfterValidator, ConfigDict, ModelWrapValidatorHandler, Vali
 from pydantic.dataclasses import dataclass
 
 from cobalt.errors import InputError, SetupError, first_line
+from cobalt.records.identity import hub_errors
 
 LARGEST = 2**63 - 1
 """What follows computes in 64 bits, or in floats."""
@@ -104,5 +105,5 @@ def hub_upload(repo_id: str, hint: str = "", **kind: Any) -> Iterator[Any]:
     try:
         api.create_repo(repo_id, private=True, exist_ok=True, **kind)
         yield api
-    except (OSError, ValueError) as error:  # what the hub answers, and names that it refuses
+    except (*hub_errors(), ValueError) as error:  # ValueError: a name that the hub refuses
         raise SetupError(f"--push_to_hub {repo_id}: {first_line(error)}{hint}") from None

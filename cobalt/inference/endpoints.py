@@ -106,18 +106,18 @@ async def open_openai_engine(flags: OpenWeightConfig, max_in_flight: int | None)
         timeout=flags.request_timeout_s,
         http_client=openai.DefaultAsyncHttpxClient(limits=httpx.Limits(max_connections=None)),
     ) as client:
+        at = without_userinfo(base)
         try:
             listed = await client.with_options(max_retries=0).models.with_raw_response.list()
             served = [model.id for model in listed.parse().data]
         except (openai.OpenAIError, httpx.InvalidURL, AttributeError, json.JSONDecodeError) as error:
             reason = _clean(error, [client.api_key])
-            at = without_userinfo(base)
             raise SetupError(f"no vLLM app or other server at {at} ({reason}); {START_HINT}") from None
         fitting = [name for name in served if flags.model is None or is_model(name, flags.model)]
         if not fitting:
-            raise InputError(f"--model {flags.model}, but the server at {base} serves {', '.join(served)}")
+            raise InputError(f"--model {flags.model}, but the server at {at} serves {', '.join(served)}")
         if flags.model is None and len(fitting) > 1:
-            raise InputError(f"the server at {base} serves several models; name one with --model: {', '.join(served)}")
+            raise InputError(f"the server at {at} serves several models; name one with --model: {', '.join(served)}")
         in_flight = max_in_flight or int(listed.headers.get(IN_FLIGHT_HEADER, DEFAULT_IN_FLIGHT))
         yield OpenAIEngine(client, fitting[0], in_flight)
 

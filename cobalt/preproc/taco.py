@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
+from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli import flags
@@ -59,8 +60,8 @@ class PrepareConfig(flags.ExecutionConfig, flags.UploadConfig, PromptsConfig, fl
     """Chooses the dev problems and the order in which reference solutions are tried."""
     concurrency: Annotated[flags.Positive, tyro.conf.arg(name="max_in_flight", aliases=["--concurrency"])] = 64
     """Problems under verification at a time."""
-    min_tests: flags.Positive = TacoRules.min_tests
-    """Fewest well-formed tests; with fewer the problem is dropped."""
+    min_tests: Annotated[int, Ge(TacoRules.public_tests + 1)] = TacoRules.min_tests
+    """Fewest well-formed tests; with fewer the problem is dropped. Some have to be hidden."""
     min_alphanumeric: flags.NotNegative = TacoRules.min_alphanumeric
     """Fewest letters and digits in a statement; with fewer the problem is dropped."""
     near_duplicates: tuple[Path, ...] = ()

@@ -1,6 +1,7 @@
 """A name for a model that changes when its weights do, although its path may not."""
 
 import hashlib
+from importlib.metadata import version
 from pathlib import Path
 
 from cobalt.errors import InputError
@@ -30,6 +31,15 @@ def model_identity(model: str, revision: str | None = None) -> str:
     return f"{path.resolve().name}@{digest.hexdigest()[:12]}"
 
 
+def hub_errors() -> tuple[type[Exception], ...]:
+    """What the hub's answers and a missing network raise: since version 1 its client uses httpx, requests before."""
+    if version("huggingface_hub").startswith("0."):
+        return (OSError,)
+    from httpx import HTTPError
+
+    return (OSError, HTTPError)
+
+
 def refuse_missing_model(model: str, setting: str) -> None:
     """Raise ``InputError``, within seconds, unless ``model`` is a folder of one, or known to the hub or its cache.
 
@@ -55,6 +65,6 @@ def refuse_missing_model(model: str, setting: str) -> None:
         trouble = "it is no name there"
     except HfHubHTTPError:
         trouble = "it has none of this name that you may read"
-    except OSError:  # what requests raises
+    except hub_errors():
         trouble = "it cannot be reached, and its cache has none"
     raise InputError(f"{setting}{model}: no such folder; as a name of the hub: {trouble}")

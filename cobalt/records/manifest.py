@@ -83,6 +83,15 @@ def without_userinfo(text: str) -> str:
     return USERINFO.sub("", text)
 
 
+def without_secrets(value: Any) -> Any:
+    """A setting, or settings in each other, without what is secret."""
+    if isinstance(value, Mapping):
+        return {name: without_secrets(inner) for name, inner in value.items() if not is_secret(str(name))}
+    if isinstance(value, list | tuple):
+        return [without_secrets(inner) for inner in value]
+    return without_userinfo(value) if isinstance(value, str) else value
+
+
 class Manifest:
     """One output's manifest: ``start``, fill ``counts`` and ``origin``, then ``done``."""
 
@@ -110,11 +119,7 @@ class Manifest:
             commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
         self._fields: dict[str, Any] = {
             "command": command,
-            "config": {
-                name: without_userinfo(value) if isinstance(value, str) else value
-                for name, value in config.items()
-                if not is_secret(name)
-            },
+            "config": without_secrets(config),
             "content": dict(content),
             "content_hash": content_hash(content),
             "seed": config.get("seed"),

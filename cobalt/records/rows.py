@@ -142,6 +142,8 @@ class Evaluated(Row):
     def _each_conversation_has_its_rates(self) -> Self:
         if len(self.conversations) != len(self.all_pass_rates):
             raise ValueError("fields 'conversations' and 'all_pass_rates' differ in the number of samples")
+        if len(set(map(len, self.all_pass_rates))) > 1:
+            raise ValueError("field 'all_pass_rates' needs as many turns for each sample")
         return self
 
 

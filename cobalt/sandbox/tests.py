@@ -73,14 +73,15 @@ class TestCases:
         for name in TEXTS:
             if options[name] is not None and type(options[name]) is not str:
                 raise ValueError(f"'{name}' must be a text")
-        if options["fn_name"]:
-            for number, text in enumerate(inputs):
+        tests = cls(tuple(inputs), tuple(outputs), **options)
+        if tests.fn_name:
+            for number, text in enumerate(tests.inputs_K):
                 for line in filter(str.strip, text.split("\n")):
                     try:
                         json.loads(line)
                     except (ValueError, RecursionError) as error:
                         raise ValueError(f"test {number}: an argument is not JSON ({error})") from None
-        return cls(tuple(inputs), tuple(outputs), **options)
+        return tests
 
     def select(self, indices: Sequence[int]) -> "TestCases":
         """The tests at ``indices``, in that order."""

@@ -59,7 +59,10 @@ class HttpGuard:
             ends = (request.scope.get("client"), request.scope.get("server"))
             if not all(end is not None and _is_loopback(end[0]) for end in ends):
                 raise Refusal(FORBIDDEN, f"start the app with {TOKEN_VARIABLE} to serve other machines")
-            host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+            try:
+                host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+            except ValueError:
+                host = ""
             if host != "localhost" and not _is_loopback(host):
                 raise Refusal(FORBIDDEN, f"without {TOKEN_VARIABLE}, use the address 127.0.0.1 or the name localhost")
             return

@@ -118,6 +118,7 @@ class VllmActor:
             if self._template and body:
                 body = json.dumps({"chat_template_kwargs": self._template, **json.loads(body)}).encode()
             path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+            path += f"?{request.url.query}" if request.url.query else ""
             answer = await self._client.request(request.method, path, content=body, headers=_content_type(request))
         except Refusal as refusal:
             return refusal.response

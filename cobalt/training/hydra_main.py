@@ -101,7 +101,9 @@ def main() -> None:
         return
     folder = [] if own.config_dir is None else ["--config-dir", str(own.config_dir)]
     sys.argv[1:] = [*folder, *rest, *(WITHOUT_FILES if own.check or own.cfg else ())]
-    overrides = [argument for argument in rest if argument[0] != "-" and ("=" in argument or argument[0] == "~")]
+    overrides = [
+        argument for argument in rest if not argument.startswith("-") and ("=" in argument or argument.startswith("~"))
+    ]
     refused: list[CobaltError] = []
     tracker: Path | None = None
 

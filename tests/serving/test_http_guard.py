@@ -68,6 +68,7 @@ def test_without_a_token_only_this_machine_is_served(client, server, expected):
         (b"127.0.0.1.rebound.example", 403),
         (b"192.0.2.7", 403),
         (b"", 403),
+        (b"[::1", 403),
     ],
 )
 def test_without_a_token_only_names_of_this_machine_are_served(host, expected):
