@@ -140,10 +140,9 @@ def main(config: MethodsBenchConfig) -> None:
     predicted, found = (config.results / name for name in ("prediction.json", "result.json"))
     if config.predict:
         config.results.mkdir(parents=True, exist_ok=True)
-        expected = prediction()
-        if predicted.is_file():  # a measured cell keeps what was expected before
-            earlier = json.loads(predicted.read_text())["cells"]
-            expected["cells"] |= {cell: earlier[cell] for cell in stored(found)}
+        expected, earlier = prediction(), stored(predicted).get("cells", {})
+        kept = {cell: earlier.get(cell) for cell in stored(found)}  # a measured one's from before, if there is one
+        expected["cells"] = {cell: price for cell, price in (expected["cells"] | kept).items() if price}
         predicted.write_text(json.dumps(expected, indent=1) + "\n")
     if not predicted.is_file():
         raise InputError.at(predicted, None, "no prediction; make it before the runs, with --predict")
@@ -156,7 +155,7 @@ def main(config: MethodsBenchConfig) -> None:
 
 
 def stored(file: Path) -> Cells:
-    """What earlier runs added."""
+    """What earlier runs wrote."""
     return json.loads(file.read_text()) if file.is_file() else {}
 
 

@@ -373,6 +373,12 @@ def test_wrong_flags_are_refused_in_one_line(words: str, complaint: str, say: Sa
     assert line.startswith(f"run_single_turn_vllm.py: error: {complaint}")
 
 
+@pytest.mark.parametrize(("tests", "end"), [(4, "greater than or equal to 5"), (10**350, "9223372036854775807")])
+def test_some_tests_have_to_stay_hidden(tests: int, end: str, say: Say) -> None:
+    code, told, line = say("-i", "x", "-o", "y", "--min_tests", str(tests), script="preproc/preproc_taco.py")
+    assert (code, told, line.count("\n")) == (2, "", 1) and "--min_tests" in line and end in line
+
+
 @pytest.mark.parametrize("command", ["-m cobalt train", "-m cobalt minicode generate", "run_llm_judge.py"])
 def test_without_the_environment_its_activation_is_named(command: str) -> None:
     done = subprocess.run([sys.executable, "-S", "-E", *command.split()], cwd=ROOT, capture_output=True, text=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from cobalt.errors import InputError, SetupError, first_line
 from cobalt.records import read_jsonl
+from cobalt.records.identity import hub_errors
 from cobalt.records.jsonl import Record, T, checked_rows
 
 PARQUET = ".parquet"
@@ -50,7 +51,7 @@ class Source:
         try:
             subset: dict[str, Any] = {} if self.subset is None else {"name": self.subset}
             return load_dataset(self.place, split=self.split, **subset)
-        except (OSError, DatasetsError) as error:
+        except (*hub_errors(), DatasetsError) as error:
             raise SetupError(f"hub dataset {self.place} cannot be loaded ({first_line(error)}); give a file") from None
         except ValueError as error:  # an unknown subset or split
             raise InputError(f"hub dataset {self.place}: {first_line(error)}") from None
@@ -62,7 +63,7 @@ class Source:
         from huggingface_hub import DatasetCard
 
         readme = Path(self.place) / "README.md"
-        with contextlib.suppress(OSError, ValueError):  # a card that cannot be read says no licence
+        with contextlib.suppress(*hub_errors(), ValueError):  # a card that cannot be read says no licence
             card = DatasetCard.load(readme if readme.is_file() else self.place, repo_type="dataset")
             return card.data.to_dict().get("license")
         return None

@@ -60,7 +60,7 @@ class PrepareConfig(flags.ExecutionConfig, flags.UploadConfig, PromptsConfig, fl
     """Chooses the dev problems and the order in which reference solutions are tried."""
     concurrency: Annotated[flags.Positive, tyro.conf.arg(name="max_in_flight", aliases=["--concurrency"])] = 64
     """Problems under verification at a time."""
-    min_tests: Annotated[int, Ge(TacoRules.public_tests + 1)] = TacoRules.min_tests
+    min_tests: Annotated[flags.Positive, Ge(TacoRules.public_tests + 1)] = TacoRules.min_tests
     """Fewest well-formed tests; with fewer the problem is dropped. Some have to be hidden."""
     min_alphanumeric: flags.NotNegative = TacoRules.min_alphanumeric
     """Fewest letters and digits in a statement; with fewer the problem is dropped."""

@@ -84,7 +84,7 @@ def without_userinfo(text: str) -> str:
 
 
 def without_secrets(value: Any) -> Any:
-    """A setting, or settings in each other, without what is secret."""
+    """A setting, or nested ones, without what is secret."""
     if isinstance(value, Mapping):
         return {name: without_secrets(inner) for name, inner in value.items() if not is_secret(str(name))}
     if isinstance(value, list | tuple):

@@ -142,9 +142,15 @@ async def test_what_is_no_answer_is_an_infra_error(served: tuple[str, Path]) -> 
 async def test_the_server_must_serve_the_model_asked_for(served: tuple[str, Path]) -> None:
     async with engine_at(served, model="m") as engine:
         assert engine.model_id.startswith("m")
-    with pytest.raises(InputError, match=r"--model Qwen/Qwen3-8B, but the server at .* serves m"):
-        async with engine_at(served, model="Qwen/Qwen3-8B"):
+    named = served[0].replace("://", "://me:word@")
+    with pytest.raises(InputError, match=r"--model Qwen/Qwen3-8B, but the server at .* serves m") as refused:
+        async with engine_at((named, served[1]), model="Qwen/Qwen3-8B"):
             pass
+    assert "word" not in str(refused.value)
+
+
+def test_the_query_of_an_address_is_passed_on(served: tuple[str, Path]) -> None:
+    assert httpx.get(f"{served[0]}/v1/models?limit=1").json()["path"] == "/v1/models?limit=1"
 
 
 def test_a_revision_or_template_settings_may_follow_the_name() -> None:

@@ -199,6 +199,11 @@ def test_a_measured_cell_keeps_what_was_expected_before(tmp_path):
     cells = json.loads((tmp_path / "prediction.json").read_text())["cells"]
     assert cells == {**first["cells"], measured: earlier[measured]}
 
+    (tmp_path / "prediction.json").unlink()
+    bench_methods.main(MethodsBenchConfig(predict=True, results=tmp_path))  # it is too late for the measured one
+    cells = json.loads((tmp_path / "prediction.json").read_text())["cells"]
+    assert {**cells, measured: first["cells"][measured]} == first["cells"] and measured not in cells
+
 
 def test_nothing_runs_before_a_prediction_or_without_a_model(tmp_path):
     with pytest.raises(InputError, match="make it before the runs"):

@@ -268,6 +268,7 @@ def command(monkeypatch, capsys):
         (["reward_model.reward_kwargs.executer=local"], "cpu", "reward_model.reward_kwargs.executor"),
         (["--cfg", "job", "trainer.total_training_steps=two"], "cpu", "steps=two: expected an integer"),
         (["trainer.logger=["], "cpu", "trainer.logger=["),
+        ([""], "cpu", "mismatched input '<EOF>'"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_told_in_one_line(command, arguments, preset, told):

@@ -163,3 +163,13 @@ def test_other_files_are_refused_in_one_line(sampled: tuple[Toy, Path], tmp_path
     write_jsonl(tmp_path / "broken.jsonl", [{**row, **broken}])
     with pytest.raises(InputError, match=r"broken\.jsonl: line 1"):
         read_measures(tmp_path / "broken.jsonl")
+
+
+def test_the_gap_by_horizon_on_the_results_page_is_the_sum_of_its_turns() -> None:
+    folder = Path(__file__).parents[3] / "docs" / "results" / "bound-h200"
+    of_turns = json.loads((folder / "report.json").read_text())["turns"]["rows"]
+    for row in json.loads((folder / "horizon.json").read_text())["rows"]:
+        later = [
+            r["own - step"]["value"] for r in of_turns if r["policy"] == row["policy"] and 0 < r["turn"] < row["T"]
+        ]
+        assert row["gap"] == pytest.approx(sum(later), abs=1e-5)

@@ -24,7 +24,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             self._send(500 if (FOLDER / "dead").exists() else 200, {})
         elif self._admitted():
-            self._send(200, {"object": "list", "data": [{"id": FLAGS.served_model_name, "object": "model"}]})
+            models = [{"id": FLAGS.served_model_name, "object": "model"}]
+            self._send(200, {"object": "list", "data": models, "path": self.path})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
