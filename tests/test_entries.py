@@ -235,6 +235,14 @@ def test_a_file_that_is_not_ours_is_not_overwritten(entry: Entry, call: Call, tm
 
 
 @each(entry for entry in ENTRIES if entry.made == "{}")
+def test_a_pipe_is_no_output(entry: Entry, call: Call, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    code, line = call(entry, *entry.named(_write(tmp_path / "in.jsonl", entry.row("a")), tmp_path / "pipe"))
+    assert code == 2 and "exists and is no file" in line
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@each(entry for entry in ENTRIES if entry.made == "{}")
 def test_output_is_the_input(entry: Entry, call: Call, tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"))
     before = source.read_text()

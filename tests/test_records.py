@@ -153,6 +153,15 @@ def test_records_that_the_input_lacks_are_not_dropped_unsaid(tmp_path: Path) -> 
             file.refuse_loss([1, 2])
 
 
+def test_a_link_to_an_output_stays_one(tmp_path: Path) -> None:
+    link, target = tmp_path / "link.jsonl", tmp_path / "elsewhere.jsonl"
+    link.symlink_to(target)
+    with RecordFile(link) as output:
+        output.append({"id": 1})
+        output.finish([1])
+    assert link.is_symlink() and list(read_jsonl(target)) == [{"id": 1}]
+
+
 def test_write_is_atomic(tmp_path: Path) -> None:
     path = _lines(tmp_path / "a.jsonl", '{"id": "old"}')
 

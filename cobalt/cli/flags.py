@@ -30,6 +30,8 @@ TopP = Annotated[float, Interval(gt=0, le=1)]
 def _with_a_name(path: Path) -> Path:
     if not path.name:  # as of an unset variable
         raise ValueError("names no file")
+    if path.exists() and not path.is_file():  # a folder, a device or a pipe
+        raise ValueError("exists and is no file")
     return path
 
 

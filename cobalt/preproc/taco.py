@@ -164,6 +164,7 @@ def main(config: TacoConfig | ImportConfig) -> None:
             unnamed += split_of(row) is None
             number += candidate is not None
         preparation.refuse_dev_size(unnamed)
+        log.refuse_loss(preparation.ids)
         if number > 0:
             asyncio.run(preparation.verify(number))
         run.counts = counts = preparation.write()
@@ -198,10 +199,13 @@ class Preparation:
         self._rules, self.prompts = config.rules, config.prompt_set()
         self._known = KnownProblems(config.near_duplicates)
         self._near_duplicates: list[Record] = []
+        self.ids: list[Any] = []
+        """Of the rows, as far as they are read."""
 
     def _rows(self, counts: Counter[str], quiet: bool = False) -> Iterator[Record]:
         """All rows as raw ones of TACO, checked; invalid ones are counted when they may be skipped."""
         config, seen = self._config, set()
+        self.ids = []
         invalid = InvalidLines(config.skip_invalid, quiet)
         check = InstructionCheck(self.prompts, required=config.prompts is not None)
 
@@ -218,6 +222,7 @@ class Preparation:
                 counts[REPEATED] += 1
                 continue
             seen.add(key)
+            self.ids.append(row["id"])
             yield row
         counts["invalid rows skipped"] = invalid.count
         if check.foreign:
@@ -279,13 +284,11 @@ class Preparation:
         """Second pass: write the kept problems by split, in the order of the input. Returns a count of every fate."""
         config, counts = self._config, Counter[str]()
         causes = Counter[str]()  # of infrastructure failures
-        ids: list[Any] = []
         kept: list[tuple[str | None, Any]] = []
         self._near_duplicates.clear()
         # splits are known when all were seen
         with naming(config.output_file), tempfile.TemporaryFile(dir=config.output_file.parent) as spool:
             for row in progress_bar(iterable=self._rows(counts), desc="writing", unit=" rows"):
-                ids.append(row["id"])
                 found = self._examined(row)
                 if isinstance(found, str):
                     counts[f"dropped: {found}"] += 1
@@ -310,10 +313,9 @@ class Preparation:
 
             run = counts[VERIFIED] + counts[UNSOLVED] + counts[INFRA]
             refuse_infra_rate(counts[INFRA], run, "problems", config.max_infra_rate, causes)
-            if ids and not kept:
+            if self.ids and not kept:
                 told = "; ".join(f"{count} x {fate}" for fate, count in counts.most_common(4) if fate != "read")
-                raise InputError(f"no problem is left of {len(ids)}: {told}")
-            self._log.refuse_loss(ids)
+                raise InputError(f"no problem is left of {len(self.ids)}: {told}")
             # Rows that name a split keep it; of the others the seed picks dev.
             unnamed = [id_ for split, id_ in kept if split is None]
             self.refuse_dev_size(len(unnamed))
@@ -327,7 +329,7 @@ class Preparation:
         if config.near_duplicates:
             list_path = config.output_file.with_name(f"{config.output_file.stem}.near_duplicates.jsonl")
             write_jsonl(list_path, self._near_duplicates)
-        self._log.finish(ids)
+        self._log.finish(self.ids)
         return dict(counts)
 
     def refuse_dev_size(self, unnamed: int) -> None:

@@ -189,7 +189,7 @@ def naming(path: str | Path) -> Iterator[None]:
 
 def write_lines(path: str | Path, lines: Iterable[bytes]) -> int:
     """``write_jsonl`` for lines that are encoded already, each with its newline."""
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # a link stays one
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     count = 0

@@ -238,3 +238,12 @@ def test_a_killed_run_continues_where_it_was(tmp_path: Path, service: FakeServic
     assert prepare(tmp_path, rows) == 0
     assert len(service.runs) == 60 - known > 0
     assert ids(tmp_path / "out.jsonl") == list(range(60)) == ids(log)
+
+
+def test_another_input_is_refused_before_it_is_run(tmp_path: Path, service: FakeService) -> None:
+    rows = [problem(0, "right"), problem(1, "right")]
+    assert prepare(tmp_path, rows) == 0
+    before, runs = (tmp_path / "out.verification.jsonl").read_bytes(), list(service.runs)
+    assert prepare(tmp_path, [problem(0, "right"), problem(2, "right")]) == 2
+    assert (tmp_path / "out.verification.jsonl").read_bytes() == before and service.runs == runs
+    assert prepare(tmp_path, rows) == 0
