@@ -77,6 +77,8 @@ class Evaluation:
     problems: list[ProblemScores]
     feedback_tests: str | None
     """The tests that feedback came from, public or perturbed; released files do not say."""
+    feedback_from: str | None
+    """Whose programs got it, own or other_problem; released files and older counts do not say."""
     source: Source
 
 
@@ -114,13 +116,14 @@ def read_evaluations(path: Path) -> list[Evaluation]:
     """The seeds of a counts file, or the one evaluation of a file of ``eval_multi_turn.py``. Raises ``InputError``."""
     if path.name.endswith(SUFFIX):
         return list(_read_counts(path))
-    labels, problems = set(), []
+    labels, problems = set[tuple[str | None, str | None]](), []
     for row in read_rows(path, Evaluated):
-        labels.add(row.feedback_tests)
+        labels.add((row.feedback_tests, row.feedback_from))
         problems.append(problem_scores(row))
     if len(labels) > 1:
-        raise InputError.at(path, None, f"its feedback came from different tests: {sorted(map(str, labels))}")
-    return [Evaluation(path, problems, labels.pop(), source_of(path))]
+        raise InputError.at(path, None, f"its rows got different feedback: {sorted(map(str, labels))}")
+    tests, programs = labels.pop()
+    return [Evaluation(path, problems, tests, programs, source_of(path))]
 
 
 def read_evaluation(path: Path) -> Evaluation:
@@ -146,7 +149,10 @@ def write_counts(path: Path, arm: str, test_set: str | None, evaluations: Sequen
         "set": test_set,
         "samples": max(problem.samples + problem.excluded for problem in everything),
         "turns": max(problem.turns for problem in everything),
-        "seeds": [{"feedback_tests": found.feedback_tests, **asdict(found.source)} for found in evaluations],
+        "seeds": [
+            {name: getattr(found, name) for name in ("feedback_tests", "feedback_from")} | asdict(found.source)
+            for found in evaluations
+        ],
         "ids": list(ids.values()),
         "valid": table("samples"),
         "excluded": table("excluded"),
@@ -164,7 +170,7 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
         if content.get("format") != FORMAT:
             raise ValueError(f"its format is {content.get('format')!r}, not '{FORMAT}'")
         for seed, origin in enumerate(content["seeds"]):
-            label = origin.pop("feedback_tests")
+            labels = origin.pop("feedback_tests"), origin.pop("feedback_from", None)
             tables = [content[name][seed] for name in ("valid", "excluded", *BY_TURN)]
             if any(len(table) != len(content["ids"]) for table in tables):
                 raise ValueError("its tables and its ids differ in length")
@@ -179,7 +185,7 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
                     if len(counts_T) != problem.turns or not all(0 <= count <= valid for count in counts_T):
                         raise ValueError(f"problem {id_!r}: {name} are not numbers of samples by turn")
                 problems.append(problem)
-            yield Evaluation(path, problems, label, Source(**origin))
+            yield Evaluation(path, problems, *labels, Source(**origin))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise InputError.at(path, None, f"no counts file of this version ({error}); write it anew") from error
 

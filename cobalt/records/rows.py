@@ -137,6 +137,7 @@ class Evaluated(Row):
     difficulty: Any = None
     platform: Any = None
     feedback_tests: str | None = None
+    feedback_from: str | None = None
 
     @model_validator(mode="after")
     def _each_conversation_has_its_rates(self) -> Self:

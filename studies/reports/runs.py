@@ -133,14 +133,15 @@ def paired(first: RunScores, second: RunScores) -> tuple[np.ndarray, np.ndarray]
 def run_scores(evaluations: Sequence[Evaluation], kind: str) -> RunScores:
     """Pass@1 by problem and turn, over all repetitions (at least one).
 
-    Raises ``InputError``, also for runs whose feedback came from other tests than ``kind`` says. Released files carry
-    no such label.
+    Raises ``InputError``, also for runs whose feedback was another than ``kind`` says. Released files carry no label.
     """
     repetitions: list[dict[str, np.ndarray]] = []
     for found in evaluations:
         if found.feedback_tests not in (None, "perturbed" if kind == "perturbed" else "public"):
             wrong = f"its feedback came from the {found.feedback_tests} tests: not a '{kind}' file"
             raise InputError.at(found.path, None, wrong)
+        if found.feedback_from not in (None, "other_problem" if kind == "control" else "own"):
+            raise InputError.at(found.path, None, f"--feedback_from {found.feedback_from}: not a '{kind}' file")
         turns = max((problem.turns for problem in found.problems), default=0)
         if not turns:
             raise InputError.at(found.path, None, "no evaluated problems in this file")

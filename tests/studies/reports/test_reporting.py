@@ -11,7 +11,7 @@ from report_files import tables_of
 
 from cobalt import figures
 from cobalt.errors import InputError
-from cobalt.evaluation.files import read_evaluations
+from cobalt.evaluation.files import read_evaluations, write_counts
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
 from studies.reports.runs import run_scores
@@ -283,3 +283,14 @@ def test_a_run_under_the_other_feedback_is_refused(tmp_path, label, condition):
     complaint = f"run.jsonl: its feedback came from the {label} tests: not a '{condition}' file"
     with pytest.raises(InputError, match=complaint):
         run_scores(read_evaluations(path), condition)
+
+
+@pytest.mark.parametrize(("source", "condition"), [("other_problem", "clean"), ("own", "control")])
+def test_a_control_run_and_another_are_not_confused(tmp_path, source, condition):
+    path = tmp_path / "run.jsonl"
+    write_jsonl(path, [{**row(0, [[1.0]]), "feedback_tests": "public", "feedback_from": source}])
+    evaluations = read_evaluations(path)
+    write_counts(tmp_path / "run.counts.json", "run", None, evaluations)
+    for found in (evaluations, read_evaluations(tmp_path / "run.counts.json")):
+        with pytest.raises(InputError, match=f"--feedback_from {source}: not a '{condition}' file"):
+            run_scores(found, condition)
