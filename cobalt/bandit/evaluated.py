@@ -140,8 +140,8 @@ def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = Fals
             # The single-turn results tell whether the first program solved the problem.
             first_solved, results = None, read.exec_results
             if results is not None:
-                result = results[i] if isinstance(results, list) and i < len(results) else {}
-                if not isinstance(result.get("passing"), list):
+                result = results[i] if isinstance(results, list) and i < len(results) else None
+                if not isinstance(result, dict) or not isinstance(result.get("passing"), list):
                     raise ValueError(f"field 'exec_results' holds no result of conversation {i}")
                 if result.get("infra_error") is None:
                     first_solved = bool(result["passing"]) and all(result["passing"])

@@ -1,6 +1,7 @@
 """Checks before anything starts. Ray and veRL would fail on the same things minutes later, with many lines."""
 
 import json
+import math
 import os
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -16,8 +17,14 @@ from cobalt.training.settings import CPU_BACKEND, PAPER, RELEASE, TrainingConfig
 from cobalt.training.training_log import budget_of
 
 DATA_FILES = ("train_files", "val_files")
-LOGGER_PACKAGES = ("wandb", "tensorboard", "mlflow", "swanlab", "clearml")
-"""Loggers of veRL that need the package of their name."""
+NUMBERS = (
+    *("data.train_batch_size", "data.max_prompt_length", "data.max_response_length"),
+    *("actor_rollout_ref.rollout.n", "actor_rollout_ref.actor.ppo_mini_batch_size"),
+    *("trainer.n_gpus_per_node", "trainer.nnodes", "trainer.total_epochs", "trainer.total_training_steps"),
+)
+"""Settings that are 1 or more; null is veRL's own default."""
+LOGGERS_WITHOUT_PACKAGE = ("console", "file", "vemlp_wandb")
+"""The other loggers of veRL need the package of their name."""
 ROW_LOSSES = ("vanilla", "gspo", "cispo")
 """Losses of veRL 0.9.1 that are sums over rows, which the release's weights can count."""
 FP8_BLOCK = 128
@@ -28,9 +35,16 @@ CROSS_ENTROPY = "ops/triton/cross_entropy.py"
 
 def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     """Raise ``InputError`` or ``SetupError`` for the first thing that a run of this configuration would fail on."""
+    from omegaconf import OmegaConf
+
     batch, policy, trainer = config.data.train_batch_size, config.actor_rollout_ref, config.trainer
     actor, rollout, model = policy.actor, policy.rollout, policy.model
     on_cpu, is_papers = settings.backend == CPU_BACKEND, version("verl") == PAPER
+    for name in NUMBERS:
+        if (value := OmegaConf.select(config, name)) is not None and value < 1:
+            raise InputError(f"{name}={value} is less than 1")
+    if not 0 <= actor.optim.lr < math.inf:
+        raise InputError(f"actor_rollout_ref.actor.optim.lr={actor.optim.lr} is no learning rate")
 
     # settings with which training would be another than what was asked for
     if not on_cpu and rollout.name == "hf":
@@ -68,6 +82,10 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     if batch * rollout.n % workers:
         samples = f"data.train_batch_size={batch} times actor_rollout_ref.rollout.n={rollout.n}"
         raise InputError(f"{samples} cannot be shared by {workers} GPUs (trainer.n_gpus_per_node times trainer.nnodes)")
+    rows = mini_batch * rollout.n // (workers // actor.ulysses_sequence_parallel_size)
+    if is_papers and (micro_batch := actor.ppo_micro_batch_size_per_gpu) and (not rows or rows % micro_batch):
+        setting = f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={micro_batch}"
+        raise InputError(f"ppo_mini_batch_size={mini_batch} gives a GPU {rows} responses: no multiple of {setting}")
 
     # packages
     if rollout.name in ("vllm", "sglang") and find_spec(rollout.name) is None:
@@ -83,8 +101,8 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         refuse_missing_cross_entropy(is_papers)
     loggers = as_list(trainer.logger)
     for name in loggers:
-        if name in LOGGER_PACKAGES and find_spec(name) is None:
-            raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")
+        if name not in LOGGERS_WITHOUT_PACKAGE and find_spec(name) is None:
+            raise SetupError(f"LOGGER names {name}, and no package of this name is installed")
     if "wandb" in loggers and os.environ.get("WANDB_MODE", "online") == "online":
         import wandb
 

@@ -132,7 +132,7 @@ def find_cases(data: Mapping[str, Any], result: Mapping[str, Any]) -> ProblemCas
     turns, samples = len(rates_TN), len(rates_TN[0]) if rates_TN else 0
     tables = {"public_pass_rates": rates_TN, "public_exec_results": result["public_exec_results"]}
     for name, table_TN in {**tables, "raw_responses": responses_TN}.items():
-        if len(table_TN) != turns or any(len(row_N) != samples for row_N in table_TN):
+        if len(table_TN) != turns or any(row_N is None or len(row_N) != samples for row_N in table_TN):
             raise ValueError(f"'{name}' of id {result['id']!r} is not {turns} turns x {samples} samples")
     if len(hidden_NT) != samples or any(len(row_T) != turns for row_T in hidden_NT):
         raise ValueError(f"'all_pass_rates' of id {result['id']!r} is not {samples} samples x {turns} turns")

@@ -130,3 +130,5 @@ def test_single_turn_results_decide_dynamic_sampling_where_there_are_any(rate: f
     assert is_solved(passing=[False], infra_error="lost") == (rate == 1), "a failed one leaves it to the rates"
     with pytest.raises(ValueError, match="'exec_results' holds no result of conversation 1"):
         parse_problem(row(2, exec_results=[{"passing": [True]}]))
+    with pytest.raises(ValueError, match="'exec_results' holds no result of conversation 0"):
+        parse_problem(row(2, exec_results=[None, {"passing": [True]}]))

@@ -105,6 +105,11 @@ AGGREGATION = "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"
     [
         ("cpu", "actor_rollout_ref.actor.ppo_mini_batch_size=32", InputError, "ppo_mini_batch_size=32 is more than"),
         ("cpu", "trainer.n_gpus_per_node=3", InputError, "cannot be shared by 3 GPUs"),
+        ("cpu", "trainer.n_gpus_per_node=0", InputError, "trainer.n_gpus_per_node=0 is less than 1"),
+        ("cpu", "actor_rollout_ref.rollout.n=0", InputError, "actor_rollout_ref.rollout.n=0 is less than 1"),
+        ("cpu", "trainer.total_training_steps=0", InputError, "trainer.total_training_steps=0 is less than 1"),
+        ("cpu", "actor_rollout_ref.actor.optim.lr=nan", InputError, "lr=nan is no learning rate"),
+        ("cpu", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=5", InputError, "no multiple of actor_rollout_"),
         ("cpu", "actor_rollout_ref.model.path=/no/such/model", InputError, "/no/such/model: no such folder"),
         ("cpu", "actor_rollout_ref.model.path=verl", InputError, "holds no model"),
         ("cpu", "custom_reward_function.path=/no/reward.py", InputError, "/no/reward.py: no such file"),
@@ -113,7 +118,7 @@ AGGREGATION = "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"
         ("cpu", "cobalt.loss_weights=rows", InputError, "cobalt.loss_weights=rows: Input should be 'release' or "),
         ("cpu", "trainer.default_local_dir=README.md/runs", InputError, "README.md: is a file, not a folder"),
         ("cpu", "trainer.nnodes=2", SetupError, "needs a Ray cluster"),
-        ("cpu", "trainer.logger=[console,mlflow]", SetupError, "mlflow, which is not installed"),
+        ("cpu", "trainer.logger=[console,mlflow]", SetupError, "mlflow, and no package of this name"),
         ("cpu", "actor_rollout_ref.rollout.name=vllm", SetupError, "vllm is not installed"),
         ("cpu", "actor_rollout_ref.model.use_liger=true", SetupError, "liger-kernel is not installed"),
         # rollouts that do not sample from the policy
@@ -183,6 +188,7 @@ def test_a_machine_with_fewer_gpus_an_older_transformers_or_a_cluster_that_is_go
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setattr(preflight, "find_spec", lambda _name: True)  # vLLM, too
     small = ["data.train_batch_size=16", "actor_rollout_ref.actor.ppo_mini_batch_size=16"]
+    small.append("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=128")
     assert "GPUs asked for (N_GPUS, trainer.n_gpus_per_node): 1, on this machine: 0" in complaint(
         *small, preset="one-gpu-vllm", error=SetupError
     )

@@ -157,6 +157,7 @@ OTHER_PERTURBATION = json.dumps({"inputs": ["c", "d", "a", "b"], "outputs": ["D"
         ({"public_exec_results": [[executed("xx.."), executed("xx..")]] * 2}, "'public_exec_results' of id 0"),
         ({"all_pass_rates": [[0.5] * 4]}, "'all_pass_rates' of id 0"),
         ({"perturbed_public_test_cases": OTHER_PERTURBATION}, "id 0 was shown other 'perturbed_public_test_cases'"),
+        ({"public_exec_results": [None, None]}, "'public_exec_results' of id 0"),
         ({"public_exec_results": [[executed("xx.")], [executed(".x.")]]}, "a result on 3 tests"),
         ({"perturbed_public_test_cases": json.dumps(SHOWN)}, None),
     ],
