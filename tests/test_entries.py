@@ -370,6 +370,9 @@ def test_words_that_name_no_command_are_refused(words: str, hint: str, say: Say)
         ("", "missing: --input_file, --output_file; --help explains them"),
         ("-i x -o y --temperature abc", "Error parsing --temperature: could not convert string to float: 'abc'"),
         ("-i x -o y --temperature -3", "--temperature=-3.0: Input should be greater than or equal to 0"),
+        ("-i x -o y --temperature inf", "--temperature=inf: Input should be less than inf"),
+        ("-i x -o y --request_timeout_s 0", "--request_timeout_s=0.0: Input should be greater than 0"),
+        ("-i x -o y --request_timeout_s nan", "--request_timeout_s=nan: Input should be "),
         ("-i x -o y --executor here", "invalid choice 'here' for argument '--executor'. Expected one of"),
         ("-i x -o y stray", "Unrecognized options: stray"),
         ("-i x -o", "Missing value for argument '-o/--output_file'."),
@@ -379,6 +382,11 @@ def test_wrong_flags_are_refused_in_one_line(words: str, complaint: str, say: Sa
     code, told, line = say(*words.split(), script="run_single_turn_vllm.py")
     assert (code, told, line.count("\n")) == (2, "", 1)
     assert line.startswith(f"run_single_turn_vllm.py: error: {complaint}")
+
+
+def test_a_missing_list_is_named_too(say: Say) -> None:
+    code, _, line = say("theory", "report", "-o", "y")
+    assert (code, line) == (2, "cobalt theory report: error: missing: --input_files; --help explains them\n")
 
 
 @pytest.mark.parametrize(("tests", "end"), [(4, "greater than or equal to 5"), (10**350, "9223372036854775807")])

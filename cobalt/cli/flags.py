@@ -4,13 +4,14 @@ A command's flags are a frozen, keyword-only pydantic dataclass that inherits th
 pydantic checks types and bounds, also for a library user who builds the dataclass.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Interval
 from pydantic import AfterValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
@@ -21,9 +22,9 @@ LARGEST = 2**63 - 1
 """What follows computes in 64 bits, or in floats."""
 Positive = Annotated[int, Interval(ge=1, le=LARGEST)]
 NotNegative = Annotated[int, Interval(ge=0, le=LARGEST)]
-AboveZero = Annotated[float, Gt(0)]
+AboveZero = Annotated[float, Interval(gt=0, lt=math.inf)]
 Share = Annotated[float, Interval(ge=0, le=1)]
-Temperature = Annotated[float, Ge(0)]
+Temperature = Annotated[float, Interval(ge=0, lt=math.inf)]
 TopP = Annotated[float, Interval(gt=0, le=1)]
 
 

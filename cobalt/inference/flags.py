@@ -6,6 +6,7 @@ import tyro
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import (
+    AboveZero,
     CommandConfig,
     ExecutionConfig,
     InputFile,
@@ -75,7 +76,7 @@ class OpenWeightConfig(CommandConfig):
     api_base: str | None = None
     """Address of the vLLM app, or of any OpenAI-compatible server. Default: COBALT_VLLM_URL in the environment, else
     http://127.0.0.1:8000/vllm_actor/v1."""
-    request_timeout_s: float = 1800
+    request_timeout_s: AboveZero = 1800
     """A request to the server without an answer after this many seconds is sent again."""
     temperature: Temperature = 0.6
     """Of sampling; 0 takes the likeliest token."""
@@ -105,7 +106,7 @@ class LitellmConfig(CommandConfig):
     """Sample from the likeliest tokens that have this probability together, for models that take one."""
     max_tokens: Positive = 32000
     """Most tokens in one response, reasoning included."""
-    request_timeout_s: float = 1800
+    request_timeout_s: AboveZero = 1800
     """A request without an answer after this many seconds is sent again."""
     openai_api_key: str | None = None
     """Key of OpenAI or of the server at --api_base; better in the environment: OPENAI_API_KEY."""
