@@ -82,10 +82,11 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     if batch * rollout.n % workers:
         samples = f"data.train_batch_size={batch} times actor_rollout_ref.rollout.n={rollout.n}"
         raise InputError(f"{samples} cannot be shared by {workers} GPUs (trainer.n_gpus_per_node times trainer.nnodes)")
-    rows = mini_batch * rollout.n // (workers // actor.ulysses_sequence_parallel_size)
-    if is_papers and (micro_batch := actor.ppo_micro_batch_size_per_gpu) and (not rows or rows % micro_batch):
-        setting = f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={micro_batch}"
-        raise InputError(f"ppo_mini_batch_size={mini_batch} gives a GPU {rows} responses: no multiple of {setting}")
+    if is_papers and (micro_batch := actor.ppo_micro_batch_size_per_gpu):
+        rows = mini_batch * rollout.n * actor.ulysses_sequence_parallel_size // workers
+        if not rows or rows % micro_batch:
+            setting = f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={micro_batch}"
+            raise InputError(f"ppo_mini_batch_size={mini_batch} gives a GPU {rows} responses: no multiple of {setting}")
 
     # packages
     if rollout.name in ("vllm", "sglang") and find_spec(rollout.name) is None:
