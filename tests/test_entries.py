@@ -387,6 +387,8 @@ def test_wrong_flags_are_refused_in_one_line(words: str, complaint: str, say: Sa
 def test_a_missing_list_is_named_too(say: Say) -> None:
     code, _, line = say("theory", "report", "-o", "y")
     assert (code, line) == (2, "cobalt theory report: error: missing: --input_files; --help explains them\n")
+    code, told, line = say("report", "figures")
+    assert (code, told, line.count("\n")) == (2, "", 1) and "--input_files=(): Tuple should have at least 1" in line
 
 
 @pytest.mark.parametrize(("tests", "end"), [(4, "greater than or equal to 5"), (10**350, "9223372036854775807")])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from annotated_types import MinLen
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary
@@ -26,7 +27,7 @@ from studies.theory.report import all_pictures
 class RedrawConfig(CommandConfig):
     """Draw the figures of reports again, as PNG and SVG beside their JSON."""
 
-    input_files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    input_files: Annotated[tuple[Path, ...], tyro.conf.Positional, MinLen(1)]
     """JSON of cobalt report, report loop, report sweep or theory report."""
 
 
