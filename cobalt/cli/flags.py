@@ -28,7 +28,7 @@ Temperature = Annotated[float, Interval(ge=0, lt=math.inf)]
 TopP = Annotated[float, Interval(gt=0, le=1)]
 
 
-def _with_a_name(path: Path) -> Path:
+def _for_output(path: Path) -> Path:
     if not path.name:  # as of an unset variable
         raise ValueError("names no file")
     if path.exists() and not path.is_file():  # a folder, a device or a pipe
@@ -36,11 +36,11 @@ def _with_a_name(path: Path) -> Path:
     return path
 
 
-_NamedFile = Annotated[Path, AfterValidator(_with_a_name)]
+_Output = Annotated[Path, AfterValidator(_for_output)]
 InputFile = Annotated[Path, tyro.conf.arg(aliases=["-i"])]
 OptionalInputFile = Annotated[Path | None, tyro.conf.arg(aliases=["-i"])]
-OutputFile = Annotated[_NamedFile, tyro.conf.arg(aliases=["-o"])]
-OptionalOutputFile = Annotated[_NamedFile | None, tyro.conf.arg(aliases=["-o"])]
+OutputFile = Annotated[_Output, tyro.conf.arg(aliases=["-o"])]
+OptionalOutputFile = Annotated[_Output | None, tyro.conf.arg(aliases=["-o"])]
 NumCompletions = Annotated[Positive, tyro.conf.arg(aliases=["-n"])]
 
 ModelName = Annotated[str, tyro.conf.arg(name="model", aliases=["--model_name"])]

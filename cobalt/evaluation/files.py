@@ -150,7 +150,7 @@ def write_counts(path: Path, arm: str, test_set: str | None, evaluations: Sequen
         "samples": max(problem.samples + problem.excluded for problem in everything),
         "turns": max(problem.turns for problem in everything),
         "seeds": [
-            {name: getattr(found, name) for name in ("feedback_tests", "feedback_from")} | asdict(found.source)
+            {"feedback_tests": found.feedback_tests, "feedback_from": found.feedback_from, **asdict(found.source)}
             for found in evaluations
         ],
         "ids": list(ids.values()),

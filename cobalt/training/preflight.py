@@ -103,7 +103,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     loggers = as_list(trainer.logger)
     for name in loggers:
         if name not in LOGGERS_WITHOUT_PACKAGE and find_spec(name) is None:
-            raise SetupError(f"LOGGER names {name}, and no package of this name is installed")
+            raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")
     if "wandb" in loggers and os.environ.get("WANDB_MODE", "online") == "online":
         import wandb
 

@@ -118,7 +118,7 @@ AGGREGATION = "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"
         ("cpu", "cobalt.loss_weights=rows", InputError, "cobalt.loss_weights=rows: Input should be 'release' or "),
         ("cpu", "trainer.default_local_dir=README.md/runs", InputError, "README.md: is a file, not a folder"),
         ("cpu", "trainer.nnodes=2", SetupError, "needs a Ray cluster"),
-        ("cpu", "trainer.logger=[console,mlflow]", SetupError, "mlflow, and no package of this name"),
+        ("cpu", "trainer.logger=[console,mlflow]", SetupError, "mlflow, which is not installed"),
         ("cpu", "actor_rollout_ref.rollout.name=vllm", SetupError, "vllm is not installed"),
         ("cpu", "actor_rollout_ref.model.use_liger=true", SetupError, "liger-kernel is not installed"),
         # rollouts that do not sample from the policy
