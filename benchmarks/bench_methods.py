@@ -17,6 +17,7 @@ wrong. So the executor judges real programs, and conversations end as MiniCoder'
 not generate. *Tail*: from the last moment at which all rows generate, until the last response ends; *tail idle* is the
 idle share in it. Asynchronous rollouts have neither: their requests wait through updates.
 Asynchronously a long step and a short one, whose responses the long one has made, take turns. So their number is even.
+The last step of a cell that another follows shares the engine with the other's responses, and does not count.
 *Collection's* price is that of the time in which every slot is taken, because a real one has problems enough.
 """
 
@@ -291,6 +292,8 @@ def measured(shape: str, steps: Sequence[Step], folder: Path) -> Cells:
             found |= waiting(spans[place], PROMPTS * SAMPLES)
             if found["tokens"] != (asked := sum(map(sum, played(step)))):
                 raise SetupError(f"{folder}: step {place} has {found['tokens']:g} tokens, not {asked}")
+        elif place < len(steps) and steps[place][:2] != step[:2]:
+            continue
         elif (found["responses"], found["tokens"]) not in batches([*steps, steps[-1]], step):
             continue
         cells[f"{shape} {step.mean} {step.method}"].append(found)
