@@ -35,7 +35,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -279,6 +279,7 @@ def measured(shape: str, steps: Sequence[Step], folder: Path) -> Cells:
         spans[row["step"]].append((row["start"], row["end"], row["tokens"]))
     names = {**PHASES, "weights": "timing_s/update_weights"}
     warm = {steps.index(step) for step in steps if step.number < 0}
+    shared = {place for place, (step, following) in enumerate(pairwise(steps), 1) if step[:2] != following[:2]}
     cells: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for metrics in read_metrics(folder / METRICS_FILE):
         place = int(metrics["step"])
@@ -292,9 +293,7 @@ def measured(shape: str, steps: Sequence[Step], folder: Path) -> Cells:
             found |= waiting(spans[place], PROMPTS * SAMPLES)
             if found["tokens"] != (asked := sum(map(sum, played(step)))):
                 raise SetupError(f"{folder}: step {place} has {found['tokens']:g} tokens, not {asked}")
-        elif place < len(steps) and steps[place][:2] != step[:2]:
-            continue
-        elif (found["responses"], found["tokens"]) not in batches([*steps, steps[-1]], step):
+        elif place in shared or (found["responses"], found["tokens"]) not in batches([*steps, steps[-1]], step):
             continue
         cells[f"{shape} {step.mean} {step.method}"].append(found)
     for cell, of_cell in cells.items():
