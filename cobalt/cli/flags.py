@@ -82,8 +82,8 @@ class ExecutionConfig(CommandConfig):
     executor: ExecutorName = "serve"
     """Where programs run: the Ray Serve app `evaluator`, or sandboxes of this process."""
     checker: str | None = None
-    """How outputs are compared: `exact` (the default), `lcb`, or a function of your own, FILE.py:NAME. An evaluator app
-    must have been started with it."""
+    """How outputs are compared: `exact` (the default), `lcb`, `unordered`, `float TOLERANCE` (docs/formats.md), or a
+    function of your own, FILE.py:NAME. An evaluator app must have been started with it."""
     max_infra_rate: Share = 0.01
     """Exit with 3 if a larger share of the work met an infrastructure failure."""
 

@@ -150,7 +150,7 @@ def checker_of(name: str) -> Checker:
         return partial(within, float(tolerance))
     if name not in CHECKERS:
         raise ValueError(
-            f"checker must be one of {', '.join(CHECKERS)} 'float TOLERANCE' or FILE.py:NAME, not {name!r}"
+            f"checker must be one of {', '.join(CHECKERS)}, 'float TOLERANCE' or FILE.py:NAME, not {name!r}"
         )
     return CHECKERS[name]
 

@@ -83,7 +83,7 @@ class PlanConfig(CommandConfig):
     trajectories: Positive = 16
     """Per problem, three programs each."""
     contexts: Positive = 6
-    """Partial contexts that a problem gives. On MiniCode 6; at most 13 (four trajectories, and the problem alone)."""
+    """Partial contexts that a problem gives. On MiniCode 6; usually at most 13: four trajectories, and the problem."""
     epochs: Positive = 2
     prompts: Positive = 128
     """Of a step."""
