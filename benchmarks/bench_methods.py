@@ -278,13 +278,13 @@ def measured(shape: str, steps: Sequence[Step], folder: Path) -> Cells:
     for row in read_jsonl(folder / RESPONSES_FILE, ("step",), unique=None):
         spans[row["step"]].append((row["start"], row["end"], row["tokens"]))
     names = {**PHASES, "weights": "timing_s/update_weights"}
-    warm = {steps.index(step) for step in steps if step.number < 0}
+    warm = {steps.index(step) + 1 for step in steps if step.number < 0}
     shared = {place for place, (step, following) in enumerate(pairwise(steps), 1) if step[:2] != following[:2]}
     cells: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for metrics in read_metrics(folder / METRICS_FILE):
         place = int(metrics["step"])
         step = steps[place - 1]
-        if place - 1 in warm or PHASES["step"] not in metrics:
+        if place in warm or PHASES["step"] not in metrics:
             continue
         found: dict[str, Any] = {name: metrics[f"cost/{name}"] for name in ("responses", "prompt_tokens")}
         found |= {"examples": PROMPTS, "tokens": metrics["cost/response_tokens"]}
