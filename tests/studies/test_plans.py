@@ -20,6 +20,7 @@ from studies.plans.places import Folder, Place, StageError
 ROOT = Path(__file__).resolve().parents[2]
 STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "HANG_COUNT", "TELL_GPUS", "RAY_ADDRESS")
 """Variables for the recorders; the other knobs are flags."""
+TRAIN = "cobalt train --log"
 RAY = """#!/usr/bin/env bash
 case "$*" in
   start*)
@@ -82,10 +83,15 @@ def study(tmp_path):
 
 def trainings(calls):
     """By the name of the policy."""
-    found = [call for call in calls if "cobalt train --log" in call]
+    found = [call for call in calls if TRAIN in call]
     by_name = {re.search(r"default_local_dir='([^']*)'", call)[1]: call for call in found}
     assert len(by_name) == len(found)
     return by_name
+
+
+def both_at(call):
+    """Knobs with which the first such call of two places waits for the second, however slow a place's start is."""
+    return {"HANG_ON": call, "HANG_TILL": call, "HANG_COUNT": "2"}
 
 
 def at_work(folder):
@@ -176,7 +182,7 @@ def test_vllm_serves_each_policy_and_nothing_while_one_is_trained(study, tmp_pat
             served = ""
         elif "run_single_turn" in call or "run_multi_turn" in call:
             assert f"--model {served} " in call
-        elif "cobalt train --log" in call:
+        elif TRAIN in call:
             assert not served
     assert models == ["assets/minicoder", "cobalt-0/model", "single_turn-0/model"]
     assert "--collection_gpus 6 " in one(calls, "report cost", "--output cobalt-0.cost.json")
@@ -375,7 +381,7 @@ def said(calls):
     """Of each call what the study says; what the recipe and the services add is theirs."""
     kept = []
     for call in (call.replace("=one-gpu-vllm ", "=one-gpu ") for call in calls):
-        if "cobalt train --log" in call:
+        if TRAIN in call:
             pattern = r"(\+recipe=\S+|\+preset=\S+|data.\w+_files='[^']*'|local_dir='[^']*'|model.path='[^']*')"
             words = re.findall(pattern, call.replace(f"{ROOT}/", "ROOT/"))
             call = " ".join(["train", *words, call[call.index("trainer.total_training_steps=") :]])
@@ -418,7 +424,7 @@ def test_a_study_says_what_the_shell_scripts_said(study, tmp_path, name, size, t
 
 
 def test_places_with_the_preset_cpu_start_a_ray_that_names_more_gpus_than_they_have(study):
-    done, calls = study("theory", size="cpu", gpus="0 1", TELL_GPUS="1")
+    done, calls = study("theory", gpus="0 1", TELL_GPUS="1", **both_at("run_multi_turn"))
     assert done.returncode == 0 and "more GPUs than Ray sees" not in calls
     assert {call[:3] for call in calls if "run_multi_turn" in call} == {"[0]", "[1]"}
 
@@ -489,12 +495,10 @@ def test_weak_tests_are_a_matter_of_the_contexts_of_any_arm(study):
 
 def test_policies_side_by_side_have_services_and_a_gpu_of_their_own(study, tmp_path):
     arms = {"arms": "cobalt single_turn", "preset": "one-gpu-vllm"}
-    train = "cobalt train --log"
-    both = {"HANG_ON": train, "HANG_TILL": train, "HANG_COUNT": "2"}  # none ends before the other has begun
-    done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **both, **arms)
+    done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **both_at(TRAIN), **arms)
     assert done.returncode == 0, done.stderr
     assert all((tmp_path / "run" / "logs" / folder / "ray.log").exists() for folder in ("worker-0", "worker-1"))
-    assert {re.match(r"\[(.*?)\] ", call)[1] for call in calls if train in call} == {"5", "6,7"}
+    assert {re.match(r"\[(.*?)\] ", call)[1] for call in calls if TRAIN in call} == {"5", "6,7"}
 
 
 @pytest.mark.parametrize("size", ["full", "small", "cpu"])
