@@ -222,6 +222,16 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_full_disk_under_a_library(tmp_path: Path) -> None:
+    """Weights are written by safetensors, whose errors are its own."""
+    saving = f"save_file({{'a': numpy.zeros(100_000)}}, '{tmp_path}/weights')"
+    imports = "import numpy; from safetensors.numpy import save_file; from cobalt.cli.entry import exit_codes"
+    command = f'ulimit -f 8; exec {sys.executable} -B -c "{imports}\nwith exit_codes(): {saving}"'
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 3 and "File too large (os error 27); make room" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 @each([*ENTRIES, MINICODE])
 def test_a_file_that_is_not_ours_is_not_overwritten(entry: Entry, call: Call, tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"))

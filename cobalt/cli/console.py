@@ -23,7 +23,8 @@ def progress_bar(**options: Any) -> Any:
     from tqdm import tqdm
 
     interval_s = TERMINAL_INTERVAL_S if options.get("file", sys.stderr).isatty() else LOG_INTERVAL_S
-    return tqdm(mininterval=interval_s, maxinterval=interval_s, dynamic_ncols=True, delay=DELAY_S, **options)
+    options = {"delay": DELAY_S, **options}
+    return tqdm(mininterval=interval_s, maxinterval=interval_s, dynamic_ncols=True, **options)
 
 
 def with_progress(rows: Iterable[Item], path: str | Path) -> Iterable[Item]:

@@ -56,7 +56,7 @@ def exit_codes() -> Iterator[None]:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has ended, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (CobaltError, OSError, ModuleNotFoundError) as error:
+    except Exception as error:
         known = _for_the_user(error)
         if known is None:
             raise
@@ -80,11 +80,14 @@ def _for_the_user(error: Exception) -> CobaltError | None:
     if isinstance(error, ModuleNotFoundError):
         is_ours = (error.name or "").split(".")[0] in ("cobalt", "studies")
         return None if is_ours else SetupError(f"{error}; first: source .venv/bin/activate (or install the package)")
-    assert isinstance(error, OSError)
-    reason = f"{error.filename or 'output'}: {error.strerror}"
-    if error.errno in NO_ROOM:
+    reason, number = str(error), None
+    if isinstance(error, OSError):
+        reason, number = f"{error.filename or 'output'}: {error.strerror}", error.errno
+    elif found := re.search(r"\(os error (\d+)\)", reason):  # of a library in Rust, such as safetensors
+        number = int(found[1])
+    if number in NO_ROOM:
         return SetupError(f"{reason}; make room, then run the same command again")
-    return InputError(reason) if error.errno in FILE_TROUBLE else None
+    return InputError(reason) if number in FILE_TROUBLE else None
 
 
 def parse(config_type: type[Config], default: Config | None = None) -> Config:

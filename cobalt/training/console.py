@@ -91,7 +91,7 @@ def _bar(metrics: Path, steps: int | None, stream: Any) -> Iterator[list[dict[st
     """A bar that follows the metrics while the body runs. Gives the steps that this run adds to them."""
     timed: list[dict[str, float]] = []
     offset, ended = metrics.stat().st_size if metrics.exists() else 0, threading.Event()
-    with progress_bar(total=steps, bar_format=BAR, file=stream) as bar:
+    with progress_bar(total=steps, bar_format=BAR, file=stream, delay=0) as bar:  # with a delay no newline ends it
         bar.set_postfix_str("starting the workers, loading the model")
 
         def show() -> None:

@@ -77,9 +77,10 @@ def test_a_run_that_a_budget_ends_promises_no_time_and_metrics_of_an_earlier_run
         ("raise ValueError('odd\\nat length')", "cobalt.sandbox.errors.CobaltError: ValueError: odd (log: "),
     ],
 )
-def test_a_failure_is_one_line_that_names_the_log(tmp_path, body, told):
-    done, log = run(tmp_path, f"{STEPS}; {body}")
-    assert done.returncode == 1
+@pytest.mark.parametrize("steps", [STEPS, "pass"])
+def test_a_failure_is_one_line_that_names_the_log(tmp_path, body, told, steps):
+    done, log = run(tmp_path, f"{steps}; {body}")
+    assert done.returncode == 1 and "]Traceback" not in done.stderr, "the bar's line has not ended"
     assert done.stderr.splitlines()[-1].startswith(told) and "train.log" in done.stderr.splitlines()[-1]
     assert "merge_checkpoint" not in done.stdout
     assert ("Traceback" in log) == ("ValueError" in body)
