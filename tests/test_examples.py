@@ -107,26 +107,35 @@ def test_the_own_reward_adds_its_bonus(program: str, bonus: float) -> None:
         ("own.py:missing", "defines no function or class 'missing'"),
         ("own.py:VALUE", "defines no function or class 'VALUE'"),
         ("broken.py:f", "cannot be run: ZeroDivisionError"),
+        ("leaves.py:f", "cannot be run: SystemExit: 0"),
     ],
 )
 def test_files_that_do_not_have_what_is_asked_for(tmp_path: Path, monkeypatch, name: str, complaint: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text("VALUE = 1\n")
     Path("broken.py").write_text("1 / 0\n")
+    Path("leaves.py").write_text("raise SystemExit(0)\n")
     with pytest.raises(InputError, match=complaint):
         load_own(name)
 
 
 BAD_ENGINE = """
 class Bad:
-    model_id, max_in_flight = "bad", 2
+    model_id, max_in_flight = "bad", {}
     def __init__(self, model): pass
     async def generate(self, messages, sampling, seed): return "text"
 """
 
 
-def test_an_own_engine_that_gives_a_text(tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text(BAD_ENGINE)
+@pytest.mark.parametrize(
+    ("in_flight", "complaint"),
+    [
+        (2, "the engine gave no Completion, but a value of type str"),
+        (0, "--engine {}/bad.py:Bad: its max_in_flight is 0, not a number above 0"),
+    ],
+)
+def test_an_own_engine_that_does_not_work(tmp_path: Path, in_flight: int, complaint: str) -> None:
+    (tmp_path / "bad.py").write_text(BAD_ENGINE.format(in_flight))
     one, two = (json.dumps({"inputs": ["1"] * n, "outputs": ["1"] * n}) for n in (1, 2))
     tests = {"test_cases": two, "public_test_cases": one, "hidden_test_cases": one}
     problem = {"id": "a", "instruction": "Print 1.", **tests}
@@ -134,7 +143,7 @@ def test_an_own_engine_that_gives_a_text(tmp_path: Path) -> None:
     command = [sys.executable, "run_single_turn_vllm.py", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl"]
     command += ["-n", "1", "--executor", "local", "--engine", f"{tmp_path}/bad.py:Bad"]
     done = subprocess.run(command, capture_output=True, text=True)
-    line = "run_single_turn_vllm.py: error: the engine gave no Completion, but a value of type str"
+    line = f"run_single_turn_vllm.py: error: {complaint.format(tmp_path)}"
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, line)
 
 

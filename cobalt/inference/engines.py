@@ -68,4 +68,6 @@ async def open_own_engine(name: str, model: str | None, max_in_flight: int | Non
             raise InputError(f"--engine {name}: what it makes has no {', '.join(missing)}")
         if max_in_flight is not None:
             engine.max_in_flight = max_in_flight
+        if engine.max_in_flight < 1:
+            raise InputError(f"--engine {name}: its max_in_flight is {engine.max_in_flight}, not a number above 0")
         yield engine

@@ -58,7 +58,7 @@ def load_own(name: str) -> Any:
     sys.modules[module_name] = module  # dataclasses and pickle look it up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     found = getattr(module, attribute, None)
     if not callable(found):
