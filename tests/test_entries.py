@@ -451,7 +451,9 @@ def test_scripts_tell_the_version_and_the_same_names_for_one_thing(script: str, 
 @pytest.mark.parametrize(("words", "code"), [(["--help"], 0), ([], 2)])
 def test_the_apps_tell_their_arguments(app: str, words: list[str], code: int, say: Say) -> None:
     ended, *streams = say(*words, script=app)
-    assert ended == code and "serve run" in streams[code == 2] and "replicas=1 " in streams[code == 2]
+    told = streams[code == 2]
+    assert ended == code and "serve run" in told and "replicas=1 " in told
+    assert not re.findall(r"(?m)^  \w+=\S*$", told), "an argument without a word of what it is"
 
 
 def test_parquet_is_made_of_what_the_stages_before_write_by_default(tmp_path: Path, monkeypatch) -> None:

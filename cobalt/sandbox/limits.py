@@ -67,6 +67,7 @@ def refuse_low_limits(limits: Limits) -> None:
         ("AS", limits.memory_limit_mb << 20),
         ("FSIZE", limits.output_limit_mb << 20),
         ("NOFILE", limits.max_open_files),
+        ("NPROC", limits.max_threads),
     ):
         _, hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
         if hard != resource.RLIM_INFINITY and hard < needed:

@@ -22,6 +22,8 @@ IN_FLIGHT_HEADER = "x-max-in-flight"
 class HttpConfig(BaseModel):
     """Arguments that the apps share."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     max_body_mb: int = Field(64, ge=1)
     """Largest body of a request, MiB."""
     body_timeout_s: float = Field(10.0, gt=0)
@@ -29,23 +31,31 @@ class HttpConfig(BaseModel):
 
 
 class ExecutorConfig(BaseModel):
-    """Arguments of an executor; the limits as in ``cobalt.sandbox.Limits``."""
+    """Arguments of an executor. ``cobalt.sandbox.Limits`` says more of the limits."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     workers: Positive | None = None
     """Sandboxes (per replica); default: one per core of the machine, if so many fit its memory."""
     checker: Annotated[str, AfterValidator(known_checker)] = "exact"
-    """How outputs are compared: ``exact``, ``lcb``, or a function of your own: ``FILE.py:NAME``."""
+    """How outputs are compared: ``exact``, ``lcb``, ``unordered``, ``float TOLERANCE``, or a function of your own:
+    ``FILE.py:NAME``."""
     mode: Annotated[str, AfterValidator(resolve_mode)] = "auto"
     """``auto`` (the first that holds), ``namespaces`` or ``landlock``; ``A`` and ``B`` are aliases of these two."""
     cpu_limit_s: AboveZero = Limits.cpu_limit_s
+    """CPU seconds per test."""
     suite_cpu_limit_s: AboveZero = Limits.suite_cpu_limit_s
+    """CPU seconds of a program over all its tests."""
     wall_factor: AboveZero = Limits.wall_factor
+    """Wall seconds per CPU second of these two limits, for programs that sleep."""
     memory_limit_mb: Positive = Limits.memory_limit_mb
+    """Address space of a test's process, MiB."""
     output_limit_mb: Positive = Limits.output_limit_mb
+    """Bytes on stdout, and on stderr, MiB."""
     max_threads: Positive = Limits.max_threads
+    """Threads of a test."""
     max_open_files: Positive = Limits.max_open_files
+    """Open files of a test."""
 
     def of_executor(self) -> dict[str, Any]:
         """The arguments of ``Executor``."""
@@ -62,7 +72,7 @@ class HttpAppConfig(HttpConfig):
 
 
 class EvaluatorConfig(ExecutorConfig, HttpAppConfig):
-    """Arguments of the app; the limits as in ``cobalt.sandbox.Limits``."""
+    """Arguments of the app. docs/sandbox.md says more of the limits."""
 
     replicas: Positive = 1
     """Replicas; each is one executor."""

@@ -53,6 +53,14 @@ def test_default_workers_are_as_many_as_fit(monkeypatch):
         affordable_workers(Limits(memory_limit_mb=1135, output_limit_mb=25))
 
 
+@pytest.mark.parametrize("name", ["AS", "FSIZE", "NOFILE", "NPROC"])
+async def test_limits_above_what_this_process_may_give_are_refused(name, monkeypatch):
+    of = getattr(limits.resource, f"RLIMIT_{name}")
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda asked: (9, 9) if asked == of else (-1, -1))
+    with pytest.raises(SetupError, match=f"the hard limit RLIMIT_{name} here is 9"):
+        await Executor(workers=1).start()
+
+
 async def test_workers_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(limits, "memory_mb", lambda: 1000)
     with pytest.raises(SetupError, match=r"workers=4 needs more memory .* at most 2"):
