@@ -24,7 +24,7 @@ Positive = Annotated[int, Interval(ge=1, le=LARGEST)]
 NotNegative = Annotated[int, Interval(ge=0, le=LARGEST)]
 AboveZero = Annotated[float, Interval(gt=0, lt=math.inf)]
 Share = Annotated[float, Interval(ge=0, le=1)]
-Temperature = Annotated[float, Interval(ge=0, lt=math.inf)]
+NotNegativeFloat = Annotated[float, Interval(ge=0, lt=math.inf)]
 TopP = Annotated[float, Interval(gt=0, le=1)]
 
 

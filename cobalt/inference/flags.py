@@ -12,12 +12,12 @@ from cobalt.cli.flags import (
     InputFile,
     ModelName,
     NotNegative,
+    NotNegativeFloat,
     NumCompletions,
     OptionalModelName,
     OutputFile,
     Positive,
     ReadConfig,
-    Temperature,
     TopP,
 )
 from cobalt.cli.prompt_flags import PromptsConfig
@@ -78,7 +78,7 @@ class OpenWeightConfig(CommandConfig):
     http://127.0.0.1:8000/vllm_actor/v1."""
     request_timeout_s: AboveZero = 1800
     """A request to the server without an answer after this many seconds is sent again."""
-    temperature: Temperature = 0.6
+    temperature: NotNegativeFloat = 0.6
     """Of sampling; 0 takes the likeliest token."""
     top_p: TopP = 0.95
     """Sample from the likeliest tokens that have this probability together."""
@@ -100,7 +100,7 @@ class LitellmConfig(CommandConfig):
     """Address of an OpenAI-compatible server."""
     reasoning_effort: ReasoningEffort = "medium"
     """Passed to models that take one."""
-    temperature: Temperature = 1.0
+    temperature: NotNegativeFloat = 1.0
     """Of sampling, for models that take one."""
     top_p: TopP = 1.0
     """Sample from the likeliest tokens that have this probability together, for models that take one."""

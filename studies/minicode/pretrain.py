@@ -18,12 +18,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
-from cobalt.cli.flags import CommandConfig, NotNegative, Positive, Share
+from cobalt.cli.flags import CommandConfig, NotNegative, NotNegativeFloat, Positive, Share
 from cobalt.records.identity import refuse_missing_model
 from studies.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues
 from studies.minicode.demonstrator import CLEAN, Noise
@@ -50,7 +49,6 @@ WEIGHT_DECAY, BETAS, GRADIENT_CLIP = 0.1, (0.9, 0.95), 1.0
 LOG_EVERY = 100
 CAUSAL = {"full_attention": None}
 """Plain causal attention: without it transformers builds a mask per batch, which rules out the fast kernels."""
-NotNegativeFloat = Annotated[float, Ge(0)]
 
 
 @dataclass(frozen=True, kw_only=True)

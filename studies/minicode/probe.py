@@ -22,7 +22,15 @@ from typing import Any, Literal
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.console import print_summary
-from cobalt.cli.flags import CommandConfig, ModelFolder, NotNegative, OptionalOutputFile, Positive, Temperature, TopP
+from cobalt.cli.flags import (
+    CommandConfig,
+    ModelFolder,
+    NotNegative,
+    NotNegativeFloat,
+    OptionalOutputFile,
+    Positive,
+    TopP,
+)
 from cobalt.completion import Sampling, request_seed
 from cobalt.evaluation.evaluate import EvaluationConfig
 from cobalt.evaluation.evaluate import main as evaluate
@@ -71,7 +79,7 @@ class ProbeConfig(CommandConfig):
     """Fully specified dev problems with feedback from perturbed tests."""
     shifted_problems: NotNegative = 100
     """Problems of the shifted test set."""
-    temperature: Temperature = 0.6
+    temperature: NotNegativeFloat = 0.6
     top_p: TopP = 0.95
     max_tokens: Positive = 192
     batch_size: Positive = 1024

@@ -30,9 +30,9 @@ from cobalt.cli.flags import (
     InputFile,
     ModelFolder,
     NotNegative,
+    NotNegativeFloat,
     OutputFile,
     Positive,
-    Temperature,
     TopP,
 )
 from cobalt.cli.tasks import for_each
@@ -79,7 +79,7 @@ class ProbeConfig(ExecutionConfig):
     """Thinking tokens that a cut leaves."""
     repairs: NotNegative = 2
     """Most failed programs of a problem that are repaired, each in three ways."""
-    temperature: Temperature = 0.6
+    temperature: NotNegativeFloat = 0.6
     top_p: TopP = 0.95
     max_tokens: Positive = 2200
     """Most tokens of a response."""
