@@ -21,6 +21,7 @@ from cobalt.bandit.builder import Selection, StopRule
 from cobalt.cli.flags import NotNegative, Positive, Share
 from cobalt.errors import InputError
 from cobalt.perturbation import Kind
+from cobalt.records.identity import refuse_missing_model
 from studies.plans.loop import LEARNING_TURNS, WITHOUT_END, Loop, LoopConfig, Model
 from studies.plans.places import Folder, Item, work_through
 
@@ -437,6 +438,7 @@ def tell_plan(items: Sequence[Item], config: StudyConfig, folder: Folder) -> Non
 
 def run_arms(study: type[ArmStudy], settings: StudyConfig) -> None:
     """Tell the plan, do what is left of it, write the report."""
+    refuse_missing_model(settings.model, "--model ")
     config = settings.with_arms()
     folder = Folder(config.output_dir)
     items = study.items(config)

@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, Positive
 from cobalt.errors import InputError
+from cobalt.records.identity import refuse_missing_model
 from studies.plans.places import Folder, Place
 
 Model = str | Path
@@ -184,6 +185,7 @@ class QuickstartConfig(LoopConfig):
 
 def run_quickstart(config: QuickstartConfig) -> None:
     """Every stage that is not done in the folder, and the report."""
+    refuse_missing_model(config.model, "--model ")
     folder = Folder(config.output_dir)
     folder.keep_settings(config.text())
     loop = Loop(config, folder)

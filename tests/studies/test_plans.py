@@ -350,6 +350,8 @@ def test_the_other_questions_have_their_cells(study):
         ("paper", {"arms": "ft_cobalt"}, "the arm ft_cobalt needs single_turn"),
         ("paper", {"arms": "grpo_online", "budget": "responses"}, "the arm grpo_online needs cobalt"),
         ("paper", {"arms": "other_reference", "reference": "nowhere"}, "the arm other_reference: --reference nowhere"),
+        ("paper", {"model": "docs"}, "--model docs: this folder holds no model"),
+        ("quickstart", {"train_seed": "0", "model": "docs"}, "--model docs: this folder holds no model"),
         ("paper", {"budget": "dollars"}, None),
         ("paper", {"engine": "sglang"}, None),
         ("hacking", {"size": "huge"}, None),
@@ -370,8 +372,9 @@ def test_knobs_and_overrides_are_refused_before_anything_runs(study, tmp_path, n
     overrides = ["--", knobs["overrides"]] if "overrides" in knobs else []
     done, calls = study(name, *overrides, **({} if overrides else knobs))
     assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (2, [], [])
+    program = "quickstart.sh" if name == "quickstart" else f"cobalt study {name}"
     if reason:
-        assert done.stderr.startswith(f"cobalt study {name}: error: {reason}") and done.stderr.count("\n") == 1
+        assert done.stderr.startswith(f"{program}: error: {reason}") and done.stderr.count("\n") == 1
     else:
         ((flag, value),) = knobs.items()
         assert f"invalid choice '{value}'" in done.stdout + done.stderr and f"--{flag}" in done.stdout + done.stderr
