@@ -126,11 +126,13 @@ def endless(model: Path, folder: Path) -> Path:
 
 def release_values(recipe: str) -> dict[str, Any]:
     """What the release's ``train_grpo_{recipe}.sh`` resolves to, by full name."""
-    stored = json.loads((ROOT / f"tests/data/release/{recipe}.json").read_text())["values"]
+    folder = ROOT / "tests/data/release"
+    multi_turn, own = (json.loads((folder / f"{name}.json").read_text())["values"] for name in ("multi_turn", recipe))
+    values = multi_turn | own  # the single-turn script's are stored where they differ
     config = OmegaConf.create()
-    for name, value in stored.items():
+    for name, value in values.items():
         OmegaConf.update(config, name, value, force_add=True)
-    return {name: OmegaConf.select(config, name) for name in stored}
+    return {name: OmegaConf.select(config, name) for name in values}
 
 
 def differences(recipe: str, preset: str) -> dict[str, tuple[Any, Any]]:

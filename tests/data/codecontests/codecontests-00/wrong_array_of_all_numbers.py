@@ -1,3 +1,4 @@
+# an array over all of 1..10^9 needs 8 GB
 LIMIT = 10**9
 
 for _ in range(int(input())):

@@ -1,3 +1,4 @@
+# tries only the numbers of the hints, although the best n may lie beside or between them
 def holds(n, sign, other):
     if sign == "<":
         return n < other

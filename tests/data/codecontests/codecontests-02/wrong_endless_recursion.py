@@ -1,3 +1,4 @@
+# recursion without a mark for places under way goes round in circles until RecursionError
 from functools import cache
 
 s = input().strip()

@@ -1,3 +1,4 @@
+# always jumps to the last equal digit instead of searching for the shortest way
 s = input().strip()
 i = 0
 jumps = 0

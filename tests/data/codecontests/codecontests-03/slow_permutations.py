@@ -1,3 +1,4 @@
+# all permutations within each word length: up to 18! of them; 7 tests with groups of 13 or 18 words never end
 from itertools import permutations
 
 n = int(input())

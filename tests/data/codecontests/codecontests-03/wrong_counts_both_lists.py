@@ -1,3 +1,4 @@
+# counts each change twice, once in either list
 from collections import Counter
 
 n = int(input())

@@ -1,3 +1,4 @@
+# list.remove() of a size that the new list lacks raises ValueError
 n = int(input())
 old = [input() for _ in range(n)]
 new = [input() for _ in range(n)]

@@ -1,3 +1,4 @@
+# treats an element equal to its left neighbour as not yet covered
 MOD = 998244353
 
 n = int(input())

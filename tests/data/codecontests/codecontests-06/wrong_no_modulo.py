@@ -1,3 +1,4 @@
+# prints the number of ways itself, not the remainder
 n = int(input())
 a = list(map(int, input().split()))
 rising = [0] + [int(a[0] in (-1, v)) for v in range(1, 201)]

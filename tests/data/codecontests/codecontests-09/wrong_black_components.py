@@ -1,3 +1,4 @@
+# joins vertices over black edges instead of red ones
 MOD = 10**9 + 7
 
 n, k = map(int, input().split())

@@ -1,3 +1,4 @@
+# KeyError for a vertex without a red edge
 MOD = 10**9 + 7
 
 n, k = map(int, input().split())

@@ -1,3 +1,4 @@
+# doubles an unbounded integer once per bit, up to 8 * 10^8 times
 from collections import Counter
 
 n, size = map(int, input().split())

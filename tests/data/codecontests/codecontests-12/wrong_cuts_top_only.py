@@ -1,3 +1,4 @@
+# always keeps the smallest values
 from collections import Counter
 
 n, size = map(int, input().split())

@@ -1,3 +1,4 @@
+# IndexError when every monster was killed by a shot and the list is empty
 for _ in range(int(input())):
     n, r = map(int, input().split())
     monsters = sorted(set(list(map(int, input().split()))[:n]))

@@ -1,3 +1,4 @@
+# ZeroDivisionError when the wanted temperature is that of the hot water
 t1, t2, x1, x2, t0 = map(int, input().split())
 cold, hot = t0 - t1, t2 - t0
 best1, best2 = 0, x2

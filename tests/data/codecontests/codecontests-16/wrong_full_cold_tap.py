@@ -1,3 +1,4 @@
+# opens the cold tap as far as possible without looking for the closest temperature
 t1, t2, x1, x2, t0 = map(int, input().split())
 if t1 == t2:
     print(x1, x2)

@@ -1,3 +1,4 @@
+# min() of nothing when the number is 0
 digits = sorted(input())
 answer = input()
 first = min(digit for digit in digits if digit != "0")

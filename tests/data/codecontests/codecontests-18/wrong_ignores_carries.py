@@ -1,3 +1,4 @@
+# takes the sum bit by bit without carries
 n = int(input())
 a = list(map(int, input().split()))
 answer = 0

@@ -1,3 +1,4 @@
+# table of sums one entry too short: IndexError when the largest value occurs twice
 n = int(input())
 a = list(map(int, input().split()))
 odd = [0] * (2 * max(a))
