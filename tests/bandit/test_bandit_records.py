@@ -1,10 +1,10 @@
 """Reading evaluated problems: rates, nulls, ragged arrays."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from evaluated import evaluated, json_tests
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted import MultiplyingService, ScriptedEngine, make_plan, run_plan, write_problems
@@ -16,26 +16,13 @@ from cobalt.records.rows import MultiTurn
 from cobalt.serving.execution import ExecutionService
 
 
-def json_tests(count: int) -> str:
-    return json.dumps({"inputs": ["1"] * count, "outputs": ["2"] * count})
+def row(num_trajectories: int = 3, num_turns: int = 2, **fields: Any) -> dict:
+    hidden_NT, public_NT = [[0.25] * num_turns] * num_trajectories, [[0.5] * num_turns] * num_trajectories
+    return evaluated("p7", hidden_NT, public_NT, **fields)
 
 
 def conversation(num_turns: int) -> list[dict[str, str]]:
-    roles = ["system", "user"] + ["assistant", "user"] * num_turns
-    return [{"role": role, "content": "x"} for role in roles]
-
-
-def row(num_trajectories: int = 3, num_turns: int = 2, num_tests: int = 8, num_public: int = 4, **fields: Any) -> dict:
-    made = {
-        "id": "p7",
-        "difficulty": "EASY",
-        "test_cases": json_tests(num_tests),
-        "public_test_cases": json_tests(num_public),
-        "conversations": [conversation(num_turns)] * num_trajectories,
-        "public_pass_rates": [[0.5] * num_trajectories for _ in range(num_turns)],
-        "all_pass_rates": [[0.25] * num_turns for _ in range(num_trajectories)],
-    }
-    return {**made, **fields}
+    return row(1, num_turns)["conversations"][0]
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.data())
@@ -48,7 +35,7 @@ def test_the_rate_is_the_share_of_all_tests_passed(num_hidden: int, num_public: 
 
 
 def test_the_number_of_public_tests_comes_from_the_data() -> None:
-    one_public = parse_problem(row(num_tests=5, num_public=1))
+    one_public = parse_problem(row(test_cases=json_tests(5), public_test_cases=json_tests(1)))
     assert one_public.trajectories[0].pass_rates_T[0] == pytest.approx((0.25 * 4 + 0.5) / 5)
 
 

@@ -191,12 +191,6 @@ def test_a_dev_size_that_leaves_nothing_to_train_on_is_refused(tmp_path: Path, s
     assert service.runs == []
 
 
-def test_an_unknown_split_is_refused(tmp_path: Path, service: FakeService, capsys) -> None:
-    assert prepare(tmp_path, [problem(0, "right"), problem(7, "right", split="holdout")]) == 2
-    assert "line 2: field 'split'" in one_complaint(capsys)
-    assert [path.name for path in tmp_path.iterdir()] == ["raw.jsonl"]
-
-
 SLOW_RUN = """
 import asyncio, contextlib, sys
 from pathlib import Path

@@ -2,13 +2,11 @@
 
 import asyncio
 import os
-import random
-import signal
 from pathlib import Path
 
 import numpy
 import pytest
-from processes import children, identity, left, wait_until
+from kills import run_and_kill
 
 from cobalt.errors import InfraError, SetupError
 from cobalt.prompts import with_feedback
@@ -237,30 +235,9 @@ async def test_cpu_limit_is_exact_under_load():
 
 async def test_workers_killed_at_random():
     """Every verdict right, none lost, none left running; whichever process of a worker is killed."""
-    chooser = random.Random(0)
-    programs = [(ADD if i % 2 else "print(-1)", sums(6, i)) for i in range(500)]
-    killed: list[int] = []
-    seen: set[tuple[int, str]] = set()
-
-    def maybe_kill(_: object) -> None:
-        below = children(os.getpid())
-        seen.update(map(identity, below))
-        if below and chooser.random() < 0.06:
-            try:
-                os.kill(killed_now := chooser.choice(below), signal.SIGKILL)
-                killed.append(killed_now)
-            except ProcessLookupError:
-                return
-
-    async with Executor(workers=2) as executor:
-        running = [asyncio.ensure_future(executor.run(*program)) for program in programs]
-        for task in running:
-            task.add_done_callback(maybe_kill)
-        results = await asyncio.gather(*running)
-    assert len(killed) >= 10
-    assert [result.infra_error for result in results] == [None] * 500
-    assert [result.passing for result in results] == [(i % 2 == 1,) * 6 for i in range(500)]
-    assert wait_until(lambda: not left(list(seen)) and not children(os.getpid()))
+    found = await run_and_kill("namespaces", programs=100)
+    assert found["killed"] >= 5
+    assert (found["wrong"], found["infra"], found["left"]) == ([], [], [])
 
 
 async def test_a_program_that_always_loses_its_sandbox_is_an_infra_error(monkeypatch):

@@ -17,7 +17,7 @@ from verl.workers.reward_manager import NaiveRewardManager, get_reward_manager_c
 from cobalt.errors import InputError, SetupError
 from cobalt.serving import execution
 from cobalt.serving.execution import ExecutionService
-from cobalt.training.batch_scores import WINDOW_STEPS, InfraGuard, fill_with_mean, neutralise_groups, reward_metrics
+from cobalt.training.batch_scores import WINDOW_STEPS, InfraGuard, neutralise_groups, reward_metrics
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.scoring import compute_score
 
@@ -263,11 +263,6 @@ def test_a_failed_sample_has_no_advantage_and_leaves_the_others_their_sign():
 )
 def test_a_failed_sample_gets_the_mean_of_its_group(scores, groups, expected):
     assert neutralise_groups(scores, groups) == expected
-
-
-def test_validation_means_are_those_of_the_valid_samples():
-    assert fill_with_mean([1.0, None, 0.0]) == [1, 0.5, 0]
-    assert all(math.isnan(value) for value in fill_with_mean([None, None]))
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,3 @@ def test_welchs_interval_is_wide_with_few_trainings():
     estimate = derived_figures.welch([3.0, 5.0], [0.0, 2.0])  # standard error sqrt(2), two degrees of freedom: t 4.303
     assert (estimate.value, estimate.high - estimate.value) == (3, pytest.approx(4.303 * 2**0.5, rel=1e-3))
     assert derived_figures.welch([3.0, 5.0], [1.0]) is None
-
-
-def test_the_readme_shows_cobalt_over_all_its_trainings():
-    name, trainings, *values = derived_figures.all_trainings("shifted").rows[0][:11]
-    shown = " | ".join(f"{values[turn]:.1f}" for turn in (0, 1, 2, 3, 8))
-    assert f"| {name}, {trainings} trainings | {shown} |" in (ROOT / "README.md").read_text()
