@@ -6,16 +6,13 @@ import time
 
 import psutil
 import pytest
-import torch
 from http_calls import status_of
-from online_parts import MODEL
+from online_parts import MODEL, make_batch
 from own_serve import own_serve
 from ray import serve
 from transformers import AutoTokenizer
-from verl import DataProto
 from waiting import wait_for
 
-from cobalt.records import TestCases
 from cobalt.sandbox.selftest import examine
 from cobalt.serving.app_settings import EvaluatorConfig
 from cobalt.serving.evaluator import build_app
@@ -23,24 +20,6 @@ from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.scoring import compute_score
 
 RESPONSES, AWAY_S = 64, 1
-
-
-def make_batch(tokenizer):
-    """As veRL hands it to a reward manager: distinct programs, each of which passes every second test."""
-    inputs = tuple(str(index + 1) for index in range(4))
-    tests = TestCases(inputs, tuple(str(int(text) * 2) for text in inputs))
-    code = "import time\ntime.sleep(0.1)\nn = int(input())\nprint(n * 2 if n % 2 else {})"
-    programs = [code.format(-1 - index) for index in range(RESPONSES)]
-    ids = tokenizer([f"```python\n{program}\n```" for program in programs], padding=True, padding_side="right")
-    prompts, responses = torch.zeros(RESPONSES, 8, dtype=torch.long), torch.tensor(ids["input_ids"])
-    mask = torch.cat([prompts, torch.tensor(ids["attention_mask"])], 1)
-    columns = {
-        "data_source": ["code_taco_verified"] * RESPONSES,
-        "reward_model": [{"ground_truth": tests.to_json()}] * RESPONSES,
-        "extra_info": [{"prev_best_pass_rate": 0.25}] * RESPONSES,
-        "uid": [index // 16 for index in range(RESPONSES)],
-    }
-    return DataProto.from_dict({"prompts": prompts, "responses": responses, "attention_mask": mask}, columns)
 
 
 def kill_replicas(url, killed):
@@ -79,7 +58,10 @@ def test_a_killed_evaluator_costs_time_and_no_sample(evaluator):
     if examine("namespaces").missing is not None and examine("landlock").missing is not None:
         pytest.skip("no sandbox here")
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    batch = make_batch(tokenizer)
+    code = "import time\ntime.sleep(0.1)\nn = int(input())\nprint(0 if n % 2 else {})"
+    programs = [code.format(-1 - index) for index in range(RESPONSES)]  # distinct ones, which pass every second test
+    responses = [f"```python\n{program}\n```" for program in programs]
+    batch = make_batch(tokenizer, responses, prev_best=0.25, uid=[index // 16 for index in range(RESPONSES)])
     manager = CobaltRewardManager(tokenizer, 0, compute_score, executor="serve")
     killed = []
     thread = threading.Thread(target=kill_replicas, args=(evaluator, killed))
