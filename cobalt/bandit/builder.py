@@ -109,42 +109,32 @@ def selected_trajectories(problem: EvaluatedProblem, config: BanditConfig) -> li
     if config.selection == "random":
         rng = random.Random(f"{config.seed}-{problem.id}")  # each problem draws for itself
         chosen = sorted(rng.sample(range(len(improved)), min(size, len(improved))))
-    elif config.selection == "min_variance":
-        chosen = min_variance_subset(spreads_N, size)
     else:
-        chosen = max_variance_subset(spreads_N, size)
+        chosen = variance_subset(spreads_N, size, smallest=config.selection == "min_variance")
     return [improved[i] for i in chosen]
 
 
-def max_variance_subset(spreads_N: Sequence[float], size: int) -> list[int]:
+def variance_subset(spreads_N: Sequence[float], size: int, smallest: bool = False) -> list[int]:
     """Indices of the ``size`` entries "(m−k) lowest + k highest", k = 0..m−1, with the largest population variance.
 
     This is the rule of PODS (arXiv 2504.13818). Entries are ranked by a stable sort, so equal values keep their order;
     of equal variances the smallest k wins. All indices are returned, in order, if there are at most ``size``.
 
-    >>> max_variance_subset([0.5, 0.1, 0.9, 0.4], size=2)
-    [1, 2]
+    ``smallest``: for comparison the entries with the smallest variance. They are neighbours in this order; of equal
+    variances the lowest entries win.
+
+    >>> variance_subset([0.5, 0.1, 0.9, 0.4], size=2), variance_subset([0.5, 0.1, 0.9, 0.4], size=2, smallest=True)
+    ([1, 2], [3, 0])
     """
-    if len(spreads_N) <= size:
-        return list(range(len(spreads_N)))
+    count = len(spreads_N)
+    if count <= size:
+        return list(range(count))
     values, ranked = np.asarray(spreads_N, dtype=float), np.argsort(spreads_N, kind="stable")
-    candidates = [np.concatenate([ranked[: size - k], ranked[len(ranked) - k :]]) for k in range(size)]
-    return candidates[int(np.argmax([np.var(values[candidate]) for candidate in candidates]))].tolist()
-
-
-def min_variance_subset(spreads_N: Sequence[float], size: int) -> list[int]:
-    """Indices of the ``size`` entries with the smallest population variance, for comparison with the rule above.
-
-    They are neighbours in its order; of equal variances the lowest entries win.
-
-    >>> min_variance_subset([0.5, 0.1, 0.9, 0.4], size=2)
-    [3, 0]
-    """
-    if len(spreads_N) <= size:
-        return list(range(len(spreads_N)))
-    values, ranked = np.asarray(spreads_N, dtype=float), np.argsort(spreads_N, kind="stable")
-    candidates = [ranked[start : start + size] for start in range(len(ranked) - size + 1)]
-    return candidates[int(np.argmin([np.var(values[candidate]) for candidate in candidates]))].tolist()
+    candidates = [np.concatenate([ranked[: size - k], ranked[count - k :]]) for k in range(size)]
+    if smallest:
+        candidates = [ranked[start : start + size] for start in range(count - size + 1)]
+    variances = [np.var(values[candidate]) for candidate in candidates]
+    return candidates[int(np.argmin(variances) if smallest else np.argmax(variances))].tolist()
 
 
 def partial_contexts(problem: EvaluatedProblem, trajectory: Trajectory, config: BanditConfig) -> list[Context]:

@@ -21,18 +21,12 @@ _TOKEN = re.compile(r"-?\d{1,4000}|[A-Za-z]")  # Python reads no longer numbers
 _STEPS = (-2, -1, 1, 2)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _PRINTED = (Verdict.PASSED, Verdict.WRONG_ANSWER)
-
-
-@dataclass(frozen=True)
-class DynamicCheckConfig:
-    """Number of inputs to compare."""
-
-    neighbours: int = 8
-    """Changed copies of the wrong test's input."""
-    other_inputs: int = 16
-    """Further inputs of the problem, in file order."""
-    min_informative: int = 4
-    """Inputs on which at least one program must print something, or the check says nothing."""
+NEIGHBOURS = 8
+"""Changed copies of the wrong test's input to compare on."""
+OTHER_INPUTS = 16
+"""Further inputs of the problem, in file order."""
+MIN_INFORMATIVE = 4
+"""Inputs on which at least one program must print something, or the check says nothing."""
 
 
 @dataclass(frozen=True)
@@ -74,29 +68,22 @@ def _vary(token: str, rng: random.Random) -> str:
     return token if (varied < 0) != (value < 0) else str(varied)
 
 
-def inputs_to_compare(
-    wrong_inputs: Sequence[str], shown_input: str, clean: TestCases, settings: DynamicCheckConfig, rng: random.Random
-) -> TestCases:
+def inputs_to_compare(wrong_inputs: Sequence[str], shown_input: str, clean: TestCases, rng: random.Random) -> TestCases:
     """Observation tests: neighbours of the shown input, then the problem's inputs, without the perturbed ones."""
-    others = [text for text in clean.inputs_K if text not in wrong_inputs][: settings.other_inputs]
-    near = [text for text in neighbours(shown_input, settings.neighbours, rng) if text not in wrong_inputs]
+    others = [text for text in clean.inputs_K if text not in wrong_inputs][:OTHER_INPUTS]
+    near = [text for text in neighbours(shown_input, NEIGHBOURS, rng) if text not in wrong_inputs]
     inputs = tuple(dict.fromkeys(near + others))
     return TestCases(inputs, (NO_EXPECTATION,) * len(inputs), clean.fn_name)
 
 
-def compare(
-    before: ExecutionResult,
-    after: ExecutionResult,
-    numbers: Iterable[int],
-    settings: DynamicCheckConfig,
-) -> DynamicCheck | None:
+def compare(before: ExecutionResult, after: ExecutionResult, numbers: Iterable[int]) -> DynamicCheck | None:
     """The check from the results of both programs on the observation tests ``numbers``."""
     pairs = [
         (observe(before, index), observe(after, index))
         for index in numbers
         if before.verdicts[index] in _PRINTED or after.verdicts[index] in _PRINTED
     ]
-    if len(pairs) < settings.min_informative:
+    if len(pairs) < MIN_INFORMATIVE:
         return None
     return DynamicCheck(changed=sum(old != new for old, new in pairs), informative=len(pairs))
 

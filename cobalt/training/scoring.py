@@ -22,7 +22,7 @@ from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code
 from cobalt.prompts import shown_input
 from cobalt.rewards import CountTokens, RewardConstants, RewardParts, penalised, training_reward, validation_reward
-from cobalt.rewards.dynamic_check import NO_EXPECTATION, DynamicCheckConfig, compare, inputs_to_compare, observe
+from cobalt.rewards.dynamic_check import NO_EXPECTATION, compare, inputs_to_compare, observe
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 from cobalt.serving.service_check import check_service
@@ -42,7 +42,6 @@ NO_BATCH = (
     "the reward function got no batch: set reward_model.reward_manager=cobalt (veRL's managers, naive and prime, "
     f"cannot run it), and where another function calls it, give that one a parameter '{BATCH}' to pass on"
 )
-DYNAMIC_CHECK = DynamicCheckConfig()
 
 
 class RewardSettings(BaseModel):
@@ -140,7 +139,7 @@ async def changes_shown_answer_only(
 ) -> bool:
     """Whether ``code`` differs from the conversation's last program on the test shown last, and there alone.
 
-    Both programs run on the test shown, on its neighbours and on other inputs (``DYNAMIC_CHECK``). The check does not
+    Both programs run on the test shown, on its neighbours and on other inputs. The check does not
     need to know which tests are wrong: a right fix seldom changes one answer alone. False where the conversation shows
     no program or no expected output with its whole input, and where too few inputs say anything. Raises ``InfraError``.
     """
@@ -148,10 +147,10 @@ async def changes_shown_answer_only(
     shown = shown_input(conversation[-1])
     if previous is None or shown is None:
         return False
-    others = inputs_to_compare([shown], shown, tests, DYNAMIC_CHECK, random.Random(shown))
+    others = inputs_to_compare([shown], shown, tests, random.Random(shown))
     observed = others.with_pairs((shown, *others.inputs_K), (NO_EXPECTATION, *others.outputs_K))
     before, after = await asyncio.gather(batch.execute(previous, observed), batch.execute(code, observed))
-    check = compare(before, after, range(1, len(observed)), DYNAMIC_CHECK)
+    check = compare(before, after, range(1, len(observed)))
     return check is not None and check.hard_coded and observe(before, 0) != observe(after, 0)
 
 

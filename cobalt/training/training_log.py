@@ -74,11 +74,6 @@ class TrainingLog:
         """Seconds of wall time per training example (a prompt with all its samples)."""
         return self.seconds / (self.timed_steps * self.batch_size)
 
-    @property
-    def gpu_seconds_per_example(self) -> float:
-        """``seconds_per_example`` times the number of GPUs."""
-        return self.seconds_per_example * self.gpus
-
 
 def read_training_log(path: str | Path) -> TrainingLog:
     """Read one log of either kind. Raises ``InputError`` for a file without steps or without the settings."""

@@ -21,6 +21,7 @@ from cobalt.cli.tasks import batched
 from cobalt.records import RecordFile, TestCases, count_lines, id_key, read_jsonl, row_hash, write_jsonl
 from cobalt.records.jsonl import InvalidLines, Record, write_whole
 from cobalt.records.manifest import recorded_run, refuse_infra_rate
+from cobalt.rewards.dynamic_check import MIN_INFORMATIVE, NEIGHBOURS, OTHER_INPUTS
 from cobalt.serving.execution import open_execution_service
 from studies.hacking.cases import (
     DATA_FIELDS,
@@ -32,7 +33,7 @@ from studies.hacking.cases import (
     perturbed_indices,
 )  # fmt: skip
 from studies.hacking.rates import COUNTED, percent, summarise
-from studies.hacking.signal import CHECK, signal_of
+from studies.hacking.signal import signal_of
 
 STORED = (
     "trajectory", "turn", "previous_code", "feedback", "current_code", "patch", "all_acc", "public_all_acc", "survives",
@@ -128,7 +129,9 @@ def extract(config: ExtractionConfig) -> None:
 
     # The input is validated whole before anything is written.
     ids = [known["id"] for known, _, _ in read_problems(InvalidLines(config.skip_invalid))]
-    checks = asdict(CHECK) if config.dynamic else None
+    checks = None
+    if config.dynamic:
+        checks = {"neighbours": NEIGHBOURS, "other_inputs": OTHER_INPUTS, "min_informative": MIN_INFORMATIVE}
     content = {"rule": RULE_VERSION, "seed": config.seed, "dynamic": checks}
     inputs, outputs = [config.data_file, config.input_file], [config.output_file, config.problems_file]
     with recorded_run("extract_turn_level_errors", asdict(config), inputs, dict.fromkeys(outputs, content)) as run:

@@ -18,13 +18,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cobalt.records import TestCases
-from cobalt.rewards.dynamic_check import DynamicCheckConfig, compare, inputs_to_compare
+from cobalt.rewards.dynamic_check import compare, inputs_to_compare
 from cobalt.serving.execution import ExecutionService
 from studies.hacking.cases import UNKNOWN, Category
 
 _EQUALITY = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is)
 _PREFIX_METHODS = ("startswith", "endswith", "get", "index", "count")
-CHECK = DynamicCheckConfig()
 SMALL_CHANGE = 0.5
 """Share of other inputs up to which a changed behaviour counts as an added rule, above it as another program."""
 
@@ -61,12 +60,12 @@ async def signal_of(
     rng = random.Random(json.dumps([seed, case["id"], case["trajectory"], case["turn"]]))
     wrong_inputs = TestCases.parse(data["modified_test_cases"]).inputs_K
     clean = TestCases.parse(data["test_cases"])
-    observed = inputs_to_compare(wrong_inputs, wrong["input"], clean, CHECK, rng)
+    observed = inputs_to_compare(wrong_inputs, wrong["input"], clean, rng)
     before, after = await service.run_many([(previous, observed), (current, observed)])
     failure = before.infra_error or after.infra_error
     if failure is not None:
         signal["infra_error"] = failure
-    elif (check := compare(before, after, range(len(observed)), CHECK)) is not None:
+    elif (check := compare(before, after, range(len(observed)))) is not None:
         signal["dynamic"] = {**asdict(check), "changed_share": check.changed_share}
         signal["hard_coded"] = static.hard_coded or check.hard_coded
     return signal

@@ -91,13 +91,18 @@ def rows_of(
                 bar.update()
 
 
-def main(config: GenerateConfig) -> None:
+def write_problems(config: GenerateConfig, world: str, rows: Callable[..., Iterator[dict[str, Any]]]) -> None:
+    """``rows``: ``generate_rows`` of ``world``. Raises ``InputError`` if there is nothing to generate."""
     sizes = {"train": config.num_problems, "dev": config.dev_size, SHIFTED: config.shifted_size}
     if sum(sizes.values()) == 0:
         raise InputError("--num_problems, --dev_size and --shifted_size are all 0: nothing to generate")
     content = {name: getattr(config, name) for name in ("num_problems", "dev_size", "seed", "shifted_size")}
-    with recorded_run("cobalt minicode generate", asdict(config), [], {config.output_file: content}) as run:
-        written = write_jsonl(config.output_file, generate_rows(**content))
+    with recorded_run(f"cobalt {world} generate", asdict(config), [], {config.output_file: content}) as run:
+        written = write_jsonl(config.output_file, rows(**content))
         hidden_rules = sum(not row["fully_specified"] for row in read_jsonl(config.output_file))
         run.counts = {"written": written, **sizes, "hidden_rule": hidden_rules}
-    print_summary(f"MiniCode: {config.output_file}", run.counts)
+    print_summary(f"Problems of {world}: {config.output_file}", run.counts)
+
+
+def main(config: GenerateConfig) -> None:
+    write_problems(config, "minicode", generate_rows)

@@ -1,20 +1,15 @@
 """``cobalt minicode3 generate``: MiniCode 3's problems in TACO's raw row format, with the fields of MiniCode's."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from cobalt.cli.console import print_summary
 from cobalt.cli.flags import NotNegative, OutputFile
-from cobalt.errors import InputError
-from cobalt.records import write_jsonl
-from cobalt.records.manifest import recorded_run
 from cobalt.sandbox import TestCases
 from studies.minicode.generate import GenerateConfig as MiniCodeConfig
-from studies.minicode.generate import rows_of
+from studies.minicode.generate import rows_of, write_problems
 from studies.minicode3.problems import Problem, sample_problem
 from studies.minicode3.programs import Variant, write_program
 
@@ -43,9 +38,4 @@ def generate_rows(num_problems: int, dev_size: int, seed: int, shifted_size: int
 
 
 def main(config: GenerateConfig) -> None:
-    content = {name: getattr(config, name) for name in ("num_problems", "dev_size", "seed", "shifted_size")}
-    if not any((config.num_problems, config.dev_size, config.shifted_size)):
-        raise InputError("--num_problems, --dev_size and --shifted_size are all 0: nothing to generate")
-    with recorded_run("cobalt minicode3 generate", asdict(config), [], {config.output_file: content}) as run:
-        run.counts = {"written": write_jsonl(config.output_file, generate_rows(**content))}
-    print_summary(f"MiniCode 3: {config.output_file}", run.counts)
+    write_problems(config, "minicode3", generate_rows)

@@ -79,11 +79,6 @@ class Bill:
     def gpu_seconds_per_example(self) -> float:
         return self.all_gpu_seconds / self.examples
 
-    @property
-    def training_gpu_seconds_per_example(self) -> float:
-        """Without what this training's data took to collect: the paper's "training time", in GPU-seconds."""
-        return (self.all_gpu_seconds - self.gpu_seconds.get(COLLECTION, 0.0)) / self.examples
-
     def after(self, earlier: "Bill") -> "Bill":
         """This training's bill together with that of the one whose policy it starts from."""
         gpu_seconds = {**self.gpu_seconds, EARLIER: earlier.all_gpu_seconds}
@@ -153,7 +148,10 @@ def bill_table(bills: Mapping[str, Sequence[Bill]], method: str | None = None) -
         **{f"GPU-s: {phase}": lambda bill, phase=phase: bill.gpu_seconds.get(phase, 0.0) for phase in phases},
         "GPU-s in all": lambda bill: bill.all_gpu_seconds,
         "GPU-s per example": lambda bill: bill.gpu_seconds_per_example,
-        "GPU-s per example, without collection": lambda bill: bill.training_gpu_seconds_per_example,
+        # the paper's "training time", in GPU-seconds
+        "GPU-s per example, without collection": lambda bill: (
+            (bill.all_gpu_seconds - bill.gpu_seconds.get(COLLECTION, 0.0)) / bill.examples
+        ),
     }
     for name in COUNTS:
         shown[name] = lambda bill, name=name: bill.counts[name]

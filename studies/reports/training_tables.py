@@ -36,7 +36,7 @@ def cost_table(material: Material) -> Table:
                 "GPUs": logs[0].gpus,
                 "s per step": mean([log.seconds / log.timed_steps for log in logs]),
                 "s per example": mean([log.seconds_per_example for log in logs]),
-                "GPU-s per example": mean([log.gpu_seconds_per_example for log in logs]),
+                "GPU-s per example": mean([log.seconds_per_example * log.gpus for log in logs]),
                 "GPU-s in all": sum(log.seconds * log.gpus for log in logs),
             }
             for name, logs in ({} if all_billed else material.logs).items()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cobalt.bandit import builder
-from cobalt.bandit.builder import BanditConfig, max_variance_subset, output_order, partial_contexts, plan_problem
+from cobalt.bandit.builder import BanditConfig, output_order, partial_contexts, plan_problem, variance_subset
 from cobalt.bandit.evaluated import EvaluatedProblem, Trajectory
 from cobalt.errors import InputError
 from cobalt.prompts import ALL_PASSED, feedback_message, first_messages
@@ -53,7 +53,7 @@ def low_high_subsets(values: list[float], size: int) -> list[tuple[int, ...]]:
 
 @given(spreads, sizes)
 def test_agrees_with_brute_force_over_all_low_and_high_subsets(values: list[float], size: int) -> None:
-    chosen = max_variance_subset(values, size)
+    chosen = variance_subset(values, size)
     assert len(chosen) == len(set(chosen)) == min(size, len(values))
     if len(values) <= size:
         assert chosen == list(range(len(values)))
@@ -66,7 +66,7 @@ def test_agrees_with_brute_force_over_all_low_and_high_subsets(values: list[floa
 
 @given(spreads, sizes)
 def test_no_subset_varies_less_than_the_chosen_one(values: list[float], size: int) -> None:
-    chosen = builder.min_variance_subset(values, size)
+    chosen = builder.variance_subset(values, size, smallest=True)
     assert len(set(chosen)) == min(size, len(values))
     least = min(np.var(subset) for subset in itertools.combinations(values, len(chosen)))
     assert np.var([values[i] for i in chosen]) == pytest.approx(least, abs=1e-12)
@@ -75,8 +75,8 @@ def test_no_subset_varies_less_than_the_chosen_one(values: list[float], size: in
 @given(spreads, sizes, st.randoms())
 def test_a_permutation_keeps_the_chosen_spreads(values: list[float], size: int, random) -> None:
     shuffled = random.sample(values, len(values))
-    before = sorted(values[i] for i in max_variance_subset(values, size))
-    assert before == sorted(shuffled[i] for i in max_variance_subset(shuffled, size))
+    before = sorted(values[i] for i in variance_subset(values, size))
+    assert before == sorted(shuffled[i] for i in variance_subset(shuffled, size))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_permutation_keeps_the_chosen_spreads(values: list[float], size: int, 
     ],
 )
 def test_ties_are_broken_by_k_and_position(values: list[float], size: int, chosen: list[int]) -> None:
-    assert max_variance_subset(values, size) == chosen
+    assert variance_subset(values, size) == chosen
 
 
 def test_random_selection_depends_on_seed_and_problem_alone() -> None:

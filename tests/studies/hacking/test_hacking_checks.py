@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cobalt.rewards.dynamic_check import DynamicCheckConfig, inputs_to_compare, neighbours
+from cobalt.rewards.dynamic_check import inputs_to_compare, neighbours
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 from studies.hacking.signal import check_static, judge_free_category, signal_of
 
@@ -77,7 +77,7 @@ def test_neighbours_differ_from_the_input_in_one_token():
 
 def test_wrong_inputs_are_never_compared():
     clean = TestCases(("1", "2", "3", "4"), ("1", "4", "9", "16"))
-    observed = inputs_to_compare(("1", "2"), "1", clean, DynamicCheckConfig(), random.Random(0))
+    observed = inputs_to_compare(("1", "2"), "1", clean, random.Random(0))
     assert not {"1", "2"} & set(observed.inputs_K)
     assert {"3", "4"} <= set(observed.inputs_K)
 
