@@ -14,7 +14,6 @@ type than veRL's. Both are refused here.
 """
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,13 +23,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import OmegaConf
 
-from cobalt.errors import EXIT_INTERRUPTED, CobaltError, InputError
+from cobalt.cli.entry import exit_codes
+from cobalt.errors import EXIT_INTERRUPTED, InputError
 from cobalt.records.training_run import TRACKER_NAME
 from cobalt.training.console import quiet_console
 from cobalt.training.launch import checked, train
@@ -75,8 +74,6 @@ Exit codes: 0 done, 1 a crash, 2 settings or files that cannot be used, 3 someth
 CONFIG_MODULE, CONFIG_NAME = "verl.trainer.config", "ppo_trainer"
 DEFAULTS_FILE = "_generated_ppo_trainer.yaml"
 """veRL's defaults as it composes them, in one file of its."""
-WITHOUT_FILES = ("hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=disabled")
-"""Hydra otherwise writes the configuration and a log to a folder."""
 MISSPELT, NEARLY_MISSPELT = 0.9, 0.6
 """Similarity (difflib) to a setting from which a new one (``+KEY``), and one that hydra refuses, are taken for it."""
 REAL = {"entropy_coeff", "temperature", "top_p"}
@@ -87,7 +84,6 @@ NULL_INTEGERS = re.compile(r"(\w+_)?micro_batch_size(_per_gpu)?|max_\w+|num_cpus
 
 def main() -> None:
     """Compose the configuration from ``sys.argv`` and train, or only check it."""
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # else hydra ends the program itself, after many lines
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--cfg", choices=["job"])
@@ -95,22 +91,18 @@ def main() -> None:
     parser.add_argument("--log", type=Path)
     parser.add_argument("--lock_fd", type=int)
     parser.add_argument("--config-dir", "-cd", type=Path)
-    own, rest = parser.parse_known_args()
-    if {"--help", "-h"} & set(rest):
+    own, overrides = parser.parse_known_args()
+    if {"--help", "-h"} & set(overrides):
         print(HELP)
         return
-    folder = [] if own.config_dir is None else ["--config-dir", str(own.config_dir)]
-    sys.argv[1:] = [*folder, *rest, *(WITHOUT_FILES if own.check or own.cfg else ())]
-    overrides = [
-        argument for argument in rest if not argument.startswith("-") and ("=" in argument or argument.startswith("~"))
-    ]
-    refused: list[CobaltError] = []
     tracker: Path | None = None
-
-    def act(config: Any) -> None:
-        nonlocal tracker
-        tracker = Path(config.trainer.default_local_dir, TRACKER_NAME)
+    with exit_codes():
         try:
+            if own.config_dir is not None and not own.config_dir.is_dir():
+                raise InputError(f"--config-dir {own.config_dir}: no such folder")
+            refuse_misspelt(overrides, own.config_dir)
+            config = composed(overrides, own.config_dir)
+            tracker = Path(config.trainer.default_local_dir, TRACKER_NAME)
             refuse_mistyped(config)
             if own.cfg:
                 print(OmegaConf.to_yaml(config, resolve=own.resolve), flush=True)
@@ -119,42 +111,35 @@ def main() -> None:
             elif not own.cfg:
                 with quiet_console(own.log, config) if own.log else nullcontext():
                     train(config, own.lock_fd)
-        except CobaltError as error:
-            refused.append(error)  # hydra would add a line with all overrides
+        except HydraException as error:
+            override = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
+            raise InputError(override + str(error).partition("Config search path:")[0]) from None
+        except KeyboardInterrupt:
+            resumes = tracker is not None and tracker.exists()
+            after = "resumes from the last checkpoint" if resumes else "starts over, as there is no checkpoint yet"
+            print(f"cobalt train: interrupted; the same command {after}", file=sys.stderr)
+            sys.exit(EXIT_INTERRUPTED)
 
-    try:
-        refuse_misspelt(overrides, own.config_dir)
-        hydra.main(config_path=f"pkg://{CONFIG_MODULE}", config_name=CONFIG_NAME, version_base=None)(act)()
-    except InputError as error:
-        refused.append(error)
-    except HydraException as error:
-        override = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
-        without_search_path = str(error).partition("Config search path:")[0]
-        refused.append(InputError(override + " ".join(without_search_path.split())))
-    except KeyboardInterrupt:
-        resumes = tracker is not None and tracker.exists()
-        after = "resumes from the last checkpoint" if resumes else "starts over, as there is no checkpoint yet"
-        print(f"cobalt train: interrupted; the same command {after}", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
-    for error in refused:
-        print(f"cobalt train: error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+
+def composed(overrides: Sequence[str], config_dir: Path | None, **options: Any) -> Any:
+    """veRL's configuration under ``overrides``. ``config_dir``: of our recipes and presets (``--config-dir``)."""
+    search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
+    with initialize_config_module(CONFIG_MODULE, version_base=None):
+        return compose(CONFIG_NAME, [*search, *overrides], **options)
 
 
 def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None) -> None:
     """Raise ``InputError`` for the first setting that veRL, recipe and preset do not know and that is nearly another.
 
-    ``config_dir``: of our recipes and presets (``--config-dir``). Raises ``HydraException`` for what is no override.
+    Raises ``HydraException`` for what is no override.
     """
     parsed = [one for one in OverridesParser.create().parse_overrides(list(overrides)) if not one.is_delete()]
     # those that set one value; the others choose files of the configuration
     given = [one for one in parsed if "." in one.key_or_group and "/" not in one.key_or_group and one.package is None]
     given = [one for one in given if one.key_or_group != "hydra.searchpath"]
-    search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
     groups = [text for text in overrides if text not in {override.input_line for override in given}]
     try:
-        with initialize_config_module(CONFIG_MODULE, version_base=None):
-            known = compose(CONFIG_NAME, [*search, *groups], return_hydra_config=True)
+        known = composed(groups, config_dir, return_hydra_config=True)
     except HydraException:
         return  # as when there is no such recipe or preset: hydra says so itself
     for override in given:

@@ -43,8 +43,6 @@ case $PRESET in
   one-gpu) refuse "PRESET=one-gpu was removed: use one-gpu-vllm (vLLM rollouts), or cpu" ;;
 esac
 [[ -z ${ROLLOUT:-} ]] || refuse "ROLLOUT was removed: rollouts are vLLM's on GPUs and Hugging Face's with PRESET=cpu"
-override hydra.run.dir "$OUTPUT_DIR/hydra"
-override hydra.job.name train
 override custom_reward_function.path "$ROOT/verl/code_reward_func_think.py"
 override data.train_files "$(realpath -m "$TRAIN_FILE")"
 override data.val_files "$(realpath -m "$VAL_FILE")"

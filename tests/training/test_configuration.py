@@ -249,7 +249,6 @@ def command(monkeypatch, capsys):
     def run(*arguments, preset="cpu"):
         usual = ["--config-dir", str(CONFIG_DIR), "+recipe=multi_turn", f"+preset={preset}"]
         monkeypatch.setattr(sys, "argv", ["cobalt train", *usual, *arguments])
-        monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
         code = 0
         try:
             hydra_main.main()
@@ -269,6 +268,8 @@ def command(monkeypatch, capsys):
         (["--cfg", "job", "trainer.total_training_steps=two"], "cpu", "steps=two: expected an integer"),
         (["trainer.logger=["], "cpu", "trainer.logger=["),
         ([""], "cpu", "mismatched input '<EOF>'"),
+        (["--multirun"], "cpu", "--multirun"),
+        (["--config-dir", "/nowhere"], "cpu", "--config-dir /nowhere: no such folder"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_told_in_one_line(command, arguments, preset, told):
