@@ -265,7 +265,7 @@ def test_shared_prompts_give_an_adapter_verls_own_gradients_and_the_reference_no
     apply_fsdp2(shared.module, {"mesh": init_device_mesh("cpu", (1,)), "reshard_after_forward": True}, {})
     found = []
     for engine in (plain, shared):
-        total, output = engine.forward_step(mini_batch(with_entropy=False), loss, False)
+        total, output = engine.forward_step(mini_batch(), loss, False)
         total.backward()
         found.append(output["metrics"]["log_probs"])
     torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-4)
@@ -275,8 +275,8 @@ def test_shared_prompts_give_an_adapter_verls_own_gradients_and_the_reference_no
     sharded = {name: gradients(shared)[name].full_tensor() for name in trained}
     assert_close(sharded, trained, atol=2e-4, rtol=1e-3)
     with shared.disable_adapter():
-        _, output = shared.forward_step(mini_batch(with_entropy=False), loss, True)
-    _, expected = base.forward_step(mini_batch(with_entropy=False), loss, True)
+        _, output = shared.forward_step(mini_batch(), loss, True)
+    _, expected = base.forward_step(mini_batch(), loss, True)
     torch.testing.assert_close(output["metrics"], expected["metrics"], atol=1e-4, rtol=1e-4)
     assert not torch.allclose(output["metrics"]["log_probs"], found[1], atol=1e-2)
 
