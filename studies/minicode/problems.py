@@ -14,6 +14,7 @@ every look-alike and every other value of a hidden rule fails a public one too.
 import hashlib
 import itertools
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cobalt.prompts import problem_instruction
@@ -121,10 +122,14 @@ def instruction_of(problem: Problem) -> str:
     return problem_instruction(problem.statement, FN_NAME if problem.called else None)
 
 
+def share_of(text: str) -> float:
+    """A number in [0, 1) that ``text`` alone decides."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
+
+
 def split_of(pipeline: Pipeline) -> str:
     """``train`` or ``dev``, in the wider part ``wider`` or ``shifted``, by the set of operations."""
-    names = "|".join(sorted({name for name, _ in pipeline}))
-    share = int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big") / 2**32
+    share = share_of("|".join(sorted({name for name, _ in pipeline})))
     if len(pipeline) > MOST_STEPS or not all(name in COMMON for name, _ in pipeline):
         return "shifted" if share < SHIFTED_SHARE else "wider"
     return "dev" if share < DEV_SHARE else "train"
@@ -247,31 +252,41 @@ def _statement(rng: random.Random, pipeline: Pipeline, hidden_index: int | None,
 def _choose_tests(rng: random.Random, pipeline: Pipeline, rivals: list[Pipeline], is_public: bool) -> TestCases | None:
     """Public or hidden tests on which every rival fails at least once, or None if that cannot be had."""
     count, num_candidates = (NUM_PUBLIC, PUBLIC_CANDIDATES) if is_public else (NUM_HIDDEN, HIDDEN_CANDIDATES)
-    candidates: dict[str, tuple[str, set[int]]] = {}  # output, and the rivals that fail
+    candidates: dict[str, str] = {}
+    failing: dict[str, set[int]] = {}  # rivals
     for _ in range(num_candidates):
         text = _sample_input(rng, pipeline, is_public)
         if text in candidates or (len(text) <= LONGEST_PUBLIC) is not is_public:
             continue
         output = run(pipeline, text)
         if len(output) <= LONGEST_OUTPUT:
-            candidates[text] = output, {i for i, rival in enumerate(rivals) if run(rival, text).strip() != output}
-    # Greedily, inputs that together defeat every rival; any others after them.
-    left, chosen = set(range(len(rivals))), []
-    while left:
-        text = max(candidates, key=lambda text: len(candidates[text][1] & left), default=None)
-        if text is None or not candidates[text][1] & left or len(chosen) == count:
-            return None
-        chosen.append(text)
-        left -= candidates[text][1]
-    if len(candidates) < count:
+            candidates[text] = output
+            failing[text] = {i for i, rival in enumerate(rivals) if run(rival, text).strip() != output}
+    chosen = defeating(failing, len(rivals), count)
+    if chosen is None or len(candidates) < count:
         return None
-    rest = [text for text in candidates if text not in chosen and candidates[text][0].strip()]
+    rest = [text for text in candidates if text not in chosen and candidates[text].strip()]
     rng.shuffle(rest)
     chosen = (chosen + rest)[:count]
     if len(chosen) < count:
         return None
     rng.shuffle(chosen)
-    return TestCases(tuple(chosen), tuple(candidates[text][0] for text in chosen))
+    return TestCases(tuple(chosen), tuple(candidates[text] for text in chosen))
+
+
+def defeating(failing: Mapping[str, set[int]], rivals: int, count: int) -> list[str] | None:
+    """Inputs, chosen greedily, of which each of so many ``rivals`` fails one; None if ``count`` inputs are too few.
+
+    ``failing``: the rivals that fail on each input.
+    """
+    left, chosen = set(range(rivals)), []
+    while left:
+        text = max(failing, key=lambda text: len(failing[text] & left), default=None)
+        if text is None or not failing[text] & left or len(chosen) == count:
+            return None
+        chosen.append(text)
+        left -= failing[text]
+    return chosen
 
 
 def _sample_input(rng: random.Random, pipeline: Pipeline, is_public: bool) -> str:

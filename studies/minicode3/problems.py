@@ -8,7 +8,6 @@ of a step, and every other value of a secret rule, fails a public and a hidden t
 out or two steps swapped fail a hidden one. Public inputs pass through short lists of small numbers only.
 """
 
-import hashlib
 import random
 from dataclasses import dataclass
 from itertools import pairwise
@@ -74,18 +73,13 @@ class Problem:
         return problem_instruction(self.statement)
 
 
-def _share(text: str) -> float:
-    """A number in [0, 1) that only the text decides."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
-
-
 def has_rare_pair(pipeline: Pipeline) -> bool:
-    return any(_share(f"{a} {b}") < RARE_SHARE for (a, _), (b, _) in pairwise(pipeline))
+    return any(minicode.share_of(f"{a} {b}") < RARE_SHARE for (a, _), (b, _) in pairwise(pipeline))
 
 
 def split_of(pipeline: Pipeline) -> str:
     """``train`` or ``dev``, in the wider part ``wider`` or ``shifted``."""
-    share = _share("|".join(sorted({name for name, _ in pipeline})))
+    share = minicode.share_of("|".join(sorted({name for name, _ in pipeline})))
     if len(pipeline) == MOST_STEPS or has_rare_pair(pipeline):
         return "shifted" if share < minicode.SHIFTED_SHARE else "wider"
     return "dev" if share < minicode.DEV_SHARE else "train"
@@ -206,17 +200,12 @@ def _choose_tests(rng: random.Random, pipeline: Pipeline, rivals: list[Pipeline]
             candidates[text] = output
     if len(candidates) < count:
         return None
-    # Greedily, inputs that together defeat every rival; any others after them.
     failing = {
         text: {i for i, rival in enumerate(rivals) if run(rival, text) != candidates[text]} for text in candidates
     }
-    left, chosen = set(range(len(rivals))), []
-    while left:
-        text = max(candidates, key=lambda text: len(failing[text] & left))
-        if not failing[text] & left or len(chosen) == count:
-            return None
-        chosen.append(text)
-        left -= failing[text]
+    chosen = minicode.defeating(failing, len(rivals), count)
+    if chosen is None:
+        return None
     rest = [text for text in candidates if text not in chosen]
     chosen = (chosen + rng.sample(rest, len(rest)))[:count]
     rng.shuffle(chosen)
