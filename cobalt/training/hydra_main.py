@@ -84,20 +84,20 @@ NULL_INTEGERS = re.compile(r"(\w+_)?micro_batch_size(_per_gpu)?|max_\w+|num_cpus
 
 def main() -> None:
     """Compose the configuration from ``sys.argv`` and train, or only check it."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--cfg", choices=["job"])
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("--log", type=Path)
     parser.add_argument("--lock_fd", type=int)
     parser.add_argument("--config-dir", "-cd", type=Path)
-    own, overrides = parser.parse_known_args()
-    if {"--help", "-h"} & set(overrides):
-        print(HELP)
-        return
     tracker: Path | None = None
     with exit_codes():
         try:
+            own, overrides = parser.parse_known_args()
+            if {"--help", "-h"} & set(overrides):
+                print(HELP)
+                return
             if own.config_dir is not None and not own.config_dir.is_dir():
                 raise InputError(f"--config-dir {own.config_dir}: no such folder")
             refuse_misspelt(overrides, own.config_dir)
@@ -111,6 +111,8 @@ def main() -> None:
             elif not own.cfg:
                 with quiet_console(own.log, config) if own.log else nullcontext():
                     train(config, own.lock_fd)
+        except argparse.ArgumentError as error:
+            raise InputError(str(error)) from None
         except HydraException as error:
             override = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
             raise InputError(override + str(error).partition("Config search path:")[0]) from None

@@ -269,6 +269,8 @@ def command(monkeypatch, capsys):
         (["trainer.logger=["], "cpu", "trainer.logger=["),
         ([""], "cpu", "mismatched input '<EOF>'"),
         (["--multirun"], "cpu", "--multirun"),
+        (["--cfg", "all"], "cpu", "--cfg: invalid choice: 'all'"),
+        (["--config-dir"], "cpu", "--config-dir/-cd: expected one argument"),
         (["--config-dir", "/nowhere"], "cpu", "--config-dir /nowhere: no such folder"),
     ],
 )
