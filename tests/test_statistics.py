@@ -186,3 +186,16 @@ def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert (holm([0.2]), holm([])) == ([0.2], [])
+
+
+def test_holm_rejects_what_the_step_down_rule_rejects() -> None:
+    """Reject from the smallest on, while p <= level / (tests left)."""
+    generator = np.random.default_rng(8)
+    for _ in range(200):
+        p_values = list(generator.random(5) ** 3)
+        rejected: set[float] = set()
+        for left, p_value in zip(range(5, 0, -1), sorted(p_values), strict=True):
+            if p_value > 0.05 / left:
+                break
+            rejected.add(p_value)
+        assert {p for p, adjusted in zip(p_values, holm(p_values), strict=True) if adjusted <= 0.05} == rejected
