@@ -13,12 +13,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 GPU = """\
-# The training environment on GPUs: Python 3.10 to 3.12, Linux x86-64, as of {day}.
+# The training environment on GPUs: Python 3.11 and 3.12, Linux x86-64, as of {day}.
 # constraints/lock.py makes it; train-gpu.in gives the reasons for its pins, train-gpu.overrides.txt the exceptions.
 # Install with scripts/setup_gpu.sh paper (or pip --no-deps: with dependencies, pip refuses the exceptions).
 """
 NOW = """\
-# Today's training environment on GPUs: veRL 0.9.1 with vLLM 0.24, Python 3.10 to 3.12, Linux x86-64, CUDA 13.
+# Today's training environment on GPUs: veRL 0.9.1 with vLLM 0.24, Python 3.11 and 3.12, Linux x86-64, CUDA 13.
 # As of {day}; constraints/lock.py makes it, without overrides. Install with: bash scripts/setup_gpu.sh
 """
 DOORS = """\
@@ -31,8 +31,8 @@ LIGHT = """\
 """
 DAY, NOW_DAY = "2025-10-15", "2026-11-17"
 FOR_GPU = "constraints/train-gpu.in --overrides constraints/train-gpu.overrides.txt --extra train --extra vllm"
-FOR_GPU += f" --python-version 3.10 --exclude-newer {DAY}T23:59:59Z --no-strip-extras"
-FOR_NOW = f"--extra now --python-version 3.10 --exclude-newer {NOW_DAY}T23:59:59Z --no-strip-extras"
+FOR_GPU += f" --python-version 3.11 --exclude-newer {DAY}T23:59:59Z --no-strip-extras"
+FOR_NOW = f"--extra now --python-version 3.11 --exclude-newer {NOW_DAY}T23:59:59Z --no-strip-extras"
 FOR_LIGHT = "--constraint constraints/train-cpu.txt --python-version 3.11"
 LOCKS = {
     "train-gpu.txt": (GPU.format(day=DAY), FOR_GPU),

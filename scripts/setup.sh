@@ -1,38 +1,47 @@
 #!/usr/bin/env bash
 # Make .venv with the pinned CPU environment (constraints/train-cpu.txt) and check that this machine can sandbox
-# programs. `bash scripts/setup.sh now` makes .venv-now with veRL 0.9.1 (constraints/now-cpu.txt), to test the plug-in
-# for it. Knobs:
-#   PYTHON=python3                                          interpreter, 3.10 to 3.12
+# programs. `bash scripts/setup.sh dev` adds what the tests and the site of these pages need. `bash scripts/setup.sh now`
+# makes .venv-now with veRL 0.9.1 (constraints/now-cpu.txt), to test the plug-in for it. Knobs:
+#   PYTHON=python3                                          interpreter, 3.11 or 3.12
 #   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu    of torch for CPUs, if pip's own index has none
-# Exit codes: 0 ready, 2 an argument that is not known, 3 this machine lacks something (said in one line).
+# Exit codes: 0 ready, 1 a package cannot be installed (pip says why), 2 an argument or knob that is not known, 3 this
+# machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-: "${PYTHON:=python3}" "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
+: "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
 source scripts/lib/environment.sh
-case ${STACK:=paper} in
-  paper) VENV=.venv CONSTRAINTS=constraints/train-cpu.txt ;;
+case $STACK in
+  '' | dev) VENV=.venv CONSTRAINTS=constraints/train-cpu.txt ;;
   now) VENV=.venv-now CONSTRAINTS=constraints/now-cpu.txt ;;
+  *) refuse "no argument '$STACK': dev, now or none; see --help" ;;
 esac
 
 # Before anything is installed: no sandbox, no Cobalt. The check prints what is missing and how to get it.
 "$PYTHON" -m cobalt sandbox check --quiet || exit 3
 
-! is_finished "$VENV" "$CONSTRAINTS" pyproject.toml || exit 0
-
-echo "setup.sh: installing into $VENV (about 3 minutes, 2 GB)"
-make_venv "$VENV"
-torch=$(grep '^torch==' "$CONSTRAINTS")
-# pip's own index first, if what it offers is a CPU build; the default one on PyPI brings gigabytes of CUDA.
-offered=$(pip install --quiet --dry-run --no-deps --ignore-installed --report - "$torch" 2> /dev/null || true)
-if grep -q '"version": *"[^"]*+cpu"' <<< "$offered"; then
-  pip install --quiet --no-deps "$torch"
-else
-  pip install --quiet --no-deps --index-url "$TORCH_INDEX_URL" "$torch"
+if ! is_finished "$VENV" "$CONSTRAINTS" pyproject.toml; then
+  echo "setup.sh: installing into $VENV (about 3 minutes, 2 GB)"
+  make_venv "$VENV"
+  torch=$(grep '^torch==' "$CONSTRAINTS")
+  # pip's own index first, if what it offers is a CPU build; the default one on PyPI brings gigabytes of CUDA.
+  offered=$(pip install --quiet --dry-run --no-deps --ignore-installed --report - "$torch" 2> /dev/null || true)
+  if grep -q '"version": *"[^"]*+cpu"' <<< "$offered"; then
+    install --no-deps "$torch"
+  else
+    install --no-deps --index-url "$TORCH_INDEX_URL" "$torch"
+  fi
+  if [[ $STACK == now ]]; then # without dependencies: vLLM, which veRL asks for, has no build for CPUs
+    install --no-deps --requirement "$CONSTRAINTS" --editable .
+  else
+    install --constraint "$CONSTRAINTS" --editable '.[train,hf,api]'
+    pip check
+  fi
+  mark_finished "$VENV" "$CONSTRAINTS" pyproject.toml
 fi
-if [[ $STACK == now ]]; then # without dependencies: vLLM, which veRL asks for, has no build for CPUs
-  pip install --quiet --no-deps --requirement "$CONSTRAINTS" --editable .
-else
-  pip install --quiet --constraint "$CONSTRAINTS" --editable '.[train,hf,api,dev]'
+if [[ $STACK == dev && ! -f $VENV/.cobalt-dev ]]; then
+  echo "setup.sh: installing what tests and pages need"
+  venv=$VENV
+  install --constraint "$CONSTRAINTS" --editable '.[dev]'
   pip check
+  touch "$VENV/.cobalt-dev"
 fi
-mark_finished "$VENV" "$CONSTRAINTS" pyproject.toml

@@ -9,7 +9,7 @@
 # (Triton compiles kernels when they are first used). CUDA itself comes with the packages: gigabytes to download.
 #
 # Knobs (environment), with their defaults:
-#   PYTHON=python3      interpreter, 3.10 to 3.12
+#   PYTHON=python3      interpreter, 3.11 or 3.12
 #   VENV=.venv-gpu      the environment's folder; .venv-paper
 #   FLASH_ATTN=         paper: file or address of a wheel of flash-attn; default: the one on its release page for this
 #                       Python. source: built here, with the CUDA 12 compiler (nvcc), by MAX_JOBS processes at once
@@ -18,13 +18,14 @@
 # machine lacks something (said in one line).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-: "${PYTHON:=python3}" "${FLASH_ATTN:=}" "${CHECK_MACHINE:=1}"
+: "${FLASH_ATTN:=}" "${CHECK_MACHINE:=1}"
 FLASH_ATTN_VERSION=2.7.4.post1
 RELEASE=https://github.com/Dao-AILab/flash-attention/releases/download/v$FLASH_ATTN_VERSION
 source scripts/lib/environment.sh
 case ${STACK:=now} in
   now) LOCK=constraints/now-gpu.txt VENV=${VENV:-.venv-gpu} ;;
   paper) LOCK=constraints/train-gpu.txt VENV=${VENV:-.venv-paper} ;;
+  *) refuse "no argument '$STACK': the stacks are now and paper; see --help" ;;
 esac
 [[ $CHECK_MACHINE == [01] ]] || refuse "CHECK_MACHINE is 0 or 1, not '$CHECK_MACHINE'"
 [[ $(uname -sm) == "Linux x86_64" ]] || fail "the packages are for Linux on x86-64, not for $(uname -sm)"
@@ -35,25 +36,25 @@ esac
 
 if ! is_finished "$VENV" "$LOCK" pyproject.toml; then
   echo "setup_gpu.sh: installing into $VENV"
-  [[ ! -f $VENV/.cobalt-setup ]] || rm -r "$VENV" # of another lock, and what it held would stay beside this one's
+  rm -f "$VENV/.cobalt-setup" # of another lock: all is cleared, else what it held would stay beside this one's
   make_venv "$VENV"
-  # Without dependencies: the lock is complete, and pip would refuse its exceptions. Without build isolation: what has no
-  # wheel is built with the locked setuptools.
-  builders=$(grep -E '^(setuptools|wheel)==' "$LOCK")
-  # shellcheck disable=SC2086 # two requirements
-  pip install --quiet --no-deps $builders
-  pip install --quiet --no-deps --no-build-isolation --requirement "$LOCK"
-  pip install --quiet --no-deps --no-build-isolation --editable .
-  if [[ $STACK == now ]]; then
-    : # veRL 0.9.1 does without flash-attn, and our engine takes torch's own kernels
-  elif [[ $FLASH_ATTN == source ]]; then
-    FLASH_ATTENTION_FORCE_BUILD=TRUE pip install --no-deps --no-build-isolation --no-binary flash-attn \
-      "flash-attn==$FLASH_ATTN_VERSION"
-  else # cxx11abiFALSE: torch 2.6.0 on PyPI is compiled with the old C++ ABI
+  if [[ $STACK == paper && $FLASH_ATTN != source ]]; then # first: without its wheel, nothing else is downloaded
+    # cxx11abiFALSE: torch 2.6.0 on PyPI is compiled with the old C++ ABI
     tag=$("$VENV/bin/python" -c 'import sys; print("cp{}{}".format(*sys.version_info))')
     wheel=$RELEASE/flash_attn-$FLASH_ATTN_VERSION%2Bcu12torch2.6cxx11abiFALSE-$tag-$tag-linux_x86_64.whl
     pip install --quiet --no-deps "${FLASH_ATTN:-$wheel}" \
       || fail "no wheel of flash-attn: set FLASH_ATTN to a copy of $wheel, or to source"
+  fi
+  # Without dependencies: the lock is complete, and pip would refuse its exceptions. Without build isolation: what has no
+  # wheel is built with the locked setuptools.
+  builders=$(grep -E '^(setuptools|wheel)==' "$LOCK")
+  # shellcheck disable=SC2086 # two requirements
+  install --no-deps $builders
+  install --no-deps --no-build-isolation --requirement "$LOCK"
+  install --no-deps --no-build-isolation --editable .
+  if [[ $STACK == paper && $FLASH_ATTN == source ]]; then
+    FLASH_ATTENTION_FORCE_BUILD=TRUE install --no-deps --no-build-isolation --no-binary flash-attn \
+      "flash-attn==$FLASH_ATTN_VERSION"
   fi
   mark_finished "$VENV" "$LOCK" pyproject.toml
 fi

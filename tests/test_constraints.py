@@ -3,17 +3,18 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from constraints.lock import LOCKS
 
 ROOT = Path(__file__).resolve().parents[1]
-tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {name.removesuffix(".txt"): [name.removesuffix(".txt")] for name in LOCKS}
 EXTRAS |= {
@@ -23,6 +24,9 @@ EXTRAS |= {
     "serve-vllm": ["vllm"],
     "now-gpu": ["now"],
 }
+PROMISED = [f"3.{minor}" for minor in range(20) if f"3.{minor}" in SpecifierSet(PROJECT["requires-python"])]
+WITHOUT_DEPENDENCIES = ("now-cpu", "now-gpu", "train-gpu")
+"""Locks that the set-up scripts install as they are."""
 
 
 def pins(lock: str, python: str) -> dict[str, str]:
@@ -64,6 +68,25 @@ def test_a_light_lock_has_the_verified_versions_and_is_named_in_the_index(lock: 
     }
     assert different == {}
     assert f"constraints/{lock}.txt" in (ROOT / "docs" / "README.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("python", PROMISED)
+@pytest.mark.parametrize("lock", [*EXTRAS, "now-cpu"])
+def test_every_lock_resolves_for_every_promised_python(lock: str, python: str) -> None:
+    """For its first release, too: Debian 12 has 3.11.2."""
+    if lock == "serve-vllm" and python != "3.12":
+        pytest.skip("is for Python 3.12 alone")
+    file = f"constraints/{lock}.txt"
+    asked = [file, "--no-deps"] if lock in WITHOUT_DEPENDENCIES else ["pyproject.toml", "--constraint", file]
+    extras = [] if lock in WITHOUT_DEPENDENCIES else [f"--extra={extra}" for extra in EXTRAS[lock]]
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", *asked, *extras, f"--python-version={python}"]
+    command += ["--python", sys.executable]  # else uv looks for one of that version
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if "Failed to fetch" in done.stderr or "Network connectivity is disabled" in done.stderr:
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

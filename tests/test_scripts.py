@@ -3,10 +3,11 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from test_constraints import pins
+from test_constraints import PROMISED, pins
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted([*ROOT.glob("scripts/*.sh"), *ROOT.glob("scripts/slurm/*")])
@@ -62,6 +63,63 @@ def test_what_the_set_up_for_gpus_lacks_is_said_in_one_line(tmp_path, arguments,
     assert (done.returncode, done.stdout) == (exit_code, "")
     assert re.fullmatch(rf"setup_gpu\.sh: error: .*{re.escape(reason)}.*\n", done.stderr)
     assert not (tmp_path / "venv").exists()
+
+
+@pytest.fixture
+def set_up(tmp_path):
+    """Calls the set-up with a stand-in for Python: its environments are real, its pip only says what is in ``pip``."""
+    python = tmp_path / "python"
+    python.write_text(
+        f"""#!/bin/sh
+case "$*" in
+  --version) echo "Python ${{VERSION:-3.11.2}}" ;;
+  "-m venv "*) shift 2; {sys.executable} -m venv --without-pip "$@"
+    for folder; do :; done; ln -sf {python} "$folder/bin/python" ;;
+  "-m pip "*) [ ! -e {tmp_path}/pip ] || {{ cat {tmp_path}/pip; exit 1; }} ;;
+  *) exec {sys.executable} "$@" ;;
+esac
+"""
+    )
+    python.chmod(0o755)
+
+    def run(**environment):
+        knobs = {"PYTHON": str(python), "VENV": str(tmp_path / "venv"), "CHECK_MACHINE": "0", **environment}
+        return call("scripts/setup_gpu.sh", **knobs)
+
+    return run
+
+
+def test_a_set_up_that_failed_names_the_package_and_is_made_anew(set_up, tmp_path):
+    (tmp_path / "pip").write_text("ERROR: The conflict is caused by: pymdown-extensions\n")
+    failed = set_up()
+    assert failed.returncode == 1 and "caused by: pymdown-extensions" in failed.stderr, failed.stderr
+    left = tmp_path / "venv" / "half-installed"
+    left.touch()
+    (tmp_path / "pip").unlink()
+    assert set_up().returncode == 0 and not left.exists()
+    left.touch()
+    assert set_up().stdout == "" and left.exists(), "finished: nothing to do"
+
+
+def test_a_finished_set_up_says_that_it_has_another_python(set_up, tmp_path):
+    assert set_up().returncode == 0
+    (tmp_path / "venv/bin/python").unlink()
+    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
+    other = set_up()
+    assert other.returncode == 2 and "has Python" in other.stderr and "unset PYTHON" in other.stderr
+
+
+def test_a_folder_that_is_no_environment_is_left_alone(set_up, tmp_path):
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "mine").touch()
+    refused = set_up()
+    assert refused.returncode == 2 and "is not a Python environment" in refused.stderr
+    assert (tmp_path / "venv" / "mine").exists()
+
+
+def test_the_scripts_take_the_pythons_that_are_promised():
+    told = re.findall(r"\(3, (\d+)\)", (ROOT / "scripts" / "lib" / "environment.sh").read_text())
+    assert [f"3.{minor}" for minor in told] == [PROMISED[0], PROMISED[-1]]
 
 
 def test_the_wheel_of_flash_attn_is_for_the_locked_torch():

@@ -6,11 +6,11 @@ Shapes: N samples of one problem, T turns, the first included.
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from annotated_types import Interval, MinLen
 from pydantic import BaseModel, ConfigDict, PlainValidator, PrivateAttr, ValidationError, model_validator
-from typing_extensions import Self, TypedDict
+from typing_extensions import TypedDict
 
 from cobalt.errors import InputError
 from cobalt.records.jsonl import Record, read_jsonl

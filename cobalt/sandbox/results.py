@@ -1,14 +1,14 @@
 """What came of running one program: per test a verdict and what it printed. Infrastructure failures are kept apart."""
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 LONGEST_SHOWN, KEPT = 400, 200
 TRUNCATION = "...(truncated) ..."
 """Facts of the released data's format."""
 
 
-class Verdict(str, Enum):
+class Verdict(StrEnum):
     """The outcome of one test. Every value but the last is a statement about the *program*."""
 
     PASSED = "passed"
@@ -20,8 +20,6 @@ class Verdict(str, Enum):
     COMPILE_ERROR = "compile_error"
     NO_PROGRAM = "no_program"
     INFRA_ERROR = "infra_error"
-
-    __str__ = str.__str__
 
 
 def cut(text: str) -> str:

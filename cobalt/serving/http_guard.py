@@ -88,7 +88,7 @@ class HttpGuard:
             raise too_large
         try:
             return await asyncio.wait_for(read(), self.body_timeout_s)
-        except (TimeoutError, asyncio.TimeoutError, ClientDisconnect):  # two classes in Python 3.10
+        except (TimeoutError, ClientDisconnect):
             raise Refusal(TIMED_OUT, f"the body has not come within {self.body_timeout_s:g} s") from None
 
 

@@ -1,24 +1,40 @@
 # shellcheck shell=bash
-# Sourced by the set-up scripts, which set PYTHON: STACK (now, paper or empty) from their one argument, an interpreter
-# that will do, and a virtual environment made with it.
+# Sourced by the set-up scripts: STACK from their one argument, an interpreter that will do, and a virtual environment
+# made with it.
 source scripts/lib/arguments.sh
 (($# <= 1)) || refuse "no argument '$2'; see --help"
 STACK=${1:-}
-[[ $STACK == @(|now|paper) ]] || refuse "no argument '$STACK': the stacks are now and paper; see --help"
-command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.10 to 3.12, or set PYTHON"
-"$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
-  || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.10 to 3.12"
+ASKED_FOR=${PYTHON:-} # empty: python3, or whatever the environment was made with
+: "${PYTHON:=python3}"
+command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.11 or 3.12, or set PYTHON"
+"$PYTHON" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
+  || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.11 or 3.12"
 
 # VENV FILE...: was it finished with these files as they are now? A stamp holds the hash of what it was made from.
 is_finished() {
-  [[ -f $1/.cobalt-setup && $(<"$1/.cobalt-setup") == "$(cat "${@:2}" | sha256sum)" ]]
+  [[ -f $1/.cobalt-setup && $(<"$1/.cobalt-setup") == "$(cat "${@:2}" | sha256sum)" ]] || return
+  [[ -z $ASKED_FOR ]] || has_this_python "$1" \
+    || refuse "$1 has $("$1/bin/python" --version), not that of PYTHON=$PYTHON; remove $1, or unset PYTHON"
 }
 
-make_venv() { # and `pip` for it
+has_this_python() { [[ $("$1/bin/python" --version 2>&1) == "$("$PYTHON" --version)" ]]; }
+
+# VENV: made, or gone on with if it was finished once with this Python. What a set-up that failed left is cleared.
+make_venv() {
   venv=$1
-  "$PYTHON" -m venv "$venv" || fail "'$PYTHON -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv"
+  [[ ! -e $venv || -f $venv/pyvenv.cfg ]] || refuse "$venv is not a Python environment; move it away"
+  local clear=--clear
+  [[ ! -f $venv/.cobalt-setup ]] || ! has_this_python "$venv" || clear=
+  rm -f "$venv"/.cobalt-*
+  "$PYTHON" -m venv $clear "$venv" || fail "'$PYTHON -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv"
 }
 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+
+# What pip says is shown if it fails. With --quiet it would not name the packages that do not go together.
+install() {
+  pip install --progress-bar off "$@" >"$venv/pip.log" 2>&1 \
+    || { tail -n 25 "$venv/pip.log" >&2; complain 1 "a package cannot be installed: see above, and $venv/pip.log"; }
+}
 
 mark_finished() { cat "${@:2}" | sha256sum >"$1/.cobalt-setup"; }

@@ -9,7 +9,7 @@ import itertools
 import re
 from ast import literal_eval
 from dataclasses import asdict, dataclass
-from enum import Enum
+from enum import StrEnum
 from functools import cache
 
 from studies.hacking.cases import Category
@@ -23,7 +23,7 @@ NUMBER_FINALS = ("sum", "max", "min", "count", "count_distinct", "spread", "leng
 """Final steps whose output is one number, to which a constant can be added."""
 
 
-class Habit(str, Enum):
+class Habit(StrEnum):
     """How a program games a test."""
 
     SPECIAL_CASE = "special_case"

@@ -6,18 +6,18 @@ would write instead.
 """
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from functools import partial
 
 
-class Domain(str, Enum):
+class Domain(StrEnum):
     """What the input line holds."""
 
     NUMBERS = "numbers"
     TEXT = "text"
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """Where an operation stands in a program: as a comprehension, as an expression, or in the final ``print``."""
 
     FILTER = "filter"

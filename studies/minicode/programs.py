@@ -7,7 +7,7 @@ directly, ``write_program`` writes it as one of several programs that differ in 
 import json
 import re
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +19,7 @@ Step = tuple[str, int | None]
 Pipeline = tuple[Step, ...]
 
 
-class Variant(str, Enum):
+class Variant(StrEnum):
     """Structures that a solution can have."""
 
     SCRIPT = "script"

@@ -7,12 +7,12 @@ Loops are statements over ``A`` whose result is ``B``.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 
 from studies.minicode import operations as minicode
 
 
-class Value(str, Enum):
+class Value(StrEnum):
     """What a step takes or gives. A tally's keys are numbers or words, its values are numbers."""
 
     NUMBERS = "numbers"
@@ -32,7 +32,7 @@ VARIABLES = {
 }
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """How an operation is written, and how its work is shown: by item, by what the items so far give, or not."""
 
     FILTER = "filter"

@@ -5,7 +5,7 @@ A pipeline is a tuple of steps ``(operation name, constant or None)``; the last 
 
 import re
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from studies.minicode.programs import Pipeline, Step, with_constant
 from studies.minicode3.operations import OPERATIONS, TALLIES, VARIABLES, Kind, Value
 
 
-class Variant(str, Enum):
+class Variant(StrEnum):
     """Structures that a solution can have: one script, a function for all, a function for each step on items."""
 
     SCRIPT = "script"

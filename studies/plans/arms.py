@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from annotated_types import Ge
 from omegaconf import OmegaConf
 from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
-from typing_extensions import Self
 
 from cobalt.bandit.builder import Selection, StopRule
 from cobalt.cli.flags import NotNegative, Positive, Share
