@@ -92,6 +92,18 @@ def without_secrets(value: Any) -> Any:
     return without_userinfo(value) if isinstance(value, str) else value
 
 
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """``NAME: OLD -> NEW`` for each setting that differs; "" if none does."""
+    told = []
+    for name in sorted({*old, *new}):
+        values = [settings.get(name) for settings in (old, new)]
+        if json.dumps(values[0], default=str) != json.dumps(values[1], default=str):
+            texts = [repr(value) for value in values]
+            before, after = (t if len(t) <= SHOWN_CHARACTERS else f"{t[:SHOWN_CHARACTERS]}..." for t in texts)
+            told.append(f"{name}: {before} -> {after}")
+    return ", ".join(told)
+
+
 class Manifest:
     """One output's manifest: ``start``, fill ``counts`` and ``origin``, then ``done``."""
 
@@ -139,15 +151,8 @@ class Manifest:
         stored = read_manifest(self.path)
         if stored.get("content_hash") == self._fields["content_hash"]:
             return
-        contents = (stored.get("content", {}), self._fields["content"])
-        changed = []
-        for name in sorted({*contents[0], *contents[1]}):
-            values = [content.get(name) for content in contents]
-            if json.dumps(values[0], default=str) != json.dumps(values[1], default=str):
-                texts = [repr(value) for value in values]
-                old, new = (t if len(t) <= SHOWN_CHARACTERS else f"{t[:SHOWN_CHARACTERS]}..." for t in texts)
-                changed.append(f"{name}: {old} -> {new}")
-        told = f"was made with other settings ({', '.join(changed)}); move it away or choose another output"
+        changed = changes(stored.get("content", {}), self._fields["content"])
+        told = f"was made with other settings ({changed}); move it away or choose another output"
         raise InputError.at(self.output, None, told)
 
     def start(self) -> None:

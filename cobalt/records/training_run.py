@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError
-from cobalt.records.jsonl import cut_torn_line, is_taken, read_jsonl
+from cobalt.records.jsonl import cut_torn_line, dump_line, is_taken, read_jsonl, write_jsonl
 from cobalt.records.manifest import manifest_path
 
 METRICS_FILE = "metrics.jsonl"
 """Every metric of every step, one JSON object per call of veRL's logger."""
+LOST_FILE = "metrics.lost.jsonl"
+"""Metrics of steps that a crash undid: they came after the checkpoint that training went on from."""
 MANIFEST_NAME = "training"
 """The manifest is ``training.manifest.json``."""
 START_MODEL = "actor_rollout_ref.model.path"
@@ -50,6 +53,41 @@ def hold_folder(folder: Path, descriptor: int | None = None) -> Iterator[None]:
         file.write(f"{os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         yield
+
+
+def resumed_step(trainer: Mapping[str, Any]) -> int:
+    """The step of the checkpoint that a training goes on from; 0 if it begins anew.
+
+    ``trainer``: that section of the configuration. Raises ``InputError`` for a checkpoint that cannot be named.
+    """
+    if trainer["resume_mode"] == "disable":
+        return 0
+    if trainer["resume_mode"] == "resume_path":
+        path = trainer["resume_from_path"]
+        if not (found := re.search(r"global_step_(\d+)$", str(path))):
+            raise InputError(f"trainer.resume_from_path={path}: give the folder of a checkpoint, global_step_N")
+        return int(found[1])
+    tracker = Path(trainer["default_local_dir"], TRACKER_NAME)
+    if not tracker.is_file():
+        return 0
+    if not (step := tracker.read_text().strip()).isdecimal():
+        raise InputError.at(tracker, None, "names no checkpoint; write the number of one into it, or remove it")
+    return int(step) if tracker.with_name(f"global_step_{step}").is_dir() else 0  # as veRL, which then begins anew
+
+
+def set_lost_steps_aside(folder: Path, step: int) -> None:
+    """Move the metrics of later steps than ``step`` to ``LOST_FILE``: the policy has not taken them."""
+    path = folder / METRICS_FILE
+    if not path.exists():
+        return
+    rows = list(read_jsonl(path, ("step",), unique=None, may_be_empty=True))
+    if lost := [row for row in rows if row["step"] > step]:
+        with open(folder / LOST_FILE, "ab") as file:
+            file.writelines(map(dump_line, lost))
+        write_jsonl(path, [row for row in rows if row["step"] <= step])
+        first, last = lost[0]["step"], lost[-1]["step"]
+        told = f"steps {first} to {last} came after the checkpoint; their metrics are in {folder / LOST_FILE}"
+        print(f"cobalt: {told}", flush=True)
 
 
 def append_metrics(folder: str | Path, step: int, metrics: Mapping[str, Any]) -> None:

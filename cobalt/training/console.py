@@ -16,7 +16,7 @@ from typing import Any
 
 from cobalt.cli.console import print_summary, progress_bar
 from cobalt.errors import CobaltError
-from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps
+from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps, resumed_step
 from cobalt.training.preflight import total_steps
 
 REFRESH_S = 1.0
@@ -47,7 +47,7 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     try:
-        with _bar(folder / METRICS_FILE, steps, console_err) as timed:
+        with _bar(folder / METRICS_FILE, resumed_step(config.trainer), steps, console_err) as timed:
             yield
     except CobaltError as error:
         raise type(error)(f"{error} (log: {log})") from error
@@ -87,21 +87,29 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _bar(metrics: Path, steps: int | None, stream: Any) -> Iterator[list[dict[str, float]]]:
-    """A bar that follows the metrics while the body runs. Gives the steps that this run adds to them."""
+def _bar(metrics: Path, begun: int, steps: int | None, stream: Any) -> Iterator[list[dict[str, float]]]:
+    """A bar that follows the metrics while the body runs. Gives the steps that this run adds to them.
+
+    ``begun``: the step that it goes on from.
+    """
     timed: list[dict[str, float]] = []
-    offset, ended = metrics.stat().st_size if metrics.exists() else 0, threading.Event()
+    known = metrics.read_bytes().rpartition(b"\n") if metrics.exists() else (b"", b"", b"")
+    offset, ended = len(known[0]) + len(known[1]), threading.Event()  # a torn line is cut off later
+    file_id = metrics.stat().st_ino if metrics.exists() else None
     with progress_bar(total=steps, bar_format=BAR, file=stream, delay=0) as bar:  # with a delay no newline ends it
         bar.set_postfix_str("starting the workers, loading the model")
 
         def show() -> None:
-            nonlocal offset
+            nonlocal offset, file_id
             if metrics.exists():
                 with open(metrics, "rb") as file:
+                    if file_id != (file_id := os.fstat(file.fileno()).st_ino):
+                        offset = 0  # without the lost steps it is another file
                     file.seek(offset)
                     added, newline, _ = file.read().rpartition(b"\n")  # the last line may not be whole yet
                 offset += len(added) + len(newline)
-                timed.extend(record for line in added.splitlines() if SECONDS in (record := json.loads(line)))
+                records = map(json.loads, added.splitlines())
+                timed.extend(record for record in records if SECONDS in record and record["step"] > begun)
             if timed:
                 last, nan = timed[-1], float("nan")
                 unscored = f", not scored {last[UNSCORED]:.0%}" if last.get(UNSCORED) else ""

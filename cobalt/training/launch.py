@@ -11,16 +11,21 @@ from cobalt.errors import CobaltError, SetupError
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
-from cobalt.records.training_run import MANIFEST_NAME, START_MODEL, TRACKER_NAME, hold_folder
+from cobalt.records.training_run import (
+    MANIFEST_NAME,
+    START_MODEL,
+    hold_folder,
+    resumed_step,
+    set_lost_steps_aside,
+)
 from cobalt.training.cluster import join_or_start
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
+from cobalt.training.resume import OPERATION_SETTINGS, finished_at, refuse_other_settings
 from cobalt.training.scoring import MANAGER_NAME, RewardSettings
 from cobalt.training.settings import CPU_BACKEND, NOW, ONLINE_MANAGER_NAME, PAPER, TrainingConfig
 from cobalt.training.training_log import budget_of
 from cobalt.training.verl09.config import adapted
 
-OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
-"""The keys of ``reward_model.reward_kwargs`` that change how programs run, but not what they score."""
 OWN_CPUS = 2
 """veRL asks Ray for one CPU per worker, one for its task runner and one for an asynchronous reward."""
 
@@ -36,7 +41,16 @@ def train(config: Any, lock: int | None = None) -> None:
 
     settings, manifest = checked(config)
     with hold_folder(manifest.output, lock):
-        manifest.start()
+        if (step := finished_at(config)) is not None:
+            print(f"cobalt: finished already: checkpoint {step}", flush=True)
+            return
+        begun = resumed_step(config.trainer)
+        set_lost_steps_aside(manifest.output, begun)
+        only_validates = config.trainer.val_only and begun > 0  # a checkpoint, which keeps its manifest
+        if not only_validates:
+            manifest.start()
+        if (steps := config.trainer.total_training_steps) is not None:
+            config.trainer.total_epochs = steps  # veRL ends with the epochs, and each has one step or more
         is_papers = version("verl") == PAPER
         if settings.online and is_papers:
             # veRL then asks rollouts for a row of every turn, and calls what drops the empty ones
@@ -68,15 +82,15 @@ def train(config: Any, lock: int | None = None) -> None:
             raise error.cause if isinstance(error.cause, CobaltError) else error from None
         finally:
             ray.shutdown()
-        manifest.done()
+        if not only_validates:
+            manifest.done()
 
 
 def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     """The run's own settings and its manifest, which is not written yet. Raises ``CobaltError`` for what would fail.
 
     The manifest is ``training.manifest.json`` beside the checkpoints: the resolved configuration, data hashes,
-    versions. Its content is what a run that resumes must have in common with its checkpoint: data, model, reward, and
-    how it plays online. The rest may change.
+    versions. Its content identifies data, model and reward.
     """
     from omegaconf import OmegaConf
 
@@ -108,10 +122,10 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     }
     folder = Path(config.trainer.default_local_dir)
     inputs = [path for paths in data.values() for path in paths if "://" not in path]  # others: remote file systems
-    manifest = Manifest(folder / MANIFEST_NAME, "cobalt train", {**resolved, "seed": settings.seed}, content, inputs)
+    resolved["seed"] = settings.seed
+    manifest = Manifest(folder / MANIFEST_NAME, "cobalt train", resolved, content, inputs)
     manifest.output = folder
-    if config.trainer.resume_mode == "auto" and (folder / TRACKER_NAME).exists():
-        manifest.refuse_other_content()
+    refuse_other_settings(resolved, content)
     return settings, manifest
 
 

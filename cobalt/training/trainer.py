@@ -9,11 +9,11 @@ import ray
 import torch
 from verl.trainer.main_ppo import TaskRunner
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
-from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 from verl.utils.tracking import Tracking
 from verl.workers.reward_manager.registry import REWARD_MANAGER_REGISTRY
 
-from cobalt.records.training_run import append_metrics
+from cobalt.errors import CobaltError
+from cobalt.records.training_run import append_metrics, resumed_step
 from cobalt.training.batch_scores import InfraGuard
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online import OnlineRewardManager, drop_rows_after_end
@@ -78,7 +78,10 @@ class CobaltTrainer(RayPPOTrainer):
             super().init_workers()
 
     def fit(self) -> None:
-        """Train, unless the run is finished. Raises ``SetupError`` if too many samples cannot be scored."""
+        """Train, unless the run is finished.
+
+        Raises ``SetupError`` if too many samples cannot be scored, and ``CobaltError`` if steps are missing at the end.
+        """
         if (step := self._finished_at()) is not None:
             print(f"cobalt: finished already: checkpoint {step} of {self.total_training_steps} steps", flush=True)
             time.sleep(LOG_DELAY_S)
@@ -97,17 +100,17 @@ class CobaltTrainer(RayPPOTrainer):
             if budget is not None and budget.allows_one:
                 self.total_training_steps = self.global_steps  # of the step that begins now
 
+        if budget is not None and (step := resumed_step(self.config.trainer)) and budget.allows_one:
+            self.total_training_steps = step + 1
         dataset.on_batch_end = after_step
         super().fit()
+        if self.global_steps <= self.total_training_steps and not self.config.trainer.val_only:
+            raise CobaltError(f"training ended after step {self.global_steps - 1} of {self.total_training_steps}")
 
     def _finished_at(self) -> int | None:
         """The step of the checkpoint, if it is the last. veRL would take one more step, and only then ask."""
-        settings, folder, budget = self.config.trainer, None, budget_of(self.config)
-        if settings.resume_mode == "resume_path":
-            folder = settings.resume_from_path
-        elif settings.resume_mode != "disable":
-            folder = find_latest_ckpt_path(settings.default_local_dir)
-        step = int(folder.split("global_step_")[-1]) if folder else 0
+        settings, budget = self.config.trainer, budget_of(self.config)
+        step = resumed_step(settings)
         is_over = step >= self.total_training_steps or (step > 0 and budget is not None and budget.is_spent)
         return step if is_over and not settings.val_only else None
 

@@ -120,7 +120,7 @@ class Budget:
 
     def steps_left(self) -> float:
         """Steps that the rest is good for, at the mean cost of those before; infinity before the first one."""
-        if not self.metrics.exists():
+        if not self.metrics.exists() or not any(STEP_TIME in record for record in read_metrics(self.metrics)):
             return float("inf")
         log = read_training_log(self.metrics)
         spent = log.total("cost/responses") if self.unit == "responses" else log.seconds * log.gpus

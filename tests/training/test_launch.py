@@ -9,8 +9,8 @@ import pytest
 from test_configuration import compose_recipe
 
 from cobalt.errors import InputError, SetupError
-from cobalt.records import TestCases
-from cobalt.records.training_run import TRACKER_NAME
+from cobalt.records import TestCases, write_jsonl
+from cobalt.records.training_run import LOST_FILE, METRICS_FILE, TRACKER_NAME, read_metrics
 from cobalt.sampler import packages
 from cobalt.training import launch, preflight
 
@@ -31,6 +31,11 @@ def write_rows(path, count, **changes):
     }
     kept = {name: value for name, value in row.items() if value is not None}
     pq.write_table(pa.Table.from_pylist([kept] * max(count, 1)).slice(0, count), path)
+
+
+def checkpoint(folder, step):
+    (folder / f"global_step_{step}").mkdir(exist_ok=True)
+    (folder / TRACKER_NAME).write_text(str(step))
 
 
 @pytest.fixture
@@ -217,23 +222,39 @@ def resume(start, tmp_path, monkeypatch):
 
     with pytest.raises(Started):
         run()
-    (tmp_path / "out" / TRACKER_NAME).write_text("3")
+    checkpoint(tmp_path / "out", 3)
     return run
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "trainer.total_training_steps=9",
-        "trainer.total_epochs=9",
-        "trainer.logger=[console,wandb]",
-        "reward_model.reward_kwargs.executor=local",
-        "reward_model.reward_kwargs.max_infra_rate=0.5",
-    ],
-)
-def test_a_run_resumes_with_other_steps_logging_and_execution(resume, override):
+def test_a_run_resumes_with_other_steps_logging_saving_execution_and_gpus(resume):
     with pytest.raises(Started):
-        resume(override)
+        resume(
+            "trainer.total_training_steps=9",
+            "trainer.total_epochs=9",
+            "cobalt.budget={responses: 9}",
+            "trainer.logger=[console,wandb]",
+            "trainer.experiment_name=other",
+            "trainer.save_freq=3",
+            "trainer.n_gpus_per_node=1",
+            "reward_model.reward_kwargs.executor=local",
+            "reward_model.reward_kwargs.max_infra_rate=0.5",
+            "actor_rollout_ref.rollout.gpu_memory_utilization=0.5",
+            "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=9999",
+        )
+
+
+def test_settings_that_verl_would_not_take_over_are_refused_in_one_line(resume):
+    with pytest.raises(InputError) as refused:
+        resume(
+            "actor_rollout_ref.actor.optim.lr=1e-3",
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+            "actor_rollout_ref.rollout.n=4",
+            "cobalt.seed=1",
+            "+data.seed=1",
+        )
+    told = "actor.optim.lr: 0.0001 -> 0.001, actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu: 8 -> 4"
+    assert told in str(refused.value) and "\n" not in str(refused.value)
+    assert "rollout.n: 8 -> 4, cobalt.seed: 0 -> 1, data.seed: None -> 1, seed: 0 -> 1)" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +285,61 @@ def test_an_edited_reward_or_data_file_is_noticed(resume, tmp_path):
         resume()
 
 
+def test_a_finished_runs_manifest_is_not_touched_until_more_steps_are_asked_for(resume, tmp_path):
+    manifest = tmp_path / "out" / "training.manifest.json"
+    manifest.write_text(manifest.read_text().replace('"status": "running"', '"status": "done"'))
+    before = manifest.read_bytes()
+    for override in ((), ("trainer.logger=console",), ("trainer.total_training_steps=2",)):
+        resume(*override)
+    with pytest.raises(InputError, match="other settings"):
+        resume("actor_rollout_ref.actor.optim.lr=1e-3")
+    with pytest.raises(Started):
+        resume("trainer.val_only=true")
+    assert manifest.read_bytes() == before
+    with pytest.raises(Started):
+        resume("trainer.total_training_steps=9")
+    assert json.loads(manifest.read_text())["config"]["trainer"]["total_training_steps"] == 9
+
+
+def test_a_checkpoint_that_is_named_is_held_against_the_manifest_beside_it(resume, tmp_path):
+    named = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={tmp_path}/out/global_step_3"]
+    elsewhere = f"trainer.default_local_dir={tmp_path}/other"
+    with pytest.raises(Started):
+        resume(*named, elsewhere)
+    with pytest.raises(InputError, match=r"optim\.lr"):
+        resume(*named, elsewhere, "actor_rollout_ref.actor.optim.lr=1e-3")
+    with pytest.raises(InputError, match="resume_from_path=None: give the folder of a checkpoint"):
+        resume("trainer.resume_mode=resume_path")
+
+
+def test_another_verl_does_not_resume_a_checkpoint(resume, tmp_path):
+    manifest = tmp_path / "out" / "training.manifest.json"
+    manifest.write_text(manifest.read_text().replace('"verl": "0.5.0"', '"verl": "0.9.1"'))
+    with pytest.raises(InputError, match=r"was trained on veRL 0\.9\.1, and 0\.5\.0 is installed$"):
+        resume()
+
+
+def test_metrics_of_steps_after_the_checkpoint_are_set_aside(resume, tmp_path):
+    folder = tmp_path / "out"
+    write_jsonl(folder / METRICS_FILE, [{"step": step, "reward/acc": step} for step in (0, 2, 3, 4, 5)])
+    with pytest.raises(Started):
+        resume()
+    assert [record["step"] for record in read_metrics(folder / METRICS_FILE)] == [0, 2, 3]
+    assert [record["step"] for record in read_metrics(folder / LOST_FILE)] == [4, 5]
+
+
+def test_steps_that_are_asked_for_are_trained_however_few_the_epochs(start):
+    """veRL ends after either."""
+    seen = []
+    with pytest.raises(Started):
+        start(
+            "trainer.total_training_steps=40",
+            "trainer.total_epochs=2",
+            act=lambda config: (seen.append(config), launch.train(config)),
+        )
+    assert seen[0].trainer.total_epochs == 40
+
+
 def test_anything_goes_where_nothing_is_resumed(resume, tmp_path):
     with pytest.raises(Started):
         resume("trainer.resume_mode=disable", "reward_model.reward_kwargs.require_end=false")
@@ -279,6 +355,6 @@ def test_an_online_run_asks_for_a_row_of_each_turn_and_resumes_with_the_same_met
         samples, drops_empty_rows, workers = started.value.args
         assert (samples, drops_empty_rows, workers.online.turns) == (12, True, 3)
         assert workers.reward_kwargs.cpu_limit_s == 2 and workers.reward_kwargs.require_end
-        (tmp_path / "out" / TRACKER_NAME).write_text("3")
+        checkpoint(tmp_path / "out", 3)
     with pytest.raises(InputError, match=r"cobalt\.online"):
         start("actor_rollout_ref.rollout.n=4", limit, "cobalt.online.turns=2", recipe="grpo_online")

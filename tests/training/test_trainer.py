@@ -21,7 +21,8 @@ from verl.utils import tracking
 from verl.workers.fsdp_workers import ActorRolloutRefWorker, AsyncActorRolloutRefWorker, CriticWorker
 from verl.workers.reward_manager import get_reward_manager_cls
 
-from cobalt.errors import SetupError
+from cobalt.errors import CobaltError, SetupError
+from cobalt.records import write_jsonl
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.training import patches
 from cobalt.training import trainer as trainer_module
@@ -57,7 +58,12 @@ def make_trainer(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer_module, "LOG_DELAY_S", 0)
     done = []
     monkeypatch.setattr(VERLS, "init_workers", lambda _self: done.append("init_workers"))
-    monkeypatch.setattr(VERLS, "fit", lambda _self: done.append("fit"))
+
+    def fit(self):
+        done.append("fit")
+        self.global_steps = self.total_training_steps + 1  # veRL's, once the last step is done
+
+    monkeypatch.setattr(VERLS, "fit", fit)
 
     def make(step=None, make_manager=lambda log: None, budget=None, steps=TOTAL_STEPS, **settings):
         if step is not None:
@@ -122,34 +128,50 @@ def test_a_finished_run_is_known_by_path_and_can_be_repeated_and_validated(make_
     assert run(make_trainer(step, **settings)) == done
 
 
+def test_a_run_that_ends_before_its_last_step_is_a_failure(make_trainer, monkeypatch):
+    trainer, _ = make_trainer(None)
+    monkeypatch.setattr(VERLS, "fit", lambda self: setattr(self, "global_steps", 3))
+    with pytest.raises(CobaltError, match=f"^training ended after step 2 of {TOTAL_STEPS}$"):
+        trainer.fit()
+
+
 @pytest.mark.parametrize(
-    ("budget", "lost", "taken"),
-    [({"responses": 34}, None, 3), ({"gpu_seconds": 36}, None, 4), ({"responses": 30}, 1, 2)],
+    ("budget", "lost", "begun", "taken"),
+    [
+        ({"responses": 34}, None, 0, 3),
+        ({"gpu_seconds": 36}, None, 0, 4),
+        ({"responses": 30}, 1, 0, 2),
+        ({"responses": 34}, None, 2, 3),  # known before the first step of a resumed run
+    ],
 )
-def test_training_ends_closest_to_the_budget_or_by_the_guard(make_trainer, tmp_path, monkeypatch, budget, lost, taken):
+def test_training_ends_closest_to_the_budget_or_by_the_guard(
+    make_trainer, tmp_path, monkeypatch, budget, lost, begun, taken
+):
     """Each step costs 10 responses and 10 GPU-seconds. The guard ends training after the second step that is lost."""
     config = {"data": {"train_batch_size": 1}, "trainer": {"n_gpus_per_node": 2, "nnodes": 1}}
     (tmp_path / "training.manifest.json").write_text(json.dumps({"config": config}))
-    steps, seen = [], []
+    cost = {"timing_s/step": 5.0, "cost/responses": 10}
+    steps, seen = [{"step": step, **cost} for step in range(1, begun + 1)], []
+    write_jsonl(tmp_path / METRICS_FILE, steps)
 
     def fit(self):
-        self.global_steps, is_last_step = 1, False
+        self.global_steps, is_last_step = begun + 1, False
         while not is_last_step:
             is_last_step = self.global_steps >= self.total_training_steps
-            steps.append({"step": self.global_steps, "timing_s/step": 5.0, "cost/responses": 10})
-            (tmp_path / METRICS_FILE).write_text("".join(json.dumps(step) + "\n" for step in steps))
+            steps.append({"step": self.global_steps, **cost})
+            write_jsonl(tmp_path / METRICS_FILE, steps)
             is_lost = lost is not None and self.global_steps >= lost
             self.global_steps += 1
             if not is_last_step:
                 self.train_dataset.on_batch_end(batch=infra(float(is_lost)))
 
     monkeypatch.setattr(VERLS, "fit", fit)
-    trainer, _ = make_trainer(None, Manager, budget, steps=100)
+    trainer, _ = make_trainer(begun or None, Manager, budget, steps=100)
     trainer.train_dataset.on_batch_end = seen.append
     with nullcontext() if lost is None else pytest.raises(SetupError, match="could not be run"):
         trainer.fit()
     assert len(steps) == taken
-    assert len(seen) == taken - (lost is None)  # the hook that was there is still called
+    assert len(seen) == taken - begun - (lost is None)  # the hook that was there is still called
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The console of a training run: what is shown, what goes to the log, and how a failure ends it."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from cobalt.training.console import quiet_console
 folder, body, *overrides = sys.argv[1:]
 folder = Path(folder)
 config = OmegaConf.create({
-    "trainer": {"default_local_dir": str(folder), "total_training_steps": 2},
+    "trainer": {"default_local_dir": str(folder), "total_training_steps": 2, "resume_mode": "auto"},
     "data": {"train_batch_size": 4},
     "actor_rollout_ref": {"model": {"path": "some/model"}, "rollout": {"n": 8, "name": "hf"}},
 })
@@ -68,6 +69,20 @@ def test_a_run_that_a_budget_ends_promises_no_time_and_metrics_of_an_earlier_run
     done, _ = run(tmp_path, "pass")
     assert "none: the run was finished already" in done.stdout
     assert "s/step" not in done.stdout + done.stderr
+
+
+def test_the_bar_shows_none_of_the_steps_that_a_crash_undid(tmp_path):
+    (tmp_path / "global_step_1").mkdir()
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("1")
+    lost = [{"step": step, "timing_s/step": 9.0} for step in (1, 2)]
+    torn = '{"step": 3, "timing'
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lost) + torn)
+    resume = "from cobalt.records.training_run import hold_folder, set_lost_steps_aside"
+    with_resume = f"{resume}\nwith hold_folder(folder): set_lost_steps_aside(folder, 1); step(2)"
+    done, log = run(tmp_path, with_resume)
+    assert done.returncode == 0, done.stderr
+    assert "2/2" in done.stderr and "seconds per step 2.5" in " ".join(done.stdout.split())
+    assert "cobalt: steps 2 to 2 came after the checkpoint" in log
 
 
 @pytest.mark.parametrize(

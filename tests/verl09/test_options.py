@@ -1,6 +1,7 @@
 """What users ask for beyond the recipes: each option composes, is checked, and reaches the real veRL 0.9.1."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +38,7 @@ from verl.utils.fsdp_utils import apply_fsdp2, collect_lora_params, get_fsdp_wra
 from verl.workers.config import HFModelConfig, RolloutConfig
 from verl.workers.utils.padding import no_padding_2_padding
 
-from cobalt.errors import InputError, SetupError
+from cobalt.errors import CobaltError, InputError, SetupError
 from cobalt.records import write_jsonl
 from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, training_manifest
 from cobalt.training import cluster, launch, preflight, scoring
@@ -200,6 +201,45 @@ async def test_a_group_that_could_not_be_scored_is_not_filtered_so_a_dead_servic
     buffer.partitions["train"] = dict.fromkeys(scores)
     buffer.finished_keys["train"] = {"lost", "equal", "unlike"}
     assert buffer._dapo_filtered_keys("train")[0] == {"equal"}
+
+
+def test_responses_that_the_filter_throws_away_are_paid_for(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = check(*FILTER)
+    made = object.__new__(get_trainer_cls(config.trainer.v1.trainer_mode))
+    made.config, made.trainer_mode = config, config.trainer.v1.trainer_mode
+    monkeypatch.setattr(replay_buffer, "tq", SimpleNamespace(kv_clear=lambda **_where: None))
+    monkeypatch.setattr(trainer_base.PPOTrainer, "_compute_metrics", lambda *_args, **_kwargs: None)
+    buffer, size = made._build_replay_buffer(), {"prompt_len": 5, "response_len": 2}
+    buffer.partitions["train"] = {key: size for key in ("equal_0_0", "equal_1_0", "kept_0_0", "kept_1_0")}
+    buffer._clear_groups("train", {"equal"})
+    for responses in (4, 2):  # the next step pays for its own
+        metrics: dict[str, Any] = {}
+        made._compute_metrics(SimpleNamespace(tags=[size, size, {"is_padding": True}]), metrics, {})
+        paid = [metrics[f"cost/{name}"] for name in ("responses", "prompt_tokens", "response_tokens")]
+        assert paid == [responses, 5 * responses, 2 * responses]
+
+
+@pytest.mark.parametrize(("logged", "last"), [(2, 3), (1, 4)])
+def test_a_resumed_run_asks_its_budget_before_the_first_step(
+    check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: int, last: int
+) -> None:
+    """A step costs 10. Steps that are missing at the end are a failure."""
+    rows = [{"step": step, "timing_s/step": 1, "cost/responses": 10} for step in range(1, logged + 1)]
+    write_jsonl(tmp_path / METRICS_FILE, rows)
+    manifest = {"config": {"data": {"train_batch_size": 1}, "trainer": {"n_gpus_per_node": 1, "nnodes": 1}}}
+    training_manifest(tmp_path).write_text(json.dumps(manifest))
+    config = check("cobalt.budget={responses: 30}")
+    made = object.__new__(get_trainer_cls(config.trainer.v1.trainer_mode))
+    made.config, made.trainer_mode, made.global_steps, made.total_training_steps = config, "sync", logged, 4
+    made._build_replay_buffer()
+
+    def fit(trainer: Any, _manager: Any) -> None:
+        trainer.global_steps = 4
+
+    monkeypatch.setattr(trainer_base.PPOTrainer, "fit", fit)
+    with nullcontext() if last < 4 else pytest.raises(CobaltError, match="^training ended after step 3 of 4$"):
+        made.fit(None)
+    assert made.total_training_steps == last
 
 
 @pytest.mark.parametrize("loss", [GSPO, CISPO, [*CISPO, *RELEASE], [f"{LOSS}=gspo", *RELEASE], [f"{LOSS}=clip_cov"]])

@@ -5,6 +5,8 @@ and the reward's parts, the costs and the engines' mismatch are metrics. Trainin
 many responses cannot be scored.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerSync, register_trainer
 
+from cobalt.errors import CobaltError
 from cobalt.records.training_run import append_metrics
 from cobalt.training.batch_scores import InfraGuard, fill_with_mean, neutralise_groups, reward_metrics
 from cobalt.training.online import Program, turn_advantages
@@ -55,7 +58,15 @@ class CobaltTrainer(PPOTrainer):
         self._method = Method(**online) if online else None
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = POLL_S
+        self._thrown_away: list[dict[str, Any]] = []
+        buffer._clear_groups = partial(self._note_thrown_away, buffer, buffer._clear_groups)
         return buffer
+
+    def _note_thrown_away(self, buffer: Any, clear: Callable[..., None], partition_id: str, uids: set[str]) -> None:
+        """Keep what responses cost that no step trains on, as those of the filter's groups; then clear them."""
+        rows = buffer.partitions[partition_id].items()
+        self._thrown_away += [tag for key, tag in rows if key.split("_")[0] in uids]
+        clear(partition_id, uids)
 
     @property
     def logger(self) -> Any:
@@ -71,12 +82,19 @@ class CobaltTrainer(PPOTrainer):
             self.total_training_steps = self.global_steps + 1
 
     def fit(self, agent_loop_manager: Any) -> None:
-        """Train, unless the checkpoint is that of the last step or the budget is spent."""
+        """Train, unless the checkpoint is that of the last step or the budget is spent.
+
+        Raises ``CobaltError`` if steps are missing at the end.
+        """
         spent = self.global_steps > 0 and self._budget is not None and self._budget.is_spent
         if (self.global_steps >= self.total_training_steps or spent) and not self.config.trainer.val_only:
             print(f"cobalt: finished already: checkpoint {self.global_steps} of {self.total_training_steps} steps")
             return
+        if self.global_steps > 0:
+            self._look_at_budget()
         super().fit(agent_loop_manager)
+        if self.global_steps <= self.total_training_steps and not self.config.trainer.val_only:
+            raise CobaltError(f"training ended after step {self.global_steps - 1} of {self.total_training_steps}")
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Ranks get whole trees of rows that begin alike, and about equally many tokens, shared ones counted once."""
@@ -151,7 +169,8 @@ class CobaltTrainer(PPOTrainer):
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         """veRL's, and what the step cost."""
         super()._compute_metrics(batch, metrics, *args, **kwargs)
-        tags = [tag for tag in batch.tags if not tag.get("is_padding", False)]
+        tags = [*self._thrown_away, *(tag for tag in batch.tags if not tag.get("is_padding", False))]
+        self._thrown_away = []
         metrics["cost/responses"] = len(tags)
         metrics["cost/prompt_tokens"] = sum(tag["prompt_len"] for tag in tags)
         metrics["cost/response_tokens"] = sum(tag["response_len"] for tag in tags)

@@ -1,0 +1,100 @@
+"""What a training that goes on from a checkpoint may change, and whether anything is left for it to do."""
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from cobalt.errors import InputError
+from cobalt.records.manifest import changes, read_manifest, without_secrets
+from cobalt.records.training_run import START_MODEL, resumed_step, training_manifest
+from cobalt.training.preflight import total_steps
+
+OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
+"""The keys of ``reward_model.reward_kwargs`` that change how programs run, but not what they score."""
+MAY_CHANGE = (
+    # how long it trains
+    *("trainer.total_training_steps", "trainer.total_epochs", "cobalt.budget*"),
+    # saving and validating
+    *("trainer.save_freq", "trainer.max_*_ckpt_to_keep", "trainer.esi_redundant_time", "*.checkpoint.save_contents"),
+    *("trainer.test_freq", "trainer.val_before_train", "trainer.val_only", "trainer.default_*_dir", "trainer.resume_*"),
+    *("trainer.del_local_ckpt_after_load", "trainer.remove_previous_ckpt_in_save"),
+    # logging
+    *("trainer.logger", "trainer.project_name", "trainer.experiment_name", "trainer.log_val_generations"),
+    *("trainer.rollout_data_dir", "trainer.validation_data_dir", "*.rollout.trace.*", "*.disable_log_stats"),
+    "*profile*",
+    # the machine, and how much of it is used
+    *("*.n_gpus_per_node", "*.nnodes", "trainer.ray_wait_register_center_timeout", "ray_init.*"),
+    *("ray_kwargs.*", "transfer_queue.*", "*.param_offload", "*.optimizer_offload", "*.reshard_after_forward"),
+    *("*.model.enable_gradient_checkpointing", "*.ppo_max_token_len_per_gpu", "*.log_prob_micro_batch_size*"),
+    *("*.log_prob_max_token_len_per_gpu", "*.rollout.gpu_memory_utilization", "*.rollout.max_num_*"),
+    *("*.rollout.tensor_model_parallel_size", "*.rollout.enforce_eager", "*.rollout.free_cache_engine"),
+    *(f"reward_model.reward_kwargs.{name}" for name in OPERATION_SETTINGS),
+)
+"""Settings that a resumed training takes over, and that do not change what it learns. veRL restores the others with
+the optimizer and the data's order, whatever the configuration says, or trains on as something else."""
+IN_CONTENT = (
+    *("data.train_files", "data.val_files", START_MODEL, "custom_reward_function.*", "cobalt.online.*"),
+    *("reward_model.reward_manager", "reward_model.reward_kwargs.*"),
+)
+"""Settings that a manifest's content holds, files by their hashes."""
+
+
+def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+    """Raise ``InputError`` if the training that made the checkpoint had other settings than may change.
+
+    ``config``: the whole resolved configuration; ``content``: what identifies files and the reward.
+    """
+    trainer = config["trainer"]
+    if not resumed_step(trainer):
+        return
+    is_ours = trainer["resume_mode"] == "auto"  # else any checkpoint, of which we may know nothing
+    folder = Path(trainer["default_local_dir"] if is_ours else Path(trainer["resume_from_path"]).parent)
+    if not (path := training_manifest(folder)).exists():
+        if is_ours:
+            raise InputError.at(folder, None, "holds checkpoints and no manifest; choose another output folder")
+        return
+    stored = read_manifest(path)
+    if (before := stored.get("versions", {}).get("verl")) not in (None, installed := version("verl")):
+        raise InputError.at(folder, None, f"was trained on veRL {before}, and {installed} is installed")
+    old = {**fixed(stored.get("config", {})), **stored.get("content", {})}
+    if told := changes(old, {**fixed(without_secrets(config)), **content}):
+        told = f"was made with other settings ({told}); take those, or choose another output folder"
+        raise InputError.at(folder, None, told)
+
+
+def fixed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """By their dotted names, the settings that neither may change nor are in the content; those that are null left out."""
+    settings = dict(_flat(config))
+    model = settings.get(START_MODEL)
+    kept = {
+        name: value
+        for name, value in settings.items()
+        if value is not None and not any(fnmatchcase(name, pattern) for pattern in (*MAY_CHANGE, *IN_CONTENT))
+    }
+    return {name: START_MODEL if value == model else value for name, value in kept.items()}  # veRL repeats the path
+
+
+def finished_at(config: Any) -> int | None:
+    """The step of the checkpoint, if the training in the folder is done and is not asked for more."""
+    trainer = config.trainer
+    if trainer.resume_mode != "auto" or trainer.val_only or not (step := resumed_step(trainer)):
+        return None
+    stored = read_manifest(training_manifest(trainer.default_local_dir))
+    asked_for = total_steps(config)
+    is_over = _length(stored["config"]) == _length(config) or (asked_for is not None and asked_for <= step)
+    return step if stored["status"] == "done" and is_over else None
+
+
+def _length(config: Mapping[str, Any]) -> tuple[Any, ...]:
+    trainer, budget = config["trainer"], config["cobalt"].get("budget")
+    return trainer["total_training_steps"], trainer["total_epochs"], budget and dict(budget)
+
+
+def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
