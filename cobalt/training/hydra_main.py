@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from cobalt.errors import EXIT_INTERRUPTED, InputError
 from cobalt.records.training_run import TRACKER_NAME
 from cobalt.training.console import quiet_console
 from cobalt.training.launch import checked, train
+from cobalt.training.settings import NOW
+from cobalt.training.verl09.config import adapted
 
 HELP = """\
 cobalt train: GRPO on veRL with rewards from tests. Arguments are settings, NAME=VALUE.
@@ -106,6 +109,9 @@ def main() -> None:
             refuse_mistyped(config)
             if own.cfg:
                 print(OmegaConf.to_yaml(config, resolve=own.resolve), flush=True)
+            if version("verl") == NOW and (own.check or not own.cfg):
+                given = OverridesParser.create().parse_overrides(list(overrides))
+                adapted(config, {one.key_or_group for one in given})  # for veRL's own keys among them
             if own.check:
                 checked(config)
             elif not own.cfg:

@@ -1,13 +1,16 @@
 """What users ask for beyond the recipes: each option composes, is checked, and reaches the real veRL 0.9.1."""
 
 import json
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hydra
 import pytest
 import torch
+from omegaconf import OmegaConf
 from tensordict import NonTensorStack, TensorDict
 from test_plugin import (  # skips without veRL 0.9.1
     MINICODER,
@@ -46,7 +49,7 @@ from cobalt.training.merge import MergeConfig, merge
 from cobalt.training.shared_prompts import prepare
 from cobalt.training.verl09 import runner
 from cobalt.training.verl09 import trainer as our_trainer
-from cobalt.training.verl09.config import adapted
+from cobalt.training.verl09.config import VERLS_OWN, adapted
 from cobalt.training.verl09.engine import SharedPromptEngine
 
 LORA = ["actor_rollout_ref.model.lora_rank=32", "actor_rollout_ref.model.lora_alpha=32"]
@@ -210,7 +213,7 @@ def test_responses_that_the_filter_throws_away_are_paid_for(check: Any, monkeypa
     monkeypatch.setattr(replay_buffer, "tq", SimpleNamespace(kv_clear=lambda **_where: None))
     monkeypatch.setattr(trainer_base.PPOTrainer, "_compute_metrics", lambda *_args, **_kwargs: None)
     buffer, size = made._build_replay_buffer(), {"prompt_len": 5, "response_len": 2}
-    buffer.partitions["train"] = {key: size for key in ("equal_0_0", "equal_1_0", "kept_0_0", "kept_1_0")}
+    buffer.partitions["train"] = dict.fromkeys(("equal_0_0", "equal_1_0", "kept_0_0", "kept_1_0"), size)
     buffer._clear_groups("train", {"equal"})
     for responses in (4, 2):  # the next step pays for its own
         metrics: dict[str, Any] = {}
@@ -237,7 +240,7 @@ def test_a_resumed_run_asks_its_budget_before_the_first_step(
         trainer.global_steps = 4
 
     monkeypatch.setattr(trainer_base.PPOTrainer, "fit", fit)
-    with nullcontext() if last < 4 else pytest.raises(CobaltError, match="^training ended after step 3 of 4$"):
+    with nullcontext() if last < 4 else pytest.raises(CobaltError, match="training ended after step 3 of 4"):
         made.fit(None)
     assert made.total_training_steps == last
 
@@ -263,6 +266,42 @@ def test_what_would_train_otherwise_than_asked_is_refused(check: Any, overrides:
     with pytest.raises(InputError, match=told) as refused:
         check(*overrides)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("reward.custom_reward_function.path=my.py", "{} is not read: give custom_reward_function$"),
+        ("reward.reward_manager.name=dapo", "{} is not read: give reward_model.reward_manager$"),
+        ("+reward.reward_kwargs.improve_scale=0.2", r"reward_kwargs=.* is not read: give reward_model.reward_kwargs$"),
+        ("reward.num_workers=4", "{} is 1 with Cobalt: leave it out$"),
+        ("reward.num_workers=8", "{} is 1 with Cobalt"),  # veRL's default, on the command line
+        (
+            "+actor_rollout_ref.model.override_config.attn_implementation=eager",
+            "attn.*=eager is sdpa with Cobalt: leave it out",
+        ),
+        ("trainer.use_v1=false", "use_v1=False is True with Cobalt"),
+        ("transfer_queue.backend.SimpleStorage.num_data_storage_units=4", "{} is 1 with Cobalt"),
+        ("reward_model.launch_reward_fn_async=false", "{}: veRL 0.9.1 scores while it generates"),
+    ],
+)
+def test_verls_own_settings_are_not_overwritten_without_a_word(override: str, told: str) -> None:
+    name = override.lstrip("+").partition("=")[0]
+    with pytest.raises(InputError, match=told.format(re.escape(override))) as refused:
+        adapted(compose(override), {name})
+    assert "\n" not in str(refused.value)
+
+
+def test_verls_defaults_are_those_that_are_known_to_be_overwritten() -> None:
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        config = hydra.compose("ppo_trainer")
+    assert {name: OmegaConf.select(config, name) for name in VERLS_OWN} == VERLS_OWN
+
+
+def test_what_need_not_be_overwritten_is_honoured() -> None:
+    config = adapted(compose("actor_rollout_ref.rollout.calculate_log_probs=false", preset="paper-qwen3"))
+    assert not rollout_of(config).calculate_log_probs
+    assert adapted(compose("reward_model.reward_manager=dapo")).reward.reward_manager.name == "dapo"
 
 
 def test_the_filter_is_for_the_bandit(check: Any) -> None:

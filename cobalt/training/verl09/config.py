@@ -4,7 +4,7 @@ veRL 0.9.1 composes the older keys ``reward_model`` and ``custom_reward_function
 Here they move to ``reward``, so a recipe means the same on both stacks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,38 @@ MOVED = {
 """Older sections, and what of them has its place here: rewards are always computed while others are generated."""
 
 
-def adapted(config: DictConfig) -> DictConfig:
-    """A copy of a composed configuration for veRL 0.9.1. Raises ``InputError`` for what has no meaning there."""
+INSTEAD = {
+    "reward.custom_reward_function": "custom_reward_function",
+    "reward.reward_manager": "reward_model.reward_manager",
+    "reward.reward_kwargs": "reward_model.reward_kwargs",
+}
+"""Sections of veRL 0.9.1 that are filled from older ones, on both stacks the same."""
+VERLS_OWN = {
+    "reward.custom_reward_function.path": None,
+    "reward.custom_reward_function.name": "compute_score",
+    "reward.reward_manager.source": "register",
+    "reward.reward_manager.name": "naive",
+    "reward.reward_manager.module.path": None,
+    "reward.reward_manager.module.name": "custom_reward_manager",
+    "reward.reward_kwargs": None,
+    "reward.num_workers": 8,
+    "actor_rollout_ref.model.override_config.attn_implementation": None,
+    "actor_rollout_ref.rollout.agent.default_agent_loop": "single_turn_agent",
+    "trainer.use_v1": True,
+    "transfer_queue.enable": False,
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units": 8,
+}
+"""Settings that Cobalt sets, and their defaults in veRL 0.9.1."""
+
+
+def adapted(config: DictConfig, given: Collection[str] = ()) -> DictConfig:
+    """A copy of a composed configuration for veRL 0.9.1. Raises ``InputError`` for what has no meaning there.
+
+    ``given``: names of settings on the command line, which are not overwritten, even if they are veRL's defaults.
+    """
     if "cobalt" not in config:
         raise InputError("no recipe: +recipe=NAME is missing, see cobalt train --help")
+    asked = config
     config = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
     ours, model, rollout = config.cobalt, config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
     if ours.backend != "verl":
@@ -66,11 +94,15 @@ def adapted(config: DictConfig) -> DictConfig:
         function = config.pop("custom_reward_function")
         config.reward.custom_reward_function = {**function, "name": function.name or "compute_score"}
         config.reward.reward_kwargs = old.get("reward_kwargs") or {}
+        if old.get("launch_reward_fn_async") is False:
+            raise InputError("reward_model.launch_reward_fn_async=false: veRL 0.9.1 scores while it generates")
         if old.reward_manager in (MANAGER_NAME, ONLINE_MANAGER_NAME):
             module = {"path": f"pkg://{ROOM}.manager", "name": "cobalt"}
             config.reward.reward_manager.update({"source": "importlib", "name": MANAGER, "module": module})
             # one process: its event loop waits for programs, and equal programs meet there
             config.reward.num_workers = 1
+        elif old.reward_manager:
+            config.reward.reward_manager.name = old.reward_manager
         model.external_lib = [f"{ROOM}.worker", *modules]
         if ours.share_prompts:
             model.override_config.attn_implementation = "sdpa"
@@ -82,13 +114,16 @@ def adapted(config: DictConfig) -> DictConfig:
         if rollout.name == "vllm" and sizes == (1, 1, 1):
             # vLLM's own choice for one GPU. veRL's is a process more, which imports all again.
             rollout.engine_kwargs.vllm.setdefault("distributed_executor_backend", "uni")
-        # the difference between what vLLM and the trainer think of a token is a metric of every step
-        rollout.calculate_log_probs = True
         config.trainer.v1.trainer_mode = f"{TRAINER_PREFIX}{mode}"
         config.trainer.use_v1 = True
         config.transfer_queue.enable = True
         # its default of 8 asks for more CPUs than small machines have, and then waits in silence (veRL #7656)
         config.transfer_queue.backend.SimpleStorage.num_data_storage_units = config.trainer.nnodes
+    for name, default in VERLS_OWN.items():
+        value, ours = (OmegaConf.select(section, name) for section in (asked, config))
+        if value != ours and (value != default or name in given):
+            told = [f"is not read: give {older}" for newer, older in INSTEAD.items() if name.startswith(newer)]
+            raise InputError(f"{name}={value} {told[0] if told else f'is {ours} with Cobalt: leave it out'}")
     return config
 
 
