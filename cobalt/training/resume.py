@@ -65,7 +65,7 @@ def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any])
 
 
 def fixed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """By dotted names, the settings that neither may change nor are in the content. Those that are null are left out."""
+    """By dotted names, the settings that may not change and are not in the content; none that is null."""
     settings = dict(_flat(config))
     model = settings.get(START_MODEL)
     kept = {

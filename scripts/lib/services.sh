@@ -23,6 +23,8 @@ check_evaluator_args() { "$PYTHON" -m cobalt service check --arguments_only --ev
 
 give_up() { echo "$*" >&2; exit 3; }
 
+bounded() { timeout --foreground "$@"; } # in our process group, so that what ends us ends the command, too
+
 free_port() { "$PYTHON" -c 'from cobalt.serving.ports import free_port; print(free_port())'; }
 
 start_ray() {
@@ -60,7 +62,7 @@ start_ray() {
 
 start_services() {
   local log=$1/evaluator.log status=0
-  local check=(timeout "$START_TIMEOUT_S" "$PYTHON" -m cobalt service check --evaluator_args "${EVALUATOR_ARGS:-}")
+  local check=(bounded "$START_TIMEOUT_S" "$PYTHON" -m cobalt service check --evaluator_args "${EVALUATOR_ARGS:-}")
   check_evaluator_args
   service_dir=$1
   mkdir -p "$service_dir"
@@ -83,11 +85,11 @@ start_services() {
       http=(--http-port "$port")
       export COBALT_VLLM_URL=http://127.0.0.1:$port/vllm_actor/v1
     fi
-    timeout "$START_TIMEOUT_S" serve start "${http[@]}" >>"$log" 2>&1 || give_up "Ray Serve did not start: see $log"
+    bounded "$START_TIMEOUT_S" serve start "${http[@]}" >>"$log" 2>&1 || give_up "Ray Serve did not start: see $log"
   fi
   # In a Ray of our own nothing is reserved by default: the CPUs that Ray offers must do for veRL too.
   # shellcheck disable=SC2086 # a list of arguments
-  timeout "$START_TIMEOUT_S" serve run --non-blocking remote_reward_server:app \
+  bounded "$START_TIMEOUT_S" serve run --non-blocking remote_reward_server:app \
     --name evaluator --route-prefix /evaluator ${ray_pid:+num_cpus=0} ${EVALUATOR_ARGS:-} >>"$log" 2>&1 \
     || give_up "no execution service: see $log"
   "${check[@]}"
@@ -98,7 +100,7 @@ serve_model() {
   stop_model
   { # `serve run` ends with 0 also where the app did not start
     # shellcheck disable=SC2086 # a list of arguments
-    timeout "$LOAD_TIMEOUT_S" serve run --non-blocking vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor \
+    bounded "$LOAD_TIMEOUT_S" serve run --non-blocking vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor \
       "model=$1" ${ENGINE_ARGS:-} && "$PYTHON" -c 'from ray import serve; serve.get_app_handle("vllm_actor")'
   } >>"$service_dir/vllm.log" 2>&1 || give_up "vLLM does not serve $1: see $service_dir/vllm.log"
   served=$1

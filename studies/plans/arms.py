@@ -7,12 +7,11 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from annotated_types import Ge
-from omegaconf import OmegaConf
 from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 
@@ -21,7 +20,15 @@ from cobalt.cli.flags import NotNegative, Positive, Share
 from cobalt.errors import InputError
 from cobalt.perturbation import Kind
 from cobalt.records.identity import refuse_missing_model
-from studies.plans.loop import LEARNING_TURNS, WITHOUT_END, Loop, LoopConfig, Model
+from studies.plans.loop import (
+    LEARNING_TURNS,
+    WITHOUT_END,
+    Loop,
+    LoopConfig,
+    Model,
+    recipe_of,
+    refuse_missing_gpus,
+)
 from studies.plans.places import Folder, Item, work_through
 
 USUAL_S = {("gpu", "offline"): 100, ("gpu", "policy"): 400, ("cpu", "offline"): 40, ("cpu", "policy"): 150}
@@ -145,13 +152,6 @@ class Arm:
     @property
     def is_online(self) -> bool:
         return self.recipe.endswith("_online")
-
-
-@cache
-def recipe_of(preset: str) -> Any:
-    """The settings of a training with this preset, of a file in ``verl/config/preset``."""
-    files = ("recipe/grpo.yaml", f"preset/{preset}.yaml")
-    return OmegaConf.merge(*(OmegaConf.load(Path("verl/config") / file) for file in files))
 
 
 def arm_of(name: str, config: StudyConfig) -> Arm:
@@ -363,10 +363,8 @@ class ArmStudy(Loop):
         """NAME.cost.json. What the policy learns from is part of it, and the bill of the policy that it starts from."""
         files: list[object] = []
         if trajectories:
-            sizes = dict(argument.split("=", 1) for argument in self.config.engine_args)
-            gpus = int(sizes.get("tensor_parallel_size", 1)) * int(sizes.get("num_replicas", 1))
             parts = (self.file(f"{trajectories}{part}") for part in (".turn0", ".turns", ""))
-            files += ["--collection_gpus", gpus, "--collection", *parts]
+            files += ["--collection_gpus", self.config.engine_gpus(), "--collection", *parts]
         if kind:
             files += [self.file(f"train-ptb-{kind}.turns"), self.file(f"train-ptb-{kind}")]
         if start:
@@ -444,6 +442,7 @@ def run_arms(study: type[ArmStudy], settings: StudyConfig) -> None:
     tell_plan(items, config, folder)
     if config.plan:
         return
+    refuse_missing_gpus(config, config.gpus)
     folder.keep_settings(config.text())
     front = study(config, folder)
     if overrides := config.training_overrides():

@@ -4,17 +4,23 @@ PROBLEMS, TRAJECTORIES, CONTEXTS, START and NAME stand for files in the folder, 
 folder.
 """
 
+import os
 import re
 import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
+from omegaconf import OmegaConf
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, Positive
-from cobalt.errors import InputError
+from cobalt.errors import InputError, SetupError
 from cobalt.records.identity import refuse_missing_model
+from cobalt.training.settings import CPU_BACKEND
 from studies.plans.places import Folder, Place
 
 Model = str | Path
@@ -25,6 +31,10 @@ BASE_FIRST_PROGRAMS = 16
 USUAL_TOKENS = 256
 SUBJECTS = {"minicode": "MiniCoder on MiniCode", "minicode3": "MiniCoder 3 on MiniCode 3"}
 """In titles, by the world."""
+LOOK_FOR_GPUS = """
+import importlib.util, torch
+print(torch.cuda.device_count(), int(importlib.util.find_spec("vllm") is not None))
+"""
 WITHOUT_END = 1_000_000
 """Steps or epochs of a training that something else ends."""
 
@@ -70,11 +80,47 @@ class LoopConfig(CommandConfig):
             if not re.fullmatch(r"\+{0,2}[A-Za-z_][A-Za-z0-9_./@:-]*=.*|~[A-Za-z_].*", text, re.DOTALL):
                 raise InputError(f"no argument '{text}': after -- come hydra overrides, NAME=VALUE; see --help")
 
+    def engine_gpus(self) -> int:
+        """GPUs of the vLLM app; 1 with Hugging Face's engine."""
+        sizes = dict(argument.split("=", 1) for argument in self.engine_args)
+        return int(sizes.get("tensor_parallel_size", 1)) * int(sizes.get("num_replicas", 1))
+
     def unusual_answers(self) -> str:
         """Part of a folder's settings. Older folders do not name their defaults, hf, 256 tokens and MiniCode."""
         engine = " ENGINE=vllm" if self.engine == "vllm" else ""
         engine += f" WORLD={self.world}" if self.world != "minicode" else ""
         return engine + (f" TOKENS={self.max_tokens}" if self.max_tokens != USUAL_TOKENS else "")
+
+
+@cache
+def recipe_of(preset: str) -> Any:
+    """The settings of a training with this preset, of a file in ``verl/config/preset``."""
+    files = ("recipe/grpo.yaml", f"preset/{preset}.yaml")
+    return OmegaConf.merge(*(OmegaConf.load(Path("verl/config") / file) for file in files))
+
+
+def refuse_missing_gpus(config: LoopConfig, places: Sequence[str] = ()) -> None:
+    """Raise ``SetupError`` where a place lacks vLLM or the GPUs that policies are trained on and answer from.
+
+    ``places``: the GPUs of each; none is this machine as it is. Ray would wait for GPUs without a word.
+    """
+    answers, trains = config.engine == "vllm", recipe_of(config.preset).cobalt.backend != CPU_BACKEND
+    if not (answers or trains) or (os.environ.get("RAY_ADDRESS") and not places):  # that cluster may have them
+        return
+    needed = config.engine_gpus() if answers else 1
+    for gpus in dict.fromkeys(places or (None,)):
+        environment = os.environ | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
+        words = [os.environ.get("PYTHON", sys.executable), "-c", LOOK_FOR_GPUS]
+        looked = subprocess.run(words, env=environment, capture_output=True, text=True)
+        if looked.returncode:
+            raise SetupError(f"torch cannot be imported: {looked.stderr.strip().splitlines()[-1]}")
+        found, has_vllm = map(int, looked.stdout.split())
+        here = "on this machine" if gpus is None else f"in --gpus {gpus}"
+        if found < needed:
+            told = f"--preset {config.preset} with --engine {config.engine} needs {needed} GPUs, and {found} are {here}"
+            raise SetupError(f"{told}; --preset cpu with --engine hf needs none")
+        if answers and not has_vllm:
+            raise SetupError("--engine vllm, and vllm is not installed: scripts/setup_gpu.sh installs it")
 
 
 class Loop(Place):
@@ -186,6 +232,7 @@ class QuickstartConfig(LoopConfig):
 def run_quickstart(config: QuickstartConfig) -> None:
     """Every stage that is not done in the folder, and the report."""
     refuse_missing_model(config.model, "--model ")
+    refuse_missing_gpus(config)
     folder = Folder(config.output_dir)
     folder.keep_settings(config.text())
     loop = Loop(config, folder)

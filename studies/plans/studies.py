@@ -12,8 +12,8 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import Positive
 from cobalt.perturbation import Kind
-from studies.plans.arms import Arm, ArmStudy, OneOrMore, StudyConfig, recipe_of
-from studies.plans.loop import CONTROL_TURNS, SUBJECTS
+from studies.plans.arms import Arm, ArmStudy, OneOrMore, StudyConfig
+from studies.plans.loop import CONTROL_TURNS, SUBJECTS, recipe_of
 from studies.plans.places import Item
 
 Question = Literal["horizon", "cap", "selection", "kl", "lr", "group", "clip", "reference", "refresh", "stop"]

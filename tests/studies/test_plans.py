@@ -18,7 +18,7 @@ from waiting import wait_for
 from studies.plans.places import Folder, Place, StageError
 
 ROOT = Path(__file__).resolve().parents[2]
-STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "HANG_COUNT", "TELL_GPUS", "RAY_ADDRESS")
+STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "HANG_COUNT", "TELL_GPUS", "GPUS", "RAY_ADDRESS")
 """Variables for the recorders; the other knobs are flags."""
 TRAIN = "cobalt train --log"
 RAY = """#!/usr/bin/env bash
@@ -31,8 +31,10 @@ esac
 """
 SERVE = """#!/usr/bin/env bash
 echo "serve $*" >>"$CALLS"
+[[ -z ${HANG_ON:-} || "serve $*" != *"$HANG_ON"* ]] || exec -a "$0" sleep 600
 """
 PYTHON = """#!/usr/bin/env bash
+[[ $* != *device_count* ]] || { echo "${GPUS:-8 1}"; exit; }
 [[ $1 != -c || $* == *"import serve"* ]] || exec @REAL@ "$@"
 [[ $2 != studies ]] || exec @REAL@ "$@"
 echo "${TELL_GPUS:+[${CUDA_VISIBLE_DEVICES-}] }$*" >>"$CALLS"
@@ -194,6 +196,28 @@ def test_vllm_serves_each_policy_and_nothing_while_one_is_trained(study, tmp_pat
     assert f"vLLM does not serve {tmp_path}/run/single_turn-0/model: see {tmp_path}/run/logs/vllm.log\n" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("knobs", "told"),
+    [
+        (
+            {"GPUS": "0 1"},
+            "one-gpu-vllm with --engine vllm needs 1 GPUs, and 0 are on this machine; --preset cpu with ",
+        ),
+        ({"GPUS": "0 1", "engine": "hf"}, "one-gpu-vllm with --engine hf needs 1 GPUs, and 0 are on this machine; "),
+        (
+            {"GPUS": "1 1", "gpus": "0 1", "engine_args": "tensor_parallel_size=2"},
+            "needs 2 GPUs, and 1 are in --gpus 0",
+        ),
+        ({"GPUS": "1 0"}, "--engine vllm, and vllm is not installed"),
+    ],
+)
+def test_missing_gpus_are_told_before_anything_starts(study, tmp_path, knobs, told):
+    done, calls = study("paper", size="gpu", **knobs)
+    assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (3, [], [])
+    assert done.stderr.startswith("cobalt study paper: error: ") and told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_second_run_does_what_is_left(study, tmp_path):
     first, before = study("paper", FAIL_ON="single_turn-0.turns.jsonl --model")
     assert first.returncode == 1
@@ -248,6 +272,13 @@ def test_workers_end_with_the_study(study, tmp_path):
     at = "cobalt-0.turns.jsonl --model"
     assert study("paper", gpus="0 0", HANG_ON=at, kill_at=at)[0].returncode != 0
     assert not at_work(tmp_path / "run")
+    wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+
+
+def test_a_model_that_is_waited_for_ends_with_the_study(study, tmp_path):
+    at = "vllm_engine_actor:app"
+    done, _ = study("paper", arms="cobalt", engine="vllm", HANG_ON=at, kill_at=at, signal_number=signal.SIGINT)
+    assert done.returncode == 130
     wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
 
 
