@@ -65,7 +65,7 @@ def resumed_step(trainer: Mapping[str, Any]) -> int:
     if trainer["resume_mode"] == "resume_path":
         path = trainer["resume_from_path"]
         if not (found := re.search(r"global_step_(\d+)$", str(path))):
-            raise InputError(f"trainer.resume_from_path={path}: give the folder of a checkpoint, global_step_N")
+            raise InputError(f"trainer.resume_from_path={path}: no such checkpoint; it is a folder named global_step_N")
         return int(found[1])
     tracker = Path(trainer["default_local_dir"], TRACKER_NAME)
     if not tracker.is_file():

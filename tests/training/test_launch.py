@@ -308,7 +308,7 @@ def test_a_checkpoint_that_is_named_is_held_against_the_manifest_beside_it(resum
         resume(*named, elsewhere)
     with pytest.raises(InputError, match=r"optim\.lr"):
         resume(*named, elsewhere, "actor_rollout_ref.actor.optim.lr=1e-3")
-    with pytest.raises(InputError, match="resume_from_path=None: give the folder of a checkpoint"):
+    with pytest.raises(InputError, match="resume_from_path=None: no such checkpoint"):
         resume("trainer.resume_mode=resume_path")
 
 
