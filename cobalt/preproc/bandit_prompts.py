@@ -150,19 +150,22 @@ def main(config: BanditPromptsConfig) -> None:
     publish(title, rules, stats.counts(), [config.output_file], inputs, config.push_to_hub, config.license)
 
 
-def load_tokenizer(model_name: str) -> Any:
-    """The tokenizer of a model directory or hub name; ``InputError`` if there is none or it has no chat template."""
+def load_tokenizer(model_name: str, setting: str = "--model_name ", **options: Any) -> Any:
+    """The tokenizer of a model directory or hub name; ``InputError`` if there is none or it has no chat template.
+
+    ``setting``: how the model was given, for the complaint; ``options``: of ``from_pretrained``.
+    """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     from transformers import AutoTokenizer
 
     if not Path(model_name).is_dir():
-        refuse_missing_model(model_name, "--model_name ")
+        refuse_missing_model(model_name, setting)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model_name)
+        tokenizer = AutoTokenizer.from_pretrained(model_name, **options)
     except (OSError, TypeError, ValueError) as error:  # TypeError: of a folder without one
-        raise InputError(f"--model_name {model_name}: no tokenizer can be loaded ({first_line(error)})") from None
+        raise InputError(f"{setting}{model_name}: no tokenizer can be loaded ({first_line(error)})") from None
     if not tokenizer.chat_template:
-        raise InputError(f"--model_name {model_name}: its tokenizer has no chat template")
+        raise InputError(f"{setting}{model_name}: its tokenizer has no chat template")
     return tokenizer
 
 
@@ -170,11 +173,11 @@ class PromptCounter:
     """Counts what ``tokenizer.apply_chat_template(prompt, add_generation_prompt=True)`` gives, each message once.
 
     Contexts of one trajectory begin alike. A rendered text is cut before each special token at which a cut changes no
-    token, and each different piece is tokenized once.
+    token, and each different piece is tokenized once. ``template``: more arguments of ``apply_chat_template``.
     """
 
-    def __init__(self, tokenizer: Any):
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, **template: Any):
+        self._tokenizer, self._template = tokenizer, template
         # The tokenizer takes an added token out of the text before anything else if it is not normalized, takes no
         # space along and may touch words. Of those tokens, only one that begins with a sign (a letter could end a word
         # that another token needs whole) and whose beginning no other added token can reach into is a place to cut.
@@ -196,10 +199,23 @@ class PromptCounter:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
     def count(self, prompts: Sequence[Conversation]) -> list[int]:
+        return self._count(self._rendered(prompts))
+
+    def longer_than(self, most: int, prompts: Sequence[Conversation]) -> int:
+        """How many prompts have more than ``most`` tokens."""
+        # a token of ASCII text holds at least one character: most prompts need not be tokenized
+        texts = [text for text in self._rendered(prompts) if len(text) >= most or not text.isascii()]
+        return sum(tokens > most for tokens in self._count(texts))
+
+    def _rendered(self, prompts: Sequence[Conversation]) -> list[str]:
         if not prompts:
             return []
-        conversations = [list(messages) for messages in prompts]
-        texts = self._tokenizer.apply_chat_template(conversations, add_generation_prompt=True, tokenize=False)
+        settings = {**self._template, "add_generation_prompt": True, "tokenize": False}
+        return self._tokenizer.apply_chat_template([list(messages) for messages in prompts], **settings)
+
+    def _count(self, texts: Sequence[str]) -> list[int]:
+        if not texts:
+            return []
         pieces = [list(filter(None, self._cuts.split(text))) if self._cuts else [text] for text in texts]
         distinct = list({piece for text in pieces for piece in text})
         encoded = self._tokenizer(distinct, add_special_tokens=False, return_attention_mask=False, verbose=False)

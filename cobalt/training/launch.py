@@ -1,6 +1,7 @@
 """A training run: its manifest, Ray with the job's runtime environment, and veRL's ``run_ppo`` inside it."""
 
 import os
+import sys
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -19,7 +20,7 @@ from cobalt.records.training_run import (
     set_lost_steps_aside,
 )
 from cobalt.training.cluster import join_or_start
-from cobalt.training.preflight import DATA_FILES, as_list, refuse_unusable
+from cobalt.training.preflight import DATA_FILES, as_list, refuse_cut_prompts, refuse_unusable
 from cobalt.training.resume import OPERATION_SETTINGS, finished_at, refuse_other_settings
 from cobalt.training.scoring import MANAGER_NAME, RewardSettings
 from cobalt.training.settings import CPU_BACKEND, NOW, ONLINE_MANAGER_NAME, PAPER, TrainingConfig
@@ -51,6 +52,8 @@ def train(config: Any, lock: int | None = None) -> None:
             manifest.start()
         if (steps := config.trainer.total_training_steps) is not None:
             config.trainer.total_epochs = steps  # veRL ends with the epochs, and each has one step or more
+        if len(counts := manifest.counts["overlong_prompts_left_out"]) == len(DATA_FILES) and not any(counts.values()):
+            config.data.filter_overlong_prompts = False  # veRL would tokenize all prompts once more
         is_papers = version("verl") == PAPER
         if settings.online and is_papers:
             # veRL then asks rollouts for a row of every turn, and calls what drops the empty ones
@@ -103,6 +106,10 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     if installed == NOW:
         adapted(config)  # for what it refuses
     refuse_unusable(config, settings)
+    left_out = refuse_cut_prompts(config)
+    for name, count in left_out.items():
+        if count:
+            print(f"cobalt: {count} prompts of data.{name} are left out: too long", file=sys.stderr, flush=True)
 
     def fingerprint(path: str) -> str:
         """A local file's hash; the address of any other."""
@@ -124,7 +131,7 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     inputs = [path for paths in data.values() for path in paths if "://" not in path]  # others: remote file systems
     resolved["seed"] = settings.seed
     manifest = Manifest(folder / MANIFEST_NAME, "cobalt train", resolved, content, inputs)
-    manifest.output = folder
+    manifest.output, manifest.counts = folder, {"overlong_prompts_left_out": left_out}
     refuse_other_settings(resolved, content)
     return settings, manifest
 

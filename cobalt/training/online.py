@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ TRAJECTORY, TURN, ADVANTAGE = "trajectory", "turn", "advantage"
 """Columns: the row's trajectory in the batch, its turn, and the advantage that the manager gives it."""
 ROLLOUT_FAILED = "rollout_failed"
 """Column: whether the infrastructure ended the row's trajectory."""
+OVERLONG = "rollout_overlong"
+"""Column, and a cost: whether the row's trajectory ended because its next prompt would have been too long."""
 MINI_BATCHES = "mini_batches"
 """Key of ``meta_info``: the number of optimizer steps in the batch. The number of its rows varies."""
 
@@ -74,14 +77,23 @@ class Trajectory:
     open: bool = True
     failed: bool = False
     """An infrastructure failure ended it: nothing may be learned from it."""
+    overlong: bool = False
+    """It ended because its next prompt would have been too long."""
 
 
 class MultiTurn:
     """Plays the trajectories of a batch with any engine, as veRL's workers call it."""
 
-    def __init__(self, method: Method, reward: RewardSettings, tokenizer: Any, config: Any):
-        """``config``: veRL's ``rollout``."""
-        self._method, self._reward, self._tokenizer = method, reward, tokenizer
+    def __init__(
+        self,
+        method: Method,
+        reward: RewardSettings,
+        tokenizer: Any,
+        config: Any,
+        template: Mapping[str, Any] = MappingProxyType({}),
+    ):
+        """``config``: veRL's ``rollout``; ``template``: arguments of the chat template beside the messages."""
+        self._method, self._reward, self._tokenizer, self._template = method, reward, tokenizer, template
         self._max_prompt, self._max_response = config.prompt_length, config.response_length
 
     def rollout(self, prompts: DataProto, generate: Generate, seeds_B: Sequence[int]) -> DataProto:
@@ -106,7 +118,8 @@ class MultiTurn:
                 waited_s += time.monotonic() - started
                 for index, result in results.items():
                     self.go_on(playing[index], result)
-        costs = {"execution_wait_s": waited_s, **work_done}
+        overlong = sum(trajectory.overlong for trajectory in trajectories)
+        costs = {"execution_wait_s": waited_s, "overlong": overlong, **work_done}
         return rows_of(trajectories, turns, self._max_prompt, self._max_response, self._tokenizer.pad_token_id, costs)
 
     def begin(
@@ -156,9 +169,11 @@ class MultiTurn:
             feedback = feedback_message(feedback_to_policy(with_feedback(result, trajectory.tests)))
             trajectory.messages += [{"role": "assistant", "content": answer}, feedback]
             # token ids are made as veRL makes those of its data
-            text = self._tokenizer.apply_chat_template(trajectory.messages, add_generation_prompt=True, tokenize=False)
+            settings = {**self._template, "add_generation_prompt": True, "tokenize": False}
+            text = self._tokenizer.apply_chat_template(trajectory.messages, **settings)
             trajectory.next_prompt = tuple(self._tokenizer.encode(text, add_special_tokens=False))
-            trajectory.open = len(trajectory.next_prompt) <= self._max_prompt
+            trajectory.overlong = len(trajectory.next_prompt) > self._max_prompt
+            trajectory.open = not trajectory.overlong
 
     def _text_of(self, response: list[int]) -> str:
         return self._tokenizer.decode(response, skip_special_tokens=True)

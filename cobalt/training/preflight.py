@@ -1,19 +1,30 @@
 """Checks before anything starts. Ray and veRL would fail on the same things minutes later, with many lines."""
 
+import inspect
 import json
 import math
 import os
+import runpy
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cobalt.errors import InputError, SetupError
+from cobalt.errors import InputError, SetupError, first_line
 from cobalt.records.identity import refuse_missing_model
 from cobalt.records.manifest import refuse_unwritable
 from cobalt.sampler import packages
 from cobalt.serving.handles import cluster_address
-from cobalt.training.settings import CPU_BACKEND, PAPER, RELEASE, TrainingConfig
+from cobalt.training.prompt_lengths import overlong_prompts
+from cobalt.training.scoring import BATCH, MANAGER_NAME, NO_BATCH, compute_score, refuse_wrong_constants
+from cobalt.training.settings import (
+    CPU_BACKEND,
+    ONLINE_MANAGER_NAME,
+    PAPER,
+    RELEASE,
+    SHARED_PROMPT_MODELS,
+    TrainingConfig,
+)
 from cobalt.training.training_log import budget_of
 
 DATA_FILES = ("train_files", "val_files")
@@ -27,6 +38,7 @@ LOGGERS_WITHOUT_PACKAGE = ("console", "file", "vemlp_wandb")
 """The other loggers of veRL need the package of their name."""
 ROW_LOSSES = ("vanilla", "gspo", "cispo")
 """Losses of veRL 0.9.1 that are sums over rows, which the release's weights can count."""
+RESUME_MODES = ("auto", "disable", "resume_path")
 FP8_BLOCK = 128
 """Rows of a weight that have a scale of their own in veRL's FP8 rollouts."""
 CROSS_ENTROPY = "ops/triton/cross_entropy.py"
@@ -47,6 +59,9 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         raise InputError(f"actor_rollout_ref.actor.optim.lr={actor.optim.lr} is no learning rate")
 
     # settings with which training would be another than what was asked for
+    for name in ("data.apply_chat_template_kwargs", "actor_rollout_ref.model.custom_chat_template"):
+        if is_papers and OmegaConf.select(config, name):
+            raise InputError(f"{name}: veRL 0.5.0 does not make the data's prompts with it; veRL 0.9.1 does")
     if not on_cpu and rollout.name == "hf":
         raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=cpu: on GPUs take vllm")
     if is_papers and not on_cpu and not rollout.free_cache_engine:
@@ -78,12 +93,15 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     if (mini_batch := actor.ppo_mini_batch_size) > batch:
         name = "actor_rollout_ref.actor.ppo_mini_batch_size"
         raise InputError(f"{name}={mini_batch} is more than data.train_batch_size={batch}")
-    workers = trainer.n_gpus_per_node * trainer.nnodes
-    if batch * rollout.n % workers:
-        samples = f"data.train_batch_size={batch} times actor_rollout_ref.rollout.n={rollout.n}"
-        raise InputError(f"{samples} cannot be shared by {workers} GPUs (trainer.n_gpus_per_node times trainer.nnodes)")
+    workers, splits = trainer.n_gpus_per_node * trainer.nnodes, actor.ulysses_sequence_parallel_size
+    for name, prompts in (("data.train_batch_size", batch), ("ppo_mini_batch_size", mini_batch)):
+        if prompts * rollout.n * splits % workers:
+            raise InputError(
+                f"{name}={prompts} times actor_rollout_ref.rollout.n={rollout.n} cannot be shared by {workers} GPUs "
+                "(trainer.n_gpus_per_node times trainer.nnodes)"
+            )
     if is_papers and (micro_batch := actor.ppo_micro_batch_size_per_gpu):
-        rows = mini_batch * rollout.n * actor.ulysses_sequence_parallel_size // workers
+        rows = mini_batch * rollout.n * splits // workers
         if not rows or rows % micro_batch:
             setting = f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={micro_batch}"
             raise InputError(f"ppo_mini_batch_size={mini_batch} gives a GPU {rows} responses: no multiple of {setting}")
@@ -113,8 +131,11 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     refuse_missing_model(model.path, "actor_rollout_ref.model.path=")
     if rollout.get("quantization") == "fp8":
         _refuse_odd_widths(model.path)
-    if (function := config.custom_reward_function.path) and not Path(function).is_file():
-        raise InputError(f"custom_reward_function.path={function}: no such file")
+    if settings.share_prompts and not on_cpu:
+        _refuse_unknown_layers(model.path)
+    if config.custom_reward_function.path:
+        _refuse_wrong_reward(config)
+    _refuse_missing_checkpoint(trainer)
 
     # the cluster, or this machine
     if os.environ.get("RAY_ADDRESS"):
@@ -154,6 +175,56 @@ def _refuse_other_losses(settings: TrainingConfig, actor: Any, is_papers: bool) 
         raise InputError(f"{setting}actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu")
 
 
+def _refuse_unknown_layers(model: str) -> None:
+    """Raise ``InputError`` for a type of model whose layers are not known to obey ``shared_prompts``."""
+    from transformers import PretrainedConfig
+
+    try:
+        found = PretrainedConfig.get_config_dict(model)[0].get("model_type")
+    except OSError as error:
+        raise InputError(f"actor_rollout_ref.model.path={model}: no configuration ({first_line(error)})") from None
+    if found not in SHARED_PROMPT_MODELS:
+        raise InputError(
+            f"actor_rollout_ref.model.path={model} is of the type {found}, and prompts can be shared in "
+            f"{', '.join(SHARED_PROMPT_MODELS)} only: take cobalt.share_prompts=false"
+        )
+
+
+def _refuse_wrong_reward(config: Any) -> None:
+    """Raise ``InputError`` for a reward function that cannot be called with the settings made for it."""
+    from omegaconf import OmegaConf
+
+    function = config.custom_reward_function
+    path, named, prefix = function.path, function.name or "compute_score", "custom_reward_function."
+    if not Path(path).is_file():
+        raise InputError(f"{prefix}path={path}: no such file")
+    try:
+        found = runpy.run_path(path).get(named)
+    except Exception as error:
+        raise InputError(f"{prefix}path={path}: {type(error).__name__}: {first_line(error)}") from None
+    if not callable(found):
+        raise InputError(f"{prefix}name={named}: there is no such function in {path}")
+    parameters = inspect.signature(found).parameters
+    if BATCH in parameters and config.reward_model.reward_manager not in (MANAGER_NAME, ONLINE_MANAGER_NAME):
+        raise InputError(NO_BATCH)
+    given: Any = OmegaConf.to_container(OmegaConf.create(function.get("reward_kwargs") or {}), resolve=True)
+    if found is compute_score:
+        refuse_wrong_constants(given)
+    elif not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        for name in given:
+            if name not in parameters:
+                raise InputError(f"{prefix}reward_kwargs.{name}: {named} in {path} has no such parameter")
+
+
+def _refuse_missing_checkpoint(trainer: Any) -> None:
+    """Raise ``InputError`` where a run is to go on from a checkpoint that is not there."""
+    if (mode := trainer.resume_mode) not in RESUME_MODES:
+        raise InputError(f"trainer.resume_mode={mode}: choose {', '.join(RESUME_MODES)}")
+    path = trainer.resume_from_path
+    if mode == "resume_path" and not (path and "global_step_" in path and Path(path).is_dir()):
+        raise InputError(f"trainer.resume_from_path={path}: no such checkpoint; it is a folder named global_step_N")
+
+
 def _refuse_odd_widths(model: str) -> None:
     """Raise ``InputError`` where vLLM cannot divide fused layers into the blocks of FP8 weights."""
     if not (file := Path(model, "config.json")).is_file():
@@ -183,8 +254,50 @@ def total_steps(config: Any) -> int | None:
         return None
     if config.trainer.total_training_steps is not None:
         return config.trainer.total_training_steps
-    rows = _rows(config, "train_files")
-    return rows and rows // config.data.train_batch_size * config.trainer.total_epochs
+    rows, overlong = _rows(config, "train_files"), overlong_of(config, "train_files")
+    if rows is None or overlong is None:
+        return None
+    return (rows - overlong) // config.data.train_batch_size * config.trainer.total_epochs
+
+
+def refuse_cut_prompts(config: Any) -> dict[str, int]:
+    """Prompts that veRL's filter will leave out, by ``DATA_FILES``; those that only veRL can count are missing.
+
+    veRL 0.9.1 would cut an overlong prompt at its beginning, 0.5.0 where ``data.truncation`` says. Policies train on
+    whole ones. Raises ``InputError`` where prompts would be cut, or too few are left.
+    """
+    if (how := config.data.truncation) != "error":
+        raise InputError(
+            f"data.truncation={how} would cut prompts: take error; data.filter_overlong_prompts=true leaves out those "
+            "that are too long"
+        )
+    rollout, most = config.actor_rollout_ref.rollout, config.data.max_prompt_length
+    if rollout.prompt_length < most:
+        told = f"actor_rollout_ref.rollout.prompt_length={rollout.prompt_length} would cut prompts"
+        raise InputError(f"{told}: leave it at data.max_prompt_length={most}")
+    left_out: dict[str, int] = {}
+    for name in DATA_FILES:
+        rows, overlong = _rows(config, name), overlong_of(config, name)
+        if rows is None or overlong is None:
+            continue
+        told = f"{overlong} of {rows} prompts of data.{name} have more than data.max_prompt_length={most} tokens"
+        if overlong and not config.data.filter_overlong_prompts:
+            raise InputError(f"{told}: allow more, or leave them out with data.filter_overlong_prompts=true")
+        if rows - overlong < (config.data.train_batch_size if name == "train_files" else 1):
+            raise InputError(f"{told}, which leaves too few")
+        left_out[name] = overlong
+    return left_out
+
+
+def overlong_of(config: Any, name: str) -> int | None:
+    """Overlong prompts of ``data.NAME``. None for files on remote file systems, and with a user's class of data sets.
+
+    Raises ``InputError``.
+    """
+    paths = as_list(config.data[name])
+    if any("://" in path for path in paths) or (config.data.get("custom_cls") or {}).get("path"):
+        return None
+    return overlong_prompts(config, paths)
 
 
 def as_list(value: Any) -> list[str]:

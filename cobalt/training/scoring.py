@@ -6,6 +6,7 @@ the same signature that calls this one (docs/method.md).
 """
 
 import asyncio
+import json
 import multiprocessing
 import random
 from collections.abc import Awaitable, Mapping, Sequence
@@ -13,17 +14,27 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import dataclasses as pydantic_dataclasses
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from cobalt.cli.flags import ExecutorName
+from cobalt.cli.flags import ExecutorName, Positive
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code
 from cobalt.prompts import shown_input
-from cobalt.rewards import CountTokens, RewardConstants, RewardParts, penalised, training_reward, validation_reward
+from cobalt.rewards import (
+    CountTokens,
+    RewardConstants,
+    RewardParts,
+    o200k_counter,
+    penalised,
+    training_reward,
+    validation_reward,
+)
 from cobalt.rewards.dynamic_check import NO_EXPECTATION, compare, inputs_to_compare, observe
 from cobalt.sandbox import ExecutionResult, TestCases
+from cobalt.serving.app_settings import ExecutorConfig
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 from cobalt.serving.service_check import check_service
 
@@ -44,8 +55,15 @@ NO_BATCH = (
 )
 
 
+class LocalLimits(ExecutorConfig):
+    """What a local executor takes."""
+
+    max_queue: Positive = 4096
+    """Programs that may wait before callers do."""
+
+
 class RewardSettings(BaseModel):
-    """``reward_model.reward_kwargs``. All other keys are limits of a local executor, which checks them itself."""
+    """``reward_model.reward_kwargs``. All other keys are ``LocalLimits``."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -70,20 +88,38 @@ class RewardSettings(BaseModel):
         limits = {"max_in_flight": self.max_in_flight, **self.limits}
         return open_execution_service(self.executor, patient=True, **limits)
 
-    def check_service(self) -> None:
-        """Before training: raise ``InputError`` for limits that no executor takes, ``SetupError`` for no service."""
-        try:
-            check_service(self.executor, **self.limits)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"reward_model.reward_kwargs: {error}") from None
+    def check(self) -> None:
+        """Before training: raise ``SetupError`` if programs cannot be run, or ``o200k_base`` is not to be had."""
+        if self.lengths == "o200k_base":
+            o200k_counter()
+        check_service(self.executor, **self.limits)
 
     @classmethod
     def read(cls, reward_kwargs: Mapping[str, Any]) -> "RewardSettings":
-        """Raises ``InputError`` for a value of a wrong type or out of range."""
+        """Raises ``InputError`` for a value of a wrong type or out of range, and for limits that nobody takes."""
+        known = {**cls.model_fields, **LocalLimits.model_fields}
         try:
-            return cls.model_validate(dict(reward_kwargs))
+            settings = cls.model_validate(dict(reward_kwargs))
+            LocalLimits.model_validate(settings.limits, strict=True)
         except ValidationError as error:
-            raise InputError.of_setting(error, "reward_model.reward_kwargs.", cls.model_fields) from None
+            raise InputError.of_setting(error, "reward_model.reward_kwargs.", known) from None
+        if settings.executor == "serve" and settings.limits:
+            raise InputError(
+                f"reward_model.reward_kwargs.{next(iter(settings.limits))}: a limit of executor=local. "
+                "The evaluator app takes its limits when it is started (EVALUATOR_ARGS)"
+            )
+        return settings
+
+
+def refuse_wrong_constants(constants: Mapping[str, Any]) -> None:
+    """Raise ``InputError`` for a constant that ``RewardConstants`` does not have, or of a wrong type."""
+    config = ConfigDict(extra="forbid", strict=True)
+    known = pydantic_dataclasses.dataclass(RewardConstants, frozen=True, config=config)
+    try:
+        TypeAdapter(known).validate_json(json.dumps(constants))  # in which a tuple is a list, as in configurations
+    except ValidationError as error:
+        names = [part.name for part in fields(RewardConstants)]
+        raise InputError.of_setting(error, "custom_reward_function.reward_kwargs.", names) from None
 
 
 @dataclass(frozen=True)

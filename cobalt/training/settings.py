@@ -14,6 +14,8 @@ from cobalt.rewards.online import GAMMA, OUTCOME_WEIGHT, SMOOTHING
 PAPER, NOW = "0.5.0", "0.9.1"
 """Versions of veRL: the paper's stack (``cobalt.training.trainer``), and today's (``cobalt.training.verl09``)."""
 CPU_BACKEND = "cpu"
+SHARED_PROMPT_MODELS = ("llama", "qwen2", "qwen3")
+"""Model types known to hand ``shared_prompts`` to every layer and to score with a plain output layer."""
 RELEASE, TOKENS = "release", "tokens"
 """How tokens may be weighed in the loss (``cobalt.training.workers``)."""
 ONLINE_MANAGER_NAME = "cobalt_online"

@@ -29,11 +29,9 @@ from verl.utils import torch_functional
 from verl.utils.device import get_device_name
 from verl.utils.seqlen_balancing import log_seqlen_unbalance
 
+from cobalt.training.settings import SHARED_PROMPT_MODELS
 from cobalt.training.shared_attention import Segment, SharedPrompts, attention_kept, extend_attention, newer_kernels
 from cobalt.training.token_scores import TokenScores
-
-MODELS = ("llama", "qwen2", "qwen3")
-"""Model types known to hand ``shared_prompts`` to every layer and to score with a plain output layer."""
 
 LEVEL_COST = 1 / 32
 """What a level of the tree costs each token below it, in tokens.
@@ -408,10 +406,10 @@ def prepare(model: Any, is_split_or_fused: bool) -> None:
     ``is_split_or_fused``: whether veRL divides sequences among GPUs, or fuses the loss into the model. Raises
     ``NotImplementedError`` then, and for a model that is not known.
     """
-    if is_split_or_fused or model.config.model_type not in MODELS:
+    if is_split_or_fused or model.config.model_type not in SHARED_PROMPT_MODELS:
         raise NotImplementedError(
             "shared prompts exclude use_fused_kernels and ulysses_sequence_parallel_size > 1, and know "
-            f"{', '.join(MODELS)}, not {model.config.model_type}"
+            f"{', '.join(SHARED_PROMPT_MODELS)}, not {model.config.model_type}"
         )
     extend_attention(model.config)
     for module in model.modules():

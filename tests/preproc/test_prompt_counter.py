@@ -26,7 +26,10 @@ def assert_same_as_from_scratch(tokenizer: Any, contents: list[str]) -> None:
     prompts = prefixes(contents)
     flags = {"add_generation_prompt": True, "tokenize": True, "return_dict": False}
     expected = [len(tokenizer.apply_chat_template(prompt, **flags)) for prompt in prompts]
-    assert PromptCounter(tokenizer).count([*prompts, *prompts[-1:]]) == [*expected, *expected[-1:]]
+    counter = PromptCounter(tokenizer)
+    assert counter.count([*prompts, *prompts[-1:]]) == [*expected, *expected[-1:]]
+    for most in (max(expected) - 1, max(expected)):
+        assert counter.longer_than(most, prompts) == sum(tokens > most for tokens in expected)
 
 
 @pytest.mark.parametrize("name", list(TOKENIZERS))

@@ -41,7 +41,7 @@ def test_verl_loads_both_files(tmp_path: Path, kind: str, make, monkeypatch) -> 
     assert build(kind, tmp_path, [make(i) for i in range(6)], [make(i) for i in range(3)]) == 0
     tokenizer = make_tokenizer()
     tokenizer.pad_token = tokenizer.eos_token
-    config = OmegaConf.create({"max_prompt_length": 512, "truncation": "right", "filter_overlong_prompts": True})
+    config = OmegaConf.create({"max_prompt_length": 512, "truncation": "error", "filter_overlong_prompts": True})
     config.cache_dir = str(tmp_path / "verl_cache")
     for split, size in (("train", 6), ("test", 3)):
         data = RLHFDataset(str(tmp_path / "verl" / f"{split}.parquet"), tokenizer, config)

@@ -34,6 +34,9 @@ OURS = {
     f"{POLICY}.rollout.log_prob_max_token_len_per_gpu": (16384, 32768),
     f"{POLICY}.model.use_liger": (False, True),
     "reward_model.launch_reward_fn_async": (False, True),
+    "data.truncation": ("right", "error"),
+    "data.filter_overlong_prompts": (False, True),
+    "data.filter_overlong_prompts_workers": (1, 8),
 }
 """Every setting in which the paper's presets are not the release: its value, ours. docs/differences.md says why."""
 MODELS = {"paper-qwen3": "Qwen/Qwen3-8B", "paper-r1-llama": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"}

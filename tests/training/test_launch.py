@@ -6,7 +6,9 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from online_parts import MODEL
 from test_configuration import compose_recipe
+from transformers import AutoTokenizer
 
 from cobalt.errors import InputError, SetupError
 from cobalt.records import TestCases, write_jsonl
@@ -16,6 +18,11 @@ from cobalt.training import launch, preflight
 
 BATCH_SIZE = 16
 """Of the preset cpu."""
+REWARD = """
+def compute_score(data_source, solution_str, ground_truth, extra_info, correct_half=0.2):
+    return {}
+"""
+"""A reward function of the user's."""
 
 
 class Started(Exception):
@@ -158,6 +165,104 @@ def test_settings_that_contradict_each_other_or_that_this_machine_cannot_meet(co
     assert told in complaint(override, error=error, preset=preset)
 
 
+LONG = [{"role": "user", "content": "much to read " * 40}]
+TOKENS = len(AutoTokenizer.from_pretrained(MODEL).apply_chat_template(LONG, add_generation_prompt=True))
+"""Of the prompt ``LONG``."""
+
+
+def add_long_prompts(path, count):
+    rows = pq.read_table(path)
+    write_rows(path, count, prompt=LONG)
+    pq.write_table(pa.concat_tables([rows, pq.read_table(path)]), path)
+
+
+def test_overlong_prompts_are_left_out_counted_and_said(start, tmp_path, capsys):
+    """One token more, and they would fit."""
+    add_long_prompts(tmp_path / "train.parquet", 3)
+    filters = []
+
+    def connect(config, _settings):
+        filters.append(config.data.filter_overlong_prompts)
+        raise Started
+
+    for most, left_out in ((TOKENS - 1, 3), (TOKENS, 0)):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Started):
+            patch.setattr(launch, "_connect", connect)
+            start(f"data.max_prompt_length={most}")
+        manifest = json.loads((tmp_path / "out" / "training.manifest.json").read_text())
+        assert manifest["counts"]["overlong_prompts_left_out"] == {"train_files": left_out, "val_files": 0}
+        assert ("3 prompts of data.train_files are left out" in capsys.readouterr().err) == bool(left_out)
+    assert filters == [True, False], "veRL's own filter, only where it has something to do"
+
+
+@pytest.mark.parametrize("how", ["left", "right", "middle"])
+def test_prompts_are_never_cut(complaint, how):
+    assert complaint(f"data.truncation={how}").startswith(f"data.truncation={how} would cut prompts: take error")
+
+
+def test_overlong_prompts_are_refused_if_asked_or_if_too_few_are_left(complaint, tmp_path):
+    write_rows(tmp_path / "train.parquet", BATCH_SIZE, prompt=LONG)
+    most = f"data.max_prompt_length={TOKENS - 1}"
+    told = f"16 of 16 prompts of data.train_files have more than {most} tokens"
+    assert complaint(most, "data.filter_overlong_prompts=false").startswith(f"{told}: allow more, or leave them out")
+    assert complaint(most) == f"{told}, which leaves too few"
+    assert "rollout.prompt_length=8 would cut prompts" in complaint("actor_rollout_ref.rollout.prompt_length=8")
+
+
+def test_a_bar_counts_the_prompts_that_are_left(start, tmp_path):
+    write_rows(tmp_path / "train.parquet", 2 * BATCH_SIZE - 1)
+    add_long_prompts(tmp_path / "train.parquet", 1)
+    steps = start(f"data.max_prompt_length={TOKENS - 1}", "trainer.total_epochs=3", act=preflight.total_steps)
+    assert steps == 3
+
+
+def test_a_model_without_a_chat_template(complaint, tmp_path):
+    for file in MODEL.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    settings.pop("chat_template", None)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    told = f"actor_rollout_ref.model.path={tmp_path}: its tokenizer has no chat template"
+    assert complaint(f"actor_rollout_ref.model.path={tmp_path}") == told
+
+
+OURS = "custom_reward_function.path=verl/code_reward_func_think.py"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ((OURS, "+custom_reward_function.reward_kwargs.improve_scal=0.2"), "improve_scal: no such setting; there are "),
+        ((OURS, "+custom_reward_function.reward_kwargs.correct_half=abc"), "correct_half=abc: Input should be a valid"),
+        ((OURS, "+custom_reward_function.reward_kwargs.repeat_times=2.5"), "repeat_times=2.5: Input should be a valid"),
+        ((OURS, "reward_model.reward_manager=prime"), "set reward_model.reward_manager=cobalt"),
+        ((OURS, "custom_reward_function.name=score_it"), "name=score_it: there is no such function in "),
+        (("custom_reward_function.path=README.md",), "custom_reward_function.path=README.md: SyntaxError"),
+        (("+reward_model.reward_kwargs.improve_scal=0.2",), "improve_scal: no such setting; there are executor, "),
+        (("+reward_model.reward_kwargs.cpu_limit_s=2",), "cpu_limit_s: a limit of executor=local"),
+        (("trainer.resume_mode=resume_path",), "trainer.resume_from_path=None: no such checkpoint"),
+        (("trainer.resume_mode=resume_path", "trainer.resume_from_path=a/global_step_2"), "no such checkpoint"),
+        (("trainer.resume_mode=always",), "trainer.resume_mode=always: choose auto, disable, resume_path"),
+        (
+            ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.actor.ppo_mini_batch_size=3"),
+            "ppo_mini_batch_size=3 times actor_rollout_ref.rollout.n=1 cannot be shared by 2 GPUs",
+        ),
+        (("+data.apply_chat_template_kwargs.enable_thinking=false",), "data.apply_chat_template_kwargs: veRL 0.5.0"),
+    ],
+)
+def test_what_would_only_fail_in_training_or_do_nothing_there(complaint, overrides, told):
+    assert told in complaint(*overrides)
+
+
+def test_weights_of_our_reward_are_taken_as_configurations_hold_them(start, complaint, tmp_path):
+    weights = ["correct_half=1", "improvement=false", "keywords=[wait,but]"]
+    start(OURS, *(f"+custom_reward_function.reward_kwargs.{weight}" for weight in weights), act=launch.checked)
+    (tmp_path / "reward.py").write_text(REWARD)
+    users = f"custom_reward_function.path={tmp_path}/reward.py", "+custom_reward_function.reward_kwargs.correct_hlaf=1"
+    assert "reward_kwargs.correct_hlaf: compute_score in " in complaint(*users)
+
+
 def test_another_version_of_verl_is_refused(complaint, monkeypatch):
     monkeypatch.setattr(launch, "version", lambda _package: "0.4.0")
     told = "veRL 0.4.0 is installed, and cobalt train is for veRL 0.5.0 and 0.9.1 only"
@@ -213,12 +318,12 @@ def test_weights_and_biases_without_a_key(start, complaint, monkeypatch, tmp_pat
 def resume(start, tmp_path, monkeypatch):
     """Goes on from a checkpoint, with other overrides than those of the run that made it."""
     monkeypatch.setenv("WANDB_MODE", "offline")  # no key is asked for
-    monkeypatch.setattr(preflight, "refuse_missing_model", lambda *_arguments: None)
     write_rows(tmp_path / "other.parquet", BATCH_SIZE + 2)
-    (tmp_path / "reward.py").write_text("one reward")
+    (tmp_path / "reward.py").write_text(REWARD.format(1))
 
     def run(*overrides):
-        start(f"custom_reward_function.path={tmp_path}/reward.py", *overrides)
+        local = "reward_model.reward_kwargs.executor=local"
+        start(f"custom_reward_function.path={tmp_path}/reward.py", local, *overrides)
 
     with pytest.raises(Started):
         run()
@@ -262,7 +367,7 @@ def test_settings_that_verl_would_not_take_over_are_refused_in_one_line(resume):
     ("override", "named"),
     [
         ("data.train_files={folder}/other.parquet", "data.train_files"),
-        ("actor_rollout_ref.model.path=another/model", "actor_rollout_ref.model.path"),
+        ("actor_rollout_ref.model.path=assets/minicoder-small", "actor_rollout_ref.model.path"),
         ("reward_model.reward_kwargs.require_end=false", "reward_model.reward_kwargs.require_end: True -> False"),
         ("+reward_model.reward_kwargs.cpu_limit_s=9", "reward_model.reward_kwargs.cpu_limit_s: None -> 9"),
         ("+custom_reward_function.reward_kwargs.correct_half=0.3", "custom_reward_function"),
@@ -277,10 +382,10 @@ def test_a_checkpoint_of_other_data_model_or_reward_is_not_resumed(resume, tmp_p
 
 
 def test_an_edited_reward_or_data_file_is_noticed(resume, tmp_path):
-    (tmp_path / "reward.py").write_text("another reward")
+    (tmp_path / "reward.py").write_text(REWARD.format(2))
     with pytest.raises(InputError, match="custom_reward_function"):
         resume()
-    (tmp_path / "reward.py").write_text("one reward")
+    (tmp_path / "reward.py").write_text(REWARD.format(1))
     write_rows(tmp_path / "train.parquet", 2 * BATCH_SIZE)
     with pytest.raises(InputError, match=r"data\.train_files"):
         resume()
@@ -349,13 +454,14 @@ def test_anything_goes_where_nothing_is_resumed(resume, tmp_path):
 
 
 def test_an_online_run_asks_for_a_row_of_each_turn_and_resumes_with_the_same_method_only(start, tmp_path):
+    local = "reward_model.reward_kwargs.executor=local"
     for _ in range(2):
         with pytest.raises(Started) as started:
             limit = "+reward_model.reward_kwargs.cpu_limit_s=2"
-            start("actor_rollout_ref.rollout.n=4", limit, recipe="grpo_online")
+            start("actor_rollout_ref.rollout.n=4", local, limit, recipe="grpo_online")
         samples, drops_empty_rows, workers = started.value.args
         assert (samples, drops_empty_rows, workers.online.turns) == (12, True, 3)
         assert workers.reward_kwargs.cpu_limit_s == 2 and workers.reward_kwargs.require_end
         checkpoint(tmp_path / "out", 3)
     with pytest.raises(InputError, match=r"cobalt\.online"):
-        start("actor_rollout_ref.rollout.n=4", limit, "cobalt.online.turns=2", recipe="grpo_online")
+        start("actor_rollout_ref.rollout.n=4", local, limit, "cobalt.online.turns=2", recipe="grpo_online")

@@ -225,7 +225,7 @@ def test_settings_of_a_wrong_type_or_out_of_range_are_refused_in_one_line(minico
 @pytest.mark.parametrize("settings", [{"executor": "serve", "cpu_limit_s": 2}, {"executor": "local", "cpu_limt_s": 2}])
 def test_limits_that_nobody_takes_are_refused_before_training(minicoder, settings):
     with pytest.raises(InputError, match=r"limits|cpu_limt_s"):
-        make_manager(minicoder, **settings).check()
+        make_manager(minicoder, **settings)
 
 
 def test_equal_programs_run_once_and_all_are_in_flight_at_once(rewards, use):

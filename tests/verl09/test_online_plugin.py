@@ -5,7 +5,8 @@ of in other processes are the engine, the programs and the queue between the two
 """
 
 from collections import defaultdict
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,7 +61,13 @@ class Queue:
 def play(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Trajectories of one problem, whose responses are given: keys, queue, texts of prompts, configuration."""
 
-    async def run(trajectories: list[list[str]], method: str = "grpo", split: str = "train", **settings: Any) -> Any:
+    async def run(
+        trajectories: list[list[str]],
+        method: str = "grpo",
+        split: str = "train",
+        data: Mapping[str, Any] = MappingProxyType({}),
+        **settings: Any,
+    ) -> Any:
         fake = FakeService()
         monkeypatch.setattr(scoring, "open_execution_service", fake.opener())
         monkeypatch.setattr(TurnLoop, "service", None)
@@ -70,6 +77,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Any:
         overrides = [f"cobalt.online.{name}={value}" for name, value in settings.items()]
         composed = compose("reward_model.reward_kwargs.executor=local", *overrides, recipe=f"{method}_online")
         assert TrainingConfig.of(composed).online is not None
+        composed.data = {**composed.data, **data}
         config = adapted(composed)
         config.actor_rollout_ref.rollout.prompt_length = config.data.max_prompt_length
         manager = load_reward_manager(config, tokenizer, reward_router_address=None, reward_model_tokenizer=None)
@@ -135,6 +143,25 @@ async def test_a_trajectory_is_a_row_for_each_turn_with_feedback_and_without_ear
     assert row["input_ids"].tolist() == [*row["prompts"].tolist(), *row["responses"].tolist()]
     assert row["rollout_log_probs"].tolist() == [-0.5] * len(row["responses"])
     assert row["response_mask"].all() and queue.tags["problem_0_1"]["response_len"] == len(row["responses"])
+
+
+async def test_each_turns_prompt_is_made_with_the_arguments_of_the_chat_template(play: Any) -> None:
+    template = "{% for message in messages %}{{ style }} {{ message.content }}\n{% endfor %}"
+    made = {"apply_chat_template_kwargs": {"chat_template": template, "style": "brief"}}
+    _, prompts, *_ = await play([[WRONG, RIGHT]], data=made)
+    assert [prompt.count("brief ") for prompt in prompts] == [2, 4]
+
+
+async def test_a_prompt_that_would_be_too_long_ends_its_trajectory_and_is_counted(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, prompts, *_ = await play([[WRONG, RIGHT]])
+    first, second = (len(whole.rows[f"problem_0_{turn}"]["prompts"]) for turn in range(2))
+    for most, turns in ((second, 2), (second - 1, 1)):
+        queue, again, config, _ = await play([[WRONG, RIGHT], [RIGHT]], data={"max_prompt_length": most})
+        assert again[:turns] == prompts[:turns] and len(again) == turns + 1 and first < most
+        metrics, _ = trained(queue, config, monkeypatch)
+        assert metrics["cost/rollout_overlong"] == (turns == 1)
 
 
 async def test_validation_plays_one_turn_and_scores_pass_or_fail(play: Any) -> None:

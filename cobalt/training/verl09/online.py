@@ -10,7 +10,7 @@ from uuid import uuid4
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from cobalt.sandbox import ExecutionResult
-from cobalt.training.online import ROLLOUT_FAILED, MultiTurn
+from cobalt.training.online import OVERLONG, ROLLOUT_FAILED, MultiTurn
 from cobalt.training.scoring import SERVICE_ERRORS, RewardSettings
 from cobalt.training.settings import Method
 from cobalt.training.verl09.manager import SharedService, is_validation
@@ -26,7 +26,7 @@ class TurnLoop(AgentLoopBase):
         method, reward = Method(**self.config.cobalt.online), RewardSettings.read(self.config.reward.reward_kwargs)
         if TurnLoop.service is None:
             TurnLoop.service = SharedService(reward)
-        game = MultiTurn(method, reward, self.tokenizer, self.rollout_config)
+        game = MultiTurn(method, reward, self.tokenizer, self.rollout_config, self.apply_chat_template_kwargs or {})
         turns = 1 if is_validation(columns) else method.turns
         prompt = await self.ct_build_initial_tokens(list(columns["raw_prompt"]))
         trajectory = game.begin(columns["raw_prompt"], prompt, columns.get("tools_kwargs"), turns)
@@ -45,7 +45,7 @@ class TurnLoop(AgentLoopBase):
                     response_logprobs=made.log_probs[: len(response)] if made.log_probs else None,
                     num_turns=2,
                     metrics=AgentLoopMetrics(),
-                    extra_fields={**made.extra_fields, ROLLOUT_FAILED: False},
+                    extra_fields={**made.extra_fields, ROLLOUT_FAILED: False, OVERLONG: False},
                 )
             )
             if len(rows) == turns or trajectory.tests is None:
@@ -55,5 +55,5 @@ class TurnLoop(AgentLoopBase):
             except SERVICE_ERRORS as error:
                 result = ExecutionResult.infra(len(trajectory.tests), str(error))
             game.go_on(trajectory, result)
-        rows[-1].extra_fields[ROLLOUT_FAILED] = trajectory.failed
+        rows[-1].extra_fields |= {ROLLOUT_FAILED: trajectory.failed, OVERLONG: trajectory.overlong}
         return rows

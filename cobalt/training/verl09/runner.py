@@ -49,5 +49,5 @@ def connect_and_prepare(config: Any) -> Callable[[], None]:
     config = adapted(config)
     join_or_start(config, runtime_environment(config), config.ray_kwargs.ray_init.num_cpus)
     if config.reward.reward_manager.name == MANAGER:
-        RewardSettings.read(config.reward.reward_kwargs).check_service()
+        RewardSettings.read(config.reward.reward_kwargs).check()
     return partial(main_ppo.run_ppo, config, task_runner_class=ray.remote(Runner))

@@ -17,12 +17,12 @@ from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerS
 from cobalt.errors import CobaltError
 from cobalt.records.training_run import append_metrics
 from cobalt.training.batch_scores import InfraGuard, fill_with_mean, neutralise_groups, reward_metrics
-from cobalt.training.online import Program, turn_advantages
+from cobalt.training.online import OVERLONG, Program, turn_advantages
 from cobalt.training.scoring import INFRA, RewardSettings
 from cobalt.training.settings import Method
 from cobalt.training.shared_prompts import balanced_rows, rows_by_prefix
 from cobalt.training.training_log import budget_of
-from cobalt.training.verl09.config import TRAINER_PREFIX
+from cobalt.training.verl09.config import MANAGER, TRAINER_PREFIX
 from cobalt.training.verl09.manager import PROGRAMS
 
 POLL_S = 0.2
@@ -52,7 +52,8 @@ class CobaltTrainer(PPOTrainer):
     def _build_replay_buffer(self) -> Any:
         self.trainer_mode = self.trainer_mode.removeprefix(TRAINER_PREFIX)  # veRL asks for its own name
         self._budget = budget_of(self.config)
-        settings = RewardSettings.read(self.config.reward.get("reward_kwargs") or {})
+        reward = self.config.reward
+        settings = RewardSettings.read((reward.reward_kwargs or {}) if reward.reward_manager.name == MANAGER else {})
         self._guard = InfraGuard(settings.max_infra_rate)
         online = self.config.cobalt.get("online")
         self._method = Method(**online) if online else None
@@ -137,6 +138,7 @@ class CobaltTrainer(PPOTrainer):
                 for row, program in zip(rows_T, programs_N[-1] or [None] * len(rows_T), strict=True):
                     infos[row] = {INFRA: 1.0} if program is None else {**program.score, INFRA: 0.0}
                     scores_B[row][-1] = 0.0 if program is None else program.score["score"]
+            metrics[f"cost/{OVERLONG}"] = sum(bool(fields_B[row].get(OVERLONG)) for row in rows)
             advantages = turn_advantages(rows_N, [problem for problem, _ in played], programs_N, self._method)
             self._put(where, rm_scores=scores_B)
         names = dict.fromkeys(name for info in infos.values() for name in info)

@@ -1,0 +1,46 @@
+"""Counts the prompts that are longer than ``data.max_prompt_length`` tokens, before training."""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from cobalt.preproc.bandit_prompts import PromptCounter, load_tokenizer
+
+BATCH_PROMPTS = 1024
+"""Prompts that are tokenized at once."""
+
+
+def overlong_prompts(config: Any, paths: Sequence[str]) -> int:
+    """How many prompts of these parquet files are too long, with chat template and generation prompt.
+
+    Raises ``InputError`` for a model that has no tokenizer or no chat template.
+    """
+    from omegaconf import OmegaConf
+
+    data, model = config.data, config.actor_rollout_ref.model
+    source = "tokenizer_path" if model.get("tokenizer_path") else "path"
+    options = {}
+    if model.get("trust_remote_code") or data.get("trust_remote_code"):
+        options["trust_remote_code"] = True
+    if model.get("custom_chat_template"):
+        options["chat_template"] = model.custom_chat_template
+    template = data.get("apply_chat_template_kwargs") or {}
+    template = OmegaConf.to_container(template, resolve=True) if OmegaConf.is_config(template) else template
+    settings = (json.dumps(value, sort_keys=True) for value in (options, template))
+    tokenizer = f"actor_rollout_ref.model.{source}=", model[source], *settings
+    return _overlong(*tokenizer, tuple(paths), data.prompt_key, data.max_prompt_length)
+
+
+@cache
+def _overlong(
+    setting: str, model: str, options: str, template: str, paths: tuple[str, ...], column: str, most: int
+) -> int:
+    from pyarrow.parquet import ParquetFile
+
+    counter = PromptCounter(load_tokenizer(model, setting, **json.loads(options)), **json.loads(template))
+    return sum(
+        counter.longer_than(most, batch.column(0).to_pylist())
+        for path in paths
+        for batch in ParquetFile(path).iter_batches(BATCH_PROMPTS, columns=[column])
+    )
