@@ -49,18 +49,18 @@ class CobaltRewardManager:
 
     def __call__(self, data: DataProto, return_dict: bool = False) -> Any:
         """Rewards on the last token of each response: tensor (batch, response length), with named scores if asked."""
-        outcomes_B, work = self.judged(self.score, self.items(data), data.meta_info.get("validate", False))
+        outcomes_B, work = self.judged(
+            self.score, self.items(data, width_of(data)), data.meta_info.get("validate", False)
+        )
         return self.rewards(data, dict(enumerate(outcomes_B)), work, return_dict)
 
-    def items(self, data: DataProto) -> list[dict[str, Any]]:
-        """One set of arguments of ``compute_score`` per response."""
+    def items(self, data: DataProto, width: int) -> list[dict[str, Any]]:
+        """One set of arguments of ``compute_score`` per response. ``width``: most tokens of a response."""
         responses, columns, end_token = data.batch["responses"], data.non_tensor_batch, self.tokenizer.eos_token_id
         ids_B = [ids[:end].tolist() for ids, end in zip(responses, response_lengths(data), strict=True)]
         texts_B = self.tokenizer.batch_decode(ids_B, skip_special_tokens=True)
         infos_B = columns.get("extra_info", [None] * len(ids_B))
-        finished_B = [
-            not self.settings.require_end or is_finished(ids, responses.shape[-1], end_token) for ids in ids_B
-        ]
+        finished_B = [not self.settings.require_end or is_finished(ids, width, end_token) for ids in ids_B]
         return [
             {
                 "data_source": columns[self.reward_fn_key][row],
@@ -135,6 +135,11 @@ class CobaltRewardManager:
 
     def counter(self) -> CountTokens:
         return o200k_counter() if self.settings.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
+
+
+def width_of(data: DataProto) -> int:
+    """Most tokens of a response: veRL 0.5.0 pads to so many."""
+    return data.batch["responses"].shape[-1]
 
 
 def response_lengths(data: DataProto) -> list[int]:

@@ -34,7 +34,7 @@ from cobalt.rewards.online import against_others, discounted_sum, normalised, ve
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.serving.execution import Runs
 from cobalt.training.batch_scores import MIN_VALID_SHARE, neutralise_groups, shared_costs
-from cobalt.training.manager import CobaltRewardManager, response_lengths
+from cobalt.training.manager import CobaltRewardManager, response_lengths, width_of
 from cobalt.training.scoring import SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished
 from cobalt.training.settings import Method
 
@@ -316,7 +316,7 @@ class OnlineRewardManager(CobaltRewardManager):
         """The bandit's result with ``advantage`` as one more named score. Validation is the bandit's own."""
         if data.meta_info.get("validate", False):
             return super().__call__(data, return_dict)
-        items, ends_B = self.items(data), response_lengths(data)
+        items, ends_B = self.items(data, width_of(data)), response_lengths(data)
         rows_of_trajectory: dict[int, list[int]] = defaultdict(list)  # rows with a response, in the order of turns
         for row, number in enumerate(data.non_tensor_batch[TRAJECTORY]):
             if ends_B[row]:

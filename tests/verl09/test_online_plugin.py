@@ -4,8 +4,10 @@ veRL's own agent-loop worker plays, asks our reward manager and writes rows. Our
 of in other processes are the engine, the programs and the queue between the two.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import asynccontextmanager
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -20,10 +22,13 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, agent_loop_tq
 
 from cobalt.errors import SetupError
 from cobalt.prompts import first_messages, problem_instruction
+from cobalt.serving.execution import ExecutionService
 from cobalt.training import scoring
 from cobalt.training.batch_scores import InfraGuard
 from cobalt.training.online import Program, group_advantages
+from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import Method, TrainingConfig
+from cobalt.training.verl09 import manager as our_manager
 from cobalt.training.verl09 import trainer as our_trainer
 from cobalt.training.verl09.config import adapted
 from cobalt.training.verl09.online import TurnLoop
@@ -69,7 +74,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Any:
         **settings: Any,
     ) -> Any:
         fake = FakeService()
-        monkeypatch.setattr(scoring, "open_execution_service", fake.opener())
+        monkeypatch.setattr(our_manager, "JobExecutorClient", lambda _reward: fake)  # and nobody opens one of their own
         monkeypatch.setattr(TurnLoop, "service", None)
         queue, tokenizer = Queue(), AutoTokenizer.from_pretrained(MINICODER)
         monkeypatch.setattr(agent_loop_tq, "tq", queue)
@@ -143,6 +148,26 @@ async def test_a_trajectory_is_a_row_for_each_turn_with_feedback_and_without_ear
     assert row["input_ids"].tolist() == [*row["prompts"].tolist(), *row["responses"].tolist()]
     assert row["rollout_log_probs"].tolist() == [-0.5] * len(row["responses"])
     assert row["response_mask"].all() and queue.tags["problem_0_1"]["response_len"] == len(row["responses"])
+
+
+async def test_all_processes_of_a_training_share_one_local_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's part, an actor that exists once for each job, is played by this process."""
+    fake, opened = FakeService(), []
+
+    @asynccontextmanager
+    async def open_service(executor: str, **limits: Any) -> Any:
+        opened.append((executor, limits["workers"]))
+        yield ExecutionService(fake)
+
+    monkeypatch.setattr(scoring, "open_execution_service", open_service)
+    reward = RewardSettings.read({"executor": "local", "workers": 2})
+    actor: Any = our_manager.JobExecutor.__ray_metadata__.modified_class(reward)
+    handle = SimpleNamespace(run=SimpleNamespace(remote=actor.run))
+    named = SimpleNamespace(options=lambda **_name: SimpleNamespace(remote=lambda _reward: handle))
+    monkeypatch.setattr(our_manager, "JobExecutor", named)
+    services = [await our_manager.service_of_online(reward).opened() for _ in range(9)]
+    results = await asyncio.gather(*[service.run("print(1)", make_tests(2)) for service in services])
+    assert opened == [("local", 2)] and [result.pass_rate for result in results] == [0.5] * 9
 
 
 async def test_each_turns_prompt_is_made_with_the_arguments_of_the_chat_template(play: Any) -> None:

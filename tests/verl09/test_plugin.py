@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -38,11 +38,12 @@ from verl.workers.engine.fsdp import transformer_impl  # noqa: E402
 from verl.workers.utils.losses import ppo_loss  # noqa: E402
 from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
 
-from cobalt.errors import InputError  # noqa: E402
+from cobalt.errors import InputError, SetupError  # noqa: E402
 from cobalt.training import scoring  # noqa: E402
 from cobalt.training.preflight import ROW_LOSSES  # noqa: E402
 from cobalt.training.shared_attention import extend_attention  # noqa: E402
 from cobalt.training.verl09 import engine as our_engine  # noqa: E402
+from cobalt.training.verl09 import manager as our_manager  # noqa: E402
 from cobalt.training.verl09 import runner, trainer  # noqa: E402
 from cobalt.training.verl09.config import adapted  # noqa: E402
 
@@ -67,6 +68,7 @@ def engine_of(kind: type[Any]) -> Any:
     )
     made.use_ulysses_sp = made.pad_to_length = False
     made.compute_entropy_from_logits = torch_functional.entropy_from_logits
+    made.scaler = None
     made.get_data_parallel_group, made.get_data_parallel_size = (lambda: None), (lambda: 1)
     if kind is our_engine.SharedPromptEngine:
         extend_attention(model.config)
@@ -166,6 +168,26 @@ def test_a_step_on_trees_of_contexts_is_that_of_each_row_by_itself(
             )
             torch.testing.assert_close(of_row, expected, atol=1e-4, rtol=1e-4)
     assert_close(gradients(shared), gradients(plain), atol=2e-4, rtol=1e-3)
+
+
+def test_losses_are_scaled_where_training_is_in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """veRL's optimizer step unscales the gradients, and ends in an assertion where nothing was scaled."""
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_args, **_kwargs: None)  # a single process
+    monkeypatch.setenv("COBALT_LOSS_WEIGHTS", "tokens")
+    grads = []
+    for scaler in (None, torch.amp.GradScaler("cpu", init_scale=8.0)):
+        engine = engine_of(our_engine.SharedPromptEngine)
+        monkeypatch.setattr(engine, "_gradient_sync_context", lambda **_: nullcontext(), raising=False)
+        engine.scaler, data = scaler, mini_batch()
+        tu.assign_non_tensor(data, max_token_len_per_gpu=90)
+        loss = lambda model_output, data, dp_group: (model_output["log_probs"].values().sum(), {})  # noqa: E731
+        engine.forward_backward_batch(data, loss)
+        if scaler is not None:
+            optimizer = torch.optim.SGD(engine.module.parameters(), lr=0.0)
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+        grads.append(gradients(engine))
+    assert_close(grads[1], grads[0], atol=1e-5, rtol=1e-4)
 
 
 def test_rows_of_a_problem_stay_together_on_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,10 +294,10 @@ def test_what_verl_no_longer_has_is_refused_in_one_line(override: str, told: str
     assert "\n" not in str(refused.value)
 
 
-def made_manager() -> Any:
+def made_manager(*overrides: str) -> Any:
     """Our reward manager as veRL makes it, and the policy's tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(MINICODER)
-    config = adapted(compose("reward_model.reward_kwargs.executor=local"))
+    config = adapted(compose("reward_model.reward_kwargs.executor=local", *overrides))
     return load_reward_manager(config, tokenizer, reward_router_address=None, reward_model_tokenizer=None), tokenizer
 
 
@@ -321,3 +343,41 @@ async def test_equal_programs_that_are_scored_together_run_once(monkeypatch: pyt
         )
         assert {one["reward_score"] for one in found} == {1.0}
     assert fake.programs == ["print(4)"] * 2
+
+
+async def test_a_response_is_cut_off_only_where_it_has_all_tokens_that_it_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An engine may end it by a token that is not the tokenizer's own."""
+    monkeypatch.setattr(scoring, "open_execution_service", FakeService().opener())
+    whole = response(AutoTokenizer.from_pretrained(MINICODER), respond(4)).batch["responses"].shape[1]
+    for most, passed in ((whole, 1.0), (whole - 1, 0.0)):
+        manager, tokenizer = made_manager(f"data.max_response_length={most}")
+        data = response(tokenizer, respond(4))
+        for name in ("responses", "attention_mask"):
+            data.batch[name] = data.batch[name][:, :-1]  # without the tokenizer's end
+        assert (await manager.run_single(data))["reward_extra_info"]["acc"] == passed
+
+
+async def test_a_failed_attempt_is_shared_by_all_who_wait_for_it_and_those_soon_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[float] = []
+    now = [100.0]
+
+    @asynccontextmanager
+    async def no_service(*_args: Any, **_limits: Any) -> Any:
+        tried.append(now[0])
+        await asyncio.sleep(0)
+        raise SetupError("no execution service")
+        yield
+
+    monkeypatch.setattr(scoring, "open_execution_service", no_service)
+    monkeypatch.setattr(our_manager, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    manager, tokenizer = made_manager()
+    for _ in range(2):
+        found = await asyncio.gather(*[manager.run_single(response(tokenizer, respond(4))) for _ in range(8)])
+        assert [one["reward_extra_info"]["infra"] for one in found] == [1.0] * 8
+    now[0] += our_manager.FAILURE_S
+    await manager.run_single(response(tokenizer, respond(4)))
+    assert tried == [100.0, now[0]]

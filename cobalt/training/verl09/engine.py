@@ -64,7 +64,7 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
             with torch.no_grad() if forward_only else nullcontext(), context:
                 loss, output = self.forward_step(micro_batch, loss_function, forward_only)
                 if not forward_only:
-                    loss.backward()
+                    (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # a scaler: with fp16
                     output.pop("model_output")
             outputs.append(output)
         return postprocess_batch_func(output_lst=outputs, indices=[list(part.rows) for part in parts], data=data)

@@ -1,21 +1,26 @@
 """The reward manager of veRL 0.9.1: it scores each trajectory as soon as it is generated.
 
 A reward worker is a process with one event loop. It holds one connection to the execution service as long as it lives.
+Online, agent loops run programs in processes of their own. With ``executor=local`` all share one executor.
 Equal programs of trajectories that are scored at the same time run once.
 A failure of the infrastructure is no verdict: such a trajectory gets ``infra`` 1, and the trainer makes it neutral.
 """
 
 import asyncio
 import math
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import Any
 
+import ray
 import torch
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
+from cobalt.sandbox import ExecutionResult
+from cobalt.sandbox.executor import Tests, parse_program
 from cobalt.serving.execution import ExecutionService, Runs
 from cobalt.training.manager import CobaltRewardManager
 from cobalt.training.online import ROLLOUT_FAILED, OnlineRewardManager
@@ -24,6 +29,8 @@ from cobalt.training.settings import Method
 
 PROGRAMS = "programs"
 """Key of ``reward_extra_info`` in online training: the judged programs of the trajectory, as dictionaries."""
+FAILURE_S = 5.0
+"""For so long after a failed attempt to reach the execution service there is no other one."""
 
 
 def is_validation(columns: Mapping[str, Any]) -> bool:
@@ -34,17 +41,56 @@ def is_validation(columns: Mapping[str, Any]) -> bool:
 class SharedService:
     """One connection to what runs programs, for one event loop. It is opened when it is asked for, and stays open."""
 
-    def __init__(self, reward: RewardSettings):
+    def __init__(self, reward: RewardSettings, service: ExecutionService | None = None):
+        """``service``: an open one, if there is one."""
         self.stack = AsyncExitStack()
         self._reward, self._opening = reward, asyncio.Lock()
-        self._service: ExecutionService | None = None
+        self._service = service
+        self._failure: Exception | None = None
+        self._failed_at = 0.0
 
     async def opened(self) -> ExecutionService:
-        """Raises one of ``SERVICE_ERRORS``."""
+        """Raises one of ``SERVICE_ERRORS``. All who wait for an attempt share its failure, as do those soon after."""
         async with self._opening:
+            if self._failure is not None and time.monotonic() < self._failed_at + FAILURE_S:
+                raise self._failure.with_traceback(None)
             if self._service is None:
-                self._service = await self.stack.enter_async_context(self._reward.open_service())
+                try:
+                    self._service = await self.stack.enter_async_context(self._reward.open_service())
+                except SERVICE_ERRORS as error:
+                    self._failure, self._failed_at = error, time.monotonic()
+                    raise
         return self._service
+
+
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
+class JobExecutor:
+    """The local executor of a training in which several processes run programs: one budget of cores and memory."""
+
+    def __init__(self, reward: RewardSettings):
+        self._service = SharedService(reward)
+
+    async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
+        """As of any executor. Raises one of ``SERVICE_ERRORS``."""
+        return await (await self._service.opened()).run(code, tests)
+
+
+class JobExecutorClient:
+    """The training's ``JobExecutor``, as ``ExecutionService`` takes an executor."""
+
+    def __init__(self, reward: RewardSettings):
+        self._actor = JobExecutor.options(name="cobalt_executor", get_if_exists=True).remote(reward)
+
+    async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
+        """Raises what ``parse_program`` does, and one of ``SERVICE_ERRORS``."""
+        return await self._actor.run.remote(*parse_program(code, tests))
+
+
+def service_of_online(reward: RewardSettings) -> SharedService:
+    """For agent loops and the reward worker, which run programs in processes of their own."""
+    if reward.executor == "serve":
+        return SharedService(reward)
+    return SharedService(reward, ExecutionService(JobExecutorClient(reward), max_in_flight=reward.max_in_flight))
 
 
 class StreamingRewardManager(RewardManagerBase):
@@ -53,16 +99,18 @@ class StreamingRewardManager(RewardManagerBase):
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **_router: Any):
         super().__init__(config, tokenizer, compute_score)
         settings = config.reward.get("reward_kwargs") or {}
-        self._manager = CobaltRewardManager(tokenizer, 0, compute_score, **settings)
+        self._manager, connect = CobaltRewardManager(tokenizer, 0, compute_score, **settings), SharedService
         if config.cobalt.get("online"):
             self._manager = OnlineRewardManager(Method(**config.cobalt.online), tokenizer, 0, compute_score, **settings)
-        self.service = SharedService(self._manager.settings)
+            connect = service_of_online
+        self.service = connect(self._manager.settings)
+        self._width = config.actor_rollout_ref.rollout.response_length
         self._runs: Runs = {}  # of the trajectories that are scored now
         self._scoring = 0
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """``reward_score`` of a trajectory's last response, and ``reward_extra_info``: the reward's parts by name."""
-        items = await asyncio.to_thread(self._manager.items, rows_of(data))
+        items = await asyncio.to_thread(self._manager.items, rows_of(data), self._width)
         validates = is_validation(items[-1])
         self._scoring += 1
         try:

@@ -13,7 +13,7 @@ from cobalt.sandbox import ExecutionResult
 from cobalt.training.online import OVERLONG, ROLLOUT_FAILED, MultiTurn
 from cobalt.training.scoring import SERVICE_ERRORS, RewardSettings
 from cobalt.training.settings import Method
-from cobalt.training.verl09.manager import SharedService, is_validation
+from cobalt.training.verl09.manager import SharedService, is_validation, service_of_online
 
 
 class TurnLoop(AgentLoopBase):
@@ -25,7 +25,7 @@ class TurnLoop(AgentLoopBase):
         """The turns of a trajectory of training; a single one in validation. ``columns``: of the data's row."""
         method, reward = Method(**self.config.cobalt.online), RewardSettings.read(self.config.reward.reward_kwargs)
         if TurnLoop.service is None:
-            TurnLoop.service = SharedService(reward)
+            TurnLoop.service = service_of_online(reward)
         game = MultiTurn(method, reward, self.tokenizer, self.rollout_config, self.apply_chat_template_kwargs or {})
         turns = 1 if is_validation(columns) else method.turns
         prompt = await self.ct_build_initial_tokens(list(columns["raw_prompt"]))
