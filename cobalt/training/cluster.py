@@ -1,28 +1,62 @@
 """How training comes to Ray, on either stack."""
 
 import os
+from importlib.metadata import version
 from typing import Any
 
 from cobalt.errors import SetupError
 from cobalt.serving.handles import cluster_address
+from cobalt.training.settings import PAPER
 
 LOGGER_VARIABLES = ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_DIR")
 """Environment variables that the task runner gets. They hold no secrets: Ray would show them."""
 
 
+def cpus_per_gpu() -> int:
+    """Ray's CPUs that veRL asks for with each GPU, on the GPU's node."""
+    return 1 if version("verl") == PAPER else 3
+
+
+def other_cpus(nodes: int) -> int:
+    """What it asks for beside them, anywhere: for task runner and reward, or for controller and stores of its queue."""
+    return 2 if version("verl") == PAPER else 1 + nodes
+
+
+def cpus_of_node(gpus: int) -> int:
+    """What it may ask for on one node with so many GPUs."""
+    return gpus * cpus_per_gpu() + 2
+
+
 def join_or_start(config: Any, runtime_env: dict[str, Any], cpus: int | None, gpus: int | None = None) -> None:
     """Join the cluster at ``RAY_ADDRESS``, or start a local one with so many CPUs and GPUs (None: those that it finds).
 
-    ``runtime_env``: of all processes. Raises ``SetupError`` if the cluster has fewer GPUs than training asks for.
+    ``runtime_env``: of all processes. Raises ``SetupError`` if it has fewer free CPUs or GPUs than veRL asks
+    for, and would wait for without a word.
     """
     import ray
     import ray.autoscaler.v2.utils  # Ray's log thread imports it at its first message, in a race with this one
 
     runtime_env["env_vars"].update({name: os.environ[name] for name in LOGGER_VARIABLES if name in os.environ})
-    if not os.environ.get("RAY_ADDRESS"):
+    trainer, per_gpu = config.trainer, cpus_per_gpu()
+    others = other_cpus(trainer.nnodes)
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(address=cluster_address(), runtime_env=runtime_env)
+    else:
+        # they are logical, and those of a small machine would not do
+        cpus = cpus or max(len(os.sched_getaffinity(0)), trainer.n_gpus_per_node * per_gpu + others)
         ray.init(address="local", runtime_env=runtime_env, num_cpus=cpus, num_gpus=gpus, include_dashboard=False)
-        return
-    ray.init(address=cluster_address(), runtime_env=runtime_env)
-    wanted, found = config.trainer.n_gpus_per_node * config.trainer.nnodes, ray.cluster_resources().get("GPU", 0)
+    wanted, found = trainer.n_gpus_per_node * trainer.nnodes, ray.cluster_resources().get("GPU", 0)
     if wanted > found:
         raise SetupError(f"GPUs asked for (N_GPUS times N_NODES): {wanted}, in the Ray cluster: {found:g}")
+    free = ray._private.state.available_resources_per_node().values()
+    fitting = [
+        node
+        for node in free
+        if node.get("CPU", 0) >= trainer.n_gpus_per_node * per_gpu and node.get("GPU", 0) >= trainer.n_gpus_per_node
+    ]
+    if len(fitting) < trainer.nnodes or sum(node.get("CPU", 0) for node in free) < wanted * per_gpu + others:
+        told = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in free)
+        raise SetupError(
+            f"veRL asks Ray for {per_gpu} CPUs with each GPU, on its node, and for {others} more. Free are, by node: "
+            f"{told}. Start Ray with more (--num-cpus), or an evaluator that reserves fewer (EVALUATOR_ARGS)"
+        )

@@ -19,7 +19,7 @@ from cobalt.records.training_run import (
     resumed_step,
     set_lost_steps_aside,
 )
-from cobalt.training.cluster import join_or_start
+from cobalt.training.cluster import cpus_of_node, join_or_start
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_cut_prompts, refuse_unusable
 from cobalt.training.resume import OPERATION_SETTINGS, finished_at, refuse_other_settings
 from cobalt.training.scoring import MANAGER_NAME, RewardSettings
@@ -27,8 +27,6 @@ from cobalt.training.settings import CPU_BACKEND, NOW, ONLINE_MANAGER_NAME, PAPE
 from cobalt.training.training_log import budget_of
 from cobalt.training.verl09.config import adapted
 
-OWN_CPUS = 2
-"""veRL asks Ray for one CPU per worker, one for its task runner and one for an asynchronous reward."""
 
 
 def train(config: Any, lock: int | None = None) -> None:
@@ -144,7 +142,7 @@ def _connect(config: Any, settings: TrainingConfig) -> None:
     cpus, gpus = config.ray_init.num_cpus, None
     if settings.backend == CPU_BACKEND:
         gpus = config.trainer.n_gpus_per_node
-        cpus = cpus or gpus + OWN_CPUS
+        cpus = cpus or cpus_of_node(gpus)
         variables = runtime_env["env_vars"]
         threads = max(1, len(os.sched_getaffinity(0)) // gpus)
         variables.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")

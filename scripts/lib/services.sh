@@ -28,11 +28,12 @@ bounded() { timeout --foreground "$@"; } # in our process group, so that what en
 free_port() { "$PYTHON" -c 'from cobalt.serving.ports import free_port; print(free_port())'; }
 
 start_ray() {
-  local log=$1/ray.log deadline port lock devices=() hidden=() logical_gpus=${N_GPUS:-2} # 2: the cpu preset's
-  # veRL then asks for GPUs that are not there, and Ray's CPUs are as logical: one for each of veRL's workers, one for its
-  # task runner, one for an asynchronous reward, and the machine's cores for an evaluator that reserves some.
-  if [[ ${PRESET:-} == cpu ]]; then
-    devices=(--num-gpus "$logical_gpus" --num-cpus $((logical_gpus + 2 + $(env -u OMP_NUM_THREADS nproc))))
+  local log=$1/ray.log deadline port lock hidden=()
+  # Ray's CPUs are logical: up to three with each of veRL's GPUs, two more, and the machine's cores for an evaluator that
+  # reserves some. With fewer of them veRL waits without a word.
+  local devices=(--num-cpus $((3 * ${N_GPUS:-8} + 2 + $(env -u OMP_NUM_THREADS nproc))))
+  if [[ ${PRESET:-} == cpu ]]; then # veRL then asks for GPUs that are not there: as many as the preset says
+    devices+=(--num-gpus "${N_GPUS:-2}")
     hidden=(-u CUDA_VISIBLE_DEVICES) # Ray refuses to have more GPUs than it names
   fi
   # Older Ray knows no tokens. This one stays out of Ray's file in the home folder: with that file there, `ray start` asks
@@ -49,7 +50,7 @@ start_ray() {
   # A shell that is killed stops nothing by itself: the kernel then ends Ray in its place.
   setpriv --pdeathsig TERM env ${hidden[@]+"${hidden[@]}"} ray start --head --block --include-dashboard=false --disable-usage-stats \
     --node-ip-address 127.0.0.1 --port "$port" \
-    --ray-client-server-port "$(free_port)" --min-worker-port 0 --max-worker-port 0 ${devices[@]+"${devices[@]}"} \
+    --ray-client-server-port "$(free_port)" --min-worker-port 0 --max-worker-port 0 "${devices[@]}" \
     >"$log" 2>&1 {lock}>&- &
   ray_pid=$!
   export RAY_ADDRESS=127.0.0.1:$port

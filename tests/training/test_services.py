@@ -84,18 +84,18 @@ def test_an_evaluator_in_a_ray_of_our_own_reserves_nothing_but_what_the_user_wan
     code, errors, calls = start_services(tmp_path, EVALUATOR_ARGS=arguments)
     assert code == 0, errors
     assert find(calls, "serve run")[-1 - len(arguments.split()) :] == ["num_cpus=0", *arguments.split()]
-    assert "--num-cpus" not in find(calls, "ray start")
     assert not (tmp_path / "ray" / "ray_current_cluster").exists()  # the address of the stopped cluster
 
 
-@pytest.mark.parametrize("gpus", [1, 4])
-def test_logical_cpus_do_for_verl_beside_any_evaluator(tmp_path, gpus):
-    code, _, calls = start_services(tmp_path, PRESET="cpu", N_GPUS=str(gpus))
+@pytest.mark.parametrize("preset", ["cpu", "paper-qwen3"])
+def test_logical_cpus_do_for_verl_beside_any_evaluator(tmp_path, preset):
+    code, _, calls = start_services(tmp_path, PRESET=preset, N_GPUS="4")
     assert code == 0
     start = find(calls, "ray start")
-    assert start[start.index("--num-gpus") + 1] == str(gpus)
-    evaluators, task_runner, asynchronous_reward = len(os.sched_getaffinity(0)), 1, 1
-    assert int(start[start.index("--num-cpus") + 1]) >= gpus + evaluators + task_runner + asynchronous_reward
+    if preset == "cpu":
+        assert start[start.index("--num-gpus") + 1] == "4"
+    evaluators, with_gpus, others = len(os.sched_getaffinity(0)), 3 * 4, 2
+    assert int(start[start.index("--num-cpus") + 1]) >= evaluators + with_gpus + others
 
 
 def test_a_cluster_of_the_users_is_used_as_it_is_and_its_address_is_kept(tmp_path):

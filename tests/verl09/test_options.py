@@ -1,7 +1,10 @@
 """What users ask for beyond the recipes: each option composes, is checked, and reaches the real veRL 0.9.1."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +18,7 @@ from tensordict import NonTensorStack, TensorDict
 from test_plugin import (  # skips without veRL 0.9.1
     MINICODER,
     PLAIN,
+    ROOT,
     FakeService,
     assert_close,
     compose,
@@ -304,6 +308,27 @@ def test_what_need_not_be_overwritten_is_honoured() -> None:
     assert adapted(compose("reward_model.reward_manager=dapo")).reward.reward_manager.name == "dapo"
 
 
+def test_a_model_whose_prompts_cannot_be_shared_is_refused_with_the_way_out(check: Any, tmp_path: Path) -> None:
+    for file in MINICODER.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    shape = json.loads((MINICODER / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**shape, "model_type": "qwen3_5"}))
+    model = f"actor_rollout_ref.model.path={tmp_path}"
+    with pytest.raises(InputError, match=r"of the type qwen3_5, .* take cobalt\.share_prompts=false$"):
+        check(model)
+    check(model, "cobalt.share_prompts=false", "actor_rollout_ref.model.use_remove_padding=false")
+
+
+def test_a_mini_batch_that_the_gpus_cannot_share_is_refused(check: Any) -> None:
+    sizes = [
+        "trainer.n_gpus_per_node=2",
+        "actor_rollout_ref.rollout.n=1",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=3",
+    ]
+    with pytest.raises(InputError, match=r"ppo_mini_batch_size=3 times .*rollout\.n=1 cannot be shared by 2 GPUs"):
+        check(*sizes)
+
+
 def test_the_filter_is_for_the_bandit(check: Any) -> None:
     with pytest.raises(InputError, match=r"excludes cobalt\.online"):
         check(*FILTER, recipe="grpo_online")
@@ -400,16 +425,36 @@ def test_an_adapter_is_merged_into_one_model(one_process: None, tmp_path: Path) 
     assert not (tmp_path / "model" / "lora_adapter").exists() and "| 4 |" in (tmp_path / "model/README.md").read_text()
 
 
-def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def cluster_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Stands in for Ray, with these free resources by node. Gives the settings that it was started with."""
     started: list[dict[str, Any]] = []
     monkeypatch.setattr(runner.ray, "init", lambda **settings: started.append(settings))
     monkeypatch.setattr(cluster, "cluster_address", lambda: "there:1")
-    monkeypatch.setattr(runner.ray, "cluster_resources", lambda: {"GPU": 1.0})
+    monkeypatch.setenv("RAY_ADDRESS", "there:1")
+
+    def run(*nodes: dict[str, float]) -> list[dict[str, Any]]:
+        totals = {"GPU": sum(node["GPU"] for node in nodes)}
+        by_node = dict(enumerate(nodes))
+        monkeypatch.setattr(runner.ray, "cluster_resources", lambda: totals)
+        monkeypatch.setattr(runner.ray._private.state, "available_resources_per_node", lambda: by_node)
+        return started
+
+    return run
+
+
+LOCAL = "reward_model.reward_kwargs.executor=local"
+
+
+def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(
+    cluster_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = cluster_of({"GPU": 1.0, "CPU": 5.0})
     monkeypatch.setenv("WANDB_DIR", "/somewhere")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    config = compose("reward_model.reward_kwargs.executor=local", "ray_kwargs.ray_init.num_cpus=3")
+    monkeypatch.delenv("RAY_ADDRESS")
+    config = compose(LOCAL, "ray_kwargs.ray_init.num_cpus=6")
     runner.connect_and_prepare(config)
-    assert (started[0]["address"], started[0]["num_cpus"]) == ("local", 3)
+    assert (started[0]["address"], started[0]["num_cpus"]) == ("local", 6)
     assert started[0]["runtime_env"]["env_vars"]["WANDB_DIR"] == "/somewhere"
     monkeypatch.setenv("RAY_ADDRESS", "there:1")
     config.trainer.n_gpus_per_node = 2
@@ -419,3 +464,57 @@ def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(monkey
     config.reward_model.reward_kwargs = {"executor": "local", "no_such_limit": 1}
     with pytest.raises(InputError, match=r"reward_model\.reward_kwargs\.no_such_limit: no such"):
         runner.connect_and_prepare(config)
+
+
+def test_the_papers_token_counts_are_looked_up_before_training(
+    cluster_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster_of({"GPU": 1.0, "CPU": 5.0})
+
+    def offline(_name: str) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=offline))
+    with pytest.raises(SetupError, match=r"lengths=o200k_base .* cannot be downloaded"):
+        runner.connect_and_prepare(compose(LOCAL, "reward_model.reward_kwargs.lengths=o200k_base"))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "told"),
+    [
+        ([16, 11], "16 CPUs and 4 GPUs, 11 CPUs and 4 GPUs"),  # the second node cannot hold its GPUs' part
+        ([12, 14], "12 CPUs and 4 GPUs, 14 CPUs and 4 GPUs"),  # and here nothing is left for the queue
+        ([12, 15], None),
+    ],
+)
+def test_cpus_that_verl_would_wait_for_are_missed_before_training(
+    cluster_of: Any, cpus: list[float], told: str | None
+) -> None:
+    cluster_of(*[{"GPU": 4.0, "CPU": free} for free in cpus])
+    config = SimpleNamespace(trainer=SimpleNamespace(n_gpus_per_node=4, nnodes=2))
+    with (
+        pytest.raises(SetupError, match=f"3 CPUs with each GPU, on its node, and for 3 more.*: {told}")
+        if told
+        else (nullcontext())
+    ):
+        cluster.join_or_start(config, {"env_vars": {}}, None)
+
+
+def test_a_local_ray_has_the_logical_cpus_that_verl_asks_for(cluster_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = cluster_of({"GPU": 4.0, "CPU": 64.0})
+    monkeypatch.delenv("RAY_ADDRESS")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0, 1})
+    cluster.join_or_start(SimpleNamespace(trainer=SimpleNamespace(n_gpus_per_node=4, nnodes=1)), {"env_vars": {}}, None)
+    assert started[0]["num_cpus"] == 4 * 3 + 2
+
+
+def test_a_slurm_job_without_cpus_for_programs_beside_verls_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/activate").write_text(f"PATH={Path(sys.executable).parent}:$PATH")
+    job = {"SUBMIT_DIR": str(ROOT), "GPUS_ON_NODE": "4", "JOB_NUM_NODES": "2", "CPUS_PER_TASK": "14"}
+    environment = {**os.environ, "VENV": str(tmp_path), **{f"SLURM_{name}": value for name, value in job.items()}}
+    environment.pop("EVALUATOR_ARGS", None)
+    script = ["bash", str(ROOT / "scripts/slurm/train_multi_turn.sbatch")]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "14 CPUs on a node with 4 GPUs, and the job has 14: submit it with more" in done.stderr
