@@ -14,8 +14,10 @@ from cobalt.records.identity import model_identity
 from cobalt.records.manifest import file_sha256
 from cobalt.records.training_run import (
     MANIFEST_NAME,
+    METRICS_FILE,
     START_MODEL,
     hold_folder,
+    read_metrics,
     resumed_step,
     set_lost_steps_aside,
 )
@@ -84,6 +86,8 @@ def train(config: Any, lock: int | None = None) -> None:
         finally:
             ray.shutdown()
         if not only_validates:
+            metrics = manifest.output / METRICS_FILE
+            manifest.counts["steps"] = int(read_metrics(metrics)[-1]["step"]) if metrics.exists() else 0
             manifest.done()
 
 

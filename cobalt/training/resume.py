@@ -82,9 +82,10 @@ def finished_at(config: Any) -> int | None:
     if trainer.resume_mode != "auto" or trainer.val_only or not (step := resumed_step(trainer)):
         return None
     stored = read_manifest(training_manifest(trainer.default_local_dir))
-    asked_for = total_steps(config)
-    is_over = _length(stored["config"]) == _length(config) or (asked_for is not None and asked_for <= step)
-    return step if stored["status"] == "done" and is_over else None
+    steps = total_steps(config)
+    if steps is None and _length(stored["config"]) == _length(config):  # a budget, or files that cannot be counted
+        steps = stored["counts"].get("steps")
+    return step if stored["status"] == "done" and steps is not None and step >= steps else None
 
 
 def _length(config: Mapping[str, Any]) -> tuple[Any, ...]:

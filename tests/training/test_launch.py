@@ -393,15 +393,23 @@ def test_an_edited_reward_or_data_file_is_noticed(resume, tmp_path):
 
 def test_a_finished_runs_manifest_is_not_touched_until_more_steps_are_asked_for(resume, tmp_path):
     manifest = tmp_path / "out" / "training.manifest.json"
-    manifest.write_text(manifest.read_text().replace('"status": "running"', '"status": "done"'))
+    budget = "cobalt.budget={responses: 90}"
+    with pytest.raises(Started):
+        resume(budget)
+    done = {**json.loads(manifest.read_text()), "status": "done", "counts": {"steps": 3}}
+    manifest.write_text(json.dumps(done))
     before = manifest.read_bytes()
-    for override in ((), ("trainer.logger=console",), ("trainer.total_training_steps=2",)):
-        resume(*override)
+    for override in (budget, "trainer.total_epochs=2", "trainer.total_training_steps=2"):  # an epoch is a step
+        resume(override)
     with pytest.raises(InputError, match="other settings"):
         resume("actor_rollout_ref.actor.optim.lr=1e-3")
     with pytest.raises(Started):
         resume("trainer.val_only=true")
     assert manifest.read_bytes() == before
+    manifest.write_text(json.dumps({**done, "counts": {"steps": 4}}))  # the last checkpoint was removed
+    with pytest.raises(Started):
+        resume(budget)
+    manifest.write_bytes(before)
     with pytest.raises(Started):
         resume("trainer.total_training_steps=9")
     assert json.loads(manifest.read_text())["config"]["trainer"]["total_training_steps"] == 9
