@@ -45,10 +45,9 @@ def train(config: Any, lock: int | None = None) -> None:
         if (step := finished_at(config)) is not None:
             print(f"cobalt: finished already: checkpoint {step}", flush=True)
             return
-        begun = resumed_step(config.trainer)
-        set_lost_steps_aside(manifest.output, begun)
-        only_validates = config.trainer.val_only and begun > 0  # a checkpoint, which keeps its manifest
-        if not only_validates:
+        is_beside = config.trainer.val_only and manifest.path.exists()  # a training keeps its manifest and metrics
+        if not is_beside:
+            set_lost_steps_aside(manifest.output, resumed_step(config.trainer))
             manifest.start()
         if (steps := config.trainer.total_training_steps) is not None:
             config.trainer.total_epochs = steps  # veRL ends with the epochs, and each has one step or more
@@ -85,7 +84,7 @@ def train(config: Any, lock: int | None = None) -> None:
             raise error.cause if isinstance(error.cause, CobaltError) else error from None
         finally:
             ray.shutdown()
-        if not only_validates:
+        if not is_beside:
             metrics = manifest.output / METRICS_FILE
             manifest.counts["steps"] = int(read_metrics(metrics)[-1]["step"]) if metrics.exists() else 0
             manifest.done()
