@@ -52,6 +52,7 @@ OWN_PATH = (
     f"{POLICY}.model.use_fused_kernels=true", f"{POLICY}.model.fused_kernel_options.impl_backend=triton",
 )  # fmt: skip
 """Overrides of the setting ``verl``."""
+PROMPTS_THAT_FIT = {"data.truncation", "data.filter_overlong_prompts", "data.filter_overlong_prompts_workers"}
 MEMORY = "perf/max_memory_allocated_gb"
 FILLER = "This line is filler number {number} of example {row}, and says nothing about the task.\n"
 
@@ -199,8 +200,11 @@ def train(config: RecipeBenchConfig, settings: Settings, model: Path, data: Path
 
 
 def release_overrides(preset: str, common: list[str]) -> list[str]:
-    """Overrides that make the multi-turn recipe the release's, but for what ``common`` sets for both."""
-    set_for_both = {override.partition("=")[0] for override in common}
+    """Overrides that make the multi-turn recipe the release's, but for what ``common`` sets for both.
+
+    All prompts fit here, and training refuses to cut any.
+    """
+    set_for_both = {override.partition("=")[0] for override in common} | PROMPTS_THAT_FIT
     changed = differences("multi_turn", preset)
     overrides = [f"{name}={release}" for name, (release, _) in changed.items() if name not in set_for_both]
     return ["cobalt.share_prompts=false", *overrides]
