@@ -14,6 +14,7 @@ from cobalt.errors import InputError, SetupError, first_line
 from cobalt.records.identity import refuse_missing_model
 from cobalt.records.manifest import refuse_unwritable
 from cobalt.sampler import packages
+from cobalt.sandbox import TestCases
 from cobalt.serving.handles import cluster_address
 from cobalt.training.prompt_lengths import overlong_prompts
 from cobalt.training.scoring import BATCH, MANAGER_NAME, NO_BATCH, compute_score, refuse_wrong_constants
@@ -28,6 +29,8 @@ from cobalt.training.settings import (
 from cobalt.training.training_log import budget_of
 
 DATA_FILES = ("train_files", "val_files")
+PUBLIC_TESTS = "extra_info.tools_kwargs.public_test_cases"
+"""Column of training files: the tests whose feedback the turns of online training show."""
 NUMBERS = (
     *("data.train_batch_size", "data.max_prompt_length", "data.max_response_length"),
     *("actor_rollout_ref.rollout.n", "actor_rollout_ref.actor.ppo_mini_batch_size"),
@@ -90,6 +93,8 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         raise InputError(f"data.train_batch_size={batch}, but data.train_files hold only {train_rows} rows")
     if val_rows == 0:
         raise InputError("data.val_files hold no rows")
+    if settings.online and settings.online.turns > 1:
+        _refuse_rows_without_public_tests(as_list(config.data.train_files))
     if (mini_batch := actor.ppo_mini_batch_size) > batch:
         name = "actor_rollout_ref.actor.ppo_mini_batch_size"
         raise InputError(f"{name}={mini_batch} is more than data.train_batch_size={batch}")
@@ -331,6 +336,26 @@ def _rows(config: Any, name: str) -> int | None:
             raise InputError.at(path, None, "column 'reward_model' has no field 'ground_truth'")
         rows += file.metadata.num_rows
     return rows if len(local) == len(paths) else None
+
+
+def _refuse_rows_without_public_tests(paths: list[str]) -> None:
+    """Raise ``InputError`` for the first problem whose turns would get no feedback. Remote files are not looked at."""
+    from pyarrow import compute
+    from pyarrow.parquet import ParquetFile
+
+    for path in (path for path in paths if "://" not in path):
+        file = ParquetFile(path)
+        table = file.read(columns=[PUBLIC_TESTS])  # without the column where the file has none
+        texts = [None] * file.metadata.num_rows
+        if table.num_columns:
+            texts = compute.struct_field(table.column(0), PUBLIC_TESTS.split(".")[1:]).to_pylist()
+        for number, text in enumerate(texts, 1):
+            try:
+                TestCases.parse(text or "")
+            except ValueError as error:
+                told = f"row {number}: {PUBLIC_TESTS}: {error if text else 'missing'}; the turns of cobalt.online show"
+                maker = "preproc/verl_preproc_single_turn.py makes the file of problems with public_test_cases"
+                raise InputError.at(path, None, f"{told} feedback on these tests: {maker}") from None
 
 
 def refuse_missing_liger() -> None:
