@@ -24,16 +24,26 @@ WINDOW_STEPS = 4
 the service) is survived, and a second one within the window ends training."""
 
 
-def reward_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:
+def reward_metrics(
+    named_scores: Mapping[str, Any], trajectories: Sequence[Sequence[int]] = (), lost: int = 0
+) -> dict[str, float]:
     """``reward/<name>``: means over the scored samples of a step; ``reward/infra``: the share that was not scored.
 
-    The names are our own, and any other number that a reward function calls ``reward_<name>``.
+    The names are our own, and any other number that a reward function calls ``reward_<name>``. ``lost``: samples that
+    never came back from the rollout. ``trajectories``: online, the rows of each, turn by turn. A sample is then a
+    trajectory, scored by its last turn, and ``reward/<name>_over_turns`` is the mean over all turns.
     """
+    if trajectories:
+        over_turns = reward_metrics(named_scores)
+        last = [rows[-1] for rows in trajectories]
+        samples = {name: [values[row] for row in last] for name, values in named_scores.items()}
+        means = {f"{name}_over_turns": mean for name, mean in over_turns.items() if name != f"reward/{INFRA}"}
+        return {**reward_metrics(samples, lost=lost), **means}
     if INFRA not in named_scores:
         return {}
     infra_B = np.asarray(named_scores[INFRA], dtype=float)
     scored_B = infra_B == 0
-    metrics = {f"reward/{INFRA}": float(infra_B.mean())}
+    metrics = {f"reward/{INFRA}": float((infra_B.sum() + lost) / (len(infra_B) + lost))}
     for name, values in named_scores.items():
         values_B = np.asarray(values)
         is_score = name in SCORE_NAMES or name.startswith(PART_PREFIX)
@@ -102,7 +112,7 @@ class InfraGuard:
         share = sum(self._shares) / WINDOW_STEPS
         if share > self.max_infra_rate:
             raise SetupError(
-                f"stopped: {share:.0%} of the samples of the last {WINDOW_STEPS} steps could not be run "
+                f"stopped: {share:.0%} of the samples of the last {WINDOW_STEPS} steps were lost or could not be run "
                 f"(reward_model.reward_kwargs.max_infra_rate={self.max_infra_rate}); "
                 "restore the execution service and start again: training goes on from the last checkpoint, if any"
             )

@@ -7,6 +7,7 @@ function itself is raised: it would otherwise be learned.
 
 import asyncio
 import inspect
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 from verl import DataProto
 
+from cobalt.errors import CobaltError, InputError, first_line
 from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
 from cobalt.training.batch_scores import fill_with_mean, neutralise_groups, shared_costs
 from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished
@@ -95,12 +97,22 @@ class CobaltRewardManager:
             return [error] * len(items), {}
 
     async def score(self, item: dict[str, Any], batch: Batch) -> Score:
-        """The named scores that the reward function gives one response. Raises one of ``SERVICE_ERRORS``."""
-        result = self.compute_score(**item, **({BATCH: batch} if self.gives_batch else {}))
-        if inspect.isawaitable(result):
-            result = await result
-        named = result if isinstance(result, dict) else {"score": result}
-        return {name: float(value) for name, value in named.items()}
+        """The named scores that the reward function gives one response.
+
+        Raises one of ``SERVICE_ERRORS``, and ``InputError`` for any other error in the reward function.
+        """
+        try:
+            result = self.compute_score(**item, **({BATCH: batch} if self.gives_batch else {}))
+            if inspect.isawaitable(result):
+                result = await result
+            named = result if isinstance(result, dict) else {"score": result}
+            return {name: float(value) for name, value in named.items()}
+        except (CobaltError, *SERVICE_ERRORS):
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            told = f"the reward function raised {type(error).__name__}: {first_line(error)}"
+            raise InputError(f"{told} ({place.filename}, line {place.lineno})") from error
 
     def rewards(
         self,

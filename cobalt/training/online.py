@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -282,6 +283,37 @@ def drop_rows_after_end(batch: Any, turns: int, rows_of_problem: int, mini_batch
     batch.meta_info[MINI_BATCHES] = mini_batches
 
 
+def played_rows(batch: Any) -> list[list[int]]:
+    """Rows of each trajectory that have a response, in the order of turns. Empty if the rows are no trajectories."""
+    if TRAJECTORY not in batch.non_tensor_batch:
+        return []
+    rows_of_trajectory: dict[int, list[int]] = defaultdict(list)
+    for row, (number, length) in enumerate(
+        zip(batch.non_tensor_batch[TRAJECTORY], response_lengths(batch), strict=True)
+    ):
+        if length:
+            rows_of_trajectory[number].append(row)
+    return [*rows_of_trajectory.values()]
+
+
+def shares_of_updates(trajectories: Sequence[Sequence[int]], updates: int) -> list[list[int]]:
+    """The rows of each optimizer update: neighbouring trajectories, whole, and about equally many rows.
+
+    Every update gets a trajectory. With fewer trajectories than ``updates`` there are fewer updates.
+
+    >>> shares_of_updates([[0, 1, 2], [3], [4, 5], [6], [7, 8, 9]], 2)
+    [[0, 1, 2, 3], [4, 5, 6, 7, 8, 9]]
+    """
+    ends_N, updates = np.cumsum([len(rows) for rows in trajectories]), min(updates, len(trajectories))
+    cuts = [0]
+    for number in range(1, updates):
+        allowed_N = np.arange(cuts[-1] + 1, len(trajectories) - (updates - number) + 1)
+        distances_N = np.abs(ends_N[allowed_N - 1] - ends_N[-1] * number / updates)
+        cuts.append(int(allowed_N[distances_N.argmin()]))
+    parts = [trajectories[start:end] for start, end in pairwise([*cuts, len(trajectories)])]
+    return [[row for rows in part for row in rows] for part in parts]
+
+
 def with_given_advantages(batch: Any) -> Any:
     """``batch`` with the advantages that the manager gave its rows, at every token of their responses."""
     advantages_B = torch.tensor(batch.non_tensor_batch[ADVANTAGE].astype(np.float32))
@@ -316,12 +348,7 @@ class OnlineRewardManager(CobaltRewardManager):
         """The bandit's result with ``advantage`` as one more named score. Validation is the bandit's own."""
         if data.meta_info.get("validate", False):
             return super().__call__(data, return_dict)
-        items, ends_B = self.items(data, width_of(data)), response_lengths(data)
-        rows_of_trajectory: dict[int, list[int]] = defaultdict(list)  # rows with a response, in the order of turns
-        for row, number in enumerate(data.non_tensor_batch[TRAJECTORY]):
-            if ends_B[row]:
-                rows_of_trajectory[number].append(row)
-        rows_N = [*rows_of_trajectory.values()]
+        items, rows_N = self.items(data, width_of(data)), played_rows(data)
 
         async def judge(rows: list[int], batch: Batch) -> list[Program]:
             failed = data.non_tensor_batch[ROLLOUT_FAILED][rows[0]]

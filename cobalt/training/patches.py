@@ -15,7 +15,7 @@ from verl.workers import fsdp_workers
 from verl.workers.actor import dp_actor
 
 from cobalt.training.batch_scores import cost_metrics, reward_metrics
-from cobalt.training.online import with_given_advantages
+from cobalt.training.online import played_rows, with_given_advantages
 from cobalt.training.shared_prompts import prepare_dynamic_batch
 
 CPU_ANSWERS = {
@@ -44,7 +44,7 @@ def log_reward_parts() -> None:
 
     def with_reward_parts(batch: Any, use_critic: bool = True) -> dict[str, Any]:
         metrics = _compute_data_metrics(batch=batch, use_critic=use_critic)
-        return {**metrics, **reward_metrics(batch.non_tensor_batch), **cost_metrics(batch)}
+        return {**metrics, **reward_metrics(batch.non_tensor_batch, played_rows(batch)), **cost_metrics(batch)}
 
     ray_trainer.compute_data_metrics = with_reward_parts
 

@@ -34,6 +34,12 @@ ONLINE_NEEDS_PAPER = {
     "actor_rollout_ref.model.lora_rank": [0],
 }
 """More of these, with veRL 0.5.0 only."""
+ONLINE_NEEDS_NOW = {
+    "actor_rollout_ref.actor.use_dynamic_bsz": [True],
+    "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": [True],
+    "actor_rollout_ref.actor.shuffle": [False],
+}
+"""More of these, with veRL 0.9.1 only: whole trajectories are given to an update, and are up to so many rows."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -91,8 +97,16 @@ class TrainingConfig:
             settings = cls(**section)
         except ValidationError as error:
             raise InputError.of_setting(error, prefix, (field.name for field in names)) from None
-        needs = {**ONLINE_NEEDS, **(ONLINE_NEEDS_PAPER if version("verl") == PAPER else {})} if settings.online else {}
-        for name, allowed in needs.items():
+        if settings.online is None:
+            return settings
+        more = ONLINE_NEEDS_PAPER if version("verl") == PAPER else ONLINE_NEEDS_NOW
+        for name, allowed in {**ONLINE_NEEDS, **more}.items():
             if (found := OmegaConf.select(config, name)) not in allowed:
                 raise InputError(f"cobalt.online needs {name}={' or '.join(map(str, allowed))}, not {found}")
+        batch, mini_batch = config.data.train_batch_size, config.actor_rollout_ref.actor.ppo_mini_batch_size
+        if batch % mini_batch and batch > mini_batch:
+            raise InputError(
+                f"cobalt.online needs data.train_batch_size={batch} to be a multiple of"
+                f" actor_rollout_ref.actor.ppo_mini_batch_size={mini_batch}"
+            )
         return settings

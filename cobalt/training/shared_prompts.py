@@ -244,15 +244,17 @@ def prepare_dynamic_batch(data: Any, max_token_len: int) -> tuple[list[Any], lis
     return batches, [list(part.rows) for part in parts]
 
 
-def balanced_rows(rows: Rows, ranks: int) -> tuple[list[int], dict[str, float]]:
+def balanced_rows(rows: Rows, ranks: int, fillers: Sequence[int] = ()) -> tuple[list[int], dict[str, float]]:
     """An order of rows that gives ranks equally many rows and about equally many tokens, and veRL's metrics of it.
 
     Trees stay whole, one after the other, and in the batch's order on their rank. One is cut where no rank has room
-    for all its rows. Raises ``ValueError`` if the ranks cannot have equally many rows.
+    for all its rows. ``fillers``: rows that each rank has beside these, without tokens that count. Raises
+    ``ValueError`` if the ranks cannot have equally many rows.
     """
-    if len(rows.rows) % ranks:
-        raise ValueError(f"{len(rows.rows)} rows for {ranks} ranks")
-    room, loads, places = [len(rows.rows) // ranks] * ranks, [0] * ranks, [[] for _ in range(ranks)]
+    fillers, total = fillers or [0] * ranks, len(rows.rows) + sum(fillers)
+    if total % ranks:
+        raise ValueError(f"{total} rows for {ranks} ranks")
+    room, loads, places = [total // ranks - count for count in fillers], [0] * ranks, [[] for _ in range(ranks)]
     trees = sorted(rows.trees(), key=rows.cost)
     while trees:
         tree = trees.pop()
@@ -263,7 +265,10 @@ def balanced_rows(rows: Rows, ranks: int) -> tuple[list[int], dict[str, float]]:
         room[rank] -= len(part)
         loads[rank] += rows.cost(part)
         trees += [rest] if rest else []
-    parts = [part for of_rank in places for part in sorted(of_rank, key=lambda part: part.start)]
+    for of_rank, count in zip(places, fillers, strict=True):
+        of_rank.sort(key=lambda part: part.start)
+        of_rank += [range(0)] * count
+    parts = [part for of_rank in places for part in of_rank]
     starts = [0, *accumulate(map(len, places))]
     partitions: Any = [range(*ends) for ends in pairwise(starts)]
     metrics = log_seqlen_unbalance([*map(rows.cost, parts)], partitions, prefix="global_seqlen")

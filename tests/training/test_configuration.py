@@ -120,6 +120,7 @@ def test_online_recipes_differ_from_the_papers_in_what_online_training_needs(rec
         ("actor_rollout_ref.rollout.name=sglang", "rollout.name=hf or vllm, not sglang"),
         ("actor_rollout_ref.rollout.tensor_model_parallel_size=2", "tensor_model_parallel_size=1"),
         ("actor_rollout_ref.model.lora_rank=32", "lora_rank=0, not 32"),
+        ("data.train_batch_size=96", "data.train_batch_size=96 to be a multiple of actor_rollout_ref.actor.ppo_mini_"),
     ],
 )
 def test_settings_that_contradict_online_training_are_refused(override, problem):

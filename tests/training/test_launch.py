@@ -45,6 +45,10 @@ def checkpoint(folder, step):
     (folder / TRACKER_NAME).write_text(str(step))
 
 
+def public_tests(tests):
+    return {"index": 0, "tools_kwargs": {"public_test_cases": tests}}
+
+
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Trains with good files on the CPU and overrides on top, up to Ray."""
@@ -107,6 +111,23 @@ def test_a_file_that_is_no_parquet_or_is_missing(complaint, tmp_path):
     assert "train.parquet: not a parquet file; preproc/verl_preproc_multi_turn.py" in complaint()
     (tmp_path / "train.parquet").unlink()
     assert complaint().endswith("train.parquet: no such file")
+
+
+@pytest.mark.parametrize(
+    ("public", "told"),
+    [
+        (None, "row 1: extra_info.tools_kwargs.public_test_cases: missing"),
+        ("", "row 1: extra_info.tools_kwargs.public_test_cases: missing"),
+        ('{"inputs": [], "outputs": []}', "row 1: extra_info.tools_kwargs.public_test_cases: there are no tests"),
+    ],
+)
+def test_online_training_needs_public_tests_for_feedback(complaint, tmp_path, public, told):
+    write_rows(tmp_path / "train.parquet", BATCH_SIZE, extra_info=public_tests(public))
+    assert told in complaint(recipe="grpo_online")
+
+
+def test_the_bandits_data_are_not_for_online_training(complaint):
+    assert "row 1: extra_info.tools_kwargs.public_test_cases: missing" in complaint(recipe="grpo_online")
 
 
 AGGREGATION = "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"
@@ -463,6 +484,8 @@ def test_anything_goes_where_nothing_is_resumed(resume, tmp_path):
 
 def test_an_online_run_asks_for_a_row_of_each_turn_and_resumes_with_the_same_method_only(start, tmp_path):
     local = "reward_model.reward_kwargs.executor=local"
+    tests = TestCases(("1",), ("1",)).to_json()
+    write_rows(tmp_path / "train.parquet", BATCH_SIZE, extra_info=public_tests(tests))
     for _ in range(2):
         with pytest.raises(Started) as started:
             limit = "+reward_model.reward_kwargs.cpu_limit_s=2"

@@ -133,7 +133,7 @@ def test_an_error_in_the_reward_function_is_raised_not_scored(minicoder, service
     async def broken(**_arguments):
         raise KeyError("typo")
 
-    with pytest.raises(KeyError, match="typo"):
+    with pytest.raises(InputError, match=r"^the reward function raised KeyError: 'typo' \(\S+, line \d+\)$"):
         compute_reward(make_batch(minicoder, [respond(4)]), make_manager(minicoder, broken))
 
 
@@ -286,6 +286,12 @@ def test_a_failed_sample_gets_the_mean_of_its_group(scores, groups, expected):
 )
 def test_metrics_are_means_over_the_scored_samples(columns, metrics):
     assert reward_metrics({name: np.array(values) for name, values in columns.items()}) == metrics
+
+
+def test_online_a_trajectory_counts_once_by_its_last_turn_and_lost_ones_are_not_scored():
+    columns = {"infra": [0, 0, 0, 0, 1], "acc": [0.0, 0.0, 1.0, 1.0, 0.0]}
+    metrics = reward_metrics(columns, [[0, 1, 2], [3], [4]], lost=1)
+    assert metrics == {"reward/infra": 0.5, "reward/acc": 1.0, "reward/acc_over_turns": 0.5}
 
 
 def test_training_survives_a_single_lost_step_and_stops_at_the_second_within_the_window():

@@ -49,6 +49,7 @@ from cobalt.training.online import (
     drop_rows_after_end,
     group_advantages,
     kept_rows,
+    shares_of_updates,
     with_given_advantages,
 )
 from cobalt.training.rollout_engines import HFRollout, OnlineRollout
@@ -261,6 +262,26 @@ def test_the_rows_that_are_left_know_their_trajectory_and_turn():
     alone = make_rows([[1], [2], [3], [4]], turns=1, samples=2)  # with one turn every row stays where it is
     drop_rows_after_end(alone, turns=1, rows_of_problem=2, mini_batches=2, unit=2)
     assert alone.batch["responses"][:, 0].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("turns", "updates", "expected"),
+    [
+        ([1, 1, 3, 1, 2, 3, 1], 1, [12]),
+        ([3, 3, 3, 3], 2, [6, 6]),
+        ([3, 1, 1, 1, 3, 3], 2, [6, 6]),
+        ([1, 1, 3, 1, 2, 3, 1], 3, [5, 3, 4]),
+        ([3, 1], 2, [3, 1]),
+        ([3, 1], 4, [3, 1]),  # no update without a trajectory
+        ([1, 1, 1, 1, 9], 4, [2, 1, 1, 9]),
+    ],
+)
+def test_updates_get_whole_trajectories_and_about_equally_many_rows(turns, updates, expected):
+    rows = iter(range(sum(turns)))
+    trajectories = [[next(rows) for _ in range(count)] for count in turns]
+    shares = shares_of_updates(trajectories, updates)
+    assert [len(share) for share in shares] == expected
+    assert [row for share in shares for row in share] == [*range(sum(turns))]
 
 
 def test_given_advantages_stand_at_every_token_of_a_response():

@@ -173,7 +173,8 @@ def test_tokens_of_older_policies_are_weighed_by_truncated_ratios(check: Any, mo
 
     config = check(*ASYNC)
     made = object.__new__(get_trainer_cls(config.trainer.v1.trainer_mode))
-    made.config, made._method = config, None
+    config.data.train_batch_size, config.actor_rollout_ref.rollout.n = 1, 2
+    made.config, made._method, made.parameter_sync_step = config, None, 1
     batch = KVBatchMeta(keys=["a_0_0", "a_1_0"], tags=[{}, {}], partition_id="train")
     for module in (our_trainer, trainer_base):
         monkeypatch.setattr(module, "tq", SimpleNamespace(kv_batch_get=get, kv_batch_put=put))
@@ -186,7 +187,7 @@ def test_tokens_of_older_policies_are_weighed_by_truncated_ratios(check: Any, mo
 
 def test_the_group_filter_asks_for_the_reward(check: Any) -> None:
     plain, filtering = buffer_of(check()), buffer_of(check(*FILTER))
-    assert type(plain) is type(filtering) is ReplayBuffer
+    assert isinstance(plain, ReplayBuffer) and type(plain) is type(filtering) is not ReplayBufferAsync
     assert (plain.filter_groups_metric, filtering.filter_groups_metric) == (None, "reward")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import re
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
@@ -26,11 +27,12 @@ import numpy as np  # noqa: E402
 import plain_attention  # noqa: E402
 import torch  # noqa: E402
 from online_parts import FakeService, respond  # noqa: E402
-from tensordict import TensorDict  # noqa: E402
+from tensordict import NonTensorStack, TensorDict  # noqa: E402
+from transfer_queue import KVBatchMeta  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 from verl import DataProto  # noqa: E402
 from verl.trainer.ppo.reward import load_reward_manager  # noqa: E402
-from verl.trainer.ppo.v1 import get_trainer_cls  # noqa: E402
+from verl.trainer.ppo.v1 import get_trainer_cls, replay_buffer, trainer_base  # noqa: E402
 from verl.utils import tensordict_utils as tu  # noqa: E402
 from verl.utils import torch_functional  # noqa: E402
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig  # noqa: E402
@@ -40,12 +42,14 @@ from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
 
 from cobalt.errors import InputError, SetupError  # noqa: E402
 from cobalt.training import scoring  # noqa: E402
+from cobalt.training.batch_scores import InfraGuard  # noqa: E402
 from cobalt.training.preflight import ROW_LOSSES  # noqa: E402
 from cobalt.training.shared_attention import extend_attention  # noqa: E402
 from cobalt.training.verl09 import engine as our_engine  # noqa: E402
 from cobalt.training.verl09 import manager as our_manager  # noqa: E402
 from cobalt.training.verl09 import runner, trainer  # noqa: E402
 from cobalt.training.verl09.config import adapted  # noqa: E402
+from cobalt.training.verl09.manager import VALIDATES  # noqa: E402
 
 PLAIN = transformer_impl.FSDPEngineWithLMHead
 
@@ -200,7 +204,7 @@ def test_rows_of_a_problem_stay_together_on_a_rank(monkeypatch: pytest.MonkeyPat
     )
     monkeypatch.setattr(trainer.PPOTrainerSync, "_balance_batch", lambda _self, batch, _metrics: batch)
     made, orders, metrics = object.__new__(trainer.CobaltTrainerSync), [], {}
-    made.config = SimpleNamespace(cobalt=SimpleNamespace(share_prompts=True))
+    made.config, made._method = SimpleNamespace(cobalt=SimpleNamespace(share_prompts=True)), None
     made.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 1]})
     batch = SimpleNamespace(
         keys=[f"row_{row}_0" for row in range(8)],
@@ -216,7 +220,7 @@ def test_rows_of_a_problem_stay_together_on_a_rank(monkeypatch: pytest.MonkeyPat
 async def test_validation_without_a_score_is_no_wrong_program(monkeypatch: pytest.MonkeyPatch) -> None:
     manager, tokenizer = made_manager()
     monkeypatch.setattr(scoring, "open_execution_service", FakeService().opener())
-    lost = await manager.run_single(response(tokenizer, respond("fail"), "test"))
+    lost = await manager.run_single(response(tokenizer, respond("fail"), validates=True))
     infos = {"reward": [1.0, 0.0, 1.0, lost["reward_score"]], "acc": [1.0, 0.0, 1.0, lost["reward_extra_info"]["acc"]]}
     infos["infra"] = [0.0, 0.0, 0.0, lost["reward_extra_info"]["infra"]]
     uids = list("abcd")
@@ -226,6 +230,82 @@ async def test_validation_without_a_score_is_no_wrong_program(monkeypatch: pytes
     )
     assert metrics["val-core/taco/acc/mean@1"] == metrics["val-aux/taco/reward/mean@1"] == pytest.approx(2 / 3)
     assert metrics["val-aux/taco/infra/mean@1"] == 0.25
+
+
+def test_what_validation_lost_is_no_wrong_program() -> None:
+    made, uids = object.__new__(trainer.CobaltTrainerSync), list("abc")
+    infos = {"reward": [1.0, 0.0, 1.0], "acc": [1.0, 0.0, 1.0], "infra": [0.0] * 3, "pred": ["x", "y", "z"]}
+    expected = {("taco", uid): 1 for uid in "abcd"}
+    metrics = made._val_metrics_update(["taco"] * 3, uids, infos, [], expected_acc_counts=expected)
+    assert metrics["val-core/taco/acc/mean@1"] == metrics["val-aux/taco/reward/mean@1"] == pytest.approx(2 / 3)
+    assert metrics["val-aux/taco/infra/mean@1"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"),
+    [
+        ({"a": [1.0]}, {"a": [0.0]}),
+        ({"a": [1.0], "b": [1.0, 0.0, 0.0, 0.0]}, {"a": [0.0], "b": [1.5, -0.5, -0.5, -0.5]}),
+        ({"a": [1.0, None, 0.0]}, {"a": [1.0, 0.0, -1.0]}),
+        ({"a": [1.0, 0.0, None], "b": [0.5, 0.5, None]}, {"a": [1.0, -1.0, 0.0], "b": [0.0, 0.0, 0.0]}),
+    ],
+)
+def test_who_is_left_of_a_group_of_four_wins_nothing_by_it(
+    left: dict[str, list[float | None]], expected: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By veRL's own advantages. None: a response that could not be scored."""
+    scores = {f"{uid}_{n}_0": score for uid, scores in left.items() for n, score in enumerate(scores)}
+    columns: dict[str, Any] = {
+        "uid": NonTensorStack(*(key[0] for key in scores)),
+        "extra_fields": NonTensorStack(
+            *({"reward_extra_info": {"infra": float(score is None), "acc": score}} for score in scores.values())
+        ),
+        "rm_scores": jagged([torch.tensor([0.0, math.nan if score is None else score]) for score in scores.values()]),
+        "response_mask": jagged([torch.ones(2, dtype=torch.long) for _ in scores]),
+    }
+
+    def put(fields: Any, **_where: Any) -> Any:
+        columns.update(fields.items())
+        return batch
+
+    def get(select_fields: list[str], **_where: Any) -> TensorDict:
+        return TensorDict({name: columns[name] for name in select_fields if name in columns}, len(scores))
+
+    for module in (trainer, trainer_base):
+        monkeypatch.setattr(module, "tq", SimpleNamespace(kv_batch_get=get, kv_batch_put=put))
+    made, metrics = object.__new__(trainer.CobaltTrainerSync), {}
+    made.config = adapted(compose("actor_rollout_ref.rollout.n=4", f"data.train_batch_size={len(left)}"))
+    made._method, made._guard, made.parameter_sync_step = None, InfraGuard(1), 1
+    batch = KVBatchMeta(keys=[*scores], tags=[{}] * len(scores), partition_id="train")
+    made._compute_advantage(batch, metrics)
+    found = iter(columns["advantages"].unbind())
+    for values in expected.values():
+        given = torch.stack([next(found)[0] for _ in values])
+        torch.testing.assert_close(given, torch.tensor(values), atol=1e-4, rtol=0)
+    scored = sum(score is not None for score in scores.values())
+    assert metrics["reward/infra"] == pytest.approx(1 - scored / (4 * len(left)))
+
+
+@pytest.mark.parametrize("mode", ["sync", "colocate_async"])
+def test_failed_groups_come_to_the_trainer_and_nothing_but_failed_groups_ends_the_run(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """veRL would generate others in their place, in vain where the engine is dead."""
+    config = adapted(compose(f"trainer.v1.trainer_mode={mode}"))
+    made = object.__new__(get_trainer_cls(config.trainer.v1.trainer_mode))
+    made.config, made.trainer_mode = config, config.trainer.v1.trainer_mode
+    buffer = made._build_replay_buffer()
+    buffer.refill_fn = lambda count: pytest.fail(f"{count} more groups")
+    group, row = {"is_prompt": True, "global_steps": 1}, {"global_steps": 1}
+    tags = {"a": {**group, "status": "failure"}, "b": {**group, "status": "finished"}, "b_0_0": row}
+    tags |= {"c": {**group, "status": "failure"}, "c_2_0": row}
+    queue = SimpleNamespace(kv_list=lambda: {"train": tags}, kv_clear=lambda **_where: None)
+    monkeypatch.setattr(replay_buffer, "tq", queue)
+    batch, _ = buffer.sample(global_steps=1, partition_id="train", batch_size=3)
+    assert sorted(batch.keys) == ["b_0_0", "c_2_0"]
+    tags = {name: {**group, "status": "failure"} for name in "ab"}
+    with pytest.raises(SetupError, match="stopped: all responses to 2 prompts were lost"):
+        buffer.sample(global_steps=1, partition_id="train", batch_size=2)
 
 
 @pytest.mark.parametrize("mode", ROW_LOSSES)
@@ -301,13 +381,14 @@ def made_manager(*overrides: str) -> Any:
     return load_reward_manager(config, tokenizer, reward_router_address=None, reward_model_tokenizer=None), tokenizer
 
 
-def response(tokenizer: Any, text: str, split: str = "train") -> DataProto:
+def response(tokenizer: Any, text: str, validates: bool = False) -> DataProto:
     """A response to the problem of squaring, as veRL hands it to the manager."""
     ids = torch.tensor([[*tokenizer(text).input_ids, tokenizer.eos_token_id]])
     columns = {
         "data_source": "code",
         "reward_model": {"ground_truth": json.dumps({"inputs": ["2", "3"], "outputs": ["4", "9"]})},
-        "extra_info": {"split": split, "prev_best_pass_rate": 0.0},
+        "extra_info": {"split": "train" if validates else "test", "prev_best_pass_rate": 0.0},  # veRL knows better
+        VALIDATES: validates,
     }
     mask = torch.ones(1, 3 + ids.shape[1], dtype=torch.long)
     return DataProto.from_dict(
@@ -317,17 +398,17 @@ def response(tokenizer: Any, text: str, split: str = "train") -> DataProto:
 
 
 @pytest.mark.parametrize(
-    ("text", "split", "score", "passed"),
+    ("text", "validates", "score", "passed"),
     [
-        ("```python\nprint(int(input()) ** 2)\n```", "train", None, 1.0),
-        ("```python\nprint(int(input()) ** 2)\n```", "test", 1.0, 1.0),
-        ("```python\nprint(0)\n```", "test", 0.0, 0.0),
-        ("no program", "train", -1.0, 0.0),
+        ("```python\nprint(int(input()) ** 2)\n```", False, None, 1.0),
+        ("```python\nprint(int(input()) ** 2)\n```", True, 1.0, 1.0),
+        ("```python\nprint(0)\n```", True, 0.0, 0.0),
+        ("no program", False, -1.0, 0.0),
     ],
 )
-async def test_a_response_is_scored_as_it_comes(text: str, split: str, score: float | None, passed: float) -> None:
+async def test_a_response_is_scored_as_it_comes(text: str, validates: bool, score: float | None, passed: float) -> None:
     manager, tokenizer = made_manager()
-    found = await manager.run_single(response(tokenizer, text, split))
+    found = await manager.run_single(response(tokenizer, text, validates))
     await manager.service.stack.aclose()
     assert found["reward_extra_info"]["acc"] == passed and found["reward_extra_info"]["infra"] == 0.0
     assert score is None or found["reward_score"] == score

@@ -27,7 +27,7 @@ from verl.workers.rollout.replica import TokenOutput
 from cobalt.prompts import prompt_tokens
 from cobalt.training.verl09 import trainer as our_trainer
 from cobalt.training.verl09.config import adapted
-from cobalt.training.verl09.manager import PROGRAMS
+from cobalt.training.verl09.manager import PROGRAMS, VALIDATES
 from cobalt.training.verl09.online import TurnLoop
 
 TOKENIZER = AutoTokenizer.from_pretrained(MINICODER)
@@ -97,6 +97,7 @@ def play(config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         batch["uid"] = np.array(list(TRIED), dtype=object)
         batch = tu.get_tensordict(batch)
         tu.assign_non_tensor_data(batch, "global_steps", 1)
+        tu.assign_non_tensor_data(batch, VALIDATES, False)
 
         worker = object.__new__(Worker)
         worker.config, worker.rollout_config, worker.llm_client = config, config.actor_rollout_ref.rollout, engine
@@ -139,6 +140,7 @@ async def test_engines_are_asked_for_the_drawn_lengths_and_conversations_end_as_
     named = {f"{line['problem']}_{line['sample']}_{line['turn']}": line["tokens"] for line in lines}
     assert named == expected and all(line["start"] < line["end"] for line in lines)
     assert {line["step"] for line in lines} == {1, 2}
+    config.data.train_batch_size = len(TRIED)
     metrics, advantages = trained(queue, config, monkeypatch)
     assert metrics["reward/infra"] == 0 and advantages.keys() == expected.keys() and any(advantages.values())
 

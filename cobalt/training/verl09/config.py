@@ -80,6 +80,11 @@ def adapted(config: DictConfig, given: Collection[str] = ()) -> DictConfig:
         raise InputError(f"trainer.v1.trainer_mode={mode}: choose {' or '.join(TRAINER_MODES)}")
     if ours.get("online") and config.algorithm.filter_groups.enable:
         raise InputError("algorithm.filter_groups.enable=true excludes cobalt.online: it looks at last programs only")
+    if config.trainer.v1.sampler.sync_refill_failed_groups:
+        raise InputError(
+            "trainer.v1.sampler.sync_refill_failed_groups=true: lost responses are counted here, and too many of them"
+            " end training, so veRL must not generate others instead"
+        )
     if model.lora_rank > 0 and not model.lora.merge and config.actor_rollout_ref.actor.strategy != "fsdp2":
         raise InputError(
             "actor_rollout_ref.model.lora_rank needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp on one GPU"
@@ -99,6 +104,12 @@ def adapted(config: DictConfig, given: Collection[str] = ()) -> DictConfig:
         if old.reward_manager in (MANAGER_NAME, ONLINE_MANAGER_NAME):
             module = {"path": f"pkg://{ROOM}.manager", "name": "cobalt"}
             config.reward.reward_manager.update({"source": "importlib", "name": MANAGER, "module": module})
+            if (own := rollout.agent.get("agent_loop_manager_class")) is not None:
+                raise InputError(
+                    f"actor_rollout_ref.rollout.agent.agent_loop_manager_class={own}: the reward manager"
+                    f" {old.reward_manager} needs null, which is Cobalt's own"
+                )
+            rollout.agent.agent_loop_manager_class = f"{ROOM}.trainer.CobaltAgentLoopManager"
             # one process: its event loop waits for programs, and equal programs meet there
             config.reward.num_workers = 1
         elif old.reward_manager:

@@ -4,12 +4,13 @@ A reward worker is a process with one event loop. It holds one connection to the
 Online, agent loops run programs in processes of their own. With ``executor=local`` all share one executor.
 Equal programs of trajectories that are scored at the same time run once.
 A failure of the infrastructure is no verdict: such a trajectory gets ``infra`` 1, and the trainer makes it neutral.
+Any other error ends training. veRL would drop the response and train on the rest, so ``error`` tells the trainer.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+import traceback
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
+from cobalt.errors import CobaltError, first_line
 from cobalt.sandbox import ExecutionResult
 from cobalt.sandbox.executor import Tests, parse_program
 from cobalt.serving.execution import ExecutionService, Runs
@@ -31,11 +33,23 @@ PROGRAMS = "programs"
 """Key of ``reward_extra_info`` in online training: the judged programs of the trajectory, as dictionaries."""
 FAILURE_S = 5.0
 """For so long after a failed attempt to reach the execution service there is no other one."""
+ERROR = "error"
+"""Key of ``reward_extra_info``: what the trainer has to end training with."""
+VALIDATES = "validates"
+"""Column: whether veRL validates. ``CobaltAgentLoopManager`` adds it; veRL's own tells nobody (its issue 7121)."""
 
 
-def is_validation(columns: Mapping[str, Any]) -> bool:
-    """veRL does not say whether it validates (its issue 7121). The data's ``split`` does."""
-    return (columns.get("extra_info") or {}).get("split") == "test"
+def unscored(error: Exception) -> dict[str, Any]:
+    """The result for a response without a score, because of the infrastructure or by an error that ends training."""
+    # no number: to veRL's filter (algorithm.filter_groups) zeros would be a group of equal rewards
+    info: dict[str, Any] = {**dict.fromkeys(SCORE_NAMES, math.nan), INFRA: 1.0}
+    if isinstance(error, SERVICE_ERRORS):
+        print(f"cobalt: INFRA FAILURE: a response was not scored: {error}", flush=True)
+    else:
+        traceback.print_exception(error)
+        name = "" if isinstance(error, CobaltError) else f"{type(error).__name__}: "
+        info[ERROR] = f"{name}{first_line(error)}"
+    return {"reward_score": math.nan, "reward_extra_info": info}
 
 
 class SharedService:
@@ -110,10 +124,10 @@ class StreamingRewardManager(RewardManagerBase):
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """``reward_score`` of a trajectory's last response, and ``reward_extra_info``: the reward's parts by name."""
-        items = await asyncio.to_thread(self._manager.items, rows_of(data), self._width)
-        validates = is_validation(items[-1])
         self._scoring += 1
         try:
+            items = await asyncio.to_thread(self._manager.items, rows_of(data), self._width)
+            validates = bool(data.non_tensor_batch[VALIDATES][-1])
             batch = Batch(await self.service.opened(), self._manager.counter(), validates, self._runs)
             if validates or not isinstance(self._manager, OnlineRewardManager):
                 named, more = await self._manager.score(items[-1], batch), {}
@@ -121,11 +135,8 @@ class StreamingRewardManager(RewardManagerBase):
                 failed = data.non_tensor_batch["tool_extra_fields"][-1][ROLLOUT_FAILED]
                 programs = await self._manager.programs(items, failed, batch)
                 named, more = dict(programs[-1].score), {PROGRAMS: [asdict(program) for program in programs]}
-        except SERVICE_ERRORS as error:
-            print(f"cobalt: INFRA FAILURE: a response was not scored: {error}", flush=True)
-            # no number: to veRL's filter (algorithm.filter_groups) zeros would be a group of equal rewards
-            named = dict.fromkeys(SCORE_NAMES, math.nan)
-            return {"reward_score": math.nan, "reward_extra_info": {**named, INFRA: 1.0}}
+        except Exception as error:
+            return unscored(error)
         finally:
             self._scoring -= 1
             if not self._scoring:

@@ -9,11 +9,12 @@ from uuid import uuid4
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
+from cobalt.errors import InfraError, first_line
 from cobalt.sandbox import ExecutionResult
 from cobalt.training.online import OVERLONG, ROLLOUT_FAILED, MultiTurn
 from cobalt.training.scoring import SERVICE_ERRORS, RewardSettings
 from cobalt.training.settings import Method
-from cobalt.training.verl09.manager import SharedService, is_validation, service_of_online
+from cobalt.training.verl09.manager import VALIDATES, SharedService, service_of_online, unscored
 
 
 class TurnLoop(AgentLoopBase):
@@ -22,19 +23,44 @@ class TurnLoop(AgentLoopBase):
     service: SharedService | None = None
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> list[AgentLoopOutput]:
-        """The turns of a trajectory of training; a single one in validation. ``columns``: of the data's row."""
+        """The turns of a trajectory of training; a single one in validation. ``columns``: of the data's row.
+
+        Raises ``InfraError`` where the engine failed: veRL drops the trajectory, and the trainer counts it as lost. Any
+        other error ends training.
+        """
+        try:
+            return await self._turns(sampling_params, columns)
+        except InfraError:
+            raise
+        except Exception as error:
+            end, found = self.tokenizer.eos_token_id, unscored(error)
+            return [
+                AgentLoopOutput(
+                    prompt_ids=[end],
+                    response_ids=[end],
+                    response_mask=[0],
+                    response_logprobs=[0.0],
+                    reward_score=found.pop("reward_score"),
+                    metrics=AgentLoopMetrics(),
+                    extra_fields=found,
+                )
+            ]
+
+    async def _turns(self, sampling_params: dict[str, Any], columns: dict[str, Any]) -> list[AgentLoopOutput]:
         method, reward = Method(**self.config.cobalt.online), RewardSettings.read(self.config.reward.reward_kwargs)
         if TurnLoop.service is None:
             TurnLoop.service = service_of_online(reward)
         game = MultiTurn(method, reward, self.tokenizer, self.rollout_config, self.apply_chat_template_kwargs or {})
-        turns = 1 if is_validation(columns) else method.turns
+        turns = 1 if columns[VALIDATES] else method.turns
         prompt = await self.ct_build_initial_tokens(list(columns["raw_prompt"]))
         trajectory = game.begin(columns["raw_prompt"], prompt, columns.get("tools_kwargs"), turns)
         rows: list[AgentLoopOutput] = []
         while trajectory.open:
-            made = await self.server_manager.generate(
-                request_id=uuid4().hex, prompt_ids=list(trajectory.next_prompt), sampling_params=dict(sampling_params)
-            )
+            request = {"prompt_ids": list(trajectory.next_prompt), "sampling_params": dict(sampling_params)}
+            try:
+                made = await self.server_manager.generate(request_id=uuid4().hex, **request)
+            except Exception as error:
+                raise InfraError(f"the engine failed: {type(error).__name__}: {first_line(error)}") from error
             response = list(made.token_ids)[: self.rollout_config.response_length]
             code = game.take(trajectory, response)
             rows.append(
