@@ -11,7 +11,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -147,6 +147,9 @@ class Driver:
                     task.cancel()
             turns_NT = [turns for turns, _ in done]
             self.output.append(record_of(problem, turns_NT, [messages for _, messages in done], config))
+            self.journal.forget(
+                [problem.id, sample, number] for sample, turns in enumerate(turns_NT) for number in range(len(turns))
+            )
         else:
             counts.conversations += len(turns_NT)
             counts.turns += sum(map(len, turns_NT))
@@ -247,6 +250,22 @@ class Driver:
         if not turn.failed:
             self.journal.append({**entry, "response": text, "usage": usage, "result": turn.result.to_record()})
         return turn
+
+
+def unfinished(output: RecordFile, multi_turn: bool) -> Callable[[Record], bool]:
+    """Tells which turns of a journal are needed: those of problems without a record, or with failed turns in it."""
+    found: dict[tuple[str, str], bool] = {}
+
+    def needed(turn: Record) -> bool:
+        problem, input_hash = turn["id"][0], turn["input_hash"].rpartition("/")[0]
+        key = id_key(problem), input_hash
+        if key not in found:
+            record = output.get(problem, input_hash)
+            turns_NT = [] if record is None else turns_of_record(record, multi_turn)
+            found[key] = record is None or any(turn.failed for turns in turns_NT for turn in turns)
+        return found[key]
+
+    return needed
 
 
 def _not_run(tests: TestCases, why: str) -> ResultRecord:

@@ -12,7 +12,7 @@ from cobalt.cli.prompt_flags import InstructionCheck
 from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
 from cobalt.inference.conversation import HISTORY_RULE
-from cobalt.inference.driver import Driver, OtherProblemFeedback, ProblemRow
+from cobalt.inference.driver import Driver, OtherProblemFeedback, ProblemRow, unfinished
 from cobalt.inference.engines import Engine, open_engine
 from cobalt.inference.flags import InferenceConfig, LitellmConfig
 from cobalt.prompts import PromptSet, described, prompt_content
@@ -77,7 +77,8 @@ async def main(
         with recorded_run(command, settings, [flags.input_file], {flags.output_file: content}) as run:
             with RecordFile(flags.output_file) as output:
                 output.refuse_loss(ids)
-                with RecordFile(journal_path(flags.output_file)) as journal:
+                needed = unfinished(output, flags.multi_turn)
+                with RecordFile(journal_path(flags.output_file), needed=needed) as journal:
                     version = content_hash(content)
                     driver = Driver(model, execution, flags, output, journal, prompts, version, other_feedback)
                     async with _progress(driver, len(ids), conversations * (flags.num_turns + 1)):

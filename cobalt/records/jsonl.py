@@ -243,9 +243,11 @@ class RecordFile:
     Records carry their input row's hash in ``input_hash`` and their id in ``id_field``. Opening cuts off a torn last
     line; of several records of an id the last one counts. ``finish`` rewrites the file with each id once, in the order
     of the input. While it is open the file is locked: ``InputError`` for a second writer. Close it (``with``).
+
+    Each record that ``get`` can give takes about 300 bytes of memory. ``needed``: which of the file's records are.
     """
 
-    def __init__(self, path: str | Path, id_field: str = "id"):
+    def __init__(self, path: str | Path, id_field: str = "id", needed: Callable[[Record], bool] = lambda _row: True):
         self.path = Path(path)
         self._id_field = id_field
         self._places: dict[str, tuple[int, str | None]] = {}  # by id: the line's offset, and its input's hash
@@ -259,7 +261,7 @@ class RecordFile:
                 if not raw.endswith(b"\n"):
                     break
                 try:
-                    self._remember(_parse_line(raw), end)
+                    self._remember(_parse_line(raw), end, needed)
                 except ValueError as error:
                     raise InputError.at(self.path, number, str(error)) from None
                 end += len(raw)
@@ -274,10 +276,19 @@ class RecordFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _remember(self, row: Record, offset: int) -> None:
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _remember(self, row: Record, offset: int, needed: Callable[[Record], bool] = lambda _row: True) -> None:
         if missing := missing_fields(row, [self._id_field]):
             raise ValueError(missing)
-        self._places[id_key(row[self._id_field])] = offset, row.get("input_hash")
+        if needed(row):
+            self._places[id_key(row[self._id_field])] = offset, row.get("input_hash")
+
+    def forget(self, ids: Iterable[Any]) -> None:
+        """Records of these ids are not asked for again. They stay in the file."""
+        for id_ in ids:
+            self._places.pop(id_key(id_), None)
 
     def get(self, id_: Any, input_hash: str) -> Record | None:
         """The stored record of this id if it was made from the same input row, else None."""

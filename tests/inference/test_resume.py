@@ -14,8 +14,10 @@ import pytest
 from scripted import MultiplyingService, ScriptedEngine, make_plan, problem_rows, read_rows, run_plan, write_problems
 
 from cobalt.errors import InputError, SetupError
-from cobalt.inference.driver import MAX_FAILURES_IN_A_ROW
-from cobalt.records import write_jsonl
+from cobalt.inference import run
+from cobalt.inference.driver import MAX_FAILURES_IN_A_ROW, unfinished
+from cobalt.records import RecordFile, write_jsonl
+from cobalt.records.manifest import journal_path
 
 SEEDED_RUN = Path(__file__).with_name("scripted.py")
 
@@ -112,6 +114,29 @@ async def run_interrupted(plan: Any, engine: ScriptedEngine, requests: int) -> N
     engine.failing = interrupt
     with pytest.raises(RuntimeError, match="interrupted"):
         await run_plan(plan, engine)
+
+
+async def test_the_journal_holds_turns_of_unfinished_problems_only(
+    problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory, each of which takes some 300 bytes: 9 turns of each problem, of which two are open at a time."""
+    held = []
+
+    class Watched(RecordFile):
+        def append(self, row: Any) -> None:
+            super().append(row)
+            if self.path.suffix == ".journal":
+                held.append(len(self))
+
+    monkeypatch.setattr(run, "RecordFile", Watched)
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    await run_interrupted(plan, ScriptedEngine(max_in_flight=1), requests=30)
+    journal = journal_path(plan.output_file)
+    with RecordFile(plan.output_file) as output, RecordFile(journal, needed=unfinished(output, True)) as opened:
+        assert len(output) >= 1
+        assert len(opened) == len(read_rows(journal)) - 9 * len(output)
+    await run_plan(plan, ScriptedEngine(max_in_flight=1))
+    assert len(held) == 45 and max(held) <= 2 * 9
 
 
 async def test_an_interrupted_run_goes_on_from_its_journal_with_the_same_settings(
