@@ -414,6 +414,14 @@ async def test_a_response_is_scored_as_it_comes(text: str, validates: bool, scor
     assert score is None or found["reward_score"] == score
 
 
+async def test_an_error_of_the_manager_itself_is_for_the_trainer_too() -> None:
+    manager, tokenizer = made_manager()
+    asked = response(tokenizer, "no program")
+    asked.non_tensor_batch["reward_model"][0] = {"style": "rule"}
+    found = await manager.run_single(asked)
+    assert found["reward_extra_info"]["error"] == "KeyError: 'ground_truth'" and math.isnan(found["reward_score"])
+
+
 async def test_equal_programs_that_are_scored_together_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeService(delay_s=0.05)
     monkeypatch.setattr(scoring, "open_execution_service", fake.opener())
