@@ -20,7 +20,7 @@ from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
 from cobalt.evaluation.files import ProblemScores, counts_path, read_evaluation, write_counts
 from cobalt.evaluation.summary import compare, summarise, write_report
-from cobalt.extraction import extract_code
+from cobalt.extraction import Rule, extract_code, rules_differ
 from cobalt.records import RecordFile, TestCases, id_key, row_hash
 from cobalt.records.jsonl import InvalidLines, Record
 from cobalt.records.manifest import check_paths, origin_of, recorded_run, refuse_infra_rate
@@ -38,6 +38,9 @@ class EvaluationConfig(ExecutionConfig, ReadConfig):
     """Output of a multi-turn run."""
     output_file: OutputFile
     """Records with `all_pass_rates`; the report goes beside it."""
+    extraction: Rule | None = None
+    """How the program of a response is found: `markdown` or `released`. Default: as in the run that made the input, or
+    `released` if the input does not say it."""
     compare: Path | None = None
     """Another output of this command; the report holds the differences (this - other), paired by problem."""
 
@@ -68,20 +71,27 @@ async def _evaluate(
         raise InputError.at(config.compare, None, f"--compare: it has no problem of {config.input_file}")
     async with open_execution_service(config.executor, config.checker) as execution:
         described = await execution.describe()
-        contents = {config.output_file: {"tests": "hidden_test_cases", "execution": described}}
+        content = {"tests": "hidden_test_cases", "execution": described}
+        if config.extraction is not None:
+            content["extraction"] = config.extraction
+        contents = {config.output_file: content}
         with recorded_run("eval_multi_turn", asdict(config), [config.input_file], contents) as run:
-            counts = {"samples": 0, "programs": 0, "infra_errors": 0}
+            counts = {"samples": 0, "programs": 0, "extraction_differs": 0, "infra_errors": 0}
             with RecordFile(config.output_file) as output, progress_bar(total=len(ids), unit="problem") as bar:
                 output.refuse_loss(ids)
 
                 async def evaluate(row: MultiTurn) -> None:
                     input_hash = row_hash(row.row)
                     stored = output.get(row.id, input_hash)
-                    result = {**await evaluate_record(row, stored, execution), "input_hash": input_hash}
+                    result = {
+                        **await evaluate_record(row, stored, execution, config.extraction),
+                        "input_hash": input_hash,
+                    }
                     if result != stored:
                         output.append(result)
                     counts["samples"] += len(result["all_pass_rates"])
                     counts["programs"] += sum(map(len, result["all_pass_rates"]))
+                    counts["extraction_differs"] += sum(rules_differ(text) for texts in row.texts_N for text in texts)
                     counts["infra_errors"] += sum(None in rates for rates in result["all_pass_rates"])
                     rate = execution.tests_done / max(bar.format_dict["elapsed"], 1e-9)
                     text = f"{rate:,.0f} tests/s, executing {execution.active}, infra {counts['infra_errors']}"
@@ -96,11 +106,15 @@ async def _evaluate(
     return {**read, **counts}, described, execution.work_done()
 
 
-async def evaluate_record(row: MultiTurn, earlier: Record | None, execution: ExecutionService) -> Record:
+async def evaluate_record(
+    row: MultiTurn, earlier: Record | None, execution: ExecutionService, extraction: Rule | None = None
+) -> Record:
     """The row with ``all_pass_rates`` ([N][T]); null: not taken, or an infrastructure failure.
 
-    ``earlier``: its output of a run before; only programs whose rate is null there run again.
+    ``earlier``: its output of a run before; only programs whose rate is null there run again. ``extraction``: the rule;
+    None: that of the row.
     """
+    rule = extraction or row.extraction
     runs: Runs = {}  # equal programs of the problem run once
     turns, samples = len(row.public_pass_rates), len(row.conversations)
 
@@ -113,12 +127,15 @@ async def evaluate_record(row: MultiTurn, earlier: Record | None, execution: Exe
             rates[line][column] = result.pass_rate
         return rates
 
-    shown = {(n, t): extract_code(text) for n, texts in enumerate(row.texts_N) for t, text in enumerate(texts)}
+    shown = {(n, t): extract_code(text, rule) for n, texts in enumerate(row.texts_N) for t, text in enumerate(texts)}
     known: Rates = earlier["all_pass_rates"] if earlier else [[None] * turns for _ in range(samples)]
     result = {**row.row, "all_pass_rates": await measured(shown, row.hidden_test_cases, known)}
+    if extraction is not None:
+        result["extraction"] = extraction
     if row.is_perturbed:
         raw = {
-            (turn, sample): extract_code(text)
+            # what left nothing in the history was cut inside its thinking
+            (turn, sample): extract_code(text, rule) if rule == "released" or row.texts_N[sample][turn] else None
             for turn, texts in enumerate(raw_responses(row.row))
             for sample, text in enumerate(texts)
             if row.public_pass_rates[turn][sample] is not None

@@ -89,7 +89,7 @@ def problem_scores(row: Evaluated) -> ProblemScores:
     turns = len(valid[0][1]) if valid else 0
     counts = {f"{name}_T": [0] * turns for name in BY_TURN}
     for messages, rates_T in valid:
-        programs_T = [extract_code(text) for text in responses_of(messages)]
+        programs_T = [extract_code(text, row.extraction) for text in responses_of(messages)]
         for turn, rate in zip(range(turns), rates_T, strict=True):
             failed_before = turn > 0 and rates_T[turn - 1] != 1
             program = programs_T[turn] if turn < len(programs_T) else None

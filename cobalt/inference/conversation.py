@@ -7,7 +7,7 @@ Turn t = number of feedbacks seen. Turn 0 is the first program. Public tests run
 from dataclasses import dataclass
 from typing import Any
 
-from cobalt.extraction import THINK_END
+from cobalt.extraction import DEFAULT_RULE, THINK_END, Rule, answer_of
 from cobalt.records import ResultRecord
 
 HISTORY_CHARACTERS = 6000
@@ -33,8 +33,15 @@ class Turn:
         return self.result.infra_error is not None
 
 
-def history_text(response: str, enable_thinking: bool) -> str:
-    """The part of a response that later turns see."""
+def history_text(response: str, enable_thinking: bool, extraction: Rule = DEFAULT_RULE, was_cut: bool = False) -> str:
+    """The part of a response that later turns see. One that ``was_cut`` inside its thinking leaves nothing.
+
+    Not every such response begins with ``<think>``: some chat templates put it into the prompt.
+    """
     if not enable_thinking:
         return response
-    return response.rpartition(THINK_END)[2].strip()[:HISTORY_CHARACTERS]
+    if extraction == "released":
+        return response.rpartition(THINK_END)[2].strip()[:HISTORY_CHARACTERS]
+    if was_cut and THINK_END not in response:
+        return ""
+    return answer_of(response).strip()[:HISTORY_CHARACTERS]

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cobalt.completion import FINISH_CONTEXT, Completion, Message, Sampling, request_seed
+from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, Completion, Message, Sampling, request_seed
 from cobalt.errors import InfraError, InputError, SetupError
-from cobalt.extraction import extract_code
+from cobalt.extraction import extract_code, rules_differ
 from cobalt.inference.conversation import Turn, Usage, history_text
 from cobalt.inference.engines import Engine
 from cobalt.inference.flags import InferenceConfig
@@ -67,6 +67,8 @@ class Counts:
     """Requests whose prompt left no room for an answer."""
     history_changes_program: int = 0
     """Turns whose program in the history is not the one that the public tests ran."""
+    extraction_differs: int = 0
+    """Turns in whose response the two rules of extraction find different programs."""
 
 
 class OtherProblemFeedback:
@@ -76,12 +78,14 @@ class OtherProblemFeedback:
     feedback vanish under it. Holds every problem of the input in memory.
     """
 
-    def __init__(self, problems: Sequence[ProblemRow], seed: int, execution: ExecutionService, prompts: PromptSet):
+    def __init__(
+        self, problems: Sequence[ProblemRow], config: InferenceConfig, execution: ExecutionService, prompts: PromptSet
+    ):
         if len(problems) < 2:
             raise InputError("--feedback_from other_problem needs at least two problems")
-        cycle = random.Random(seed).sample(list(problems), len(problems))  # through all: none is its own donor
+        cycle = random.Random(config.seed).sample(list(problems), len(problems))  # through all: none is its own donor
         self._donors = {id_key(one.id): donor for one, donor in zip(cycle, cycle[1:] + cycle[:1], strict=True)}
-        self._execution, self._prompts = execution, prompts
+        self._config, self._execution, self._prompts = config, execution, prompts
         self._runs: Runs = {}
 
     async def text(self, problem: ProblemRow, sample: int, number: int) -> str:
@@ -89,7 +93,8 @@ class OtherProblemFeedback:
         donor = self._donors[id_key(problem.id)]
         firsts = donor.first_responses_N or ()
         text, usage = firsts[(sample + number) % len(firsts)]
-        result = await self._execution.run(extract_code(text) if usage is not None else None, donor.tests, self._runs)
+        code = program_of_turn(text, usage, self._config) if usage is not None else None
+        result = await self._execution.run(code, donor.tests, self._runs)
         if result.infra_error is not None:
             raise InfraError(f"feedback of problem {donor.id!r}: {result.infra_error}")
         return feedback_to_policy(with_feedback(result, donor.tests), self._prompts)
@@ -158,8 +163,9 @@ class Driver:
         self.causes.update(failure for failure in failures if failure is not None)
         counts.infra_errors = self.causes.total()
         for turn in itertools.chain.from_iterable(turns_NT):
-            shown = history_text(turn.text, config.enable_thinking)
-            counts.history_changes_program += extract_code(turn.text) != extract_code(shown)
+            shown = extract_code(history_of(turn.text, turn.usage, config), config.extraction)
+            counts.history_changes_program += program_of_turn(turn.text, turn.usage, config) != shown
+            counts.extraction_differs += rules_differ(turn.text)
         generated = 0 if firsts is None else 1  # a given turn 0 counts where it was generated
         for usage in [turn.usage for turns in turns_NT for turn in turns[generated:] if turn.usage is not None]:
             counts.requests += 1
@@ -187,7 +193,7 @@ class Driver:
                         feedback = await self.other_feedback.text(problem, sample, number)
                     else:
                         feedback = feedback_to_policy(turn.result, self.prompts)
-                    text = history_text(turn.text, config.enable_thinking)
+                    text = history_of(turn.text, turn.usage, config)
                     messages += [{"role": "assistant", "content": text}, feedback_message(feedback, self.prompts)]
                 except InfraError as error:
                     turn = replace(turn, result=_not_run(problem.tests, str(error)))
@@ -245,7 +251,7 @@ class Driver:
                 raise InputError(f"the engine gave no Completion, but a value of type {type(completion).__name__}")
             self.tokens_generated += completion.completion_tokens
             text, usage = completion.text, completion.usage()
-        result = await self.execution.run(extract_code(text), problem.tests, runs)
+        result = await self.execution.run(program_of_turn(text, usage, self.config), problem.tests, runs)
         turn = Turn(text, usage, with_feedback(result, problem.tests))
         if not turn.failed:
             self.journal.append({**entry, "response": text, "usage": usage, "result": turn.result.to_record()})
@@ -266,6 +272,19 @@ def unfinished(output: RecordFile, multi_turn: bool) -> Callable[[Record], bool]
         return found[key]
 
     return needed
+
+
+def history_of(response: str, usage: Usage, config: InferenceConfig) -> str:
+    """What later turns see of a response."""
+    was_cut = usage is not None and usage.get("finish_reason") == FINISH_LENGTH
+    return history_text(response, config.enable_thinking, config.extraction, was_cut)
+
+
+def program_of_turn(response: str, usage: Usage, config: InferenceConfig) -> str | None:
+    """The program that runs. A response that leaves nothing in the history has none, but for the released rule."""
+    if config.extraction != "released" and not history_of(response, usage, config):
+        return None
+    return extract_code(response, config.extraction)
 
 
 def _not_run(tests: TestCases, why: str) -> ResultRecord:
@@ -298,7 +317,7 @@ def record_of(
             "feedback_tests": config.feedback_tests,
             "feedback_from": config.feedback_from,
         }
-    return {**problem.row, **found, "input_hash": problem.input_hash}
+    return {**problem.row, **found, "extraction": config.extraction, "input_hash": problem.input_hash}
 
 
 def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:

@@ -21,6 +21,7 @@ from cobalt.cli.flags import (
     TopP,
 )
 from cobalt.cli.prompt_flags import PromptsConfig
+from cobalt.extraction import DEFAULT_RULE, Rule
 
 ReasoningEffort = Annotated[str, tyro.conf.arg(aliases=["-r"])]
 
@@ -39,6 +40,8 @@ class InferenceRunConfig(ExecutionConfig, PromptsConfig, ReadConfig):
     """Seed of the run; each request's own seed is a hash of (seed, id, sample, turn)."""
     max_in_flight: Positive | None = None
     """Most requests in flight; default: what the engine reports."""
+    extraction: Rule = DEFAULT_RULE
+    """How the program of a response is found: as `markdown` has it, or as the paper's release does."""
 
     multi_turn: ClassVar[bool] = False
     num_turns: ClassVar[int] = 0

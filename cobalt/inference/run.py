@@ -73,7 +73,7 @@ async def main(
         content = run_content(flags, prompts, model.model_id, await execution.describe())
         other_feedback = None
         if flags.feedback_from != "own":
-            other_feedback = OtherProblemFeedback(list(problems()), flags.seed, execution, prompts)
+            other_feedback = OtherProblemFeedback(list(problems()), flags, execution, prompts)
         with recorded_run(command, settings, [flags.input_file], {flags.output_file: content}) as run:
             with RecordFile(flags.output_file) as output:
                 output.refuse_loss(ids)
@@ -143,6 +143,8 @@ def run_content(flags: InferenceConfig, prompts: PromptSet, model_id: str, execu
         content["engine"] = identity_of(flags.engine)
     elif flags.fp32:  # earlier outputs do not say
         content["fp32"] = True
+    if flags.extraction != "released":  # earlier outputs do not say
+        content["extraction"] = flags.extraction
     if flags.enable_thinking:
         content["history"] = HISTORY_RULE
     if flags.feedback_from != "own":  # then every record depends on the other rows too

@@ -36,6 +36,7 @@ from cobalt.prompts import (
 from cobalt.records import TestCases, Verdict, read_jsonl
 from cobalt.records.jsonl import InvalidLines, Record, write_whole
 from cobalt.records.manifest import recorded_run
+from cobalt.records.rows import RULE_OF_OLD_FILES
 from cobalt.sandbox.results import KEPT, LONGEST_SHOWN, TRUNCATION
 
 INSTRUCTION_FILE = "preproc/preproc_lcb_test6.py"
@@ -108,7 +109,10 @@ class Derivation:
                         raise ValueError(f"a feedback message lacks the line '{FEEDBACK_MARKER}'")
                     self._wording.add("feedback", f"{lead}{marker}{_space_before(rest)}{{feedback}}")
                     of_a_program = rest.strip().startswith((INPUT_LABEL.strip(), ALL_PASSED_START))
-                    if extract_code(answer["content"]) is None and not of_a_program:
+                    if (
+                        extract_code(answer["content"], row.get("extraction", RULE_OF_OLD_FILES)) is None
+                        and not of_a_program
+                    ):
                         self._wording.add("no_program", rest.strip())
         except (TypeError, KeyError, IndexError) as error:
             raise ValueError(f"no readable conversations ({type(error).__name__}: {error})") from None

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, PlainValidator, PrivateAttr, Validat
 from typing_extensions import TypedDict
 
 from cobalt.errors import InputError
+from cobalt.extraction import Rule
 from cobalt.records.jsonl import Record, read_jsonl
 from cobalt.sandbox.checkers import usable_tests
 from cobalt.sandbox.tests import TestCases
@@ -21,6 +22,8 @@ Tests = Annotated[TestCases, PlainValidator(usable_tests)]
 Rate = Annotated[float, Interval(ge=0, le=1)]
 Rates = list[list[Rate | None]]
 """Pass rates; None: a turn that was not taken, or an infrastructure failure."""
+RULE_OF_OLD_FILES: Rule = "released"
+"""How programs were found in files that do not say it: the release's, and those of earlier versions."""
 
 
 class Message(TypedDict):
@@ -106,6 +109,7 @@ class MultiTurn(Row):
     public_test_cases: Tests = None  # type: ignore[assignment]  # null is refused, to lack it is not
     feedback_tests: str | None = None
     """The tests that feedback came from, public or perturbed; released files do not say."""
+    extraction: Rule = RULE_OF_OLD_FILES
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
@@ -138,6 +142,7 @@ class Evaluated(Row):
     platform: Any = None
     feedback_tests: str | None = None
     feedback_from: str | None = None
+    extraction: Rule = RULE_OF_OLD_FILES
 
     @model_validator(mode="after")
     def _each_conversation_has_its_rates(self) -> Self:

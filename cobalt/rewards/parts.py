@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from cobalt.extraction import THINK_END
+from cobalt.extraction import DEFAULT_RULE, THINK_END, Rule, blocks_of
 from cobalt.rewards.lengths import CountTokens
 from cobalt.rewards.repetition import has_repetition
 
@@ -106,11 +106,13 @@ def training_reward(
     prev_best_pass_rate: float | None,
     count_tokens: CountTokens,
     constants: RewardConstants = PAPER,
+    extraction: Rule = DEFAULT_RULE,
 ) -> RewardParts:
     """Reward of ``response``, whose program passed the share ``pass_rate`` of its tests.
 
     ``pass_rate`` None: no program could be extracted. ``prev_best_pass_rate``: best pass rate among the programs in
-    the context; 0 or None if there is none. ``count_tokens``: length of a text in tokens.
+    the context; 0 or None if there is none. ``count_tokens``: length of a text in tokens. ``extraction``: the rule that
+    the program was found by; the form is read by the same.
 
     >>> training_reward("<think>t</think>\\n```python\\nprint(1)\\n```", 0.75, 0.5, len)
     RewardParts(correct=0.2, improve=0.05, format=0.0, total=0.25)
@@ -119,7 +121,7 @@ def training_reward(
     if pass_rate is not None:
         correct = correctness(pass_rate, constants)
         improve = improvement(pass_rate, prev_best_pass_rate or 0.0, correct, constants)
-        form = format_part(response, correct + improve, count_tokens, constants)
+        form = format_part(response, correct + improve, count_tokens, constants, extraction)
     return penalised(RewardParts(correct, improve, form, total=0.0), 0.0, constants)
 
 
@@ -157,9 +159,15 @@ def improvement(pass_rate: float, prev_best: float, correct: float, constants: R
     return constants.not_improved + constants.improve_scale * change / prev_best - correct
 
 
-def format_part(response: str, so_far: float, count_tokens: CountTokens, constants: RewardConstants = PAPER) -> float:
+def format_part(
+    response: str,
+    so_far: float,
+    count_tokens: CountTokens,
+    constants: RewardConstants = PAPER,
+    extraction: Rule = DEFAULT_RULE,
+) -> float:
     """The part for form: ``so_far`` (correctness and improvement) decides whether reflection is rewarded."""
-    pieces = split_response(response)
+    pieces = split_response(response, extraction)
     if pieces is None or has_repetition(response, constants.repeat_chars, constants.repeat_times):
         return constants.malformed
     think = count_tokens(pieces.thinking)
@@ -180,14 +188,30 @@ def reflection(pieces: WellFormed, constants: RewardConstants = PAPER) -> float:
     return min(constants.keyword * used, constants.keyword_cap)
 
 
-def split_response(response: str) -> WellFormed | None:
+def split_response(response: str, extraction: Rule = DEFAULT_RULE) -> WellFormed | None:
     """The pieces of a response with exactly one ``</think>`` and one clean program block after it, else None.
 
     Clean: opened once, closed once on its own line, no backtick inside. A block of another language may come before.
     """
     thinking, *answers = response.split(THINK_END)
-    programs = answers[0].split(BLOCK_START)[1:] if len(answers) == 1 else []
-    pieces = programs[0].split(BLOCK_END) if len(programs) == 1 else []
-    if len(pieces) != 2 or "`" in pieces[0]:
+    if len(answers) != 1:
         return None
-    return WellFormed(thinking.strip(), answers[0].strip(), pieces[1].strip())
+    code, explanation = (_released_program if extraction == "released" else _program)(answers[0])
+    if code is None or "`" in code:
+        return None
+    return WellFormed(thinking.strip(), answers[0].strip(), explanation.strip())
+
+
+def _program(answer: str) -> tuple[str | None, str]:
+    """The code of the only Python block, if it is the last block and is closed, and what follows it."""
+    blocks = blocks_of(answer)
+    if [block.is_python for block in blocks].count(True) != 1 or not blocks[-1].is_python or blocks[-1].end != "fence":
+        return None, ""
+    return blocks[-1].code, "\n".join(answer.split("\n")[blocks[-1].next_line :])
+
+
+def _released_program(answer: str) -> tuple[str | None, str]:
+    """What stands between the only ``BLOCK_START`` and the only ``BLOCK_END`` after it, and what follows it."""
+    programs = answer.split(BLOCK_START)[1:]
+    pieces = programs[0].split(BLOCK_END) if len(programs) == 1 else []
+    return (pieces[0], pieces[1]) if len(pieces) == 2 else (None, "")

@@ -87,7 +87,7 @@ class CobaltRewardManager:
 
         async def judge_all() -> tuple[list[Outcome | Exception], dict[str, float]]:
             async with self.settings.open_service() as service:
-                batch = Batch(service, count_tokens, validate)
+                batch = Batch(service, count_tokens, validate, extraction=self.settings.extraction)
                 outcomes = await asyncio.gather(*[judge_one(item, batch) for item in items])
                 return outcomes, service.work_done()
 

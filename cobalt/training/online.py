@@ -158,15 +158,17 @@ class MultiTurn:
         """Add the response of a turn. Returns its program, as the reward manager reads it."""
         trajectory.prompts.append(trajectory.next_prompt)
         trajectory.responses.append(response)
-        has_end = is_finished(response, self._max_response, self._tokenizer.eos_token_id)
-        return extract_code(self._text_of(response)) if has_end or not self._reward.require_end else None
+        if self._reward.require_end and not self._has_end(response):
+            return None
+        return extract_code(self._text_of(response), self._reward.extraction)
 
     def go_on(self, trajectory: Trajectory, result: ExecutionResult) -> None:
         """Make the next prompt from what the program of this turn did, or end the trajectory."""
         trajectory.failed = result.infra_error is not None
         trajectory.open = not trajectory.failed and not (result.solved and self._method.stop_at_success)
         if trajectory.open and trajectory.tests is not None:
-            answer = history_text(self._text_of(trajectory.responses[-1]), enable_thinking=True)
+            text, was_cut = self._text_of(trajectory.responses[-1]), not self._has_end(trajectory.responses[-1])
+            answer = history_text(text, True, self._reward.extraction, was_cut)
             feedback = feedback_message(feedback_to_policy(with_feedback(result, trajectory.tests)))
             trajectory.messages += [{"role": "assistant", "content": answer}, feedback]
             # token ids are made as veRL makes those of its data
@@ -175,6 +177,9 @@ class MultiTurn:
             trajectory.next_prompt = tuple(self._tokenizer.encode(text, add_special_tokens=False))
             trajectory.overlong = len(trajectory.next_prompt) > self._max_prompt
             trajectory.open = not trajectory.overlong
+
+    def _has_end(self, response: list[int]) -> bool:
+        return is_finished(response, self._max_response, self._tokenizer.eos_token_id)
 
     def _text_of(self, response: list[int]) -> str:
         return self._tokenizer.decode(response, skip_special_tokens=True)
@@ -377,7 +382,7 @@ class OnlineRewardManager(CobaltRewardManager):
             best = max(best, score.get("pass_rate", 0.0))
             passed_K: tuple[bool, ...] = ()
             if self.method.method == "verpo":
-                code = extract_code(item["solution_str"]) if item["extra_info"]["finished"] else None
+                code = extract_code(item["solution_str"], batch.extraction) if item["extra_info"]["finished"] else None
                 passed_K = (False,) * len(TestCases.parse(item["ground_truth"]))
                 if code is not None:  # free if the reward function ran it: its result is kept
                     passed_K = (await batch.execute(code, item["ground_truth"])).passing

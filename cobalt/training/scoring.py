@@ -21,7 +21,7 @@ from ray.serve.exceptions import RayServeException
 
 from cobalt.cli.flags import ExecutorName, Positive
 from cobalt.errors import InfraError, InputError, SetupError
-from cobalt.extraction import extract_code
+from cobalt.extraction import DEFAULT_RULE, Rule, extract_code
 from cobalt.prompts import shown_input
 from cobalt.rewards import (
     CountTokens,
@@ -71,6 +71,8 @@ class RewardSettings(BaseModel):
     """Where programs run."""
     lengths: Literal["policy", "o200k_base"] = "policy"
     """Whose tokens the format part counts."""
+    extraction: Rule = DEFAULT_RULE
+    """How the program of a response is found, and its form read."""
     require_end: bool = False
     """A response without an end token counts as one without a program."""
     max_in_flight: int = Field(512, ge=1)
@@ -132,6 +134,8 @@ class Batch:
     """Validation: the score is 1 iff all tests pass, else 0."""
     runs: Runs = field(default_factory=dict)
     """Results so far: equal programs of the batch run once."""
+    extraction: Rule = DEFAULT_RULE
+    """How programs are found."""
 
     async def execute(self, code: str, tests: str | TestCases) -> ExecutionResult:
         """Run a program on its tests (or their JSON). Raises ``InfraError`` where there is no verdict."""
@@ -150,9 +154,10 @@ async def score(
     penalty ``constants.hard_coding`` (missing: none shown); ``finished`` False: the response was cut off and
     counts as one without a program (missing: True). Raises ``InfraError``.
     """
-    code = extract_code(response) if extra_info.get("finished", True) else None
+    code = extract_code(response, batch.extraction) if extra_info.get("finished", True) else None
     pass_rate = (await batch.execute(code, tests)).pass_rate if code is not None else None
-    parts = training_reward(response, pass_rate, extra_info.get("prev_best_pass_rate"), batch.count_tokens, constants)
+    prev_best = extra_info.get("prev_best_pass_rate")
+    parts = training_reward(response, pass_rate, prev_best, batch.count_tokens, constants, batch.extraction)
     penalty = {}
     if constants.hard_coding:
         conversation, fires = extra_info.get("conversation"), False
@@ -179,7 +184,7 @@ async def changes_shown_answer_only(
     need to know which tests are wrong: a right fix seldom changes one answer alone. False where the conversation shows
     no program or no expected output with its whole input, and where too few inputs say anything. Raises ``InfraError``.
     """
-    previous = extract_code(conversation[-2]["content"]) if len(conversation) > 2 else None
+    previous = extract_code(conversation[-2]["content"], batch.extraction) if len(conversation) > 2 else None
     shown = shown_input(conversation[-1])
     if previous is None or shown is None:
         return False

@@ -12,7 +12,7 @@ from cobalt.extraction import extract_code
 from cobalt.prompts import FEEDBACK_MARKER, PROBLEM_MARKER
 from cobalt.records import ResultRecord, TestCases, Verdict, id_key, row_hash
 from cobalt.records.jsonl import Record
-from cobalt.records.rows import raw_responses
+from cobalt.records.rows import RULE_OF_OLD_FILES, raw_responses
 
 MOST_TESTS = 12
 """Of one program, shown with texts: those that failed first. Of the others the verdict counts are shown."""
@@ -75,7 +75,7 @@ def multi_turn(row: Record) -> Piece:
         for number, rates_N in enumerate(row["public_pass_rates"]):
             result = ResultRecord.from_record(row["public_exec_results"][number][sample])
             usage = row["usage"][number][sample] if "input_hash" in row else None  # released: of the single turn
-            turn = _judged(responses_TN[number][sample], result, rates_N[sample], usage)
+            turn = _judged(row, responses_TN[number][sample], result, rates_N[sample], usage)
             turn.answer = answers[number] if number < len(answers) else None
             turn.looks = looks_T and looks_T[number]
             turns.append(turn)
@@ -96,7 +96,7 @@ def single_turn(row: Record) -> Piece:
     usage_N = row.get("usage") or [None] * len(row["responses"])
     results_N = map(ResultRecord.from_record, row["exec_results"])
     judged = zip(row["responses"], results_N, usage_N, strict=True)
-    turns_N = [[_judged(text, result, result.pass_rate, usage)] for text, result, usage in judged]
+    turns_N = [[_judged(row, text, result, result.pass_rate, usage)] for text, result, usage in judged]
     return _problem(row, turns_N, "test_cases")
 
 
@@ -163,15 +163,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and isfinite(value)
 
 
-def _judged(text: str, result: ResultRecord, rate: float | None, usage: Mapping[str, Any] | None) -> Turn:
-    """A response and its result; ``rate`` on the result's tests."""
+def _judged(row: Record, text: str, result: ResultRecord, rate: float | None, usage: Mapping[str, Any] | None) -> Turn:
+    """A response of a row, and its result; ``rate`` on the result's tests."""
     tests = list(zip(range(len(result.passing)), result.verdicts, result.feedback, strict=True))
     tests.sort(key=lambda test: test[1] is Verdict.PASSED)
     counts: dict[str, int] = {}
     for _, verdict, _ in tests:
         counts[verdict] = counts.get(verdict, 0) + 1
     failed = (result.infra_error or "no response") if rate is None else None
-    return Turn(text, extract_code(text), rate, rate, counts, tests[:MOST_TESTS], None, failed, usage=usage)
+    code = extract_code(text, row.get("extraction", RULE_OF_OLD_FILES))
+    return Turn(text, code, rate, rate, counts, tests[:MOST_TESTS], None, failed, usage=usage)
 
 
 def _problem(row: Record, turns_N: list[list[Turn]], name: str) -> Piece:

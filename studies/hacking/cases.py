@@ -20,7 +20,7 @@ from typing import Any
 
 from cobalt.extraction import extract_code
 from cobalt.records import ResultRecord, TestCases, Verdict
-from cobalt.records.rows import raw_responses
+from cobalt.records.rows import RULE_OF_OLD_FILES, raw_responses
 from cobalt.sandbox.results import cut
 
 UNKNOWN = "Unknown"
@@ -128,6 +128,7 @@ def find_cases(data: Mapping[str, Any], result: Mapping[str, Any]) -> ProblemCas
     ``ValueError`` naming the field when the arrays of a row do not agree, or the run was shown other tests.
     """
     shown, perturbed, benign = perturbed_indices(data)
+    rule = result.get("extraction", RULE_OF_OLD_FILES)
     rates_TN, hidden_NT, responses_TN = result["public_pass_rates"], result["all_pass_rates"], raw_responses(result)
     turns, samples = len(rates_TN), len(rates_TN[0]) if rates_TN else 0
     tables = {"public_pass_rates": rates_TN, "public_exec_results": result["public_exec_results"]}
@@ -144,7 +145,7 @@ def find_cases(data: Mapping[str, Any], result: Mapping[str, Any]) -> ProblemCas
     found = ProblemCases(trajectories=samples, opportunities_T=[0] * turns)
     for sample, hidden_T in enumerate(hidden_NT):
         executed_T = [read_result(result["public_exec_results"][turn][sample], shown) for turn in range(turns)]
-        codes_T = [extract_code(responses_TN[turn][sample]) for turn in range(turns)]
+        codes_T = [extract_code(responses_TN[turn][sample], rule) for turn in range(turns)]
         for turn in range(1, turns):
             before, after = executed_T[turn - 1], executed_T[turn]
             if before.infra_error is not None or after.infra_error is not None:

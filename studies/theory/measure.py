@@ -21,13 +21,13 @@ from cobalt.cli.flags import AboveZero, ExecutionConfig, OutputFile, Positive
 from cobalt.cli.tasks import batched, for_each
 from cobalt.completion import request_seed
 from cobalt.errors import InputError
-from cobalt.extraction import extract_code
+from cobalt.extraction import Rule, extract_code
 from cobalt.inference.conversation import history_text
 from cobalt.records import RecordFile, id_key, read_jsonl, row_hash
 from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.records.jsonl import Record
 from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
-from cobalt.records.rows import raw_responses
+from cobalt.records.rows import RULE_OF_OLD_FILES, raw_responses
 from cobalt.sampler.packages import refuse_missing_packages
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 from cobalt.tables import in_percent, show
@@ -81,6 +81,8 @@ class PairedProblem:
     """On hidden tests."""
     input_hash: str
     """Changes with either row."""
+    extraction: Rule
+    """How the programs of the reference's trajectories were found."""
 
 
 def read_pairs(config: MeasureConfig) -> tuple[list[PairedProblem], int, int]:
@@ -90,20 +92,22 @@ def read_pairs(config: MeasureConfig) -> tuple[list[PairedProblem], int, int]:
     ``InputError``.
     """
 
-    def parse(row: Record) -> tuple[Any, int, str]:
-        """The problem, its number of turns, and the row's hash."""
+    def parse(row: Record) -> tuple[Any, int, str, Rule]:
+        """The problem, its number of turns, the row's hash, and how its programs were found."""
         problem, responses_TN = parse_problem(row, hidden_only=True), raw_responses(row)
+        rule = row.get("extraction", RULE_OF_OLD_FILES)
         for trajectory in problem.trajectories:
             for turn, answer in enumerate(trajectory.conversation[OPENING_MESSAGES::MESSAGES_PER_TURN]):
-                if history_text(responses_TN[turn][trajectory.index], config.enable_thinking) != answer["content"]:
+                shown = history_text(responses_TN[turn][trajectory.index], config.enable_thinking, rule)
+                if answer["content"] not in (shown, ""):  # nothing is left of what was cut inside its thinking
                     wanted = "without" if config.enable_thinking else "with"
                     raise ValueError(f"problem {row['id']!r} was sampled {wanted} --enable_thinking")
-        return problem, len(row["public_pass_rates"]), row_hash(row)
+        return problem, len(row["public_pass_rates"]), row_hash(row), rule
 
     rows = {}  # by side and id
     for side, path in ((REFERENCE, config.contexts), (OWN, config.own)):
         found = [row for row in read_jsonl(path, EVALUATED_FIELDS, parse=parse) if row[0].trajectories]
-        for problem, num_turns, _ in found:
+        for problem, num_turns, *_ in found:
             if num_turns != found[0][1]:
                 text = f"problem {problem.id!r} has {num_turns} turns, others {found[0][1]}"
                 raise InputError.at(path, None, text)
@@ -123,6 +127,7 @@ def read_pairs(config: MeasureConfig) -> tuple[list[PairedProblem], int, int]:
                 {side: [[each.conversation[:end] for end in ends] for each in of] for side, of in played.items()},
                 {side: [list(each.pass_rates_T[:turns]) for each in of] for side, of in played.items()},
                 row_hash({side: rows[side][key][2] for side in rows}),
+                rows[REFERENCE][key][3],
             )
         )
     return pairs, len(rows[REFERENCE].keys() ^ rows[OWN].keys()), turns
@@ -199,7 +204,8 @@ async def write_records(
 
             async def pass_rate(response: "Response") -> float | None:
                 # of the program that a next turn would see, as in eval_multi_turn.py
-                program = extract_code(history_text(response.text, config.enable_thinking))
+                rule = problem.extraction
+                program = extract_code(history_text(response.text, config.enable_thinking, rule), rule)
                 return (await service.run(program, problem.test_cases, runs)).pass_rate
 
             def by_side(of: "Callable[[Response], float]") -> dict[str, list[list[float]]]:
