@@ -13,15 +13,25 @@ import os
 import re
 import resource
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Literal
 
 from tqdm import tqdm
 
-from cobalt.completion import FINISH_CONTEXT, FINISH_FILTER, FINISH_STOP, GIVEN_UP, Completion, Message, Sampling
+from cobalt.completion import (
+    FINISH_CONTEXT,
+    FINISH_FILTER,
+    FINISH_LENGTH,
+    FINISH_STOP,
+    GIVEN_UP,
+    Completion,
+    Message,
+    Sampling,
+)
 from cobalt.errors import InfraError, InputError, SetupError
+from cobalt.extraction import THINK_END, THINK_START
 from cobalt.inference.flags import LitellmConfig, OpenWeightConfig
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import is_secret, without_userinfo
@@ -200,6 +210,7 @@ async def open_litellm_engine(flags: LitellmConfig, max_in_flight: int | None) -
     from litellm.router import Router
 
     litellm.suppress_debug_info = True
+    _let_litellm_read_parts()
     keys = {name: getattr(flags, name) for name in ("aws_access_key_id", "aws_secret_access_key", "aws_region_name")}
     secrets = {name: value for name, value in {"api_key": flags.openai_api_key, **keys}.items() if value}
     deployment = {"model": flags.model_name, "api_base": flags.api_base, "timeout": flags.request_timeout_s, **secrets}
@@ -223,11 +234,47 @@ def _completion(response: Any) -> Completion:
     if reason.lower() in GIVEN_UP:
         raise InfraError(f"the server gave the request up (finish reason {reason})")
     return Completion(
-        text=choice.message.content or "",
+        text=_text_of(choice),
         prompt_tokens=response.usage.prompt_tokens,
         completion_tokens=response.usage.completion_tokens,
         finish_reason=choice.finish_reason or FINISH_STOP,
     )
+
+
+def _text_of(choice: Any) -> str:
+    """What the model wrote. Thinking that the server took out of the answer is put back before it."""
+    message = choice.message
+    answer = _joined(message.content, "text")
+    named = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
+    thinking = _joined(named, "text") or _joined(message.content, "thinking")
+    if not thinking or THINK_END in answer:
+        return answer
+    was_cut = choice.finish_reason == FINISH_LENGTH and not answer
+    return f"{THINK_START}{thinking}{'' if was_cut else THINK_END}{answer}"
+
+
+def _joined(content: Any, kind: Literal["text", "thinking"]) -> str:
+    """The parts of a ``kind``, joined. A content without parts is a text."""
+    if isinstance(content, str):
+        return content if kind == "text" else ""
+    if isinstance(content, Mapping):
+        return _joined(content.get(kind), "text") if content.get("type") == kind else ""
+    return "".join(_joined(part, kind) for part in content) if isinstance(content, list) else ""
+
+
+def _let_litellm_read_parts() -> None:
+    """Have LiteLLM read a content in parts. Its versions up to 1.106 call such an answer an invalid response."""
+    from litellm.litellm_core_utils.llm_response_utils import convert_dict_to_response as reader
+    from litellm.types.utils import Message as LitellmMessage
+
+    class InParts(LitellmMessage):
+        def __init__(self, content: Any = None, **fields: Any):
+            if isinstance(content, list):
+                fields["reasoning_content"] = fields.get("reasoning_content") or _joined(content, "thinking") or None
+                content = _joined(content, "text")
+            super().__init__(content=content, **fields)
+
+    reader.Message = InParts
 
 
 def _failure(model_id: str, error: Exception, secrets: list[str]) -> Exception:

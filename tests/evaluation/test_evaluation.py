@@ -89,6 +89,24 @@ def test_rates_are_those_of_the_hidden_tests_and_equal_programs_run_once(
         assert "clean_public_pass_rates" not in row
 
 
+def test_programs_are_found_as_the_run_did_it_unless_a_rule_is_asked_for(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService
+) -> None:
+    rows = read_rows(trajectories)
+    for messages in (messages for row in rows for messages in row["conversations"]):
+        for message in messages[2::2]:
+            message["content"] = "```python\nk=1\n```\nprints\n```\nk=2\n```"
+    ran = []
+    for number, (rule, flags) in enumerate([("markdown", {}), ("released", {}), ("markdown", {"extraction": "released"})]):
+        service.runs.clear()
+        write_jsonl(trajectories, [{**row, "extraction": rule} for row in rows])
+        found = evaluate(trajectories, tmp_path / f"{number}.jsonl", **flags)
+        ran.append(({code for code, _ in service.runs}, {row["extraction"] for row in found}))
+    assert ran == [({"k=1"}, {"markdown"}), ({"k=2"}, {"released"}), ({"k=2"}, {"released"})]
+    counts = json.loads((tmp_path / "0.jsonl.manifest.json").read_text())["counts"]
+    assert counts["extraction_differs"] == counts["programs"] == 6 * 5 * 4
+
+
 def test_perturbed_runs_get_clean_public_rates(trajectories: Path, tmp_path: Path, service: MultiplyingService) -> None:
     rows = [{**row, "feedback_tests": "perturbed"} for row in read_rows(trajectories)]
     write_jsonl(trajectories, rows)

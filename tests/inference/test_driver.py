@@ -64,17 +64,41 @@ async def test_history_without_thinking(problems: Path, tmp_path: Path) -> None:
             return Completion("<think>```python\nk=9\n```</think> a </think>" + "x" * 7000, 1, 1, "stop")
 
     engine, service = Thinker(), MultiplyingService()
-    plan = make_plan(problems, tmp_path / "out.jsonl", enable_thinking=True)
+    plan = make_plan(problems, tmp_path / "out.jsonl", enable_thinking=True, extraction="released")
     for record in await run_plan(plan, engine, service):
         assert all(m["content"] == "x" * 6000 for m in record["conversations"][0] if m["role"] == "assistant")
-        assert record["raw_responses"][0][0].startswith("<think>")
+        assert record["raw_responses"][0][0].startswith("<think>") and record["extraction"] == "released"
     assert {code for code, _ in service.runs} == {"k=9"}, "public tests run on the raw response"
     counts = manifest_of(plan.output_file)["counts"]
     assert (counts["history_changes_program"], counts["cost_usd"]) == (45, None), "the engine has no price"
+    assert counts["extraction_differs"] == 45
     # It is stripped before it is cut.
     assert history_text("<think>a</think>\n\n Answer \n", enable_thinking=True) == "Answer"
     assert history_text("</think>" + " " * 100 + "x" * 7000, enable_thinking=True) == "x" * 6000
     assert history_text("<think>a</think>\n\nAnswer\n", enable_thinking=False) == "<think>a</think>\n\nAnswer\n"
+
+
+@pytest.mark.parametrize("start", ["<think>\n", ""])  # some chat templates begin the thinking in the prompt
+async def test_a_response_that_was_cut_inside_its_thinking_leaves_nothing(
+    problems: Path, tmp_path: Path, start: str
+) -> None:
+    class Thinker(ScriptedEngine):
+        async def generate(self, messages, sampling, seed):
+            await super().generate(messages, sampling, seed)
+            return Completion(f"{start}Perhaps\n```python\nk=1\n```\nWait", 1, 1, "length")
+
+    service = MultiplyingService()
+    plan = make_plan(problems, tmp_path / "out.jsonl", enable_thinking=True)
+    for record in await run_plan(plan, Thinker(), service):
+        assert all(m["content"] == "" for m in record["conversations"][0] if m["role"] == "assistant")
+    assert {code for code, _ in service.runs} == {None}
+
+
+async def test_an_output_is_not_continued_under_another_rule(problems: Path, tmp_path: Path) -> None:
+    plan = make_plan(problems, tmp_path / "out.jsonl")
+    await run_plan(plan)
+    with pytest.raises(InputError, match="extraction"):
+        await run_plan(replace(plan, extraction="released"))
 
 
 async def test_first_turn_from_a_file(problems: Path, tmp_path: Path) -> None:

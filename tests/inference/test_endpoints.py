@@ -83,6 +83,28 @@ async def test_request_and_answer(client: str) -> None:
     assert json.dumps(usage), "it goes into a record"
 
 
+@both_clients
+@pytest.mark.parametrize(
+    ("message", "finish_reason", "text"),
+    [
+        ({"content": "\n\nanswer", "reasoning_content": "why"}, "stop", "<think>why</think>\n\nanswer"),
+        ({"content": "answer", "reasoning": "why"}, "stop", "<think>why</think>answer"),
+        ({"content": None, "reasoning_content": "why and"}, "length", "<think>why and"),
+        ({"content": [{"type": "text", "text": "an"}, {"type": "text", "text": "swer"}]}, "stop", "answer"),
+        (
+            {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "why"}]}, "answer"]},
+            "stop",
+            "<think>why</think>answer",
+        ),
+        ({"content": None, "refusal": "no"}, "stop", ""),
+    ],
+)
+async def test_thinking_beside_the_answer_is_put_back(client: str, message: Any, finish_reason: str, text: str) -> None:
+    details = {"message": {"role": "assistant", **message}, "finish_reason": finish_reason}
+    with api_server(lambda body, attempt: ("ok", details)) as server:
+        assert (await ask(server, client)).text == text
+
+
 async def test_a_known_price_is_recorded() -> None:
     with api_server(lambda body, attempt: ("ok", {})) as server:
         flags = LitellmConfig(**{**model(server), "model_name": "openai/gpt-5-mini-2025-08-07"})

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cobalt.extraction import answer_of, blocks_of, extract_code
 from cobalt.rewards import PAPER, RewardConstants, penalised, training_reward, validation_reward
 from cobalt.rewards.parts import split_response
 
@@ -26,8 +27,8 @@ def many(count):
     return " ".join(f"w{index}" for index in range(count))
 
 
-def parts(response=None, pass_rate=0.0, prev_best=0.0):
-    return training_reward(respond() if response is None else response, pass_rate, prev_best, words)
+def parts(response=None, pass_rate=0.0, prev_best=0.0, **rule):
+    return training_reward(respond() if response is None else response, pass_rate, prev_best, words, **rule)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +81,10 @@ def test_improvement(pass_rate, prev_best, improve):
         respond(after="x" * 256),
     ],
 )
-def test_malformed_responses(response):
-    assert parts(response, pass_rate=1.0).format == parts(response, pass_rate=0.0).format == -0.9
+@pytest.mark.parametrize("extraction", ["markdown", "released"])
+def test_malformed_responses(response, extraction):
+    assert parts(response, pass_rate=1.0, extraction=extraction).format == -0.9
+    assert parts(response, pass_rate=0.0, extraction=extraction).format == -0.9
 
 
 @pytest.mark.parametrize(
@@ -103,9 +106,27 @@ def test_malformed_responses(response):
         (respond(think=many(5000), after=many(3000)), -0.01),  # once, however many limits
     ],
 )
-def test_a_well_formed_response_costs_nothing_but_for_its_length(response, penalty):
+@pytest.mark.parametrize("extraction", ["markdown", "released"])
+def test_a_well_formed_response_costs_nothing_but_for_its_length(response, penalty, extraction):
     """Where the reward so far is not negative."""
-    assert parts(response, pass_rate=0.25).format == penalty
+    assert parts(response, pass_rate=0.25, extraction=extraction).format == penalty
+
+
+@pytest.mark.parametrize(
+    ("response", "form", "released"),
+    [
+        (respond(answer="```python \nprint(1)\n```"), 0.0, 0.0),
+        (respond(answer="```python\r\nprint(1)\r\n```"), 0.0, 0.0),
+        (respond(answer="~~~python\nprint(1)\n~~~"), 0.0, -0.9),
+        (respond(answer="1. Code:\n   ```python\n   print(1)\n   ```"), 0.0, -0.9),
+        (respond(answer='```python\n"""\n```\n"""\nprint(1)\n```'), -0.9, -0.9),  # a backtick inside
+        (respond(answer="I use ```python here: `x`\n\nprint(1)\n```"), -0.9, -0.9),  # no block at all
+        (respond(answer="print(1) is ```python code\n```"), -0.9, 0.0),
+    ],
+)
+def test_the_form_is_read_by_the_rule_that_finds_the_program(response, form, released):
+    assert parts(response, pass_rate=1.0).format == form
+    assert parts(response, pass_rate=1.0, extraction="released").format == released
 
 
 @pytest.mark.parametrize(
@@ -164,7 +185,7 @@ def test_pieces_are_stripped():
 
 
 RATES = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.floats(0, 1))
-MARKS = ["</think>", "<think>", "```python\n", "\n```", "`", "wait ", "but "]
+MARKS = ["</think>", "<think>", "```python\n", "\n```", "`", "wait ", "but ", "```c++\n", "~~~\n", '"""', "\n"]
 TEXTS = st.sampled_from([*MARKS, "x" * 40, many(600), many(2100), many(4200)])
 PIECES = st.lists(TEXTS, max_size=12).map("".join)
 RESPONSES = st.one_of(PIECES, st.builds(respond, think=PIECES, after=PIECES), st.builds(respond, think=st.text()))
@@ -176,6 +197,13 @@ def test_bounds_and_sum(response, pass_rate, prev_best):
     assert PAPER.low <= reward.total <= PAPER.high
     assert reward.total == max(-1, min(1, reward.correct + reward.improve + reward.format))
     assert all(math.isfinite(part) for part in (reward.correct, reward.improve, reward.format))
+
+
+@given(RESPONSES)
+def test_a_well_formed_response_has_the_program_that_runs(response):
+    if split_response(response) is not None:
+        (program,) = [block.code for block in blocks_of(answer_of(response)) if block.is_python]
+        assert extract_code(response) == program
 
 
 @given(RESPONSES, RATES, RATES, RATES)
