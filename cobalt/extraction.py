@@ -9,7 +9,7 @@ Rule = Literal["markdown", "released"]
 """How a program is found: as Markdown has it, or as the paper's release does."""
 DEFAULT_RULE: Rule = "markdown"
 BlockEnd = Literal["fence", "inside", "missing"]
-"""A fence on a line of its own; backticks inside a line, or another block's opening; or the end of the answer."""
+"""A fence that begins its line; backticks inside a line, or another block's opening; or the end of the answer."""
 THINK_START, THINK_END = "<think>", "</think>"
 
 _RELEASED_BLOCK = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
@@ -36,7 +36,7 @@ class Block:
     """Stripped, every line without the indentation of the first."""
     end: BlockEnd
     next_line: int
-    """Of the answer, the line after the block."""
+    """Of the answer, the line after the one that ends the block."""
 
     @property
     def is_python(self) -> bool:
@@ -140,7 +140,8 @@ def _read_block(lines: list[str], start: int, fence: str) -> tuple[list[str], in
         else:
             column, quotes = _scanned(line, quotes)
             if column is not None and fence[0] == "`":
-                return [*lines[start:number], line[:column]], number + 1, "inside"
+                begins_line = not line[:column].strip()
+                return [*lines[start:number], line[:column]], number + 1, "fence" if begins_line else "inside"
     if quotes and first_in_string is not None:  # a string without an end hides nothing
         return first_in_string
     rest = "\n".join(lines[start:]).rstrip().rstrip("`")  # the closing fence may be cut off

@@ -207,7 +207,8 @@ def _program(answer: str) -> tuple[str | None, str]:
     blocks = blocks_of(answer)
     if [block.is_python for block in blocks].count(True) != 1 or not blocks[-1].is_python or blocks[-1].end != "fence":
         return None, ""
-    return blocks[-1].code, "\n".join(answer.split("\n")[blocks[-1].next_line :])
+    fence, *rest = answer.split("\n")[blocks[-1].next_line - 1 :]
+    return blocks[-1].code, "\n".join([fence.strip().lstrip("`~"), *rest])
 
 
 def _released_program(answer: str) -> tuple[str | None, str]:

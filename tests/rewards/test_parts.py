@@ -121,6 +121,7 @@ def test_a_well_formed_response_costs_nothing_but_for_its_length(response, penal
         (respond(answer="1. Code:\n   ```python\n   print(1)\n   ```"), 0.0, -0.9),
         (respond(answer='```python\n"""\n```\n"""\nprint(1)\n```'), -0.9, -0.9),  # a backtick inside
         (respond(answer="I use ```python here: `x`\n\nprint(1)\n```"), -0.9, -0.9),  # no block at all
+        (respond(answer="```python\nprint(1)\n``` " + many(513)), -0.01, -0.01),
         (respond(answer="print(1) is ```python code\n```"), -0.9, 0.0),
     ],
 )
