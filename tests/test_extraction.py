@@ -96,7 +96,13 @@ def test_released_rule_takes_the_last_block_from_left_to_right(response: str, pr
 
 @pytest.mark.parametrize(
     "response",
-    ["```python\n" * 9000, "```\n```\n" * 9000, "`" * 90_000 + "x", "a ~~~ " * 15_000, '```\n"""\n```\n' * 6000 + "'''"],
+    [
+        "```python\n" * 9000,
+        "```\n```\n" * 9000,
+        "`" * 90_000 + "x",
+        "a ~~~ " * 15_000,
+        '```\n"""\n```\n' * 6000 + "'''",
+    ],
 )
 def test_a_long_response_is_read_in_one_pass(response: str) -> None:
     started = time.process_time()

@@ -5,7 +5,6 @@ A row that can be read but not used says why in ``left_out``. Rows without an id
 """
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cobalt.prompts import PROBLEM_MARKER
-from cobalt.records.jsonl import Record
+from cobalt.records.jsonl import Record, load_json
 from cobalt.sandbox.tests import LIMITS
 
 ID_LENGTH = 16
@@ -161,7 +160,7 @@ def _text(row: Record, field: str) -> str:
 def parsed(row: Mapping[str, Any], field: str) -> Any:
     """A value that a row may hold as JSON."""
     try:
-        return json.loads(row[field]) if isinstance(row[field], str) else row[field]
+        return load_json(row[field]) if isinstance(row[field], str) else row[field]
     except KeyError:
         raise ValueError(f"missing field '{field}'") from None
     except (ValueError, RecursionError) as error:

@@ -19,14 +19,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 from pydantic.dataclasses import dataclass
 from tyro.constructors import PrimitiveConstructorSpec
 
 from cobalt.cli.console import print_summary, with_progress
-from cobalt.cli.flags import InputFile, OutputFile, ReadConfig
+from cobalt.cli.flags import AboveZero, InputFile, OutputFile, ReadConfig
 from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.errors import InputError
 from cobalt.preproc.formats import parsed
@@ -85,6 +85,9 @@ class LiveCodeBenchConfig(PromptsConfig, ReadConfig):
     push_to_hub: str | None = None
     """Always refused: LiveCodeBench's hidden tests must not be redistributed."""
 
+    checker: ClassVar[str | None] = None
+    time_limit: ClassVar[float | None] = None
+
 
 @dataclass(frozen=True, kw_only=True)
 class LiveCodeBenchImportConfig(LiveCodeBenchConfig):
@@ -92,6 +95,10 @@ class LiveCodeBenchImportConfig(LiveCodeBenchConfig):
 
     input_file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="input")] = Path("test6.jsonl")
     """A file downloaded from livecodebench/code_generation_lite, such as test6.jsonl."""
+    time_limit: AboveZero | None = None
+    """CPU seconds that each test may take; the official evaluation's are 6. The executor must allow them, too."""
+
+    checker: ClassVar[str | None] = "lcb"
 
 
 def main(config: LiveCodeBenchConfig) -> None:
@@ -124,6 +131,7 @@ def main(config: LiveCodeBenchConfig) -> None:
 
     names = ("functional", "keep_examples", "start_date", "end_date")
     method = {name: str(getattr(config, name)) for name in names}
+    method |= {name: str(value) for name in ("checker", "time_limit") if (value := getattr(config, name)) is not None}
     contents = {config.output_file: {**method, **prompt_content(prompts)}}
     with recorded_run("preproc_lcb_test6", asdict(config), [config.input_file], contents) as run:
         counts["written"] = write_jsonl(config.output_file, problems())
@@ -155,8 +163,9 @@ def prepare(row: Mapping[str, Any], config: LiveCodeBenchConfig, prompts: Prompt
         fn_name = metadata.get("func_name") if isinstance(metadata, Mapping) else None
         if not isinstance(fn_name, str) or not fn_name:
             raise ValueError("field 'metadata' names no 'func_name' for functional tests")
+    options = {"fn_name": fn_name, "checker": None if fn_name else config.checker, "time_limit": config.time_limit}
     public_tests, hidden_tests = (
-        TestCases(tuple(test["input"] for test in tests), tuple(test["output"] for test in tests), fn_name)
+        TestCases(tuple(test["input"] for test in tests), tuple(test["output"] for test in tests), **options)
         for tests in (public, private)
     )
     question = row["question_content"]

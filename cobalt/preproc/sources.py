@@ -9,7 +9,7 @@ from typing import Any
 from cobalt.errors import InputError, SetupError, first_line
 from cobalt.records import read_jsonl
 from cobalt.records.identity import hub_errors
-from cobalt.records.jsonl import Record, T, checked_rows
+from cobalt.records.jsonl import Record, T, checked_rows, load_json
 
 PARQUET = ".parquet"
 FILES = (".jsonl", ".json", ".gz", PARQUET)
@@ -38,7 +38,7 @@ class Source:
         """What ``parse`` makes of each row, see ``read_jsonl``. Values of ``id_field`` may not repeat."""
         fields = () if id_field is None else (id_field,)
         if self.file is not None and self.file.suffix != PARQUET:
-            return read_jsonl(self.file, fields, id_field, parse, on_invalid)
+            return read_jsonl(self.file, fields, id_field, parse, on_invalid, loads=load_json)
         label = self.place if self.file is not None else f"{self.place} ({self.split})"
         return checked_rows(label, enumerate(self._tables(), start=1), _as_json, fields, id_field, parse, on_invalid)
 
@@ -55,6 +55,9 @@ class Source:
             raise SetupError(f"hub dataset {self.place} cannot be loaded ({first_line(error)}); give a file") from None
         except ValueError as error:  # an unknown subset or split
             raise InputError(f"hub dataset {self.place}: {first_line(error)}") from None
+        except RuntimeError as error:  # what ``datasets`` raises for a loading script
+            parquet = "the hub keeps a parquet copy of most such sets in their branch refs/convert/parquet"
+            raise InputError(f"hub dataset {self.place}: {first_line(error)}; give a file ({parquet})") from None
 
     def licence(self) -> str | None:
         """What the card of a hub data set or of a folder says; None: nothing, or it is a file."""

@@ -6,11 +6,13 @@ there. The second writes the problems with a verified solution, in the order of 
 """
 
 import asyncio
+import itertools
 import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,9 +30,18 @@ from cobalt.preproc.formats import FORMATS
 from cobalt.preproc.near_duplicates import KnownProblems
 from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.preproc.sources import Source
-from cobalt.preproc.taco_rows import DEV, TRAIN, Candidate, TacoRules, is_prepared, split_of
+from cobalt.preproc.taco_rows import (
+    DEV,
+    READINGS_VERSION,
+    SEVERAL_ANSWERS,
+    TRAIN,
+    Candidate,
+    TacoRules,
+    is_prepared,
+    split_of,
+)
 from cobalt.prompts import described, prompt_content
-from cobalt.records import RecordFile, Verdict, dump_line, id_key, row_hash, write_jsonl, write_lines
+from cobalt.records import RecordFile, Verdict, dump_line, id_key, read_jsonl, row_hash, write_jsonl, write_lines
 from cobalt.records.jsonl import InvalidLines, Record, naming
 from cobalt.records.manifest import check_paths, file_sha256, recorded_run, refuse_infra_rate
 from cobalt.sandbox.checkers import checker_identity
@@ -43,6 +54,7 @@ FOREIGN = "kept: with instructions of another prompt set"
 UNSOLVED = "dropped: no reference solution passes every test"
 REPEATED = "dropped: id or statement of an earlier row"
 INFRA = "left out: infra error (a rerun tries again)"
+SEVERAL = "kept, and marked: several right answers"
 TIME_LIMITED = "unsolved problems with a solution stopped by the time limit"
 """Their outcome may differ on a slower or faster machine."""
 NEAR_DUPLICATE = "near duplicate of a test problem"
@@ -67,6 +79,9 @@ class PrepareConfig(flags.ExecutionConfig, flags.UploadConfig, PromptsConfig, fl
     near_duplicates: tuple[Path, ...] = ()
     """Test sets (JSONL of problems). A problem that also stands in one of them is dropped and listed in
     X.near_duplicates.jsonl."""
+    special_judge: Path | None = None
+    """TACO's list of the problems with several right answers, `output_spj.jsonl` of its repository: one line for each
+    row of the input, in this order. These problems are marked."""
     license: str | None = None
     """Licence written on the card; by default that of the hub dataset's card, or of the input's."""
 
@@ -142,7 +157,7 @@ def main(config: TacoConfig | ImportConfig) -> None:
     inputs = [source.file] if source.file is not None else []
     refuse_livecodebench(inputs, config.push_to_hub)
     # Outcomes of verification stay valid when only the split or the prompts change.
-    verifying = {"seed": config.seed, "rules": asdict(rules)}
+    verifying = {"seed": config.seed, "rules": asdict(rules), "readings": READINGS_VERSION}
     if config.checker is not None:
         verifying["checker"] = checker_identity(config.checker)
     writing = {**verifying, "dev_size": config.dev_size, **prompt_content(config.prompt_set())}
@@ -153,6 +168,9 @@ def main(config: TacoConfig | ImportConfig) -> None:
     if config.near_duplicates:
         check_paths(config.near_duplicates, [])
         writing["near_duplicates"] = sorted(map(file_sha256, config.near_duplicates))
+    if config.special_judge is not None:
+        check_paths([config.special_judge], [])
+        writing["special_judge"] = file_sha256(config.special_judge)
     log_path = config.output_file.with_name(f"{config.output_file.stem}.verification.jsonl")
     contents = {**dict.fromkeys(outputs.values(), writing), log_path: verifying}
 
@@ -199,6 +217,10 @@ class Preparation:
         self._rules, self.prompts = config.rules, config.prompt_set()
         self._known = KnownProblems(config.near_duplicates)
         self._near_duplicates: list[Record] = []
+        self._special: list[bool] | None = None
+        if config.special_judge is not None:
+            listed = read_jsonl(config.special_judge, ("idx", "special_judge"), unique="idx")
+            self._special = [line["special_judge"] is True for line in sorted(listed, key=itemgetter("idx"))]
         self.ids: list[Any] = []
         """Of the rows, as far as they are read."""
 
@@ -209,8 +231,14 @@ class Preparation:
         invalid = InvalidLines(config.skip_invalid, quiet)
         check = InstructionCheck(self.prompts, required=config.prompts is not None)
 
+        place = 0
+
         def parse(row: Record) -> Record:
+            nonlocal place
             row = FORMATS[config.format].convert(row)
+            if self._special is not None and place < len(self._special):
+                row = {**row, SEVERAL_ANSWERS: self._special[place]}
+            place += 1
             taco_rows.refuse_unusable(row)
             check.see(row["instruction"] if is_prepared(row) else self.prompts.instruction)
             return row
@@ -224,6 +252,11 @@ class Preparation:
             seen.add(key)
             self.ids.append(row["id"])
             yield row
+        if self._special is not None and len(self._special) != place:
+            counted = (
+                f"it lists {len(self._special)} problems, and the input has {place} rows: they are of different data"
+            )
+            raise InputError.at(config.special_judge, None, f"--special_judge: {counted}")
         counts["invalid rows skipped"] = invalid.count
         if check.foreign:
             counts[FOREIGN] = counts[PREPARED]
@@ -259,18 +292,19 @@ class Preparation:
                 async def verify_one(problem: tuple[Record, Candidate]) -> None:
                     nonlocal verified
                     row, candidate = problem
-                    status, tried, time_limited, infra_error = UNSOLVED, 0, False, None
-                    for code in taco_rows.solution_order(candidate.solutions, config.seed, row["id"], self._rules):
-                        result = await service.run(code, candidate.tests)
+                    status, tried, time_limited, infra_error, reading = UNSOLVED, 0, False, None, 0
+                    solutions = taco_rows.solution_order(candidate.solutions, config.seed, row["id"], self._rules)
+                    for number, code in itertools.product(range(len(candidate.readings)), solutions):
+                        result = await service.run(code, candidate.readings[number])
                         tried += 1
                         if result.solved:
-                            status, infra_error = VERIFIED, None
+                            status, infra_error, reading = VERIFIED, None, number
                             break
                         infra_error = infra_error or result.infra_error
                         time_limited = time_limited or Verdict.TIME_LIMIT in result.verdicts
                     if infra_error:
                         status = INFRA
-                    outcome = {"status": status, "tried": tried, "time_limited": time_limited}
+                    outcome = {"status": status, "tried": tried, "time_limited": time_limited, "reading": reading}
                     key = {"id": row["id"], "input_hash": row_hash(row)}
                     self._log.append({**key, **outcome, "infra_error": infra_error})
                     verified += status == VERIFIED
@@ -307,7 +341,9 @@ class Preparation:
                     counts[TIME_LIMITED] += outcome["time_limited"] and outcome["status"] == UNSOLVED
                     if outcome["status"] != VERIFIED:
                         continue
-                    record = found.record
+                    record = found.record_of(outcome["reading"])
+                if record.get(SEVERAL_ANSWERS):
+                    counts[SEVERAL] += 1
                 spool.write(dump_line(record))
                 kept.append((split_of(record), record["id"]))
 

@@ -7,6 +7,7 @@ through unchanged.
 """
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -16,16 +17,29 @@ from typing import Any
 from cobalt.perturbation import random_of
 from cobalt.prompts import COBALT, PromptSet, problem_instruction
 from cobalt.records import TestCases, tests_of
-from cobalt.records.jsonl import Record, missing_fields
+from cobalt.records.jsonl import LongInteger, Record, load_json, missing_fields
 from cobalt.sandbox.checkers import usable_tests
 from cobalt.sandbox.tests import OPTIONS
 
 TEST_FIELDS = ("test_cases", "public_test_cases", "hidden_test_cases")
 RAW_FIELDS = ("id", "question", "difficulty", "input_output", "solutions")
 PREPARED_FIELDS = ("id", "question", "difficulty", "instruction", *TEST_FIELDS)
+SEVERAL_ANSWERS = "several_answers"
+"""Field of a problem whose tests know one of several right answers, though they have no checker."""
 TRAIN, DEV = "train", "dev"
 _SPLITS = {"train": TRAIN, "dev": DEV, "validation": DEV, "valid": DEV, "val": DEV, "test": DEV}
 _IMAGE = re.compile(r"image|!\[[^\]]*\][(\[]", re.IGNORECASE)
+_SEVERAL_ANSWERS = re.compile(
+    r"\bany of (?:them|these|those)\b"
+    r"|\bany (?:valid|correct|possible|suitable|optimal) (?:answer|solution|output|one)\b"
+    r"|\b(?:multiple|several|more than one|many) (?:\w+ ){0,2}(?:answer|solution|output)s?\b[^.]{0,60}\bany\b",
+    re.IGNORECASE,
+)
+_RETURNS_LIST = re.compile(r"->\s*['\"]?(?:typing\.)?(?:list|tuple)\b", re.IGNORECASE)
+_DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
+_LONG_TEXT = 200
+READINGS_VERSION = "1"
+"""Raise it with a change of how tests are read: outcomes of verification then do not stay."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +62,34 @@ class TacoRules:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A problem that passed the filters; ``tests`` are public then hidden, by length of input."""
+    """A problem that passed the filters. Its tests are public then hidden, by length of input."""
 
-    record: Record
-    tests: TestCases
+    fields: Record
+    """The record but for its tests."""
+    readings: tuple[TestCases, ...]
+    """What the row's tests may mean, the likeliest first. A reference solution that passes one tells which."""
     solutions: tuple[str, ...]
+    public_tests: int
+
+    @property
+    def tests(self) -> TestCases:
+        """The likeliest reading."""
+        return self.readings[0]
+
+    @property
+    def record(self) -> Record:
+        """The problem with the likeliest reading."""
+        return self.record_of(0)
+
+    def record_of(self, reading: int) -> Record:
+        """The problem with its tests in a reading."""
+        tests = self.readings[reading]
+        return {
+            **self.fields,
+            "test_cases": tests.to_json(),
+            "public_test_cases": tests.select(range(self.public_tests)).to_json(),
+            "hidden_test_cases": tests.select(range(self.public_tests, len(tests))).to_json(),
+        }
 
 
 def is_prepared(row: Mapping[str, Any]) -> bool:
@@ -95,14 +132,16 @@ def prepare(
         return "image in the statement"
     if sum(map(str.isalnum, question)) < rules.min_alphanumeric:
         return f"fewer than {rules.min_alphanumeric} alphanumeric characters"
-    tests = _well_formed_tests(_parsed(row["input_output"]))
-    if tests is None or len(tests) < rules.min_tests:
+    starter_code = row.get("starter_code") or ""
+    readings = _readings(_parsed(row["input_output"]), starter_code)
+    if not readings or len(readings[0]) < rules.min_tests:
         return f"fewer than {rules.min_tests} well-formed tests"
     texts = _parsed(row["solutions"])
     texts = texts if isinstance(texts, list) else []
     solutions = tuple(text for text in texts if isinstance(text, str) and text.strip())
     if not solutions and not keeps_unverified:
         return "no reference solution"
+    tests = readings[0]
     if tests.fn_name is not None and prompts.call_instruction is None:
         return "function call, for which the prompt set has no 'call_instruction'"
 
@@ -111,15 +150,14 @@ def prepare(
     ranked = sorted(range(len(tests)), key=lengths_K.__getitem__)
     if len(ranked) > rules.shortest_tests + rules.longest_tests:
         ranked = ranked[: rules.shortest_tests] + ranked[-rules.longest_tests :]
-    tests = tests.select(ranked)
-    record = {
-        **{name: value for name, value in row.items() if name not in ("input_output", "solutions", "left_out")},
-        "instruction": problem_instruction(question, tests.fn_name, row.get("starter_code") or "", prompts),
-        "test_cases": tests.to_json(),
-        "public_test_cases": tests.select(range(rules.public_tests)).to_json(),
-        "hidden_test_cases": tests.select(range(rules.public_tests, len(tests))).to_json(),
-    }
-    return Candidate(record, tests, solutions)
+    used = ("input_output", "solutions", "left_out", SEVERAL_ANSWERS)
+    fields = {name: value for name, value in row.items() if name not in used}
+    fields["instruction"] = problem_instruction(question, tests.fn_name, starter_code, prompts)
+    said = row.get(SEVERAL_ANSWERS)
+    has_several = _SEVERAL_ANSWERS.search(question) is not None if said is None else said
+    if has_several and tests.checker is None and tests.checker_program is None:
+        fields[SEVERAL_ANSWERS] = True
+    return Candidate(fields, tuple(reading.select(ranked) for reading in readings), solutions, rules.public_tests)
 
 
 def solution_order(solutions: Sequence[str], seed: int, problem_id: Any, rules: TacoRules) -> list[str]:
@@ -135,54 +173,106 @@ def dev_rank(seed: int, problem_id: Any) -> str:
 def _parsed(value: Any) -> Any:
     """A value that a row may hold as JSON; None for text that is not JSON."""
     try:
-        return json.loads(value) if isinstance(value, str) else value
+        return load_json(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         return None
 
 
-def _well_formed_tests(value: Any) -> TestCases | None:
-    """The usable tests of ``input_output``; None if there are none.
+def _readings(value: Any, starter_code: str) -> list[TestCases]:
+    """The usable tests of ``input_output`` in each way to read them, the likeliest first; [] if there are none.
 
-    Of a function call: arguments as JSON, one per line (rows may hold that text already); the expected value as JSON.
-    Else texts as they are, lists joined by spaces. Pairs with anything else, or without an output, are left out.
+    Pairs that cannot be read, that were cut, or that have no output are left out.
     """
     if not isinstance(value, Mapping):
-        return None
+        return []
     inputs, outputs = value.get("inputs"), value.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
-        return None
+        return []
     options = {name: value.get(name) or None for name in OPTIONS}
-    inputs_K, outputs_K = [], []
-    if options["fn_name"]:
-        if all(isinstance(output, list) and len(output) == 1 for output in outputs):  # each wrapped in a list
-            outputs = [output[0] for output in outputs]
-        for arguments, output in zip(inputs, outputs, strict=True):
-            if isinstance(arguments, list):
-                inputs_K.append("\n".join(map(_json, arguments)))
-                outputs_K.append(_json(output))
-            elif isinstance(arguments, str) and all(map(_is_json, arguments.splitlines())):
-                inputs_K.append(arguments)
-                outputs_K.append(output if isinstance(output, str) and _is_json(output) else _json(output))
-    else:
-        for pair in zip(inputs, outputs, strict=True):
-            input_, output = pair
-            if type(input_) is not str or type(output) is not str:
-                parts = [part if isinstance(part, list) else [part] for part in pair]
-                if not all(isinstance(item, str | int | float) for items in parts for item in items):
-                    continue
-                input_, output = (" ".join(map(str, items)) for items in parts)
-            if output.strip():
-                inputs_K.append(input_)
-                outputs_K.append(output)
-    if not inputs_K:
-        return None
+    readings = _call_readings(inputs, outputs, starter_code) if options["fn_name"] else _stdin_readings(inputs, outputs)
     try:
-        return usable_tests({"inputs": inputs_K, "outputs": outputs_K, **options})
+        found = [
+            usable_tests({"inputs": ins, "outputs": outs, **options}) for ins, outs in map(_columns, readings) if ins
+        ]
     except ValueError:
+        return []
+    return list(dict.fromkeys(found))
+
+
+Pairs = list[tuple[str, str]]
+
+
+def _columns(pairs: Pairs) -> tuple[list[str], list[str]]:
+    return [input_ for input_, _ in pairs], [output for _, output in pairs]
+
+
+def _call_readings(inputs: list[Any], outputs: list[Any], starter_code: str) -> list[Pairs]:
+    """Arguments as JSON, one per line (rows may hold that text already); the expected value as JSON.
+
+    If each output is a list of one, it may be the value, or hold it. Graders take either.
+    """
+    wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
+    readings = [[output[0] for output in outputs], outputs] if wrapped else [outputs]
+    if wrapped and _RETURNS_LIST.search(starter_code) and not any(isinstance(output[0], list) for output in outputs):
+        readings.reverse()
+    return [list(filter(None, map(_call, inputs, reading))) for reading in readings]
+
+
+def _call(arguments: Any, output: Any) -> tuple[str, str] | None:
+    try:
+        if isinstance(arguments, list):
+            return "\n".join(map(_json, arguments)), _json(output)
+        if isinstance(arguments, str) and all(map(_is_json, filter(str.strip, arguments.split("\n")))):
+            return arguments, output if isinstance(output, str) and _is_json(output) else _json(output)
+    except ValueError:
+        pass
+    return None
+
+
+def _stdin_readings(inputs: list[Any], outputs: list[Any]) -> list[Pairs]:
+    """Texts as they are. Lists of texts are lines, or joined by spaces; of numbers the other way round."""
+    has_lists = any(isinstance(value, list) and len(value) > 1 for value in itertools.chain(inputs, outputs))
+    separators = (None, " ", "\n") if has_lists else (None,)
+    return [
+        [
+            (input_, output)
+            for pair in zip(inputs, outputs, strict=True)
+            if None not in (input_ := _joined(pair[0], of_inputs), output := _joined(pair[1], of_outputs))
+            and output.strip()
+            and not _is_cut(input_)
+            and not _is_cut(output)
+        ]
+        for of_inputs, of_outputs in itertools.product(separators, repeat=2)
+    ]
+
+
+def _joined(value: Any, separator: str | None) -> str | None:
+    """A text, or what a list of texts and numbers stands for; None for anything else. Without a separator: as usual."""
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str | int | float) for item in items):
         return None
+    if separator is None:
+        separator = "\n" if all(isinstance(item, str) for item in items) else " "
+    return separator.join(map(str, items))
+
+
+def _is_cut(text: str) -> bool:
+    """Whether a text ends in the dots that some sites put where they cut it. The dots of a picture are others."""
+    text = text.rstrip()
+    kept = text.removesuffix("\u2026").removesuffix("...")
+    if kept == text or "." in _DECIMAL_POINT.sub("", kept):
+        return False
+    return len(kept) > _LONG_TEXT or kept.rstrip()[-1:].isdigit()
 
 
 def _json(value: Any) -> str:
+    """Raises ``ValueError`` for an integer with too many digits."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, LongInteger):
+            raise ValueError("an integer has too many digits")
+        waiting += one if isinstance(one, list) else one.values() if isinstance(one, dict) else ()
     return json.dumps(value, ensure_ascii=False)
 
 

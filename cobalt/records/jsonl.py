@@ -15,6 +15,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -25,6 +26,8 @@ T = TypeVar("T")
 Raw = TypeVar("Raw")
 
 GZIP_MAGIC = b"\x1f\x8b"
+LONGEST_INTEGER = 4300
+"""Digits that ``int`` takes."""
 PROBLEM_STAGE = "preproc_taco.py or preproc_lcb_test6.py"
 MULTI_TURN_STAGE = "run_multi_turn_vllm.py or run_multi_turn_litellm.py"
 MADE_BY = {
@@ -89,17 +92,18 @@ def read_jsonl(
     parse: Callable[[Record], T] = lambda row: row,
     on_invalid: Callable[[InputError], None] | None = None,
     may_be_empty: bool = False,
+    loads: Callable[[str], Any] = json.loads,
 ) -> Iterator[T]:
     """Yield what ``parse`` makes of each row of a JSONL file (the row itself by default), one at a time.
 
     ``fields`` must be present in each row. Values of the field ``unique`` may not repeat (None: no check). ``parse``
     may raise ``ValueError`` about a row. The first invalid line raises ``InputError``, or is passed to ``on_invalid``
-    and skipped. A missing file raises ``InputError`` at once, a file without rows at its end.
+    and skipped. A missing file raises ``InputError`` at once, a file without rows at its end. ``loads`` reads a line.
     """
     if not Path(path).is_file():
         raise InputError.at(path, None, "no such file")
     lines = ((number, raw) for number, raw in enumerate(read_lines(path), start=1) if raw.strip())
-    return checked_rows(path, lines, _parse_line, fields, unique, parse, on_invalid, may_be_empty)
+    return checked_rows(path, lines, partial(_parse_line, loads=loads), fields, unique, parse, on_invalid, may_be_empty)
 
 
 def checked_rows(
@@ -152,10 +156,21 @@ class InvalidLines:
             print(f"skipped: {error}", file=sys.stderr)
 
 
-def _parse_line(raw: bytes) -> Record:
+class LongInteger(str):
+    """The digits of an integer that is too long for ``int``."""
+
+
+def load_json(text: str) -> Any:
+    """As ``json.loads``, which refuses all of a text for one integer with more than 4,300 digits."""
+    return json.loads(
+        text, parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_INTEGER else LongInteger(digits)
+    )
+
+
+def _parse_line(raw: bytes, loads: Callable[[str], Any] = json.loads) -> Record:
     """The object of a line. Raises ``ValueError``."""
     try:
-        row = json.loads(raw.decode("utf-8"))
+        row = loads(raw.decode("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         torn = "" if raw.endswith(b"\n") else " (the file ends inside this line)"
         raise ValueError(f"not valid JSON{torn}: {error}") from None

@@ -97,7 +97,9 @@ def test_programs_are_found_as_the_run_did_it_unless_a_rule_is_asked_for(
         for message in messages[2::2]:
             message["content"] = "```python\nk=1\n```\nprints\n```\nk=2\n```"
     ran = []
-    for number, (rule, flags) in enumerate([("markdown", {}), ("released", {}), ("markdown", {"extraction": "released"})]):
+    for number, (rule, flags) in enumerate(
+        [("markdown", {}), ("released", {}), ("markdown", {"extraction": "released"})]
+    ):
         service.runs.clear()
         write_jsonl(trajectories, [{**row, "extraction": rule} for row in rows])
         found = evaluate(trajectories, tmp_path / f"{number}.jsonl", **flags)

@@ -174,6 +174,7 @@ def test_a_broken_row_is_named_and_nothing_written(
         ("in.parquet", "no parquet", "in.parquet: not a parquet file"),
         ("in.json", None, "in.json: no such file"),
         ("folder", "text", "hub dataset"),
+        ("script", "text", "scripts are no longer supported, but found script.py; give a file"),
     ],
 )
 def test_an_input_that_cannot_be_read_is_told_in_one_line(
@@ -183,6 +184,9 @@ def test_an_input_that_cannot_be_read_is_told_in_one_line(
     if name == "folder":
         source.mkdir()
         write_rows(source / "train.jsonl", [deepcoder()])
+    elif name == "script":
+        source.mkdir()
+        (source / "script.py").write_text("import datasets")
     elif text is not None:
         source.write_text(text)
     assert run_cobalt("data", "import", "deepcoder", source, "-o", tmp_path / "out.jsonl", "--hub_split", "no") == 2
@@ -294,5 +298,10 @@ def test_livecodebench_is_imported_by_months(tmp_path: Path, capsys) -> None:
     flags = ("data", "import", "livecodebench", source, "-o", tmp_path / "out.jsonl", "--from", "2024-08")
     assert run_cobalt(*flags, "--to", "2025-02") == 0
     assert [record["id"] for record in read_rows(tmp_path / "out.jsonl")] == list(days[1:3])
+    limited = (*flags[:3], source, "-o", tmp_path / "limited.jsonl", "--time_limit", 6)
+    assert run_cobalt(*limited) == 0
+    for name, limit in (("out", None), ("limited", 6)):
+        tests = TestCases.parse(read_rows(tmp_path / f"{name}.jsonl")[0]["hidden_test_cases"])
+        assert (tests.checker, tests.time_limit) == ("lcb", limit)
     assert run_cobalt(*flags, "--to", "2025-13") == 2
     assert "'2025-13' is no date" in one_complaint(capsys)

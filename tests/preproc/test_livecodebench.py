@@ -65,6 +65,7 @@ def test_each_encoding_and_kind(tmp_path: Path, encode: Callable[[str], str], ki
     (record,) = prepare(tmp_path, [lcb_row("q1", kind, encode)])
     public, hidden, all_tests = (TestCases.parse(record[f"{name}test_cases"]) for name in ("public_", "hidden_", ""))
     assert (len(public), len(hidden)) == (2, 3) and all_tests == public + hidden
+    assert all_tests.checker is None, "as the paper's"
     assert all_tests.fn_name == ("add" if kind == "functional" else None)
     assert {"id", "difficulty", "question", "instruction", "platform", "contest_date", "starter_code"} <= record.keys()
     asks_for_a_call = "`add`" in record["instruction"] and "class Solution:" in record["instruction"]

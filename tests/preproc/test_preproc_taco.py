@@ -78,6 +78,29 @@ def test_problems_without_a_passing_solution_among_sixteen_are_dropped(tmp_path:
     assert report["dropped: fewer than 100 alphanumeric characters"] == 1
 
 
+def test_tests_are_read_as_a_reference_solution_reads_them(tmp_path: Path, service: FakeService) -> None:
+    async def run(code: str | None, tests: TestCases) -> ExecutionResult:
+        reads = {"lines": "\n", "words": " "}.get(code or "", "none")
+        return RESULTS["right" if reads in tests.inputs_K[0] else "wrong"](len(tests))
+
+    service.run = run  # type: ignore[method-assign]
+    lists = {"inputs": [[str(i), "2"] for i in range(10)], "outputs": ["1"] * 10}
+    rows = [problem(name, "neither", name, **lists) for name in ("lines", "words", "neither")]
+    assert prepare(tmp_path, rows) == 0
+    found = {row["id"]: TestCases.parse(row["test_cases"]).inputs_K[0] for row in read_rows(tmp_path / "out.jsonl")}
+    assert found == {"lines": "0\n2", "words": "0 2"}
+
+
+def test_tacos_list_marks_problems_with_several_right_answers(tmp_path: Path, service: FakeService, capsys) -> None:
+    rows = [problem(i, "right") for i in range(3)]
+    lines = [{"idx": i, "special_judge": i == 1, "case": 0} for i in range(3)]
+    listed = write_rows(tmp_path / "spj.jsonl", lines[::-1])
+    assert prepare(tmp_path / "out", rows, "--special_judge", listed) == 0
+    assert [row.get("several_answers") for row in read_rows(tmp_path / "out/out.jsonl")] == [None, True, None]
+    assert prepare(tmp_path / "other", rows[:2], "--special_judge", listed) == 2
+    assert "3 problems, and the input has 2 rows" in one_complaint(capsys)
+
+
 def test_rows_keep_their_split_and_others_are_split_by_seed(tmp_path: Path, service: FakeService) -> None:
     rows = [problem(i, "right") for i in range(20)] + [problem("t", "right", split="train")]
     assert prepare(tmp_path, [*rows, problem("d", "right", split="dev")], "--dev_size", 5) == 0

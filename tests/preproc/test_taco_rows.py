@@ -13,6 +13,7 @@ from cobalt.prompts import PROBLEM_MARKER
 from cobalt.records import TestCases
 
 RULES = TacoRules()
+LONG = "an integer of 5,000 digits"
 QUESTION = "Read the number n and print the number that follows it, for every n that the tests may ask. " * 2
 
 
@@ -75,12 +76,74 @@ def test_the_four_shortest_are_public_and_all_tests_are_public_then_hidden() -> 
     assert len(hidden) == 6 and all_tests == public + hidden
 
 
-def test_list_valued_stdin_is_joined_by_spaces() -> None:
+def test_lists_of_texts_are_lines_first_and_lists_of_numbers_a_line() -> None:
     inputs = [["3", "1 2 3"], [4, 5], 7, "plain\ntext", *"123456"]
     made = candidate(raw(inputs=inputs, outputs=[["1", "2"], [3.5], 8, "x", *"123456"]))
-    pairs = dict(zip(made.tests.inputs_K, made.tests.outputs_K, strict=True))
-    assert pairs["3 1 2 3"] == "1 2" and pairs["4 5"] == "3.5" and pairs["7"] == "8" and pairs["plain\ntext"] == "x"
+    readings = [dict(zip(tests.inputs_K, tests.outputs_K, strict=True)) for tests in made.readings]
+    pairs = readings[0]
+    assert pairs["3\n1 2 3"] == "1\n2" and pairs["4 5"] == "3.5" and pairs["7"] == "8" and pairs["plain\ntext"] == "x"
+    read = {pair for reading in readings for pair in reading.items()}
+    assert {("3 1 2 3", "1 2"), ("3\n1 2 3", "1 2"), ("3 1 2 3", "1\n2"), ("4\n5", "3.5")} <= read
     assert made.tests.fn_name is None
+    assert len(candidate(raw()).readings) == 1, "texts mean what they say"
+
+
+@pytest.mark.parametrize(
+    ("bad", "fn_name"),
+    [
+        (("300\n" + "1234 " * 50 + "123...", "7"), None),
+        (("3", "777777\n777777..."), None),
+        (("1" * 5001 + "\n2", "3"), "add"),
+        (([LONG, 2], 3), "add"),
+        (("[1", "3"), "add"),
+    ],
+)
+def test_a_test_that_cannot_be_used_costs_no_other_one(bad: tuple[Any, Any], fn_name: str | None) -> None:
+    good = [("1\n2", "3")] * 9
+    inputs, outputs = map(list, zip(*good, bad, strict=True))
+    tests = json.dumps({"inputs": inputs, "outputs": outputs, "fn_name": fn_name}).replace(f'"{LONG}"', "9" * 5000)
+    assert len(candidate(raw(input_output=tests)).tests) == 9
+
+
+def test_dots_of_a_picture_are_no_cut() -> None:
+    pictures = ["2 4\n#..#\n#...", "1.5 2...."]
+    made = candidate(raw(inputs=[*pictures, *"12345678"], outputs=["#...", *"123456789"]))
+    assert len(made.tests) == 10 and set(pictures) < set(made.tests.inputs_K)
+
+
+def test_arguments_end_at_newlines_alone() -> None:
+    made = candidate(raw(inputs=['"a\u2028b"\n\n1'] * 8, outputs=["1"] * 8, fn_name="f"))
+    assert set(made.tests.inputs_K) == {'"a\u2028b"\n\n1'}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "starter_code", "first", "number"),
+    [
+        ([[i] for i in range(10)], "def f(x):", "3", 2),
+        ([[i] for i in range(10)], "def f(x) -> List[int]:", "[3]", 2),
+        ([[[i]] for i in range(10)], "def f(x) -> List[int]:", "[3]", 2),
+        ([[i, i] for i in range(10)], "def f(x):", "[3, 3]", 1),
+    ],
+)
+def test_results_that_are_all_lists_of_one_have_two_readings(
+    outputs: list[Any], starter_code: str, first: str, number: int
+) -> None:
+    made = candidate(raw(inputs=[[1]] * 10, outputs=outputs, fn_name="f", starter_code=starter_code))
+    assert len(made.readings) == number and first in made.tests.outputs_K
+
+
+@pytest.mark.parametrize(
+    ("ending", "marked"),
+    [
+        ("If there are several answers, print any.", True),
+        ("If there are multiple possible solutions, output any of them.", True),
+        ("You may print any valid answer.", True),
+        ("Print the number of answers without any spaces.", False),
+    ],
+)
+def test_problems_with_several_right_answers_are_marked(ending: str, marked: bool) -> None:
+    assert candidate(raw(question=QUESTION + ending)).record.get("several_answers", False) is marked
+    assert "several_answers" not in candidate(raw(question=QUESTION + ending, several_answers=False)).record
 
 
 def test_function_calls_keep_their_name_and_have_json_arguments_by_line() -> None:
@@ -89,9 +152,6 @@ def test_function_calls_keep_their_name_and_have_json_arguments_by_line() -> Non
     assert set(made.tests.inputs_K) == {'[1, 2]\n"a"'}
     assert set(made.tests.outputs_K) == {'["b"]', '"b"'}
     assert TestCases.parse(made.record["hidden_test_cases"]).fn_name == "solve"
-    for outputs, expected in (([[i] for i in range(10)], "3"), ([[i, i] for i in range(10)], "[3, 3]")):
-        results = candidate(raw(inputs=[[1]] * 10, outputs=outputs, fn_name="solve"))
-        assert expected in results.tests.outputs_K, "results are unwrapped if all are lists of one"
     assert "`solve`" in made.record["instruction"] and "def solve(" in made.record["instruction"]
 
 
