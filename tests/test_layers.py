@@ -15,6 +15,7 @@ PACKAGE = ROOT / "cobalt"
 FLOORS = (
     "sandbox",
     "errors",
+    "fences",
     "extraction",
     "records",
     "statistics",

@@ -5,7 +5,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from cobalt.extraction import DEFAULT_RULE, THINK_END, Rule, blocks_of
+from cobalt.extraction import DEFAULT_RULE, THINK_END, Rule
+from cobalt.fences import blocks_of
 from cobalt.rewards.lengths import CountTokens
 from cobalt.rewards.repetition import has_repetition
 

@@ -7,6 +7,7 @@ included.
 import asyncio
 import dataclasses
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
@@ -19,6 +20,7 @@ from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import InputFile, ModelName, NumCompletions, OutputFile, Positive, ReadConfig, Share
 from cobalt.completion import Message, Sampling, request_seed
 from cobalt.errors import InfraError, InputError
+from cobalt.extraction import answer_of
 from cobalt.inference.endpoints import open_litellm_engine
 from cobalt.inference.engines import Engine
 from cobalt.inference.flags import LitellmConfig, ReasoningEffort
@@ -75,6 +77,16 @@ Explain your reasoning in a few sentences. Then end with one line of exactly thi
 Final Verdict: (k) Name"""
 
 OWN = JudgeTexts(JUDGE_SYSTEM, JUDGE_QUESTION)
+
+_VERDICT = re.compile(r"final\s+verdict", re.IGNORECASE)
+_MARKUP = re.compile(r"\\[a-z]+|[*_`#${}\\]")
+_NAMES = "|".join(re.sub(r"\W", r"[\\s-]*", category.value[1]).removesuffix("s") + "s?" for category in Category)
+_PART = re.compile(rf"\d+|\b(?:{_NAMES})\b", re.IGNORECASE)
+_BEGINNING = re.compile(
+    rf"(?:\(\s*\d+\s*\)|\[\s*\d+\s*\]|\d+\b\.?|\b(?:{_NAMES})\b|\b(?:category|class|option|type|or|and)\b|[\s:,/&|()-])*",
+    re.IGNORECASE,
+)
+"""Of a verdict: numbers and names of categories, before it explains itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,18 +250,34 @@ async def cast_vote(
 
 
 def parse_verdict(answer: str) -> str:
-    """The category label in the last ``Final Verdict: (k) Name`` of an answer, else ``Unknown``.
+    """The category label in the last final verdict of an answer, else ``Unknown``.
 
-    Markdown emphasis is ignored and the number decides.
+    The verdict is a number, a name, or both. One that names two categories is ``Unknown``. One that is empty, or only
+    quotes the form that was asked for, does not count. Thinking and markup are ignored.
 
     >>> parse_verdict("Final Verdict: (1) Hard Coding ... **Final Verdict:** (3) *Semantic Drifting*")
     '(3) Semantic Drifting'
-    >>> parse_verdict("Final Verdict: (7) Something")
-    'Unknown'
+    >>> parse_verdict("Final Verdict: (7) Something"), parse_verdict("Final Verdict: (2) Hard Coding")
+    ('Unknown', 'Unknown')
     """
-    plain = re.sub(r"[*_`]", "", answer)
-    *_, number = ["", *re.findall(r"Final Verdict:(?:\s*\((\d+)\))?", plain, re.IGNORECASE)]
-    return next((category.label for category in Category if number.lstrip("0") == str(category.value[0])), UNKNOWN)
+    plain = _MARKUP.sub("", unicodedata.normalize("NFKC", answer_of(answer)))
+    for text in reversed(_VERDICT.split(plain)[1:]):
+        first_line = text.strip(" \t\n:=\"'-\u2013\u2014").partition("\n")[0]
+        if first_line and not first_line.startswith("(k)"):
+            verdict = _BEGINNING.match(first_line)
+            named = {_label_of(part) for part in _PART.findall(verdict[0] if verdict else "")}
+            return named.pop() if len(named) == 1 else UNKNOWN
+    return UNKNOWN
+
+
+def _label_of(part: str) -> str:
+    """Of a number, or of a name without regard to case, spaces and hyphens."""
+    word = re.sub(r"[^0-9a-z]", "", part.lower()).lstrip("0")
+    for category in Category:
+        number, name = category.value
+        if word in (str(number), re.sub(r"\W", "", name.lower()), name.lower().removesuffix("s")):
+            return category.label
+    return UNKNOWN
 
 
 def majority(classification_N: Sequence[str]) -> tuple[str, float]:

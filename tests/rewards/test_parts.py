@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cobalt.extraction import answer_of, blocks_of, extract_code
+from cobalt.extraction import answer_of, extract_code
+from cobalt.fences import blocks_of
 from cobalt.rewards import PAPER, RewardConstants, penalised, training_reward, validation_reward
 from cobalt.rewards.parts import split_response
 

@@ -51,6 +51,24 @@ def case(behaviour: str, number: int = 0) -> dict:
     return {"id": number, "trajectory": 0, "turn": 1, "question": f"behaviour={behaviour}", **texts}
 
 
+FORMS_OF_THE_SECOND = [
+    "Final Verdict: 2",
+    "Final Verdict: 2. Logic Overfitting",
+    "Final Verdict: Logic Overfitting",
+    "Final Verdict: logic-overfitting (2)",
+    "Final Verdict - (2) Logic Overfitting",
+    "### Final Verdict\n(2) Logic Overfitting",
+    "Final Verdict:\n\n(2) Logic Overfitting",
+    "Final Verdict: \\boxed{(2)}",
+    "Final Verdict: $(2)$",
+    "Final Verdict\uff1a\uff082\uff09Logic Overfitting",
+    "Final Verdict: [2] Logic Overfitting",
+    "Final\u00a0Verdict: ( 2 ) Logic Overfitting",
+    '{"Final Verdict": "(2) Logic Overfitting"}',
+    "Final Verdict: Category (2) Logic Overfitting",
+]
+
+
 def config(server: ApiServer, folder: Path, cases: list[dict], **more) -> JudgeConfig:
     write_jsonl(folder / "cases.jsonl", cases)
     files = {"input_file": folder / "cases.jsonl", "output_file": folder / "judged.jsonl"}
@@ -181,6 +199,16 @@ def test_two_cases_of_one_name_are_refused(server, tmp_path):
         ("Final Verdict: (1) Hard Coding\nFinal Verdict: unclear", UNKNOWN),
         ("(1) Hard Coding", UNKNOWN),
         ("", UNKNOWN),
+        *((form, "(2) Logic Overfitting") for form in FORMS_OF_THE_SECOND),
+        ("Final Verdict: (1) Hard Coding\nThe form was 'Final Verdict: (k) Name'.", "(1) Hard Coding"),
+        ("Final Verdict: (1) Hard Coding\n\nFinal Verdict:", "(1) Hard Coding"),
+        ("Final Verdict: (1) Hard Coding, not (2) Logic Overfitting", "(1) Hard Coding"),
+        ("Final Verdict: Other", "(4) Others"),
+        ("Final Verdict: (2) Hard Coding", UNKNOWN),
+        ("Final Verdict: (1)/(2)", UNKNOWN),
+        ("Final Verdict: (1) or (2)", UNKNOWN),
+        ("Final Verdict: Hard Coding and Semantic Drifting", UNKNOWN),
+        ("<think>Final Verdict: (1) Hard Coding</think>I cannot say.", UNKNOWN),
     ],
 )
 def test_the_last_final_verdict_counts(answer, label):
