@@ -234,16 +234,16 @@ def _stdin_readings(inputs: list[Any], outputs: list[Any]) -> list[Pairs]:
     has_lists = any(isinstance(value, list) and len(value) > 1 for value in itertools.chain(inputs, outputs))
     separators = (None, " ", "\n") if has_lists else (None,)
     return [
-        [
-            (input_, output)
-            for pair in zip(inputs, outputs, strict=True)
-            if None not in (input_ := _joined(pair[0], of_inputs), output := _joined(pair[1], of_outputs))
-            and output.strip()
-            and not _is_cut(input_)
-            and not _is_cut(output)
-        ]
-        for of_inputs, of_outputs in itertools.product(separators, repeat=2)
+        list(filter(None, (_stdin(*pair, *how) for pair in zip(inputs, outputs, strict=True))))
+        for how in itertools.product(separators, repeat=2)
     ]
+
+
+def _stdin(input_: Any, output: Any, of_inputs: str | None, of_outputs: str | None) -> tuple[str, str] | None:
+    shown, expected = _joined(input_, of_inputs), _joined(output, of_outputs)
+    if shown is None or not expected or not expected.strip() or _is_cut(shown) or _is_cut(expected):
+        return None
+    return shown, expected
 
 
 def _joined(value: Any, separator: str | None) -> str | None:

@@ -85,6 +85,7 @@ def test_every_preset_is_whole(recipe, preset):
     assert reward.reward_manager == "cobalt" and TrainingConfig.of(config).online is None
     assert set(reward.reward_kwargs) == set(RewardSettings.model_fields)
     assert reward.reward_kwargs.lengths == ("o200k_base" if is_papers else "policy"), "as the paper counts them"
+    assert reward.reward_kwargs.extraction == ("released" if is_papers else "markdown")
     assert policy.model.use_liger == is_papers, "Liger's kernels are those of the GPU environment"
     assert config.cobalt.loss_weights == ("tokens" if preset == "one-gpu-vllm" else "release")
     assert policy.actor.use_dynamic_bsz == (preset != "cpu")

@@ -71,6 +71,14 @@ def test_validation_is_pass_or_fail_and_a_failed_sample_does_not_move_its_mean(r
     assert totals(result) == result["reward_extra_info"]["acc"] == [1, 0, 0.5, 0, 1]
 
 
+def test_programs_are_found_by_the_rule_of_the_settings(minicoder, rewards):
+    """The answer shows a sample behind its program: the released rule runs the sample."""
+    response = respond(4) + "\n```\nprint(1)\n```"
+    found = rewards([response], manager=make_manager(minicoder))["reward_extra_info"]
+    released = rewards([response], manager=make_manager(minicoder, extraction="released"))["reward_extra_info"]
+    assert (found["pass_rate"], released["pass_rate"]) == ([1], [0.25])
+
+
 def test_unfinished_responses_count_as_no_program_if_asked(minicoder, rewards):
     """Cut off at the full width: the text holds a program, but the policy never ended it."""
     responses = [respond(4) + " and" * 100, respond(4)]
