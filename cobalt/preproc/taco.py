@@ -55,6 +55,7 @@ UNSOLVED = "dropped: no reference solution passes every test"
 REPEATED = "dropped: id or statement of an earlier row"
 INFRA = "left out: infra error (a rerun tries again)"
 SEVERAL = "kept, and marked: several right answers"
+UNUSABLE_TESTS = "tests left out: cut, unreadable, or without an output"
 TIME_LIMITED = "unsolved problems with a solution stopped by the time limit"
 """Their outcome may differ on a slower or faster machine."""
 NEAR_DUPLICATE = "near duplicate of a test problem"
@@ -324,6 +325,8 @@ class Preparation:
         with naming(config.output_file), tempfile.TemporaryFile(dir=config.output_file.parent) as spool:
             for row in progress_bar(iterable=self._rows(counts), desc="writing", unit=" rows"):
                 found = self._examined(row)
+                if isinstance(found, Candidate) and found.unusable_tests:
+                    counts[UNUSABLE_TESTS] += found.unusable_tests
                 if isinstance(found, str):
                     counts[f"dropped: {found}"] += 1
                     continue

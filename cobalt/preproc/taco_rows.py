@@ -70,6 +70,8 @@ class Candidate:
     """What the row's tests may mean, the likeliest first. A reference solution that passes one tells which."""
     solutions: tuple[str, ...]
     public_tests: int
+    unusable_tests: int
+    """Tests of the row that were cut, cannot be read, or have no output."""
 
     @property
     def tests(self) -> TestCases:
@@ -133,7 +135,8 @@ def prepare(
     if sum(map(str.isalnum, question)) < rules.min_alphanumeric:
         return f"fewer than {rules.min_alphanumeric} alphanumeric characters"
     starter_code = row.get("starter_code") or ""
-    readings = _readings(_parsed(row["input_output"]), starter_code)
+    row_tests = _parsed(row["input_output"])
+    readings = _readings(row_tests, starter_code)
     if not readings or len(readings[0]) < rules.min_tests:
         return f"fewer than {rules.min_tests} well-formed tests"
     texts = _parsed(row["solutions"])
@@ -157,7 +160,8 @@ def prepare(
     has_several = _SEVERAL_ANSWERS.search(question) is not None if said is None else said
     if has_several and tests.checker is None and tests.checker_program is None:
         fields[SEVERAL_ANSWERS] = True
-    return Candidate(fields, tuple(reading.select(ranked) for reading in readings), solutions, rules.public_tests)
+    selected = tuple(reading.select(ranked) for reading in readings)
+    return Candidate(fields, selected, solutions, rules.public_tests, len(row_tests["inputs"]) - len(tests))
 
 
 def solution_order(solutions: Sequence[str], seed: int, problem_id: Any, rules: TacoRules) -> list[str]:

@@ -102,7 +102,8 @@ def test_a_test_that_cannot_be_used_costs_no_other_one(bad: tuple[Any, Any], fn_
     good = [("1\n2", "3")] * 9
     inputs, outputs = map(list, zip(*good, bad, strict=True))
     tests = json.dumps({"inputs": inputs, "outputs": outputs, "fn_name": fn_name}).replace(f'"{LONG}"', "9" * 5000)
-    assert len(candidate(raw(input_output=tests)).tests) == 9
+    made = candidate(raw(input_output=tests))
+    assert (len(made.tests), made.unusable_tests) == (9, 1)
 
 
 def test_dots_of_a_picture_are_no_cut() -> None:
