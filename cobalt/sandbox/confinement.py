@@ -22,7 +22,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)  # the stronger one first
 NAMESPACES, LANDLOCK = MODES
 _ALIASES: dict[str, Mode] = {"A": NAMESPACES, "B": LANDLOCK}
 
-PACKAGES = ("numpy",)  # beside the standard library programs may import them, if the server has them
+PACKAGES = ("numpy", "sortedcontainers")  # beside the standard library programs may import them, if the server has them
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # a program that depends on the order of a set gets the same verdict every time
