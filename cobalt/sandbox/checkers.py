@@ -4,7 +4,9 @@
 each stripped; a pair of lines is equal as text, or token by token as exact decimal numbers. ``unordered``: the same
 stripped lines in any order. ``float`` or ``float TOLERANCE``: the same tokens, numbers with an absolute or relative
 error of at most the tolerance (one millionth). ``FILE.py:NAME``: a function of the user's, which runs in a sandbox.
-Function calls compare JSON values under any rule.
+
+What a function returns is a JSON value. ``exact`` and ``lcb`` compare it as Python's ``==`` does, ``float`` the numbers
+in it within the tolerance, ``unordered`` its lists in any order, at every level.
 """
 
 import json
@@ -12,9 +14,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from itertools import zip_longest
+from operator import eq
 from typing import Any
 
 from cobalt.sandbox.own_files import identity_of, is_own, load_own, with_absolute_path
@@ -29,6 +34,7 @@ _TOLERANCE = 1e-6
 
 _LONGEST_ANSWER, _ALWAYS_READ = 16, 1 << 16
 """An answer is not parsed if it is longer than 16 times the expected one and 64 KiB: no spelling of JSON is."""
+_LONGEST_INT = 4300
 
 
 def exact(output: str, expected: str) -> bool:
@@ -104,55 +110,143 @@ def _same_decimal(ours: str, theirs: str) -> bool:
         return False
 
 
-def same_value(output: str, expected: str) -> bool:
-    """A function's JSON result against the expected one: numbers by value, anything else also by type; NaN is NaN.
+def same_value(output: str, expected: str, same: Callable[[Any, Any], bool] = eq) -> bool:
+    """A function's JSON result equals the expected one; ``same`` compares what is no list or object. NaN is NaN.
 
-    >>> same_value("[1, 2.0]", "[1,2]"), same_value("5", "[5]"), same_value("true", "1"), same_value("[NaN]", "[NaN]")
-    (True, False, False, True)
+    >>> same_value("[1, 2.0]", "[1,2]"), same_value("5", "[5]"), same_value("1", "true"), same_value("[NaN]", "[NaN]")
+    (True, False, True, True)
     """
-    if len(output) > _LONGEST_ANSWER * len(expected) + _ALWAYS_READ:
-        return False
-    try:
-        result = json.loads(output)
-    except (ValueError, RecursionError):
-        return False
-    try:
-        wanted = json.loads(expected)
-    except (ValueError, RecursionError):
-        wanted = expected.strip()  # a text that is not JSON stands for itself
-    pairs = [(result, wanted)]
+    pairs = [_values(output, expected)]
     while pairs:  # without recursion, since values may be as deep as Python allows
         ours, theirs = pairs.pop()
         if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
             pairs += zip(ours, theirs, strict=True)
         elif isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
             pairs += ((value, theirs[key]) for key, value in ours.items())
-        else:
-            same_kind = not isinstance(ours, list | dict) and isinstance(ours, bool) is isinstance(theirs, bool)
-            both_nan = ours != ours and theirs != theirs
-            if not same_kind or not (ours == theirs or both_nan):
-                return False
+        elif isinstance(ours, list | dict) or not (same(ours, theirs) or (ours != ours and theirs != theirs)):
+            return False
     return True
 
 
-CHECKERS: dict[str, Checker] = {
-    "exact": exact,
-    "lcb": lcb,
-    "unordered": unordered,
-    "float": partial(within, _TOLERANCE),
+def unordered_value(output: str, expected: str) -> bool:
+    """The same, with the members of every list in any order. A set is such a list.
+
+    >>> unordered_value('[[2, 1], {"a": []}]', '[{"a": []}, [1, 2]]'), unordered_value("[1, 1, 2]", "[1, 2, 2]")
+    (True, False)
+    """
+    ours, theirs = _values(output, expected)
+    return _canonical(ours) == _canonical(theirs)
+
+
+def value_within(tolerance: float, output: str, expected: str) -> bool:
+    """The same, with numbers compared as those of ``within``.
+
+    >>> value_within(1e-6, "[0.30000000000000004]", "[0.3]"), value_within(1e-6, "[0.31]", "[0.3]")
+    (True, False)
+    """
+
+    def close(ours: Any, theirs: Any) -> bool:
+        if ours == theirs or not tolerance:
+            return ours == theirs
+        ours = ours.near if isinstance(ours, _Inexact) else ours
+        if not (isinstance(ours, _NUMBERS) and isinstance(theirs, _NUMBERS)):
+            return False
+        try:
+            left, right = float(ours), float(theirs)
+        except OverflowError:  # of an integer, which equals no float then
+            return False
+        return math.isfinite(left) and math.isfinite(right) and abs(left - right) <= tolerance * max(1.0, abs(right))
+
+    return same_value(output, expected, close)
+
+
+_NUMBERS = (int, float, Decimal)
+
+
+@dataclass(frozen=True, eq=False)
+class _Set:
+    """A result that is a set. It equals no list."""
+
+    members: list[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Inexact:
+    """A result that is a fraction or a decimal, and no JSON number equals it. ``near``: the next float."""
+
+    near: float
+
+
+_NOTHING = object()
+_MARKED: dict[str, Callable[[Any], Any]] = {"<set>": _Set, "<Fraction>": _Inexact, "<Decimal>": _Inexact}
+"""What ``inside/program.py`` makes of results that JSON has no form for: an object with one of these keys."""
+
+
+def _values(output: str, expected: str) -> tuple[Any, Any]:
+    """A result and the expected value; ``_NOTHING``, which equals nothing, for a result that is not JSON."""
+    ours: Any = _NOTHING
+    if len(output) <= _LONGEST_ANSWER * len(expected) + _ALWAYS_READ:
+        with suppress(ValueError, RecursionError):
+            ours = json.loads(output, parse_int=_integer, object_hook=_unmarked)
+    try:
+        return ours, json.loads(expected, parse_int=_integer)
+    except (ValueError, RecursionError):
+        return ours, expected.strip()  # a text that is not JSON stands for itself
+
+
+def _integer(text: str) -> int | Decimal:
+    """``int`` takes time with the square of the digits, and refuses many."""
+    return int(text) if len(text) <= _LONGEST_INT else Decimal(text)
+
+
+def _unmarked(value: dict[str, Any]) -> Any:
+    kind = next(iter(value), "") if len(value) == 1 else ""
+    return _MARKED[kind](value[kind]) if kind in _MARKED else value
+
+
+def _canonical(value: Any) -> str:
+    """A text that is the same for values which are equal with their lists in any order."""
+    waiting, texts = [value], list[str]()
+    while waiting:  # without recursion; a tuple stands behind the members that it is made of
+        one = waiting.pop()
+        if isinstance(one, tuple):
+            keys, count = one
+            first = len(texts) - count
+            members = texts[first:] if keys is None else map("{}:{}".format, keys, texts[first:])
+            ends = "[]" if keys is None else "{}"
+            texts[first:] = [f"{ends[0]}{','.join(sorted(members))}{ends[1]}"]
+        elif isinstance(one, list | _Set):
+            members = one if isinstance(one, list) else one.members
+            waiting += [(None, len(members)), *members]
+        elif isinstance(one, dict):
+            waiting += [([json.dumps(key) for key in reversed(one)], len(one)), *one.values()]
+        elif isinstance(one, str):
+            texts.append(json.dumps(one))
+        else:  # equal numbers have equal texts
+            is_whole = isinstance(one, int) or (isinstance(one, float) and one.is_integer())
+            texts.append(str(int(one) if is_whole else one))
+    return texts[0]
+
+
+CHECKERS: dict[str, tuple[Checker, Checker]] = {
+    "exact": (exact, same_value),
+    "lcb": (lcb, same_value),
+    "unordered": (unordered, unordered_value),
+    "float": (partial(within, _TOLERANCE), partial(value_within, _TOLERANCE)),
 }
+"""For what programs print, and for what functions return."""
 
 
-def checker_of(name: str) -> Checker:
-    """Our checker of that name. ``ValueError`` if there is none."""
+def checker_of(name: str, is_call: bool = False) -> Checker:
+    """Our checker of that name, for the results of functions if ``is_call``. ``ValueError`` if there is none."""
     kind, _, tolerance = name.partition(" ")
     if kind == "float" and _NUMBER.fullmatch(tolerance) and 0 <= float(tolerance) < 1:
-        return partial(within, float(tolerance))
+        return partial(value_within if is_call else within, float(tolerance))
     if name not in CHECKERS:
         raise ValueError(
             f"checker must be one of {', '.join(CHECKERS)}, 'float TOLERANCE' or FILE.py:NAME, not {name!r}"
         )
-    return CHECKERS[name]
+    return CHECKERS[name][is_call]
 
 
 def known_checker(name: str) -> str:
@@ -177,6 +271,6 @@ def usable_tests(value: str | Mapping[str, Any] | TestCases) -> TestCases:
     if is_own(tests.checker):
         raise ValueError("'checker' of a problem must be one of ours: FILE.py:NAME is an argument of the executor")
     checker_of(tests.checker)
-    if tests.fn_name is not None or tests.checker_program is not None:
-        raise ValueError("'checker' is for what programs print, and not beside 'checker_program'")
+    if tests.checker_program is not None:
+        raise ValueError("'checker' is not beside 'checker_program': remove one of them")
     return tests

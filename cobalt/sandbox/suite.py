@@ -1,13 +1,14 @@
 """One program on all its tests: budgets, verdicts, outputs. Runs outside the sandbox, in the worker's process."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 
-from cobalt.sandbox.checkers import checker_of, same_value
+from cobalt.sandbox.checkers import checker_of
 from cobalt.sandbox.confinement import NAMESPACES, Mode
 from cobalt.sandbox.inside import packets
 from cobalt.sandbox.limits import Limits
@@ -39,13 +40,16 @@ class Progress:
     wall_left_s: float
 
 
-def verdict_of(ending: Ending, cpu_limit_s: float) -> Verdict:
-    """The verdict rule up to the output, which counts only if the test ended by itself, within its limits, with 0."""
+def verdict_of(ending: Ending, cpu_limit_s: float, memory_limit_mb: float | None = None) -> Verdict:
+    """The verdict rule up to the output, which counts only if the test ended by itself, within its limits, with 0.
+
+    ``memory_limit_mb``: of the problem.
+    """
     if ending.output_full:
         return Verdict.OUTPUT_LIMIT
     if ending.killed != packets.NOT_KILLED or ending.cpu_s > cpu_limit_s:
         return Verdict.TIME_LIMIT
-    if ending.exit_code == packets.EXIT_MEMORY:
+    if ending.exit_code == packets.EXIT_MEMORY or ending.peak_mb > (memory_limit_mb or math.inf):
         return Verdict.MEMORY_LIMIT
     if ending.exit_code != 0 or ending.signal != 0:
         return Verdict.RUNTIME_ERROR
@@ -85,14 +89,17 @@ class SuiteRunner:
         outcomes, cpu_left_s, wall_left_s = list(progress.outcomes), progress.cpu_left_s, progress.wall_left_s
         pairs = list(zip(tests.inputs_K, tests.outputs_K, strict=True))[len(outcomes) :]
         try:
-            opened = self._zygote.program(code, tests.fn_name, turn, tests.memory_limit)
+            opened = self._zygote.program(code, tests.fn_name, turn)
             with opened, self._judge(tests, turn) as judge:
                 for input_text, expected in pairs:
                     if cpu_left_s <= 0 or wall_left_s <= 0:
                         outcomes.append((Verdict.TIME_LIMIT, "", ""))
                         continue
+                    given = input_text
+                    if tests.fn_name is None and given and not given.endswith("\n"):
+                        given += "\n"  # as every line of a file has it
                     ending = self._zygote.run_test(
-                        input_text.encode("utf-8", "surrogatepass"),
+                        given.encode("utf-8", "surrogatepass"),
                         min(limits.cpu_limit_s, cpu_left_s),
                         min(limits.wall_limit_s, wall_left_s),
                     )
@@ -100,7 +107,7 @@ class SuiteRunner:
                         "utf-8", "replace"
                     )
                     error = ending.stderr.decode("utf-8", "replace") if ending.exit_code or ending.signal else ""
-                    verdict = verdict_of(ending, limits.cpu_limit_s)
+                    verdict = verdict_of(ending, limits.cpu_limit_s, tests.memory_limit)
                     if verdict is Verdict.PASSED and not judge(input_text, output, expected):
                         verdict = Verdict.WRONG_ANSWER
                     outcomes.append((verdict, cut(output), cut(error)))
@@ -133,15 +140,18 @@ class SuiteRunner:
                 if files and self._mode != NAMESPACES:
                     folder = stack.enter_context(TemporaryDirectory(prefix="cobalt-files-"))
                     os.chmod(folder, 0o755)  # the program runs as another user
-                stack.enter_context(self._zygote.program(code, None, turn, tests.memory_limit, folder, files))
+                stack.enter_context(self._zygote.program(code, None, turn, folder, files))
                 for text in tests.inputs_K:
                     if room <= 0:
                         break
                     ending = self._zygote.run_test(text.encode("utf-8", "surrogatepass"), cpu_limit_s, wall_limit_s)
                     room -= len(ending.output) + len(ending.stderr)
                     stdout, stderr = (part.decode("utf-8", "replace") for part in (ending.output, ending.stderr))
+                    verdict = verdict_of(ending, cpu_limit_s, tests.memory_limit)
                     exit_code = -ending.signal if ending.signal else ending.exit_code
-                    outputs.append(Output(verdict_of(ending, cpu_limit_s), stdout, stderr, exit_code, ending.wall_s))
+                    if verdict is Verdict.MEMORY_LIMIT:
+                        exit_code = packets.EXIT_MEMORY
+                    outputs.append(Output(verdict, stdout, stderr, exit_code, ending.wall_s))
         except CompileFailure as failure:
             return [Output(Verdict.COMPILE_ERROR, "", str(failure), 1, 0.0)] * len(tests)
         return outputs if outputs or len(tests) > 1 else Progress((), 0.0, 0.0)
@@ -159,7 +169,8 @@ class SuiteRunner:
         elif tests.fn_name is None and tests.checker is None and self._own is not None:
             name, (source, function), answers = f"checker {self._checker}", self._own, ANSWERS_OF_FUNCTIONS
         else:
-            same = same_value if tests.fn_name is not None else checker_of(tests.checker or self._checker)
+            named = tests.checker or ("exact" if self._own is not None else self._checker)
+            same = checker_of(named, is_call=tests.fn_name is not None)
             yield lambda _, output, expected: same(output, expected)
             return
         zygote = self._zygote_of_checkers = self._zygote_of_checkers or Zygote(self._mode, self._limits)

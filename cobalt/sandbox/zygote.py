@@ -47,6 +47,8 @@ class Ending:
     output: bytes
     stderr: bytes
     output_full: bool
+    peak_mb: float
+    """The most memory that it held at once, shared libraries included; address space that it never touched is none."""
 
 
 class CompileFailure(Exception):
@@ -124,20 +126,18 @@ class Zygote:
         source: str,
         fn_name: str | None,
         turn: Turn = WITHOUT_END,
-        memory_limit_mb: float | None = None,
         folder: str = "",
         files: Mapping[str, bytes] | None = None,
     ) -> Iterator[None]:
         """Compile ``source``; raises ``CompileFailure`` or ``TurnOver``. ``run_test`` runs inside the ``with`` block.
 
-        ``memory_limit_mb``: of the problem, if it is below that of the sandbox. ``folder``: the working folder of a
-        program with ``files``, empty before; in mode ``namespaces`` it is the program's own.
+        ``folder``: the working folder of a program with ``files``, empty before; in mode ``namespaces`` it is the
+        program's own.
         """
-        memory_mb = min(self.limits.memory_limit_mb, memory_limit_mb or self.limits.memory_limit_mb)
         self._finish_previous()
         compile_cpu_s, started = min(COMPILE_CPU_S, turn.remaining_s()), time.monotonic()
         channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        task = (source, fn_name, compile_cpu_s, int(memory_mb * (1 << 20)), folder, dict(files or {}))
+        task = (source, fn_name, compile_cpu_s, self.limits.memory_limit_mb << 20, folder, dict(files or {}))
         payload, kind = _memory_file("program", marshal.dumps(task)), packets.WITH_FILES if files else packets.PLAIN
         with channel:
             with inner:
@@ -203,7 +203,7 @@ class Zygote:
         descriptors = [_memory_file("input", input_bytes, read_only=True), _memory_file("out"), _memory_file("err")]
         try:
             packet = self._result_of_test(cpu_limit_s, min(wall_limit_s, turn_s), descriptors)
-            killed, status, cpu_s, wall_s = packets.RESULT.unpack(packet)
+            killed, status, cpu_s, wall_s, peak_kb = packets.RESULT.unpack(packet)
             wall_s = max(self._charged_s(wall_s), cpu_s)
             self._turn.left_s -= wall_s
             at_turns_end = self._turn.ends_at - time.monotonic() < SHORTEST_GRANT_S
@@ -224,6 +224,7 @@ class Zygote:
                 output=os.pread(output, output_size, 0),
                 stderr=os.pread(stderr, _PACKET_BYTES, max(stderr_size - _PACKET_BYTES, 0)),
                 output_full=max(output_size, stderr_size) >= self.limits.output_limit_mb << 20,
+                peak_mb=peak_kb / 1024,
             )
         finally:
             for descriptor in descriptors:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cobalt.sandbox.checkers import checker_of, exact, lcb, same_value, unordered
+from cobalt.sandbox.checkers import checker_of, exact, lcb, same_value, unordered, usable_tests
 
 TABLE = [  # output, expected, exact, lcb
     ("1 2\n", "1 2", True, True),
@@ -114,11 +114,17 @@ VALUES = [
     ("[" * 100000, "1", False),
     ("[" + "{}, " * 100000 + "{}]", "1", False),
     ("9" * 5000, "9", False),
+    ("9" * 5000, "9" * 5000, True),
+    ("9" * 5000, "9" * 4999 + "8", False),
+    ("9" * 5000, "1e308", False),
+    ('{"<set>": [1]}', "[1]", False),
+    ('{"<set>": [1]}', '{"<set>": [1]}', False),
+    ('{"<Decimal>": 0.1}', "0.1", False),
     ("1.0", "1", True),
     ("null", "null", True),
-    ("true", "1", False),
-    ("[true]", "[1]", False),
-    ('{"a": false}', '{"a": 0}', False),
+    ("true", "1", True),
+    ('{"a": false}', '{"a": 0.0}', True),
+    ("true", '"true"', False),
     ("true", "true", True),
     ("NaN", "NaN", True),
     ("[NaN, [NaN]]", "[NaN, [NaN]]", True),
@@ -134,3 +140,47 @@ VALUES = [
 @pytest.mark.parametrize(("output", "expected", "same"), VALUES, ids=range(len(VALUES)))
 def test_function_results(output, expected, same):
     assert same_value(output, expected) is same
+
+
+OTHER_VALUES = [  # checker, output, expected, equal
+    ("unordered", "[2, 1]", "[1, 2]", True),
+    ("unordered", "[1, 1, 2]", "[1, 2, 2]", False),
+    ("unordered", "[[1, 2], 3]", "[1, [2, 3]]", False),
+    ("unordered", '[{"a": [2, 1.0]}, "x"]', '["x", {"a": [true, 2]}]', True),
+    ("unordered", '{"a": 1, "b": 2}', '{"a": 2, "b": 1}', False),
+    ("unordered", '{"b": 1, "a": 2}', '{"a": 2, "b": 1}', True),
+    ("unordered", '["1"]', "[1]", False),
+    ("unordered", '["1,2"]', "[1, 2]", False),
+    ("unordered", '[{"<set>": [2, 1]}, NaN]', "[NaN, [1, 2]]", True),
+    ("unordered", '[{"<Decimal>": 0.1}]', "[0.1]", False),
+    ("unordered", "not json", "not json", False),
+    ("unordered", "[" * 900 + "1" + "]" * 900, "[" * 900 + "1.0" + "]" * 900, True),
+    ("unordered", "9" * 5000, "9" * 5000, True),
+    ("float", "[[0.30000000000000004]]", "[[0.3]]", True),
+    ("float", '{"a": [0.31]}', '{"a": [0.3]}', False),
+    ("float 0.1", '{"a": [0.31]}', '{"a": [0.3]}', True),
+    ("float", "[2, 1]", "[1, 2]", False),
+    ("float", '{"<Decimal>": 0.3}', "0.3", True),
+    ("float", '{"<set>": [0.3]}', "[0.3]", False),
+    ("float", '"0.30000001"', '"0.3"', False),
+    ("float", "null", "0.0", False),
+    ("float", "NaN", "NaN", True),
+    ("float", "NaN", "1", False),
+    ("float", "Infinity", "1e308", False),
+    ("float", "Infinity", "Infinity", True),
+    ("float", "9" * 400, "1.0", False),
+    ("float", "9" * 5000, "1.0", False),
+    ("float 0", "100000000000000000001", "100000000000000000000", False),
+    ("float 0", '{"<Decimal>": 0.3}', "0.3", False),
+    ("lcb", "[1.0]", "[1]", True),
+]
+
+
+@pytest.mark.parametrize(("name", "output", "expected", "same"), OTHER_VALUES, ids=range(len(OTHER_VALUES)))
+def test_named_checkers_of_function_results(name, output, expected, same):
+    assert checker_of(name, is_call=True)(output, expected) is same
+
+
+def test_a_long_integer_may_be_an_argument():
+    long = "9" * 5000
+    assert len(usable_tests({"inputs": [f"[{long}]"], "outputs": [long], "fn_name": "f", "checker": "float"})) == 1

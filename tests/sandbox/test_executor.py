@@ -83,6 +83,25 @@ async def test_limits_of_a_problem_hold_beside_those_of_the_executor():
             assert result.cpu_limit_s == min(limit.get("time_limit", 2), 2)
 
 
+async def test_a_memory_limit_of_a_problem_is_memory_and_not_address_space():
+    stack = "import threading\nthreading.stack_size(256 << 20)\nthreading.Thread(target=print, args=(1,)).start()"
+    async with Executor(workers=1) as executor:
+        for code, limit, verdict in (
+            (stack, 256, Verdict.PASSED),
+            ("import numpy; print(1)", 64, Verdict.PASSED),
+            ("import mmap; mmap.mmap(-1, 300 << 20, mmap.MAP_PRIVATE); print(1)", 64, Verdict.PASSED),
+            ("x = b'x' * (100 << 20); del x; print(1)", 96, Verdict.MEMORY_LIMIT),
+        ):
+            result = await executor.run(code, {"inputs": [""], "outputs": ["1"], "memory_limit": limit})
+            assert result.verdicts == (verdict,), (code, limit, result.errors)
+
+
+async def test_the_last_line_of_an_input_ends_like_the_others():
+    tests = {"inputs": ["", "a", "a\n", "a\n\n"], "outputs": ["0", "2", "2", "3"]}
+    async with Executor(workers=1) as executor:
+        assert (await executor.run("import sys; print(len(sys.stdin.read()))", tests)).solved
+
+
 @pytest.mark.parametrize("limit", [-1, True, "2", float("inf"), float("nan"), [1]])
 def test_a_limit_that_is_no_positive_number_is_refused(limit):
     with pytest.raises(ValueError, match="'time_limit' must be a positive number"):

@@ -102,7 +102,6 @@ BAD = [
     ({"checker": "fuzzy"}, "checker must be one of"),
     ({"checker": 3}, "'checker' must be a text"),
     ({"checker_program": ["x"]}, "'checker_program' must be a text"),
-    ({"checker": "float", "fn_name": "f"}, "what programs print"),
     ({"checker": "float", "checker_program": "x"}, "not beside 'checker_program'"),
 ]
 

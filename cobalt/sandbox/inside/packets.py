@@ -12,7 +12,7 @@ PLAIN, WITH_FILES = b"p", b"f"  # sent with them: whether the program has files 
 # from a program
 STARTED = b"started"  # its process is set up and turns to the source: from here on its end is the program's doing
 OVERDUE = b"overdue"  # a test has reached its wall limit; the answer says how much longer it may run
-RESULT = struct.Struct("iidd")  # why it killed the test, wait status, CPU s, wall s
+RESULT = struct.Struct("iiddl")  # why it killed the test, wait status, CPU s, wall s, peak of its memory in KiB
 # to a program
 TEST = struct.Struct("dd")  # CPU limit, wall limit (seconds)
 DESCRIPTORS = struct.Struct("3i")  # with a test: those of input, output and error output

@@ -36,10 +36,24 @@ IMPORTED_ONCE = frozenset((
     "functools", "heapq", "io", "itertools", "json", "math", "numbers", "numpy", "operator", "queue", "random", "re",
     "statistics", "string", "struct", "threading", "time", "types", "typing",
 ))  # fmt: skip
+# What the graders of LiveCodeBench, TACO and APPS import for a program: all names of these modules, later ones first,
+# and then the modules themselves. Builtins win over the names of modules.
 _CALL_PRELUDE = (
-    "typing", "collections", "math", "heapq", "bisect", "itertools", "functools", "string", "re", "random", "operator",
-    "builtins",
+    "typing", "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "itertools",
+    "functools", "operator", "io", "sys", "json", "builtins",
 )  # fmt: skip
+# Modules that make each fork dearer: only for programs that name them, or one of their names.
+_RARE_PRELUDE = {
+    "statistics": (
+        "statistics", "NormalDist", "StatisticsError", "correlation", "covariance", "fmean", "geometric_mean",
+        "harmonic_mean", "linear_regression", "mean", "median", "median_grouped", "median_high", "median_low", "mode",
+        "multimode", "pstdev", "pvariance", "quantiles", "stdev", "variance",
+    ),
+    "fractions": ("fractions",),
+    "numpy": ("np",),
+}  # fmt: skip
+_CALL_DEPTH = 50_000  # as LiveCodeBench's grader has it
+_MARKS = ("<set>", "<Fraction>", "<Decimal>")
 
 
 def hoist(source):
@@ -57,14 +71,32 @@ def hoist(source):
                     continue
 
 
-def call_prelude():
-    """Names that function-call problems may use without importing them, as their graders allow; builtins win."""
+def call_prelude(code):
+    """Names that a function-call program may use without importing them, as its graders allow."""
+    modules = {name: __import__(name) for name in _CALL_PRELUDE}
     names = {}
-    for name in _CALL_PRELUDE:
-        module = __import__(name)
-        names[name] = module
+    for module in modules.values():
         public = getattr(module, "__all__", None) or [key for key in vars(module) if not key.startswith("_")]
         names.update((key, getattr(module, key)) for key in public)
+    names.update(modules, time=__import__("time"))
+    used = _names_in(code)
+    for module, provided in _RARE_PRELUDE.items():
+        if not used.isdisjoint(provided):
+            try:
+                found = __import__(module)
+            except Exception:  # no numpy, or no memory for it
+                continue
+            names.update((name, getattr(found, name, found)) for name in provided)
+    return names
+
+
+def _names_in(code):
+    """Names of variables and attributes in compiled code, and in the functions and classes in it."""
+    names, waiting = set(), [code]
+    while waiting:
+        code = waiting.pop()
+        names.update(code.co_names)
+        waiting += [constant for constant in code.co_consts if isinstance(constant, type(code))]
     return names
 
 
@@ -86,6 +118,8 @@ class Program:
         self.source, self.fn_name = source, fn_name
         self.uses_random, self.ends_late = "random" in source, any(word in source for word in plain.LATE)
         sys.argv = [_SOURCE_NAME]
+        if hasattr(sys, "set_int_max_str_digits"):  # judges have none; CPU time is limited anyway
+            sys.set_int_max_str_digits(0)
         self.channel.send(packets.STARTED)
         # the C library's exit, with the signal's number: a Python handler would wait until the compiler is done, and
         # the kernel spares the first process of a pid namespace the default action
@@ -101,8 +135,10 @@ class Program:
         if fn_name is not None:
             import json  # noqa: F401 - once for all tests, and only here: other programs' forks need not carry it
 
-            self.prelude = call_prelude()
         plain.hide_frames(2)  # and those of _become_test and _guarded
+        if fn_name is not None:
+            sys.setrecursionlimit(_CALL_DEPTH)
+            self.prelude = call_prelude(self.code)
         _signal.setitimer(_signal.ITIMER_PROF, 0)
         _signal.signal(_signal.SIGPROF, _signal.SIG_DFL)
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
@@ -125,12 +161,12 @@ class Program:
             if pid == 0:
                 self._become_test()
             started = time.monotonic()
-            killed, status, cpu_s = self._watch(pid, cpu_limit_s, started + wall_limit_s)
+            killed, status, cpu_s, peak_kb = self._watch(pid, cpu_limit_s, started + wall_limit_s)
             wall_s = time.monotonic() - started
-            self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s))
+            self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s, peak_kb))
 
     def _watch(self, pid, cpu_limit_s, deadline):
-        """Wait for the test, killing it at its CPU limit or at the deadline: ``(why killed, wait status, CPU s)``.
+        """Wait for the test, killing it at its CPU limit or at the deadline: ``(why killed, status, CPU s, KiB)``.
 
         When the deadline is reached, the worker says by how many seconds it is put off, since it knows how long the
         test has waited for a core; 0: the test is killed.
@@ -151,9 +187,9 @@ class Program:
             )  # SIGCHLD is blocked, so one from before this call ends it too
             cpu_s = time.clock_gettime(clock)
             if ended is not None:
-                done, status = os.waitpid(pid, os.WNOHANG)
+                done, status, used = os.wait4(pid, os.WNOHANG)
                 if done:
-                    return killed, status, cpu_s
+                    return killed, status, cpu_s, used.ru_maxrss
             overdue = cpu_s < cpu_limit_s and deadline <= time.monotonic()
             more_s = 0.0
             if overdue and killed == packets.NOT_KILLED:
@@ -206,7 +242,7 @@ def _call(program):
     import json  # loaded by ``serve``, before the fork
 
     lines = sys.stdin.read().split("\n")
-    arguments = [json.loads(line) for line in lines if line.strip()]
+    arguments = [json.loads(line, object_hook=_with_int_keys) for line in lines if line.strip()]
     answer = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the program prints is not the answer
     namespace = program.main.__dict__
@@ -218,9 +254,67 @@ def _call(program):
         function = namespace[program.fn_name]
     else:
         raise NameError(f"name {program.fn_name!r} is not defined")
-    text = json.dumps(function(*arguments)).encode()
+    text = _result_text(function(*arguments)).encode()
     while text:
         text = text[os.write(answer, text) :]
+
+
+def _with_int_keys(value):
+    """A dictionary whose keys are all integers had them before it became JSON, which knows only texts."""
+    try:
+        numbers = {int(key): item for key, item in value.items()}
+    except ValueError:
+        return value
+    return numbers if list(map(str, numbers)) == list(value) else value
+
+
+def _result_text(result):
+    """A function's result as JSON. What no JSON value equals is marked by its type: ``{"<set>": members}``.
+
+    No dictionary of a program can look marked. So the comparison outside tells a set from a list, and a fraction from
+    the float next to it.
+    """
+    import json
+
+    marked = 0
+
+    def plain_form(value):
+        nonlocal marked
+        kind = type(value)
+        if kind.__module__ == "numpy":
+            return value.tolist()
+        if isinstance(value, (set, frozenset)):
+            marked += 1
+            return {"<set>": list(value)}
+        if f"<{kind.__name__}>" not in _MARKS:
+            raise TypeError(f"Object of type {kind.__name__} is not JSON serializable")
+        try:
+            near = float(value)
+        except OverflowError:
+            near = float("inf") if value > 0 else float("-inf")
+        if near == value or value != value:
+            return near
+        if int(value) == value:
+            return int(value)
+        marked += 1
+        return {f"<{kind.__name__}>": near}
+
+    try:
+        text = json.dumps(result, default=plain_form)
+    except TypeError:  # its keys, perhaps
+        marked = 0
+        text = json.dumps(_with_plain_keys(result), default=plain_form)
+    if sum(text.count(f'"{mark}": ') for mark in _MARKS) != marked:
+        raise TypeError(f"a key of the result is one of {', '.join(_MARKS)}")
+    return text
+
+
+def _with_plain_keys(value):
+    """``value`` with Python's numbers for numpy's as keys."""
+    if isinstance(value, dict):
+        keys = (key.item() if type(key).__module__ == "numpy" else key for key in value)
+        return dict(zip(keys, map(_with_plain_keys, value.values())))
+    return [_with_plain_keys(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _guarded(source, function, *arguments):
