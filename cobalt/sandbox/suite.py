@@ -15,12 +15,13 @@ from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.own_files import is_own, source_of
 from cobalt.sandbox.results import ExecutionResult, Output, Verdict, cut
 from cobalt.sandbox.tests import TestCases
-from cobalt.sandbox.zygote import CompileFailure, Ending, Turn, TurnOver, Zygote
+from cobalt.sandbox.zygote import CompileFailure, Ending, FilesFailure, Turn, TurnOver, Zygote
 
 ANSWERS = {"accepted": True, "rejected": False}
 ANSWERS_OF_FUNCTIONS = {"true": True, "false": False}
 _SHOWN_OF_ANSWER = 500
 _SHOWN_OF_FULL_OUTPUT = 1 << 16
+_LONGEST_ESCAPED = 2  # times the output limit, as JSON: text with many newlines stays below, other bytes take 3 to 6
 
 Judge = Callable[[str, str, str], bool]
 """Given a test's input, what the program printed and what is expected: whether that is right."""
@@ -125,35 +126,47 @@ class SuiteRunner:
 
     def run_inputs(
         self, code: str, tests: TestCases, files: Mapping[str, bytes], turn_s: float
-    ) -> list[Output] | Progress:
+    ) -> list[Output] | Progress | ExecutionResult:
         """What the program prints on the inputs, with ``files`` in its working folder; nothing is judged.
 
-        Once the turn is over, or as much was printed as one test may print, the outputs so far. If there is one input
-        only, an empty progress then: it needs a longer turn.
+        Once the turn is over, or as much was printed as one test may print (as JSON), the outputs so far. If there is
+        one input only, an empty progress then: it needs a longer turn. A result with ``infra_error`` if the files
+        cannot be written.
         """
         cpu_limit_s = min(self._limits.cpu_limit_s, tests.time_limit or self._limits.cpu_limit_s)
         wall_limit_s = self._limits.wall_factor * cpu_limit_s
-        room, outputs, turn = self._limits.output_limit_mb << 20, [], Turn(turn_s)
+        limit = self._limits.output_limit_mb << 20
+        room, outputs, turn = limit, [], Turn(turn_s)
         try:
             with ExitStack() as stack, suppress(TurnOver):
                 folder = packets.FILES
                 if files and self._mode != NAMESPACES:
-                    folder = stack.enter_context(TemporaryDirectory(prefix="cobalt-files-"))
-                    os.chmod(folder, 0o755)  # the program runs as another user
+                    try:
+                        folder = stack.enter_context(TemporaryDirectory(prefix="cobalt-files-"))
+                        os.chmod(folder, 0o755)  # the program runs as another user
+                    except OSError as error:
+                        raise FilesFailure(str(error)) from None
                 stack.enter_context(self._zygote.program(code, None, turn, folder, files))
                 for text in tests.inputs_K:
                     if room <= 0:
                         break
                     ending = self._zygote.run_test(text.encode("utf-8", "surrogatepass"), cpu_limit_s, wall_limit_s)
-                    room -= len(ending.output) + len(ending.stderr)
                     stdout, stderr = (part.decode("utf-8", "replace") for part in (ending.output, ending.stderr))
                     verdict = verdict_of(ending, cpu_limit_s, tests.memory_limit)
+                    size = len(json.dumps([stdout, stderr], ensure_ascii=False).encode())
+                    if size > _LONGEST_ESCAPED * limit:
+                        verdict = Verdict.OUTPUT_LIMIT
+                    if verdict is Verdict.OUTPUT_LIMIT:
+                        stdout = stdout[:_SHOWN_OF_FULL_OUTPUT]
+                    room -= size
                     exit_code = -ending.signal if ending.signal else ending.exit_code
                     if verdict is Verdict.MEMORY_LIMIT:
                         exit_code = packets.EXIT_MEMORY
                     outputs.append(Output(verdict, stdout, stderr, exit_code, ending.wall_s))
         except CompileFailure as failure:
             return [Output(Verdict.COMPILE_ERROR, "", str(failure), 1, 0.0)] * len(tests)
+        except FilesFailure as failure:
+            return ExecutionResult.infra(len(tests), str(failure))
         return outputs if outputs or len(tests) > 1 else Progress((), 0.0, 0.0)
 
     @contextmanager

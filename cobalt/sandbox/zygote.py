@@ -55,6 +55,10 @@ class CompileFailure(Exception):
     """The program does not compile; the text is for its author."""
 
 
+class FilesFailure(Exception):
+    """A program's files could not be written: no fault of the sandbox, which is left, nor known to be the program's."""
+
+
 class TurnOver(Exception):
     """The turn ended while the program compiled, ran or was judged. Whatever that was has to be done again."""
 
@@ -129,7 +133,7 @@ class Zygote:
         folder: str = "",
         files: Mapping[str, bytes] | None = None,
     ) -> Iterator[None]:
-        """Compile ``source``; raises ``CompileFailure`` or ``TurnOver``. ``run_test`` runs inside the ``with`` block.
+        """Compile ``source``; raises ``CompileFailure``, ``FilesFailure`` or ``TurnOver``. ``run_test`` runs inside.
 
         ``folder``: the working folder of a program with ``files``, empty before; in mode ``namespaces`` it is the
         program's own.
@@ -151,7 +155,10 @@ class Zygote:
             channel.settimeout(SAMPLING_S)
             self._channel, self._turn = channel, turn
             self._waited_s = 0.0  # for a core, since the process began to compile, or since the test began
-            if self._receive(started + START_TIMEOUT_S) != packets.STARTED:
+            answer = self._receive(started + START_TIMEOUT_S)
+            if answer.startswith(packets.NO_FILES):
+                raise FilesFailure(answer.decode())
+            if answer != packets.STARTED:
                 raise InfraError("the program's process could not be set up")
             answer = self._receive(time.monotonic() + START_TIMEOUT_S)
             if answer and answer != packets.READY:

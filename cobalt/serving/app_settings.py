@@ -27,7 +27,7 @@ class HttpConfig(BaseModel):
     max_body_mb: int = Field(64, ge=1)
     """Largest body of a request, MiB."""
     body_timeout_s: float = Field(10.0, gt=0)
-    """Seconds within which a body must have come."""
+    """Seconds within which a body must have come; under ``cobalt sandbox serve`` its headers, too."""
 
 
 class ExecutorConfig(BaseModel):

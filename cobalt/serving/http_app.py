@@ -108,9 +108,11 @@ class _HttpApp:
             first = error.errors(include_input=False)[0]
             raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         try:
-            return json_response(await self._merged.run(asked))
+            answer = await self._merged.run(asked)
         except InfraError as error:
             raise Refusal(GATEWAY_TIMEOUT, first_line(error)) from None
+        # what a program printed is Unicode, and as ASCII up to three times as long
+        return Response(json.dumps(answer, ensure_ascii=False).encode(), media_type="application/json")
 
 
 def parse_payload(body: bytes, args: HttpAppConfig) -> tuple[list[tuple[str | None, TestCases]], bool]:

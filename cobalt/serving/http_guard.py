@@ -2,7 +2,8 @@
 
 The token is in the environment of whoever starts the app (``COBALT_HTTP_TOKEN``), and in the ``Authorization: Bearer``
 header of every request. Without one, only requests that come from this machine, to its loopback address and under a
-name of it, are served. A page in a browser can have another name lead to this address (DNS rebinding).
+name of it, are served. A page in a browser can have another name lead to this address (DNS rebinding), or post to it
+from its own; the browser then says so.
 Calls by handle go through Ray, which has a token of its own (``RAY_AUTH_MODE=token``).
 """
 
@@ -65,6 +66,8 @@ class HttpGuard:
                 host = ""
             if host != "localhost" and not _is_loopback(host):
                 raise Refusal(FORBIDDEN, f"without {TOKEN_VARIABLE}, use the address 127.0.0.1 or the name localhost")
+            if _is_of_another_page(request):
+                raise Refusal(FORBIDDEN, f"start the app with {TOKEN_VARIABLE} to serve pages in browsers")
             return
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), self.token.encode()):
@@ -95,6 +98,13 @@ class HttpGuard:
 def guard_of(args: HttpConfig) -> HttpGuard:
     """The checks of an app with these arguments, and with the token of this process's environment, if it has one."""
     return HttpGuard(os.environ.get(TOKEN_VARIABLE) or None, args.max_body_mb, args.body_timeout_s)
+
+
+def _is_of_another_page(request: Request) -> bool:
+    """Whether a browser sends it for a page that is not from here."""
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "none")
+    is_own = origin is None or origin.rpartition("/")[2].lower() == request.headers.get("host", "").lower()
+    return not is_own or site.lower() not in ("none", "same-origin")
 
 
 def _is_loopback(host: str) -> bool:

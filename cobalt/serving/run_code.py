@@ -16,6 +16,10 @@ from cobalt.sandbox.results import Output
 from cobalt.serving.execution import ExecutionService
 
 MERGE_S = 0.005
+MAX_FILES, MAX_DEPTH = 1000, 15
+MAX_NAME_BYTES = 255
+"""Of Linux. With ``MAX_DEPTH`` such names a path has fewer than the 4096 bytes that Linux allows."""
+SHOWN = 100
 
 
 class RunCodeRequest(BaseModel):
@@ -27,7 +31,7 @@ class RunCodeRequest(BaseModel):
     run_timeout: float = Field(10, gt=0, allow_inf_nan=False)
     """CPU seconds; the limit of the executor holds, too."""
     memory_limit_MB: int = -1
-    files: dict[str, str | None] = {}
+    files: dict[str, str | None] = Field({}, max_length=MAX_FILES)
     """Base64 by relative path."""
     fetch_files: list[str] = Field([], max_length=0)
     """Must be empty, as programs write no files."""
@@ -35,14 +39,21 @@ class RunCodeRequest(BaseModel):
     @field_validator("files")
     @classmethod
     def _are_files_of_the_folder(cls, files: dict[str, str | None]) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
         for name, text in files.items():
             path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or not path.name or "\0" in name:
-                raise ValueError(f"{name!r} is no path of a file in the working folder")
+            if path.is_absolute() or ".." in path.parts or not path.name or name.endswith("/") or "\0" in name:
+                raise ValueError(f"{name[:SHOWN]!r} is no path of a file in the working folder")
+            if max(len(part.encode()) for part in path.parts) > MAX_NAME_BYTES or len(path.parts) > MAX_DEPTH:
+                limits = f"names have at most {MAX_NAME_BYTES} bytes, and paths {MAX_DEPTH} names"
+                raise ValueError(f"{name[:SHOWN]!r} is too long: {limits}")
+            if str(path) in found:
+                raise ValueError(f"{name[:SHOWN]!r} is there twice")
             base64.b64decode(text or "", validate=True)
-        if any(str(parent) in files for name in files for parent in PurePosixPath(name).parents):
+            found[str(path)] = text
+        if any(str(parent) in found for name in found for parent in PurePosixPath(name).parents):
             raise ValueError("a file has the name of another one's folder")
-        return files
+        return found
 
     @property
     def program(self) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,6 @@ from cobalt.sandbox.executor import parse_program
 from cobalt.serving.app_settings import TOKEN_VARIABLE, ExecutorConfig, HttpAppConfig
 
 EXIT_NOT_SOLVED = 1
-MAX_CONNECTIONS = 4096
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -71,9 +71,8 @@ def run_program(config: SandboxRunConfig) -> None:
 
 def serve(config: SandboxServeConfig) -> None:
     try:
-        import uvicorn
-
         from cobalt.serving.http_app import http_app
+        from cobalt.serving.http_server import MAX_CONNECTIONS, serve_http
     except ImportError as error:
         raise SetupError(f"{error}; install it with: pip install 'cobalt-rl[sandbox]'") from None
     from cobalt.serving.execution import ExecutionService
@@ -84,26 +83,16 @@ def serve(config: SandboxServeConfig) -> None:
 
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
-        listening = socket.create_server((config.host, config.port), family=family)
+        listening = socket.create_server((config.host, config.port), family=family, backlog=MAX_CONNECTIONS)
     except OSError as error:
         raise InputError(f"--host {config.host} --port {config.port}: {error.strerror}") from None
 
     async def run() -> None:
         async with Executor(**config.of_executor()) as executor:
             app = http_app(ExecutionService(executor), config, guard_of(config))
-            settings = {"lifespan": "off", "ws": "none", "access_log": False, "log_level": "error"}
-            server = uvicorn.Server(
-                uvicorn.Config(app, config.host, config.port, limit_concurrency=MAX_CONNECTIONS, **settings)
-            )
-            serving = asyncio.ensure_future(server.serve(sockets=[listening]))
-            while not (server.started or serving.done()):
-                await asyncio.sleep(0.01)
-            if server.started:
-                print(
-                    f"http://{config.host}:{listening.getsockname()[1]} runs programs in mode {executor.mode}",
-                    flush=True,
-                )
-            await serving
+            address = f"http://{config.host}:{listening.getsockname()[1]}"
+            say = partial(print, f"{address} runs programs in mode {executor.mode}", flush=True)
+            await serve_http(app, listening, config.body_timeout_s, say)
 
     with listening:
         asyncio.run(run())

@@ -4,6 +4,7 @@ import tempfile
 from dataclasses import astuple
 from pathlib import Path
 
+from cobalt.errors import InfraError
 from cobalt.sandbox import Executor, TestCases, executor
 
 FILES = {"data/words.txt": b"some words", "helper.py": b"NUMBER = 5\n"}
@@ -37,9 +38,19 @@ async def run_unjudged(mode):
             "loud": (LOUD, inputs("1", "2", "3", "4")),
             "memory": ("x = bytearray(400 << 20)", inputs("", memory_limit=200)),
             "no Python": ("def (", inputs("1", "2")),
+            "no text": (r"import sys; sys.stdout.buffer.write(b'\xff' * (3 << 20))", inputs("")),
+            "control characters": ("print('\\0' * (3 << 20))", inputs("")),
+            "much text": ("print('é\\n' * (1 << 20))", inputs("")),
         }
         outcomes = {name: await running.run_inputs(*case, *([{}][len(case) - 2 :])) for name, case in cases.items()}
+        workers, refusal = set(running._running), ""
+        try:
+            await running.run_inputs("", inputs(""), {"n" * 300: b""})
+        except InfraError as error:
+            refusal = str(error)
+        is_left = workers == running._running
         executor.TURN_S = 1.0  # all of which is used up
         outcomes["one turn"] = await running.run_inputs(SLOW_ON_B, inputs("a", "b", "a"), {})
     found = {name: [astuple(output) for output in outputs] for name, outputs in outcomes.items()}
+    found["refused"] = [refusal, is_left]
     return {**found, "left": [str(path) for path in Path(tempfile.gettempdir()).glob("cobalt-files-*/helper.py")]}

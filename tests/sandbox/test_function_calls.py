@@ -1,4 +1,4 @@
-"""Function-call problems: what programs find there, as with the graders of LiveCodeBench, TACO and APPS, and results."""
+"""Function-call problems: programs find what LiveCodeBench's, TACO's and APPS' graders give; results are values."""
 
 import asyncio
 import json

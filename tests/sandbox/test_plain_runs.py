@@ -14,5 +14,9 @@ def test_programs_are_run_for_what_they_print(place):
     loud = ["runtime_error", "x" * (3 << 20) + "\n", "y", 3]
     assert [output[:4] for output in found["loud"]] == [loud, loud], "until they have printed what one test may"
     assert [(output[0], output[3]) for output in found["memory"]] == [("memory_limit", 137)]
+    for name in ("no text", "control characters"):
+        assert [(output[0], len(output[1])) for output in found[name]] == [("output_limit", 1 << 16)]
+    assert [output[0] for output in found["much text"]] == ["passed"]
+    assert found["refused"] == ["no files: File name too long", True]
     assert [(output[0], output[3]) for output in found["no Python"]] == [("compile_error", 1)] * 2
     assert "SyntaxError" in found["no Python"][1][2]

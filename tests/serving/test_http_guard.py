@@ -78,6 +78,26 @@ def test_without_a_token_only_names_of_this_machine_are_served(host, expected):
 
 
 @pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([(b"origin", b"http://localhost:80"), (b"sec-fetch-site", b"same-origin")], 200),
+        ([(b"sec-fetch-site", b"none")], 200),
+        ([(b"origin", b"http://evil.example")], 403),
+        ([(b"origin", b"http://localhost:3000")], 403),
+        ([(b"origin", b"null")], 403),
+        ([(b"origin", b"")], 403),
+        ([(b"sec-fetch-site", b"cross-site")], 403),
+        ([(b"sec-fetch-site", b"same-site")], 403),
+    ],
+)
+def test_without_a_token_pages_from_elsewhere_are_not_served(headers, expected):
+    """A browser lets any page post text to this machine."""
+    headers = [(b"host", b"localhost:80"), *headers]
+    assert status(OPEN, request(headers=headers)) == expected
+    assert status(CLOSED, request(headers=headers, authorization=b"Bearer secret")) == 200
+
+
+@pytest.mark.parametrize(
     ("authorization", "expected"),
     [
         (b"Bearer secret", 200),

@@ -98,6 +98,13 @@ BAD_RUNS = [
     ({**RUN, "files": {"/etc/passwd": ""}}, "working folder"),
     ({**RUN, "files": {"a": "?"}}, "files"),
     ({**RUN, "files": {"a": "", "a/b": ""}}, "folder"),
+    ({**RUN, "files": {"./a": "", "a/b": ""}}, "folder"),
+    ({**RUN, "files": {"./a": "", "a": ""}}, "twice"),
+    ({**RUN, "files": {"a/": ""}}, "no path of a file"),
+    ({**RUN, "files": {"é" * 128: ""}}, "too long"),
+    ({**RUN, "files": {"a/" * 15 + "a": ""}}, "too long"),
+    ({**RUN, "files": {"\ud800": ""}}, "JSON"),
+    ({**RUN, "files": {str(number): "" for number in range(1001)}}, "1000"),
     (b"{", "JSON"),
 ]
 
@@ -282,6 +289,37 @@ async def test_a_failure_of_the_infrastructure_is_504(monkeypatch):
     app = http_app(FakeService(error=InfraError("lost 5 sandboxes")), HttpAppConfig(), HttpGuard("secret", 1, 1.0))
     answer = TestClient(app).post("/run_code", json=RUN, headers={"authorization": "Bearer secret"})
     assert (answer.status_code, answer.json()) == (504, {"detail": "lost 5 sandboxes"})
+
+
+def test_callers_beyond_the_open_files_wait_and_silent_ones_are_closed():
+    """4,400 callers at once: 3,339 got 503. 4,200 silent connections locked everybody out."""
+    command = ["sh", "-c", 'ulimit -n 512; exec "$0" "$@"', sys.executable, "-m", "cobalt", "sandbox", "serve"]
+    environment, pipe = {**os.environ, "PYTHONPATH": str(ROOT)}, subprocess.PIPE
+    flags = ["--port", "0", "--body_timeout_s", "2"]
+    process = subprocess.Popen([*command, *flags], stdout=pipe, stderr=pipe, text=True, env=environment)
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        line = process.stdout.readline()
+        if not line:
+            pytest.skip(process.stderr.read())
+        url, body = line.split()[0], json.dumps(RUN).encode()
+        head = b"POST /run_code HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        asked = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        with contextlib.ExitStack() as stack:
+            silent = [stack.enter_context(connect(url)) for _ in range(300)]
+            for number, one in enumerate(silent):
+                one.sendall(head[:number])  # some have begun, and none goes on
+            callers = [stack.enter_context(connect(url)) for _ in range(400)]
+            for caller in callers:
+                caller.sendall(asked)
+            assert {first_line(caller) for caller in callers} == {b"HTTP/1.1 200 OK"}
+            for one in silent:
+                with contextlib.suppress(ConnectionError):
+                    assert one.recv(1) == b""
+    finally:
+        process.terminate()
+        _, errors = process.communicate()
+    assert errors == ""
 
 
 def test_serve_listens_to_other_machines_only_with_a_token():

@@ -11,6 +11,7 @@ PROGRAM = struct.Struct("2i")  # descriptors of a program's channel and of its s
 PLAIN, WITH_FILES = b"p", b"f"  # sent with them: whether the program has files in a folder of its own
 # from a program
 STARTED = b"started"  # its process is set up and turns to the source: from here on its end is the program's doing
+NO_FILES = b"no files: "  # instead of that; the reason follows. Its files could not be written
 OVERDUE = b"overdue"  # a test has reached its wall limit; the answer says how much longer it may run
 RESULT = struct.Struct("iiddl")  # why it killed the test, wait status, CPU s, wall s, peak of its memory in KiB
 # to a program

@@ -312,8 +312,8 @@ def _result_text(result):
 def _with_plain_keys(value):
     """``value`` with Python's numbers for numpy's as keys."""
     if isinstance(value, dict):
-        keys = (key.item() if type(key).__module__ == "numpy" else key for key in value)
-        return dict(zip(keys, map(_with_plain_keys, value.values())))
+        pairs = value.items()
+        return {k.item() if type(k).__module__ == "numpy" else k: _with_plain_keys(item) for k, item in pairs}
     return [_with_plain_keys(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 

@@ -56,7 +56,11 @@ def _become_program(parent, control, channel_fd, payload_fd, config, ruleset, fi
     with open(payload_fd, "rb") as file:
         *task, memory_bytes, folder, files = marshal.load(file)
     if files:
-        walls.lay_out(folder, files, config["namespaces"])
+        try:
+            walls.lay_out(folder, files, config["namespaces"])
+        except OSError as error:
+            os.write(channel_fd, packets.NO_FILES + error.strerror.encode())
+            return
         sys.path.insert(0, folder)
         if ruleset is not None:
             os.close(ruleset)
