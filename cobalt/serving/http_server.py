@@ -36,6 +36,9 @@ def raise_open_files() -> int:
 class _Connection(AutoHTTPProtocol):
     """A connection. It is closed if a request's headers have not come ``patience_s`` after it, or they, began."""
 
+    cycle: Any  # of uvicorn: the request that is being answered
+    transport: asyncio.Transport
+
     def __init__(self, patience_s: float, on_end: Callable[[], None], **settings: Any):
         super().__init__(**settings)
         self._patience_s, self._on_end = patience_s, on_end

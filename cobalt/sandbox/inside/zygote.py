@@ -59,7 +59,7 @@ def _become_program(parent, control, channel_fd, payload_fd, config, ruleset, fi
         try:
             walls.lay_out(folder, files, config["namespaces"])
         except OSError as error:
-            os.write(channel_fd, packets.NO_FILES + error.strerror.encode())
+            os.write(channel_fd, packets.NO_FILES + str(error.strerror).encode())
             return
         sys.path.insert(0, folder)
         if ruleset is not None:
