@@ -178,7 +178,11 @@ class _Inexact:
 
 
 _NOTHING = object()
-_MARKED: dict[str, Callable[[Any], Any]] = {"<set>": _Set, "<Fraction>": _Inexact, "<Decimal>": _Inexact}
+_MARKED: dict[str, tuple[type, Any]] = {
+    "<set>": (list, _Set),
+    "<Fraction>": (float, _Inexact),
+    "<Decimal>": (float, _Inexact),
+}
 """What ``inside/program.py`` makes of results that JSON has no form for: an object with one of these keys."""
 
 
@@ -201,7 +205,8 @@ def _integer(text: str) -> int | Decimal:
 
 def _unmarked(value: dict[str, Any]) -> Any:
     kind = next(iter(value), "") if len(value) == 1 else ""
-    return _MARKED[kind](value[kind]) if kind in _MARKED else value
+    written, made = _MARKED.get(kind, (None, None))  # a program may have written anything itself
+    return made(value[kind]) if made is not None and type(value[kind]) is written else value
 
 
 def _canonical(value: Any) -> str:

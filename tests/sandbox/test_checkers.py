@@ -162,6 +162,8 @@ OTHER_VALUES = [  # checker, output, expected, equal
     ("float", "[2, 1]", "[1, 2]", False),
     ("float", '{"<Decimal>": 0.3}', "0.3", True),
     ("float", '{"<set>": [0.3]}', "[0.3]", False),
+    ("float", '{"<Decimal>": "x"}', "0.3", False),
+    ("unordered", '{"<set>": 1}', "[1]", False),
     ("float", '"0.30000001"', '"0.3"', False),
     ("float", "null", "0.0", False),
     ("float", "NaN", "NaN", True),
