@@ -105,7 +105,7 @@ async def measure(config: BenchConfig, seed: int) -> dict[str, float]:
         driver = Driver(clock, service, flags, output, journal, COBALT, "version")
         loop = asyncio.get_running_loop()
         started, cpu = loop.time(), time.process_time()
-        await for_each(problems, driver.problem, driver.most_open)
+        await for_each(problems, driver.problem, lambda: driver.most_open)
         wall_s, cpu_s = loop.time() - started, time.process_time() - cpu
         output.close()
         journal.close()

@@ -98,7 +98,7 @@ async def _evaluate(
                     bar.set_postfix_str(text, refresh=False)
                     bar.update()
 
-                await for_each(rows(InvalidLines(config.skip_invalid, quiet=True)), evaluate, OPEN_PROBLEMS)
+                await for_each(rows(InvalidLines(config.skip_invalid, quiet=True)), evaluate, lambda: OPEN_PROBLEMS)
                 written = output.finish(ids)
             read = {"read": len(ids) + invalid.count, "written": written, "skipped_invalid": invalid.count}
             run.counts = {**read, **counts, **execution.work_done()}

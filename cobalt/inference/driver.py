@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cobalt.cli.tasks import Slots
 from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, Completion, Message, Sampling, request_seed
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code, rules_differ
@@ -125,11 +126,11 @@ class Driver:
 
     def __post_init__(self) -> None:
         self._sampling = Sampling(self.config.temperature, self.config.top_p, self.config.max_tokens)
-        self._slots = asyncio.Semaphore(self.engine.max_in_flight)
+        self._slots = Slots(lambda: self.engine.max_in_flight)
 
     @property
     def most_open(self) -> int:
-        """How many problems may be open at a time."""
+        """How many problems may be open now."""
         return math.ceil(WINDOW * self.engine.max_in_flight / self.config.num_completions)
 
     async def problem(self, problem: ProblemRow) -> None:

@@ -13,6 +13,7 @@ import os
 import re
 import resource
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
@@ -33,9 +34,11 @@ from cobalt.completion import (
 from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import THINK_END, THINK_START
 from cobalt.inference.flags import LitellmConfig, OpenWeightConfig
+from cobalt.inference.pace import Pace
 from cobalt.records.identity import model_identity
 from cobalt.records.manifest import is_secret, without_userinfo
 from cobalt.serving.app_settings import IN_FLIGHT_HEADER, TOKEN_VARIABLE
+from cobalt.serving.proxies import keep_loopback_direct, via_proxy
 
 ERROR_NAMES = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s+)+")
 """That LiteLLM puts before the text of an error: its own class, and those of its causes."""
@@ -44,6 +47,7 @@ RETRIES = 16
 STOPPING = {401, 403, 404}
 """HTTP statuses that concern the key, the rights or the model's name. Every other request would meet them too."""
 DEFAULT_IN_FLIGHT = 64
+"""Of an API behind LiteLLM."""
 URL_VARIABLE = "COBALT_VLLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000/vllm_actor/v1"
 START_HINT = (
@@ -56,20 +60,26 @@ TRIAL_TOKENS = 8192
 
 
 class OpenAIEngine:
-    """A model of an OpenAI-compatible server. ``client``: an ``AsyncOpenAI``."""
+    """A model of an OpenAI-compatible server. ``client``: an ``AsyncOpenAI``.
 
-    def __init__(self, client: Any, model_id: str, max_in_flight: int):
-        self._client, self.model_id, self.max_in_flight = client, model_id, max_in_flight
+    ``max_in_flight`` None: found out from how quickly answers come.
+    """
+
+    def __init__(self, client: Any, model_id: str, max_in_flight: int | None):
+        self._client, self.model_id, self._max_in_flight, self._pace = client, model_id, max_in_flight, Pace()
+
+    @property
+    def max_in_flight(self) -> int:
+        return self._max_in_flight or self._pace.limit
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
         """Answer ``messages``. Raises ``InfraError`` after the last retry, ``SetupError`` if all would fail."""
         import openai
 
         request = {"model": self.model_id, "messages": messages, "seed": seed, **asdict(sampling)}
-        create = self._client.chat.completions.create
         try:
             try:
-                return _completion(await create(**request))
+                return await self._create(**request)
             except openai.BadRequestError as error:
                 # A server refuses a prompt that leaves no room for ``max_tokens``. vLLM can say how much room there is.
                 counted = await self._count(messages)
@@ -81,11 +91,17 @@ class OpenAIEngine:
                     return Completion("", prompt_tokens, 0, FINISH_CONTEXT)
                 if room >= sampling.max_tokens:
                     raise
-                return _completion(await create(**{**request, "max_tokens": room}))
+                return await self._create(**{**request, "max_tokens": room})
         except json.JSONDecodeError as error:
             raise InfraError(f"the answer cannot be read: {error}") from None
         except openai.OpenAIError as error:
             raise _failure(self.model_id, error, [self._client.api_key]) from error
+
+    async def _create(self, **request: Any) -> Completion:
+        answer = await self._client.chat.completions.with_raw_response.create(**request)
+        completion = _completion(answer.parse())
+        self._pace.note(completion.completion_tokens, answer.retries_taken > 0, time.monotonic())
+        return completion
 
     async def _count(self, messages: list[Message]) -> tuple[int, int] | None:
         """Tokens of the prompt, and of the context. None if the server does not say: only vLLM does."""
@@ -106,6 +122,7 @@ async def open_openai_engine(flags: OpenWeightConfig, max_in_flight: int | None)
     import httpx
     import openai
 
+    keep_loopback_direct()
     base = flags.api_base or os.environ.get(URL_VARIABLE) or DEFAULT_URL
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each request in flight is a connection
@@ -122,14 +139,14 @@ async def open_openai_engine(flags: OpenWeightConfig, max_in_flight: int | None)
             served = [model.id for model in listed.parse().data]
         except (openai.OpenAIError, httpx.InvalidURL, AttributeError, json.JSONDecodeError) as error:
             reason = _clean(error, [client.api_key])
-            raise SetupError(f"no vLLM app or other server at {at} ({reason}); {START_HINT}") from None
+            raise SetupError(f"no vLLM app or other server at {at}{via_proxy(base)} ({reason}); {START_HINT}") from None
         fitting = [name for name in served if flags.model is None or is_model(name, flags.model)]
         if not fitting:
             raise InputError(f"--model {flags.model}, but the server at {at} serves {', '.join(served)}")
         if flags.model is None and len(fitting) > 1:
             raise InputError(f"the server at {at} serves several models; name one with --model: {', '.join(served)}")
-        in_flight = max_in_flight or int(listed.headers.get(IN_FLIGHT_HEADER, DEFAULT_IN_FLIGHT))
-        yield OpenAIEngine(client, fitting[0], in_flight)
+        said = listed.headers.get(IN_FLIGHT_HEADER)
+        yield OpenAIEngine(client, fitting[0], max_in_flight or (int(said) if said else None))
 
 
 def is_model(served: str, model: str) -> bool:
@@ -165,8 +182,9 @@ class LitellmEngine:
             await self._send(TRIAL_MESSAGES, few, seed, retries=0)
         except InfraError as error:
             causes = list(_causes(error))
-            if any(type(cause).__name__ in ("ConnectError", "InvalidURL") for cause in causes):  # httpx's
-                address = without_userinfo(self._flags.api_base or "its API")
+            if any(type(cause).__name__ in ("ConnectError", "ProxyError", "InvalidURL") for cause in causes):  # httpx's
+                base = self._flags.api_base
+                address = without_userinfo(base or "its API") + via_proxy(base or "https://its.api")
                 raise SetupError(f"{self.model_id}: no connection to {address}: {error}") from None
             if any(getattr(cause, "status_code", None) in (400, 422) for cause in causes):
                 raise SetupError(f"{self.model_id} refuses what the run would ask for: {error}") from None
@@ -204,6 +222,7 @@ class LitellmEngine:
 @asynccontextmanager
 async def open_litellm_engine(flags: LitellmConfig, max_in_flight: int | None) -> AsyncIterator[LitellmEngine]:
     """The API that the flags describe. Importing LiteLLM takes seconds; it downloads no price list."""
+    keep_loopback_direct()
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
     import openai

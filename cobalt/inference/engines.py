@@ -20,8 +20,11 @@ class Engine(Protocol):
 
     model_id: str
     """The model as the engine itself reports it; part of what a resumed run compares."""
-    max_in_flight: int
-    """How many requests keep it busy."""
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many requests keep it busy. It may change while the engine learns what it takes."""
+        ...
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
         """Answer ``messages``. Raises ``InfraError`` once its own retries are used up."""

@@ -39,7 +39,7 @@ class InferenceRunConfig(ExecutionConfig, PromptsConfig, ReadConfig):
     seed: int = 42
     """Seed of the run; each request's own seed is a hash of (seed, id, sample, turn)."""
     max_in_flight: Positive | None = None
-    """Most requests in flight; default: what the engine reports."""
+    """Most requests in flight; default: what the engine reports, or else as many as make it faster (64 at first)."""
     extraction: Rule = DEFAULT_RULE
     """How the program of a response is found: as `markdown` has it, or as the paper's release does."""
 

@@ -82,7 +82,7 @@ async def main(
                     version = content_hash(content)
                     driver = Driver(model, execution, flags, output, journal, prompts, version, other_feedback)
                     async with _progress(driver, len(ids), conversations * (flags.num_turns + 1)):
-                        await for_each(problems(), driver.problem, driver.most_open)
+                        await for_each(problems(), driver.problem, lambda: driver.most_open)
                     written = output.finish(ids)
                     journal.path.unlink()
             run.origin = {"model": settings.get("model") or model.model_id, "prompts": described(prompts)}

@@ -313,7 +313,7 @@ class Preparation:
                     bar.update()
 
                 pending = ((row, candidate) for row, candidate in self.usable() if candidate is not None)
-                await for_each(pending, verify_one, config.concurrency)
+                await for_each(pending, verify_one, lambda: config.concurrency)
 
     def write(self) -> dict[str, Any]:
         """Second pass: write the kept problems by split, in the order of the input. Returns a count of every fate."""

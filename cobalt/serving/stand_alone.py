@@ -18,9 +18,9 @@ from cobalt.prompts import with_feedback
 from cobalt.sandbox import ExecutionResult, Executor
 from cobalt.sandbox.executor import parse_program
 from cobalt.serving.app_settings import TOKEN_VARIABLE, ExecutorConfig, HttpAppConfig
+from cobalt.serving.proxies import LOOPBACK
 
 EXIT_NOT_SOLVED = 1
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class FlagsConfig(ExecutorConfig):

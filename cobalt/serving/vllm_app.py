@@ -11,10 +11,11 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from typing import Any
 
 import httpx
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 from ray import serve
 from starlette.requests import Request
 from starlette.responses import Response
@@ -48,6 +49,8 @@ class VllmConfig(HttpConfig):
     """GPUs that a replica reserves in Ray; default: ``tensor_parallel_size``."""
     max_num_seqs: int = 256
     """Requests that one engine runs at a time."""
+    start_timeout_s: float = Field(3600, gt=0)
+    """Seconds that an engine may take to load its model, a download included."""
     chat_template_kwargs: str = "{}"
     """JSON, given to the chat template: ``{"enable_thinking": false}`` turns Qwen3's thinking off."""
 
@@ -97,9 +100,13 @@ class VllmActor:
             base_url=f"http://127.0.0.1:{port}",
             headers={"authorization": f"Bearer {key}"},
             timeout=None,
+            trust_env=False,  # the key must not reach a proxy
             limits=httpx.Limits(max_connections=None, keepalive_expiry=2),  # vLLM closes idle ones after 5 s
         )
+        deadline_s = time.monotonic() + args.start_timeout_s
         while not await self._answers():
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"vLLM's server does not answer after start_timeout_s={args.start_timeout_s:g}")
             await asyncio.sleep(0.5)
 
     async def _answers(self) -> bool:

@@ -151,7 +151,7 @@ async def sample_all(
             bar.set_postfix_str(f"{tokens / (time.monotonic() - started):,.0f} tokens/s", refresh=False)
             bar.update()
 
-        await for_each(enumerate(asks), answer, engine.max_in_flight)
+        await for_each(enumerate(asks), answer, lambda: engine.max_in_flight)
     return records
 
 

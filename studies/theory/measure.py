@@ -242,4 +242,4 @@ async def write_records(
             ]
             await asyncio.gather(*map(write, group, tables))
 
-        await for_each(groups, measure, GROUPS_AT_ONCE)
+        await for_each(groups, measure, lambda: GROUPS_AT_ONCE)

@@ -269,6 +269,6 @@ async def test_problems_that_fail_together_are_one_error_and_no_log() -> None:
         raise InputError(f"problem {number}")
 
     with pytest.raises(InputError):
-        await for_each(range(3), fail, 3)
+        await for_each(range(3), fail, lambda: 3)
     gc.collect()
     assert said == []

@@ -159,6 +159,45 @@ async def test_a_key_that_is_refused_later_stops_the_run_too(code: int, client: 
     assert server.kinds["status"] == 1
 
 
+@pytest.fixture
+def proxied(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An environment whose proxy nothing listens at."""
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "internal.example")
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, "http://me:secret@127.0.0.1:9")
+    return "127.0.0.1:9"
+
+
+@both_clients
+async def test_servers_of_this_machine_are_reached_without_the_proxy(client: str, proxied: str) -> None:
+    with api_server(lambda body, attempt: ("ok", {})) as server:
+        assert (await ask(server, client)).text == "hello"
+
+
+async def test_a_failed_connection_names_the_proxy(proxied: str) -> None:
+    message = rf"http://models\.invalid/v1 through the proxy http://{proxied} of the environment"
+    with pytest.raises(SetupError, match=message):
+        async with open_openai_engine(OpenWeightConfig(api_base="http://models.invalid/v1"), None):
+            pass
+    flags = LitellmConfig(model_name="openai/m", api_base="http://models.invalid/v1", openai_api_key=KEY)
+    with pytest.raises(SetupError, match=message):
+        async with open_litellm_engine(flags, None) as engine:
+            await engine.generate(MESSAGES, Sampling(), 1)
+
+
+async def test_a_server_that_names_no_number_of_requests_is_asked_for_more_and_more() -> None:
+    with api_server(lambda body, attempt: ("ok", {})) as server:
+        async with open_openai_engine(OpenWeightConfig(api_base=server.base), None) as engine:
+            assert engine.max_in_flight == 64
+            for _ in range(2):
+                await asyncio.gather(*(engine.generate(MESSAGES, Sampling(), seed) for seed in range(64)))
+            assert engine.max_in_flight == 128
+        async with open_openai_engine(OpenWeightConfig(api_base=server.base), 3) as engine:
+            assert engine.max_in_flight == 3
+
+
 async def test_keys_of_the_environment_and_of_the_address_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-from-environment")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "session-of-environment")

@@ -73,6 +73,20 @@ async def test_an_unknown_option_is_refused_and_a_dead_engine_is_unhealthy(folde
         await replica.check_health()
 
 
+async def test_the_engine_and_its_key_stay_away_from_a_proxy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nothing listens there
+    replica = await start(start_timeout_s=120)
+    await replica.check_health()
+    replica._server.kill()
+
+
+async def test_waiting_for_an_engine_has_an_end(folder: Path) -> None:
+    (folder / "dead").touch()
+    with pytest.raises(RuntimeError, match=r"does not answer after start_timeout_s=0\.01"):
+        await start(start_timeout_s=0.01)
+
+
 def test_the_server_ends_with_its_replica(folder: Path) -> None:
     code = """
 import asyncio, time
