@@ -30,7 +30,6 @@ from cobalt.training.training_log import budget_of
 from cobalt.training.verl09.config import adapted
 
 
-
 def train(config: Any, lock: int | None = None) -> None:
     """Run veRL's main loop on a composed hydra configuration. Raises ``CobaltError`` or Ray's errors.
 
