@@ -340,16 +340,15 @@ def _rows(config: Any, name: str) -> int | None:
 
 def _refuse_rows_without_public_tests(paths: list[str]) -> None:
     """Raise ``InputError`` for the first problem whose turns would get no feedback. Remote files are not looked at."""
-    from pyarrow import compute
     from pyarrow.parquet import ParquetFile
 
+    column, *fields = PUBLIC_TESTS.split(".")
     for path in (path for path in paths if "://" not in path):
-        file = ParquetFile(path)
-        table = file.read(columns=[PUBLIC_TESTS])  # without the column where the file has none
-        texts = [None] * file.metadata.num_rows
-        if table.num_columns:
-            texts = compute.struct_field(table.column(0), PUBLIC_TESTS.split(".")[1:]).to_pylist()
-        for number, text in enumerate(texts, 1):
+        table = ParquetFile(path).read(columns=[PUBLIC_TESTS])  # without the column where the file has none
+        for number, row in enumerate(table.to_pylist(), 1):
+            text = row.get(column)
+            for field in fields:
+                text = (text or {}).get(field)
             try:
                 TestCases.parse(text or "")
             except ValueError as error:
