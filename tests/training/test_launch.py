@@ -458,6 +458,9 @@ def test_metrics_of_steps_after_the_checkpoint_are_set_aside(resume, tmp_path):
     folder = tmp_path / "out"
     write_jsonl(folder / METRICS_FILE, [{"step": step, "reward/acc": step} for step in (0, 2, 3, 4, 5)])
     with pytest.raises(Started):
+        resume("trainer.val_only=true")
+    assert not (folder / LOST_FILE).exists()
+    with pytest.raises(Started):
         resume()
     assert [record["step"] for record in read_metrics(folder / METRICS_FILE)] == [0, 2, 3]
     assert [record["step"] for record in read_metrics(folder / LOST_FILE)] == [4, 5]
