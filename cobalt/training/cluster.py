@@ -35,6 +35,7 @@ def join_or_start(config: Any, runtime_env: dict[str, Any], cpus: int | None, gp
     """
     import ray
     import ray.autoscaler.v2.utils  # Ray's log thread imports it at its first message, in a race with this one
+    from ray._private import state
 
     runtime_env["env_vars"].update({name: os.environ[name] for name in LOGGER_VARIABLES if name in os.environ})
     trainer, per_gpu = config.trainer, cpus_per_gpu()
@@ -48,7 +49,7 @@ def join_or_start(config: Any, runtime_env: dict[str, Any], cpus: int | None, gp
     wanted, found = trainer.n_gpus_per_node * trainer.nnodes, ray.cluster_resources().get("GPU", 0)
     if wanted > found:
         raise SetupError(f"GPUs asked for (N_GPUS times N_NODES): {wanted}, in the Ray cluster: {found:g}")
-    free = ray._private.state.available_resources_per_node().values()
+    free = state.available_resources_per_node().values()
     fitting = [
         node
         for node in free
