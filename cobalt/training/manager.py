@@ -49,6 +49,10 @@ class CobaltRewardManager:
         function = compute_score.args[0] if is_bound else compute_score
         self.gives_batch = BATCH in inspect.signature(function).parameters
 
+    def check(self) -> None:
+        """Before training, as ``RewardSettings.check``."""
+        self.settings.check()
+
     def __call__(self, data: DataProto, return_dict: bool = False) -> Any:
         """Rewards on the last token of each response: tensor (batch, response length), with named scores if asked."""
         outcomes_B, work = self.judged(

@@ -74,7 +74,7 @@ class CobaltTrainer(RayPPOTrainer):
         """Does nothing for a finished run. Raises ``SetupError`` if samples cannot be scored."""
         if self._finished_at() is None:
             if isinstance(self.reward_fn, CobaltRewardManager):
-                self.reward_fn.settings.check()
+                self.reward_fn.check()
             super().init_workers()
 
     def fit(self) -> None:
