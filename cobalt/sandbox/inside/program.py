@@ -118,7 +118,7 @@ class Program:
         self.source, self.fn_name = source, fn_name
         self.uses_random, self.ends_late = "random" in source, any(word in source for word in plain.LATE)
         sys.argv = [_SOURCE_NAME]
-        if hasattr(sys, "set_int_max_str_digits"):  # judges have none; CPU time is limited anyway
+        if fn_name is not None and hasattr(sys, "set_int_max_str_digits"):  # graders lift it; CPU time is limited
             sys.set_int_max_str_digits(0)
         self.channel.send(packets.STARTED)
         # the C library's exit, with the signal's number: a Python handler would wait until the compiler is done, and
