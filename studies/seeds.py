@@ -1,15 +1,18 @@
-"""Statistics over problems and training seeds: means, rates and their differences, corrected p-values. Pure.
+"""Statistics over problems and trainings (seeds): means, rates and their differences, corrected p-values. Pure.
 
 Shapes: P problems, S seeds, M resamples.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import hypot, sqrt
 
 import numpy as np
 
-from cobalt.statistics import Estimate, interval_of_resamples, resample
+from cobalt.statistics import LEVEL, Estimate, interval_of_resamples, mean_estimate, resample
 
+FEW_TRAININGS = 5
+"""With fewer in an arm the bootstrap's intervals are too short where trainings differ (docs/method.md)."""
 DIGITS = 9
 """Kept of a resample that is compared with 0: the rest is rounding noise."""
 
@@ -23,13 +26,25 @@ class Resampled:
 
     value: float
     resamples_M: np.ndarray | None
+    over_trainings: Estimate | None = None
+    """With Student's interval over trainings, Welch's of a difference; None if every arm has one."""
+    over_problems: Estimate | None = None
+    """With the interval over problems, trainings as they are. Only where an arm has few."""
 
     @property
     def estimate(self) -> Estimate:
-        """With the interval of the resamples."""
+        """With the interval of the resamples; with few trainings that over trainings, joined with that over problems.
+
+        Joined: the root of the sum of squares on each side (Zou and Donner 2008), so it holds both of them.
+        """
         if self.resamples_M is None:
             return Estimate(self.value, None, None)
-        return Estimate(self.value, *interval_of_resamples(self.resamples_M))
+        parts = (self.over_trainings, self.over_problems)
+        if None in parts:
+            return Estimate(self.value, *interval_of_resamples(self.resamples_M))
+        below = hypot(*(part.value - part.low for part in parts))
+        above = hypot(*(part.high - part.value for part in parts))
+        return Estimate(self.value, self.value - below, self.value + above)
 
     @property
     def p_value(self) -> float | None:
@@ -64,7 +79,8 @@ def hierarchical_rate(ours: Counts, minus: Counts | None = None, seed: int = 0) 
     A problem counts if it has a unit (in both arms); None: no problem does. All seeds of all arms have met the same
     problems. So a resample draws problems once for all of them, and beside them the seeds of each arm: the pigeonhole
     bootstrap (Owen 2007, doi 10.1214/07-AOAS122), slightly conservative where seeds differ in which problems they
-    solve. Arms are paired on problems, not on seeds. An arm with one seed keeps it.
+    solve. Arms are paired on problems, not on seeds. An arm with one seed keeps it. With fewer than ``FEW_TRAININGS``
+    the interval is another (``Resampled.estimate``).
     """
     arms = [ours] if minus is None else [ours, minus]
     measured_P = np.all([units_SP.any(axis=0) for _, units_SP in arms], axis=0)
@@ -85,7 +101,36 @@ def hierarchical_rate(ours: Counts, minus: Counts | None = None, seed: int = 0) 
     problems = np.arange(measured_P.sum())
     indices = [problems, *(np.arange(len(units_SP)) for _, units_SP in arms if len(units_SP) > 1)]
     value = float(mean(*(index[None] for index in indices))[0])
-    return Resampled(value, resample(indices, mean, seed) if len(problems) > 1 else None)
+    if len(problems) < 2:
+        return Resampled(value, None)
+    resamples_M = resample(indices, mean, seed)
+    trained = over_trainings(*(nanmean(_divide(*arm), 1) for arm in arms))
+    if all(len(units_SP) == 1 or len(units_SP) >= FEW_TRAININGS for _, units_SP in arms):
+        return Resampled(value, resamples_M, trained)
+    rates_P, *minus_P = (_divide(counted_SP.sum(axis=0), units_SP.sum(axis=0)) for counted_SP, units_SP in arms)
+    return Resampled(value, resamples_M, trained, mean_estimate(rates_P - sum(minus_P), seed))
+
+
+def over_trainings(
+    ours_S: Sequence[float] | np.ndarray, minus_S: Sequence[float] | np.ndarray = (0,)
+) -> Estimate | None:
+    """Mean, or difference of means, with Student's interval over trainings: with Welch's degrees of freedom.
+
+    An arm with a single value is taken as it is. None: both have one.
+    """
+    from scipy.stats import t
+
+    arms = [values_S[~np.isnan(values_S)] for values_S in (np.asarray(ours_S, float), np.asarray(minus_S, float))]
+    spreads = [(np.var(values_S, ddof=1) / len(values_S), len(values_S) - 1) for values_S in arms if len(values_S) > 1]
+    if not spreads:
+        return None
+    square = sum(spread for spread, _ in spreads)
+    half = 0.0
+    if square:
+        freedom = square**2 / sum(spread**2 / less for spread, less in spreads)
+        half = float(t.ppf((1 + LEVEL) / 2, freedom) * sqrt(square))
+    value = float(np.mean(arms[0]) - np.mean(arms[1]))
+    return Estimate(value, value - half, value + half)
 
 
 def welch_p_value(ours_S: Sequence[float], theirs_S: Sequence[float]) -> float | None:

@@ -4,10 +4,11 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_ind
 
 from cobalt import statistics
 from cobalt.statistics import mean_estimate, pass_at_k, ratio_estimate
-from studies.seeds import hierarchical_mean, hierarchical_rate, holm, welch_p_value
+from studies.seeds import hierarchical_mean, hierarchical_rate, holm, over_trainings, welch_p_value
 
 
 @pytest.mark.parametrize("n", range(1, 11))
@@ -139,6 +140,55 @@ def test_intervals_over_seeds_and_problems_cover_the_truth(monkeypatch: pytest.M
     assert held_by_problems < held - trials / 50
 
 
+@pytest.mark.parametrize(
+    ("trials", "spread"),
+    [(100, 0.065), *(pytest.param(600, spread, marks=pytest.mark.slow) for spread in (0.025, 0.04, 0.065))],
+)
+def test_intervals_of_three_trainings_cover_the_truth(
+    monkeypatch: pytest.MonkeyPatch, trials: int, spread: float
+) -> None:
+    """Two equal arms whose trainings differ as measured; those of the bootstrap do not (docs/method.md)."""
+    monkeypatch.setattr(statistics, "RESAMPLES", 1000)
+    generator, held, held_by_bootstrap = np.random.default_rng(9), 0, 0
+    for trial in range(trials):
+        difficulty_P = generator.beta(0.8, 0.8, 200)
+        found = hierarchical_mean(*(rates_of_three(generator, difficulty_P, spread) for _ in range(2)), seed=trial)
+        low, high = bounds(found and found.estimate)
+        held += low <= 0 <= high
+        low, high = statistics.interval_of_resamples(found.resamples_M)
+        held_by_bootstrap += low <= 0 <= high
+    print(f"spread {spread}: {held / trials:.3f}, bootstrap {held_by_bootstrap / trials:.3f}")
+    assert held / trials >= 0.95 > held_by_bootstrap / trials
+
+
+def rates_of_three(generator: np.random.Generator, difficulty_P: np.ndarray, between_seeds: float) -> np.ndarray:
+    """Of three trainings with their luck, eight samples a problem."""
+    luck_S1 = generator.normal(0, between_seeds, (3, 1))
+    rates_SP = np.clip(difficulty_P + luck_S1 + generator.normal(0, 0.08, (3, len(difficulty_P))), 0, 1)
+    return generator.binomial(8, rates_SP) / 8
+
+
+def test_few_trainings_have_the_interval_over_them_joined_with_that_over_problems() -> None:
+    """By hand: the trainings' means are 1, 2, 3 and 0, 2, so Welch's, and 3 trainings alone, Student's."""
+    ours_SP, theirs_SP = np.array([[0.0, 2.0], [1.0, 3.0], [2.0, 4.0]]), np.array([[0.0, 0.0], [2.0, 2.0]])
+    expected = ttest_ind([1, 2, 3], [0, 2], equal_var=False).confidence_interval()
+    found = hierarchical_mean(ours_SP, theirs_SP)
+    assert found and bounds(found.over_trainings) == pytest.approx((expected.low, expected.high))
+    assert bounds(found.over_problems) == (0, 2)
+    half = ((expected.high - 1) ** 2 + 1) ** 0.5
+    assert bounds(found.estimate) == pytest.approx((1 - half, 1 + half))
+    assert bounds(over_trainings([1, 2, 3])) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5), rel=1e-3)
+    assert over_trainings([1], [2]) is None
+    fixed = over_trainings([1, 2, 3], [2])
+    assert fixed and fixed.value == 0 and bounds(fixed)[1] == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+
+
+def test_five_trainings_have_the_interval_of_the_bootstrap() -> None:
+    found = hierarchical_mean(np.random.default_rng(2).random((5, 30)))
+    assert found and found.resamples_M is not None
+    assert bounds(found.estimate) == statistics.interval_of_resamples(found.resamples_M)
+
+
 def p_value_of(*arms: np.ndarray, seed: int = 0) -> float:
     found = hierarchical_mean(*arms, seed=seed)
     assert found is not None and found.p_value is not None
@@ -146,7 +196,7 @@ def p_value_of(*arms: np.ndarray, seed: int = 0) -> float:
 
 
 def test_p_values_agree_with_the_interval_and_are_never_zero() -> None:
-    noise_SP = np.random.default_rng(6).normal(0, 1, (3, 50))
+    noise_SP = np.random.default_rng(6).normal(0, 1, (5, 50))
     for shift in np.linspace(-0.6, 0.6, 13):
         found = hierarchical_mean(noise_SP + shift)
         low, high = bounds(found and found.estimate)
@@ -169,15 +219,11 @@ def test_false_alarms_of_three_seeds(monkeypatch: pytest.MonkeyPatch, between_se
     monkeypatch.setattr(statistics, "RESAMPLES", 1000)
     generator = np.random.default_rng(9)
 
-    def arm(difficulty_P: np.ndarray) -> np.ndarray:
-        luck_S1 = generator.normal(0, between_seeds, (3, 1))
-        rates_SP = np.clip(difficulty_P + luck_S1 + generator.normal(0, 0.08, (3, 200)), 0, 1)
-        return generator.binomial(8, rates_SP) / 8
-
     alarms, trials = 0, 600
     for trial in range(trials):
         difficulty_P = generator.beta(0.8, 0.8, 200)
-        alarms += p_value_of(arm(difficulty_P), arm(difficulty_P), seed=trial) < 0.05
+        arms = [rates_of_three(generator, difficulty_P, between_seeds) for _ in range(2)]
+        alarms += p_value_of(*arms, seed=trial) < 0.05
     assert limits[0] <= alarms / trials <= limits[1]
 
 

@@ -1,4 +1,4 @@
-"""Hacking rates: within a problem first, then over problems, with bootstrap intervals over problems and seeds (pure).
+"""Hacking rates: within a problem first, then over problems, with intervals over problems and seeds (pure).
 
 Records are those of ``<cases>.problems.jsonl``: ``id``, the counts of ``ProblemCases``, ``cases``.
 A run is a list of them for each training seed.

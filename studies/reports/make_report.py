@@ -21,6 +21,7 @@ from studies.reports.page import Section, Table, render_html, write_report
 from studies.reports.pictures import pictures_of, reward_picture
 from studies.reports.runs import CONDITIONS, SETS, Material, NamedRun, origin_tables, parse_runs, read_material
 from studies.reports.training_tables import cost_table, reach_table, reuse_table, reward_table
+from studies.seeds import FEW_TRAININGS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +57,10 @@ def make_report(config: ReportConfig) -> None:
         sections = [*all_sections(material), Section("Where the numbers come from", origin_tables(runs))]
         compared = f"Baseline: {material.baseline}." + (f" Method: {material.method}." if material.method else "")
         opening = (
-            f"{compared} Intervals are 95 % bootstrap intervals over problems and, for runs with several repetitions "
-            "(training seeds), over these. To read trajectories and hacking cases, run: cobalt view FILE."
+            f"{compared} Intervals of 95 % are over problems and, for runs with several repetitions (training seeds), "
+            f"over these. They are of the bootstrap. Where a run has two to {FEW_TRAININGS - 1} repetitions, they are "
+            "of Student's t over these (Welch's, of a difference), joined with the interval over problems. To read "
+            "trajectories and hacking cases, run: cobalt view FILE."
         )
         tables = {table.key: table.to_json() for section in sections for table in section.tables}
         content = {"title": config.title, "baseline": material.baseline, "method": material.method, "tables": tables}

@@ -1,7 +1,7 @@
 """Tables of Pass@1: by turn, its differences, the primary endpoint and its tests, repair, the cost of wrong feedback.
 
-Intervals are 95 % bootstrap intervals over problems and, where a run has several repetitions (training seeds), over
-these too: how far another sample of both could lie. Differences are paired by problem.
+Intervals are 95 % intervals over problems and, where a run has several repetitions (training seeds), over these too:
+how far another sample of both could lie (``studies/seeds.py``). Differences are paired by problem.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from cobalt.statistics import RESAMPLES
 from cobalt.tables import PERCENT, Cell
 from studies.reports.page import Table, mean, table_of
 from studies.reports.runs import CONDITIONS, Material, each_repetition, estimates, paired
-from studies.seeds import hierarchical_mean, holm, nanmean, welch_p_value
+from studies.seeds import FEW_TRAININGS, hierarchical_mean, holm, nanmean, welch_p_value
 
 LAST_PLAYED = 2
 """Last turn of a trajectory that is learned from, whether it is played by the reference model or by the policy."""
@@ -111,8 +111,8 @@ def primary_tables(material: Material, condition: str) -> Iterator[Table]:
     """The mean of the later turns of each run, and one family of tests on it: the method against trained runs.
 
     The baseline is not trained, so its test is outside the family, as are ``--pairs``. Two tests answer each question:
-    the resamples over problems and repetitions, and, as a check on them, Welch's t-test over the repetitions alone.
-    Empty if there is no turn after the first.
+    the resamples over problems and repetitions, and Welch's t-test over the repetitions alone. The latter comes first
+    where there are few. Empty if there is no turn after the first.
     """
     scores, method = material.scores[condition], material.method
     first, last = ENDPOINT[0], min([ENDPOINT[1], *(score.turns - 1 for score in scores.values())])
@@ -145,25 +145,30 @@ def primary_tables(material: Material, condition: str) -> Iterator[Table]:
     p_values = {pair: difference and difference.p_value for pair, difference in found.items()}
     family = {pair: p for pair, p in p_values.items() if pair in own and pair[1] != material.baseline and p is not None}
     corrected = dict(zip(family, holm(list(family.values())), strict=True))
+    has_few = any(1 < len(values_SP) < FEW_TRAININGS for of_both in both.values() for values_SP in of_both)
+
+    def row(pair: tuple[str, str]) -> dict[str, Cell]:
+        difference, welch = found[pair], welch_p_value(*(nanmean(values_SP, 1).tolist() for values_SP in both[pair]))
+        of_resamples: dict[str, Cell] = {"p": p_values[pair], "Holm": corrected.get(pair)}
+        over_trainings: dict[str, Cell] = {"over trainings": difference and difference.over_trainings}
+        tests = {"Welch": welch, **of_resamples} if has_few else {**of_resamples, "Welch": welch}
+        problems = {"run": pair[0], "over": pair[1], "problems": both[pair][0].shape[1]}
+        return {**problems, **(over_trainings if has_few else {}), "difference": estimates([difference])[0], **tests}
+
     yield table_of(
         f"primary_tests_{condition}",
         f"Tests of the mean of turns {first} to {last}, {CONDITIONS[condition]} (points)",
-        f"Paired by problem. p: two-sided, from the {RESAMPLES:,} resamples of problems and repetitions that make "
-        f"the interval: none can be below {2 / (RESAMPLES + 1):.1g}. Holm: the same, corrected for the number of "
-        f"runs that the method is compared with on this set, {material.baseline} and further pairs left out. "
-        "Welch: t-test over repetitions, where both have two.",
-        [
-            {
-                "run": pair[0],
-                "over": pair[1],
-                "problems": both[pair][0].shape[1],
-                "difference": estimates([found[pair]])[0],
-                "p": p_values[pair],
-                "Holm": corrected.get(pair),
-                "Welch": welch_p_value(*(nanmean(values_SP, 1).tolist() for values_SP in both[pair])),
-            }
-            for pair in pairs
-        ],
+        f"Paired by problem. p: two-sided, from {RESAMPLES:,} resamples of problems and repetitions: none can be below "
+        f"{2 / (RESAMPLES + 1):.1g}. Holm: the same, corrected for the number of runs that the method is compared "
+        f"with on this set, {material.baseline} and further pairs left out. Welch: t-test over repetitions, where "
+        "both have two."
+        + (
+            f" With fewer than {FEW_TRAININGS} repetitions the resamples are too sure. So Welch's interval over "
+            "trainings comes first, and nothing is claimed without it."
+            if has_few
+            else ""
+        ),
+        [row(pair) for pair in pairs],
     )
 
 

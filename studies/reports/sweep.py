@@ -1,7 +1,7 @@
 """One question, one figure: ``cobalt report sweep``, Pass@1 at some turns over the values of a setting.
 
 Reads outputs of ``eval_multi_turn.py``, one or more for each value (repetitions: training seeds); a second setting
-makes lines. Per cent, with 95 % bootstrap intervals over problems and repetitions.
+makes lines. Per cent, with 95 % intervals over problems and repetitions.
 """
 
 import re
