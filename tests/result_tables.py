@@ -32,7 +32,7 @@ from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 COMMENT = re.compile(r"<!-- (no )?data: ((?:(?!-->).)*?)\s*-->\s*\Z", re.DOTALL)
-TABLE = re.compile(r"(?:^[ ]*\|.*\n)+", re.MULTILINE)
+TABLE = re.compile(r"(?:^[ ]*\|[^\n]*\n)+", re.MULTILINE)
 NUMBER = re.compile(r"(?<![\w.,])(?:(?<![\d\]–])[+−-])?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?")
 NOT_TEXT = re.compile(r"`[^`]*`|(?<=\])\([^)]*\)")
 """Code and addresses: no figures."""

@@ -28,6 +28,9 @@ from cobalt.statistics import mean_estimate
 from studies.reports.make_report import ReportConfig, make_report
 from studies.seeds import holm
 
+T_OF_TWO = 12.706
+"""Student's t of two values, which half their distance is multiplied by."""
+
 
 def shown_in_markdown(text: str) -> list[list[list[str]]]:
     """Cells of each table's rows, headers left out."""
@@ -90,6 +93,8 @@ def test_the_family_of_tests_is_the_trained_runs_on_the_primary_endpoint(tables:
     assert [row["Holm"] for row in family] == holm([row["p"] for row in family])
     assert base["Holm"] is None and pair["Holm"] is None and min(row["p"] for row in rows) >= 2 / 301
     assert base["Welch"] is None, "it has one repetition"
+    columns = tables["primary_tests_shifted"]["columns"]
+    assert columns[3:] == ["over trainings", "difference", "Welch", "p", "Holm"], "few repetitions"
 
 
 def test_the_primary_endpoint_by_hand(tmp_path: Path) -> None:
@@ -139,7 +144,8 @@ def test_seeds_widen_an_interval_and_one_has_that_over_problems(tmp_path: Path) 
     files = [f"a:clean={write_evaluation(tmp_path / f'{solved}.jsonl', [[solved]] * 5)}" for solved in (0, 1)]
     files.append(f"b:clean={write_evaluation(tmp_path / 'b.jsonl', [[1], [0], [0], [1], [1]])}")
     several, one = tables_of(tmp_path, *files)["pass1_clean"]["rows"]
-    assert several["turn 0"] == {"value": 50, "low": 0, "high": 100}
+    half = T_OF_TWO * 50
+    assert several["turn 0"] == pytest.approx({"value": 50, "low": 50 - half, "high": 50 + half}, rel=1e-3)
     assert several["last turn of each repetition"] == "0.0, 100.0"
     assert one["turn 0"] == asdict(mean_estimate([100, 0, 0, 100, 100]))
 
@@ -150,7 +156,9 @@ def test_seeds_widen_the_interval_of_a_hacking_rate_and_are_listed(tmp_path: Pat
     tables = tables_of(tmp_path, *files)
     (row,), (listed,) = tables["hacking"]["rows"], tables["hacking_repetitions"]["rows"]
     share = 100 * (TURNS - 1) / TURNS
-    assert row["cases per 100 opportunities"] == pytest.approx({"value": share / 2, "low": 0, "high": share})
+    half = T_OF_TWO * share / 2
+    expected = {"value": share / 2, "low": share / 2 - half, "high": share / 2 + half}
+    assert row["cases per 100 opportunities"] == pytest.approx(expected, rel=1e-3)
     assert listed["cases per 100 opportunities"] == f"{share:.1f}, 0.0"
 
 
