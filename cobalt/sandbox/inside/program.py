@@ -106,7 +106,7 @@ class Program:
     def __init__(self, channel, seccomp_filter):
         self.channel = channel
         self.filter = seccomp_filter
-        self.code, self.main, self.prelude = None, None, {}
+        self.code, self.main = None, None
         self.pid = os.getpid()
 
     def serve(self, source, fn_name, compile_cpu_s):
@@ -138,7 +138,8 @@ class Program:
         plain.hide_frames(2)  # and those of _become_test and _guarded
         if fn_name is not None:
             sys.setrecursionlimit(_CALL_DEPTH)
-            self.prelude = call_prelude(self.code)
+            # beside the builtins, so that what the program defines is all that its own names can find
+            builtins.__dict__.update(call_prelude(self.code))
         _signal.setitimer(_signal.ITIMER_PROF, 0)
         _signal.signal(_signal.SIGPROF, _signal.SIG_DFL)
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
@@ -246,7 +247,6 @@ def _call(program):
     answer = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the program prints is not the answer
     namespace = program.main.__dict__
-    namespace.update(program.prelude)
     exec(program.code, namespace)
     if "Solution" in namespace and isinstance(namespace["Solution"], type):
         function = getattr(namespace["Solution"](), program.fn_name)
