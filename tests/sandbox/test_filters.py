@@ -101,6 +101,10 @@ def test_special_calls(machine, seccomp):
         return answer(steps, arch, seccomp.SPECIAL[name][column], arguments)
 
     assert special("clone3") == ENOSYS
+    shared, private, anonymous, huge = 1, 2, 0x20, 0x40000
+    allowed = [special("mmap", 0, 1 << 20, 3, flags) for flags in (shared, private, private | anonymous)]
+    refused = (shared | anonymous, shared | private | anonymous, private | anonymous | huge, shared | huge)
+    assert (set(allowed), {special("mmap", 0, 1 << 20, 3, flags) for flags in refused}) == ({ALLOW}, {EPERM})
     assert (special("ioctl", 0, 0x5421), special("ioctl", 0, 0x5412)) == (ALLOW, ENOTTY)
     assert (special("prlimit64", 0, 3, 1), special("prlimit64", 7, 3, 1)) == (ALLOW, EPERM)
     assert [special("prlimit64", 0, 0, new) for new in (0, 1, 1 << 32)] == [ALLOW, EPERM, EPERM]

@@ -69,6 +69,8 @@ def provide(source):
     """What plain Python has and this process has not, where ``source`` names it."""
     if "/dev/" in source or "/proc/self/fd" in source:
         _provide_standard_files()
+    if "mmap" in source:
+        _provide_anonymous_maps()
     if "multiprocessing" in source:  # ThreadPool asks for a lock that processes could share, and that would need a file
         import threading
         from multiprocessing.context import BaseContext
@@ -103,6 +105,25 @@ def _provide_standard_files():
     builtins.open = _io.open = io.open = redirected(plain, lambda fd, *how, **named: plain(os.dup(fd), *how, **named))
     os.open = redirected(os.open, lambda fd, *_, **__: os.dup(fd))
     os.stat = redirected(os.stat, lambda fd, **_: os.fstat(fd))
+
+
+def _provide_anonymous_maps():
+    """Have ``mmap.mmap(-1, length)`` give a private map: shared ones are refused, and there is nobody to share with."""
+    import mmap
+
+    class PrivateMap(mmap.mmap):
+        def __new__(cls, fileno, length, *arguments, **named):
+            if fileno != -1:
+                return super().__new__(cls, fileno, length, *arguments, **named)
+            given = dict(zip(("flags", "prot", "access", "offset"), arguments, strict=False)) | named
+            if given.pop("access", mmap.ACCESS_DEFAULT) == mmap.ACCESS_READ:
+                given["prot"] = mmap.PROT_READ
+            given["flags"] = given.get("flags", mmap.MAP_PRIVATE) & ~mmap.MAP_SHARED | mmap.MAP_PRIVATE
+            return super().__new__(cls, fileno, length, **given)
+
+    PrivateMap.__name__ = PrivateMap.__qualname__ = "mmap"
+    PrivateMap.__module__ = "mmap"
+    mmap.mmap = PrivateMap
 
 
 def new_random_numbers():

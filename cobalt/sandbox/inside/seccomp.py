@@ -5,7 +5,8 @@ plain computing, files that exist and threads, a test may do nothing: no process
 exec, no sockets but a connected pair (asyncio needs one) as it comes, no signals to anybody, itself included, be it
 through the owner of a descriptor or a limit of CPU time, no shared memory, no locks, leases or sizes of pipes that
 another program could notice, no change of any file or its metadata, no limits or clocks of other processes. Its threads
-share one table of descriptors, so that what these hold in the kernel is bounded.
+share one table of descriptors, so that what these hold in the kernel is bounded. Nor does it map memory that outlives
+the addresses it is counted by: pages of a shared map stay until the last of it goes, and huge ones are the machine's.
 
 When a filter is installed, the kernel compiles it and runs it once for every system call number. That takes too long
 to do in every test. So the long list is installed once per program, and each test adds a few instructions that take
@@ -30,6 +31,7 @@ _THREAD = 0x00010400  # CLONE_THREAD | CLONE_FILES
 _CLOCK_OF_PROCESS = 0x80000000  # and higher: numbers of clocks are below 0 if they hold a pid
 _FIONBIO = 0x5421
 _RLIMIT_CPU = 0
+_MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x01, 0x20, 0x40000
 _DESCRIPTOR_COMMANDS = 0, 1, 2, 3, 4, 1030  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK, _SOL_SOCKET, _MSG_OOB = 1, 1, 0xF, 1, 1
 _SOCKET_OPTIONS = 3, 4, 7, 8, 38, 39  # SO_TYPE, SO_ERROR, SO_SNDBUF, SO_RCVBUF, SO_PROTOCOL, SO_DOMAIN: to be read
@@ -66,6 +68,11 @@ _ANSWERS = {
     "clone3": _errno(_ENOSYS),  # glibc falls back to clone, whose flags a filter can see
     # only for non-blocking pipes; there are no terminals, and Python can do without the rest
     "ioctl": [*_load_argument(1), *_require(_FIONBIO, _ENOTTY), *_ALLOW],
+    # maps of files may be shared: there are none to be written, but what the test prints
+    "mmap": [
+        *_load_argument(3), (_JUMP_ANY_BIT, 0, 1, _MAP_HUGETLB), *_DENY,
+        (_AND, 0, 0, _MAP_SHARED | _MAP_ANONYMOUS), (_JUMP_EQ, 0, 1, _MAP_SHARED | _MAP_ANONYMOUS), *_DENY, *_ALLOW,
+    ],
     "fcntl": [*_load_argument(1), *_choose(_DESCRIPTOR_COMMANDS, _ALLOW, _DENY)],
     "prlimit64": [  # of oneself, and no new limit of CPU time: at the hard one the kernel sends SIGKILL
         *_load_argument(0), *_require(0),

@@ -4,8 +4,8 @@ Landlock reduces the file system to files that may be read and denies TCP, signa
 What it does not cover, and the filter does: chmod, chown, utime, path-based unix sockets, UDP. What neither covers:
 ``stat`` of any path. Rights by ABI version as in the kernel's documentation (userspace-api/landlock.rst).
 
-The outer wall of mode ``namespaces`` is new namespaces with a read-only root of libraries and four devices, made by the
-same system calls as bubblewrap's, without the binary. It needs Linux 5.12 (mount_setattr).
+The outer wall of mode ``namespaces`` is new namespaces with a read-only root of libraries and three devices, made by
+the same system calls as bubblewrap's, without the binary. It needs Linux 5.12 (mount_setattr).
 """
 
 import ctypes
