@@ -6,6 +6,7 @@ hold ``site-packages``, and ``/usr/lib`` holds tens of thousands of files that n
 
 import importlib.util
 import os
+import resource
 import secrets
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.limits import Limits, tasks_of
 
 Mode = Literal["namespaces", "landlock"]
 MODES: tuple[Mode, ...] = get_args(Mode)  # the stronger one first
@@ -66,7 +67,11 @@ def zygote_config(mode: Mode, limits: Limits) -> dict[str, Any]:
     if os.getuid() == 0:
         any_user = Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
         run_as = secrets.choice(_OWN_USERS) if any_user else _NOBODY
-    shared_user = mode == LANDLOCK and run_as in (None, _NOBODY)
+    max_tasks = limits.max_threads + 2
+    if mode == LANDLOCK and run_as in (None, _NOBODY):  # a user who has other tasks, too
+        _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+        max_tasks += tasks_of(os.getuid() if run_as is None else run_as) + _EXTRA_TASKS_OF_USER
+        max_tasks = max_tasks if hard == resource.RLIM_INFINITY else min(max_tasks, hard)
     packages = _packages()
     readable: dict[str, None] = {}  # without what lies below another path, shortest first
     for path in sorted({*modules().values(), *_other_paths()}, key=lambda path: (len(path), path)):
@@ -81,10 +86,9 @@ def zygote_config(mode: Mode, limits: Limits) -> dict[str, Any]:
         "links": {path: os.readlink(path) for path in _LIBRARY_LINKS if os.path.islink(path)},
         # the directories of packages can be neither read nor listed themselves
         "package_dirs": sorted({str(path.parent) for path in packages.values()}),
-        "cpu_limit_s": limits.cpu_limit_s,
         "output_bytes": limits.output_limit_mb << 20,
         "max_open_files": limits.max_open_files,
-        "max_tasks": limits.max_threads + (_EXTRA_TASKS_OF_USER if shared_user else 2),
+        "max_tasks": max_tasks,
     }
 
 

@@ -1,13 +1,14 @@
 """The asynchronous front of the sandbox: a pool of workers behind a bounded, fair queue.
 
-A program runs on one worker, its tests one after the other. There are two lanes, each with workers of its own. Every
+A program runs on one worker, its tests one after the other. There are three lanes, each with workers of its own. Every
 program first gets a turn of ``TURN_S`` seconds in the quick lane; what is not done by then goes on in the long one,
-where it is in no other program's way. A worker that dies is replaced, and its program goes to whichever worker is free
-next; only when it has lost several does the result carry ``infra_error``. Waiting costs a program nothing.
+where it is in no quick program's way. Programs that rather wait than compute go on in the idle lane, where they are in
+no other's way: they never have all of the places that both lanes share. A worker that dies is replaced, and its program
+goes to whichever worker is free next; only when it has lost several does the result carry ``infra_error``. Waiting
+costs a program nothing.
 """
 
 import asyncio
-import math
 import os
 import pickle
 import signal
@@ -28,13 +29,15 @@ from cobalt.sandbox.results import ExecutionResult, Output, Verdict
 from cobalt.sandbox.selftest import choose_mode
 from cobalt.sandbox.suite import Progress
 from cobalt.sandbox.tests import TestCases
+from cobalt.sandbox.turns import Terms
 from cobalt.sandbox.worker import LENGTH, frame
 
 # A program is given up after five sandboxes. A lost worker is replaced at once; those that are lost one after the other
 # are replaced after pauses, each this much longer than the one before.
 MAX_ATTEMPTS, RETRY_DELAY_S = 5, 0.5
 TURN_S = 0.5  # of a program in the quick lane: seconds of compiling, computing, sleeping, being judged
-LONG_NICENESS = 5  # of the long lane's workers: a core that both lanes want is shared three to one
+IDLE_S, TESTS_S = 1.0, 5.0  # of a turn in the long lane: seconds without computing, and of tests
+LONG_NICENESS = 5  # of the other lanes' workers: a core that they and the quick lane want is shared three to one
 
 Tests = str | Mapping[str, Any] | TestCases
 
@@ -83,10 +86,17 @@ class FairQueue:
         self._lanes.setdefault(lane, deque()).append(job)
         self._waiting.release()
 
-    def put_back(self, lane: object, job: _Job) -> None:
-        """To where ``get`` took it from: before all others, for whom that leaves as much space as there was."""
-        self._lanes.setdefault(lane, deque()).appendleft(job)
-        self._lanes.move_to_end(lane, last=False)
+    def put_back(self, lane: object, job: _Job, last: bool = False) -> None:
+        """To where ``get`` took it from: before all others, for whom that leaves as much space as there was.
+
+        ``last``: behind its caller's others instead, as a job that has had a turn.
+        """
+        jobs = self._lanes.setdefault(lane, deque())
+        if last:
+            jobs.append(job)
+        else:
+            jobs.appendleft(job)
+            self._lanes.move_to_end(lane, last=False)
         self._owed += 1
         self._waiting.release()
 
@@ -110,6 +120,16 @@ class FairQueue:
         else:
             self._space.release()
         return job
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """Programs that wait for a worker, and what they get then. ``places``: how many run at a time."""
+
+    queue: FairQueue
+    places: asyncio.Semaphore
+    terms: Terms
+    niceness: int = LONG_NICENESS
 
 
 class _Worker:
@@ -170,8 +190,8 @@ class _Worker:
 class Executor:
     """Runs untrusted programs. Use as ``async with Executor() as executor``.
 
-    ``workers``: sandboxes in parallel in each lane (default: one per core; those of the long lane start when they are
-    needed); ``checker``: a name in ``CHECKERS`` or ``FILE.py:NAME``; ``mode``: ``auto``,
+    ``workers``: programs in parallel in the quick lane, and in the others (default: one per core; sandboxes of the
+    others start when they are needed); ``checker``: a name in ``CHECKERS`` or ``FILE.py:NAME``; ``mode``: ``auto``,
     ``namespaces`` or ``landlock``; ``max_queue``: programs that may wait before callers do; the rest are fields of
     ``Limits``. Entering raises ``SetupError`` where no sandbox holds.
     """
@@ -204,13 +224,16 @@ class Executor:
 
     async def start(self) -> None:
         """Choose the mode by the self-test and start the workers. ``SetupError`` if none holds or memory is short."""
-        self._quick, self._long = FairQueue(self._max_queue), FairQueue(self._max_queue)
+        places = asyncio.Semaphore(self.workers)
+        self._quick = _Lane(FairQueue(self._max_queue), asyncio.Semaphore(self.workers), Terms(TURN_S), niceness=0)
+        self._long = _Lane(FairQueue(self._max_queue), places, Terms(idle_s=IDLE_S, tests_s=TESTS_S))
+        self._idle = _Lane(FairQueue(self._max_queue), places, Terms(idle_s=IDLE_S, cuts_idle=False, tests_s=TESTS_S))
         refuse_low_limits(self.limits)
         affordable = affordable_workers(self.limits)
         if self.workers > affordable:
             raise SetupError(f"workers={self.workers} needs more memory than there is: use at most {affordable}")
         self.mode = await asyncio.to_thread(choose_mode, self.mode)
-        starts = (self._start_worker(0) for _ in range(self.workers))
+        starts = (self._start_worker(self._quick) for _ in range(self.workers))
         try:
             first = await asyncio.gather(*starts, return_exceptions=True)  # all of them, so that none is left behind
             if errors := [error for error in first if isinstance(error, BaseException)]:
@@ -219,15 +242,16 @@ class Executor:
             await self.close()
             raise
         self._tasks = [asyncio.create_task(self._work(self._quick, worker)) for worker in self._running]
-        self._tasks += [asyncio.create_task(self._work(self._long, None)) for _ in first]
+        others = [*[self._long] * self.workers, *[self._idle] * max(self.workers - 1, 1)]
+        self._tasks += [asyncio.create_task(self._work(lane, None)) for lane in others]
 
     async def close(self) -> None:
         """Stop the workers. Programs that still run or wait are cancelled, later ones get a ``RuntimeError``."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for queue in (self._quick, self._long):
-            queue.close()
+        for lane in self._lanes:
+            lane.queue.close()
         for worker in list(self._running):
             self._discard(worker)
 
@@ -248,7 +272,11 @@ class Executor:
     @property
     def queue_depth(self) -> int:
         """Programs that wait for a worker."""
-        return len(self._quick) + len(self._long)
+        return sum(len(lane.queue) for lane in self._lanes)
+
+    @property
+    def _lanes(self) -> tuple[_Lane, ...]:
+        return self._quick, self._long, self._idle
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
         """Run one program on its tests. ``code`` None: no program. Raises what ``parse_program`` does."""
@@ -277,11 +305,11 @@ class Executor:
         if code is None:
             return ExecutionResult.uniform(len(tests), Verdict.NO_PROGRAM)
         job = _Job(caller, code, tests, asyncio.get_running_loop().create_future(), files)
-        await self._quick.put(caller, job)
+        await self._quick.queue.put(caller, job)
         return await job.done
 
-    async def _start_worker(self, niceness: int) -> _Worker:
-        worker = await _Worker.start((self.mode, self.limits, self.checker, niceness))
+    async def _start_worker(self, lane: _Lane) -> _Worker:
+        worker = await _Worker.start((self.mode, self.limits, self.checker, lane.niceness))
         self._running.add(worker)
         return worker
 
@@ -289,20 +317,25 @@ class Executor:
         self._running.discard(worker)
         worker.kill()
 
-    async def _work(self, queue: FairQueue, worker: _Worker | None) -> None:
+    async def _work(self, lane: _Lane, worker: _Worker | None) -> None:
         lost = 0  # workers, one after the other
         while True:
             if lost > 1:
                 await asyncio.sleep(min(lost - 1, MAX_ATTEMPTS) * RETRY_DELAY_S)
-            job = await queue.get()
+            job = await lane.queue.get()
             try:
-                worker = await self._serve(job, worker, queue)
+                async with lane.places:
+                    worker, onward = await self._serve(job, worker, lane)
                 lost = 0
+                if onward is lane:
+                    lane.queue.put_back(job.caller, job, last=True)
+                elif onward is not None:
+                    await onward.queue.put(job.caller, job)
             except (SetupError, OSError) as error:
                 worker, lost = None, lost + 1
                 job.attempts += 1
                 if job.attempts < MAX_ATTEMPTS:
-                    queue.put_back(job.caller, job)
+                    lane.queue.put_back(job.caller, job)
                 elif not job.done.done():
                     why = f"lost {MAX_ATTEMPTS} sandboxes: {error}"
                     job.done.set_result(ExecutionResult.infra(len(job.tests), why))
@@ -315,13 +348,15 @@ class Executor:
                     job.done.set_exception(error)
             del job  # while it waits for the next
 
-    async def _serve(self, job: _Job, worker: _Worker | None, queue: FairQueue) -> _Worker | None:
-        """Finish a job, or its turn; returns the worker that is left. ``SetupError`` or ``OSError`` if it is lost."""
+    async def _serve(self, job: _Job, worker: _Worker | None, lane: _Lane) -> tuple[_Worker | None, _Lane | None]:
+        """Finish a job, or its turn. ``SetupError`` or ``OSError`` if its worker is lost.
+
+        Returns the worker that is left, and where a job that is not done goes on.
+        """
         if job.done.done():  # its caller has gone
-            return worker
-        niceness, turn_s = (LONG_NICENESS, math.inf) if queue is self._long else (0, TURN_S)
-        worker = worker or await self._start_worker(niceness)
-        answer = asyncio.ensure_future(worker.ask((job.code, job.tests, job.files, job.progress, turn_s)))
+            return worker, None
+        worker = worker or await self._start_worker(lane)
+        answer = asyncio.ensure_future(worker.ask((job.code, job.tests, job.files, job.progress, lane.terms)))
         try:
             await asyncio.wait((answer, job.done), return_when=asyncio.FIRST_COMPLETED)
             outcome = answer.result() if answer.done() else None
@@ -332,10 +367,10 @@ class Executor:
             answer.cancel()
         if outcome is None:  # its caller has gone while it ran
             self._discard(worker)
-            return None
+            return None, None
         if isinstance(outcome, Progress):  # its turn is over
             job.progress = outcome
-            await self._long.put(job.caller, job)
-        elif not job.done.done():
+            return worker, self._idle if outcome.is_idle or lane is self._idle else self._long
+        if not job.done.done():
             job.done.set_result(outcome)
-        return worker
+        return worker, None

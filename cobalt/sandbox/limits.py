@@ -6,6 +6,7 @@ because others run beside it.
 
 import os
 import resource
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ LANES = 2  # sandboxes of a worker: a quick one, and one that goes on with long 
 # two programs share one limit, because the checker runs only when the test that it judges has ended.
 _OUTPUTS = 4
 _SOCKETS_IN_A_MB = 4  # if nobody reads them: by default the kernel keeps 208 KiB for one, and one message more
+TOO_MANY_TASKS = "this user or container has too many processes and threads to start another one"
 _GROUPS = Path("/sys/fs/cgroup")
 # both by the controllers that a line of /proc/self/cgroup names: version 2 names none
 _LIMIT_FILES = {"": "memory.max", "memory": "memory.limit_in_bytes"}
@@ -63,15 +65,30 @@ class Limits:
 
 def refuse_low_limits(limits: Limits) -> None:
     """Raise ``SetupError`` if this process may not give programs what ``limits`` says."""
+    tasks = tasks_of(os.getuid()) if os.getuid() else 0  # those of a root server run as other users
     for name, needed in (
         ("AS", limits.memory_limit_mb << 20),
         ("FSIZE", limits.output_limit_mb << 20),
         ("NOFILE", limits.max_open_files),
-        ("NPROC", limits.max_threads),
+        ("NPROC", tasks + limits.max_threads),
     ):
         _, hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
         if hard != resource.RLIM_INFINITY and hard < needed:
-            raise SetupError(f"the hard limit RLIMIT_{name} here is {hard}, and programs may use {needed}: see ulimit")
+            reason = f" beside the {tasks} tasks that this user has" if name == "NPROC" and tasks else ""
+            may = needed - tasks if reason else needed
+            raise SetupError(
+                f"the hard limit RLIMIT_{name} here is {hard}, and programs may use {may}{reason}: see ulimit"
+            )
+
+
+def tasks_of(user: int) -> int:
+    """Processes and threads of a user, as many as this process can see."""
+    tasks = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):  # it has ended
+            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines())
+            tasks += int(fields["Threads"]) if int(fields["Uid"].split()[0]) == user else 0
+    return tasks
 
 
 def default_workers(limits: Limits | None = None) -> int:

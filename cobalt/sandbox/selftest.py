@@ -23,7 +23,7 @@ from typing import Any
 from cobalt.sandbox.confinement import LANDLOCK, MODES, NAMESPACES, Mode, interpreter, resolve_mode
 from cobalt.sandbox.errors import InfraError, SetupError
 from cobalt.sandbox.inside.kernel import PROBED, number
-from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.limits import TOO_MANY_TASKS, Limits
 from cobalt.sandbox.probe_program import PROBES
 from cobalt.sandbox.zygote import CompileFailure, Ending, Zygote
 
@@ -109,6 +109,8 @@ def examine(mode: Mode) -> ModeReport:
     """Start a sandbox in ``mode``, probe it, stop it."""
     try:
         zygote = Zygote(mode, Limits())
+    except BlockingIOError:
+        return ModeReport(mode, TOO_MANY_TASKS, {})
     except SetupError as error:
         return ModeReport(mode, str(error), {})
     try:
@@ -118,15 +120,20 @@ def examine(mode: Mode) -> ModeReport:
             return ModeReport(mode, f"an ordinary program fails inside: {reason[0]}", {})
         found = probe(zygote)
     except (InfraError, CompileFailure) as error:
-        return ModeReport(mode, f"the sandbox broke during the self-test: {error}", {})
+        reason = str(error)
+        broke = "" if reason == TOO_MANY_TASKS else "the sandbox broke during the self-test: "
+        return ModeReport(mode, f"{broke}{reason}", {})
     finally:
         zygote.close()
     escaped = [name for name, outcome in found.items() if outcome != CONTAINED]
     return ModeReport(mode, f"not contained: {', '.join(escaped)}" if escaped else None, found)
 
 
-def remedy(mode: Mode) -> str:
-    """What to do here for ``mode`` to hold."""
+def remedy(report: ModeReport) -> str:
+    """What to do here for the mode of ``report`` to hold."""
+    if report.missing == TOO_MANY_TASKS:
+        return "raise the user's limit (`ulimit -u`) or the container's (`--pids-limit`)"
+    mode = report.mode
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines())
     capabilities = int(status["CapEff"], 16)
     if os.getuid() == 0 and not all(capabilities >> bit & 1 for bit in (_SETGID, _SETUID)):
@@ -143,7 +150,7 @@ def choose_mode(wanted: str = "auto") -> Mode:
         if report.missing is None:
             return mode
         reports.append(report)
-    raise SetupError("no sandbox: " + "; ".join(f"mode {r.mode}: {r.missing} ({remedy(r.mode)})" for r in reports))
+    raise SetupError("no sandbox: " + "; ".join(f"mode {r.mode}: {r.missing} ({remedy(r)})" for r in reports))
 
 
 def main() -> None:
@@ -168,7 +175,7 @@ def main() -> None:
         for name, outcome in report.probes.items():
             if outcome != CONTAINED:
                 print(f"  {name}: {outcome}")
-        print(f"  {remedy(report.mode)}")
+        print(f"  {remedy(report)}")
     chosen = next((report.mode for report in reports if report.missing is None), None)
     if chosen is None:
         print("Programs will not be run on this machine.")

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,7 +16,8 @@ from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.own_files import is_own, source_of
 from cobalt.sandbox.results import ExecutionResult, Output, Verdict, cut
 from cobalt.sandbox.tests import TestCases
-from cobalt.sandbox.zygote import CompileFailure, Ending, FilesFailure, Turn, TurnOver, Zygote
+from cobalt.sandbox.turns import Terms, Turn, TurnOver
+from cobalt.sandbox.zygote import CompileFailure, Ending, FilesFailure, Zygote
 
 ANSWERS = {"accepted": True, "rejected": False}
 ANSWERS_OF_FUNCTIONS = {"true": True, "false": False}
@@ -33,12 +35,16 @@ class CheckerFault(Exception):
 
 @dataclass(frozen=True)
 class Progress:
-    """A program that has used up its turn: the outcomes of its first tests, and what is left of its suite limits."""
+    """A program that has used up its turn: the outcomes of its first tests, and what is left of its suite limits.
+
+    ``is_idle``: it does not compute, and should be in nobody's way.
+    """
 
     outcomes: tuple[tuple[Verdict, str, str], ...]
     """Verdict, output and error output of each test, as in ``ExecutionResult``."""
     cpu_left_s: float
     wall_left_s: float
+    is_idle: bool = False
 
 
 def verdict_of(ending: Ending, cpu_limit_s: float, memory_limit_mb: float | None = None) -> Verdict:
@@ -77,13 +83,13 @@ class SuiteRunner:
             if zygote is not None:
                 zygote.close()
 
-    def run(self, code: str, tests: TestCases, progress: Progress | None, turn_s: float) -> ExecutionResult | Progress:
+    def run(self, code: str, tests: TestCases, progress: Progress | None, terms: Terms) -> ExecutionResult | Progress:
         """The result of every test; raises ``InfraError`` if the sandbox is lost on the way.
 
-        Continues from ``progress``. A program whose tests need more than ``turn_s`` seconds gives its new progress
-        instead; the test that was cut short is then not part of it.
+        Continues from ``progress``. A program whose tests need a longer turn gives its new progress instead; a test
+        that was cut short is then not part of it.
         """
-        limits, turn = self._limits, Turn(turn_s)
+        limits, turn = self._limits, Turn(terms)
         if tests.time_limit is not None:
             limits = replace(limits, cpu_limit_s=min(limits.cpu_limit_s, tests.time_limit))
         progress = progress or Progress((), limits.suite_cpu_limit_s, limits.suite_wall_limit_s)
@@ -92,10 +98,13 @@ class SuiteRunner:
         try:
             opened = self._zygote.program(code, tests.fn_name, turn)
             with opened, self._judge(tests, turn) as judge:
-                for input_text, expected in pairs:
+                started = time.monotonic()
+                for number, (input_text, expected) in enumerate(pairs):
                     if cpu_left_s <= 0 or wall_left_s <= 0:
                         outcomes.append((Verdict.TIME_LIMIT, "", ""))
                         continue
+                    if number and (turn.idle_s >= terms.idle_s or time.monotonic() - started > terms.tests_s):
+                        raise TurnOver
                     given = input_text
                     if tests.fn_name is None and given and not given.endswith("\n"):
                         given += "\n"  # as every line of a file has it
@@ -115,7 +124,7 @@ class SuiteRunner:
                     cpu_left_s -= ending.cpu_s
                     wall_left_s -= ending.wall_s
         except TurnOver:
-            return Progress(tuple(outcomes), cpu_left_s, wall_left_s)
+            return Progress(tuple(outcomes), cpu_left_s, wall_left_s, turn.is_idle)
         except CheckerFault as fault:
             return ExecutionResult.infra(len(tests), str(fault))
         except CompileFailure as failure:
@@ -125,7 +134,7 @@ class SuiteRunner:
         return ExecutionResult(verdicts, outputs, errors, cpu_limit_s=limits.cpu_limit_s, cpu_s=cpu_s)
 
     def run_inputs(
-        self, code: str, tests: TestCases, files: Mapping[str, bytes], turn_s: float
+        self, code: str, tests: TestCases, files: Mapping[str, bytes], terms: Terms
     ) -> list[Output] | Progress | ExecutionResult:
         """What the program prints on the inputs, with ``files`` in its working folder; nothing is judged.
 
@@ -136,7 +145,7 @@ class SuiteRunner:
         cpu_limit_s = min(self._limits.cpu_limit_s, tests.time_limit or self._limits.cpu_limit_s)
         wall_limit_s = self._limits.wall_factor * cpu_limit_s
         limit = self._limits.output_limit_mb << 20
-        room, outputs, turn = limit, [], Turn(turn_s)
+        room, outputs, turn = limit, [], Turn(terms)
         try:
             with ExitStack() as stack, suppress(TurnOver):
                 folder = packets.FILES
@@ -167,7 +176,7 @@ class SuiteRunner:
             return [Output(Verdict.COMPILE_ERROR, "", str(failure), 1, 0.0)] * len(tests)
         except FilesFailure as failure:
             return ExecutionResult.infra(len(tests), str(failure))
-        return outputs if outputs or len(tests) > 1 else Progress((), 0.0, 0.0)
+        return outputs if outputs or len(tests) > 1 else Progress((), 0.0, 0.0, turn.is_idle)
 
     @contextmanager
     def _judge(self, tests: TestCases, turn: Turn) -> Iterator[Judge]:

@@ -50,11 +50,11 @@ def main(descriptor: int, parent: int) -> None:
         connection.sendall(frame(None))
         try:
             while True:
-                code, tests, files, progress, turn_s = _read_message(stream)
+                code, tests, files, progress, terms = _read_message(stream)
                 if files is None:
-                    result = runner.run(code, tests, progress, turn_s)
+                    result = runner.run(code, tests, progress, terms)
                 else:
-                    result = runner.run_inputs(code, tests, files, turn_s)
+                    result = runner.run_inputs(code, tests, files, terms)
                 connection.sendall(frame(result))
         except InfraError as error:
             print(f"cobalt.sandbox.worker: {error}", file=sys.stderr)

@@ -18,20 +18,21 @@ from pathlib import Path
 from cobalt.sandbox.confinement import ENVIRONMENT, Mode, interpreter, zygote_config
 from cobalt.sandbox.errors import InfraError, SetupError
 from cobalt.sandbox.inside import packets
-from cobalt.sandbox.limits import Limits
+from cobalt.sandbox.inside.kernel import die_with_parent
+from cobalt.sandbox.limits import TOO_MANY_TASKS, Limits
+from cobalt.sandbox.turns import SHORTEST_GRANT_S, WITHOUT_END, Turn, TurnOver
 
 INSIDE = Path(__file__).parent / "inside"
 START_TIMEOUT_S = 60.0
 COMPILE_CPU_S = 10.0
-LONGEST_TURN = 4.0  # times its seconds a turn may last, however long its tests wait for a core
 GRACE_S = 30.0  # longer than its wall limit a test may take to answer before its sandbox counts as lost
 SAMPLING_S = 0.1  # between two looks at how long a running test has waited for a core
-SHORTEST_GRANT_S = 0.01  # a test that has waited less since it last got more time is killed at its wall limit
 # by import, so that compiled code can be cached: compiling it leaves holes in memory that every fork would carry
 _START = "import sys; sys.path[0] = sys.argv.pop(); import zygote; zygote.main()"
 _PACKET_BYTES = 1 << 16
 _SIGKILL, _SIGPROF = 9, 27
 _NS_PER_S = 1e9
+_WEIGHT_OF_A_STEP, _MOST_NICENESS = 1.25, 19
 
 
 @dataclass(frozen=True)
@@ -59,28 +60,6 @@ class FilesFailure(Exception):
     """A program's files could not be written: no fault of the sandbox, which is left, nor known to be the program's."""
 
 
-class TurnOver(Exception):
-    """The turn ended while the program compiled, ran or was judged. Whatever that was has to be done again."""
-
-
-class Turn:
-    """How long a program may have a sandbox: ``left_s`` seconds of computing and sleeping, and a last moment."""
-
-    def __init__(self, seconds: float):
-        self.left_s = seconds
-        self.ends_at = time.monotonic() + LONGEST_TURN * seconds
-
-    def remaining_s(self) -> float:
-        """Seconds, more than a moment; raises ``TurnOver`` if no more are left."""
-        remaining_s = min(self.left_s, self.ends_at - time.monotonic())
-        if remaining_s < SHORTEST_GRANT_S:
-            raise TurnOver
-        return remaining_s
-
-
-WITHOUT_END = Turn(math.inf)
-
-
 class Zygote:
     """One sandbox, and the program that is open in it: one at a time. Raises ``SetupError`` if it cannot be made."""
 
@@ -101,11 +80,12 @@ class Zygote:
             )
         try:
             config = zygote_config(mode, limits)
+            self._run_as = config["run_as"]  # whom programs run as, or None
             self._control.send(marshal.dumps(config))
             answer = self._control.recv(_PACKET_BYTES)
             if answer == packets.UNSHARED:
                 # root maps itself, to build the root, and whom programs run as; anyone else only themselves
-                run_as, user, group = config["run_as"], os.getuid(), os.getgid()
+                run_as, user, group = self._run_as, os.getuid(), os.getgid()
                 both = f"0 0 1\n{run_as} {run_as} 1\n"
                 maps = {"uid_map": both, "gid_map": both}
                 if run_as is None:
@@ -114,12 +94,15 @@ class Zygote:
                     Path(f"/proc/{self._process.pid}/{name}").write_text(text)
                 self._control.send(b"1")
                 answer = self._control.recv(_PACKET_BYTES)
+            if answer == packets.NO_TASKS:
+                raise SetupError(TOO_MANY_TASKS)
             if answer != packets.READY:
                 reason = answer.decode(errors="replace").removeprefix("failed: ")
                 raise SetupError(reason or "its process died at start")
         except OSError as error:
             self.close()
-            raise SetupError(f"the sandbox did not start: {error}") from None
+            reason = TOO_MANY_TASKS if isinstance(error, BlockingIOError) else f"the sandbox did not start: {error}"
+            raise SetupError(reason) from None
         except BaseException:
             self.close()
             raise
@@ -139,7 +122,7 @@ class Zygote:
         program's own.
         """
         self._finish_previous()
-        compile_cpu_s, started = min(COMPILE_CPU_S, turn.remaining_s()), time.monotonic()
+        compile_cpu_s, started = min(COMPILE_CPU_S, turn.remaining_s()[0]), time.monotonic()
         channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         task = (source, fn_name, compile_cpu_s, self.limits.memory_limit_mb << 20, folder, dict(files or {}))
         payload, kind = _memory_file("program", marshal.dumps(task)), packets.WITH_FILES if files else packets.PLAIN
@@ -154,12 +137,14 @@ class Zygote:
             self._ends_pending += 1
             channel.settimeout(SAMPLING_S)
             self._channel, self._turn = channel, turn
-            self._waited_s = 0.0  # for a core, since the process began to compile, or since the test began
+            self._begin_to_look()
             answer = self._receive(started + START_TIMEOUT_S)
             if answer.startswith(packets.NO_FILES):
                 raise FilesFailure(answer.decode())
             if answer != packets.STARTED:
-                raise InfraError("the program's process could not be set up")
+                raise InfraError(
+                    TOO_MANY_TASKS if answer == packets.NO_TASKS else "the program's process could not be set up"
+                )
             answer = self._receive(time.monotonic() + START_TIMEOUT_S)
             if answer and answer != packets.READY:
                 raise CompileFailure(answer.decode(errors="replace"))
@@ -170,7 +155,7 @@ class Zygote:
                 if code == _SIGPROF and compile_cpu_s < COMPILE_CPU_S:
                     raise TurnOver
                 raise CompileFailure("the program is too deep or too large to compile")
-            turn.left_s -= self._charged_s(time.monotonic() - started)
+            turn.take(self._charged_s(time.monotonic() - started))
             yield
 
     def _finish_previous(self) -> int:
@@ -191,34 +176,52 @@ class Zygote:
 
     def _receive(self, lost_at: float) -> bytes:
         """The next packet. The sandbox is lost if none comes until ``lost_at``, or as much later as it has waited."""
-        while time.monotonic() < lost_at + self._waited_s:
+        while time.monotonic() < lost_at + self._waited_s + self._unknown_s():
             try:
                 return self._channel.recv(_PACKET_BYTES)
             except TimeoutError:
-                self._waited_s = max(self._waited_s, waited_s(self._process.pid))
+                self._look()
             except OSError as error:
                 raise InfraError(f"the sandbox died: {error}") from None
         raise InfraError("the sandbox did not answer in time")
 
+    def _begin_to_look(self) -> None:
+        self._waited_s, self._used_ns, self._known_at = 0.0, -1, time.monotonic()
+        self._is_crowd = self._is_cut_short = False
+        self._niceness = 0
+
+    def _look(self) -> None:
+        """See how long the test, or the compiler, has waited for a core, and whether it is a crowd of threads."""
+        threads = threads_of(self._process.pid)
+        self._waited_s = max(self._waited_s, threads.waited_s)
+        if threads.ready == 0 or threads.used_ns != self._used_ns:
+            self._used_ns, self._known_at = threads.used_ns, time.monotonic()
+        if threads.ready > 1:
+            self._is_crowd = True
+            self._niceness = weigh_as_one(threads, self._niceness, self._run_as)
+
+    def _unknown_s(self) -> float:
+        """How long it may have been waiting by now: the kernel tells that only when it is over."""
+        return time.monotonic() - self._known_at
+
     def _charged_s(self, wall_s: float) -> float:
         """What counts of so many seconds: not the waiting for a core, nor ``SAMPLING_S``, to which that is known."""
-        return max(wall_s - self._waited_s - SAMPLING_S, 0.0)
+        return max(wall_s - self._waited_s - max(self._unknown_s(), SAMPLING_S), 0.0)
 
     def run_test(self, input_bytes: bytes, cpu_limit_s: float, wall_limit_s: float) -> Ending:
         """Run one test of the open program. Raises ``InfraError`` if the sandbox is lost, or ``TurnOver``."""
-        turn_s = self._turn.remaining_s()
+        turn_s, idle_s = self._turn.remaining_s()
         descriptors = [_memory_file("input", input_bytes, read_only=True), _memory_file("out"), _memory_file("err")]
         try:
-            packet = self._result_of_test(cpu_limit_s, min(wall_limit_s, turn_s), descriptors)
-            killed, status, cpu_s, wall_s, peak_kb = packets.RESULT.unpack(packet)
-            wall_s = max(self._charged_s(wall_s), cpu_s)
-            self._turn.left_s -= wall_s
-            at_turns_end = self._turn.ends_at - time.monotonic() < SHORTEST_GRANT_S
-            if killed == packets.KILLED_WALL and (turn_s < wall_limit_s or at_turns_end):
+            packet = self._result_of_test(cpu_limit_s, wall_limit_s, turn_s, idle_s, descriptors)
+            killed, status, cpu_s, held_s, peak_kb = packets.RESULT.unpack(packet)
+            wall_s = max(self._charged_s(held_s), cpu_s)
+            held_s = max(held_s, cpu_s) if self._is_crowd else wall_s
+            self._turn.take(held_s, held_s - cpu_s)
+            if self._is_cut_short or (killed == packets.KILLED_CPU and cpu_s < cpu_limit_s):
                 raise TurnOver  # what it has reached is no limit of its own
             signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-            if signal == _SIGKILL and killed == packets.NOT_KILLED and cpu_s <= cpu_limit_s:
-                # nothing that a test may do brings a kill about, but using up its CPU time
+            if signal == _SIGKILL and killed == packets.NOT_KILLED:  # which nothing that a test may do brings about
                 raise InfraError("a test was killed from outside, as when the machine runs out of memory")
             _, output, stderr = descriptors
             output_size, stderr_size = os.fstat(output).st_size, os.fstat(stderr).st_size
@@ -237,25 +240,36 @@ class Zygote:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _result_of_test(self, cpu_limit_s: float, wall_limit_s: float, descriptors: list[int]) -> bytes:
-        """Send the test, and await its result. An overdue test gets as much more time as it has waited, in its turn."""
-        packet = packets.TEST.pack(cpu_limit_s, wall_limit_s)
+    def _result_of_test(
+        self, cpu_limit_s: float, wall_limit_s: float, turn_s: float, idle_s: float, descriptors: list[int]
+    ) -> bytes:
+        """Send the test, and await its result. It ends at its limits, or where its turn has no more time.
+
+        An overdue test gets as much more time as it has waited. Its turn gives a crowd of threads nothing for that, as
+        they wait for each other.
+        """
+        packet = packets.TEST.pack(min(cpu_limit_s, turn_s), min(wall_limit_s, turn_s, idle_s))
         lost_at = time.monotonic() + wall_limit_s + GRACE_S
-        self._waited_s = granted_s = 0.0
+        self._begin_to_look()
         while True:
             try:
                 socket.send_fds(self._channel, [packet], descriptors)
             except OSError as error:
                 raise InfraError(f"the program's process is gone: {error}") from None
             answer = self._receive(lost_at)
-            if not answer:
-                raise InfraError("the program's process died during a test")
-            if answer != packets.OVERDUE:
+            if answer in (b"", packets.NO_TASKS):
+                raise InfraError(TOO_MANY_TASKS if answer else "the program's process died during a test")
+            if len(answer) != packets.OVERDUE.size:
                 return answer
-            self._waited_s = max(self._waited_s, waited_s(self._process.pid))
-            more_s = min(self._waited_s - granted_s, self._turn.ends_at - time.monotonic())
-            more_s = more_s if more_s >= SHORTEST_GRANT_S else 0.0
-            granted_s += more_s
+            cpu_s, wall_s = packets.OVERDUE.unpack(answer)
+            self._look()
+            waited_s = self._waited_s + self._unknown_s()
+            of_limit_s = wall_limit_s + waited_s - wall_s
+            of_turn_s = min(turn_s, idle_s + cpu_s) + (0.0 if self._is_crowd else waited_s) - wall_s
+            of_turn_s = min(of_turn_s, self._turn.ends_at - time.monotonic())
+            more_s = min(of_limit_s, of_turn_s)
+            if more_s < SHORTEST_GRANT_S:
+                more_s, self._is_cut_short = 0.0, of_turn_s < of_limit_s
             packet, descriptors = packets.MORE_TIME.pack(more_s), []
 
     def close(self) -> None:
@@ -282,20 +296,58 @@ def _memory_file(name: str, data: bytes = b"", read_only: bool = False) -> int:
     return fd
 
 
-def waited_s(ancestor: int) -> float:
-    """Seconds that a thread of process ``ancestor``'s last descendant has spent ready to run, without a core to run on.
+@dataclass(frozen=True)
+class Threads:
+    """Those of a running test, as the kernel tells."""
 
-    Between a zygote and the test that it runs each process has one child, so the last one is the test. Of its threads
-    the one that has waited longest counts: many that wake at once would wait for each other, and their sum grow faster
-    than time passes. Time that a test sleeps is no part of it. 0 if the test has ended meanwhile.
+    waited_s: float = 0.0
+    """Seconds that one of them has spent ready to run, without a core to run on. The one that has waited longest
+    counts: many that wake at once would wait for each other, and their sum grow faster than time passes. Time that it
+    sleeps is no part of it, and what it waits for now is none yet."""
+    ready: int = 0
+    """How many run or wait for a core."""
+    used_ns: int = 0
+    """CPU time and time waited. While it stands still, those that are ready wait."""
+    numbers: tuple[int, ...] = ()
+
+
+def threads_of(ancestor: int) -> Threads:
+    """Those of process ``ancestor``'s last descendant; none if it has ended meanwhile.
+
+    Between a zygote and the test that it runs each process has one child, so the last one is the test.
     """
-    test, tasks, longest_ns = ancestor, list[str](), 0
+    test, numbers, longest_ns, ready, used_ns = ancestor, tuple[int, ...](), 0, 0, 0
     with suppress(OSError):
         while children := Path(f"/proc/{test}/task/{test}/children").read_text().split():
             test = int(children[-1])
     with suppress(OSError):
-        tasks = os.listdir(f"/proc/{test}/task")
-    for task in tasks:
+        numbers = tuple(map(int, os.listdir(f"/proc/{test}/task")))
+    for number in numbers:
         with suppress(OSError):
-            longest_ns = max(longest_ns, int(Path(f"/proc/{test}/task/{task}/schedstat").read_text().split()[1]))
-    return longest_ns / _NS_PER_S
+            cpu_ns, waited_ns, _ = map(int, Path(f"/proc/{test}/task/{number}/schedstat").read_text().split())
+            longest_ns, used_ns = max(longest_ns, waited_ns), used_ns + cpu_ns + waited_ns
+            ready += Path(f"/proc/{test}/task/{number}/stat").read_text().rpartition(")")[2].split()[0] == "R"
+    return Threads(longest_ns / _NS_PER_S, ready, used_ns, numbers)
+
+
+def weigh_as_one(threads: Threads, least: int = 0, user: int | None = None) -> int:
+    """Have those that compute at the same time get as much of a core together as one would. Returns their niceness.
+
+    The kernel shares cores among threads, not programs. A step of niceness takes a fifth of a thread's weight. They are
+    ``user``'s and have at least the niceness ``least``, which nobody may take back.
+    """
+    steps = round(math.log(threads.ready, _WEIGHT_OF_A_STEP))
+    niceness = max(least, min(os.getpriority(os.PRIO_PROCESS, 0) + steps, _MOST_NICENESS))
+    for number in threads.numbers:
+        with suppress(ProcessLookupError):  # it has ended
+            try:
+                os.setpriority(os.PRIO_PROCESS, number, niceness)
+            except PermissionError:  # as root without CAP_SYS_NICE; they may do it themselves
+                parent = os.getppid()
+                os.seteuid(os.getuid() if user is None else user)
+                try:
+                    os.setpriority(os.PRIO_PROCESS, number, niceness)
+                finally:
+                    os.seteuid(os.getuid())
+                    die_with_parent(parent)
+    return niceness

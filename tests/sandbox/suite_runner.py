@@ -29,7 +29,7 @@ from cobalt.sandbox.executor import Executor
 from cobalt.sandbox.inside.kernel import number
 from cobalt.sandbox.probe_program import PROBES
 from cobalt.sandbox.selftest import PROBE_PROGRAM, canaries
-from cobalt.sandbox.zygote import waited_s
+from cobalt.sandbox.zygote import threads_of
 
 ORDINARY_USER = 65534 - int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 """The kernel counts tasks by user: processes of pytest that work side by side have one each."""
@@ -189,7 +189,7 @@ async def run_waves(mode):
         running = asyncio.ensure_future(executor.run(WAVES, {"inputs": [""], "outputs": ["?"]}))
         while not running.done() and most_s <= 0:
             await asyncio.sleep(0.05)
-            waited = max(waited_s(worker.process.pid) for worker in executor._running)
+            waited = max(threads_of(worker.process.pid).waited_s for worker in executor._running)
             most_s = max(most_s, waited - (time.monotonic() - started))
         running.cancel()
         return most_s
@@ -257,7 +257,7 @@ async def run_lanes(mode):
         for task in long:
             task.cancel()
         after = [await executor.run(*echo), *await executor.run_many([(LIFE.format("break"), echo[1])] * 3)]
-        await asyncio.to_thread(wait_until, lambda: not executor._long._lanes and len(executor._running) <= 2 + 2)
+        await asyncio.to_thread(wait_until, lambda: executor.queue_depth == 0 and len(executor._running) <= 2 + 2 + 1)
         return {
             "good": [verdict.value for result in good for verdict in result.verdicts],
             "still_running": still_running,

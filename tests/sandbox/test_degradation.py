@@ -1,5 +1,6 @@
 """Where no sandbox holds, nothing runs: a loud refusal that says what is missing, and exit code 3."""
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,16 @@ def test_an_escaped_probe_rules_a_mode_out(monkeypatch, namespaces):
     monkeypatch.setattr(selftest, "probe", lambda zygote: {"fork": "contained", "tcp_socket": "ESCAPED, socket 3"})
     with pytest.raises(SetupError, match="not contained: tcp_socket"):
         choose_mode("namespaces")
+
+
+def test_a_lack_of_tasks_is_not_blamed_on_the_kernel(monkeypatch):
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(SetupError, match="too many processes and threads") as caught:
+        choose_mode("namespaces")
+    assert "sysctl" not in str(caught.value)
 
 
 def test_probes_that_do_not_run_rule_a_mode_out(monkeypatch, namespaces, tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy
 import pytest
 from kills import run_and_kill
+from processes import children, wait_until
 
 from cobalt.errors import InfraError, SetupError
 from cobalt.prompts import with_feedback
@@ -65,6 +66,19 @@ def test_tests_that_are_no_texts_are_refused(text):
         TestCases((text,), ("3",))
     with pytest.raises(ValueError, match="texts in 'outputs'"):
         TestCases.parse({"inputs": ["3"], "outputs": [text]})
+
+
+async def test_a_program_has_no_limit_over_the_forks_of_its_tests_and_no_huge_pages():
+    """What is left of a huge page that was mostly unmapped counts as 4 KiB, and takes 2 MiB."""
+    async with Executor(workers=1) as executor:
+        sleeping = asyncio.ensure_future(executor.run("import time\ntime.sleep(60)", sums(1)))
+        (worker,) = executor._running
+        await asyncio.to_thread(wait_until, lambda: len(children(worker.process.pid)) == 4)
+        *_, program, test = children(worker.process.pid)
+        limits, status = (Path(f"/proc/{place}").read_text() for place in (f"{program}/limits", f"{test}/status"))
+        sleeping.cancel()
+    assert [line.split()[3:5] for line in limits.splitlines() if "cpu time" in line] == [["unlimited"] * 2]
+    assert "THP_enabled:\t0" in status
 
 
 async def test_limits_of_a_problem_hold_beside_those_of_the_executor():

@@ -1,17 +1,21 @@
 """Programs that take long are in nobody's way, in every place; those whose callers have gone are stopped."""
 
+import asyncio
 import math
+import os
 import subprocess
 import sys
 
 import pytest
 from places import report
+from processes import wait_until
 
 from cobalt.records import Verdict
 from cobalt.sandbox import executor as executor_module
 from cobalt.sandbox.executor import Executor
-from cobalt.sandbox.limits import default_workers
-from cobalt.sandbox.zygote import waited_s
+from cobalt.sandbox.limits import Limits, default_workers
+from cobalt.sandbox.turns import Terms, Turn, TurnOver
+from cobalt.sandbox.zygote import Zygote, threads_of, weigh_as_one
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +85,63 @@ def test_a_test_may_end_while_its_waiting_is_looked_up():
     ending = "import os\nwhile True:\n    if not os.fork(): os._exit(0)\n    os.wait()"
     with subprocess.Popen([sys.executable, "-S", "-c", ending]) as process:
         try:
-            assert all(waited_s(process.pid) >= 0 for _ in range(20_000))
+            assert all(threads_of(process.pid).waited_s >= 0 for _ in range(20_000))
         finally:
             process.kill()
+
+
+CROWD = """
+import hashlib, threading
+for _ in range({computing}):
+    threading.Thread(target=hashlib.pbkdf2_hmac, args=("sha256", b"", b"", 10**9)).start()
+for _ in range({sleeping}):
+    threading.Thread(target=threading.Event().wait).start()
+"""
+
+
+def test_the_turn_of_many_threads_ends_with_its_cpu_time(namespaces):
+    """They wait for each other nearly all of the time, which does not count."""
+    zygote, turn = Zygote("namespaces", Limits(cpu_limit_s=20)), Turn(Terms(0.5))
+    try:
+        with pytest.raises(TurnOver), zygote.program(CROWD.format(computing=60, sleeping=0), None, turn):
+            zygote.run_test(b"", 20, 60)
+    finally:
+        zygote.close()
+    assert turn.left_s > -1.5
+
+
+@pytest.mark.parametrize(("computing", "sleeping"), [(8, 3), (1, 8)])
+def test_threads_that_compute_weigh_as_one(computing, sleeping):
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    command = [sys.executable, "-S", "-c", CROWD.format(computing=computing, sleeping=sleeping)]
+    with subprocess.Popen(command) as process:
+        try:
+            threads = f"/proc/{process.pid}/task"
+            assert wait_until(lambda: len(os.listdir(threads)) == 1 + computing + sleeping)
+            assert wait_until(lambda: threads_of(process.pid).ready == computing)
+            weigh_as_one(threads_of(process.pid))
+            niceness = {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in os.listdir(threads)}
+        finally:
+            process.kill()
+    assert min(niceness) > min(own, 18) if computing > 1 else niceness == {own}
+
+
+SLEEP = "import time\ntime.sleep(100)"
+COMPUTE = "import time\nwhile time.process_time() < 0.4: pass\nprint('a')"
+
+
+async def test_programs_that_compute_do_not_wait_for_those_that_sleep(namespaces, monkeypatch):
+    monkeypatch.setattr(executor_module, "TURN_S", 0.1)
+    monkeypatch.setattr(executor_module, "IDLE_S", 0.3)
+    async with Executor(workers=2) as executor:
+        tests = {"inputs": [""] * 10, "outputs": ["a"] * 10}
+        asleep = [asyncio.ensure_future(executor.run(SLEEP, tests)) for _ in range(3)]
+        await asyncio.to_thread(wait_until, lambda: len(executor._idle.queue) == 2)
+        result = await executor.run(COMPUTE, tests)
+        assert result.solved
+        assert not any(task.done() for task in asleep)
+        for task in asleep:
+            task.cancel()
 
 
 SHARE = """

@@ -2,15 +2,18 @@
 
 import json
 import os
+import resource
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from resource import RLIMIT_NPROC
 
 import pytest
 from places import LONG_CASES_IN, PLACES, Place, start_script
 
 from cobalt.errors import SetupError
-from cobalt.sandbox import Executor, Limits, limits
+from cobalt.sandbox import Executor, Limits, confinement, limits
 from cobalt.sandbox.limits import affordable_workers, default_workers, memory_mb
 
 MIB = 1 << 20
@@ -59,6 +62,32 @@ async def test_limits_above_what_this_process_may_give_are_refused(name, monkeyp
     monkeypatch.setattr(limits.resource, "getrlimit", lambda asked: (9, 9) if asked == of else (-1, -1))
     with pytest.raises(SetupError, match=f"the hard limit RLIMIT_{name} here is 9"):
         await Executor(workers=1).start()
+
+
+async def test_a_user_with_too_many_tasks_is_told_so(monkeypatch):
+    monkeypatch.setattr(limits, "tasks_of", lambda user: 5000)
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda asked: (5010, 5010) if asked == RLIMIT_NPROC else (-1, -1))
+    with pytest.raises(SetupError, match="RLIMIT_NPROC here is 5010, and programs may use 64 beside the 5000 tasks"):
+        await Executor(workers=1).start()
+
+
+def test_tasks_that_the_user_has_anyway_are_no_programs(monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    most = []
+    for tasks in (0, 3000):
+        monkeypatch.setattr(confinement, "tasks_of", lambda user, tasks=tasks: tasks)
+        most.append(confinement.zygote_config("landlock", Limits())["max_tasks"])
+    _, hard = resource.getrlimit(RLIMIT_NPROC)
+    assert hard != resource.RLIM_INFINITY or most[1] - most[0] == 3000
+
+
+def test_threads_are_tasks():
+    beside = [threading.Thread(target=threading.Event().wait, daemon=True) for _ in range(3)]
+    for thread in beside:
+        thread.start()
+    assert limits.tasks_of(os.getuid()) > len(beside)
+    assert limits.tasks_of(1 << 29) == 0
 
 
 async def test_workers_that_do_not_fit_are_refused(monkeypatch):

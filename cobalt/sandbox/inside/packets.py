@@ -6,13 +6,15 @@ import struct
 UNSHARED = b"unshared"  # it has its namespaces and waits for its user map
 READY = b"ready"  # it has started; from a program: it has compiled
 ENDED = struct.Struct("i")  # the wait status of a program's process
+# from either
+NO_TASKS = b"no tasks"  # the kernel starts no process for it: its user or its control group has too many
 # to the zygote
 PROGRAM = struct.Struct("2i")  # descriptors of a program's channel and of its source
 PLAIN, WITH_FILES = b"p", b"f"  # sent with them: whether the program has files in a folder of its own
 # from a program
 STARTED = b"started"  # its process is set up and turns to the source: from here on its end is the program's doing
 NO_FILES = b"no files: "  # instead of that; the reason follows. Its files could not be written
-OVERDUE = b"overdue"  # a test has reached its wall limit; the answer says how much longer it may run
+OVERDUE = struct.Struct("dd")  # CPU s, wall s of a test at its wall limit; the answer: how much longer it may run
 RESULT = struct.Struct("iiddl")  # why it killed the test, wait status, CPU s, wall s, peak of its memory in KiB
 # to a program
 TEST = struct.Struct("dd")  # CPU limit, wall limit (seconds)

@@ -17,7 +17,7 @@ import kernel
 import packets
 import plain
 
-_SHORTEST_WAIT_S = 0.005
+_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.005, 0.1
 _STANDARD = 3  # descriptors: input, output and error output
 _MOST_DESCRIPTORS = 64  # more than this process ever has
 _FORK_PATIENCE_S = 20.0  # below GRACE_S outside, or the worker would take a program that waits for a lost one
@@ -158,31 +158,36 @@ class Program:
             self.main = type(sys)(name)  # before the fork, where pages need no copying
             self.main.__dict__.update(__file__=_SOURCE_NAME, __cached__=None, __builtins__=builtins, __annotations__={})
             sys.modules["__main__"] = sys.modules[name] = self.main
-            pid = _fork()
+            try:
+                pid = _fork()
+            except BlockingIOError:
+                self.channel.send(packets.NO_TASKS)
+                return
             if pid == 0:
                 self._become_test()
             started = time.monotonic()
-            killed, status, cpu_s, peak_kb = self._watch(pid, cpu_limit_s, started + wall_limit_s)
+            killed, status, cpu_s, peak_kb = self._watch(pid, cpu_limit_s, started, wall_limit_s)
             wall_s = time.monotonic() - started
             self.channel.send(packets.RESULT.pack(killed, status, cpu_s, wall_s, peak_kb))
 
-    def _watch(self, pid, cpu_limit_s, deadline):
-        """Wait for the test, killing it at its CPU limit or at the deadline: ``(why killed, status, CPU s, KiB)``.
+    def _watch(self, pid, cpu_limit_s, started, wall_limit_s):
+        """Wait for the test, killing it at its CPU limit or its wall limit: ``(why killed, status, CPU s, KiB)``.
 
-        When the deadline is reached, the worker says by how many seconds it is put off, since it knows how long the
+        When the wall limit is reached, the worker says by how many seconds it is put off, since it knows how long the
         test has waited for a core; 0: the test is killed.
 
         One thread uses at most a second of CPU time per second. So it cannot reach its limit before as much wall time
         has passed as it has CPU time left: sleep that long (or until it ends), look at its clock, and so on. Several
-        threads can be past the limit by then. That costs time but no verdict, which goes by the CPU time used in the
-        end: the clock of a process that has ended stands still, and can be read until it is waited for.
+        threads can be past the limit by then, by as much as their cores do in ``_LONGEST_WAIT_S``. That costs time but
+        no verdict, which goes by the CPU time used in the end: the clock of a process that has ended stands still, and
+        can be read until it is waited for.
         """
         clock = (~pid << 3) | _CPU_CLOCK_OF_PROCESS  # how the kernel numbers the CPU clock of another process
-        killed, cpu_s = packets.NOT_KILLED, 0.0
+        killed, cpu_s, deadline = packets.NOT_KILLED, 0.0, started + wall_limit_s
         while True:
             wall_left = deadline - time.monotonic()
             # the shortest wait keeps this loop from spinning around a test that is slow to use up its last microseconds
-            wait = max(min(cpu_limit_s - cpu_s, wall_left), _SHORTEST_WAIT_S)
+            wait = max(min(cpu_limit_s - cpu_s, wall_left, _LONGEST_WAIT_S), _SHORTEST_WAIT_S)
             ended = _signal.sigtimedwait(
                 _CHILD_ENDED, wait
             )  # SIGCHLD is blocked, so one from before this call ends it too
@@ -194,7 +199,7 @@ class Program:
             overdue = cpu_s < cpu_limit_s and deadline <= time.monotonic()
             more_s = 0.0
             if overdue and killed == packets.NOT_KILLED:
-                self.channel.send(packets.OVERDUE)
+                self.channel.send(packets.OVERDUE.pack(cpu_s, time.monotonic() - started))
                 answer = self.channel.recv(packets.MORE_TIME.size)
                 more_s = packets.MORE_TIME.unpack(answer)[0] if answer else 0.0
                 deadline += more_s

@@ -27,7 +27,6 @@ for _module in (kernel, packets, program, program.plain, seccomp, walls):
 
 _CONFIG_BYTES = 1 << 17
 _THREAD_STACK = 8 << 20
-_CPU_BACKSTOP_S = 20  # of a test, should its program's process fail to kill it: then the kernel does
 _OUTSIDE = 0  # the parent's pid, where the parent is in another pid namespace
 _MAIN_STACK = 120 << 20  # deep recursion is common; the kernel leaves 128 MiB for the stack
 
@@ -81,7 +80,6 @@ def _become_program(parent, control, channel_fd, payload_fd, config, ruleset, fi
         (resource.RLIMIT_FSIZE, config["output_bytes"]),
         (resource.RLIMIT_NOFILE, config["max_open_files"]),
         (resource.RLIMIT_NPROC, config["max_tasks"]),
-        (resource.RLIMIT_CPU, int(config["cpu_limit_s"]) + _CPU_BACKSTOP_S),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
     ):
@@ -118,7 +116,11 @@ def _serve(control, config):
         channel_fd, payload_fd = packets.PROGRAM.unpack(ancillary[0][2])
         # when the first process of a pid namespace ends, the kernel kills whatever is left in it
         new = walls.PER_PROGRAM | (walls.NEWNS if kind == packets.WITH_FILES else 0)
-        pid = kernel.fork_into(new) if config["namespaces"] else os.fork()
+        try:
+            pid = kernel.fork_into(new) if config["namespaces"] else os.fork()
+        except BlockingIOError:
+            _socket.socket(fileno=channel_fd).send(packets.NO_TASKS)
+            return
         if pid == 0:
             code = 1
             try:
@@ -154,6 +156,8 @@ def main():
         sys.path_importer_cache.clear()  # what was listed of those
         sys.orig_argv = sys.argv = [""]  # programs need not know where the server is installed
         _thread.stack_size(_THREAD_STACK)
+        _, most_tasks = resource.getrlimit(resource.RLIMIT_NPROC)
+        resource.setrlimit(resource.RLIMIT_NPROC, (most_tasks, most_tasks))
         if config["namespaces"]:
             kernel.check(kernel.libc.unshare(walls.OUTER), "unshare")
             control.send(packets.UNSHARED)
@@ -166,6 +170,9 @@ def main():
             kernel.die_with_parent(_OUTSIDE)
         elif walls.landlock_abi() < walls.SCOPE_ABI:
             raise OSError(f"Landlock version {walls.landlock_abi()}, {walls.SCOPE_ABI} is needed")
+    except BlockingIOError:
+        control.send(packets.NO_TASKS)
+        return
     except OSError as error:
         about = f" {error.filename}" if error.filename else ""
         control.send(f"failed: {error.strerror or error}{about}".encode())
