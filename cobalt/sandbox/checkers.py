@@ -5,8 +5,9 @@ each stripped; a pair of lines is equal as text, or token by token as exact deci
 stripped lines in any order. ``float`` or ``float TOLERANCE``: the same tokens, numbers with an absolute or relative
 error of at most the tolerance (one millionth). ``FILE.py:NAME``: a function of the user's, which runs in a sandbox.
 
-What a function returns is a JSON value. ``exact`` and ``lcb`` compare it as Python's ``==`` does, ``float`` the numbers
-in it within the tolerance, ``unordered`` its lists in any order, at every level.
+What a function returns is a JSON value. ``exact`` and ``lcb`` compare it as Python's ``==`` does, except that
+``true`` is not ``1``. ``float`` compares the numbers in it within the tolerance, ``unordered`` its lists in any order,
+at every level.
 """
 
 import json
@@ -113,8 +114,8 @@ def _same_decimal(ours: str, theirs: str) -> bool:
 def same_value(output: str, expected: str, same: Callable[[Any, Any], bool] = eq) -> bool:
     """A function's JSON result equals the expected one; ``same`` compares what is no list or object. NaN is NaN.
 
-    >>> same_value("[1, 2.0]", "[1,2]"), same_value("5", "[5]"), same_value("1", "true"), same_value("[NaN]", "[NaN]")
-    (True, False, True, True)
+    >>> same_value("[1, 2.0]", "[1,2]"), same_value("5", "[5]"), same_value("true", "1"), same_value("[NaN]", "[NaN]")
+    (True, False, False, True)
     """
     pairs = [_values(output, expected)]
     while pairs:  # without recursion, since values may be as deep as Python allows
@@ -123,7 +124,9 @@ def same_value(output: str, expected: str, same: Callable[[Any, Any], bool] = eq
             pairs += zip(ours, theirs, strict=True)
         elif isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
             pairs += ((value, theirs[key]) for key, value in ours.items())
-        elif isinstance(ours, list | dict) or not (same(ours, theirs) or (ours != ours and theirs != theirs)):
+        elif isinstance(ours, list | dict) or isinstance(ours, bool) is not isinstance(theirs, bool):
+            return False
+        elif not (same(ours, theirs) or (ours != ours and theirs != theirs)):
             return False
     return True
 
@@ -228,8 +231,7 @@ def _canonical(value: Any) -> str:
         elif isinstance(one, str):
             texts.append(json.dumps(one))
         else:  # equal numbers have equal texts
-            is_whole = isinstance(one, int) or (isinstance(one, float) and one.is_integer())
-            texts.append(str(int(one) if is_whole else one))
+            texts.append(str(int(one) if isinstance(one, float) and one.is_integer() else one))
     return texts[0]
 
 
