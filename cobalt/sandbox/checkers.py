@@ -124,10 +124,10 @@ def same_value(output: str, expected: str, same: Callable[[Any, Any], bool] = eq
             pairs += zip(ours, theirs, strict=True)
         elif isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
             pairs += ((value, theirs[key]) for key, value in ours.items())
-        elif isinstance(ours, list | dict) or isinstance(ours, bool) is not isinstance(theirs, bool):
-            return False
-        elif not (same(ours, theirs) or (ours != ours and theirs != theirs)):
-            return False
+        else:
+            same_kind = not isinstance(ours, list | dict) and isinstance(ours, bool) is isinstance(theirs, bool)
+            if not same_kind or not (same(ours, theirs) or (ours != ours and theirs != theirs)):
+                return False
     return True
 
 
