@@ -37,10 +37,12 @@ from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import Method, TrainingConfig
 from cobalt.training.verl09 import manager as our_manager
 from cobalt.training.verl09 import trainer as our_trainer
+from cobalt.training.verl09 import updates as updates_of_rows
 from cobalt.training.verl09 import worker as our_worker
 from cobalt.training.verl09.config import adapted
 from cobalt.training.verl09.manager import VALIDATES
 from cobalt.training.verl09.online import TurnLoop
+from cobalt.training.verl09.rollouts import CobaltAgentLoopManager
 
 Worker = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
 PUBLIC = make_tests(2)
@@ -306,7 +308,7 @@ async def test_verl_itself_says_what_is_validation(monkeypatch: pytest.MonkeyPat
     """From the trainer's batch to the columns that agent loops and the reward manager get."""
     chunks: list[Any] = []
     remote = SimpleNamespace(generate_sequences=SimpleNamespace(remote=chunks.append))
-    manager = object.__new__(our_trainer.CobaltAgentLoopManager)
+    manager = object.__new__(CobaltAgentLoopManager)
     manager.agent_loop_workers = [remote, remote]
     monkeypatch.setattr(agent_loop_tq.ray, "get", lambda _futures: None)
     batch = tu.get_tensordict({"uid": np.array(["a", "b"], dtype=object), "index": np.array([0, 1], dtype=object)})
@@ -329,7 +331,7 @@ async def test_verl_itself_says_what_is_validation(monkeypatch: pytest.MonkeyPat
     await asyncio.gather(*worker.background_tasks)
     rollout = worker.config.actor_rollout_ref.rollout
     assert seen == [validates] * 2 * (rollout.val_kwargs.n if validates else rollout.n)
-    assert rollout.agent.agent_loop_manager_class == f"{our_trainer.__name__}.{type(manager).__name__}"
+    assert rollout.agent.agent_loop_manager_class == f"{type(manager).__module__}.{type(manager).__name__}"
 
 
 TOKENS = ["cobalt.loss_weights=tokens"]
@@ -369,7 +371,7 @@ def test_updates_share_whole_trajectories_evenly_and_padding_counts_for_nothing(
         queue.rows[key] = {"prompts": prompt, "responses": mask, "loss_mask": mask, "uid": problem}
         lengths = {"prompt_len": len(prompt), "response_len": len(mask), "seq_len": len(prompt) + len(mask)}
         queue.tags[key] = lengths
-    for module in (our_trainer, padding_utils):
+    for module in (our_trainer, updates_of_rows, padding_utils):
         monkeypatch.setattr(module, "tq", queue)
     made = object.__new__(our_trainer.CobaltTrainerSync)
     made.config, made._method, made.parameter_sync_step = config, Method(**config.cobalt.online), 1

@@ -109,7 +109,7 @@ def adapted(config: DictConfig, given: Collection[str] = ()) -> DictConfig:
                     f"actor_rollout_ref.rollout.agent.agent_loop_manager_class={own}: the reward manager"
                     f" {old.reward_manager} needs null, which is Cobalt's own"
                 )
-            rollout.agent.agent_loop_manager_class = f"{ROOM}.trainer.CobaltAgentLoopManager"
+            rollout.agent.agent_loop_manager_class = f"{ROOM}.rollouts.CobaltAgentLoopManager"
             # one process: its event loop waits for programs, and equal programs meet there
             config.reward.num_workers = 1
         elif old.reward_manager:
