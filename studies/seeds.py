@@ -39,11 +39,12 @@ class Resampled:
         """
         if self.resamples_M is None:
             return Estimate(self.value, None, None)
-        parts = (self.over_trainings, self.over_problems)
-        if None in parts:
+        parts = [part for part in (self.over_trainings, self.over_problems) if part is not None]
+        if len(parts) < 2:
             return Estimate(self.value, *interval_of_resamples(self.resamples_M))
-        below = hypot(*(part.value - part.low for part in parts))
-        above = hypot(*(part.high - part.value for part in parts))
+        known = [(part.value, part.low, part.high) for part in parts if part.low is not None and part.high is not None]
+        below = hypot(*(value - low for value, low, _ in known))
+        above = hypot(*(high - value for value, _, high in known))
         return Estimate(self.value, self.value - below, self.value + above)
 
     @property
