@@ -13,6 +13,7 @@ THINK_START, THINK_END = "<think>", "</think>"
 
 _RELEASED_BLOCK = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
 _QUOTED_END = re.compile(rf"""(?<!`)`{THINK_END}`(?!`)|'{THINK_END}'|"{THINK_END}\"""")
+_END_IN_SENTENCE = re.compile(rf"(?<=\w ){THINK_END}(?= \w)")
 _READS_STDIN = re.compile(r"\binput\s*\(|\bstdin\b|\bopen\s*\(\s*0")
 _DEFINES = re.compile(r"^(?:async def|def|class)\s", re.MULTILINE)
 
@@ -46,12 +47,18 @@ def rules_differ(response: str) -> bool:
 def answer_of(response: str) -> str:
     """What follows the last ``</think>``; all if there is no thinking, nothing if the thinking has no end.
 
-    A ``</think>`` in quotes is a mention.
+    A ``</think>`` in quotes is a mention. So is one between the words of a line, unless nothing else ends the thinking.
     """
-    ends = _QUOTED_END.sub(lambda mention: " " * len(mention[0]), response)
-    if THINK_END not in ends and response.lstrip().startswith(THINK_START):
+    is_opened, ends = response.lstrip().startswith(THINK_START), _QUOTED_END.sub(_blank, response)
+    if is_opened and THINK_END not in ends:
         return ""
+    outside = _END_IN_SENTENCE.sub(_blank, ends)
+    ends = outside if THINK_END in outside or not is_opened else ends
     return response[len(ends.rpartition(THINK_END)[0]) :].removeprefix(THINK_END)
+
+
+def _blank(mention: re.Match[str]) -> str:
+    return " " * len(mention[0])
 
 
 def program_of(blocks: Sequence[Block]) -> Block | None:

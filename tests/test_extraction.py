@@ -69,6 +69,9 @@ HEAD_DOCSTRING = '"""\nRun it:\n```\npython a.py\n```\n"""\nprint(1)'
         ("<think>I must use ```python fences.</think>\n```python\nprint(1)\n```", "print(1)"),
         ("<think>The form is\n```\ncode</think>\n```python\nprint(1)\n```", "print(1)"),
         ("<think>a</think>\n```python\nprint('</think>')\n```\nIt prints `</think>`.", "print('</think>')"),
+        ("<think>a</think>\n```python\nprint(1)\n```\nI used </think> above.", "print(1)"),
+        ("<think>I end with </think> here</think>\n```python\nprint(1)\n```", "print(1)"),
+        ("<think> a </think> b\n```python\nprint(1)\n```", "print(1)"),
     ],
 )
 def test_program_of_a_response(response: str, program: str | None) -> None:

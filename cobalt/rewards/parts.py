@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from cobalt.extraction import DEFAULT_RULE, THINK_END, Rule
+from cobalt.extraction import DEFAULT_RULE, THINK_END, Rule, answer_of
 from cobalt.fences import blocks_of
 from cobalt.rewards.lengths import CountTokens
 from cobalt.rewards.repetition import has_repetition
@@ -195,7 +195,7 @@ def split_response(response: str, extraction: Rule = DEFAULT_RULE) -> WellFormed
     Clean: opened once, closed once on its own line, no backtick inside. A block of another language may come before.
     """
     thinking, *answers = response.split(THINK_END)
-    if len(answers) != 1:
+    if len(answers) != 1 or (extraction == "markdown" and answers[0] != answer_of(response)):
         return None
     code, explanation = (_released_program if extraction == "released" else _program)(answers[0])
     if code is None or "`" in code:
