@@ -65,6 +65,7 @@ class CobaltRewardManager:
         responses, columns, end_token = data.batch["responses"], data.non_tensor_batch, self.tokenizer.eos_token_id
         ids_B = [ids[:end].tolist() for ids, end in zip(responses, response_lengths(data), strict=True)]
         texts_B = self.tokenizer.batch_decode(ids_B, skip_special_tokens=True)
+        rule = self.settings.extraction
         infos_B = columns.get("extra_info", [None] * len(ids_B))
         finished_B = [not self.settings.require_end or is_finished(ids, width, end_token) for ids in ids_B]
         return [
@@ -72,7 +73,7 @@ class CobaltRewardManager:
                 "data_source": columns[self.reward_fn_key][row],
                 "solution_str": text,
                 "ground_truth": columns["reward_model"][row]["ground_truth"],
-                "extra_info": {**(infos_B[row] or {}), "finished": finished_B[row]},
+                "extra_info": {**(infos_B[row] or {}), "finished": finished_B[row], "extraction": rule},
             }
             for row, text in enumerate(texts_B)
         ]
@@ -91,7 +92,7 @@ class CobaltRewardManager:
 
         async def judge_all() -> tuple[list[Outcome | Exception], dict[str, float]]:
             async with self.settings.open_service() as service:
-                batch = Batch(service, count_tokens, validate, extraction=self.settings.extraction)
+                batch = Batch(service, count_tokens, validate)
                 outcomes = await asyncio.gather(*[judge_one(item, batch) for item in items])
                 return outcomes, service.work_done()
 

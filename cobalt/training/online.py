@@ -382,7 +382,8 @@ class OnlineRewardManager(CobaltRewardManager):
             best = max(best, score.get("pass_rate", 0.0))
             passed_K: tuple[bool, ...] = ()
             if self.method.method == "verpo":
-                code = extract_code(item["solution_str"], batch.extraction) if item["extra_info"]["finished"] else None
+                info = item["extra_info"]
+                code = extract_code(item["solution_str"], info["extraction"]) if info["finished"] else None
                 passed_K = (False,) * len(TestCases.parse(item["ground_truth"]))
                 if code is not None:  # free if the reward function ran it: its result is kept
                     passed_K = (await batch.execute(code, item["ground_truth"])).passing

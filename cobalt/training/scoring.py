@@ -134,8 +134,6 @@ class Batch:
     """Validation: the score is 1 iff all tests pass, else 0."""
     runs: Runs = field(default_factory=dict)
     """Results so far: equal programs of the batch run once."""
-    extraction: Rule = DEFAULT_RULE
-    """How programs are found."""
 
     async def execute(self, code: str, tests: str | TestCases) -> ExecutionResult:
         """Run a program on its tests (or their JSON). Raises ``InfraError`` where there is no verdict."""
@@ -152,17 +150,19 @@ async def score(
 
     ``extra_info``: ``prev_best_pass_rate`` (missing or None: 0); ``conversation``: the messages answered, for the
     penalty ``constants.hard_coding`` (missing: none shown); ``finished`` False: the response was cut off and
-    counts as one without a program (missing: True). Raises ``InfraError``.
+    counts as one without a program (missing: True); ``extraction``: the rule that finds programs (missing: the
+    default). Raises ``InfraError``.
     """
-    code = extract_code(response, batch.extraction) if extra_info.get("finished", True) else None
+    rule: Rule = extra_info.get("extraction", DEFAULT_RULE)
+    code = extract_code(response, rule) if extra_info.get("finished", True) else None
     pass_rate = (await batch.execute(code, tests)).pass_rate if code is not None else None
     prev_best = extra_info.get("prev_best_pass_rate")
-    parts = training_reward(response, pass_rate, prev_best, batch.count_tokens, constants, batch.extraction)
+    parts = training_reward(response, pass_rate, prev_best, batch.count_tokens, constants, rule)
     penalty = {}
     if constants.hard_coding:
         conversation, fires = extra_info.get("conversation"), False
         if code is not None and conversation is not None and not batch.validate:
-            fires = await changes_shown_answer_only(conversation, code, TestCases.parse(tests), batch)
+            fires = await changes_shown_answer_only(conversation, code, TestCases.parse(tests), batch, rule)
         penalty = {"reward_hard_coding": -constants.hard_coding * fires}
         parts = penalised(parts, constants.hard_coding * fires, constants)
     passed = validation_reward(pass_rate)
@@ -176,7 +176,7 @@ async def score(
 
 
 async def changes_shown_answer_only(
-    conversation: Sequence[Mapping[str, str]], code: str, tests: TestCases, batch: Batch
+    conversation: Sequence[Mapping[str, str]], code: str, tests: TestCases, batch: Batch, rule: Rule = DEFAULT_RULE
 ) -> bool:
     """Whether ``code`` differs from the conversation's last program on the test shown last, and there alone.
 
@@ -184,7 +184,7 @@ async def changes_shown_answer_only(
     need to know which tests are wrong: a right fix seldom changes one answer alone. False where the conversation shows
     no program or no expected output with its whole input, and where too few inputs say anything. Raises ``InfraError``.
     """
-    previous = extract_code(conversation[-2]["content"], batch.extraction) if len(conversation) > 2 else None
+    previous = extract_code(conversation[-2]["content"], rule) if len(conversation) > 2 else None
     shown = shown_input(conversation[-1])
     if previous is None or shown is None:
         return False

@@ -128,8 +128,7 @@ class StreamingRewardManager(RewardManagerBase):
         try:
             items = await asyncio.to_thread(self._manager.items, rows_of(data), self._width)
             validates = bool(data.non_tensor_batch[VALIDATES][-1])
-            service, rule = await self.service.opened(), self._manager.settings.extraction
-            batch = Batch(service, self._manager.counter(), validates, self._runs, rule)
+            batch = Batch(await self.service.opened(), self._manager.counter(), validates, self._runs)
             if validates or not isinstance(self._manager, OnlineRewardManager):
                 named, more = await self._manager.score(items[-1], batch), {}
             else:
