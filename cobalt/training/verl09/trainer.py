@@ -190,12 +190,7 @@ class CobaltTrainer(PPOTrainer):
         return batch
 
     def _val_metrics_update(
-        self,
-        sources: list[str],
-        uids: list[str],
-        infos: dict[str, list[Any]],
-        *args: Any,
-        expected_acc_counts: dict[tuple[str, str], int] | None = None,
+        self, sources: Any, uids: Any, infos: dict[str, list[Any]], *args: Any, expected_acc_counts: Any = None
     ) -> Any:
         """veRL's metrics of validation. What was lost or could not be scored counts as the mean of the others."""
         refuse_errors(infos.get(ERROR, ()))
