@@ -97,12 +97,12 @@ FORGING = [
     Case("no kill of getppid by a descriptor's owner", _KILL_BY_OWNER.replace("WHO", "getppid"), ["passed"]),
 ]
 _OUTPUT = f"import sys\nfor _ in range({{}}):\n    sys.{{}}.write('x' * {MIB})"
-_READ_ALL = "\nimport sys\ndata = sys.stdin.read()\nprint(len(data), data[-1])\n"
+_READ_ALL = "\nimport sys\ndata = sys.stdin.read()\nprint(len(data), data[-2])\n"
 EXHAUSTION = [
     *_read("exhaustion"),
     Case("500 MB of output", _OUTPUT.format(500, "stdout"), ["output_limit"]),
     Case("300 MB of error output", _OUTPUT.format(300, "stderr") + "\nprint('ok')", ["output_limit"]),
-    Case("20 MB of input", _READ_ALL, ["passed"], [("7" * (20 * MIB), f"{20 * MIB} 7")]),
+    Case("20 MB of input", _READ_ALL, ["passed"], [("7" * (20 * MIB) + "\n", f"{20 * MIB + 1} 7")]),
     Case("compile bomb in parentheses", "(" * 200000, ["compile_error"]),
     Case("compile bomb in unary operators", "x = " + "-" * 500000 + "1", ["compile_error"]),
     Case("compile bomb in CPU time", f"x = 0x{'f' * 4_000_000} // 0x{'e' * 2_000_000}", ["compile_error"]),
