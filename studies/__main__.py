@@ -25,11 +25,6 @@ HELP = {
     "minicode pretrain": "make the MiniCoder checkpoint",
     "minicode probe": "measure a policy on MiniCode",
     "minicode signal": "the judge-free signal against labels by construction",
-    "minicode3 generate": "write MiniCode 3's problems, of three to six steps",
-    "minicode3 corpus": "its pre-training corpus, with thinking, as shards of tokens",
-    "minicode3 pretrain": "train a policy that thinks on that corpus",
-    "minicode3 probe": "whether a policy uses its thinking and the feedback",
-    "minicode3 looks": "the tokens that a policy looked at, for cobalt view",
     "theory measure": "J, J_step and the distance to the reference",
     "theory report": "the gap between J and J_step beside its bounds",
     "offline": "offline baselines: training on the reference's stored answers\n\n"
@@ -66,16 +61,6 @@ def found(name: str) -> tuple[type[Any], Callable[[Any], None]]:
             from studies.minicode.probe import main
         case "minicode signal":
             from studies.minicode.signal_check import main
-        case "minicode3 generate":
-            from studies.minicode3.generate import main
-        case "minicode3 corpus":
-            from studies.minicode3.corpus import main
-        case "minicode3 pretrain":
-            from studies.minicode3.pretrain import main
-        case "minicode3 looks":
-            from studies.minicode3.looks import main
-        case "minicode3 probe":
-            from studies.minicode3.probe import main
         case "theory measure":
             from studies.theory.measure import main
         case "theory report":

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import median
 
 import pytest
 from result_tables import Cell, cells_of, in_text, is_an_estimate, shows
@@ -178,36 +177,3 @@ def test_estimates_behind_a_table_are_found() -> None:
         "1.5 [1.0, 2.0]",
         "5.5 [5.0, 6.0]",
     ]
-
-
-@pytest.mark.parametrize("seed", [2, 3, 4, 5])
-def test_bills_of_trainings_on_one_gpu_follow_from_when_their_steps_ended(seed: int) -> None:
-    """docs/results/powered.md: each second divided by the jobs; a first step costs the median of the others."""
-    names = {"Cobalt": "cobalt", "single-turn GRPO": "single_turn", "GRPO-MT": "grpo_online"}
-    names |= {"VeRPO-MT": "verpo_online", "VeRPO-MT, favoured": "verpo_favour"}
-    bills: dict[str, list[float]] = {}
-    since: dict[str, float] = {}  # the bill of each job on the GPU since its last step
-    now = 0.0
-    with gzip.open(RESULTS / "powered" / f"ledger-{seed}.jsonl.gz", "rt") as lines:
-        for event in map(json.loads, lines):
-            since = {job: bill + (event["t"] - now) / len(since) for job, bill in since.items()}
-            now, job = event["t"], event["arm"]
-            if event["event"] == "start":
-                since[job], bills[job] = 0.0, []
-            elif event["event"] == "step":
-                bills[job].append(since[job])
-                since[job] = 0.0
-            elif event["event"] == "end":
-                rest = since.pop(job)  # of a training: a step that it did not finish
-                if job == "collection":
-                    bills[job].append(rest)
-    stored = json.loads((RESULTS / "powered" / "training.json").read_text())
-    budget = stored["budgets"][seed]
-    assert bills["collection"] == [pytest.approx(budget["collected"]["seconds"])]
-    for row in stored["training"]:
-        steps, of_steps = row["steps"][seed], bills[names[row["arm"]]]
-        upto = [sum(of_steps[1:k], median(of_steps[1:])) for k in range(1, len(of_steps) + 1)]
-        collected = bills["collection"][0] if row["arm"] == "Cobalt" else 0.0
-        assert row["gpu_seconds"][seed] == pytest.approx(upto[steps - 1] + collected)
-        nearest = min(range(len(upto)), key=lambda k: abs(upto[k] + collected - budget["gpu_seconds"]))
-        assert nearest + 1 == steps

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from math import isfinite
 from typing import Any
 
@@ -43,8 +42,6 @@ class Turn:
     """Why it was not judged."""
     scores: Mapping[str, float] = field(default_factory=dict)
     usage: Mapping[str, Any] | None = None
-    looks: Mapping[str, Any] | None = None
-    """Of ``cobalt minicode3 looks``: the turn's tokens, and what the policy looked at for those of the response."""
 
 
 @dataclass
@@ -69,7 +66,7 @@ def multi_turn(row: Record) -> Piece:
     """Of ``run_multi_turn_*.py`` or ``eval_multi_turn.py``."""
     responses_TN, hidden_NT = raw_responses(row), row.get("all_pass_rates")
     turns_N: list[list[Turn]] = []
-    for sample, (messages, looks_T) in enumerate(zip_longest(row["conversations"], row.get("looks", ()))):
+    for sample, messages in enumerate(row["conversations"]):
         answers = [message["content"] for message in messages if message["role"] == "user"][1:]
         turns: list[Turn] = []
         for number, rates_N in enumerate(row["public_pass_rates"]):
@@ -77,7 +74,6 @@ def multi_turn(row: Record) -> Piece:
             usage = row["usage"][number][sample] if "input_hash" in row else None  # released: of the single turn
             turn = _judged(row, responses_TN[number][sample], result, rates_N[sample], usage)
             turn.answer = answers[number] if number < len(answers) else None
-            turn.looks = looks_T and looks_T[number]
             turns.append(turn)
             if turn.infra_error is not None:
                 break  # an infrastructure failure ends a conversation

@@ -408,7 +408,6 @@ function turnElement(piece, turn, before, index) {
     thinking ? foldedText(`Thinking, ${words(thinking)}`, thinking, "thinking", isUnfolded) : null,
     prose ? foldedText(`Text, ${words(prose)}`, prose) : null,
     program(turn, before),
-    turn.looks ? looksElement(turn.looks) : null,
   ];
   const passed = turn.tests.filter(([, verdict]) => verdict === "passed");
   const failed = turn.tests.filter((test) => !passed.includes(test));
@@ -434,27 +433,6 @@ function turnElement(piece, turn, before, index) {
     scores.length ? make("p", { class: "scores" }, scores) : null,
     make("div", { class: "body" }, make("div", {}, left), make("div", {}, right)),
   );
-}
-
-/** All tokens of a turn. Pointing at one of the response marks those that the policy looked at to write it. */
-function looksElement({ tokens, start, looks }) {
-  const list = make("div", { class: "text tokens" });
-  const element = (token, at) => make("span", { class: at < start ? "soft" : "own" }, token);
-  const mark = ({ target }) => {
-    const at = [...list.children].indexOf(target);
-    if (at < start) return;
-    for (const marked of list.querySelectorAll(".looked, .pointed")) marked.classList.remove("looked", "pointed");
-    target.classList.add("pointed");
-    for (const [place, percent] of looks[at - start]) {
-      list.children[place].classList.add("looked");
-      list.children[place].style.setProperty("--share", percent / 100);
-    }
-  };
-  list.addEventListener("pointerover", mark);
-  list.addEventListener("click", mark);
-  const caption = make("p", { class: "caption" }, "Point at a token of the response: what the policy looked at is marked.");
-  const fill = () => list.children.length || list.append(...tokens.map(element));
-  return make("details", { class: "looks", ontoggle: fill }, make("summary", {}, "Where it looks"), caption, list);
 }
 
 function foldedText(summary, text, name = "", isOpen = false) {

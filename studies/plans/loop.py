@@ -29,8 +29,6 @@ CONTROL_TURNS = 3  # after the first, with another problem's feedback
 MEASURED_TURNS = 8  # after the first, in the quickstart
 BASE_FIRST_PROGRAMS = 16
 USUAL_TOKENS = 256
-SUBJECTS = {"minicode": "MiniCoder on MiniCode", "minicode3": "MiniCoder 3 on MiniCode 3"}
-"""In titles, by the world."""
 LOOK_FOR_GPUS = """
 import importlib.util, torch
 print(torch.cuda.device_count(), int(importlib.util.find_spec("vllm") is not None))
@@ -45,9 +43,6 @@ class LoopConfig(CommandConfig):
 
     output_dir: Path
     """Where everything is written. A relative path starts in the project's folder."""
-    world: Literal["minicode", "minicode3"] = "minicode"
-    """Where the problems come from: cobalt minicode generate, or cobalt minicode3 generate, whose model is
-    assets/minicoder3 and needs longer responses (docs/paper.md)."""
     data_seed: int = 0
     """Seed of the problems, of sampling and of the perturbation."""
     model: str = "assets/minicoder"
@@ -86,9 +81,8 @@ class LoopConfig(CommandConfig):
         return int(sizes.get("tensor_parallel_size", 1)) * int(sizes.get("num_replicas", 1))
 
     def unusual_answers(self) -> str:
-        """Part of a folder's settings. Older folders do not name their defaults, hf, 256 tokens and MiniCode."""
+        """Part of a folder's settings. Older folders do not name their defaults, hf and 256 tokens."""
         engine = " ENGINE=vllm" if self.engine == "vllm" else ""
-        engine += f" WORLD={self.world}" if self.world != "minicode" else ""
         return engine + (f" TOKENS={self.max_tokens}" if self.max_tokens != USUAL_TOKENS else "")
 
 
@@ -145,7 +139,7 @@ class Loop(Place):
             raw, prepared = self.file("raw-shifted"), self.file("minicode_shifted")
             sizes = ["--num_problems", 0, "--dev_size", 0, "--shifted_size", shifted]
             generating, preparing, without_dev = "shifted", "prepare-shifted", ("--dev_size", 0)
-        generate = ("-m", "cobalt", self.config.world, "generate", "--output_file", raw)
+        generate = ("-m", "cobalt", "minicode", "generate", "--output_file", raw)
         self.script_stage(generating, *generate, *seed, *sizes)
         files = ("--input_file", raw, "--output_file", prepared)
         self.script_stage(preparing, "preproc/preproc_taco.py", *files, *without_dev, *seed)

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from cobalt.cli.flags import Positive
 from cobalt.perturbation import Kind
 from studies.plans.arms import Arm, ArmStudy, OneOrMore, StudyConfig
-from studies.plans.loop import CONTROL_TURNS, SUBJECTS, recipe_of
+from studies.plans.loop import CONTROL_TURNS, recipe_of
 from studies.plans.places import Item
 
 Question = Literal["horizon", "cap", "selection", "kl", "lr", "group", "clip", "reference", "refresh", "stop"]
@@ -69,7 +69,7 @@ class Paper(ArmStudy):
         return files
 
     def report(self) -> None:
-        title = f"The paper in miniature: {SUBJECTS[self.config.world]}"
+        title = "The paper in miniature: MiniCoder on MiniCode"
         both_online = {"grpo_online", "verpo_online"} <= set(self.config.arms)
         pairs = ("--pairs", "GRPO-MT=VeRPO-MT") if both_online else ()
         self.write_report(self.shown, "--method", "Cobalt", *pairs, "--title", title)
@@ -105,7 +105,7 @@ class Hacking(ArmStudy):
         return files if name == "base" else {**files, "log": self.out / name / "metrics.jsonl"}
 
     def report(self) -> None:
-        self.write_report(self.shown, "--title", f"In-context reward hacking: {SUBJECTS[self.config.world]}")
+        self.write_report(self.shown, "--title", "In-context reward hacking: MiniCoder on MiniCode")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -463,15 +463,6 @@ def test_places_with_the_preset_cpu_start_a_ray_that_names_more_gpus_than_they_h
     assert {call[:3] for call in calls if "run_multi_turn" in call} == {"[0]", "[1]"}
 
 
-def test_a_study_in_another_world_has_its_problems_and_a_folder_of_its_own(study, tmp_path):
-    done, calls = study("paper", arms="single_turn", world="minicode3", model="assets/minicoder3")
-    assert done.returncode == 0, done.stderr
-    assert all("cobalt minicode3 generate" in call for call in calls if " generate " in call)
-    assert len([call for call in calls if "--output_file raw" in call]) == 2
-    assert " WORLD=minicode3 " in (tmp_path / "run" / "settings").read_text()
-    assert study("paper", arms="single_turn", model="assets/minicoder3")[0].returncode == 2
-
-
 def test_a_folder_of_the_shell_scripts_is_known_by_its_settings(study, tmp_path):
     settings = (
         "DATA_SEED=0 MODEL=assets/minicoder REFERENCE=assets/minicoder-small TRAIN=1000 x 8 DEV=200 x 8 TURNS=8"

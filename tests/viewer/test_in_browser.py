@@ -235,23 +235,3 @@ def test_a_difference_is_one(show: Show) -> None:
         assert [line for sign, line in changes if sign != "-"] == second
     changes = page.evaluate("differenceOf(['x', 'd'], ['a', 'x', 'c'])")
     assert changes == [["+", "a"], [" ", "x"], ["-", "d"], ["+", "c"]]
-
-
-def test_pointing_at_a_token_marks_what_the_policy_looked_at(show: Show) -> None:
-    rows = [{**row, "looks": []} for row in evaluated_file(2, samples=2, turns=2)]
-    looks = [[[0, 90]], [[1, 40], [2, 60]], []]
-    rows[0]["looks"] = [[{"tokens": ["a", " b", ATTACK, "d", " e"], "start": 2, "looks": looks}, None]]
-    page = show(rows)
-    page.click("#row-0")
-    page.click(".looks summary")
-    tokens = page.locator(".tokens span")
-    tokens.first.wait_for()  # a browser says after the click that an element was opened
-    assert page.locator(".looks").count() == 1 and tokens.all_inner_texts()[2] == ATTACK
-    for at, marked in ((3, [" b", ATTACK]), (2, ["a"]), (0, ["a"]), (4, [])):
-        tokens.nth(at).hover()
-        assert page.locator(".looked").all_inner_texts() == marked
-    tokens.nth(3).click()
-    assert tokens.nth(1).evaluate("one => one.style.getPropertyValue('--share')") == "0.4"
-    page.keyboard.press("ArrowRight")
-    page.wait_for_selector("h3:has-text('trajectory 1')")
-    assert page.locator(".looks").count() == 0

@@ -1,1 +1,0 @@
-"""MiniCode 3: problems of three to six steps, and a pre-training corpus whose thinking is computed by executing."""
