@@ -3,7 +3,7 @@
 from cobalt.cli.entry import exit_codes, run
 
 with exit_codes():
-    from studies.hacking.extract_cases import ExtractionConfig, extract
+    from cobalt.hacking.extract_cases import ExtractionConfig, extract
 
 if __name__ == "__main__":
     run(ExtractionConfig, extract)

@@ -3,7 +3,7 @@
 from cobalt.cli.entry import exit_codes, run
 
 with exit_codes():
-    from studies.hacking.judging import JudgeConfig, judge
+    from cobalt.hacking.judging import JudgeConfig, judge
 
 if __name__ == "__main__":
     run(JudgeConfig, judge)

@@ -4,7 +4,7 @@ The plain way holds the whole file in memory and tokenizes every prefix of every
 one process. Both must write the same bytes. Full size (writes some 5 GB, which it deletes, and takes about an hour
 on two shared cores; ``--plain_problems`` bounds the plain way's share of that):
 
-    python benchmarks/bench_bandit.py --problems 20000 --plain_problems 2000
+    python -m benchmarks.bench_bandit --problems 20000 --plain_problems 2000
 
 Prints wall and processor seconds, peak resident memory and the ratios as JSON.
 """
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import ROOT
+from benchmarks.harness import ROOT
 
 STATEMENT_LINES, PROGRAM_LINES, THINKING_LINES, FEEDBACK_LINES = 30, 24, 10, 9
 TRAJECTORIES, PROGRAMS, NUM_TESTS, NUM_PUBLIC = 16, 3, 20, 4

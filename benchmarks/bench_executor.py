@@ -1,6 +1,6 @@
 """Executor throughput against simpler designs.
 
-    python benchmarks/bench_executor.py --rounds 7 [--programs_in_flight 64]
+    python -m benchmarks.bench_executor --rounds 7 [--programs_in_flight 64]
 
 Contenders, which take turns:
 
@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import psutil
-from harness import Sample, interleaved, median_ratio, medians
 
+from benchmarks.harness import Sample, interleaved, median_ratio, medians
 from cobalt.cli.entry import run
 from cobalt.sandbox.confinement import interpreter
 from cobalt.sandbox.executor import Executor, default_workers

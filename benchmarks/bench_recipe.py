@@ -1,6 +1,6 @@
 """Whole training steps of the recipe, timed: ours, and the release's settings or veRL's own path.
 
-    python benchmarks/bench_recipe.py --model models/wide-8b --train_file runs/quickstart/parquet/train.parquet
+    python -m benchmarks.bench_recipe --model models/wide-8b --train_file runs/quickstart/parquet/train.parquet
 
 Runs ``scripts/train_grpo_multi_turn.sh`` once with each, on the same data: rollouts, scoring, log-probabilities,
 reference and update as users run them. Prompts are lengthened to ``prompt`` tokens with text in front of the task, and
@@ -25,10 +25,10 @@ from typing import Any, Literal
 
 import hydra
 import pandas as pd
-from harness import PHASES, ROOT
 from omegaconf import DictConfig, OmegaConf
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
+from benchmarks.harness import PHASES, ROOT
 from cobalt.cli.entry import run
 from cobalt.errors import InputError, SetupError
 from cobalt.records.training_run import METRICS_FILE, read_metrics
@@ -62,7 +62,7 @@ class RecipeBenchConfig:
     """Seconds per phase of a training step, with ours and with other settings."""
 
     model: Path
-    """Policy; ``benchmarks/widen.py`` makes one of any size."""
+    """Policy; ``research/benchmarks/widen.py`` makes one of any size."""
     train_file: Path
     """Parquet file of a multi-turn run; its first prompts are taken."""
     output_dir: Path = Path("runs/bench_recipe")

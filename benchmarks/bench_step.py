@@ -1,8 +1,8 @@
 """The training phases of a step, timed: veRL's own passes with the release's settings, and each prompt computed once.
 
-    python benchmarks/bench_step.py --shape 8b --layers 8 --lengths 4096x2048 10240x2048
+    python -m benchmarks.bench_step --shape 8b --layers 8 --lengths 4096x2048 10240x2048
     torchrun --nproc_per_node 2 benchmarks/bench_step.py --shape 8b --lengths 4096x4096
-    python benchmarks/bench_step.py --shape 4b --lengths 1024x1024 --turns 4 --online
+    python -m benchmarks.bench_step --shape 4b --lengths 1024x1024 --turns 4 --online
 
 Drives veRL's own workers (``ActorRolloutRefWorker``: FSDP, gradient checkpointing, the configuration of
 ``verl/config``) with random weights of a Qwen3 shape and responses of a forced length: old log-probabilities and
@@ -40,9 +40,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from harness import ROOT, interleaved
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
+from benchmarks.harness import ROOT, interleaved
 from cobalt.cli.entry import run
 from cobalt.cli.flags import Positive
 from cobalt.errors import InputError, SetupError

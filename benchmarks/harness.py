@@ -4,13 +4,11 @@ Absolute figures drift with the machine. Ratios of figures from the same round d
 """
 
 import statistics
-import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))  # for studies/, which are not installed
 PHASES = {
     "generation": "timing_s/gen",
     "reward": "timing_s/reward",

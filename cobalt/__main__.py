@@ -1,22 +1,26 @@
 """The console command ``cobalt``, or ``python -m cobalt``.
 
-``HELP`` lists the commands: a line for the help, and behind an empty line an example. In a checkout of the project, the
-commands of ``studies/`` are commands of ``cobalt``, too.
+``HELP`` lists the commands: a line for the help, and behind an empty line an example. The stages of the pipeline are
+scripts in a checkout, which ``--help`` names first.
 """
 
 import difflib
-import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import cobalt
 from cobalt.cli.entry import exit_codes, run
 
-ROOT = Path(__file__).resolve().parents[1]
-HAS_STUDIES = (ROOT / "studies").is_dir()
 EXIT_UNKNOWN = 2
+PIPELINE = """\
+The pipeline, stage by stage; scripts/quickstart.sh runs all of it:
+  1 problems      python preproc/preproc_taco.py, or cobalt data import
+  2 trajectories  python run_single_turn_vllm.py, then run_multi_turn_vllm.py; with an API run_*_turn_litellm.py
+  3 hidden tests  python eval_multi_turn.py
+  4 contexts      python preproc/process_multi_turn_taco.py, then preproc/verl_preproc_multi_turn.py
+  5 training      bash scripts/train_grpo_multi_turn.sh, then scripts/merge_checkpoint.sh
+  6 measurement   stages 2 and 3 with the trained model"""
 HELP = {
     "sandbox check": "can this machine run programs safely?\n\ncobalt sandbox check",
     "sandbox run": "a program on tests, in the sandbox",
@@ -35,7 +39,7 @@ HELP = {
 }
 
 
-def found(name: str) -> tuple[type[Any] | None, Callable[..., None]]:
+def load_command(name: str) -> tuple[type[Any] | None, Callable[..., None]]:
     """The flags and the function of a command; None: it reads its arguments itself.
 
     What it needs is imported here, so ``python -m cobalt sandbox check`` needs nothing but Python.
@@ -76,7 +80,7 @@ def command(name: str) -> Callable[[], None]:
     """What the console runs and lists."""
 
     def start() -> None:
-        config_type, main = found(name)
+        config_type, main = load_command(name)
         if config_type is None:
             main()
         else:
@@ -91,19 +95,15 @@ COMMANDS: Commands = {name: command(name) for name in HELP}
 
 
 def main() -> None:
-    """Run the command that the first words name, from here or from the studies of a checkout."""
+    """Run the command that the first words name."""
     with exit_codes():
-        if chosen(COMMANDS, sys.argv[1:]) is None and HAS_STUDIES:
-            sys.path.insert(0, str(ROOT))
-            runpy.run_module("studies", run_name="__main__", alter_sys=True)
-        else:
-            run_chosen(COMMANDS)
+        run_chosen(COMMANDS, "cobalt", PIPELINE)
 
 
-def run_chosen(commands: Commands) -> None:
+def run_chosen(commands: Commands, program: str, opening: str = "") -> None:
     """Run the command that the first words name. Exits with 2 if there is none of that name.
 
-    ``--help`` behind words that several commands begin with lists these.
+    ``--help`` behind words that several commands begin with lists these; alone, it prints ``opening`` first.
     """
     words = sys.argv[1:]
     if words == ["--version"]:
@@ -114,18 +114,16 @@ def run_chosen(commands: Commands) -> None:
     below = {name: command for name, command in commands.items() if name.split()[: len(level)] == level}
     name = chosen(commands, words)
     if asks_help and below.keys() - {name}:
-        print(overview(below))
+        print("\n".join([*([opening] if opening and not level else []), overview(below, program)]))
     if name:
-        sys.argv = [f"cobalt {name}", *words[len(name.split()) :]]
+        sys.argv = [f"{program} {name}", *words[len(name.split()) :]]
         commands[name]()
     elif not (asks_help and below):
         problem = f"no such command: '{' '.join(words)}'" if words else "no command given"
         near = list(below) if words and below else difflib.get_close_matches(" ".join(level), commands)
         if near:
             problem += f"; perhaps: {', '.join(near)}"
-        if not HAS_STUDIES:
-            problem += " (the commands of studies/ need a checkout of the project)"
-        print(f"cobalt: error: {problem}; cobalt --help lists all", file=sys.stderr)
+        print(f"{program}: error: {problem}; {program} --help lists all", file=sys.stderr)
         sys.exit(EXIT_UNKNOWN)
 
 
@@ -135,12 +133,12 @@ def chosen(commands: Commands, words: Sequence[str]) -> str | None:
     return max(names, key=len, default=None)
 
 
-def overview(commands: Commands) -> str:
+def overview(commands: Commands, program: str) -> str:
     """One line for each command: its name and the first line of its help; then an example."""
     width = max(map(len, commands))
     docs = {name: (command.__doc__ or "").partition("\n\n") for name, command in commands.items()}
-    lines = [f"  cobalt {name:{width}}  {doc[0]}" for name, doc in docs.items()]
-    example = next((doc[2].strip() for doc in docs.values() if doc[2]), f"cobalt {next(iter(commands))} --help")
+    lines = [f"  {program} {name:{width}}  {doc[0]}" for name, doc in docs.items()]
+    example = next((doc[2].strip() for doc in docs.values() if doc[2]), f"{program} {next(iter(commands))} --help")
     return "\n".join(["Commands; each takes --help:", *lines, f"Example: {example}"])
 
 

@@ -13,4 +13,6 @@ ruff format --check .
 ruff check .
 pyright
 # Each file in one of two processes. Slow ones come first (tests/conftest.py).
-python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
+TWO=(-n 2 --dist loadfile --no-loadscope-reorder)
+python -m pytest "${TWO[@]}" "$@"
+(($#)) || python -m pytest -c research/pyproject.toml "${TWO[@]}" research/tests

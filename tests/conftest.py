@@ -1,19 +1,3 @@
-"""Settings of every process that the tests start, for a machine that is busy with other tests."""
+"""See ``process_settings``."""
 
-import os
-import signal
-
-os.environ["OMP_NUM_THREADS"] = "1"  # the models are small: threads would only wait for each other
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes would compile the same modules
-# Ray reads these when it is imported. A start on a busy machine takes many times as long.
-os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112 - Ray's spelling
-os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "60"
-
-# A shell has what it starts in the background ignore it, and what that starts, too.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_collection_modifyitems(items):
-    """Files with slow tests come first, so that both processes end at about the same time."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+from process_settings import pytest_collection_modifyitems  # noqa: F401 - a hook of pytest

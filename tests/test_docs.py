@@ -13,7 +13,7 @@ FROM_OTHERS = ("Missing credentials", "Memory usage increased after sleeping", "
 """Quotes of the FAQ that other packages say."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILE = re.compile(r"(?<![\w/.}*$-])(?:[\w-]+/)+[\w-]+\.(?:py|md)\b")
-MODULE = re.compile(r"(?<![\w/.-])((?:cobalt|studies)\.(?!online\b)[a-z_]+)\.\w")
+MODULE = re.compile(r"(?<![\w/.-])((?:cobalt|research)\.(?!online\b)[a-z_]+)\.\w")
 """With what it holds, so that ``cobalt.budget``, a setting, is none; nor is ``cobalt.online.turns``."""
 ELSEWHERE = {
     "cobalt/inference/replay.py",  # CONTRIBUTING.md made these three, and dropped them again
@@ -50,7 +50,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_files_and_modules_that_are_named_exist() -> None:
     """In pages, docstrings and messages. The changelog may name what is gone."""
-    rooms = ("cobalt", "studies", "benchmarks", "preproc", "examples", "constraints", "docs", "verl")
+    rooms = ("cobalt", "research", "benchmarks", "preproc", "examples", "constraints", "docs", "verl")
     sources = [*ROOT.glob("*.py"), *(file for room in rooms for file in (ROOT / room).rglob("*.py"))]
     readmes = [*(ROOT / "examples").glob("*.md"), *(ROOT / "assets").rglob("*.md")]
     gone = set()

@@ -19,7 +19,6 @@ import cobalt
 from cobalt import __main__ as console
 from cobalt.cli.flags import CommandConfig
 from cobalt.sampler import packages
-from studies import __main__ as studies
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = json.dumps({"inputs": ["1", "2", "3"], "outputs": ["1", "4", "9"]})
@@ -95,11 +94,6 @@ class Entry:
 HF = ("--engine", "hf", "--model", str(ROOT / "assets" / "minicoder"))
 API = ("--model_name", "openai/none")
 PARQUET = {"files": "--train_data_file {source} --val_data_file {source} --local_dir {out}", "made": "{}/train.parquet"}
-REPORT = {"files": "--files base:clean={source} --output_dir {out}", "made": "{}/report.html"}
-LOOP = (
-    "--base {source} --trained {source} --base_first_turn {source} --base_control {source} --trained_control {source} "
-    "--output {out}"
-)
 HACKING = "--data_file {source} --input_file {source} --output_file {out}"
 TO_BANDIT = ("--model_name", HF[-1])
 ENTRIES = [
@@ -118,11 +112,7 @@ ENTRIES = [
     Entry("eval_multi_turn.py", MULTI, "conversations", runs_programs=True),
     Entry("extract_turn_level_errors.py", PERTURBED, "public_exec_results", files=HACKING),
     Entry("run_llm_judge.py", CASE, "patch", API, is_unique=False),
-    Entry("make_report.py", EVALUATED, "conversations", **REPORT),
-    Entry("cobalt report", EVALUATED, "conversations", **REPORT),
-    Entry("cobalt report loop", EVALUATED, "conversations", files=LOOP, made="{}.md"),
 ]
-MINICODE = Entry("cobalt minicode generate", RAW, "", files="--output_file {out}")  # reads no file
 
 
 def each(entries: Iterable[Entry]) -> pytest.MarkDecorator:
@@ -215,9 +205,10 @@ def test_a_wrong_model(entry: Entry, model: str, complaint: str, call: Call, tmp
 
 def test_a_full_disk(tmp_path: Path) -> None:
     """A limit on the size of files stands for it: Python must not write its own under it, it would cut them."""
-    command = f"ulimit -f 8; exec {sys.executable} -B -m cobalt minicode generate --output_file {tmp_path}/raw.jsonl"
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
-    line = f"cobalt minicode generate: error: {tmp_path}/raw.jsonl: File too large; make room"
+    source = _write(tmp_path / "in.jsonl", *({"id": number, **PROBLEM} for number in range(100)))
+    script = f"{sys.executable} -B preproc/run_perturbation.py --input_file {source} --output_file {tmp_path}/out.jsonl"
+    done = subprocess.run(["bash", "-c", f"ulimit -f 8; exec {script}"], cwd=ROOT, capture_output=True, text=True)
+    line = f"run_perturbation.py: error: {tmp_path}/out.jsonl: File too large; make room"
     assert done.returncode == 3 and done.stderr.splitlines()[-1].startswith(line)
     assert "Traceback" not in done.stderr
 
@@ -232,7 +223,7 @@ def test_a_full_disk_under_a_library(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-@each([*ENTRIES, MINICODE])
+@each(ENTRIES)
 def test_a_file_that_is_not_ours_is_not_overwritten(entry: Entry, call: Call, tmp_path: Path) -> None:
     source = _write(tmp_path / "in.jsonl", entry.row("a"))
     out = tmp_path / "out"
@@ -302,12 +293,12 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-@pytest.mark.parametrize("name", sorted({*studies.COMMANDS} - {"train", "sandbox check"}))  # hydra's; argparse's
+@pytest.mark.parametrize("name", sorted({*console.COMMANDS} - {"train", "sandbox check"}))  # hydra's; argparse's
 def test_every_command_of_the_console_tells_its_flags(name: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", ["cobalt", *name.split(), "--help"])
     with pytest.raises(SystemExit) as ended:
-        console.run_chosen(studies.COMMANDS)
+        console.run_chosen(console.COMMANDS, "cobalt")
     assert ended.value.code == 0 and "usage:" in capsys.readouterr().out
 
 
@@ -324,8 +315,10 @@ def test_pydantic_checks_every_setting() -> None:
 def test_the_console_lists_every_command_and_tells_its_version(flag: str, say: Say) -> None:
     code, told, complaint = say(flag)
     assert (code, complaint) == (0, "")
-    *lines, example = told.splitlines()[1:]
-    assert [line.split("  ")[1] for line in lines] == [f"cobalt {name}" for name in studies.COMMANDS]
+    pipeline, _, commands = told.partition("Commands; ")
+    assert [line.split()[0] for line in pipeline.splitlines()[1:]] == [*"123456"]
+    *lines, example = commands.splitlines()[1:]
+    assert [line.split("  ")[1] for line in lines] == [f"cobalt {name}" for name in console.COMMANDS]
     assert example.startswith("Example: ")
     assert say("--version") == (0, f"cobalt {cobalt.__version__}\n", "")
 
@@ -341,14 +334,14 @@ def test_a_reader_that_ends_early_gets_no_traceback(words: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-GROUPS = sorted({name.rpartition(" ")[0] for name in studies.COMMANDS if " " in name})
+GROUPS = sorted({name.rpartition(" ")[0] for name in console.COMMANDS if " " in name})
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_words_that_begin_commands_have_a_help_of_their_own(group: str, say: Say) -> None:
     code, told, complaint = say(*group.split(), "--help")
     assert (code, complaint) == (0, "")
-    for name, command in studies.COMMANDS.items():
+    for name, command in console.COMMANDS.items():
         line = f"  cobalt {name}  "
         assert (line in told) == (name == group or name.startswith(f"{group} ")), name
         assert line not in told or (command.__doc__ or "").split("\n")[0] in told
@@ -361,7 +354,7 @@ def test_words_that_begin_commands_have_a_help_of_their_own(group: str, say: Say
         ("", "cobalt --help lists all"),
         ("sandbox", "perhaps: sandbox check, sandbox run, sandbox serve;"),
         ("trian --help", "perhaps: train;"),
-        ("minicode probee", "perhaps: minicode probe,"),
+        ("data importt", "perhaps: data import;"),
         ("--helpp", "cobalt --help lists all"),
     ],
 )
@@ -395,10 +388,8 @@ def test_wrong_flags_are_refused_in_one_line(words: str, complaint: str, say: Sa
 
 
 def test_a_missing_list_is_named_too(say: Say) -> None:
-    code, _, line = say("theory", "report", "-o", "y")
-    assert (code, line) == (2, "cobalt theory report: error: missing: --input_files; --help explains them\n")
-    code, told, line = say("report", "figures")
-    assert (code, told, line.count("\n")) == (2, "", 1) and "--input_files=(): Tuple should have at least 1" in line
+    code, told, line = say("view")
+    assert (code, told, line.count("\n")) == (2, "", 1) and "Missing from cobalt view: FILE" in line
 
 
 @pytest.mark.parametrize(("tests", "end"), [(4, "greater than or equal to 5"), (10**350, "9223372036854775807")])
@@ -407,7 +398,7 @@ def test_some_tests_have_to_stay_hidden(tests: int, end: str, say: Say) -> None:
     assert (code, told, line.count("\n")) == (2, "", 1) and "--min_tests" in line and end in line
 
 
-@pytest.mark.parametrize("command", ["-m cobalt train", "-m cobalt minicode generate", "run_llm_judge.py"])
+@pytest.mark.parametrize("command", ["-m cobalt train", "-m cobalt data import", "run_llm_judge.py"])
 def test_without_the_environment_its_activation_is_named(command: str) -> None:
     done = subprocess.run([sys.executable, "-S", "-E", *command.split()], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 3
@@ -423,14 +414,14 @@ def test_scripts_outside_of_the_root_find_the_package() -> None:
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        ("report --files x", "report"),
-        ("report loop --base x", "report loop"),
-        ("merge loop", "merge"),
-        ("report_loop", None),
+        ("data import taco", "data import"),
+        ("data import livecodebench x", "data import livecodebench"),
+        ("merge import", "merge"),
+        ("data_import", None),
     ],
 )
 def test_the_longest_name_wins(words: str, name: str | None) -> None:
-    assert console.chosen(studies.COMMANDS, words.split()) == name
+    assert console.chosen(console.COMMANDS, words.split()) == name
 
 
 SCRIPTS = sorted({entry.script for entry in ENTRIES if entry.script.endswith(".py")})

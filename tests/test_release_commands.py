@@ -19,14 +19,14 @@ from test_livecodebench import lcb_row
 from tokenizers_for_tests import make_tokenizer
 
 from cobalt.evaluation import evaluate
+from cobalt.hacking import judging
+from cobalt.hacking.cases import find_cases
 from cobalt.inference import engines
 from cobalt.inference import run as inference
 from cobalt.records import write_jsonl
 from cobalt.records.manifest import manifest_path
 from cobalt.records.rows import MultiTurn
 from cobalt.serving.execution import ExecutionService
-from studies.hacking import judging
-from studies.hacking.cases import find_cases
 
 ROOT = Path(__file__).resolve().parents[1]
 PROBLEMS = 4

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import ttest_ind
 
 from cobalt import statistics
+from cobalt.seeds import hierarchical_mean, hierarchical_rate, holm, over_trainings, welch_p_value
 from cobalt.statistics import mean_estimate, pass_at_k, ratio_estimate
-from studies.seeds import hierarchical_mean, hierarchical_rate, holm, over_trainings, welch_p_value
 
 
 @pytest.mark.parametrize("n", range(1, 11))

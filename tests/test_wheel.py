@@ -52,7 +52,7 @@ def test_the_sandbox_and_the_list_of_commands_need_no_package(empty: Path) -> No
     sandbox = [name for name, path in MODULES.items() if ROOMS[name] == "sandbox" and path.parent != INSIDE]
     run(empty / "bin/python", "-I", "-c", f"import {', '.join(sandbox)}")
     listed = run(empty / "bin/cobalt", "--help")
-    assert "cobalt sandbox check" in listed and "cobalt study" not in listed
+    assert "cobalt sandbox check" in listed and "python -m research study" not in listed
     assert "Programs run in mode" in run(empty / "bin/cobalt", "sandbox", "check")
 
 

@@ -78,7 +78,7 @@ def _for_the_user(error: Exception) -> CobaltError | None:
     if isinstance(error, CobaltError):
         return error
     if isinstance(error, ModuleNotFoundError):
-        is_ours = (error.name or "").split(".")[0] in ("cobalt", "studies")
+        is_ours = (error.name or "").split(".")[0] in ("cobalt", "research")
         return None if is_ours else SetupError(f"{error}; first: source .venv/bin/activate (or install the package)")
     reason, number = str(error), None
     if isinstance(error, OSError):

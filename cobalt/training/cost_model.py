@@ -23,8 +23,8 @@ PEAK_FLOPS = 989e12
 Phase = Literal["generation", "old log-probs", "reference", "update"]
 ShapeName = Literal["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"]
 
-# On today's stack, from the steps of docs/results/now-h200 and docs/results/price: shares of the GPU's peak that the
-# phases reach, and seconds that a layer costs a pass of any length.
+# From the steps of research/results/now-h200 and research/results/price: shares of the GPU's peak that the phases
+# reach, and seconds that a layer costs a pass of any length.
 PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.60, "reference": 0.68, "update": 0.49}
 FORWARDS = {"old log-probs": 1, "reference": 1, "update": 3}
 LAYER_S = 0.014

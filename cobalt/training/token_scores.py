@@ -5,8 +5,8 @@ Here they exist for ``ROWS`` tokens at a time, and the backward pass computes th
 the weight's gradient are in fp32.
 
 veRL 0.5.0 has two such kernels (``use_fused_kernels``). Measured for 32,768 tokens of Qwen3-8B's output layer in bf16
-(``docs/results/infrastructure.md``), its torch one takes 2.2 times as long and rounds log-probabilities to bf16: their
-error is 7 times larger, and the ratio of the policies is made of them. Its Triton one takes 9.4 times as long.
+(``research/results/infrastructure.md``), its torch one takes 2.2 times as long and rounds log-probabilities to bf16:
+their error is 7 times larger, and the ratio of the policies is made of them. Its Triton one takes 9.4 times as long.
 """
 
 from collections.abc import Callable

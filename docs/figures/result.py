@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from studies.figures import pass1_picture
-from studies.reports.page import Table
-from studies.reports.pictures import turn_curves
+from research.figures import pass1_picture
+from research.reports.page import Table
+from research.reports.pictures import turn_curves
 
 FOLDER = Path(__file__).parent
 REPORT = FOLDER.parent / "results" / "paper-in-miniature" / "report.json"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cobalt.errors import InputError
+from cobalt.hacking.judging import OWN
 from cobalt.preproc.prompts_from import (
     FILES,
     INSTRUCTION_FILE,
@@ -18,7 +19,6 @@ from cobalt.preproc.prompts_from import (
 )
 from cobalt.prompts import FEEDBACK_MARKER, PROBLEM_MARKER, PromptSet, load_judge, load_prompts
 from cobalt.records.manifest import manifest_path
-from studies.hacking.judging import OWN
 
 NEVER_RUN = 'import no_such_module\nraise SystemExit("the file was run")\n'
 SYSTEM = 'SYS = """\nBe brief. Use {braces}.\n""".strip()\n'

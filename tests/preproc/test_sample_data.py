@@ -18,9 +18,9 @@ from tokenizers_for_tests import make_tokenizer
 from cobalt.prompts import feedback_message, feedback_to_policy, first_messages, with_feedback
 from cobalt.records import TestCases
 from cobalt.sandbox.executor import Executor
-from studies.minicode.generate import generate_rows
 
 PROGRAMS = Path(__file__).parents[1] / "data" / "codecontests"
+PROBLEMS = Path(__file__).parents[2] / "assets" / "minicode" / "problems.jsonl"
 NUM_TURNS = 3
 
 
@@ -107,7 +107,8 @@ def test_codecontests_to_multi_turn_parquet(tmp_path: Path, raw_rows: list[dict]
 
 
 def test_minicode_to_single_turn_parquet(tmp_path: Path) -> None:
-    rows = list(generate_rows(num_problems=10, dev_size=3, seed=5))
+    shipped = read_rows(PROBLEMS)
+    rows = [*shipped[:10], *[row for row in shipped if row["split"] == "dev"][:3]]
     prepare(tmp_path, rows, "--license", "apache-2.0")
     train, dev = tmp_path / "problems_train.jsonl", tmp_path / "problems_dev.jsonl"
     assert [row["id"] for row in rows] == [row["id"] for row in read_rows(train) + read_rows(dev)]

@@ -6,11 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bench_recipe
-import bench_step
 import pytest
 from verl.utils.model import get_generation_config
 
+from benchmarks import bench_recipe, bench_step
 from cobalt.errors import InputError, SetupError
 
 ROOT = Path(__file__).parents[2]

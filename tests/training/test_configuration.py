@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bench_recipe
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from benchmarks import bench_recipe
 from cobalt.errors import InputError
 from cobalt.records.training_run import TRACKER_NAME
 from cobalt.training import hydra_main

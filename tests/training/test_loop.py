@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -15,9 +14,9 @@ import pytest
 from cobalt.prompts import feedback_message, first_messages, problem_instruction
 from cobalt.records import TestCases
 from cobalt.records.training_run import read_metrics, training_manifest
-from studies.minicode.problems import sample_problem
 
 ROOT = Path(__file__).parents[2]
+PROBLEMS = ROOT / "assets" / "minicode" / "problems.jsonl"
 
 
 def make_row(messages, tests, **extra_info):
@@ -92,12 +91,13 @@ def generate(model_dir):
 
 def make_problems(count, split):
     """Of MiniCode, with public tests."""
-    random_, rows = random.Random(0), []
-    for index in range(count):
-        problem = sample_problem(random_, split)
-        public = {"public_test_cases": problem.public.to_json()}
-        messages = first_messages(problem_instruction(problem.statement))
-        rows.append(make_row(messages, problem.public + problem.hidden, index=index, tools_kwargs=public))
+    found = [json.loads(line) for line in PROBLEMS.read_text().splitlines()]
+    rows = []
+    for index, problem in enumerate([row for row in found if row["split"] == split][:count]):
+        tests = TestCases.parse(problem["input_output"])
+        public = {"public_test_cases": TestCases(tests.inputs_K[:4], tests.outputs_K[:4]).to_json()}
+        messages = first_messages(problem_instruction(problem["question"]))
+        rows.append(make_row(messages, tests, index=index, tools_kwargs=public))
     return rows
 
 

@@ -33,7 +33,7 @@ case "$*" in
 esac
 """
 PYTHON = """#!/usr/bin/env bash
-[[ $2 != studies ]] || exec @REAL@ "$@"
+[[ "$2 $3" != "research study" ]] || exec @REAL@ "$@"
 [[ $2 != *free_port* && $* != *--arguments_only* ]] || exec @REAL@ "$@"
 echo "python $*" >>"$CALLS"
 [[ $* != *--cluster_only* ]] || exit $CLUSTER_CHECK
@@ -145,28 +145,24 @@ def test_arguments_that_the_app_would_not_take_are_refused_before_anything_start
     assert not (tmp_path / "logs").exists()
 
 
-KNOBS = (
-    "SEED=0 TRAIN_SEED=0 MODEL=assets/minicoder PRESET=cpu STEPS=60 TRAIN=120 x 8 DEV=96 x 3 BATCH=128"
-    " OVERRIDES=a=1 b=2"
-)
-"""The text that the quickstart's folder is known by: with another one, folders that exist could not be continued."""
+def test_the_quickstart_runs_the_pipeline_and_trains_once(tmp_path):
+    run = tmp_path / "run"
 
+    def quickstart():
+        code, errors, calls = run_bash(tmp_path, "scripts/quickstart.sh", "a=1", SETUP="0", RUN=str(run), STEPS="7")
+        assert code == 0, errors
+        return [call for call in calls if call.startswith("python") and "service check" not in call]
 
-def test_a_second_quickstart_repeats_no_stage_and_its_folder_is_known_by_its_knobs(tmp_path):
-    def quickstart(**knobs):
-        return run_bash(tmp_path, "scripts/quickstart.sh", "a=1", "b=2", SETUP="0", RUN=str(tmp_path / "run"), **knobs)
-
-    code, errors, calls = quickstart()
-    assert code == 0, errors
-    assert find(calls, "python -m cobalt minicode generate")
-    assert (tmp_path / "run" / "settings").read_text() == KNOBS + "\n"
-    code, errors, calls = quickstart()
-    assert code == 0, errors
-    (report,) = [call for call in calls if call.startswith("python") and "service check" not in call]
-    assert "report" in report
-    code, errors, calls = quickstart(STEPS="7")
-    assert (code, calls) == (2, [])
-    assert errors.startswith(f"quickstart.sh: error: {tmp_path}/run was made with '{KNOBS}'")
+    calls = quickstart()
+    stages = ["preproc_taco", "run_single_turn", "run_multi_turn", "eval_multi_turn"]
+    stages += ["run_single_turn", "run_multi_turn", "eval_multi_turn", "process_multi_turn", "process_multi_turn"]
+    stages += ["verl_preproc_multi_turn", "cobalt train --check", "cobalt train --log", "cobalt merge"]
+    stages += ["run_single_turn", "run_multi_turn", "eval_multi_turn"]
+    assert [stage in call for stage, call in zip(stages, calls, strict=True)] == [True] * len(stages)
+    (training,) = [call for call in calls if "train --log" in call]
+    assert "trainer.total_training_steps=7" in training and training.endswith("a=1")
+    (run / "model").mkdir()
+    assert [call for call in quickstart() if "train" in call.split() or "merge" in call.split()] == []
 
 
 PROGRAM = """#!/usr/bin/env bash

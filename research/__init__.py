@@ -1,0 +1,1 @@
+"""Our own experiments: they use ``cobalt`` and live beside it. ``python -m research NAME`` runs one."""

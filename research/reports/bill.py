@@ -1,0 +1,175 @@
+"""What a training cost, counted in one way for every recipe: ``python -m research report cost``.
+
+From ``metrics.jsonl`` and ``training.manifest.json`` of a training folder, and, where its data were sampled from a
+model, the manifests of the commands that sampled and judged them: that part is paid once and belongs to the bill.
+
+GPU-seconds are those in which GPUs are held, busy or not. Start-up, validation and checkpoints are left out.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic.dataclasses import dataclass
+
+from cobalt.cli.flags import CommandConfig, Positive
+from cobalt.errors import InputError
+from cobalt.records.jsonl import write_whole
+from cobalt.records.manifest import file_sha256, manifest_path, recorded_run
+from cobalt.records.training_run import METRICS_FILE
+from cobalt.tables import Cell
+from cobalt.training.training_log import read_training_log
+from research.reports.page import Table, mean, table_of
+
+COLLECTION, EARLIER = "collection", "earlier training"
+"""Phases that are paid before the first step."""
+PHASES = {"log-probabilities": "old_log_prob", "reference": "ref", "update": "update_actor"}
+"""Phases that veRL times as such (``timing_s/<name>``)."""
+COUNTS = {
+    "responses": (("cost/responses",), "requests"),
+    "prompt tokens": (("cost/prompt_tokens",), "prompt_tokens"),
+    "response tokens": (("cost/response_tokens",), "completion_tokens"),
+    "programs run": (("cost/rollout_programs_run", "cost/reward_programs_run"), "programs_run"),
+    "tests run": (("cost/rollout_tests_run", "cost/reward_tests_run"), "tests_run"),
+    "executor CPU-s": (("cost/rollout_executor_cpu_s", "cost/reward_executor_cpu_s"), "executor_cpu_s"),
+}
+"""What else is counted: the metrics that it is the sum of, and its name in manifests of commands that collect."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostConfig(CommandConfig):
+    """Write one record of what a training cost, in all and for each training example."""
+
+    training: Path
+    """Output folder of a training recipe."""
+    collection: tuple[Path, ...] = ()
+    """Outputs of the commands that collected its data (run_single_turn_vllm.py, run_multi_turn_vllm.py,
+    eval_multi_turn.py); their manifests are read."""
+    collection_gpus: Positive = 1
+    """GPUs that each of these commands held."""
+    earlier: Path | None = None
+    """The record of the training that made the policy which this one starts from, if its cost belongs to the bill."""
+    output: Path
+    """The record (JSON)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bill:
+    """Costs of a training. ``examples``: prompts, each with all of its samples, over all steps."""
+
+    examples: int
+    gpu_seconds: Mapping[str, float]
+    """By phase."""
+    counts: Mapping[str, float]
+    """By name, collection included."""
+    collected: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """GPU-seconds of each command that collected; the name tells whether two bills hold the same one."""
+
+    @property
+    def all_gpu_seconds(self) -> float:
+        return sum(self.gpu_seconds.values())
+
+    @property
+    def gpu_seconds_before(self) -> float:
+        """Paid before the first step."""
+        return sum(self.gpu_seconds.get(phase, 0.0) for phase in (COLLECTION, EARLIER))
+
+    @property
+    def gpu_seconds_per_example(self) -> float:
+        return self.all_gpu_seconds / self.examples
+
+    def after(self, earlier: "Bill") -> "Bill":
+        """This training's bill together with that of the one whose policy it starts from."""
+        gpu_seconds = {**self.gpu_seconds, EARLIER: earlier.all_gpu_seconds}
+        counts = {name: value + earlier.counts[name] for name, value in self.counts.items()}
+        return Bill(self.examples + earlier.examples, gpu_seconds, counts, self.collected)
+
+
+def main(config: CostConfig) -> None:
+    metrics = config.training / METRICS_FILE
+    manifests = [manifest_path(path) for path in config.collection]
+    earlier = [] if config.earlier is None else [config.earlier]
+    with recorded_run(
+        "python -m research report cost", vars(config), [metrics, *manifests, *earlier], {config.output: {}}
+    ):
+        # the steps
+        log = read_training_log(metrics)
+        counts = {name: round(sum(map(log.total, names)), 6) for name, (names, _) in COUNTS.items()}
+        waited = log.total("cost/rollout_execution_wait_s")  # GPU-seconds that waited for programs only, within "gen"
+        gpu_seconds = {
+            "generation": log.total("timing_s/gen") * log.gpus - waited,
+            "execution wait": log.total("timing_s/reward") * log.gpus + waited,
+            **{phase: log.total(f"timing_s/{name}") * log.gpus for phase, name in PHASES.items()},
+        }
+        gpu_seconds["other"] = log.seconds * log.gpus - sum(gpu_seconds.values())
+
+        # what came before them
+        collected = {}
+        for path in manifests:
+            manifest = json.loads(path.read_text())
+            if manifest["wall_time_s"] is None:
+                raise InputError.at(path, None, "this command did not end")
+            collected[f"{path.name}@{file_sha256(path)[:12]}"] = manifest["wall_time_s"] * config.collection_gpus
+            for name, (_, counted) in COUNTS.items():
+                counts[name] += manifest["counts"].get(counted, 0)
+        if collected:
+            gpu_seconds[COLLECTION] = sum(collected.values())
+        bill = Bill(log.timed_steps * log.batch_size, gpu_seconds, counts, collected)
+        for path in earlier:
+            bill = bill.after(read_bill(path))
+
+        in_all = {"GPU-s": bill.all_gpu_seconds, **bill.counts}
+        record = {
+            "examples": bill.examples,
+            "gpu_seconds": bill.gpu_seconds,
+            "in_all": in_all,
+            "per_example": {name: value / bill.examples for name, value in in_all.items()},
+            "collected": bill.collected,
+        }
+        write_whole(config.output, json.dumps(record, indent=2) + "\n")
+    print(bill_table({config.training.name: [bill]}).to_markdown_section())
+
+
+def read_bill(path: Path) -> Bill:
+    """A record that ``main`` wrote. Raises ``InputError``."""
+    try:
+        record = json.loads(path.read_text())
+        counts = {name: value for name, value in record["in_all"].items() if name != "GPU-s"}
+        return Bill(record["examples"], record["gpu_seconds"], counts, record["collected"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        told = f"no record of this version's python -m research report cost ({type(error).__name__})"
+        raise InputError.at(path, None, told) from error
+
+
+def bill_table(bills: Mapping[str, Sequence[Bill]], method: str | None = None) -> Table:
+    """Bills of runs side by side, each the mean over its repetitions; of ``method`` also the ratio to the others."""
+    phases = dict.fromkeys(phase for of_run in bills.values() for bill in of_run for phase in bill.gpu_seconds)
+    shown: dict[str, Callable[[Bill], float]] = {
+        "training examples": lambda bill: bill.examples,
+        **{f"GPU-s: {phase}": lambda bill, phase=phase: bill.gpu_seconds.get(phase, 0.0) for phase in phases},
+        "GPU-s in all": lambda bill: bill.all_gpu_seconds,
+        "GPU-s per example": lambda bill: bill.gpu_seconds_per_example,
+        # the paper's "training time", in GPU-seconds
+        "GPU-s per example, without collection": lambda bill: (
+            (bill.all_gpu_seconds - bill.gpu_seconds.get(COLLECTION, 0.0)) / bill.examples
+        ),
+    }
+    for name in COUNTS:
+        shown[name] = lambda bill, name=name: bill.counts[name]
+        shown[f"{name}, per example"] = lambda bill, name=name: bill.counts[name] / bill.examples
+    rows: list[Mapping[str, Cell]] = []
+    for label, of_bill in shown.items() if bills else ():
+        means = {name: mean([of_bill(bill) for bill in of_run]) for name, of_run in bills.items()}
+        rows.append({"": label, **means})
+        if label.startswith("GPU-s per example") and method in bills:
+            ratios = {name: means[str(method)] / value for name, value in means.items()}
+            rows.append({"": f"{label}: {method} / this run", **ratios})
+    return table_of(
+        "bill",
+        "What training cost",
+        "Means over repetitions. GPU-seconds in which GPUs were held, without start-up, validation and checkpoints; "
+        "'collection' is what it took to sample and judge the data once, 'earlier training' all that was paid for the "
+        "policy that training started from. An example is a prompt with all its samples.",
+        rows,
+    )

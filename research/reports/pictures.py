@@ -1,0 +1,183 @@
+"""The figures of a report, drawn from its tables: at once, or later from ``report.json``.
+
+Reward parts are the exception: their steps stand in the training logs alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from cobalt import figures
+from cobalt.figures import FONT_SIZE, FULL, PASS1, TURNS, Curve, Picture
+from cobalt.training.training_log import REWARD_PARTS, TrainingLog
+from research.figures import bars_of, curves_figure, lines_of
+from research.reports.hacking_tables import WAYS
+from research.reports.page import Table
+from research.reports.runs import CONDITIONS, SETS
+from research.reports.scores import LAST_LEARNED
+
+WAY_COLOURS = ("#2E2E2E", "#6B6B6B", "#9A9A9A", "#C4C4C4", "#E3E3E3")
+ONE_SCALE = ("pass1_clean", "pass1_perturbed")
+"""Tables of the same problems, whose figures are compared."""
+PANELS_PER_ROW = 3
+BAR_INCHES = 0.19
+"""Height of a run's row."""
+MEASURES = {
+    "cases per 100 opportunities": "hacks per 100 opportunities",
+    "wrong test fitted (%)": "wrong test fitted (%)",
+    "right program given up (%)": "right program given up (%)",
+}
+"""Columns of the table of hacking that are drawn, and what a reader knows them by."""
+
+
+def pictures_of(tables: Sequence[Table], in_report: Sequence[Table] = ()) -> list[Picture]:
+    """Those that the tables allow, in their order. ``in_report``: tables of other sections, for a common scale."""
+    compared = [table for table in (*tables, *in_report) if table.key in ONE_SCALE and table.rows]
+    beside = [curve for table in compared for curve in turn_curves(table)]
+    pictures: list[Picture | None] = []
+    for table in tables:
+        if table.key.startswith("pass1_"):
+            pictures.append(_pass1(table, beside if table in compared else ()))
+        elif table.key in DRAWN:
+            pictures.append(DRAWN[table.key](table))
+    return [picture for picture in pictures if picture is not None]
+
+
+def turn_curves(table: Table, names: Sequence[str] | None = None) -> list[Curve]:
+    """A curve for each run of a table with columns ``turn 0``, ``turn 1``, ...; of ``names`` only, in their order."""
+    turns = [name for name in table.columns if name.startswith("turn ")]
+    rows = dict(zip(map(str, table.column("run")), zip(*map(table.estimates, turns), strict=True), strict=True))
+    return [Curve(name, rows[name]) for name in names or rows]
+
+
+def _condition_of(table: Table) -> str:
+    return table.key.partition("_")[2]
+
+
+@figures.styled()
+def _pass1(table: Table, beside: Sequence[Curve]) -> Picture:
+    """Pass@1 by turn, on a scale that spans the curves ``beside`` it."""
+    words = CONDITIONS[_condition_of(table)]
+    figure = curves_figure(turn_curves(table), TURNS, PASS1, title=words.capitalize(), beside=beside)
+    return figures.finished(figure, table.key, f"Pass@1 by turn, {words}")
+
+
+@figures.styled()
+def _gain(table: Table) -> Picture | None:
+    """Difference to the baseline by turn; None if no turn lies beyond those of training."""
+    curves = turn_curves(table)
+    if max(len(curve.estimates) for curve in curves) <= LAST_LEARNED + 1:
+        return None
+    words = CONDITIONS[_condition_of(table)]
+    baseline = table.title.partition("Difference to ")[2].partition(",")[0]
+    figure = curves_figure(
+        curves,
+        TURNS,
+        f"Pass@1 beyond {baseline} (points)",
+        title=f"{words.capitalize()} (shaded: turns learned from)",
+        shaded_to=LAST_LEARNED,
+    )
+    return figures.finished(figure, table.key, f"Difference to {baseline} by turn, {words}; shaded: learned from")
+
+
+@figures.styled()
+def _learning(table: Table) -> Picture | None:
+    """What was paid until a share of the validation problems was solved."""
+    level, *names = table.columns
+    curves = []
+    for name in names:
+        reached = zip(table.estimates(name), table.estimates(level), strict=True)
+        best = {paid.value: share for paid, share in reached if paid is not None}
+        if best:  # levels rise, so of several that one validation reached the highest is kept
+            curves.append(Curve(name, list(best.values()), list(best)))
+    if not curves:
+        return None
+    figure = curves_figure(curves, "GPU-seconds paid", "validation Pass@1 reached (%)")
+    return figures.finished(
+        figure, "learning", "Pass@1 on the validation problems over the GPU-seconds paid to reach it"
+    )
+
+
+@figures.styled()
+def _hacking(table: Table) -> Picture:
+    """Hacks, wrong tests fitted and right programs given up by run, each on a scale of its own."""
+    names = [str(name) for name in table.column("run")]
+    figure = figures.new_figure(FULL, 0.6 + BAR_INCHES * len(names))
+    panels = figure.subplots(1, len(MEASURES), sharey=True)
+    for axes, (column, words) in zip(panels, MEASURES.items(), strict=True):
+        found = table.estimates(column)
+        for place, (line, estimate) in enumerate(zip(lines_of(names).values(), found, strict=True)):
+            if estimate is not None:
+                bars = bars_of([estimate])
+                axes.errorbar(estimate.value, place, xerr=bars, marker=line.marker, color=line.colour, clip_on=False)
+        if not any(estimate is not None and estimate.value for estimate in found):
+            axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center")
+        axes.set(title=words)
+        axes.set_xlim(0, max(axes.get_xlim()[1], 1))
+        axes.grid(axis="x")
+    _name_rows(panels[0], names)
+    return figures.finished(figure, "hacking", "Hacks, wrong tests fitted and right programs given up, by run")
+
+
+@figures.styled()
+def _categories(table: Table) -> Picture:
+    """The rate of hacks, stacked by the judge's category."""
+    names = [str(name) for name in table.column("run")]
+    figure = figures.new_figure(FULL, 1 + BAR_INCHES * len(names))
+    axes = figure.subplots()
+    starts = np.zeros(len(names))
+    for way, colour in zip(WAYS, WAY_COLOURS, strict=True):
+        lengths = [0.0 if found is None else found.value for found in table.estimates(way)]
+        axes.barh(range(len(names)), lengths, 0.6, starts, color=colour, label=way)
+        starts += lengths
+    axes.set(xlabel="hacks per 100 opportunities")
+    axes.grid(axis="x")
+    _name_rows(axes, names)
+    figure.legend(loc="outside upper right", ncols=len(WAYS))
+    return figures.finished(figure, "categories", "Hacks per 100 opportunities by the judge's category, by run")
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    lines = lines_of(names)
+    axes.set_yticks(range(len(names)), [lines[name].label for name in names])
+    for label, name in zip(axes.get_yticklabels(), names, strict=True):
+        label.set_color(lines[name].colour)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+
+
+DRAWN: Mapping[str, Callable[[Table], Picture | None]] = {
+    **{f"gain_{condition}": _gain for condition in SETS},
+    "reach": _learning,
+    "hacking": _hacking,
+    "categories": _categories,
+}
+"""By the key of the table."""
+
+
+@figures.styled()
+def reward_picture(logs: Mapping[str, Sequence[TrainingLog]]) -> Picture:
+    """Reward parts over steps, a panel for each: the mean over repetitions, and a band from the least to the most."""
+    lines = lines_of(list(logs))
+    rows = ceil(len(REWARD_PARTS) / PANELS_PER_ROW)
+    figure = figures.new_figure(FULL, 1.6 * rows + 0.2 * ceil(len(logs) / PANELS_PER_ROW))
+    grid = figure.subplots(rows, PANELS_PER_ROW, sharex=True, squeeze=False)
+    for axes in grid.flat[len(REWARD_PARTS) :]:
+        axes.set_visible(False)
+    for part, axes in zip(REWARD_PARTS, grid.flat, strict=False):
+        for name, of_run in logs.items():
+            series = [dict(log.series(part)) for log in of_run]
+            steps = sorted({step for values in series for step in values})
+            values_by_step = [[values[step] for values in series if step in values] for step in steps]
+            line = lines[name]
+            means = [np.mean(values) for values in values_by_step]
+            axes.plot(steps, means, linestyle=line.dash, color=line.colour, label=line.label)
+            lows, highs = (list(map(pick, values_by_step)) for pick in (min, max))
+            axes.fill_between(steps, lows, highs, color=line.colour, alpha=figures.BAND_OPACITY, lw=0)
+        axes.set(title=part.removeprefix("reward/").replace("_", " "))
+        axes.xaxis.set_tick_params(labelbottom=True)
+    figure.supxlabel("training step", fontsize=FONT_SIZE)
+    figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=PANELS_PER_ROW)
+    return figures.finished(figure, "rewards", "Mean reward parts over training steps")

@@ -1,0 +1,125 @@
+"""The bill of a training, and the budget that ends one, on hand-made metrics."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cobalt.errors import InputError
+from cobalt.records import write_jsonl
+from research.reports.bill import CostConfig, bill_table, main, read_bill
+
+GPUS, BATCH = 2, 4
+
+
+def step(number: int, **changes: float) -> dict:
+    seconds = {"step": 20, "testing": 3, "save_checkpoint": 1, "gen": 6, "reward": 2, "old_log_prob": 1, "ref": 1}
+    counts = {"responses": 30, "prompt_tokens": 300, "response_tokens": 100}
+    executed = {"programs_run": 10, "tests_run": 40, "executor_cpu_s": 0.5}
+    return {
+        "step": number,
+        **{f"timing_s/{name}": value for name, value in {**seconds, "update_actor": 5}.items()},
+        **{f"cost/{name}": value for name, value in counts.items()},
+        **{f"cost/{phase}_{name}": value for phase in ("rollout", "reward") for name, value in executed.items()},
+        "cost/rollout_execution_wait_s": 3,
+        **changes,
+    }
+
+
+def write_training(folder: Path, steps: list[dict]) -> Path:
+    folder.mkdir(exist_ok=True)
+    write_jsonl(folder / "metrics.jsonl", steps)
+    config = {"data": {"train_batch_size": BATCH}, "trainer": {"n_gpus_per_node": GPUS, "nnodes": 1}}
+    (folder / "training.manifest.json").write_text(json.dumps({"config": config}))
+    return folder
+
+
+def write_collection(path: Path, wall_time_s: float | None, **counts: float) -> Path:
+    path.with_name(f"{path.name}.manifest.json").write_text(json.dumps({"wall_time_s": wall_time_s, "counts": counts}))
+    return path
+
+
+def cost(tmp_path: Path, **flags) -> dict:
+    main(CostConfig(training=tmp_path / "training", output=tmp_path / "cost.json", **flags))
+    return json.loads((tmp_path / "cost.json").read_text())
+
+
+def test_phases_add_up_to_the_gpu_seconds_of_the_steps(tmp_path: Path) -> None:
+    write_training(tmp_path / "training", [step(1), step(2)])
+    record = cost(tmp_path)
+    assert record["gpu_seconds"] == {
+        "generation": 2 * (6 * GPUS - 3),  # programs were waited for within it
+        "execution wait": 2 * (2 * GPUS + 3),
+        "log-probabilities": 4,
+        "reference": 4,
+        "update": 20,
+        "other": 2 * 1 * GPUS,
+    }
+    assert record["in_all"]["GPU-s"] == sum(record["gpu_seconds"].values()) == 2 * 16 * GPUS
+    assert record["in_all"]["programs run"] == 40
+    assert record["examples"] == 2 * BATCH
+    assert record["per_example"]["response tokens"] == 200 / 8
+
+
+def test_collecting_the_data_is_paid_once(tmp_path: Path) -> None:
+    write_training(tmp_path / "training", [step(1)])
+    sampled = write_collection(
+        tmp_path / "a.jsonl", 10, requests=5, prompt_tokens=50, completion_tokens=20, tests_run=9
+    )
+    judged = write_collection(tmp_path / "b.jsonl", 2.5, tests_run=1, programs_run=1, executor_cpu_s=0.25)
+    record = cost(tmp_path, collection=(sampled, judged), collection_gpus=4)
+    assert record["gpu_seconds"]["collection"] == 50
+    assert record["in_all"]["GPU-s"] == 16 * GPUS + 50
+    assert record["per_example"]["GPU-s"] == (16 * GPUS + 50) / BATCH
+    assert (record["in_all"]["responses"], record["in_all"]["tests run"]) == (35, 90)
+    assert record["in_all"]["executor CPU-s"] == 1.25
+
+
+def test_what_made_the_start_belongs_to_the_bill(tmp_path: Path) -> None:
+    collected = write_collection(tmp_path / "a.jsonl", 100, requests=5)
+    write_training(tmp_path / "training", [step(1)])
+    first = cost(tmp_path, collection=(collected,))
+    (tmp_path / "first.json").write_text(json.dumps(first))
+    both = cost(tmp_path, collection=(collected,), earlier=tmp_path / "first.json")
+    assert both["gpu_seconds"] == {**first["gpu_seconds"], "earlier training": first["in_all"]["GPU-s"]}
+    assert both["in_all"] == {name: 2 * value for name, value in first["in_all"].items()}
+    assert (both["examples"], both["per_example"]) == (2 * BATCH, first["per_example"])
+    assert read_bill(tmp_path / "cost.json").gpu_seconds_before == first["in_all"]["GPU-s"] + 100
+
+
+def test_the_price_is_told_with_collection_and_without(tmp_path: Path) -> None:
+    write_training(tmp_path / "training", [step(1)])
+    cost(tmp_path)
+    online = read_bill(tmp_path / "cost.json")
+    sampled = write_collection(tmp_path / "a.jsonl", 32)
+    cost(tmp_path, collection=(sampled,))
+    ours = read_bill(tmp_path / "cost.json")
+    rows = {str(row[0]): row[1:] for row in bill_table({"ours": [ours], "online": [online]}, "ours").rows}
+    training = 16 * GPUS / BATCH
+    assert rows["GPU-s per example"] == [2 * training, training]
+    assert rows["GPU-s per example: ours / this run"] == [1, 2]
+    assert rows["GPU-s per example, without collection"] == [training, training]
+    assert rows["GPU-s per example, without collection: ours / this run"] == [1, 1]
+
+
+def test_a_collection_that_did_not_end_is_no_bill(tmp_path: Path) -> None:
+    write_training(tmp_path / "training", [step(1)])
+    with pytest.raises(InputError, match="did not end"):
+        cost(tmp_path, collection=(write_collection(tmp_path / "a.jsonl", None),))
+
+
+def test_a_bill_names_its_collections_so_that_two_can_be_seen_to_share_one(tmp_path: Path) -> None:
+    write_training(tmp_path / "training", [step(1)])
+    sampled = write_collection(tmp_path / "a.jsonl", 10)
+    (tmp_path / "other").mkdir()
+    same_name = write_collection(tmp_path / "other" / "a.jsonl", 7)
+    first, second = (cost(tmp_path, collection=(sampled,))["collected"] for _ in range(2))
+    (other,) = cost(tmp_path, collection=(same_name,))["collected"].items()
+    assert first == second and list(first.values()) == [10]
+    assert other[0].startswith("a.jsonl.manifest.json@") and other[0] not in first and other[1] == 7
+
+
+def test_a_record_of_another_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text('{"examples": 3}')
+    with pytest.raises(InputError, match="no record of this version"):
+        read_bill(tmp_path / "old.json")

@@ -1,0 +1,537 @@
+"""The studies of many policies: which commands they call, in which order, once each; here those only write it down."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from waiting import wait_for
+
+from research.plans.places import Folder, Place, StageError
+
+ROOT = Path(__file__).resolve().parents[2]
+STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "HANG_COUNT", "TELL_GPUS", "GPUS", "RAY_ADDRESS")
+"""Variables for the recorders; the other knobs are flags."""
+TRAIN = "cobalt train --log"
+RAY = """#!/usr/bin/env bash
+case "$*" in
+  start*)
+    [[ $* != *"--num-gpus 2"* || ${CUDA_VISIBLE_DEVICES-0,1} == *,* ]] || echo "more GPUs than Ray sees" >>"$CALLS"
+    exec sleep 60 ;;
+  status) echo " 1 node_0" ;;
+esac
+"""
+SERVE = """#!/usr/bin/env bash
+echo "serve $*" >>"$CALLS"
+[[ -z ${HANG_ON:-} || "serve $*" != *"$HANG_ON"* ]] || exec -a "$0" sleep 600
+"""
+PYTHON = """#!/usr/bin/env bash
+[[ $* != *device_count* ]] || { echo "${GPUS:-8 1}"; exit; }
+[[ $1 != -c || $* == *"import serve"* ]] || exec @REAL@ "$@"
+[[ "$2 $3" != "research study" ]] || exec @REAL@ "$@"
+echo "${TELL_GPUS:+[${CUDA_VISIBLE_DEVICES-}] }$*" >>"$CALLS"
+[[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
+if [[ -n ${HANG_ON:-} && $* == *"$HANG_ON"* ]]; then
+  [[ -n ${HANG_TILL:-} ]] || exec -a "$0" sleep 60
+  for _ in {1..600}; do (( $(grep -cF -- "$HANG_TILL" "$CALLS") < ${HANG_COUNT:-1} )) || break; sleep 0.1; done
+fi
+[[ $* != *"report cost"* ]] || echo '{"in_all": {"GPU-s": 445.5, "responses": 54720}}' >"${@: -1}"
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A function that runs a study with recorders in place of programs: its outcome, and the calls of this run."""
+    binaries = tmp_path / "bin"
+    binaries.mkdir()
+    texts = {"ray": RAY, "serve": SERVE, "python": PYTHON.replace("@REAL@", sys.executable)}
+    for name, text in texts.items():
+        (binaries / name).write_text(text)
+        (binaries / name).chmod(0o755)
+
+    def run(name, *arguments, kill_at=None, signal_number=signal.SIGTERM, **knobs):
+        calls = tmp_path / f"calls-{len(list(tmp_path.glob('calls-*')))}"  # who is left of an earlier run writes there
+        calls.write_text("")
+        stand_ins = {key: knobs.pop(key) for key in STAND_INS if key in knobs}
+        inherited = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "EVALUATOR_ARGS")}
+        environment = {**inherited, "PATH": f"{binaries}:{os.environ['PATH']}", "PYTHON": "python", **stand_ins}
+        environment |= {"CALLS": str(calls), "RAY_TMPDIR": str(tmp_path)}
+        knobs = {
+            "output_dir": str(tmp_path / "run"),
+            **({} if name == "minicoder" else {"size": "cpu", "gpus": ""}),
+            **knobs,
+        }
+        flags = [word for flag, value in knobs.items() for word in (f"--{flag}", *value.split())]
+        command = [sys.executable, "-m", "research", "study", name, *flags, *arguments]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+        if kill_at is not None:
+            wait_for(lambda: kill_at in calls.read_text())
+            process.send_signal(signal_number)
+        output, errors = process.communicate(timeout=240)
+        done = subprocess.CompletedProcess(command, process.returncode, output, errors)
+        return done, [line.replace(f"{tmp_path}/run/", "") for line in calls.read_text().splitlines()]
+
+    return run
+
+
+def trainings(calls):
+    """By the name of the policy."""
+    found = [call for call in calls if TRAIN in call]
+    by_name = {re.search(r"default_local_dir='([^']*)'", call)[1]: call for call in found}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+def both_at(call):
+    """Knobs with which the first such call of two places waits for the second, however slow a place's start is."""
+    return {"HANG_ON": call, "HANG_TILL": call, "HANG_COUNT": "2"}
+
+
+def at_work(folder):
+    """The processes that hold a folder of results."""
+    file = str(folder / "taken" / "at_work")
+    found = psutil.process_iter(["open_files"])
+    return [process.pid for process in found if file in [opened.path for opened in process.info["open_files"] or []]]
+
+
+def one(calls, *parts):
+    (call,) = [call for call in calls if all(part in call for part in parts)]
+    return call
+
+
+def test_each_arm_is_trained_as_what_it_is(study):
+    arms = "cobalt single_turn ft_cobalt grpo_online verpo_online augmented other_reference"
+    done, calls = study("paper", arms=arms, hacked="cobalt augmented", budget="gpu_seconds", reference="examples")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    found = {name[:-2]: re.search(r"\+recipe=(\w+).*data.train_files='(.*?)/", call) for name, call in trained.items()}
+    assert {arm: match.groups() for arm, match in found.items()} == {
+        "cobalt": ("multi_turn", "parquet-contexts-cobalt"),
+        "single_turn": ("single_turn", "parquet-problems"),
+        "ft_cobalt": ("multi_turn", "parquet-ft_cobalt-0.contexts"),
+        "grpo_online": ("grpo_online", "parquet-problems"),
+        "verpo_online": ("verpo_online", "parquet-problems"),
+        "augmented": ("multi_turn", "parquet-contexts-swapped-0.3"),
+        "other_reference": ("multi_turn", "parquet-contexts-other"),
+    }
+    for name, call in trained.items():
+        assert "data.val_files='parquet-problems/test.parquet'" in call and "cobalt.seed=0" in call
+        assert ("cobalt.budget={gpu_seconds: 445.5}" in call) == ("online" in name)
+
+    # of the fine-tuned policy: trajectories, start, bill
+    assert "--model single_turn-0/model" in one(calls, "run_single_turn", "-o ft_cobalt-0.train.turn0.jsonl")
+    assert "model.path='single_turn-0/model'" in trained["ft_cobalt-0"]
+    bill = one(calls, "report cost", "--output ft_cobalt-0.cost.json")
+    assert "--collection ft_cobalt-0.train.turn0.jsonl" in bill and "--earlier single_turn-0.cost.json" in bill
+    assert "--collection" not in one(calls, "report cost", "--output grpo_online-0.cost.json")
+
+    assert "--model examples " in one(calls, "run_single_turn", "-o train-other.turn0.jsonl")
+    assert "--input_file train-other.jsonl" in one(calls, "--output_file contexts-other.jsonl")
+    wrong = one(calls, "--output_file contexts-swapped-0.3.jsonl")
+    assert "--perturbed_file train-ptb-swapped.jsonl --perturbed_ratio 0.3" in wrong
+    assert "train-ptb-swapped.jsonl" in one(calls, "report cost", "--output augmented-0.cost.json")
+
+    report = one(calls, "research report --files")
+    for kind in ("clean", "shifted", "control", "cost", "log"):
+        assert f"Cobalt:{kind}=" in report and f"VeRPO-MT:{kind}=" in report
+    perturbed = set(re.findall(r"--files | ([^:]+):perturbed=", report)) - {""}
+    assert perturbed == {"base", "Cobalt", "Cobalt + perturbation"}
+
+
+def test_the_bound_is_measured_along_trainings_and_in_fp32(study):
+    done, calls = study("theory", arms="kl+1e-4 kl+1e-1", after="2 4 9", steps="6")
+    assert done.returncode == 0, done.stderr
+    for name, call in trainings(calls).items():
+        assert f"kl_loss_coef={name[3:7]}" in call and "trainer.save_freq=2" in call
+    trained = [f"kl+1e-{coefficient}-0-step-{step}" for coefficient in (4, 1) for step in (2, 4, 6)]
+    policies = ["base", *trained]
+    for name in policies:
+        model = "assets/minicoder" if name == "base" else f"{name}/model"
+        measured = one(calls, "theory measure", f"-o theory/{name}.jsonl")
+        assert f"--policy {model} --reference assets/minicoder --contexts base.jsonl --own {name}.jsonl" in measured
+        sampled = [one(calls, f"-o {name}.{part}.jsonl") for part in ("turn0", "turns")]
+        assert all(f"--model {model} " in call and "--temperature 1 --top_p 1 --fp32" in call for call in sampled)
+    merged = one(calls, "cobalt merge", "kl+1e-4-0-step-4/model")
+    assert "--checkpoint_dir kl+1e-4-0 " in merged and merged.endswith("--step 4")
+    assert "--temperature" not in one(calls, "-o train.turns.jsonl")
+    measured = [call for call in calls if "theory measure" in call]
+    order = [next(place for place, call in enumerate(measured) if f"/{name}.jsonl" in call) for name in trained]
+    assert order == [3, 5, 1, 4, 6, 2], "the last steps of all trainings come first, then from the first on"
+    assert one(calls, "theory report").endswith(" ".join(f"theory/{name}.jsonl" for name in policies) + " -o report")
+
+
+def test_vllm_serves_each_policy_and_nothing_while_one_is_trained(study, tmp_path):
+    knobs = {"engine": "vllm", "engine_args": "tensor_parallel_size=2 num_replicas=3", "arms": "cobalt single_turn"}
+    done, calls = study("paper", **knobs)
+    assert done.returncode == 0, done.stderr
+    assert not [call for call in calls if "--engine" in call or "--batch_size" in call]
+    served, models = "", []
+    for call in calls:
+        if "serve run" in call and "vllm_engine_actor" in call:
+            assert not served and call.endswith(" tensor_parallel_size=2 num_replicas=3")
+            served = re.search(r"model=(\S+)", call)[1]
+            models.append(served)
+        elif "serve.delete" in call:
+            served = ""
+        elif "run_single_turn" in call or "run_multi_turn" in call:
+            assert f"--model {served} " in call
+        elif TRAIN in call:
+            assert not served
+    assert models == ["assets/minicoder", "cobalt-0/model", "single_turn-0/model"]
+    assert "--collection_gpus 6 " in one(calls, "report cost", "--output cobalt-0.cost.json")
+
+    (tmp_path / "run" / "done" / "single_turn-0-turns").unlink()
+    (tmp_path / "run" / "done" / "study_paper-policy-single_turn-0").unlink()
+    done, calls = study("paper", FAIL_ON="get_app_handle", **knobs)
+    assert done.returncode == 3
+    assert f"vLLM does not serve {tmp_path}/run/single_turn-0/model: see {tmp_path}/run/logs/vllm.log\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("knobs", "told"),
+    [
+        (
+            {"GPUS": "0 1"},
+            "one-gpu-vllm with --engine vllm needs 1 GPUs, and 0 are on this machine; --preset cpu with ",
+        ),
+        ({"GPUS": "0 1", "engine": "hf"}, "one-gpu-vllm with --engine hf needs 1 GPUs, and 0 are on this machine; "),
+        (
+            {"GPUS": "1 1", "gpus": "0 1", "engine_args": "tensor_parallel_size=2"},
+            "needs 2 GPUs, and 1 are in --gpus 0",
+        ),
+        ({"GPUS": "1 0"}, "--engine vllm, and vllm is not installed"),
+    ],
+)
+def test_missing_gpus_are_told_before_anything_starts(study, tmp_path, knobs, told):
+    done, calls = study("paper", size="gpu", **knobs)
+    assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (3, [], [])
+    assert done.stderr.startswith("python -m research study paper: error: ") and told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_second_run_does_what_is_left(study, tmp_path):
+    first, before = study("paper", FAIL_ON="single_turn-0.turns.jsonl --model")
+    assert first.returncode == 1
+    second, after = study("paper")
+    assert second.returncode == 0, second.stderr
+    assert list(trainings(before)) == ["cobalt-0", "single_turn-0"]
+    assert list(trainings(after)) == ["ft_cobalt-0", "grpo_online-0"]
+    finished = [call for call in before if "-o " in call and "single_turn-0.turns.jsonl" not in call]
+    assert finished and not set(finished) & set(after)
+    third, nothing = study("paper")
+    assert third.returncode == 0
+    assert [call.split()[0] for call in nothing] == ["-m"]
+    assert "policy: 4 done, 0 left" in third.stdout
+
+
+def test_a_failure_stops_only_what_needs_it_and_is_made_up_for(study, tmp_path):
+    arms = "single_turn cobalt ft_cobalt grpo_online verpo_online"
+    knobs = {"arms": arms, "budget": "responses", "gpus": "0 0 0"}  # the online arms then need cobalt
+    slow = {"HANG_ON": "grpo_online-0/train.log", "HANG_TILL": "verpo_online-0/train.log"}
+    first, before = study("paper", FAIL_ON="single_turn-0/train.log", **slow, **knobs)
+    assert first.returncode == 1
+    log = rf"{tmp_path}/run/logs/worker-[012].log"
+    assert re.search(rf"^python -m research study paper: error: stopped early; see {log}\n$", first.stderr, re.M)
+    assert set(trainings(before)) == {"single_turn-0", "cobalt-0", "grpo_online-0", "verpo_online-0"}
+    logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(3)]
+    took = [re.findall("== study_paper-policy-([a-z_]+)_online-0: policy", log) for log in logs]
+    assert sorted(took) == [[], ["grpo"], ["verpo"]]  # the third place has waited for cobalt
+    second, after = study("paper", **knobs)
+    assert second.returncode == 0, second.stderr
+    assert set(trainings(after)) == {"single_turn-0", "ft_cobalt-0"}
+
+
+def test_a_free_place_takes_what_is_ready(study, tmp_path):
+    arms = "verpo_online single_turn cobalt ft_cobalt penalty augmented"
+    slow = {"HANG_ON": "single_turn-0/train.log", "HANG_TILL": "/augmented-0.jsonl"}
+    done, calls = study("paper", arms=arms, gpus="0 0", budget="responses", **slow)
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert list(trained)[-1] == "ft_cobalt-0"  # of single_turn's policy
+    assert "cobalt.budget={responses: 54720}" in trained["verpo_online-0"]  # read from cobalt's bill
+    one(calls, "--output_file contexts-cobalt.jsonl")  # once for all who need it
+    one(calls, "verl_preproc_multi_turn", "--local_dir parquet-contexts-cobalt ")
+    one(calls, "verl_preproc_single_turn", "--local_dir parquet-problems ")
+    logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(2)]
+    (waited,) = [log for log in logs if "== study_paper-policy-single_turn-0:" in log]
+    assert "== study_paper-offline-" not in waited.partition("== study_paper-policy-single_turn-0:")[2]
+    for other in ("cobalt", "penalty", "augmented"):
+        assert f"== study_paper-policy-{other}-0:" not in waited
+
+
+def test_workers_end_with_the_study(study, tmp_path):
+    at = "cobalt-0.turns.jsonl --model"
+    assert study("paper", gpus="0 0", HANG_ON=at, kill_at=at)[0].returncode != 0
+    assert not at_work(tmp_path / "run")
+    wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+
+
+def test_a_model_that_is_waited_for_ends_with_the_study(study, tmp_path):
+    at = "vllm_engine_actor:app"
+    done, _ = study("paper", arms="cobalt", engine="vllm", HANG_ON=at, kill_at=at, signal_number=signal.SIGINT)
+    assert done.returncode == 130
+    wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_study_ends_with_its_commands(study, tmp_path, number):
+    hanging = {"HANG_ON": "minicode generate", "kill_at": "minicode generate", "signal_number": number}
+    done, _ = study("paper", arms="cobalt", **hanging)
+    assert done.returncode == (130 if number == signal.SIGINT else 128 + number)
+    wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
+    done, calls = study("paper", arms="cobalt")
+    assert done.returncode == 0 and [call for call in calls if "minicode generate" in call]
+
+
+def test_what_a_killed_study_has_left_is_not_disturbed(study, tmp_path):
+    hanging = {"gpus": "0 0", "HANG_ON": "cobalt-0.turns.jsonl --model"}
+    study("paper", kill_at="cobalt-0.turns.jsonl --model", signal_number=signal.SIGKILL, **hanging)
+    left = at_work(tmp_path / "run")
+    try:
+        second, calls = study("sweep-paper", questions="kl")
+        assert (second.returncode, trainings(calls)) == (2, {})
+        told = rf"python -m research study sweep-paper: error: process (\d+) is still at work in {tmp_path}/run$"
+        assert int(re.search(told, second.stderr, re.M)[1]) in left
+    finally:
+        for pid in left:
+            with suppress(ProcessLookupError):  # the other worker may have ended
+                os.killpg(pid, signal.SIGKILL)
+    assert study("paper")[0].returncode == 0
+
+
+def test_other_knobs_need_another_folder_but_for_arms_and_seeds(study, tmp_path):
+    few, report = {"arms": "cobalt"}, tmp_path / "run/report/report.html"
+    assert study("paper", **few)[0].returncode == 0
+    report.parent.mkdir()
+    report.touch()
+    more, calls = study("paper", **few, seeds="0 1")
+    assert more.returncode == 0 and not report.exists()  # it would refuse that of other seeds
+    assert {policy[-1] for policy in trainings(calls)} == {"1"}
+    for knobs in ({"steps": "5"}, {"engine": "vllm"}, {"max_tokens": "512"}):
+        other, calls = study("paper", **few, **knobs)
+        assert (other.returncode, calls) == (2, [])
+        assert "was made with" in other.stderr and other.stderr.count("\n") == 1
+
+
+def test_a_sweep_shares_the_studys_folder(study):
+    assert study("paper", arms="cobalt")[0].returncode == 0
+    done, calls = study("sweep-paper", questions="horizon")
+    assert done.returncode == 0, done.stderr
+    cells = ["turns+1-0", "turns+2-0", "turns+5-0"]
+    assert sorted(trainings(calls)) == cells  # and not cobalt-0, which the study has trained
+    for turns in (1, 2, 5):
+        assert f"--num_turns {turns - 1} " in one(calls, "run_multi_turn", f"-o train-turns-{turns}.turns.jsonl")
+        assert f"--num_turns {turns}" in one(calls, f"--output_file contexts-turns+{turns}.jsonl")
+    figure = one(calls, "report sweep", "sweeps/horizon")
+    dev = "--points dev:1=turns+1-0.jsonl dev:2=turns+2-0.jsonl dev:3=cobalt-0.jsonl dev:5=turns+5-0.jsonl"
+    assert f"{dev} shifted:1=turns+1-0-shifted.jsonl" in figure and "shifted:3=cobalt-0-shifted.jsonl" in figure
+    shifted = one(calls, "run_multi_turn", "-o turns+1-0-shifted.turns.jsonl")
+    assert "-i minicode_shifted.jsonl -o turns+1-0-shifted.turns.jsonl --model turns+1-0/model" in shifted
+    assert not [call for call in calls if "-o cobalt-0-shifted" in call]  # the study has measured it
+
+
+def test_the_other_questions_have_their_cells(study):
+    questions = "cap selection kl lr group clip reference refresh stop"
+    done, calls = study("sweep-paper", questions=questions, reference="examples", train_samples="16", steps="4")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    figures = {call.split("sweeps/")[1]: call for call in calls if "report sweep" in call}
+    assert list(figures) == questions.split()
+    assert "--max_trajectories 16" in one(calls, "--output_file contexts-cap+all.jsonl")
+    assert "dev:8=cap+8-0.jsonl dev:all=cap+all-0.jsonl" in figures["cap"]
+    assert "kl_loss_coef=1e-2" in trained["kl+1e-2-0"]
+    values = ["5e-05=lr+5e-05", "1e-04=cobalt", "2e-04=lr+2e-04"]  # half and twice the preset's
+    assert " ".join(f"dev:{value}-0.jsonl" for value in values) in figures["lr"]
+    assert "optim.lr=2e-04" in trained["lr+2e-04-0"]
+    # as many responses in a step
+    assert "rollout.n=4 data.train_batch_size=32" in trained["group+4-0"]
+    assert "rollout.n=16 data.train_batch_size=8" in trained["group+16-0"]
+    # two updates in a step: in the first no ratio is clipped
+    assert "clip_ratio_high=0.2" in trained["clip+0.2-0"] and "mini_batch_size=8" in trained["clip+0.2-0"]
+    assert "--selection min_variance" in one(calls, "--output_file contexts-selection+min_variance.jsonl")
+    assert "--stop_rule none" in one(calls, "--output_file contexts-stop+none.jsonl")
+    for stage in ("run_single_turn", "run_multi_turn"):
+        assert "--temperature 1.4" in one(calls, stage, "-o train-temperature-1.4.turn")
+    assert "--model cobalt-0/model" in one(calls, "run_single_turn", "-o trained_reference-0.train.turn0.jsonl")
+    assert "model.path" in trained["trained_reference-0"] and "cobalt-0/model" not in trained["trained_reference-0"]
+
+    # refreshed contexts are those of the policy so far
+    ends = (".1", ".2", ".3", "")
+    assert [name for name in trained if "refreshed+1" in name] == [f"refreshed+1-0{end}" for end in ends]
+    assert all("total_training_steps=2" in trained[f"refreshed+2-0{end}"] for end in (".1", ""))
+    assert "parquet-contexts-cobalt/" in trained["refreshed+2-0.1"]
+    assert "model.path='refreshed+2-0.1/model'" in trained["refreshed+2-0"]
+    assert "--model refreshed+2-0.1/model" in one(calls, "run_single_turn", "-o refreshed+2-0.train.turn0.jsonl")
+    assert "--earlier refreshed+2-0.1.cost.json" in one(calls, "report cost", "--output refreshed+2-0.cost.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "reason"),
+    [
+        ("paper", {"arms": "dpo"}, "no arm 'dpo'"),
+        ("paper", {"arms": "ft_cobalt"}, "the arm ft_cobalt needs single_turn"),
+        ("paper", {"arms": "grpo_online", "budget": "responses"}, "the arm grpo_online needs cobalt"),
+        ("paper", {"arms": "other_reference", "reference": "nowhere"}, "the arm other_reference: --reference nowhere"),
+        ("paper", {"model": "docs"}, "--model docs: this folder holds no model"),
+        ("paper", {"budget": "dollars"}, None),
+        ("paper", {"engine": "sglang"}, None),
+        ("hacking", {"size": "huge"}, None),
+        *(
+            ("hacking", {"arms": arm}, f"no arm '{arm}'")
+            for arm in ("refreshed+0", "kl+much", "cap+0", "selection+best", "stop+never", "cobalt+0.3", "swapped+0.x")
+        ),
+        ("hacking", {"arms": "cobalt cobalt"}, "--arms=('cobalt', 'cobalt'): names one twice"),
+        ("theory", {"seeds": ""}, "--seeds=(): names none"),
+        ("sweep-paper", {"questions": ""}, "--questions=(): names none"),
+        ("hacking", {"overrides": "60"}, "no argument '60'"),
+        ("hacking", {"overrides": "stepz"}, "no argument 'stepz'"),
+        ("hacking", {"overrides": "-x=1"}, "no argument '-x=1'"),
+        ("sweep-paper", {"questions": "colour"}, None),
+    ],
+)
+def test_knobs_and_overrides_are_refused_before_anything_runs(study, tmp_path, name, knobs, reason):
+    overrides = ["--", knobs["overrides"]] if "overrides" in knobs else []
+    done, calls = study(name, *overrides, **({} if overrides else knobs))
+    assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (2, [], [])
+    program = f"python -m research study {name}"
+    if reason:
+        assert done.stderr.startswith(f"{program}: error: {reason}") and done.stderr.count("\n") == 1
+    else:
+        ((flag, value),) = knobs.items()
+        assert f"invalid choice '{value}'" in done.stdout + done.stderr and f"--{flag}" in done.stdout + done.stderr
+
+
+def said(calls):
+    """Of each call what the study says; what the recipe and the services add is theirs."""
+    kept = []
+    for call in (call.replace("=one-gpu-vllm ", "=one-gpu ") for call in calls):
+        if TRAIN in call:
+            pattern = r"(\+recipe=\S+|\+preset=\S+|data.\w+_files='[^']*'|local_dir='[^']*'|model.path='[^']*')"
+            words = re.findall(pattern, call.replace(f"{ROOT}/", "ROOT/"))
+            call = " ".join(["train", *words, call[call.index("trainer.total_training_steps=") :]])
+        if "service check" not in call and "train --check" not in call:
+            kept.append(call)
+    return kept
+
+
+def test_places_with_the_preset_cpu_start_a_ray_that_names_more_gpus_than_they_have(study):
+    done, calls = study("theory", gpus="0 1", TELL_GPUS="1", **both_at("run_multi_turn"))
+    assert done.returncode == 0 and "more GPUs than Ray sees" not in calls
+    assert {call[:3] for call in calls if "run_multi_turn" in call} == {"[0]", "[1]"}
+
+
+def test_a_folder_of_the_shell_scripts_is_known_by_its_settings(study, tmp_path):
+    settings = (
+        "DATA_SEED=0 MODEL=assets/minicoder REFERENCE=assets/minicoder-small TRAIN=1000 x 8 DEV=200 x 8 TURNS=8"
+        " RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu-vllm BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE="
+        " OVERRIDES=a=1 b=2"
+    )
+    (tmp_path / "run" / "done").mkdir(parents=True)
+    (tmp_path / "run" / "settings").write_text(settings + "\n")
+    few = {"size": "gpu", "engine": "hf", "arms": "cobalt", "seeds": "0"}
+    assert study("hacking", "--", "a=1", "b=2", **few)[0].returncode == 0
+    done, calls = study("hacking", "--", "a=1", "b=2", **few, steps="7")
+    assert (done.returncode, calls) == (2, [])
+    assert done.stderr.startswith(f"python -m research study hacking: error: {tmp_path}/run was made with '{settings}'")
+
+
+def test_each_arm_against_hacking_has_its_contexts_and_settings(study):
+    arms = "cobalt single_turn hidden_tests no_improvement penalty no_expected off_by_one+0.1"
+    done, calls = study("hacking", arms=arms, kind="truncated", count="3", penalty="0.25")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    assert "reward_kwargs.improvement=false" in trained["no_improvement-0"]
+    assert "reward_kwargs.hard_coding=0.25" in trained["penalty-0"]
+    for arm in ("cobalt", "penalty", "hidden_tests"):
+        assert "reward_kwargs.improvement" not in trained[f"{arm}-0"]
+    assert "--reward_tests hidden" in one(calls, "--output_file contexts-hidden_tests.jsonl")
+    assert "--hide_expected" in one(calls, "--output_file contexts-no_expected.jsonl")
+    wrong = one(calls, "--output_file contexts-off_by_one-0.1.jsonl")
+    assert "--perturbed_file train-ptb-off_by_one.jsonl --perturbed_ratio 0.1" in wrong
+    for_training = one(calls, "run_perturbation", "train.turn0")
+    assert for_training.endswith("--kind off_by_one --count 3")
+    measured = [call for call in calls if "run_perturbation" in call and call != for_training]
+    assert len(measured) == 9 and all(call.endswith("--kind truncated --count 3") for call in measured)
+    report = calls[-1]
+    assert report.count(":log=") == 7 and "Cobalt + off_by_one+0.1:log=off_by_one+0.1-0/metrics.jsonl" in report
+
+
+def test_weak_tests_are_a_matter_of_the_contexts_of_any_arm(study):
+    arms = "cobalt weak+cobalt weak+penalty weak+augmented weak+hidden_tests"
+    done, calls = study("hacking", arms=arms, weak_tests="0.5")
+    assert done.returncode == 0, done.stderr
+    trained = trainings(calls)
+    for arm in arms.split():
+        contexts = f"contexts-{arm}"
+        assert f"data.train_files='parquet-{contexts}/train.parquet'" in trained[f"{arm}-0"]
+        cut = one(calls, f"--output_file {contexts}.jsonl")
+        assert "--input_file train.jsonl" in cut and ("--weak_tests 0.5" in cut) == arm.startswith("weak+")
+    assert "reward_kwargs.hard_coding=0.5" in trained["weak+penalty-0"]
+    wrong = one(calls, "--output_file contexts-weak+augmented.jsonl")
+    assert "--weak_tests 0.5 --perturbed_file train-ptb-swapped.jsonl --perturbed_ratio 0.3" in wrong
+    assert "--reward_tests hidden" in one(calls, "--output_file contexts-weak+hidden_tests.jsonl")
+    assert "Cobalt, penalty, weak tests:hacking=weak+penalty-0.cases.jsonl" in one(calls, "research report --files")
+    done, _ = study("hacking", arms="weak+single_turn", weak_tests="0.5")
+    assert done.returncode == 2 and "no arm 'weak+single_turn'" in done.stderr
+
+
+def test_policies_side_by_side_have_services_and_a_gpu_of_their_own(study, tmp_path):
+    arms = {"arms": "cobalt single_turn", "preset": "one-gpu-vllm"}
+    done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **both_at(TRAIN), **arms)
+    assert done.returncode == 0, done.stderr
+    assert all((tmp_path / "run" / "logs" / folder / "ray.log").exists() for folder in ("worker-0", "worker-1"))
+    assert {re.match(r"\[(.*?)\] ", call)[1] for call in calls if TRAIN in call} == {"5", "6,7"}
+
+
+@pytest.mark.parametrize("size", ["full", "small", "cpu"])
+def test_minicoder_is_made_and_probed(study, size):
+    done, calls = study("minicoder", size=size, seed="1", start="runs/clean")
+    assert done.returncode == 0, done.stderr
+    made, probed = calls
+    assert "minicode pretrain" in made and "--seed 1 --start runs/clean" in made
+    assert ("--hidden_size" in made) == (size != "full")
+    assert "minicode probe" in probed and f"--num_turns {3 if size == 'cpu' else 8} " in probed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_paper_in_miniature_on_a_cpu_stopped_once(tmp_path):
+    command = [sys.executable, "-m", "research", "study", "paper", "--size", "cpu", "--output_dir", str(tmp_path)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **quiet)
+    trained = tmp_path / "done" / "cobalt-0-train"
+    wait_for(lambda: trained.exists() or first.poll() is not None, seconds=900)
+    os.killpg(first.pid, signal.SIGINT)
+    first.wait()
+    before = trained.stat().st_mtime_ns
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert trained.stat().st_mtime_ns == before
+    tables = json.loads((tmp_path / "report" / "report.json").read_text())["tables"]
+    policies = ["base", "Cobalt", "single-turn GRPO", "single-turn GRPO + Cobalt", "GRPO-MT"]
+    for key in ("pass1_clean", "pass1_shifted"):
+        assert [row["run"] for row in tables[key]["rows"]] == policies
+    bill = {row[""]: row for row in tables["bill"]["rows"]}
+    assert bill["GPU-s: collection"]["Cobalt"] > 0 == bill["GPU-s: collection"]["GRPO-MT"]
+    both = bill["GPU-s: earlier training"]["single-turn GRPO + Cobalt"]
+    assert both == pytest.approx(bill["GPU-s in all"]["single-turn GRPO"])
+
+
+def test_services_that_have_died_end_a_place(tmp_path):
+    """Orders to them go into a broken pipe, which commands otherwise take for the end of their output."""
+    place = Place(Folder(tmp_path), {})
+    words, pipe = ["bash", "-c", "exit 7"], subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe) as place._services:
+        place._services.wait()
+        with pytest.raises(StageError, match="exit code 7"):
+            place.stop_model()
+        with suppress(BrokenPipeError):
+            place._services.stdin.close()
