@@ -1,19 +1,13 @@
 """A Hugging Face model in this process, on CUDA if there is a device, else on the CPU.
 
-Threads sample waiting requests in batches of similar prompt length. Programs run and messages are built meanwhile. A
-GPU has one such thread. On a CPU each core has one, with batches of its own: small operations gain little from several
-threads. For small models and tests; vLLM serves large ones.
+Requests are sampled in batches (``cobalt.sampler.batches``). Programs run and messages are built meanwhile. For small
+models and tests; vLLM serves large ones.
 """
 
 import asyncio
-import math
 import os
-import threading
-import time
 from collections.abc import AsyncIterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,20 +17,12 @@ from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, FINISH_STOP, Comple
 from cobalt.errors import InputError
 from cobalt.prompts import prompt_tokens
 from cobalt.records.identity import model_identity, refuse_missing_model
+from cobalt.sampler.batches import BatchSampler
 from cobalt.sampler.network import ATTENTION, register
-from cobalt.sampler.prompts import STORE_BYTES, Prefix, PrefixStore
-from cobalt.sampler.sampling import Row, sample_batch
+from cobalt.sampler.prompts import Row
 
-GATHER_S = 0.05  # how long a worker waits for a batch to fill
+GATHER_S = 0.05
 BATCHES_PER_WORKER = 2  # one that is sampled, one that waits
-
-
-@dataclass(frozen=True, eq=False)
-class _Request:
-    row: Row
-    key: tuple[str, ...]
-    """The texts of its messages; those of the turn before are all but the last two."""
-    answer: Future[Completion] = field(default_factory=Future)
 
 
 class HuggingFaceEngine:
@@ -44,15 +30,9 @@ class HuggingFaceEngine:
 
     def __init__(self, model: Any, tokenizer: Any, model_id: str, batch_size: int, workers: int, max_in_flight: int):
         self.model_id, self.max_in_flight = model_id, max_in_flight
-        self._model, self._tokenizer, self._batch_size = model, tokenizer, batch_size
+        self._tokenizer = tokenizer
         self._context: int = model.config.max_position_embeddings
-        self._end_tokens = end_tokens(model, tokenizer)
-        self._prefixes = PrefixStore(STORE_BYTES[model.device.type])
-        self._lock = threading.Lock()
-        self._waiting: list[_Request] = []
-        self._idle = workers
-        self._closed = False
-        self._workers = ThreadPoolExecutor(workers, "sampling")
+        self._sampler = BatchSampler(model, end_tokens(model, tokenizer), batch_size, workers, GATHER_S)
 
     async def generate(self, messages: list[Message], sampling: Sampling, seed: int) -> Completion:
         prompt = prompt_tokens(self._tokenizer, messages)
@@ -60,58 +40,15 @@ class HuggingFaceEngine:
         if max_new < 1:
             return Completion("", len(prompt), 0, FINISH_CONTEXT)
         row = Row(tuple(prompt), max_new, sampling.temperature, sampling.top_p, seed)
-        request = _Request(row, tuple(message["content"] for message in messages))
-        with self._lock:
-            self._waiting.append(request)
-        self._workers.submit(self._sample_some)  # one job for each request; those that find nothing to do end at once
-        return await asyncio.wrap_future(request.answer)
+        texts = tuple(message["content"] for message in messages)
+        # the messages of the turn before are all but the last two
+        tokens, end_token = await asyncio.wrap_future(self._sampler.submit(row, texts, texts[:-2]))
+        text, ended = self._tokenizer.decode(tokens, skip_special_tokens=True), end_token is not None
+        return Completion(text, len(prompt), len(tokens) + ended, FINISH_STOP if ended else FINISH_LENGTH)
 
     def close(self) -> None:
         """Stop at once, within a step of the current batches."""
-        self._closed = True
-        self._workers.shutdown(cancel_futures=True)
-
-    def _sample_some(self) -> None:
-        """Sample a batch of the waiting requests: the oldest and those nearest to it in length, a fair share of all."""
-        if 0 < len(self._waiting) < self._batch_size * self._idle:
-            time.sleep(GATHER_S)
-        with self._lock:
-            waiting = [request for request in self._waiting if not request.answer.cancelled()]
-            if self._closed or not waiting:
-                return
-            by_length = sorted(waiting, key=lambda request: len(request.row.prompt))
-            size = min(self._batch_size, math.ceil(len(waiting) / self._idle))
-            start = min(max(by_length.index(waiting[0]) - size // 2, 0), len(waiting) - size)
-            chosen = by_length[start : start + size]
-            self._waiting = [request for request in waiting if request not in chosen]
-            self._idle -= 1
-        batch = [request for request in chosen if request.answer.set_running_or_notify_cancel()]
-        try:
-            self._sample(batch)
-        except Exception as error:  # a defect or out of memory: the requests' owners must see it
-            for request in batch:
-                if not request.answer.done():
-                    request.answer.set_exception(error)
-        with self._lock:
-            self._idle += 1
-
-    def _sample(self, batch: list[_Request]) -> None:
-        """Answer the requests of ``batch``, reading of each prompt only what the turn before has not left."""
-        keys = {request.row.prompt: request.key for request in batch}
-        rows = []
-        for request in batch:
-            before = self._prefixes.get(request.key[:-2])
-            rows.append(replace(request.row, known=before.common_with(request.row.prompt) if before else None))
-
-        def finished(index: int, tokens: list[int], end_token: int | None) -> None:
-            text, ended = self._tokenizer.decode(tokens, skip_special_tokens=True), end_token is not None
-            reason = FINISH_STOP if ended else FINISH_LENGTH
-            batch[index].answer.set_result(Completion(text, len(rows[index].prompt), len(tokens) + ended, reason))
-
-        def read(prefix: Prefix) -> None:
-            self._prefixes.put(keys[prefix.tokens], prefix)
-
-        sample_batch(self._model, rows, self._end_tokens, finished, read, lambda: self._closed)
+        self._sampler.close()
 
 
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:

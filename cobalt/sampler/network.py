@@ -55,7 +55,7 @@ class GrowingLayer(DynamicLayer):
     values: torch.Tensor
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, cache_kwargs: dict[str, Any] | None = None
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Append the new columns; returns all columns."""
         if not self.is_initialized:
@@ -71,7 +71,7 @@ class GrowingLayer(DynamicLayer):
 
     def adopt(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Take these columns as the content of an empty layer."""
-        self.lazy_initialization(keys)
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
         self._store(keys, values)
 
     def select_rows(self, places: torch.Tensor) -> None:

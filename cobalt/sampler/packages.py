@@ -6,7 +6,7 @@ from cobalt.errors import SetupError
 
 OLDEST = {"torch": (2, 6), "transformers": (4, 57)}
 """From this version on, the caches of transformers are made of layers, as the sampler's are."""
-NEWER = {"transformers": (5,)}
+NEWER = {"transformers": (6,)}
 """Its caches are made in another way."""
 
 

@@ -76,7 +76,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         wanted = {"model.use_fused_kernels": False, "actor.ulysses_sequence_parallel_size": 1}
         if not on_cpu:
             wanted |= {"model.use_remove_padding": True}
-        if not is_papers:
+        if not is_papers and not on_cpu:
             wanted |= {"actor.use_dynamic_bsz": True}
         for name, value in wanted.items():
             section, key = name.split(".")

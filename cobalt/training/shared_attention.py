@@ -108,9 +108,9 @@ def extend_attention(config: Any) -> None:
     name = config._attn_implementation
     if name == "eager":
         raise NotImplementedError("shared prompts exclude eager attention: take flash_attention_2 or sdpa")
-    original: Any = ALL_ATTENTION_FUNCTIONS[name]
-    if hasattr(original, "shares_prompts"):
+    if shares_prompts(config):
         return
+    original: Any = ALL_ATTENTION_FUNCTIONS[name]
 
     def attention(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any) -> Any:
         """The states as transformers hands them over: (1, H or J, L, D). Gives (1, L, H, D)."""
@@ -128,6 +128,11 @@ def extend_attention(config: Any) -> None:
 
     attention.shares_prompts = True
     ALL_ATTENTION_FUNCTIONS[name] = attention
+
+
+def shares_prompts(config: Any) -> bool:
+    """Whether the attention of models of this configuration obeys ``shared_prompts``."""
+    return hasattr(ALL_ATTENTION_FUNCTIONS.get(config._attn_implementation), "shares_prompts")
 
 
 def attention_kept() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:

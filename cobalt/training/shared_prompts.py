@@ -30,7 +30,14 @@ from verl.utils.device import get_device_name
 from verl.utils.seqlen_balancing import log_seqlen_unbalance
 
 from cobalt.training.settings import SHARED_PROMPT_MODELS
-from cobalt.training.shared_attention import Segment, SharedPrompts, attention_kept, extend_attention, newer_kernels
+from cobalt.training.shared_attention import (
+    Segment,
+    SharedPrompts,
+    attention_kept,
+    extend_attention,
+    newer_kernels,
+    shares_prompts,
+)
 from cobalt.training.token_scores import TokenScores
 
 LEVEL_COST = 1 / 32
@@ -424,14 +431,17 @@ def prepare(model: Any, is_split_or_fused: bool) -> None:
 
 def score_tokens(model: Any, head: Any, layout: Layout, ids: Tensor, positions: Tensor, *settings: Any) -> Any:
     """Log-probabilities and entropies (R,). ``ids``, ``positions``: flat; ``settings``: of ``scoring``."""
+    if shares_prompts(model.config):
+        attention = {"attention_mask": ids.new_ones(1, 1, 1, 1), "shared_prompts": layout.attention()}
+    else:
+        attention = {"attention_mask": layout.dense_mask()}
     with scoring(head, ids[layout.cells_R], *settings):
         output = model(
             input_ids=ids[layout.cells_L][None],
             position_ids=positions[layout.cells_L][None],
-            attention_mask=ids.new_ones(1, 1, 1, 1),  # else transformers makes a mask
             use_cache=False,
             logits_to_keep=layout.predictors_R,
-            shared_prompts=layout.attention(),
+            **attention,  # without a mask transformers makes one
         )
     return output.logits[0].unbind(-1)
 

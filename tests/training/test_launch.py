@@ -311,8 +311,8 @@ def test_a_machine_with_fewer_gpus_an_older_transformers_or_a_cluster_that_is_go
     with monkeypatch.context() as changed:
         changed.setattr(packages, "version", lambda _name: "4.51.3")
         assert "transformers 4.57 or later, but 4.51.3 is installed" in complaint(error=SetupError)
-        changed.setattr(packages, "version", lambda _name: "5.9.0")
-        assert "transformers below 5, but 5.9.0 is installed" in complaint(error=SetupError)
+        changed.setattr(packages, "version", lambda _name: "6.0.0")
+        assert "transformers below 6, but 6.0.0 is installed" in complaint(error=SetupError)
     with monkeypatch.context() as changed:
         changed.setenv("RAY_ADDRESS", "127.0.0.1:1")
         assert complaint(error=SetupError) == "no Ray cluster at 127.0.0.1:1"

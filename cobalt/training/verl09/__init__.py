@@ -8,5 +8,6 @@
 - ``engine``: each prompt computed once in old log-probabilities, reference and update.
 - ``weights``: a socket of its own for each training, through which vLLM takes the policy's weights.
 - ``worker``: what veRL's workers import, so that they know ours, and the worker of online training.
+- ``cpu``, ``cpu_rollouts``: training on CPU cores; two of veRL's names are replaced there.
 - ``runner``: veRL's task runner with our trainer.
 """

@@ -12,13 +12,14 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from cobalt.errors import InputError
 from cobalt.training.scoring import MANAGER_NAME
-from cobalt.training.settings import ONLINE_MANAGER_NAME
+from cobalt.training.settings import CPU_BACKEND, ONLINE_MANAGER_NAME
 
 ROOM = "cobalt.training.verl09"
 TRAINER_PREFIX = "cobalt_"
 """Before the names of veRL's trainers: what ours are registered as."""
 TRAINER_MODES = ("sync", "colocate_async")
 ENGINE_VENDOR = "cobalt"
+SEEDED_LOOP = "cobalt_seeded"
 MANAGER = "StreamingRewardManager"
 WEIGHTS_VARIABLE = "COBALT_LOSS_WEIGHTS"
 """Environment variable of a training job: ``cobalt.loss_weights``, for the engine."""
@@ -68,10 +69,9 @@ def adapted(config: DictConfig, given: Collection[str] = ()) -> DictConfig:
     asked = config
     config = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
     ours, model, rollout = config.cobalt, config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
-    if ours.backend != "verl":
-        raise InputError(f"cobalt.backend={ours.backend} needs veRL 0.5.0: set it up with scripts/setup.sh")
-    if rollout.name == "hf":
-        raise InputError("actor_rollout_ref.rollout.name=hf is gone in veRL 0.9.1: choose vllm or sglang")
+    on_cpu = ours.backend == CPU_BACKEND
+    if on_cpu != (rollout.name == "hf"):
+        raise InputError(f"actor_rollout_ref.rollout.name={rollout.name}: hf is for cobalt.backend=cpu, and only hf")
     modules = model.external_lib or []
     modules = [modules] if isinstance(modules, str) else modules
     if not isinstance(modules, list | ListConfig):
@@ -117,6 +117,14 @@ def adapted(config: DictConfig, given: Collection[str] = ()) -> DictConfig:
         model.external_lib = [f"{ROOM}.worker", *modules]
         if ours.share_prompts:
             model.override_config.attn_implementation = "sdpa"
+        if on_cpu:
+            rollout.agent.default_agent_loop = SEEDED_LOOP
+            rollout.agent.agent_loop_config_path = str(Path(__file__).with_name("agent_loops.yaml"))
+            rollout.free_cache_engine = rollout.calculate_log_probs = False
+            rollout.pop("micro_batch_size", None)  # of rollouts on veRL 0.5.0
+            policy = config.actor_rollout_ref
+            policy.actor.use_dynamic_bsz = ours.share_prompts
+            policy.ref.log_prob_use_dynamic_bsz = rollout.log_prob_use_dynamic_bsz = ours.share_prompts
         if ours.get("online"):
             rollout.agent.default_agent_loop = ONLINE_MANAGER_NAME
             own_loops = rollout.agent.agent_loop_config_path

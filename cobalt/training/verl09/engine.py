@@ -38,7 +38,8 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
 
     def _build_module(self) -> Any:
         module = super()._build_module()
-        prepare(module, self.use_ulysses_sp or self.model_config.use_fused_kernels)
+        if get_device_name() != "cpu":  # the kernels of shared attention are a GPU's
+            prepare(module, self.use_ulysses_sp or self.model_config.use_fused_kernels)
         self._head = module.get_output_embeddings()
         return module
 

@@ -9,11 +9,12 @@ from uuid import uuid4
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
+from cobalt.completion import request_seed
 from cobalt.errors import InfraError, first_line
 from cobalt.sandbox import ExecutionResult
 from cobalt.training.online import OVERLONG, ROLLOUT_FAILED, MultiTurn
 from cobalt.training.scoring import SERVICE_ERRORS, RewardSettings
-from cobalt.training.settings import Method
+from cobalt.training.settings import CPU_BACKEND, Method
 from cobalt.training.verl09.manager import VALIDATES, SharedService, service_of_online, unscored
 
 
@@ -56,7 +57,10 @@ class TurnLoop(AgentLoopBase):
         trajectory = game.begin(columns["raw_prompt"], prompt, columns.get("tools_kwargs"), turns)
         rows: list[AgentLoopOutput] = []
         while trajectory.open:
-            request = {"prompt_ids": list(trajectory.next_prompt), "sampling_params": dict(sampling_params)}
+            sampling = dict(sampling_params)
+            if self.config.cobalt.backend == CPU_BACKEND:
+                sampling["seed"] = seed_of(self.config.cobalt.seed, columns, len(rows))
+            request = {"prompt_ids": list(trajectory.next_prompt), "sampling_params": sampling}
             try:
                 made = await self.server_manager.generate(request_id=uuid4().hex, **request)
             except Exception as error:
@@ -83,3 +87,9 @@ class TurnLoop(AgentLoopBase):
             game.go_on(trajectory, result)
         rows[-1].extra_fields |= {ROLLOUT_FAILED: trajectory.failed, OVERLONG: trajectory.overlong}
         return rows
+
+
+def seed_of(seed: int, columns: dict[str, Any], turn: int = 0) -> int:
+    """A request's own seed, from its place in the data, its step, its sample and its turn."""
+    place = [int(columns["global_steps"]), int(columns["index"])]
+    return request_seed(seed, place, int(columns["session_id"]), turn)

@@ -1,5 +1,6 @@
 """veRL 0.9.1's main loop with our trainer."""
 
+import os
 import secrets
 from collections.abc import Callable
 from functools import partial
@@ -9,9 +10,10 @@ import ray
 from verl.trainer import main_ppo
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-from cobalt.training.cluster import join_or_start
+from cobalt.training.cluster import cpus_of_node, join_or_start
 from cobalt.training.scoring import RewardSettings
-from cobalt.training.verl09.config import BASE_RANK, ENGINE_VENDOR, MANAGER, WEIGHTS_VARIABLE, adapted
+from cobalt.training.settings import CPU_BACKEND
+from cobalt.training.verl09.config import BASE_RANK, ENGINE_VENDOR, MANAGER, ROOM, WEIGHTS_VARIABLE, adapted
 
 
 class Runner(main_ppo.TaskRunnerV1.__ray_metadata__.modified_class):
@@ -36,6 +38,14 @@ def runtime_environment(config: Any) -> dict[str, Any]:
         WEIGHTS_VARIABLE: config.cobalt.loss_weights,
         BASE_RANK: str(secrets.randbits(48)),
     }
+    if config.cobalt.backend == CPU_BACKEND:
+        threads = max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node)
+        variables |= {
+            "VERL_PLATFORM": "cpu",
+            "VERL_USE_EXTERNAL_MODULES": f"{ROOM}.cpu",
+            "OMP_NUM_THREADS": str(threads),
+            "OMP_WAIT_POLICY": "PASSIVE",
+        }
     if config.cobalt.share_prompts:
         variables["VERL_ENGINE_VENDOR"] = ENGINE_VENDOR
     return {**found, "env_vars": {**found.get("env_vars", {}), **variables}}
@@ -47,7 +57,11 @@ def connect_and_prepare(config: Any) -> Callable[[], None]:
     Raises ``InputError``, and ``SetupError`` where the cluster lacks GPUs or programs cannot be run.
     """
     config = adapted(config)
-    join_or_start(config, runtime_environment(config), config.ray_kwargs.ray_init.num_cpus)
+    cpus, gpus = config.ray_kwargs.ray_init.num_cpus, None
+    if config.cobalt.backend == CPU_BACKEND:
+        gpus = config.trainer.n_gpus_per_node  # logical ones
+        cpus = cpus or cpus_of_node(gpus)
+    join_or_start(config, runtime_environment(config), cpus, gpus)
     if config.reward.reward_manager.name == MANAGER:
         RewardSettings.read(config.reward.reward_kwargs).check()
     return partial(main_ppo.run_ppo, config, task_runner_class=ray.remote(Runner))

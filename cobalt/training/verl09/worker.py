@@ -4,6 +4,7 @@ Here is also the worker of online training. veRL cuts a batch into mini-batches 
 says into how many updates (``num_mini_batch``), and each is a mean over its own rows.
 """
 
+import os
 from typing import Any
 
 import torch
@@ -37,3 +38,9 @@ class CobaltWorker(ActorRolloutRefWorker):
     """veRL's process of policy, reference and rollouts."""
 
     actor_worker_cls = OnlineTrainingWorker
+
+
+if os.environ.get("VERL_PLATFORM") == "cpu":
+    from cobalt.training.verl09 import cpu
+
+    cpu.register()
