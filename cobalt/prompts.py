@@ -60,6 +60,10 @@ JUDGE_FIELDS = ("question", "previous_code", "feedback", "current_code", "patch"
 """Of a hacking case: what the judge is shown."""
 
 
+OPTIONAL = frozenset({"call_instruction", "passed"})
+"""Texts that a prompt set may lack."""
+
+
 @dataclass(frozen=True)
 class PromptSet:
     """The wording around a problem and around feedback (docs/formats.md, "Prompt sets").
@@ -78,13 +82,16 @@ class PromptSet:
     """The feedback to a response without a program."""
     call_instruction: str | None = None
     """``instruction`` of problems that are solved by a function call; also ``{fn_name}`` and ``{starter_code}``."""
+    passed: str | None = None
+    """``feedback`` once all tests that are shown pass; None: the same."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not isinstance(value, str) and (name, value) != ("call_instruction", None):
+            if not isinstance(value, str) and (name not in OPTIONAL or value is not None):
                 raise ValueError(f"'{name}' must be a text")
-        needed = (("instruction", "{question}"), ("call_instruction", "{question}"), ("feedback", "{feedback}"))
-        for name, wanted in (*needed, ("feedback", FEEDBACK_MARKER)):
+        needed = [(name, "{question}") for name in ("instruction", "call_instruction")]
+        needed += [(name, text) for name in ("feedback", "passed") for text in ("{feedback}", FEEDBACK_MARKER)]
+        for name, wanted in needed:
             if wanted not in (getattr(self, name) or wanted):
                 raise ValueError(f"'{name}' must hold '{wanted}'")
         if not self.all_passed.startswith(ALL_PASSED_START):
@@ -160,7 +167,7 @@ def prompts_of(value: Any) -> PromptSet:
     if not isinstance(value, Mapping):
         raise ValueError("it must be an object")
     names = {field.name for field in fields(PromptSet)}
-    missing = names - value.keys() - {"call_instruction"}
+    missing = names - value.keys() - OPTIONAL
     if missing or value.keys() - names:
         raise ValueError(f"missing {sorted(missing)}, unknown {sorted(value.keys() - names)}")
     return PromptSet(**value)
@@ -168,13 +175,18 @@ def prompts_of(value: Any) -> PromptSet:
 
 def described(prompts: PromptSet) -> str | dict[str, Any]:
     """For manifests: the name of the own set, the texts of any other."""
-    return OWN_NAME if prompts == COBALT else asdict(prompts)
+    return OWN_NAME if prompts == COBALT else _texts(prompts)
 
 
 def prompt_content(prompts: PromptSet) -> dict[str, Any]:
     """What identifies the wording among the settings that change an output's content."""
     own = {"prompt_version": PROMPT_VERSION}
-    return own if prompts == COBALT else {**own, "prompts": asdict(prompts)}
+    return own if prompts == COBALT else {**own, "prompts": _texts(prompts)}
+
+
+def _texts(prompts: PromptSet) -> dict[str, Any]:
+    """``passed`` is left out where it is the same as ``feedback``: so are sets of older outputs described."""
+    return {name: text for name, text in asdict(prompts).items() if (name, text) != ("passed", None)}
 
 
 def problem_instruction(
@@ -199,7 +211,8 @@ def first_messages(instruction: str, prompts: PromptSet = COBALT) -> list[dict[s
 
 def feedback_message(feedback: str, prompts: PromptSet = COBALT) -> dict[str, str]:
     """The user message that shows the feedback to the last program and asks for the next one."""
-    return {"role": "user", "content": _filled(prompts.feedback, feedback=feedback)}
+    template = prompts.feedback if feedback != prompts.all_passed else prompts.passed or prompts.feedback
+    return {"role": "user", "content": _filled(template, feedback=feedback)}
 
 
 def prompt_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -251,19 +264,24 @@ class Wording:
         self.texts: dict[str, str] = {}
         if prompts is not None:
             self.add("system message", prompts.system)
-            self.add("text before the feedback", prompts.feedback.partition(FEEDBACK_MARKER)[0])
-            self.add("feedback when all tests pass", prompts.all_passed)
+            for feedback in (prompts.no_program, prompts.all_passed):
+                self._see_feedback(feedback_message(feedback, prompts)["content"])
 
     def see(self, messages: Sequence[Any]) -> None:
         """Raise ``ValueError`` if a conversation has another wording than those before it."""
         if messages[0]["role"] == "system":
             self.add("system message", messages[0]["content"])
         for message in messages[2:]:
-            lead, marker, feedback = message["content"].partition(FEEDBACK_MARKER)
-            if message["role"] == "user" and marker:
-                self.add("text before the feedback", lead)
-                if feedback.strip().startswith(ALL_PASSED_START):
-                    self.add("feedback when all tests pass", feedback.strip())
+            if message["role"] == "user":
+                self._see_feedback(message["content"])
+
+    def _see_feedback(self, content: str) -> None:
+        lead, marker, feedback = content.partition(FEEDBACK_MARKER)
+        if marker and feedback.strip().startswith(ALL_PASSED_START):
+            self.add("text before the feedback when all tests pass", lead)
+            self.add("feedback when all tests pass", feedback.strip())
+        elif marker:
+            self.add("text before the feedback", lead)
 
     def add(self, name: str, text: str) -> None:
         """Raise ``ValueError`` if the text of this name is another one already."""

@@ -107,8 +107,10 @@ class Derivation:
                     lead, marker, rest = shown["content"].partition(FEEDBACK_MARKER)
                     if not marker:
                         raise ValueError(f"a feedback message lacks the line '{FEEDBACK_MARKER}'")
-                    self._wording.add("feedback", f"{lead}{marker}{_space_before(rest)}{{feedback}}")
-                    of_a_program = rest.strip().startswith((INPUT_LABEL.strip(), ALL_PASSED_START))
+                    passed = rest.strip().startswith(ALL_PASSED_START)
+                    template = f"{lead}{marker}{_space_before(rest)}{{feedback}}"
+                    self._wording.add("passed" if passed else "feedback", template)
+                    of_a_program = passed or rest.strip().startswith(INPUT_LABEL.strip())
                     if (
                         extract_code(answer["content"], row.get("extraction", RULE_OF_OLD_FILES)) is None
                         and not of_a_program
@@ -143,7 +145,9 @@ class Derivation:
         ``call_instruction`` stays empty unless all function-call problems have one and the same.
         """
         texts = self._wording.texts
-        found: dict[str, Any] = {name: texts.get(name) for name in ("instruction", "feedback", "no_program")}
+        found: dict[str, Any] = {name: texts.get(name) for name in ("instruction", "no_program", "passed")}
+        found["feedback"] = texts.get("feedback", found["passed"])
+        found["passed"] = None if found["passed"] == found["feedback"] else found["passed"]
         found |= {"system": texts.get("system message"), "all_passed": texts.get("feedback when all tests pass")}
         found["call_instruction"] = self._call_templates.pop() if len(self._call_templates) == 1 else None
         if lacking := [name for name in ("system", "instruction", "feedback") if found[name] is None]:

@@ -14,7 +14,15 @@ from cobalt.completion import Completion, request_seed
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
-from cobalt.prompts import ALL_PASSED, COBALT, FEEDBACK_MARKER, feedback_of_message, feedback_to_policy, with_feedback
+from cobalt.prompts import (
+    ALL_PASSED,
+    COBALT,
+    FEEDBACK_MARKER,
+    described,
+    feedback_of_message,
+    feedback_to_policy,
+    with_feedback,
+)
 from cobalt.records import TestCases, write_jsonl
 
 
@@ -233,7 +241,7 @@ async def test_conversations_are_written_with_the_prompt_set(tmp_path: Path) -> 
         for messages in record["conversations"]:
             assert messages[0]["content"] == "Other."
             assert all(m["content"].startswith(f"Fix it.\n{FEEDBACK_MARKER}\n") for m in messages[3::2])
-    assert manifest_of(plan.output_file)["origin"] == {"model": "scripted", "prompts": asdict(other)}
+    assert manifest_of(plan.output_file)["origin"] == {"model": "scripted", "prompts": described(other)}
     with pytest.raises(InputError, match="was made with other settings"):
         await run_plan(make_plan(source, tmp_path / "out.jsonl"), engine, service)
 

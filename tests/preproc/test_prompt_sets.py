@@ -18,6 +18,7 @@ from cobalt.prompts import (
     FEEDBACK_MARKER,
     PROBLEM_MARKER,
     PromptSet,
+    Wording,
     described,
     feedback_message,
     feedback_to_policy,
@@ -38,6 +39,7 @@ OTHER = PromptSet(
     no_program="There was no code.",
     call_instruction=f"Solve this.\n{PROBLEM_MARKER}\n\n{{question}}\nName: {{fn_name}}.\n{{starter_code}}",
 )
+SPLIT = replace(OTHER, passed=f"It passed.\n{FEEDBACK_MARKER}\n{{feedback}}")
 TESTS = TestCases(("1", "2"), ("1", "2")).to_json()
 CALL_TESTS = TestCases(("1", "2"), ("1", "2"), "solve").to_json()
 PROGRAM = "```python\nprint(1)\n```"
@@ -65,7 +67,7 @@ def derive(directory: Path, *rows: dict) -> PromptSet:
     return load_prompts(str(output))
 
 
-@pytest.mark.parametrize("prompts", [COBALT, OTHER], ids=["own", "other"])
+@pytest.mark.parametrize("prompts", [COBALT, OTHER, SPLIT], ids=["own", "other", "another once all pass"])
 def test_a_set_is_derived_from_the_conversations_that_it_rendered(tmp_path: Path, prompts: PromptSet) -> None:
     rows = [trajectories(prompts, "a"), trajectories(prompts, "b"), trajectories(prompts, "c", "solve")]
     assert derive(tmp_path, *rows) == prompts
@@ -104,6 +106,7 @@ def text_of(**changes: object) -> str:
         (text_of(instruction="no place"), "'instruction' must"),
         (text_of(feedback="{feedback}"), "'feedback' must"),
         (text_of(feedback=FEEDBACK_MARKER), "'feedback' must"),
+        (text_of(passed="{feedback}"), "'passed' must"),
         (text_of(all_passed="Good."), "'all_passed' must"),
         (text_of(sytem="x"), ""),
         ("[]", ""),
@@ -137,6 +140,20 @@ def test_the_sentences_about_no_program_and_about_success_are_the_sets() -> None
 def test_the_own_set_leaves_what_identifies_outputs_as_it_was() -> None:
     assert prompt_content(COBALT) == {"prompt_version": "1"}
     assert prompt_content(OTHER) != prompt_content(replace(OTHER, system="x"))
+    assert described(OTHER) == {name: text for name, text in asdict(OTHER).items() if name != "passed"}
+    assert described(SPLIT) == asdict(SPLIT)
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [SPLIT, replace(OTHER, feedback=f"{OTHER.feedback}\nNow go on.")],
+    ids=["another once all pass", "text after the feedback"],
+)
+def test_conversations_of_a_set_are_of_that_set(prompts: PromptSet) -> None:
+    wording = Wording(prompts)
+    wording.see(conversation(prompts, problem_instruction("Add.", prompts=prompts)))
+    with pytest.raises(ValueError, match="mixed prompt sets"):
+        wording.see(conversation(replace(prompts, all_passed=COBALT.all_passed), "Add."))
 
 
 def test_instructions_of_two_sets_are_refused() -> None:
