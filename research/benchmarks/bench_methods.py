@@ -260,10 +260,12 @@ def train(config: MethodsBenchConfig, model: Path, folder: Path, steps: Sequence
     rows = [*steps, steps[-1]]  # asynchronous rollouts are a step ahead
     training_rows(rows, AutoTokenizer.from_pretrained(model)).to_parquet(data)
     kinds = {"price_single": "SingleTurn", "price_turns": "Turns"}
-    loops.write_text(json.dumps([{"name": name, "_target_": f"price_loops.{kinds[name]}"} for name in kinds]))
+    loops.write_text(
+        json.dumps([{"name": name, "_target_": f"research.benchmarks.price_loops.{kinds[name]}"} for name in kinds])
+    )
     files = {"MODEL": str(model), "TRAIN_FILE": str(data), "VAL_FILE": str(data), "OUTPUT_DIR": str(folder)}
     environment = {**os.environ, **files, "PRESET": "paper-qwen3-h200", "N_GPUS": "1", "EXECUTOR": "local"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     own = [f"trainer.total_training_steps={len(steps)}"]
     own.append(f"actor_rollout_ref.rollout.agent.agent_loop_config_path={loops.resolve()}")
     overrides = [*OVERRIDES, *own, *(ASYNC_OVERRIDES if mode == ASYNC else ()), *config.overrides]

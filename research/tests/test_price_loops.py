@@ -56,7 +56,7 @@ class FullQueue(Queue):
 
 def recipe_script(command: list[str], env: dict[str, str], **_: Any) -> Any:
     """In place of the recipe's script: what it must be given."""
-    assert Path(env["PYTHONPATH"].split(":")[0], "price_loops.py").is_file()
+    assert Path(env["PYTHONPATH"].split(":")[0], "research/benchmarks/price_loops.py").is_file()
     assert f"trainer.total_training_steps={len(STEPS)}" in command and "data.shuffle=false" in command
     return SimpleNamespace(returncode=0)
 

@@ -264,7 +264,7 @@ def test_losses_that_go_with_the_weights_of_tokens(check: Any, loss: list[str]) 
         (["actor_rollout_ref.actor.use_dynamic_bsz=false"], "share_prompts needs .*use_dynamic_bsz=True"),
         ([*LORA, "actor_rollout_ref.model.target_modules=[q_proj,lm_head]"], "share_prompts excludes lm_head"),
         (["trainer.v1.trainer_mode=separate_async"], "separate_async: choose sync or colocate_async"),
-        (["cobalt.backend=cpu"], "needs veRL 0.5.0"),
+        (["cobalt.backend=cpu"], "hf is for cobalt.backend=cpu"),
     ],
 )
 def test_what_would_train_otherwise_than_asked_is_refused(check: Any, overrides: list[str], told: str) -> None:

@@ -359,8 +359,8 @@ def test_what_a_user_has_workers_import_is_imported_beside_ours(override: str) -
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("cobalt.backend=cpu", "needs veRL 0.5.0: set it up with "),
-        ("actor_rollout_ref.rollout.name=hf", "is gone in veRL 0.9.1"),
+        ("cobalt.backend=cpu", "hf is for cobalt.backend=cpu"),
+        ("actor_rollout_ref.rollout.name=hf", "hf is for cobalt.backend=cpu"),
         ("reward_model.enable=true", "reward_model.enable does nothing in veRL 0.9.1"),
         ("reward_model.model.path=some/model", "reward_model.model.path does nothing in veRL 0.9.1"),
         ("sandbox_fusion.url=http://there", "sandbox_fusion.url does nothing in veRL 0.9.1"),
