@@ -133,7 +133,7 @@ async def test_precision(path: str, monkeypatch: pytest.MonkeyPatch, on_gpu: boo
 
 async def test_a_defect_reaches_the_caller(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_huggingface_engine(path, 1, None) as engine:
-        monkeypatch.setattr("cobalt.inference.huggingface.sample_batch", lambda *_: 1 / 0)
+        monkeypatch.setattr("cobalt.sampler.batches.sample_batch", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             await engine.generate([{"role": "user", "content": "x"}], Sampling(), 0)
 
