@@ -15,6 +15,7 @@ from cobalt.errors import InputError
 from cobalt.inference import huggingface
 from cobalt.prompts import feedback_message, first_messages
 from cobalt.records import write_jsonl
+from cobalt.sampler import batches
 from research.offline.examples import read_examples
 from research.offline.train import OfflineConfig, Row, encode, load, losses, main, margins, response_log_probs
 
@@ -96,7 +97,7 @@ def test_answers_of_another_problem_do_not_count(tmp_path: Path) -> None:
 async def test_tokens_are_those_that_the_sampler_read_and_drew(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [*first_messages(QUESTION), {"role": "assistant", "content": answer("1")}, feedback_message("Input:\n1")]
     drawn: list[tuple[list[int], list[int]]] = []
-    sample_batch = huggingface.sample_batch
+    sample_batch = batches.sample_batch
 
     def spy(model: Any, rows: Any, ends: Any, finished: Any, *others: Any) -> None:
         def see(index: int, tokens: list[int], end: int | None) -> None:
@@ -105,7 +106,7 @@ async def test_tokens_are_those_that_the_sampler_read_and_drew(monkeypatch: pyte
 
         sample_batch(model, rows, ends, see, *others)
 
-    monkeypatch.setattr(huggingface, "sample_batch", spy)
+    monkeypatch.setattr(batches, "sample_batch", spy)
     async with huggingface.open_huggingface_engine(MINICODER, 1, None) as engine:
         told = await engine.generate(messages, Sampling(temperature=0, top_p=1, max_tokens=128), 0)
     assert told.finish_reason == "stop" and "<think>" in told.text
