@@ -26,8 +26,6 @@ T = TypeVar("T")
 Raw = TypeVar("Raw")
 
 GZIP_MAGIC = b"\x1f\x8b"
-LONGEST_INTEGER = 4300
-"""Digits that ``int`` takes."""
 PROBLEM_STAGE = "preproc_taco.py or preproc_lcb_test6.py"
 MULTI_TURN_STAGE = "run_multi_turn_vllm.py or run_multi_turn_litellm.py"
 MADE_BY = {
@@ -163,7 +161,10 @@ class LongInteger(str):
 def load_json(text: str) -> Any:
     """As ``json.loads``, which refuses all of a text for one integer with more than 4,300 digits."""
     return json.loads(
-        text, parse_int=lambda digits: int(digits) if len(digits) <= LONGEST_INTEGER else LongInteger(digits)
+        text,
+        parse_int=lambda digits: (
+            int(digits) if len(digits) <= sys.int_info.default_max_str_digits else LongInteger(digits)
+        ),
     )
 
 

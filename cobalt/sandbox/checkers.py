@@ -13,6 +13,7 @@ at every level.
 import json
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -35,7 +36,6 @@ _TOLERANCE = 1e-6
 
 _LONGEST_ANSWER, _ALWAYS_READ = 16, 1 << 16
 """An answer is not parsed if it is longer than 16 times the expected one and 64 KiB: no spelling of JSON is."""
-_LONGEST_INT = 4300
 
 
 def exact(output: str, expected: str) -> bool:
@@ -203,7 +203,7 @@ def _values(output: str, expected: str) -> tuple[Any, Any]:
 
 def _integer(text: str) -> int | Decimal:
     """``int`` takes time with the square of the digits, and refuses many."""
-    return int(text) if len(text) <= _LONGEST_INT else Decimal(text)
+    return int(text) if len(text) <= sys.int_info.default_max_str_digits else Decimal(text)
 
 
 def _unmarked(value: dict[str, Any]) -> Any:

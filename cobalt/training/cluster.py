@@ -27,6 +27,12 @@ def cpus_of_node(gpus: int) -> int:
     return gpus * cpus_per_gpu() + 2
 
 
+def cpu_variables(processes: int) -> dict[str, str]:
+    """Environment variables of training on CPU cores, where each of so many processes gets its share of them."""
+    threads = max(1, len(os.sched_getaffinity(0)) // processes)
+    return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+
+
 def join_or_start(config: Any, runtime_env: dict[str, Any], cpus: int | None, gpus: int | None = None) -> None:
     """Join the cluster at ``RAY_ADDRESS``, or start a local one with so many CPUs and GPUs (None: those that it finds).
 

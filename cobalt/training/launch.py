@@ -1,6 +1,5 @@
 """A training run: its manifest, Ray with the job's runtime environment, and veRL's ``run_ppo`` inside it."""
 
-import os
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -21,7 +20,7 @@ from cobalt.records.training_run import (
     resumed_step,
     set_lost_steps_aside,
 )
-from cobalt.training.cluster import cpus_of_node, join_or_start
+from cobalt.training.cluster import cpu_variables, cpus_of_node, join_or_start
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_cut_prompts, refuse_unusable
 from cobalt.training.resume import OPERATION_SETTINGS, finished_at, refuse_other_settings
 from cobalt.training.scoring import MANAGER_NAME, RewardSettings
@@ -146,8 +145,7 @@ def _connect(config: Any, settings: TrainingConfig) -> None:
         gpus = config.trainer.n_gpus_per_node
         cpus = cpus or cpus_of_node(gpus)
         variables = runtime_env["env_vars"]
-        threads = max(1, len(os.sched_getaffinity(0)) // gpus)
-        variables.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE")
+        variables.update(cpu_variables(gpus))
         # Ray shows its logical GPUs to workers. Where there are real ones, veRL would take them.
         variables.update(CUDA_VISIBLE_DEVICES="", RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES="1")
     join_or_start(config, runtime_env, cpus, gpus)

@@ -30,7 +30,7 @@ class CobaltReplayBuffer(ReplayBuffer):
 
     def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> Any:
         uids, rows, steps = super()._select_prompt_uids(partition_id, sampleable_keys, batch_size)
-        if not {key.split("_")[0] for key in rows} & set(uids):
+        if not {problem_of(key) for key in rows} & set(uids):
             raise SetupError(
                 f"stopped: all responses to {len(uids)} prompts were lost in the rollout; its log above has the errors"
             )
@@ -55,6 +55,11 @@ def refuse_errors(errors: Iterable[str | None]) -> None:
     """Raise ``InputError`` for the first of the reward manager's ``errors`` (``manager.unscored``)."""
     if (error := next(filter(None, errors), None)) is not None:
         raise InputError(error)
+
+
+def problem_of(key: str) -> str:
+    """The problem of a row, whose ``key`` is veRL's ``PROBLEM_SESSION_TURN``."""
+    return key.rsplit("_", 2)[0]
 
 
 def trajectories_of(batch: Any) -> dict[tuple[str, str], list[int]]:

@@ -1,6 +1,5 @@
 """veRL 0.9.1's main loop with our trainer."""
 
-import os
 import secrets
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +9,7 @@ import ray
 from verl.trainer import main_ppo
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-from cobalt.training.cluster import cpus_of_node, join_or_start
+from cobalt.training.cluster import cpu_variables, cpus_of_node, join_or_start
 from cobalt.training.scoring import RewardSettings
 from cobalt.training.settings import CPU_BACKEND
 from cobalt.training.verl09.config import BASE_RANK, ENGINE_VENDOR, MANAGER, ROOM, WEIGHTS_VARIABLE, adapted
@@ -39,13 +38,8 @@ def runtime_environment(config: Any) -> dict[str, Any]:
         BASE_RANK: str(secrets.randbits(48)),
     }
     if config.cobalt.backend == CPU_BACKEND:
-        threads = max(1, len(os.sched_getaffinity(0)) // config.trainer.n_gpus_per_node)
-        variables |= {
-            "VERL_PLATFORM": "cpu",
-            "VERL_USE_EXTERNAL_MODULES": f"{ROOM}.cpu",
-            "OMP_NUM_THREADS": str(threads),
-            "OMP_WAIT_POLICY": "PASSIVE",
-        }
+        variables |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": f"{ROOM}.cpu"}
+        variables |= cpu_variables(config.trainer.n_gpus_per_node)
     if config.cobalt.share_prompts:
         variables["VERL_ENGINE_VENDOR"] = ENGINE_VENDOR
     return {**found, "env_vars": {**found.get("env_vars", {}), **variables}}

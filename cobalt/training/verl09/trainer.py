@@ -26,7 +26,14 @@ from cobalt.training.shared_prompts import balanced_rows
 from cobalt.training.training_log import budget_of
 from cobalt.training.verl09.config import MANAGER, TRAINER_PREFIX
 from cobalt.training.verl09.manager import ERROR, PROGRAMS
-from cobalt.training.verl09.rollouts import neutral_totals, own_buffer, refuse_errors, trajectories_of, with_lost
+from cobalt.training.verl09.rollouts import (
+    neutral_totals,
+    own_buffer,
+    problem_of,
+    refuse_errors,
+    trajectories_of,
+    with_lost,
+)
 from cobalt.training.verl09.updates import rows_of, shared_out
 from cobalt.training.verl09.worker import CobaltWorker
 
@@ -71,7 +78,7 @@ class CobaltTrainer(PPOTrainer):
     def _note_thrown_away(self, buffer: Any, clear: Callable[..., None], partition_id: str, uids: set[str]) -> None:
         """Keep what responses cost that no step trains on, as those of the filter's groups; then clear them."""
         rows = buffer.partitions[partition_id].items()
-        self._thrown_away += [tag for key, tag in rows if key.split("_")[0] in uids]
+        self._thrown_away += [tag for key, tag in rows if problem_of(key) in uids]
         clear(partition_id, uids)
 
     def _init_resource_pool_mgr(self) -> None:
