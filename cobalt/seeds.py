@@ -1,4 +1,4 @@
-"""Statistics over problems and trainings (seeds): means, rates and their differences, corrected p-values. Pure.
+"""Statistics over problems and trainings (seeds): means, rates and their differences. Pure.
 
 Shapes: P problems, S seeds, M resamples.
 """
@@ -132,34 +132,6 @@ def over_trainings(
         half = float(t.ppf((1 + LEVEL) / 2, freedom) * sqrt(square))
     value = float(np.mean(arms[0]) - np.mean(arms[1]))
     return Estimate(value, value - half, value + half)
-
-
-def welch_p_value(ours_S: Sequence[float], theirs_S: Sequence[float]) -> float | None:
-    """Two-sided p-value of Welch's t-test over training seeds; None where an arm has fewer than two, or none differ.
-
-    It asks whether *trainings* differ, whatever the problems: a second opinion on the resamples.
-    """
-    from scipy.stats import ttest_ind
-
-    if min(len(ours_S), len(theirs_S)) < 2 or np.ptp(ours_S) == np.ptp(theirs_S) == 0:
-        return None
-    _, p_value = np.asarray(ttest_ind(ours_S, theirs_S, equal_var=False))
-    return float(p_value)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction of a family of tests (Holm 1979).
-
-    The chance that any true null hypothesis is rejected stays below the level, whatever the tests have in common.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    adjusted, least = [0.0] * len(p_values), 0.0
-    for place, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        least = max(least, min(1.0, (len(p_values) - place) * p_values[index]))
-        adjusted[index] = least
-    return adjusted
 
 
 def nanmean(values: np.ndarray, axis: int) -> np.ndarray:

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from cobalt.evaluation.summary import GAIN_TO_TURN
-from cobalt.seeds import FEW_TRAININGS, hierarchical_mean, holm, nanmean, welch_p_value
+from cobalt.seeds import FEW_TRAININGS, hierarchical_mean, nanmean
 from cobalt.statistics import RESAMPLES
 from cobalt.tables import PERCENT, Cell
+from research.reports.p_values import holm, welch_p_value
 from research.reports.page import Table, mean, table_of
 from research.reports.runs import CONDITIONS, Material, each_repetition, estimates, paired
 

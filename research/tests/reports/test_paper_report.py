@@ -24,9 +24,9 @@ from test_bill import step, write_training
 from test_reporting import Page
 
 from cobalt.errors import InputError
-from cobalt.seeds import holm
 from cobalt.statistics import mean_estimate
 from research.reports.make_report import ReportConfig, make_report
+from research.reports.p_values import holm
 
 T_OF_TWO = 12.706
 """Student's t of two values, which half their distance is multiplied by."""
