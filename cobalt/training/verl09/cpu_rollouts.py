@@ -12,13 +12,14 @@ from typing import Any
 
 import ray
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from verl.experimental.agent_loop import AgentLoopOutput
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from verl.workers.rollout.utils import ensure_async_iterator
 
+from cobalt.inference.huggingface import end_tokens
 from cobalt.sampler.batches import BatchSampler
 from cobalt.sampler.network import ATTENTION, register
 from cobalt.sampler.prompts import Row
@@ -45,10 +46,9 @@ class CpuServer:
         self._model: Any = AutoModelForCausalLM.from_config(
             network, dtype=torch.float32, attn_implementation=ATTENTION
         ).eval()
-        ends = GenerationConfig.from_pretrained(model).eos_token_id
-        self._sampler = BatchSampler(
-            self._model, {ends} if isinstance(ends, int) else set(ends), BATCH_SIZE, 1, GATHER_S
-        )
+        self._model.generation_config = GenerationConfig.from_pretrained(model)
+        ends = end_tokens(self._model, AutoTokenizer.from_pretrained(model))
+        self._sampler = BatchSampler(self._model, ends, BATCH_SIZE, 1, GATHER_S)
         self._max_new, self._step = config.response_length, 0
 
     async def generate(
