@@ -34,6 +34,7 @@ class EvaluatedRow(Row):
     all_pass_rates: Rates
     clean_public_pass_rates: Rates | None = None
     exec_results: Any = None
+    stop_at_success: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = Fals
 
         trajectories = []
         roles = [*OPENING_ROLES, *TURN_ROLES * num_turns]
+        public_shown_TN = read.public_pass_rates
         for i, conversation in enumerate(row["conversations"]):
             pairs_T = zip(hidden_NT[i], [public_N[i] for public_N in public_TN], strict=True)
             rates_T = tuple(
@@ -130,7 +132,11 @@ def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = Fals
             )
             # An infrastructure failure may have ended a conversation early.
             is_complete, found = len(rates_T) == num_turns, [message["role"] for message in conversation]
-            if found != roles[: len(found)] or (is_complete and len(found) != len(roles)):
+            played = (len(found) - OPENING_MESSAGES) // MESSAGES_PER_TURN
+            if read.stop_at_success and is_complete and played > 0 and public_shown_TN[played - 1][i] == 1:
+                rates_T = rates_T[:played]  # the last program passed; there were no turns after it
+            wanted = OPENING_MESSAGES + MESSAGES_PER_TURN * len(rates_T)
+            if found != roles[: len(found)] or (is_complete and len(found) != wanted):
                 raise ValueError(
                     f"field 'conversations'[{i}] has {len(found)} messages, but {num_turns} turns in "
                     f"'public_pass_rates' need {len(roles)}, of the roles {', '.join(roles)}"

@@ -127,7 +127,13 @@ async def evaluate_record(
             rates[line][column] = result.pass_rate
         return rates
 
-    shown = {(n, t): extract_code(text, rule) for n, texts in enumerate(row.texts_N) for t, text in enumerate(texts)}
+    texts_N, raw_TN = row.texts_N, [list(texts) for texts in raw_responses(row.row)]
+    for sample, texts in enumerate(texts_N if row.stop_at_success else ()):
+        for turn in range(last := len(texts), turns):
+            if row.public_pass_rates[turn][sample] is not None:  # not needed any more: the last program counts
+                texts.append(texts[last - 1])
+                raw_TN[turn][sample] = raw_TN[last - 1][sample]
+    shown = {(n, t): extract_code(text, rule) for n, texts in enumerate(texts_N) for t, text in enumerate(texts)}
     known: Rates = earlier["all_pass_rates"] if earlier else [[None] * turns for _ in range(samples)]
     result = {**row.row, "all_pass_rates": await measured(shown, row.hidden_test_cases, known)}
     if extraction is not None:
@@ -135,8 +141,8 @@ async def evaluate_record(
     if row.is_perturbed:
         raw = {
             # what left nothing in the history was cut inside its thinking
-            (turn, sample): extract_code(text, rule) if rule == "released" or row.texts_N[sample][turn] else None
-            for turn, texts in enumerate(raw_responses(row.row))
+            (turn, sample): extract_code(text, rule) if rule == "released" or texts_N[sample][turn] else None
+            for turn, texts in enumerate(raw_TN)
             for sample, text in enumerate(texts)
             if row.public_pass_rates[turn][sample] is not None
         }

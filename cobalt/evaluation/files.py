@@ -23,6 +23,8 @@ SUFFIX = ".counts.json"
 FORMAT = "cobalt counts 1"
 BY_TURN = ("solved", "repaired", "repeats", "failed_repeats")
 """The file's tables [seed][problem][turn], each of the field of ``ProblemScores`` with ``_T`` behind its name."""
+AS_USED = ("submitted", "tokens")
+"""More of these, null where the rows do not tell."""
 COMMIT_DIGITS = 10
 
 
@@ -42,6 +44,11 @@ class ProblemScores:
     """Have the program of the turn before (0 at turn 0)."""
     failed_repeats_T: tuple[int, ...]
     """Of those, unsolved at the turn before."""
+    submitted_T: tuple[int, ...] | None = None
+    """Samples whose submitted program passes all hidden tests. A user submits the first program that passes all tests
+    of the feedback, or else this turn's."""
+    tokens_T: tuple[int, ...] | None = None
+    """Sampled until then, over all samples."""
     difficulty: str = UNKNOWN
     platform: str = UNKNOWN
 
@@ -53,6 +60,10 @@ class ProblemScores:
     def unsolved_before(self, turn: int) -> int:
         """Samples that did not solve the problem at the turn before this one."""
         return self.samples - self.solved_T[turn - 1]
+
+    def kept(self, turn: int) -> int:
+        """Samples that solve the problem at this turn and the one before."""
+        return self.solved_T[turn] - self.repaired_T[turn]
 
 
 @dataclass(frozen=True)
@@ -98,11 +109,24 @@ def problem_scores(row: Evaluated) -> ProblemScores:
             counts["repaired_T"][turn] += rate == 1 and failed_before
             counts["repeats_T"][turn] += repeats
             counts["failed_repeats_T"][turn] += repeats and failed_before
+    as_used: dict[str, Any] = {}
+    if (public_TN := row.public_pass_rates) is not None and len(public_TN) == turns:
+        valid_N = [sample for sample, rates_T in enumerate(row.all_pass_rates) if None not in rates_T]
+        passes_N = [next((turn for turn in range(turns) if public_TN[turn][n] == 1), turns) for n in valid_N]
+        last_TN = [[min(turn, passes) for passes in passes_N] for turn in range(turns)]
+        named = [[*zip(valid_N, last_N, strict=True)] for last_N in last_TN]
+        as_used["submitted_T"] = tuple(sum(row.all_pass_rates[n][last] == 1 for n, last in pairs) for pairs in named)
+        if (usage_TN := row.usage) is not None and all(usage_TN[0][n] for n in valid_N):
+            spent_TN = [[(usage or {}).get("completion_tokens", 0) for usage in usage_N] for usage_N in usage_TN]
+            as_used["tokens_T"] = tuple(
+                sum(spent_TN[turn][n] for n, last in pairs for turn in range(last + 1)) for pairs in named
+            )
     return ProblemScores(
         row.id,
         len(valid),
         len(row.all_pass_rates) - len(valid),
         **{name: tuple(counts_T) for name, counts_T in counts.items()},
+        **as_used,
         difficulty=str(row.difficulty or UNKNOWN),
         platform=str(row.platform or UNKNOWN),
     )
@@ -156,7 +180,7 @@ def write_counts(path: Path, arm: str, test_set: str | None, evaluations: Sequen
         "ids": list(ids.values()),
         "valid": table("samples"),
         "excluded": table("excluded"),
-        **{name: table(f"{name}_T") for name in BY_TURN},
+        **{name: table(f"{name}_T") for name in (*BY_TURN, *AS_USED)},
     }
     lines = (f"{json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}" for name, value in content.items())
     write_whole(path, "{\n" + ",\n".join(lines) + "\n}\n")
@@ -175,10 +199,13 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
             if any(len(table) != len(content["ids"]) for table in tables):
                 raise ValueError("its tables and its ids differ in length")
             problems = []
-            for id_, valid, excluded, *by_turn in zip(content["ids"], *tables, strict=True):
+            for number, (id_, valid, excluded, *by_turn) in enumerate(zip(content["ids"], *tables, strict=True)):
                 if valid is None:
                     continue
                 counts: dict[str, Any] = {f"{name}_T": tuple(row) for name, row in zip(BY_TURN, by_turn, strict=True)}
+                for name in AS_USED:  # older files lack them
+                    row = content[name][seed][number] if name in content else None
+                    counts[f"{name}_T"] = row and tuple(row)
                 problem = ProblemScores(id_, valid, excluded, **counts)
                 for name in BY_TURN:
                     counts_T = counts[f"{name}_T"]

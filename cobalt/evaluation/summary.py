@@ -1,7 +1,8 @@
 """From scores to the report of one evaluated file: numbers, Markdown, JSON and a figure with Pass@1 per turn.
 
-Per turn: Pass@1 and Pass@k with intervals over problems, change relative to turn 0, P(solved at t+1 | unsolved at t),
-share of repeated programs. Turn t = number of feedbacks seen. Estimates are shares in [0, 1], or differences of shares.
+Per turn: what a user gets (the submitted program: the first that passes the feedback's tests, or else this turn's), the
+tokens that it took; Pass@1 and Pass@k with intervals over problems, change relative to turn 0, shares of kept, repaired
+and repeated programs. Turn t = number of feedbacks seen. Estimates are shares in [0, 1], or differences of shares.
 """
 
 import json
@@ -88,11 +89,17 @@ class Summary:
     """Samples left out after an infrastructure failure."""
     turns: int
     """The first included; 0 if no sample is left."""
+    submitted: list[TurnRate]
+    """Pass@1 of the submitted program; empty where the file does not tell which that is."""
+    tokens: list[float]
+    """Mean over samples of the tokens sampled until then; empty where the file does not tell."""
     pass_at_1: list[PassAt1]
     pass_at_k: dict[int, list[TurnRate]]
     """By k, per turn."""
     gain: Gain | None
     """None with a single turn."""
+    kept: list[TurnShare]
+    """From turn 1 on: P(solved at t | solved at t - 1)."""
     solved_after_unsolved: list[TurnShare]
     """From turn 1 on: P(solved at t | unsolved at t - 1)."""
     repeats: list[Repeats]
@@ -119,6 +126,8 @@ class Comparison:
     problems: int
     unpaired: int
     pass_at_1: list[Difference]
+    submitted: list[Difference]
+    """Empty where one of the files does not tell."""
 
 
 def to_json(record: Summary | Comparison) -> dict[str, Any]:
@@ -155,6 +164,18 @@ def summarise(problems: Sequence[ProblemScores]) -> Summary:
         for turn in range(1, turns)
     ]
 
+    kept = [
+        TurnShare(turn, *_share([(p.kept(turn), p.solved_T[turn - 1]) for p in scored if p.turns > turn]))
+        for turn in range(1, turns)
+    ]
+    submitted, tokens = [], []
+    if all(problem.submitted_T is not None for problem in scored):
+        submitted = [_submitted([p for p in scored if p.turns > turn], turn) for turn in range(turns)]
+    if all(problem.tokens_T is not None for problem in scored):
+        for turn in range(turns):
+            there = [problem for problem in scored if problem.turns > turn]
+            tokens.append(sum(p.tokens_T[turn] for p in there if p.tokens_T) / sum(p.samples for p in there))
+
     def breakdown(group: str) -> dict[str, list[TurnRate]]:
         names = sorted({getattr(problem, group) for problem in scored})
         return {name: _pass_at_k([p for p in scored if getattr(p, group) == name], turns, 1) for name in names}
@@ -165,9 +186,12 @@ def summarise(problems: Sequence[ProblemScores]) -> Summary:
         samples=sum(problem.samples for problem in scored),
         excluded_infra=sum(problem.excluded for problem in problems),
         turns=turns,
+        submitted=submitted,
+        tokens=tokens,
         pass_at_1=pass_at_1,
         pass_at_k=pass_at_k,
         gain=gain,
+        kept=kept,
         solved_after_unsolved=solved_after_unsolved,
         repeats=[repeats_at(scored, turn) for turn in range(1, turns)],
         by_difficulty=breakdown("difficulty"),
@@ -183,7 +207,13 @@ def compare(ours: Sequence[ProblemScores], others: Sequence[ProblemScores], othe
     differences = [
         Difference(turn, mean_estimate([_rate(a, turn) - _rate(b, turn) for a, b in pairs])) for turn in range(turns)
     ]
-    return Comparison(other, len(pairs), len(ours) + len(others) - 2 * len(pairs), differences)
+    submitted = []
+    if all(problem.submitted_T is not None for pair in pairs for problem in pair):
+        submitted = [
+            Difference(turn, mean_estimate([_submitted_rate(a, turn) - _submitted_rate(b, turn) for a, b in pairs]))
+            for turn in range(turns)
+        ]
+    return Comparison(other, len(pairs), len(ours) + len(others) - 2 * len(pairs), differences, submitted)
 
 
 def repeats_at(problems: Sequence[ProblemScores], turn: int) -> Repeats:
@@ -196,6 +226,16 @@ def repeats_at(problems: Sequence[ProblemScores], turn: int) -> Repeats:
 
 def _rate(problem: ProblemScores, turn: int, k: int = 1) -> float:
     return pass_at_k(problem.samples, problem.solved_T[turn], k)
+
+
+def _submitted_rate(problem: ProblemScores, turn: int) -> float:
+    assert problem.submitted_T is not None
+    return problem.submitted_T[turn] / problem.samples
+
+
+def _submitted(problems: Sequence[ProblemScores], turn: int) -> TurnRate:
+    """Of problems that have this turn, of which there is one at least."""
+    return TurnRate(turn, mean_estimate([_submitted_rate(problem, turn) for problem in problems]), len(problems))
 
 
 def _pass_at_k(problems: Sequence[ProblemScores], turns: int, k: int) -> list[TurnRate]:
@@ -245,19 +285,28 @@ def render_markdown(
     def change(row: PassAt1) -> str:
         return "–" if row.relative_change is None else f"{PERCENT * row.relative_change:+.0f} %"
 
-    shares = [["", "", ""]] + [
-        [percent(solved.estimate), percent(repeats.all.estimate), percent(repeats.after_failure.estimate)]
-        for solved, repeats in zip(summary.solved_after_unsolved, summary.repeats, strict=True)
+    shares = [[""] * 4] + [
+        [
+            percent(kept.estimate),
+            percent(solved.estimate),
+            percent(again.all.estimate),
+            percent(again.after_failure.estimate),
+        ]
+        for kept, solved, again in zip(summary.kept, summary.solved_after_unsolved, summary.repeats, strict=True)
     ]
-    by_turn = [
-        [str(row.turn), percent(row.estimate), change(row), *share]
-        for row, share in zip(summary.pass_at_1, shares, strict=False)
-    ]
+    by_turn = []
+    for turn, (row, share) in enumerate(zip(summary.pass_at_1, shares, strict=False)):
+        submitted = percent(summary.submitted[turn].estimate) if summary.submitted else "–"
+        tokens = f"{summary.tokens[turn]:,.0f}" if summary.tokens else "–"
+        by_turn.append([str(row.turn), submitted, tokens, percent(row.estimate), change(row), *share])
     headings = [
         "Turn",
+        "submitted program",
+        "tokens until then",
         "Pass@1",
         "vs turn 0",
-        "solved, if unsolved before",
+        "kept",
+        "repaired",
         "repeated program",
         "repeated, if it failed",
     ]
@@ -265,15 +314,18 @@ def render_markdown(
         f"# {file}",
         f"{summary.problems} problems, {summary.samples} samples, {summary.turns} turns; "
         f"{summary.excluded_infra} samples excluded after infrastructure failures. {verdict_rule(execution)} "
-        "Turn t = number of feedbacks seen; 95 % bootstrap intervals over problems.",
+        "Turn t = number of feedbacks seen; 95 % bootstrap intervals over problems. The submitted program is the first "
+        "that passes all tests of the feedback, or else this turn's. Kept and repaired: solved, of those solved and "
+        "unsolved at the turn before.",
         markdown_table(headings, by_turn),
     ]
     if gain := summary.gain:
         parts.append(f"Gain from turn {gain.from_turn} to turn {gain.to_turn}: {points(gain.estimate)} points.")
     if compared:
-        rows = [[str(row.turn), points(row.estimate)] for row in compared.pass_at_1]
-        parts.append(f"Difference to {compared.other} ({compared.problems} common problems)")
-        parts.append(markdown_table(["Turn", "Pass@1 difference (points)"], rows))
+        submitted = [points(row.estimate) for row in compared.submitted] or ["–"] * len(compared.pass_at_1)
+        rows = [[str(row.turn), submitted[row.turn], points(row.estimate)] for row in compared.pass_at_1]
+        parts.append(f"Difference to {compared.other} ({compared.problems} common problems), in points")
+        parts.append(markdown_table(["Turn", "submitted program", "Pass@1"], rows))
     turns = [f"turn {turn}" for turn in range(summary.turns)]
     rows = [[f"Pass@{k}", *values(rates_T)] for k, rates_T in summary.pass_at_k.items()]
     parts.append(markdown_table(["", *turns], rows))

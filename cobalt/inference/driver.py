@@ -180,6 +180,7 @@ class Driver:
         self, problem: ProblemRow, sample: int, recorded: list[Turn], runs: Runs
     ) -> tuple[list[Turn], list[Message]]:
         """One sample from turn 0 to turn T. An infrastructure failure ends it: the turns after it are marked, too.
+        So does a program that passes, with ``stop_at_success``: it counts at the turns after it.
 
         ``recorded``: its turns in the output of an earlier run, or none.
         """
@@ -200,11 +201,12 @@ class Driver:
                     turn = replace(turn, result=_not_run(problem.tests, str(error)))
             turns.append(turn)
             self.counts.turns += 1
-            if turn.failed:
+            if turn.failed or (config.stop_at_success and turn.result.pass_rate == 1):
                 break
         prevented = config.num_turns + 1 - len(turns)
-        why = _not_run(problem.tests, f"turn {len(turns) - 1} failed")
-        turns += [Turn("", None, why)] * prevented
+        last = turns[-1]
+        after = _not_run(problem.tests, f"turn {len(turns) - 1} failed") if last.failed else last.result
+        turns += [Turn("", None, after)] * prevented
         self.counts.turns += prevented
         self.counts.conversations += 1
         return turns, messages
@@ -317,6 +319,7 @@ def record_of(
             "usage": usage_TN,
             "feedback_tests": config.feedback_tests,
             "feedback_from": config.feedback_from,
+            **({"stop_at_success": True} if config.stop_at_success else {}),
         }
     return {**problem.row, **found, "extraction": config.extraction, "input_hash": problem.input_hash}
 

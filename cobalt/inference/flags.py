@@ -21,6 +21,7 @@ from cobalt.cli.flags import (
     TopP,
 )
 from cobalt.cli.prompt_flags import PromptsConfig
+from cobalt.completion import Sampling
 from cobalt.extraction import DEFAULT_RULE, Rule
 
 ReasoningEffort = Annotated[str, tyro.conf.arg(aliases=["-r"])]
@@ -49,6 +50,7 @@ class InferenceRunConfig(ExecutionConfig, PromptsConfig, ReadConfig):
     from_scratch: ClassVar[bool] = True
     feedback_tests: ClassVar[str] = "public"
     feedback_from: ClassVar[str] = "own"
+    stop_at_success: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,9 @@ class MultiTurnConfig(CommandConfig):
     """Which tests give the feedback."""
     feedback_from: Literal["own", "other_problem"] = "own"
     """`other_problem`: a control that shows another problem's feedback; gains from reading it must vanish."""
+    stop_at_success: bool = False
+    """End a conversation with the first program that passes all tests of the feedback, as a user would. It counts at
+    every later turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +86,11 @@ class OpenWeightConfig(CommandConfig):
     http://127.0.0.1:8000/vllm_actor/v1."""
     request_timeout_s: AboveZero = 1800
     """A request to the server without an answer after this many seconds is sent again."""
-    temperature: NotNegativeFloat = 0.6
+    temperature: NotNegativeFloat = Sampling.temperature
     """Of sampling; 0 takes the likeliest token."""
-    top_p: TopP = 0.95
+    top_p: TopP = Sampling.top_p
     """Sample from the likeliest tokens that have this probability together."""
-    max_tokens: Positive = 8192
+    max_tokens: Positive = Sampling.max_tokens
     """Most tokens in one response."""
     batch_size: Positive = 128
     """Most sequences in one batch, with --engine hf."""

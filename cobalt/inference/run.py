@@ -145,6 +145,8 @@ def run_content(flags: InferenceConfig, prompts: PromptSet, model_id: str, execu
         content["fp32"] = True
     if flags.extraction != "released":  # earlier outputs do not say
         content["extraction"] = flags.extraction
+    if flags.stop_at_success:  # earlier outputs do not say
+        content["stop_at_success"] = True
     if flags.enable_thinking:
         content["history"] = HISTORY_RULE
     if flags.feedback_from != "own":  # then every record depends on the other rows too

@@ -110,6 +110,8 @@ class MultiTurn(Row):
     feedback_tests: str | None = None
     """The tests that feedback came from, public or perturbed; released files do not say."""
     extraction: Rule = RULE_OF_OLD_FILES
+    stop_at_success: bool = False
+    """A conversation ends with the first program that passes the feedback's tests, which counts at the turns after."""
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
@@ -138,6 +140,10 @@ class Evaluated(Row):
     conversations: list[list[Message]]
     all_pass_rates: Rates
     """[N][T]"""
+    public_pass_rates: Rates | None = None
+    """[T][N] of the feedback's tests; released files may lack it."""
+    usage: list[list[dict[str, Any] | None]] | None = None
+    """[T][N]; null: not taken. Released files lack it."""
     difficulty: Any = None
     platform: Any = None
     feedback_tests: str | None = None
