@@ -25,7 +25,7 @@ def o200k_counter() -> CountTokens:
     except (OSError, ValueError) as error:  # of requests, or of a file that is not the encoding
         reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
         raise SetupError(
-            "reward_model.reward_kwargs.lengths=o200k_base (the presets paper-*) needs tiktoken's encoding, and it "
+            "reward.reward_kwargs.lengths=o200k_base (the presets paper-*) needs tiktoken's encoding, and it "
             f"cannot be downloaded ({reason}): set TIKTOKEN_CACHE_DIR to a folder that holds it, or lengths=policy"
         ) from None
     return lambda text: len(encoding.encode(text, disallowed_special=()))

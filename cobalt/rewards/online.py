@@ -94,6 +94,7 @@ def verpo_mt_advantages(
         advantages_NT[present_N, turn] = compare(return_N[present_N])
     played_N = mask_NT.any(1)
     last_N = mask_NT.shape[1] - 1 - mask_NT[:, ::-1].argmax(1)
-    solved_N = passed_NTK.all(2)[np.arange(len(last_N)), last_N]
+    solved_NT = np.asarray(passed_NTK.all(2))
+    solved_N = solved_NT[np.arange(len(last_N)), last_N]
     advantages_NT[played_N] += outcome_weight * compare(solved_N[played_N])[:, None]
     return np.where(mask_NT, advantages_NT, 0.0)

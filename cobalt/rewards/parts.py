@@ -4,12 +4,15 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from cobalt.extraction import DEFAULT_RULE, THINK_END, Rule, answer_of
 from cobalt.fences import blocks_of
 from cobalt.rewards.lengths import CountTokens
 from cobalt.rewards.repetition import has_repetition
 
+Thinking = Literal["required", "optional", "none"]
+"""Whether a well-formed response thinks: exactly one ``</think>`` (the paper's), one at most, or none at all."""
 BLOCK_START = "```python"
 BLOCK_END = "\n```"
 
@@ -42,7 +45,7 @@ class RewardConstants:
     """What replaces the reward so far when the pass rate is not better than the best in the context."""
 
     malformed: float = -0.9
-    """Repetition, not exactly one ``</think>``, or not exactly one clean program block."""
+    """Repetition, thinking that is not as it should be (``Thinking``), or not exactly one clean program block."""
     repeat_chars: int = 32
     """Shortest repeated block that counts, in characters."""
     repeat_times: int = 8
@@ -108,12 +111,13 @@ def training_reward(
     count_tokens: CountTokens,
     constants: RewardConstants = PAPER,
     extraction: Rule = DEFAULT_RULE,
+    thinking: Thinking = "required",
 ) -> RewardParts:
     """Reward of ``response``, whose program passed the share ``pass_rate`` of its tests.
 
     ``pass_rate`` None: no program could be extracted. ``prev_best_pass_rate``: best pass rate among the programs in
     the context; 0 or None if there is none. ``count_tokens``: length of a text in tokens. ``extraction``: the rule that
-    the program was found by; the form is read by the same.
+    the program was found by; the form is read by the same. ``thinking``: whether the form has one.
 
     >>> training_reward("<think>t</think>\\n```python\\nprint(1)\\n```", 0.75, 0.5, len)
     RewardParts(correct=0.2, improve=0.05, format=0.0, total=0.25)
@@ -122,7 +126,7 @@ def training_reward(
     if pass_rate is not None:
         correct = correctness(pass_rate, constants)
         improve = improvement(pass_rate, prev_best_pass_rate or 0.0, correct, constants)
-        form = format_part(response, correct + improve, count_tokens, constants, extraction)
+        form = format_part(response, correct + improve, count_tokens, constants, extraction, thinking)
     return penalised(RewardParts(correct, improve, form, total=0.0), 0.0, constants)
 
 
@@ -166,9 +170,10 @@ def format_part(
     count_tokens: CountTokens,
     constants: RewardConstants = PAPER,
     extraction: Rule = DEFAULT_RULE,
+    thinking: Thinking = "required",
 ) -> float:
     """The part for form: ``so_far`` (correctness and improvement) decides whether reflection is rewarded."""
-    pieces = split_response(response, extraction)
+    pieces = split_response(response, extraction, thinking)
     if pieces is None or has_repetition(response, constants.repeat_chars, constants.repeat_times):
         return constants.malformed
     think = count_tokens(pieces.thinking)
@@ -189,18 +194,24 @@ def reflection(pieces: WellFormed, constants: RewardConstants = PAPER) -> float:
     return min(constants.keyword * used, constants.keyword_cap)
 
 
-def split_response(response: str, extraction: Rule = DEFAULT_RULE) -> WellFormed | None:
-    """The pieces of a response with exactly one ``</think>`` and one clean program block after it, else None.
+def split_response(
+    response: str, extraction: Rule = DEFAULT_RULE, thinking: Thinking = "required"
+) -> WellFormed | None:
+    """The pieces of a response with one clean program block behind its thinking, which is as it should be, else None.
 
     Clean: opened once, closed once on its own line, no backtick inside. A block of another language may come before.
     """
-    thinking, *answers = response.split(THINK_END)
+    thought, *answers = response.split(THINK_END)
+    if not answers and thinking != "required":
+        thought, answers = "", [response]
+    elif thinking == "none":
+        return None
     if len(answers) != 1 or (extraction == "markdown" and answers[0] != answer_of(response)):
         return None
     code, explanation = (_released_program if extraction == "released" else _program)(answers[0])
     if code is None or "`" in code:
         return None
-    return WellFormed(thinking.strip(), answers[0].strip(), explanation.strip())
+    return WellFormed(thought.strip(), answers[0].strip(), explanation.strip())
 
 
 def _program(answer: str) -> tuple[str | None, str]:

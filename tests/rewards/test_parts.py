@@ -220,3 +220,28 @@ def test_more_passing_tests_never_cost(response, prev_best, one, other):
 def test_without_the_part_for_improvement_the_context_does_not_count(pass_rate, prev_best, total):
     found = training_reward(respond(), pass_rate, prev_best, words, RewardConstants(improvement=False))
     assert found.improve == 0 and found.total == total
+
+
+@pytest.mark.parametrize(
+    ("response", "well_formed_for"),
+    [
+        (respond(), {"required", "optional"}),
+        (PROGRAM, {"optional", "none"}),
+        (f"I print it.\n{PROGRAM}\nDone.", {"optional", "none"}),
+        (f"<think>\n{PROGRAM}", set()),  # the thinking has no end
+        (respond("one</think>two"), set()),
+        ("no block here", set()),
+    ],
+)
+@pytest.mark.parametrize("extraction", ["markdown", "released"])
+def test_a_well_formed_response_thinks_as_it_is_asked_to(response, well_formed_for, extraction):
+    if extraction == "released" and response.startswith("<think>\n```"):
+        return  # this rule knows no beginning of thinking
+    for thinking in ("required", "optional", "none"):
+        form = parts(response, 1.0, extraction=extraction, thinking=thinking).format
+        assert form == (0.0 if thinking in well_formed_for else PAPER.malformed)
+
+
+def test_without_thinking_there_is_no_bonus_for_it():
+    assert parts(PROGRAM, 0.0, thinking="none").format == 0.0
+    assert parts(respond("wait, but " + many(40)), 0.0).format > 0.0
