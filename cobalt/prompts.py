@@ -18,7 +18,7 @@ from cobalt.records import ResultRecord
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 from cobalt.sandbox.results import TRUNCATION, cut
 
-PROMPT_VERSION = "1"
+PROMPT_VERSION = "2"
 
 SYSTEM_PROMPT = """\
 You are a careful Python programming assistant. Your programs run in a sandbox with a read-only file system.
@@ -32,25 +32,37 @@ PROBLEM_MARKER = (
 )
 FEEDBACK_MARKER = "Here is the execution feedback:"
 ALL_PASSED_START = "The code has passed all public test cases"
-ALL_PASSED = f"{ALL_PASSED_START}. Look for inputs that they do not cover."
+ALL_PASSED = f"""\
+{ALL_PASSED_START}, so nothing has to be corrected. Write the same complete program again in a single ```python block. \
+Change it only if it is wrong on other inputs."""
 NO_PROGRAM = "No program could be extracted from the response: it must hold one complete ```python block."
 
-_INSTRUCTION = f"""\
-Think about the problem first, then write one complete Python program in a single ```python block.
-{PROBLEM_MARKER}
-{{question}}"""
+_INSTRUCTION = """\
+Solve the problem below with one complete Python program. It reads the input from stdin and prints the answer, nothing \
+else.
+Answer with the complete code, imports included, in a single ```python block.
 
-_CALL_INSTRUCTION = f"""\
-Think about the problem first, then write the complete Python code in a single ```python block.
-{PROBLEM_MARKER}
-Here that means: implement `{{fn_name}}`; it is called with the arguments of each test.
-{{question}}
+{question}"""
 
-Starter code:
-{{starter_code}}"""
+_CALL_INSTRUCTION = """\
+Write the Python function `{fn_name}` that the problem below asks for. Tests call it with arguments and compare the \
+value it returns. It reads no input and prints nothing.
+Answer with the complete code, imports included, in a single ```python block.
+
+{question}
+
+Start from this code and keep its names:
+{starter_code}"""
 
 _FEEDBACK = f"""\
-Compare what the program did with what was expected, then write the complete fixed program in a single ```python block.
+Write the complete corrected program in a single ```python block. Begin the block with a comment of one or two lines \
+that says what was wrong.
+{FEEDBACK_MARKER}
+{{feedback}}"""
+
+_PASSED = f"""\
+Read the problem again and start from the beginning: write a new complete program in a single ```python block. Take \
+nothing from the program above that fails a test.
 {FEEDBACK_MARKER}
 {{feedback}}"""
 
@@ -104,7 +116,7 @@ class PromptSet:
         return any(re.fullmatch(".*".join(map(re.escape, texts)), instruction, re.DOTALL) for texts in parts)
 
 
-COBALT = PromptSet(SYSTEM_PROMPT, _INSTRUCTION, _FEEDBACK, ALL_PASSED, NO_PROGRAM, _CALL_INSTRUCTION)
+COBALT = PromptSet(SYSTEM_PROMPT, _INSTRUCTION, _FEEDBACK, ALL_PASSED, NO_PROGRAM, _CALL_INSTRUCTION, _PASSED)
 OWN_NAME = "cobalt"
 """The name of this project's own set."""
 
@@ -162,8 +174,10 @@ def _read_set(name_or_file: str) -> tuple[PromptSet, JudgeTexts | None]:
 
 def prompts_of(value: Any) -> PromptSet:
     """The set that ``described`` wrote, or a file's without ``judge``. Raises ``ValueError`` saying what is wrong."""
-    if value == OWN_NAME:
+    if value == described(COBALT):
         return COBALT
+    if value == OWN_NAME:
+        raise ValueError("Cobalt's prompts of version 1, which are now in assets/minicode/prompts.json: --prompts FILE")
     if not isinstance(value, Mapping):
         raise ValueError("it must be an object")
     names = {field.name for field in fields(PromptSet)}
@@ -174,8 +188,8 @@ def prompts_of(value: Any) -> PromptSet:
 
 
 def described(prompts: PromptSet) -> str | dict[str, Any]:
-    """For manifests: the name of the own set, the texts of any other."""
-    return OWN_NAME if prompts == COBALT else _texts(prompts)
+    """For manifests: name and version of the own set, the texts of any other."""
+    return f"{OWN_NAME} {PROMPT_VERSION}" if prompts == COBALT else _texts(prompts)
 
 
 def prompt_content(prompts: PromptSet) -> dict[str, Any]:

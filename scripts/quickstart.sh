@@ -25,7 +25,7 @@ fi
 mkdir -p "$RUN"
 
 # 1. Problems with public and hidden tests, which reference solutions pass: 120 to learn from, 96 to measure on.
-python preproc/preproc_taco.py $RUNS --input_file $PROBLEMS --output_file "$RUN/problems.jsonl"
+python preproc/preproc_taco.py $RUNS --input_file $PROBLEMS --output_file "$RUN/problems.jsonl" --prompts assets/minicode/prompts.json
 
 # 2. Trajectories to learn from: 8 first programs for each problem, then 2 repairs of each by feedback from public tests.
 python run_single_turn_vllm.py $ASKS -n 8 -i "$RUN/problems_train.jsonl" -o "$RUN/train.turn0.jsonl"

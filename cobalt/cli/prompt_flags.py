@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
-from cobalt.prompts import COBALT, PromptSet, load_prompts, prompts_of
+from cobalt.prompts import COBALT, OWN_NAME, PromptSet, load_prompts, prompts_of
 from cobalt.records.manifest import manifest_path, origin_of
 
 
@@ -27,6 +27,8 @@ class PromptsConfig(CommandConfig):
         chosen = None if self.prompts is None else load_prompts(self.prompts)
         for path in inputs:
             origin = origin_of(path).get("prompts")
+            if origin == OWN_NAME and self.prompts is not None:
+                continue  # Cobalt's first version, whose texts no manifest holds
             try:
                 named = None if origin is None else prompts_of(origin)
             except ValueError as error:

@@ -132,8 +132,8 @@ class Derivation:
         if fn_name is None:
             self._wording.add("instruction", template)
             return
-        # Placeholders for what belongs to the problem; the text up to the marker is left alone.
-        lead, marker, rest = template.partition(PROBLEM_MARKER)
+        # Placeholders for what belongs to the problem; the text up to the marker, if there is one, is left alone.
+        lead, marker, rest = template.partition(PROBLEM_MARKER) if PROBLEM_MARKER in template else ("", "", template)
         if starter_code := (row.get("starter_code") or "").strip():
             rest = rest.replace(starter_code, "{starter_code}")
         rest = re.sub(rf"\b{re.escape(fn_name)}\b", "{fn_name}", rest)

@@ -232,7 +232,8 @@ async def test_perturbed_feedback(tmp_path: Path) -> None:
 
 
 async def test_conversations_are_written_with_the_prompt_set(tmp_path: Path) -> None:
-    other = replace(COBALT, system="Other.", feedback=f"Fix it.\n{FEEDBACK_MARKER}\n{{feedback}}", no_program="None!")
+    texts = {"system": "Other.", "feedback": f"Fix it.\n{FEEDBACK_MARKER}\n{{feedback}}", "no_program": "None!"}
+    other = replace(COBALT, **texts, passed=None)
     source = write_problems(tmp_path / "in.jsonl", 2)
     (tmp_path / "set.json").write_text(json.dumps(asdict(other)))
     plan = make_plan(source, tmp_path / "out.jsonl", prompts=str(tmp_path / "set.json"))

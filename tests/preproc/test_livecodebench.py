@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from commands import one_complaint, read_rows, run_command, write_rows
 
-from cobalt.prompts import PROBLEM_MARKER
 from cobalt.records import TestCases
 
 COMMAND = "preproc_lcb_test6"
@@ -75,7 +74,7 @@ def test_each_encoding_and_kind(tmp_path: Path, encode: Callable[[str], str], ki
 def test_everything_is_stdin_when_asked(tmp_path: Path) -> None:
     (record,) = prepare(tmp_path, [lcb_row("q1", "functional")], "--functional", "stdin")
     assert TestCases.parse(record["test_cases"]).fn_name is None
-    assert record["instruction"].endswith(f"{PROBLEM_MARKER}\nAdd the numbers.")
+    assert record["instruction"].endswith("\n\nAdd the numbers.")
     assert record["functional"] == "stdin"
 
 

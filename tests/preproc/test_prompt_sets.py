@@ -26,6 +26,7 @@ from cobalt.prompts import (
     load_prompts,
     problem_instruction,
     prompt_content,
+    prompts_of,
     with_feedback,
 )
 from cobalt.records.manifest import manifest_path
@@ -138,7 +139,7 @@ def test_the_sentences_about_no_program_and_about_success_are_the_sets() -> None
 
 
 def test_the_own_set_leaves_what_identifies_outputs_as_it_was() -> None:
-    assert prompt_content(COBALT) == {"prompt_version": "1"}
+    assert prompt_content(COBALT) == {"prompt_version": "2"}
     assert prompt_content(OTHER) != prompt_content(replace(OTHER, system="x"))
     assert described(OTHER) == {name: text for name, text in asdict(OTHER).items() if name != "passed"}
     assert described(SPLIT) == asdict(SPLIT)
@@ -225,3 +226,25 @@ def test_problems_are_rendered_with_the_set_and_its_file_is_recorded(tmp_path: P
     assert run_command("preproc_lcb_test6", *flags) == 0
     assert read_rows(tmp_path / "out.jsonl")[0]["instruction"] == problem_instruction("Add.", prompts=OTHER)
     assert PromptsConfig().prompt_set([tmp_path / "out.jsonl"]) == OTHER
+
+
+def test_prompts_of_the_first_version_are_named_and_not_taken_for_todays(tmp_path: Path) -> None:
+    """They are in a file, and MiniCoder's."""
+    with pytest.raises(ValueError, match=r"version 1, which are now in assets/minicode/prompts.json"):
+        prompts_of("cobalt")
+    file = str(Path(__file__).parents[2] / "assets/minicode/prompts.json")
+    first = load_prompts(file)
+    assert first != COBALT == prompts_of(described(COBALT))
+    assert first.fits(problem_instruction("Add.", prompts=first)) and not COBALT.fits(
+        problem_instruction("Add.", prompts=first)
+    )
+    source = tmp_path / "old.jsonl"
+    manifest_path(source).write_text(json.dumps({"origin": {"prompts": "cobalt"}}))
+    with pytest.raises(InputError, match="version 1"):
+        PromptsConfig().prompt_set([source])
+    assert PromptsConfig(prompts=file).prompt_set([source]) == first
+
+
+def test_after_success_the_program_is_asked_for_in_other_words_than_after_failure() -> None:
+    passed, failed = (feedback_message(text)["content"] for text in (COBALT.all_passed, WRONG))
+    assert "corrected program" in failed and "corrected program" not in passed

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from cobalt.preproc import taco_rows
 from cobalt.preproc.taco_rows import Candidate, TacoRules, prepare, split_of
-from cobalt.prompts import PROBLEM_MARKER
 from cobalt.records import TestCases
 
 RULES = TacoRules()
@@ -158,7 +157,7 @@ def test_function_calls_keep_their_name_and_have_json_arguments_by_line() -> Non
 
 def test_a_record_has_the_instruction_and_what_the_row_has_beside_solutions_and_raw_tests() -> None:
     record = candidate(raw(split="dev", fully_specified=False)).record
-    assert record["instruction"].endswith(f"{PROBLEM_MARKER}\n{QUESTION.strip()}")
+    assert record["instruction"].endswith(f"\n\n{QUESTION.strip()}")
     assert "solutions" not in record and "input_output" not in record
     assert record["source"] == "somewhere" and record["split"] == "dev" and record["fully_specified"] is False
 
