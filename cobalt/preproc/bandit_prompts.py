@@ -128,26 +128,8 @@ def main(config: BanditPromptsConfig) -> None:
         run.counts, run.origin = stats.counts(), origin
 
     print_summary(f"Bandit prompts: {config.output_file}", stats.table(config.stats))
-    rules = [
-        "problems that every first program solves are left out",
-        "one prompt per kept problem without any program",
-        "validation: the trajectory with the smallest improvement"
-        if config.is_test
-        else f"down-sampling to {config.max_trajectories} solved and improved trajectories per problem "
-        f"({config.selection.replace('_', ' ')})",
-        f"contexts of up to {config.num_turns} programs and {config.max_prompt_tokens} prompt tokens "
-        f"of {Path(model_name).name}, stop rule `{config.stop_rule}`",
-    ]
-    if config.reward_tests == "hidden":
-        rules.append("public tests do not count in pass rates and are not among the tests")
-    if config.weak_tests:
-        rules.append(f"the first test alone scores the responses to a share of {config.weak_tests} of the problems")
-    if config.hide_expected:
-        rules.append("feedback does not show the expected output")
-    if config.perturbed_file is not None:
-        rules.append(f"a share of {config.perturbed_ratio} collected under perturbed feedback")
-    title = "Bandit prompts for multi-turn code generation"
-    publish(title, rules, stats.counts(), [config.output_file], inputs, config.push_to_hub, config.license)
+    title, command = "Bandit prompts for multi-turn code generation", "process_multi_turn_taco.py"
+    publish(title, command, [config.output_file], inputs, config.push_to_hub, config.license)
 
 
 def load_tokenizer(model_name: str, setting: str = "--model_name ", **options: Any) -> Any:

@@ -95,7 +95,7 @@ class LiveCodeBenchImportConfig(LiveCodeBenchConfig):
 
     input_file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="input")] = Path("test6.jsonl")
     """A file downloaded from livecodebench/code_generation_lite, such as test6.jsonl."""
-    time_limit: AboveZero | None = None
+    time_limit: AboveZero | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - a flag here alone
     """CPU seconds that each test may take; the official evaluation's are 6. The executor must allow them, too."""
 
     checker: ClassVar[str | None] = "lcb"
@@ -137,9 +137,9 @@ def main(config: LiveCodeBenchConfig) -> None:
         counts["written"] = write_jsonl(config.output_file, problems())
         run.counts, run.origin = dict(counts), {"prompts": described(prompts)}
     print_summary(f"LiveCodeBench problems: {config.output_file}", counts)
-    rules = [f"{name}: {value}" for name, value in method.items()]
     title = "LiveCodeBench problems: do not redistribute"
-    publish(title, rules, counts, [config.output_file], [config.input_file], repo_id=None, source=SOURCE_LINK)
+    outputs, inputs = [config.output_file], [config.input_file]
+    publish(title, "preproc_lcb_test6.py", outputs, inputs, repo_id=None, source=SOURCE_LINK)
 
 
 def prepare(row: Mapping[str, Any], config: LiveCodeBenchConfig, prompts: PromptSet) -> Record | None:

@@ -1,19 +1,19 @@
 """What every built data set has: a card beside each file, and an upload on request.
 
-A card is ``<output>.card.md`` in the hub's format. The licence of a derived set is that of the input's card. What holds
-LiveCodeBench tests is never uploaded: its hidden tests are encoded at the source to keep them out of training data.
+A card is ``<output>.card.md`` in the hub's format: files with hashes, command and licence. The licence of a derived set
+is that of the input's card. Settings and counts are in the manifest. What holds LiveCodeBench tests is never uploaded:
+its hidden tests are encoded at the source to keep them out of training data.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from cobalt.cli.flags import hub_upload
 from cobalt.errors import InputError
 from cobalt.records import read_jsonl
 from cobalt.records.jsonl import write_whole
-from cobalt.records.manifest import manifest_path
+from cobalt.records.manifest import file_sha256, manifest_path
+from cobalt.tables import markdown_table
 
 LIVECODEBENCH = "livecodebench"
 """The ``source`` of LiveCodeBench's problems."""
@@ -27,8 +27,7 @@ def card_path(output: str | Path) -> Path:
 
 def publish(
     title: str,
-    rules: Sequence[str],
-    counts: Mapping[str, Any],
+    command: str,
     outputs: Sequence[str | Path],
     inputs: Sequence[str | Path],
     repo_id: str | None,
@@ -46,22 +45,17 @@ def publish(
             licence = DatasetCard.load(path).data.to_dict().get("license")
     licence = licence or UNKNOWN_LICENCE
     data = DatasetCardData(license=licence, pretty_name=title, task_categories=["text-generation"], tags=["code"])
-    listed = "\n".join(f"- {rule}" for rule in rules)
+    origin = source or ", ".join(f"`{Path(path).name}`" for path in inputs)
+    files = [(Path(output).name, file_sha256(output)) for output in outputs]
     body = f"""---
 {data.to_yaml()}
 ---
 
 # {title}
 
-Made from {source or ", ".join(f"`{Path(path).name}`" for path in inputs)}. Licence of the source: {licence}.
+Made by `{command}` of Cobalt from {origin}; licence: {licence}. Settings and counts are in the manifest of each file.
 
-## Rules
-{listed}
-
-## Counts
-```json
-{json.dumps(counts, indent=2)}
-```
+{markdown_table(("file", "SHA-256"), files)}
 """
     card = str(DatasetCard(body))
     for output in outputs:

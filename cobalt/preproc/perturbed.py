@@ -81,16 +81,13 @@ def main(config: PerturbationConfig) -> None:
         raise InputError(f"--kind {config.kind} --count {config.count}: {error}") from None
 
     change, content = partial(perturb, settings=settings), {}
-    rule = "two public tests with different outputs swap them and come first"
     if config.perturbation is not None:
         if (config.kind, config.count) != (SWAPPED.kind, SWAPPED.count):
             raise InputError("--perturbation and --kind or --count exclude each other")
         identity = identity_of(config.perturbation)
         change, content = own_perturbation(load_own(config.perturbation)), {"perturbation": identity}
-        rule = f"public tests are perturbed by `{identity}`"
     elif (settings.kind, settings.num_wrong) != (SWAPPED.kind, SWAPPED.num_wrong):
         content = {"kind": config.kind, "count": settings.num_wrong}
-        rule = f"public tests are perturbed (`{config.kind}`, {settings.num_wrong} wrong) and come first"
 
     def perturbed() -> Iterator[Record]:
         for row in with_progress(rows(), config.input_file):
@@ -114,8 +111,4 @@ def main(config: PerturbationConfig) -> None:
             raise InputError.at(config.input_file, None, f"none of its {counts['read']} problems can be perturbed so")
         run.counts, run.origin = dict(counts), origin_of(config.input_file)
     print_summary(f"Perturbed problems: {config.output_file}", counts)
-    rules = [
-        f"{rule} (seed {config.seed})",
-        "problems that can only be solved by learning a rule from the tests are left out",
-    ]
-    publish("Problems with perturbed public tests", rules, counts, outputs, inputs, config.push_to_hub)
+    publish("Problems with perturbed public tests", "run_perturbation.py", outputs, inputs, config.push_to_hub)

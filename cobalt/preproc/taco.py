@@ -190,24 +190,9 @@ def main(config: TacoConfig | ImportConfig) -> None:
         run.origin = {} if FOREIGN in counts else {"prompts": described(preparation.prompts)}
     print_summary(f"Prepared problems: {', '.join(map(str, outputs.values()))}", counts)
 
-    # The rules hold for the problems that were prepared by this run.
-    card = [
-        f"at least {rules.min_tests} well-formed tests and {rules.min_alphanumeric} alphanumeric characters, no images",
-        f"the {rules.shortest_tests} tests with the shortest and the {rules.longest_tests} with the longest inputs",
-        f"one of up to {rules.max_solutions} reference solutions passes every test",
-        f"the {rules.public_tests} tests with the shortest inputs are public",
-    ]
-    if taken_over := counts.get(PREPARED, 0):
-        as_they_were = f"{taken_over} of the problems were prepared already: taken over as they were, not run again"
-        card = [as_they_were] if taken_over == counts["read"] else [as_they_were, *card]
-    if unverified := counts.get(UNVERIFIED, 0):
-        card.append(f"{unverified} of the problems have no reference solution: their tests are not verified")
-    if config.near_duplicates:
-        names = ", ".join(path.name for path in config.near_duplicates)
-        card.append(f"no statement shares half of its 13-grams with one of {names}")
     link = None if inputs else f"[{source.place}](https://huggingface.co/datasets/{source.place})"
     title, licence = f"Prepared {FORMATS[config.format].title} problems", config.license or source.licence()
-    publish(title, card, counts, list(outputs.values()), inputs, config.push_to_hub, licence, link)
+    publish(title, config.command, list(outputs.values()), inputs, config.push_to_hub, licence, link)
 
 
 class Preparation:

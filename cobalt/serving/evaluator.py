@@ -82,4 +82,4 @@ def build_app(args: EvaluatorConfig) -> serve.Application:
         logging_config={"enable_access_log": False},
         ray_actor_options={"num_cpus": 0},
     )
-    return front.bind(replicas.bind(args))
+    return front.bind(replicas.bind(args))  # pyright: ignore[reportFunctionMemberAccess] - Ray's decorator

@@ -36,7 +36,7 @@ class SandboxRunConfig(FlagsConfig):
     """The program."""
     tests: Path
     """JSON file: {"inputs": [text], "outputs": [text]}, or a function's tests (docs/formats.md)."""
-    workers: tyro.conf.Suppress[int] = 1
+    workers: tyro.conf.Suppress[int] = 1  # pyright: ignore[reportIncompatibleVariableOverride] - one is enough
 
 
 class SandboxServeConfig(FlagsConfig, HttpAppConfig):

@@ -161,4 +161,4 @@ def build_app(args: VllmConfig) -> serve.Application:
         **ENGINE_HEALTH,
         ray_actor_options={"num_gpus": args.tensor_parallel_size if args.num_gpus is None else args.num_gpus},
     )
-    return deployment.bind(args, guard_of(args))
+    return deployment.bind(args, guard_of(args))  # pyright: ignore[reportFunctionMemberAccess] - Ray's decorator

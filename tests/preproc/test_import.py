@@ -14,6 +14,7 @@ from huggingface_hub import DatasetCard
 from test_livecodebench import lcb_row
 from test_taco_rows import raw
 
+from cobalt.preproc.taco import UNVERIFIED
 from cobalt.prompts import first_messages, problem_instruction
 from cobalt.records import TestCases
 from cobalt.sandbox import Executor
@@ -246,12 +247,10 @@ def test_rows_that_are_not_code_are_counted_and_our_own_parquet_is_read(tmp_path
 def test_problems_without_a_solution_are_kept_or_dropped_as_asked(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "in.jsonl", [deepcoder(), deepcoder(problem=f"Again. {STATEMENT}", solutions=None)])
     assert len(imported("deepcoder", source, "--unverified", "drop")[0]) == 1
-    card = (tmp_path / "out.jsonl.card.md").read_text()
-    assert "not verified" not in card
     for path in tmp_path.glob("out*"):
         path.unlink()
-    assert len(imported("deepcoder", source)[0]) == 2
-    assert "1 of the problems have no reference solution" in (tmp_path / "out.jsonl.card.md").read_text()
+    records, counts = imported("deepcoder", source)
+    assert len(records) == 2 and counts[UNVERIFIED] == 1
 
 
 def test_a_data_set_of_the_hub_is_loaded_with_its_licence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,10 +285,6 @@ def test_near_duplicates_of_test_problems_are_dropped_and_listed(tmp_path: Path)
     assert counts["dropped: near duplicate of a test problem"] == 2
     listed = read_rows(tmp_path / "out.near_duplicates.jsonl")
     assert listed == [{"id": id_, "test_file": "test.jsonl", "test_id": 9, "share": 1.0} for id_ in ("same", "more")]
-    assert (
-        "no statement shares half of its 13-grams with one of test.jsonl"
-        in (tmp_path / "out.jsonl.card.md").read_text()
-    )
 
 
 def test_livecodebench_is_imported_by_months(tmp_path: Path, capsys) -> None:

@@ -15,6 +15,7 @@ from tokenizers_for_tests import make_tokenizer
 from cobalt.bandit.builder import BanditConfig, cut_overlong, plan_problem
 from cobalt.bandit.evaluated import parse_problem
 from cobalt.preproc import bandit_prompts
+from cobalt.prompts import prompt_tokens
 from cobalt.records import TestCases
 
 COMMAND = "process_multi_turn_taco"
@@ -94,7 +95,7 @@ def test_same_records_as_counting_every_prompt_from_scratch(tmp_path_factory, mo
     tokenizer, expected = make_tokenizer(), []
     for row in rows:
         for contexts_C in plan_problem(parse_problem(row), BanditConfig()).contexts_NC:
-            rendered = [tokenizer.apply_chat_template(c.conversation, add_generation_prompt=True) for c in contexts_C]
+            rendered = [prompt_tokens(tokenizer, c.conversation) for c in contexts_C]
             expected += [c.to_record() for c in cut_overlong(contexts_C, list(map(len, rendered)), limit)]
     assert sorted(map(json.dumps, records)) == sorted(map(json.dumps, expected))
 

@@ -1,17 +1,18 @@
 """Groups of requests that share a beginning: found from block tables, and attention over them is attention."""
 
 import sys
-from importlib.metadata import entry_points
-from importlib.util import find_spec
+import tomllib
+from importlib.metadata import EntryPoint
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from prefix_groups import PrefixGroups, prefix_groups
 
-from cobalt.serving.prefix_groups import PrefixGroups, prefix_groups
-
+EXAMPLE = Path(__file__).parents[2] / "examples" / "group_attention"
 BLOCK = 4
 
 
@@ -106,7 +107,8 @@ def test_vllm_finds_the_backend_by_its_entry_point(monkeypatch: pytest.MonkeyPat
     for name in ("vllm", "vllm.v1", "vllm.v1.attention"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, backends.__name__, backends)
-    (entry,) = (one for one in entry_points(group="vllm.general_plugins") if one.name == "cobalt")
-    entry.load()()
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())
+    ((name, value),) = project["project"]["entry-points"]["vllm.general_plugins"].items()
+    EntryPoint(name, value, "vllm.general_plugins").load()()
     ((backend, path),) = registered
-    assert backend == "custom" and find_spec(path.rpartition(".")[0])
+    assert backend == "custom" and path.rpartition(".")[0] in project["tool"]["setuptools"]["py-modules"]

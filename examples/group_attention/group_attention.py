@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from prefix_groups import PrefixGroups, prefix_groups
 from torch import Tensor
 from vllm.triton_utils import tl, triton
 from vllm.v1.attention.backend import AttentionCGSupport
@@ -21,8 +22,6 @@ from vllm.v1.attention.backends.flash_attn import (
     FlashAttentionMetadata,
     FlashAttentionMetadataBuilder,
 )
-
-from cobalt.serving.prefix_groups import PrefixGroups, prefix_groups
 
 
 @dataclass

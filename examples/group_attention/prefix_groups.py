@@ -77,5 +77,5 @@ def register() -> None:
     from vllm.v1.attention.backends import registry  # type: ignore[import-not-found]
 
     registry.register_backend(
-        registry.AttentionBackendEnum.CUSTOM, "cobalt.serving.group_attention.GroupAttentionBackend"
+        registry.AttentionBackendEnum.CUSTOM, "group_attention.GroupAttentionBackend"
     )
