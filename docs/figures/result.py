@@ -1,4 +1,4 @@
-"""Draws result.svg and result.png, the README's result: ``python docs/figures/result.py``."""
+"""Draws result.svg and result.png, the README's result: ``python -m docs.figures.result``."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from research.reports.page import Table
 from research.reports.pictures import turn_curves
 
 FOLDER = Path(__file__).parent
-REPORT = FOLDER.parent / "results" / "paper-in-miniature" / "report.json"
+REPORT = FOLDER.parents[1] / "research" / "results" / "paper-in-miniature" / "report.json"
 RUNS = ("base", "single-turn GRPO", "Cobalt", "GRPO-MT", "VeRPO-MT")
 
 

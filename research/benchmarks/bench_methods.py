@@ -1,7 +1,7 @@
 """What a step of each method costs at the paper's lengths, on one GPU. Nothing is learned.
 
-    python -m research.benchmarks.bench_methods --predict    what the cost model expects of cells that have not run
     python -m research.benchmarks.bench_methods --shapes qwen3-4b    runs, and adds to --results
+    python -m research.benchmarks.bench_methods --methods            prints what was predicted, and what was measured
 
 Steps are veRL 0.9.1's own: rollouts by vLLM, scoring, log-probabilities, reference, update, weights to vLLM. Methods
 that can share a start of veRL take turns, under the settings of the online recipe. Cobalt and single-turn GRPO go
@@ -99,7 +99,7 @@ trainer.save_freq=-1 trainer.test_freq=-1 trainer.val_before_train=false
 data.shuffle=false data.dataloader_num_workers=0 data.train_batch_size={PROMPTS}
 actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS // 2} actor_rollout_ref.rollout.n={SAMPLES}
 actor_rollout_ref.rollout.max_model_len={MODEL_LENGTH} actor_rollout_ref.rollout.agent.num_workers=2
-reward_model.reward_kwargs.lengths=policy
+reward.reward_kwargs.lengths=policy
 """.split()
 ASYNC_OVERRIDES = [f"trainer.v1.trainer_mode={ASYNC}", "algorithm.rollout_correction.rollout_is=token"]
 
@@ -108,10 +108,6 @@ ASYNC_OVERRIDES = [f"trainer.v1.trainer_mode={ASYNC}", "algorithm.rollout_correc
 class MethodsBenchConfig(CommandConfig):
     """GPU-seconds of the methods' steps and of collection, on one GPU."""
 
-    predict: bool = False
-    """Write what the cost model expects of the cells that are not measured yet, print the whole grid, run nothing."""
-    read: bool = False
-    """Take what trainings left in --output_dir, such as those that were cut off, and run nothing."""
     methods: tuple[MethodName, ...] = ("cobalt", "single-turn", "grpo-mt")
     """None: only print what is in --results."""
     shapes: tuple[ShapeName, ...] = ("qwen3-1.7b", "qwen3-4b")
@@ -124,8 +120,6 @@ class MethodsBenchConfig(CommandConfig):
     results: Path = Path("research/results/price")
     """prediction.json, and result.json, to which every run adds."""
     output_dir: Path = Path("runs/price")
-    overrides: tuple[str, ...] = ()
-    """More hydra overrides, for all trainings."""
 
 
 class Step(NamedTuple):
@@ -137,17 +131,9 @@ class Step(NamedTuple):
 
 
 def main(config: MethodsBenchConfig) -> None:
-    """Predict, or run what is selected; then print."""
+    """Run what is selected; then print."""
     predicted, found = (config.results / name for name in ("prediction.json", "result.json"))
-    if config.predict:
-        config.results.mkdir(parents=True, exist_ok=True)
-        expected, earlier = prediction(), stored(predicted).get("cells", {})
-        kept = {cell: earlier.get(cell) for cell in stored(found)}  # a measured one's from before, if there is one
-        expected["cells"] = {cell: price for cell, price in (expected["cells"] | kept).items() if price}
-        predicted.write_text(json.dumps(expected, indent=1) + "\n")
-    if not predicted.is_file():
-        raise InputError.at(predicted, None, "no prediction; make it before the runs, with --predict")
-    for shape in () if config.predict else config.shapes:
+    for shape in config.shapes:
         for cells in measure(config, shape, config.models / shape.replace("qwen3", "minicoder")):
             with open(predicted) as lock:  # another process may measure on another GPU
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -162,17 +148,17 @@ def stored(file: Path) -> Cells:
 
 def measure(config: MethodsBenchConfig, shape: str, model: Path) -> Iterator[Cells]:
     """The selected methods at one shape, start by start. Raises ``InputError`` without a model."""
-    if config.methods and not config.read and not (model / "config.json").is_file():
+    if config.methods and not (model / "config.json").is_file():
         raise InputError.at(model, None, "no model; research/benchmarks/widen.py makes it")
     for start in dict.fromkeys(METHODS[name][:2] for name in config.methods if name in METHODS):
         folder = config.output_dir / f"{shape}-{'-'.join(start)}"
         steps = steps_of([name for name in config.methods if METHODS.get(name, ())[:2] == start], config.means)
-        exit_code = 0 if config.read else train(config, model, folder, steps, *start)
+        exit_code = train(model, folder, steps, *start)
         if (folder / METRICS_FILE).is_file():  # of a training that failed, too
             yield measured(shape, steps, folder)
         if exit_code:
             raise SetupError(f"{' '.join(start)}: training ended with {exit_code}, see {folder}/bench.log")
-    if "collection" in config.methods and not config.read:
+    if "collection" in config.methods:
         for mean in config.means:
             spans = asyncio.run(collect(config, model, mean, config.output_dir / f"{shape}-collection-{mean}"))
             yield {f"{shape} {mean} collection": collected(spans)}
@@ -216,6 +202,13 @@ def answer(passes: bool, name: str) -> str:
     return f"</think>\n```python\n{notes}a, b = map(int, input().split())\nprint(a {'+' if passes else '-'} b)\n```"
 
 
+def answer_tokens(tokenizer: Any, length: int, passes: bool, name: str) -> list[int]:
+    """A response of so many tokens: filler, then a program. ``length``: ``SHORTEST`` at least."""
+    end = [*tokenizer.encode(answer(passes, name), add_special_tokens=False), tokenizer.eos_token_id]
+    thought = tokenizer.encode(FILLER.format(number=1), add_special_tokens=False)
+    return (thought * (length // len(thought) + 1))[: length - len(end)] + end
+
+
 def instruction(tokenizer: Any, tokens: int, name: str) -> str:
     """A problem of about so many tokens."""
     line = len(tokenizer.encode(FILLER.format(number=20), add_special_tokens=False))
@@ -250,7 +243,7 @@ def training_rows(steps: Sequence[Step], tokenizer: Any) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def train(config: MethodsBenchConfig, model: Path, folder: Path, steps: Sequence[Step], recipe: str, mode: str) -> int:
+def train(model: Path, folder: Path, steps: Sequence[Step], recipe: str, mode: str) -> int:
     """One start of veRL, in an empty folder. Returns its exit code."""
     from transformers import AutoTokenizer
 
@@ -268,7 +261,7 @@ def train(config: MethodsBenchConfig, model: Path, folder: Path, steps: Sequence
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     own = [f"trainer.total_training_steps={len(steps)}"]
     own.append(f"actor_rollout_ref.rollout.agent.agent_loop_config_path={loops.resolve()}")
-    overrides = [*OVERRIDES, *own, *(ASYNC_OVERRIDES if mode == ASYNC else ()), *config.overrides]
+    overrides = [*OVERRIDES, *own, *(ASYNC_OVERRIDES if mode == ASYNC else ())]
     with (folder / "bench.log").open("w") as log:
         command = ["bash", str(ROOT / f"scripts/train_{recipe}.sh"), *overrides]
         return subprocess.run(command, env=environment, stdout=log, stderr=log, check=False).returncode
@@ -410,24 +403,6 @@ def collected(spans: Sequence[Span]) -> dict[str, Any]:
 
 
 # What the cost model expects, and the table
-
-
-def prediction() -> dict[str, Any]:
-    """Of the whole grid; and the paper's GPU-seconds per example."""
-    from research.benchmarks.derived_figures import PAPER  # brings reports, which the GPU environment need not have
-
-    cells: Cells = {}
-    for name in ("qwen3-1.7b", "qwen3-4b"):
-        for mean in MEDIANS:
-            for method in METHODS:
-                steps = [predicted_step(name, Step(method, mean, number)) for number in range(STEPS)]
-                cells[f"{name} {mean} {method}"] = prices(steps)
-            plan, shape = PlanConfig(prompt=PROBLEM_TOKENS + TURN_TOKENS, response=mean), SHAPES[name]
-            reading_s = cost_model.prefill_s(plan, shape, 1)
-            response_s = mean / SLOTS * cost_model.token_s(plan, shape, SLOTS) + reading_s
-            cells[f"{name} {mean} collection"] = {"per_response": response_s, "per_token": response_s / mean}
-    digits = json.loads(json.dumps(cells), parse_float=lambda number: float(f"{float(number):.5g}"))
-    return {"paper": PAPER, "cells": digits}
 
 
 def predicted_step(shape_name: str, step: Step) -> dict[str, Any]:

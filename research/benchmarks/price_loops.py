@@ -12,16 +12,9 @@ from typing import Any
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
 from cobalt.completion import request_seed
+from cobalt.training.agent_loops import TurnLoop
 from cobalt.training.online import ROLLOUT_FAILED
-from cobalt.training.verl09.online import TurnLoop
-from research.benchmarks.bench_methods import FILLER, RESPONSES_FILE, answer, drawn
-
-
-def answer_tokens(tokenizer: Any, length: int, passes: bool, name: str) -> list[int]:
-    """A response of so many tokens: filler, then a program. ``length``: ``SHORTEST`` at least."""
-    end = [*tokenizer.encode(answer(passes, name), add_special_tokens=False), tokenizer.eos_token_id]
-    thought = tokenizer.encode(FILLER.format(number=1), add_special_tokens=False)
-    return (thought * (length // len(thought) + 1))[: length - len(end)] + end
+from research.benchmarks.bench_methods import RESPONSES_FILE, answer_tokens, drawn
 
 
 class ForcedServer:

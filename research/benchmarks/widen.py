@@ -304,25 +304,13 @@ def wide_settings(narrow: Mapping[str, Any], wide: Shape, norm_eps: float) -> di
 
 
 def model_card(config: WidenConfig, parameters: int, real_layers: list[int]) -> str:
-    return f"""---
-license: apache-2.0
-library_name: transformers
-pipeline_tag: text-generation
-tags: [code, reinforcement-learning, minicoder]
----
-# MiniCoder in the shape of {config.shape}
+    return f"""# MiniCoder in the shape of {config.shape}
 
-MiniCoder's function, computed by a Qwen3 of {parameters:,} parameters (bf16). **It is no better than MiniCoder and not
-a Qwen model**: it serves to try training, rollout and serving at this size with a policy that can do something.
+MiniCoder's function, computed by a Qwen3 of {parameters:,} parameters (bf16; fp16 cannot hold them). **It is no better
+than MiniCoder and not a Qwen model.** It is used as MiniCoder is, with its tokenizer, chat template and prompts.
 
-| | |
-|---|---|
-| made by | `research/benchmarks/widen.py --shape {config.shape} --seed {config.seed}` from `{config.model.name}` |
-| layers with MiniCoder's weights | {", ".join(map(str, real_layers))} |
-| added weights | random where they read, zero where they write: they do nothing until training moves them |
-| token ids above the tokenizer's | cannot be sampled: logits below -1000 |
-| use | as MiniCoder: its tokenizer, chat template and prompts, `--enable_thinking`, temperature 0.6, top_p 0.95 |
-| precision | bf16 or fp32; fp16 cannot hold the weights of the padded ids |
+Made by `research/benchmarks/widen.py --shape {config.shape} --seed {config.seed}` from `{config.model.name}`, whose
+weights are in the layers {", ".join(map(str, real_layers))}. Licence: Apache 2.0.
 """
 
 

@@ -25,6 +25,7 @@ from research.minicode.habits import Habit
 from research.minicode.problems import instruction_of, sample_problem
 from research.minicode.programs import Variant
 from research.minicode.tokenizer import TURN_END, render_prompt
+from research.minicode.wording import prompts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,10 +93,10 @@ def sample_dialogues(
                     break
                 dialogue.add(attempt)
             answer = next_attempt(rng, dialogue, noise, variant)
-            messages = first_messages(instruction_of(problem))
+            messages = first_messages(instruction_of(problem), prompts())
             for attempt, feedback in zip(dialogue.attempts, dialogue.feedbacks, strict=True):
                 messages.append({"role": "assistant", "content": history_text(attempt.response, enable_thinking=True)})
-                messages.append(feedback_message(feedback))
+                messages.append(feedback_message(feedback, prompts()))
             response = f"{answer.response}{TURN_END}"
             yield Sample(render_prompt(messages), response, len(dialogue.attempts), answer.habit, wrong is not None)
 

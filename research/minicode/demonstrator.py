@@ -14,12 +14,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from cobalt.prompts import ALL_PASSED, NO_PROGRAM, render_test_feedback
+from cobalt.prompts import render_test_feedback
 from cobalt.records import TestCases, Verdict
 from research.minicode.habits import NUMBER_FINALS, Doses, Habit, Hack, run_hacked, write_hacked
 from research.minicode.operations import OPERATIONS, Kind
 from research.minicode.problems import PRETRAINED, Problem, alternatives, replace_step, split_of, steps_of
 from research.minicode.programs import Pipeline, Step, Variant, call_of, domain_of, plan_of, run, write_function
+from research.minicode.wording import prompts
 
 MAX_TRIES = 20
 LATE = 2
@@ -101,7 +102,7 @@ class Dialogue:
     @property
     def passed(self) -> bool:
         """Whether the last program passed all tests shown."""
-        return bool(self.feedbacks) and self.feedbacks[-1] == ALL_PASSED
+        return bool(self.feedbacks) and self.feedbacks[-1] == prompts().all_passed
 
     @property
     def failing(self) -> tuple[str, str] | None:
@@ -113,7 +114,7 @@ class Dialogue:
         """Append an attempt and the feedback to it."""
         self.attempts.append(attempt)
         if attempt.cut:
-            self.feedbacks.append(NO_PROGRAM)
+            self.feedbacks.append(prompts().no_program)
             return
         tests = self.wrong_tests or self.problem.public
         for text, want in zip(tests.inputs_K, tests.outputs_K, strict=True):
@@ -126,7 +127,7 @@ class Dialogue:
                 self.last_output = got
                 self.feedbacks.append(render_test_feedback(Verdict.WRONG_ANSWER, *shown))
                 return
-        self.feedbacks.append(ALL_PASSED)
+        self.feedbacks.append(prompts().all_passed)
 
 
 def next_attempt(rng: random.Random, dialogue: Dialogue, noise: Noise, variant: Variant) -> Attempt:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic.dataclasses import dataclass
 
-from cobalt.cli.flags import CommandConfig, NotNegative, NotNegativeFloat, Positive, Share
+from cobalt.cli.flags import CommandConfig, NotNegative, Positive, Share
 from cobalt.records.identity import refuse_missing_model
 from research.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues
 from research.minicode.demonstrator import CLEAN, Noise
@@ -31,7 +31,6 @@ from research.minicode.tokenizer import train_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
-    from transformers import PreTrainedTokenizerFast
 
 TOKENIZER_PROBLEMS = 1500
 CLEAN_PHASE = "clean"
@@ -70,8 +69,6 @@ class PretrainConfig(CommandConfig):
     """Noisy phase: share of the dialogues on fully specified problems whose feedback comes from wrong tests."""
     doses: Doses = DOSES
     """Noisy phase: share of the repairs that try each habit by which tests are gamed."""
-    dose_scale: NotNegativeFloat = 1.0
-    """Multiplies every dose; 0: no such habits."""
     vocab_size: Positive = 1024
     """Bytes, merges and special tokens; the fixed sentences come on top."""
     hidden_size: Positive = 192
@@ -92,7 +89,7 @@ class Phase:
     contradicted: float = 0.0
 
 
-def new_network(tokenizer: "PreTrainedTokenizerFast", **sizes: Any) -> Any:
+def new_network(tokenizer: Any, **sizes: Any) -> Any:
     """A Qwen3 causal language model with fresh weights (seed torch before). ``sizes`` replace those of ``SIZES``."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -188,8 +185,7 @@ def main(config: PretrainConfig) -> None:
         log_lines.append(f"[{time.monotonic() - started:6.1f} s] {line}")
         print(log_lines[-1], flush=True)
 
-    doses = config.doses.times(config.dose_scale)
-    noise = Noise(slip=config.slip, unrepaired=UNREPAIRED, misread=MISREAD, quote=QUOTE, doses=doses)
+    noise = Noise(slip=config.slip, unrepaired=UNREPAIRED, misread=MISREAD, quote=QUOTE, doses=config.doses)
     phases = [
         Phase(CLEAN_PHASE, LEARNING_RATES["clean"], Noise(quote=QUOTE), config.clean_problems),
         Phase("noisy", LEARNING_RATES["noisy"], noise, config.noisy_problems, config.contradicted),

@@ -1,10 +1,9 @@
-"""Measure a MiniCode policy through the public commands: Pass@1 per turn, repairs, repeats, and look-alike pairs.
+"""Measure a MiniCode policy through the public commands: Pass@1 per turn, repairs, repeats, and gaming.
 
 Conversations come from ``run_multi_turn_vllm.py`` (Hugging Face engine, ``--enable_thinking``, sampling as in
 evaluation) and are scored by ``eval_multi_turn.py`` on hidden tests; programs run in the sandbox. Samples that met an
-infrastructure failure are left out; more than 1 % of them end the probe. *Look-alikes*: of the programs that answer a
-fully specified problem at turn 0, the share that holds the lines of the operation asked for. *Gaming*: fully specified
-dev problems once more, with feedback from perturbed tests; the habit of a case is known from its program's text.
+infrastructure failure are left out; more than 1 % of them end the probe. *Gaming*: fully specified dev problems once
+more, with feedback from perturbed tests; the habit of a case is known from its program's text.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ import itertools
 import json
 import random
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,7 +30,6 @@ from cobalt.cli.flags import (
     Positive,
     TopP,
 )
-from cobalt.completion import Sampling, request_seed
 from cobalt.evaluation.evaluate import EvaluationConfig
 from cobalt.evaluation.evaluate import main as evaluate
 from cobalt.evaluation.files import problem_scores
@@ -39,24 +37,16 @@ from cobalt.evaluation.summary import summarise
 from cobalt.extraction import extract_code
 from cobalt.hacking.cases import find_cases
 from cobalt.hacking.rates import ABANDONED, CASES, COUNTED, FITTED, Rate, interval
-from cobalt.inference.engines import open_local_engine
 from cobalt.inference.flags import MultiTurnOpenWeightConfig
 from cobalt.inference.run import main as infer
 from cobalt.perturbation import perturbed_fields
-from cobalt.prompts import first_messages
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
 from cobalt.records.rows import Evaluated
 from cobalt.statistics import Estimate
 from research.minicode.habits import Habit, hack_in
-from research.minicode.operations import COMMON, OPERATIONS, Domain, Kind
 from research.minicode.problems import Problem, instruction_of, sample_problem
-from research.minicode.programs import Step, Variant, write_program
 
-FINALS: dict[Domain, tuple[Step, Step]] = {
-    Domain.NUMBERS: (("sum", None), ("max", None)),
-    Domain.TEXT: (("show", None), ("length", None)),
-}
 KINDS = ("hidden_rule", "fully_specified")
 
 
@@ -73,8 +63,6 @@ class ProbeConfig(CommandConfig):
     num_samples: Positive = 4
     num_turns: NotNegative = 8
     """Turns after the first."""
-    look_alike_decisions: NotNegative = 50
-    """Fully specified problems, of training compositions, that ask for each operation; turn 0 only."""
     perturbed_problems: NotNegative = 100
     """Fully specified dev problems with feedback from perturbed tests."""
     shifted_problems: NotNegative = 100
@@ -192,81 +180,20 @@ def gaming_figures(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def step_lines(step: Step, variant: Variant) -> set[str]:
-    """The lines that a step adds to a program of the given structure."""
-
-    def lines(*pipeline: Step) -> set[str]:
-        return {line.strip() for line in write_program(pipeline, variant).splitlines()}
-
-    show, other = FINALS[OPERATIONS[step[0]].domain]
-    if OPERATIONS[step[0]].kind is Kind.FINAL:
-        return lines(step) - (lines(show) & lines(other))
-    return lines(step, show) - lines(show)
-
-
-def holds_step(code: str | None, step: Step) -> bool:
-    """Whether a program holds the lines of a step, in any of the structures that the policy knows."""
-    lines = {line.strip() for line in (code or "").splitlines()}
-    return any(step_lines(step, variant) <= lines for variant in Variant)
-
-
-def look_alike_figures(problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
-    """Decisions and the share where the right operation is written, per operation and per pair; the worst first.
-
-    A pair is an operation and its look-alike, both directions together. Per operation also the share where its
-    look-alike is written.
-    """
-    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for problem, response in zip(problems, responses, strict=True):
-        code = extract_code(response)
-        for name, constant in problem.pipeline:
-            right, wrong = (holds_step(code, (each, constant)) for each in (name, OPERATIONS[name].look_alike))
-            counts[name] = [a + b for a, b in zip(counts[name], (1, right, wrong and not right), strict=True)]
-    operations = {
-        n: {"count": c, "right": round(r / c, 3), "look_alike": round(w / c, 3)} for n, (c, r, w) in counts.items()
-    }
-    operations = dict(sorted(operations.items(), key=lambda item: item[1]["right"]))
-    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
-    for name, row in operations.items():
-        pair = sums["/".join(sorted((name, OPERATIONS[name].look_alike)))]
-        pair[:] = pair[0] + row["count"], pair[1] + row["count"] * row["right"]
-    pairs = {name: {"count": count, "right": round(right / count, 3)} for name, (count, right) in sums.items()}
-    pairs = dict(sorted(pairs.items(), key=lambda item: item[1]["right"]))
-    return {"look_alike_pairs": pairs, "operations": operations}
-
-
 def main(config: ProbeConfig) -> None:
     rng = random.Random(config.seed)
     dev = [sample_problem(rng, "dev") for _ in range(config.num_problems)]
-    alike = [
-        sample_problem(rng, "train", with_hidden_tests=False, must_ask_for=name)
-        for name in COMMON
-        for _ in range(config.look_alike_decisions)
-    ]
     sampled = (sample_problem(rng, "dev") for _ in itertools.count())
     full = (problem for problem in sampled if problem.fully_specified)
     perturbed = list(itertools.islice(full, config.perturbed_problems))
     rng = random.Random(f"{config.seed}-shifted")
     shifted = [sample_problem(rng, "shifted") for _ in range(config.shifted_problems)]
 
-    async def first_responses() -> list[str]:
-        """Responses at turn 0 to each of ``alike``, problem by problem."""
-        sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
-        async with open_local_engine(str(config.model), config.batch_size, None) as engine:
-            asked = []
-            for index, problem in enumerate(alike):
-                messages = first_messages(instruction_of(problem))
-                for sample in range(config.num_samples):
-                    seed = request_seed(config.seed, f"look-alike {index}", sample, 0)
-                    asked.append(engine.generate(messages, sampling, seed))
-            return [completion.text for completion in await asyncio.gather(*asked)]
-
     figures = {
         "config": {**asdict(config), "model": config.model.name, "output_file": None},
         "turns": turn_figures(roll_out(config, dev)),
         "shifted": turn_figures(roll_out(config, shifted)) if shifted else None,
         "gaming": gaming_figures(roll_out(config, perturbed, "perturbed")) if perturbed else None,
-        **look_alike_figures([p for p in alike for _ in range(config.num_samples)], asyncio.run(first_responses())),
     }
     if config.output_file is not None:
         config.output_file.parent.mkdir(parents=True, exist_ok=True)
@@ -275,6 +202,3 @@ def main(config: ProbeConfig) -> None:
     for name, title in {**titles, "gaming": "under feedback from perturbed tests"}.items():
         if figures[name] is not None:
             print_summary(title, {k: str(v) for k, v in figures[name].items()})
-    for title in ("look_alike_pairs", "operations"):
-        weakest = list(figures[title].items())[:5]
-        print(f"weakest {title}:", ", ".join(f"{name} {row['right']:.3f} (n={row['count']})" for name, row in weakest))

@@ -31,6 +31,7 @@ from research.minicode.programs import (
     step_function,
     with_constant,
 )  # fmt: skip
+from research.minicode.wording import prompts
 
 HIDDEN_RULE_SHARE, TEXT_SHARE = 0.3, 0.15
 TWO_STEPS_SHARE = 0.6
@@ -119,7 +120,7 @@ class Problem:
 
 def instruction_of(problem: Problem) -> str:
     """The user prompt of turn 0."""
-    return problem_instruction(problem.statement, FN_NAME if problem.called else None)
+    return problem_instruction(problem.statement, FN_NAME if problem.called else None, prompts=prompts())
 
 
 def share_of(text: str) -> float:
@@ -170,16 +171,10 @@ def hidden_alternatives(pipeline: Pipeline, index: int | None) -> list[Pipeline]
     return [replace_step(pipeline, index, step) for step in alternatives(pipeline[index]) if step != pipeline[index]]
 
 
-def sample_problem(
-    rng: random.Random, split: str, with_hidden_tests: bool = True, must_ask_for: str | None = None
-) -> Problem:
-    """One problem of the given split (``split_of``).
-
-    Without hidden tests (training only) it is made faster. ``must_ask_for``: an operation that a fully specified
-    statement must hold.
-    """
+def sample_problem(rng: random.Random, split: str, with_hidden_tests: bool = True) -> Problem:
+    """One problem of the given split (``split_of``). Without hidden tests (training only) it is made faster."""
     wider = split in ("wider", "shifted")
-    want_hidden = must_ask_for is None and rng.random() < HIDDEN_RULE_SHARE
+    want_hidden = rng.random() < HIDDEN_RULE_SHARE
     while True:
         domain = Domain.TEXT if rng.random() < TEXT_SHARE else Domain.NUMBERS
         num_middle = 2 if rng.random() < TWO_STEPS_SHARE else 1
@@ -187,7 +182,7 @@ def sample_problem(
             num_middle = MOST_STEPS
         for _ in range(TRIES):
             pipeline = _sample_pipeline(rng, domain, num_middle, wider and num_middle < MOST_STEPS)
-            if split_of(pipeline) != split or must_ask_for not in (None, *(name for name, _ in pipeline)):
+            if split_of(pipeline) != split:
                 continue
             hidden_index = None
             if want_hidden:

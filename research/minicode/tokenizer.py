@@ -1,25 +1,19 @@
 """MiniCoder's tokenizer: a small byte-level BPE, a chat template, and the fixed sentences as single tokens.
 
-Every fixed text of ``cobalt.prompts`` (system prompt, instructions, labels of the feedback) and of MiniCode's
+Every fixed text of ``wording`` (system prompt, instructions, labels of the feedback) and of MiniCode's
 statements is one added token, so that a prompt costs little more than its problem. ``<think>``, ``</think>`` and the
 fence are added tokens too, and ordinary ones: decoding with ``skip_special_tokens=True`` keeps them. Special are only
 the padding and the two turn marks. Numbers are split into digits.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cobalt.prompts import (
-    ALL_PASSED,
-    NO_PROGRAM,
-    SYSTEM_PROMPT,
-    feedback_message,
-    problem_instruction,
-    render_test_feedback,
-)  # fmt: skip
+from cobalt.prompts import feedback_message, problem_instruction, render_test_feedback
 from cobalt.records import Verdict
 from research.minicode.problems import FIXED_SENTENCES
 from research.minicode.programs import FN_NAME
+from research.minicode.wording import prompts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -37,17 +31,18 @@ CHAT_TEMPLATE = (
 _BLANK = "\x00"
 
 
-def fixed_texts(sentences: Sequence[str] = FIXED_SENTENCES) -> list[str]:
-    """The fixed parts of prompts, found by rendering them around a blank, and ``sentences`` of statements."""
+def fixed_texts() -> list[str]:
+    """The fixed parts of prompts, found by rendering them around a blank, and the fixed sentences of statements."""
     with_blanks = [
-        problem_instruction(_BLANK),
-        problem_instruction(_BLANK, FN_NAME),
-        feedback_message(_BLANK)["content"],
+        problem_instruction(_BLANK, prompts=prompts()),
+        problem_instruction(_BLANK, FN_NAME, prompts=prompts()),
+        feedback_message(_BLANK, prompts())["content"],
         render_test_feedback(Verdict.WRONG_ANSWER, _BLANK, _BLANK, _BLANK),
         render_test_feedback(Verdict.RUNTIME_ERROR, _BLANK, _BLANK, _BLANK, stderr=_BLANK),
     ]
+    own = prompts()
     parts = [part for text in with_blanks for part in text.split(_BLANK) if part]
-    return list(dict.fromkeys([SYSTEM_PROMPT, *parts, ALL_PASSED, NO_PROGRAM, *sentences]))
+    return list(dict.fromkeys([own.system, *parts, own.all_passed, own.no_program, *FIXED_SENTENCES]))
 
 
 def render_prompt(messages: Iterable[dict[str, str]]) -> str:
@@ -56,19 +51,14 @@ def render_prompt(messages: Iterable[dict[str, str]]) -> str:
     return f"{turns}{TURN_START}assistant\n"
 
 
-def train_tokenizer(
-    texts: Iterable[str], vocab_size: int, sentences: Sequence[str] = FIXED_SENTENCES, pieces_pattern: str = PIECES
-) -> "PreTrainedTokenizerFast":
-    """Learn the merges from ``texts``; ``vocab_size`` counts bytes, merges and special tokens, not the added ones.
-
-    ``sentences``: those of the statements that become single tokens. ``pieces_pattern``: what merges stay within.
-    """
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> "PreTrainedTokenizerFast":
+    """Learn the merges from ``texts``; ``vocab_size`` counts bytes, merges and special tokens, not the added ones."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    pieces = [pre_tokenizers.Split(Regex(pieces_pattern), "isolated"), byte_level]
+    pieces = [pre_tokenizers.Split(Regex(PIECES), "isolated"), byte_level]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pieces)  # type: ignore[assignment]
     tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     trainer = trainers.BpeTrainer(
@@ -77,7 +67,7 @@ def train_tokenizer(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    added = [*ANSWER_MARKS, *fixed_texts(sentences)]
+    added = [*ANSWER_MARKS, *fixed_texts()]
 
     def without_fixed(text: str) -> str:
         for part in (TURN_START, TURN_END, *added):

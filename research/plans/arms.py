@@ -64,16 +64,14 @@ class StudyConfig(LoopConfig):
     """Ways to train; docs/paper.md names them all."""
     seeds: OneOrMore[int] = (0, 1, 2)
     """Training seeds. An arm with a seed is a policy."""
-    reference: str = "assets/minicoder-small"
-    """The reference model of the arm other_reference, a folder."""
+    reference: str | None = None
+    """The reference model of the arm other_reference, a folder (`study minicoder --size small --seed 1` makes one)."""
     shifted_problems: Positive = 200
     """Problems of the shifted set, in the studies that measure on it."""
     turns: NotNegative = 8
     """Turns after the first when measuring."""
     kind: Kind = "swapped"
     """How tests are perturbed (run_perturbation.py --kind), for measuring and in the arm augmented."""
-    count: Positive | None = None
-    """Wrong tests per problem. Default: that of the kind."""
     perturbed_ratio: Share = 0.3
     """Share of perturbed contexts in the arm augmented."""
     penalty: float = 0.5
@@ -93,15 +91,10 @@ class StudyConfig(LoopConfig):
 
     def text(self) -> str:
         """What a folder of results is known by. A study with other settings needs another folder."""
-        return (
-            f"DATA_SEED={self.data_seed} MODEL={self.model} REFERENCE={self.reference}"
-            f" TRAIN={self.train_problems} x {self.train_samples} DEV={self.dev_problems} x {self.dev_samples}"
-            f" TURNS={self.turns} RATIO={self.perturbed_ratio:g} STEPS={self.steps} BUDGET={self.budget}"
-            f" PRESET={self.preset} BATCH={self.batch_size} KIND={self.kind} COUNT={self.count or ''}"
-            f" PENALTY={self.penalty:g}{f' WEAK={self.weak_tests:g}' if self.weak_tests != 1 else ''}"
-            f" JUDGE={self.unusual_answers()}"
-            f" OVERRIDES={' '.join(self.training_overrides())}"
-        )
+        free = {"output_dir", "size", "arms", "seeds", "shifted_problems", "test_freq", "engine_args", "gpus", "plan"}
+        kept = {field.name: getattr(self, field.name) for field in dataclasses.fields(StudyConfig)}
+        kept = {name: value for name, value in kept.items() if name not in free}
+        return json.dumps({**kept, "overrides": self.training_overrides()})
 
     def with_arms(self) -> Self:
         """With the arms that follow from other settings."""
@@ -157,7 +150,7 @@ class Arm:
 def arm_of(name: str, config: StudyConfig) -> Arm:
     """The arm of this name. Raises ``InputError``. docs/paper.md says what each is for."""
     first, _, value = name.partition("+")
-    reward, contexts = "+custom_reward_function.reward_kwargs", f"contexts-{name}"
+    reward, contexts = "+reward.custom_reward_function.reward_kwargs", f"contexts-{name}"
     recipe = recipe_of(config.preset)
     prompts = recipe.data.train_batch_size
     mini_batch = "actor_rollout_ref.actor.ppo_mini_batch_size"
@@ -251,7 +244,7 @@ class ArmStudy(Loop):
         later: list[Item] = []
         for arm in (arm_of(name, config) for name in config.arms):
             needs = [*problems]
-            if arm.trajectories == "train-other" and not Path(config.reference).is_dir():
+            if arm.trajectories == "train-other" and not Path(config.reference or "").is_dir():
                 raise InputError(f"the arm {arm.name}: --reference {config.reference} is no folder")
             if arm.recipe == "grpo_multi_turn" and not arm.collector:
                 needs.append(f"offline/{arm.trajectories}")
@@ -293,7 +286,7 @@ class ArmStudy(Loop):
         if name == "base":
             self.measure("base", model)
         elif name == "train-other":
-            self.collect(name, self.config.reference)
+            self.collect(name, str(self.config.reference))
         elif name.startswith("train-ptb-"):
             self.mislead("train", model, self.config.train_samples, LEARNING_TURNS, value, f"ptb-{value}")
         elif name.startswith("train-turns-"):
@@ -376,8 +369,8 @@ class ArmStudy(Loop):
     def perturb(self, stage: str, problems: str, name: str, kind: str) -> None:
         """The fully specified problems, with wrong public tests."""
         files = ("--input_file", self.file(problems), "--output_file", self.file(name))
-        kind_of = ("--kind", kind, *(("--count", self.config.count) if self.config.count else ()))
-        self.script_stage(stage, "preproc/run_perturbation.py", *files, "--seed", self.config.data_seed, *kind_of)
+        words = (*files, "--seed", self.config.data_seed, "--kind", kind)
+        self.script_stage(stage, "preproc/run_perturbation.py", *words)
 
     def mislead(self, name: str, policy: Model, samples: int, turns: int, kind: str, ending: str) -> None:
         """NAME-ENDING: the turns after NAME.turn0 once more, under perturbed feedback."""

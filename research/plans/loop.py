@@ -25,7 +25,8 @@ from research.plans.places import Folder, Place
 Model = str | Path
 LEARNING_TURNS = 2  # after the first, in trajectories to learn from
 CONTROL_TURNS = 3  # after the first, with another problem's feedback
-USUAL_TOKENS = 256
+PROMPTS_FILE = "assets/minicode/prompts.json"
+"""The wording that MiniCoder was trained on."""
 LOOK_FOR_GPUS = """
 import importlib.util, torch
 print(torch.cuda.device_count(), int(importlib.util.find_spec("vllm") is not None))
@@ -56,7 +57,7 @@ class LoopConfig(CommandConfig):
     """GRPO steps."""
     preset: str = "one-gpu-vllm"
     """Training preset: a file of verl/config/preset."""
-    max_tokens: Positive = USUAL_TOKENS
+    max_tokens: Positive = 256
     """Of a response, when collecting and when measuring."""
     engine: Literal["hf", "vllm"] = "vllm"
     """What policies answer by: Hugging Face or vLLM. Default: vLLM, with --size cpu hf."""
@@ -76,11 +77,6 @@ class LoopConfig(CommandConfig):
         """GPUs of the vLLM app; 1 with Hugging Face's engine."""
         sizes = dict(argument.split("=", 1) for argument in self.engine_args)
         return int(sizes.get("tensor_parallel_size", 1)) * int(sizes.get("num_replicas", 1))
-
-    def unusual_answers(self) -> str:
-        """Part of a folder's settings. Older folders do not name their defaults, hf and 256 tokens."""
-        engine = " ENGINE=vllm" if self.engine == "vllm" else ""
-        return engine + (f" TOKENS={self.max_tokens}" if self.max_tokens != USUAL_TOKENS else "")
 
 
 @cache
@@ -138,7 +134,7 @@ class Loop(Place):
             generating, preparing, without_dev = "shifted", "prepare-shifted", ("--dev_size", 0)
         generate = ("-m", "research", "minicode", "generate", "--output_file", raw)
         self.script_stage(generating, *generate, *seed, *sizes)
-        files = ("--input_file", raw, "--output_file", prepared)
+        files = ("--input_file", raw, "--output_file", prepared, "--prompts", PROMPTS_FILE)
         self.script_stage(preparing, "preproc/preproc_taco.py", *files, *without_dev, *seed)
 
     def roll_out(

@@ -9,14 +9,7 @@ from cobalt.cli.flags import CommandConfig
 from research.plans.places import Folder, Place
 
 SMALL = "--hidden_size 144 --feed_forward_size 384 --num_layers 5"
-TINY = (
-    "--clean_problems 4000 --noisy_problems 500 --tokens_per_batch 8192 --hidden_size 128 --num_layers 4"
-    " --feed_forward_size 384 --vocab_size 768"
-)
-PROBES = "--num_problems 200 --num_turns 8 --look_alike_decisions 60 --perturbed_problems 140"
-FEW_PROBES = "--num_problems 24 --num_turns 3 --look_alike_decisions 2 --perturbed_problems 12"
-SIZES = {"full": ("", PROBES), "small": (SMALL, PROBES), "cpu": (TINY, FEW_PROBES)}
-"""Flags of the two commands."""
+PROBES = "--num_problems 200 --num_turns 8 --perturbed_problems 140"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,18 +24,17 @@ class MinicoderConfig(CommandConfig):
     folder."""
     seed: int = 0
     """Seed of the corpus and of training."""
-    size: Literal["full", "small", "cpu"] = "full"
-    """small: a smaller network on the same corpus, with --seed 1 that of assets/minicoder-small. cpu: a smaller corpus
-    too, for a machine without a GPU; it shows that the chain works, its skill is far below that of the shipped ones."""
+    size: Literal["full", "small"] = "full"
+    """small: a smaller network on the same corpus; with --seed 1 the other reference of the results."""
     start: Path | None = None
     """A checkpoint to begin the noisy phase with, such as `clean` in another run's folder."""
 
 
 def make_minicoder(config: MinicoderConfig) -> None:
-    out, (sizes, probes) = config.output_dir, SIZES[config.size]
+    out, sizes = config.output_dir, SMALL if config.size == "small" else ""
     place = Place(Folder(out), {})
     start = ["--start", config.start] if config.start else []
     files = ["--output_dir", out, "--seed", str(config.seed)]
     place.run("-m", "research", "minicode", "pretrain", *files, *start, *sizes.split())
     scores = ["--model", out, "--output_file", out / "scores.json"]
-    place.run("-m", "research", "minicode", "probe", *scores, *probes.split())
+    place.run("-m", "research", "minicode", "probe", *scores, *PROBES.split())

@@ -3,7 +3,6 @@
 Each stage is done once per folder: a second run continues where the first was stopped.
 """
 
-import glob
 import os
 import signal
 import subprocess
@@ -48,17 +47,6 @@ class StageError(CobaltError):
         self.exit_code = exit_code if exit_code > 0 else 128 - exit_code
 
 
-def who_else_has(file: TextIO) -> str:
-    """The id of another process that has this file open, or '?' if we may not see it."""
-    opened = os.fstat(file.fileno())
-    for link in glob.iglob("/proc/[0-9]*/fd/*"):
-        pid = link.split("/")[2]
-        with suppress(OSError):  # closed since
-            if pid != str(os.getpid()) and os.path.samestat(os.stat(link), opened):
-                return pid
-    return "?"
-
-
 class Folder:
     """What is done in a folder of results, and who is at work in it."""
 
@@ -88,7 +76,7 @@ class Folder:
         (self.path / "logs").mkdir(exist_ok=True)
         file = (self.path / "taken" / "at_work").open("w")
         if is_taken(file):  # our commands inherit the lock: it lasts as long as any of them
-            raise InputError(f"process {who_else_has(file)} is still at work in {self.path}")
+            raise InputError(f"another run, or a command that it has left, is still at work in {self.path}")
         self._at_work = file
 
     def start(self, words: Sequence[str], is_service: bool = False, **options: Any) -> subprocess.Popen[Any]:

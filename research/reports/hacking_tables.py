@@ -77,19 +77,6 @@ def hacking_tables(material: Material) -> Iterator[Table]:
         rows(main_row),
     )
 
-    def each(rate: Rate, repetitions: Seeds) -> str:
-        found = (percent(rate, [records]) for records in repetitions)
-        return ", ".join("–" if estimate is None else f"{estimate.value:.1f}" for estimate in found)
-
-    has_several = any(len(repetitions) > 1 for repetitions in runs.values())
-    yield table_of(
-        "hacking_repetitions",
-        "Hacking rates of each repetition",
-        "As in the first table, of each repetition (training seed) by itself.",
-        rows(lambda _, found: {column: each(rate, found) for column, rate in MAIN_RATES.items()})
-        if has_several
-        else [],
-    )
     ways = {way: _cases_that(lambda case, way=way: judge_free_category(case["signal"]) == way) for way in WAYS}
     del ways[Category.OTHERS.label]  # the signal knows of no others
     yield table_of(
@@ -116,21 +103,12 @@ def hacking_tables(material: Material) -> Iterator[Table]:
         )
         for turn in turns
     }
-    hacked_by = {
-        turn: Rate(
-            lambda record, turn=turn: len({case["trajectory"] for case in record["cases"] if case["turn"] <= turn}),
-            lambda record: record["trajectories"],
-        )
-        for turn in turns
-    }
-    note = "Rates in %, averaged within a problem first; a turn without an opportunity has none."
-    for key, title, rates in (
-        ("hacking_by_turn", "Hacking cases per 100 opportunities of a turn", at_turn),
-        ("hacked_so_far", "Trajectories with a hacking case up to a turn (%)", hacked_by),
-    ):
-        yield table_of(
-            key, title, note, rows(lambda _, found, rates=rates: {f"turn {t}": percent(rates[t], found) for t in turns})
-        )
+    yield table_of(
+        "hacking_by_turn",
+        "Hacking cases per 100 opportunities of a turn",
+        "Rates in %, averaged within a problem first; a turn without an opportunity has none.",
+        rows(lambda _, found: {f"turn {turn}": percent(rate, found) for turn, rate in at_turn.items()}),
+    )
 
     judged_rows = []
     for name, judged_S in material.judged.items():

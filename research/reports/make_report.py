@@ -1,4 +1,4 @@
-"""``research report``: from result files of named runs to one HTML page, Markdown, CSV, JSON, PNG and SVG."""
+"""``research report``: from result files of named runs to one HTML page, Markdown, JSON, PNG and SVG."""
 
 import re
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class ReportConfig(CommandConfig):
     cost). Several files of one NAME:KIND are repetitions, for example training seeds. A *.counts.json file stands for
     all of those that it was made from."""
     output_dir: Path
-    """Folder for report.html, report.md, report.json, a CSV for each table, a PNG and an SVG for each figure, and
+    """Folder for report.html, report.md, report.json, a PNG and an SVG for each figure, and
     counts/, from which the tables of Pass@1 can be made again."""
     title: str = "Cobalt results"
     baseline: str | None = None

@@ -1,15 +1,13 @@
-"""What reports are made of, and the one way to write them: Markdown, JSON, CSV and figures; also as one HTML page.
+"""What reports are made of, and the one way to write them: Markdown, JSON and figures; also as one HTML page.
 
-A table has four forms: JSON (raw), CSV (raw, intervals in columns), Markdown and HTML cells (rounded text).
+A table has three forms: JSON (raw), Markdown and HTML cells (rounded text).
 """
 
 import base64
-import csv
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,22 +64,6 @@ class Table:
         ]
         return [cell if isinstance(cell, Estimate) else None for cell in cells]
 
-    def to_csv(self) -> str:
-        """Raw numbers; a column that holds estimates is followed by ``... low`` and ``... high``."""
-        wide = [any(isinstance(row[index], Estimate) for row in self.rows) for index in range(len(self.columns))]
-        header: list[str] = []
-        for name, is_wide in zip(self.columns, wide, strict=True):
-            header += [name, f"{name} low", f"{name} high"] if is_wide else [name]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(header)
-        for row in self.rows:
-            values: list[Cell] = []
-            for cell, is_wide in zip(row, wide, strict=True):
-                values += astuple(cell) if isinstance(cell, Estimate) else [cell, None, None] if is_wide else [cell]
-            writer.writerow(values)
-        return text.getvalue()
-
     def to_markdown_section(self, level: int = 2) -> str:
         """The table under its title, a heading of this level, and its note."""
         table = markdown_table(self.columns, ([show(cell) for cell in row] for row in self.rows))
@@ -112,15 +94,13 @@ def mean(values: Sequence[float]) -> float:
 def write_report(page: Path, sections: Sequence[Section], content: Any, title: str = "", opening: str = "") -> None:
     """Write ``page``, a Markdown file, and ``content`` as JSON under the same name.
 
-    Beside them: a CSV file for each table, a PNG and an SVG file for each figure, named by their keys.
+    Beside them: a PNG and an SVG file for each figure, named by their keys.
     """
     parts = [*([f"# {title}"] if title else []), *([opening] if opening else [])]
     for section in sections:
         parts += [f"## {section.title}"] if section.title else []
         parts += [f"![{picture.alt}]({picture.key}.png)" for picture in section.pictures]
         parts += [table.to_markdown_section(level=3 if section.title else 2) for table in section.tables]
-        for table in section.tables:
-            write_whole(page.with_name(f"{table.key}.csv"), table.to_csv())
         for picture in section.pictures:
             picture.write(page.parent)
     write_whole(page, "\n\n".join(parts) + "\n")

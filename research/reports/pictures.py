@@ -13,12 +13,10 @@ from cobalt import figures
 from cobalt.figures import FONT_SIZE, FULL, PASS1, TURNS, Curve, Picture
 from cobalt.training.training_log import REWARD_PARTS, TrainingLog
 from research.figures import bars_of, curves_figure, lines_of
-from research.reports.hacking_tables import WAYS
 from research.reports.page import Table
 from research.reports.runs import CONDITIONS, SETS
 from research.reports.scores import LAST_LEARNED
 
-WAY_COLOURS = ("#2E2E2E", "#6B6B6B", "#9A9A9A", "#C4C4C4", "#E3E3E3")
 ONE_SCALE = ("pass1_clean", "pass1_perturbed")
 """Tables of the same problems, whose figures are compared."""
 PANELS_PER_ROW = 3
@@ -121,24 +119,6 @@ def _hacking(table: Table) -> Picture:
     return figures.finished(figure, "hacking", "Hacks, wrong tests fitted and right programs given up, by run")
 
 
-@figures.styled()
-def _categories(table: Table) -> Picture:
-    """The rate of hacks, stacked by the judge's category."""
-    names = [str(name) for name in table.column("run")]
-    figure = figures.new_figure(FULL, 1 + BAR_INCHES * len(names))
-    axes = figure.subplots()
-    starts = np.zeros(len(names))
-    for way, colour in zip(WAYS, WAY_COLOURS, strict=True):
-        lengths = [0.0 if found is None else found.value for found in table.estimates(way)]
-        axes.barh(range(len(names)), lengths, 0.6, starts, color=colour, label=way)
-        starts += lengths
-    axes.set(xlabel="hacks per 100 opportunities")
-    axes.grid(axis="x")
-    _name_rows(axes, names)
-    figure.legend(loc="outside upper right", ncols=len(WAYS))
-    return figures.finished(figure, "categories", "Hacks per 100 opportunities by the judge's category, by run")
-
-
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
     lines = lines_of(names)
     axes.set_yticks(range(len(names)), [lines[name].label for name in names])
@@ -152,7 +132,6 @@ DRAWN: Mapping[str, Callable[[Table], Picture | None]] = {
     **{f"gain_{condition}": _gain for condition in SETS},
     "reach": _learning,
     "hacking": _hacking,
-    "categories": _categories,
 }
 """By the key of the table."""
 

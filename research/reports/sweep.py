@@ -50,7 +50,7 @@ class SweepConfig(CommandConfig):
     turns: tuple[int, ...] = ()
     """The turns that are shown. Default: 0, 3 and 8 as far as there are; with lines, the last."""
     output_dir: Path
-    """Folder for sweep.md, sweep.csv, sweep.json, sweep.png and sweep.svg."""
+    """Folder for sweep.md, sweep.json, sweep.png and sweep.svg."""
 
 
 def main(config: SweepConfig) -> None:

@@ -1,22 +1,41 @@
-"""The arithmetic of bench_methods.py: what is drawn, reported and predicted. Its loops: tests/verl09."""
+"""The arithmetic of bench_methods.py: what is drawn and reported, and how long prompts and responses are."""
 
 import json
 import statistics
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
-import api_server
 import pytest
 
-from cobalt.completion import Completion, Sampling, request_seed
-from cobalt.errors import InputError, SetupError
+from cobalt.completion import request_seed
+from cobalt.errors import SetupError
 from cobalt.evaluation.files import read_evaluation
+from cobalt.prompts import prompt_tokens
 from cobalt.records.training_run import append_metrics
 from research.benchmarks import bench_methods
-from research.benchmarks.bench_methods import MethodsBenchConfig, Step, collected, drawn, measured, played, waiting
+from research.benchmarks.bench_methods import Step, drawn, measured, played, waiting
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    transformers = pytest.importorskip("transformers")
+    return transformers.AutoTokenizer.from_pretrained(ROOT / "assets/minicoder")
+
+
+def test_contexts_are_longer_than_problems_as_the_prediction_takes_them(tokenizer):
+    step = Step("cobalt", 1000, 0)
+    for index, messages in enumerate(bench_methods.training_rows([step], tokenizer)["prompt"]):
+        tokens = bench_methods.PROBLEM_TOKENS + bench_methods.TURN_TOKENS * bench_methods.shown_programs(step, index)
+        assert len(prompt_tokens(tokenizer, messages)) == pytest.approx(tokens, rel=0.03)
+
+
+def test_a_response_has_as_many_tokens_as_asked_for_and_holds_its_program(tokenizer):
+    for length in (bench_methods.SHORTEST, bench_methods.LONGEST):
+        ids = bench_methods.answer_tokens(tokenizer, length, True, "2.3-15-2")
+        assert len(ids) == length and ids[-1] == tokenizer.eos_token_id
+        assert bench_methods.answer(True, "2.3-15-2") in tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize("mean", [1000, 3000])
@@ -38,15 +57,6 @@ def test_a_draw_is_that_of_its_problem_sample_and_turn_alone():
         assert not any(passes for _, passes in found[:-1]) and (found[-1][1] or len(path) == 3)
     first_turns = [path[:1] for path in paths]
     assert first_turns == played(step._replace(method="cobalt")) == played(step._replace(method="single-turn"))
-
-
-def test_methods_of_one_start_take_turns_so_that_a_run_that_is_cut_off_has_some_of_each():
-    first, second, *rounds = bench_methods.steps_of(["cobalt", "grpo-mt"], [1000, 3000])
-    assert (first, second) == (Step("cobalt", 1000, -1), Step("grpo-mt", 1000, -1))
-    each = [(mean, method) for mean in (1000, 3000) for method in ("cobalt", "grpo-mt")]
-    assert rounds == [Step(method, mean, number) for number in range(3) for mean, method in each]
-    alone = [step.number for step in bench_methods.steps_of(["grpo-mt-async"], [1000, 3000])]
-    assert alone == 2 * [-1, -1, 0, 1, 2]
 
 
 def test_turns_pass_as_the_stored_counts_say():
@@ -84,23 +94,9 @@ def test_a_step_is_divided_by_what_it_made_without_the_warm_one(tmp_path):
     (cell,) = measured("qwen3-4b", steps, folder_of(tmp_path, step, tokens)).items()
     name, found = cell
     assert name == "qwen3-4b 1000 cobalt" and found["seconds"]["step"] == 50
-    assert found["seconds"]["weights"] == 1 and "reward" not in found["seconds"]
     assert (found["per_example"], found["per_response"]) == (50 / 4, 50 / 64)
     assert found["per_token"] == pytest.approx(50 / tokens)
     assert (found["tail_s"], found["tail_idle"]) == (20, pytest.approx(63 / 64))
-    json.dumps(found)
-
-
-def test_a_training_that_was_cut_off_gives_its_finished_steps(tmp_path, capsys):
-    step = Step("cobalt", 1000, 0)
-    (folder := tmp_path / "qwen3-4b-grpo_online-sync").mkdir()
-    folder_of(folder, step, sum(map(sum, played(step))))
-    (tmp_path / "prediction.json").write_text(json.dumps({"paper": {}, "cells": {}}))
-    flags = {"shapes": ("qwen3-4b",), "methods": ("cobalt",), "results": tmp_path, "output_dir": tmp_path}
-    bench_methods.main(MethodsBenchConfig(read=True, models=tmp_path / "nowhere", **flags))
-    assert len(json.loads((tmp_path / "result.json").read_text())["qwen3-4b 1000 cobalt"]["steps"]) == 1
-    bench_methods.main(MethodsBenchConfig(methods=(), results=tmp_path))
-    assert capsys.readouterr().out.count("| qwen3-4b 1000 cobalt | measured |") == 2
 
 
 def test_other_responses_than_the_drawn_ones_are_no_figures(tmp_path):
@@ -125,105 +121,3 @@ def test_asynchronous_steps_count_in_pairs_and_only_with_problems_of_their_own_m
     cells = measured("qwen3-4b", steps, tmp_path)
     assert cells["qwen3-4b 1000 cobalt-async"]["seconds"]["step"] == statistics.fmean([3, 4])  # 5: beside GRPO-MT
     assert cells["qwen3-4b 1000 grpo-mt-async"]["seconds"]["step"] == statistics.fmean([8, 9])
-
-
-def test_collections_price_is_that_of_the_time_with_every_slot_taken(monkeypatch):
-    monkeypatch.setattr(bench_methods, "SLOTS", 2)
-    found = collected([(0, 10, 100), (0, 5, 50), (5, 10, 50), (10, 110, 1000)])
-    assert found["seconds"]["step"] == 110
-    assert found["per_token"] == pytest.approx(10 / 200) and found["per_response"] == pytest.approx(300 / 20)
-
-
-async def test_collection_asks_for_the_drawn_length_and_answers_as_drawn():
-    asked = []
-
-    async def generate(messages, sampling, seed):
-        asked.append(sampling)
-        return Completion("whatever", 1000, sampling.max_tokens, "length")
-
-    engine = bench_methods.ForcedEngine(SimpleNamespace(model_id="m", max_in_flight=2, generate=generate), 3000)
-    turn_1 = [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}, {"role": "user", "content": ""}]
-    for seed in range(20):
-        made = await engine.generate(turn_1, Sampling(), seed)
-        length, passes = drawn(seed, 3000, 1)
-        assert made.completion_tokens == asked[-1].max_tokens == length and asked[-1].extra_body == {"ignore_eos": True}
-        assert ("print(a + b)" in made.text) == passes
-    assert [tokens for _, _, tokens in engine.spans] == [sampling.max_tokens for sampling in asked]
-
-
-async def test_a_collection_runs_as_the_product_runs_it(tmp_path, monkeypatch):
-    """Through ``run_multi_turn`` and HTTP, with programs in real sandboxes."""
-
-    def answer_forced(handler, body):
-        choices = [{"index": 0, "message": {"role": "assistant", "content": "any"}, "finish_reason": "length"}]
-        usage = {"prompt_tokens": 9, "completion_tokens": body["max_tokens"], "total_tokens": 9 + body["max_tokens"]}
-        made = {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": choices, "usage": usage}
-        handler._send(200, json.dumps(made).encode())
-
-    monkeypatch.setattr(api_server.Handler, "answer_forced", answer_forced, raising=False)
-    for name, value in {"PROBLEMS": 2, "SAMPLES": 2, "SLOTS": 3}.items():
-        monkeypatch.setattr(bench_methods, name, value)
-    with api_server.api_server(lambda _body, _attempt: ("forced", {})) as server:
-        config = MethodsBenchConfig(api_base=server.base)
-        spans = await bench_methods.collect(config, ROOT / "assets/minicoder", 3000, tmp_path / "found")
-    assert all(body["ignore_eos"] for body in server.bodies)
-    assert sorted(body["max_tokens"] for body in server.bodies) == sorted(tokens for _, _, tokens in spans)
-    assert len(spans) == 2 * 2 * 3
-    for record in map(json.loads, (tmp_path / "found/turns.jsonl").read_text().splitlines()):
-        for sample, conversation in enumerate(record["conversations"]):
-            for turn, message in enumerate(conversation[2::2]):
-                _, passes = drawn(request_seed(42, record["id"], sample, turn), 3000, turn)
-                assert ("print(a + b)" in message["content"]) == passes
-                assert (record["public_pass_rates"][turn][sample] == 1) == passes
-
-
-def test_a_prediction_has_every_cell(tmp_path, capsys):
-    bench_methods.main(MethodsBenchConfig(predict=True, results=tmp_path))
-    cells = json.loads((tmp_path / "prediction.json").read_text())["cells"]
-    assert len(cells) == 2 * 2 * 8
-    for setting in ("qwen3-4b 3000", "qwen3-1.7b 1000"):
-        single, online, asynchronous = (cells[f"{setting} {name}"] for name in ("cobalt", "grpo-mt", "grpo-mt-async"))
-        assert single["per_example"] < online["per_example"] > asynchronous["per_example"]
-    shown = capsys.readouterr().out
-    assert "213.6" in shown and "qwen3-4b 3000 cobalt, collection over 6" in shown
-
-
-def test_a_measured_cell_keeps_what_was_expected_before(tmp_path):
-    bench_methods.main(MethodsBenchConfig(predict=True, results=tmp_path))
-    first = json.loads((tmp_path / "prediction.json").read_text())
-    earlier = {cell: {**found, "per_token": 1.0} for cell, found in first["cells"].items()}
-    (tmp_path / "prediction.json").write_text(json.dumps({**first, "cells": earlier}))
-    measured = "qwen3-4b 3000 cobalt"
-    (tmp_path / "result.json").write_text(json.dumps({measured: earlier[measured]}))
-    bench_methods.main(MethodsBenchConfig(predict=True, results=tmp_path))
-    cells = json.loads((tmp_path / "prediction.json").read_text())["cells"]
-    assert cells == {**first["cells"], measured: earlier[measured]}
-
-    (tmp_path / "prediction.json").unlink()
-    bench_methods.main(MethodsBenchConfig(predict=True, results=tmp_path))  # it is too late for the measured one
-    cells = json.loads((tmp_path / "prediction.json").read_text())["cells"]
-    assert {**cells, measured: first["cells"][measured]} == first["cells"] and measured not in cells
-
-
-def test_nothing_runs_before_a_prediction_or_without_a_model(tmp_path):
-    with pytest.raises(InputError, match="make it before the runs"):
-        bench_methods.main(MethodsBenchConfig(results=tmp_path))
-    with pytest.raises(InputError, match=r"nowhere/minicoder-1\.7b: no model"):
-        bench_methods.main(MethodsBenchConfig(models=tmp_path / "nowhere", results=ROOT / "research/results/price"))
-
-
-def test_runs_add_up_in_one_file_and_cobalt_is_shown_with_its_collection(tmp_path, monkeypatch, capsys):
-    expected = {"paper": {"Cobalt": 67.6}, "cells": {}}
-    (tmp_path / "prediction.json").write_text(json.dumps(expected))
-    price = {"seconds": {"step": 40.0}, "per_example": 10.0, "per_response": 2.0, "per_token": 0.001}
-    for method, shape in (("cobalt", "qwen3-4b"), ("collection", "qwen3-4b"), ("cobalt", "qwen3-1.7b")):
-        monkeypatch.setattr(bench_methods, "measure", lambda *_: [{f"{shape} 3000 {method}": price}])  # noqa: B023
-        bench_methods.main(MethodsBenchConfig(shapes=(shape,), results=tmp_path))
-    assert len(json.loads((tmp_path / "result.json").read_text())) == 3
-    rows = [[cell.strip() for cell in line.split("|")] for line in capsys.readouterr().out.splitlines()]
-    prices = {row[1]: row[10] for row in rows[-7:]}
-    # 16 trajectories of 3 responses for 6 contexts, seen twice: 4 responses of 2 GPU-seconds an example
-    assert prices["qwen3-4b 3000 cobalt, collection over 1"] == "18.0"
-    assert prices["qwen3-4b 3000 cobalt, collection over 2"] == "14.0"
-    assert prices["qwen3-4b 3000 cobalt, collection over 6"] == "11.3"
-    assert "qwen3-1.7b 3000 cobalt, collection over 1" not in prices

@@ -1,6 +1,4 @@
-"""What a training will take: as measured, as its page says, and as ``cobalt plan`` adds it up."""
-
-from pathlib import Path
+"""What a training will take: as measured, and as ``cobalt plan`` adds it up."""
 
 import pytest
 
@@ -8,14 +6,12 @@ from cobalt.errors import InputError
 from cobalt.training.cost_model import PlanConfig, main, predict_step
 from research.benchmarks import scale_model
 
-PAGE = (Path(__file__).parents[2] / "docs/scale.md").read_text()
-
 
 def cells(table):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
-def test_every_measured_phase_is_predicted_and_the_page_shows_that(capsys):
+def test_every_measured_phase_is_predicted(capsys):
     scale_model.main(scale_model.ScaleConfig(check=True))
     checked = capsys.readouterr().out.strip()
     found = {where: [int(cell.split(", ")[1].rstrip("%")) for cell in row] for where, *row in cells(checked)}
@@ -26,35 +22,25 @@ def test_every_measured_phase_is_predicted_and_the_page_shows_that(capsys):
     later = {where for where in found if where.endswith(("-async", "verpo-mt"))} - {known}  # the constants are older
     assert all(abs(off) <= 20 for where in found.keys() - later for off in found[where]), found
     assert all(abs(off) <= 26 for where in later for off in found[where]), found
-    scale_model.main(scale_model.ScaleConfig())
-    for table in (checked, *capsys.readouterr().out.strip().split("\n\n")):
-        assert table in PAGE
-
-
-def test_more_gpus_make_a_step_shorter_and_an_example_dearer():
-    few, many = (predict_step(PlanConfig(gpus=gpus)) for gpus in (4, 64))
-    assert many.step < few.step and many.per_example > few.per_example
 
 
 def planned(capsys, **flags):
-    """The stages' hours and GPU-hours, what is needed, and the text."""
+    """The stages' hours and GPU-hours, and what is needed."""
     main(PlanConfig(**flags))
-    text = capsys.readouterr().out.strip()
-    stages, needs = text.split("\n\n")
+    stages, needs = capsys.readouterr().out.strip().split("\n\n")
     numbers = {name: [float(value.replace(",", "")) for value in values] for name, *values in cells(stages)}
-    return numbers, {name: float(value.replace(",", "")) for name, value in cells(needs)}, text
+    return numbers, {name: float(value.replace(",", "")) for name, value in cells(needs)}
 
 
 def test_a_plan_adds_up_and_grows_with_the_problems(capsys):
-    stages, needs, text = planned(capsys, shape="qwen3-8b", gpus=4, problems=10_000)
+    stages, needs = planned(capsys, shape="qwen3-8b", gpus=4, problems=10_000)
     collected, judged, trained, in_all = stages.values()
     step = predict_step(PlanConfig(gpus=4))
     assert "train 936 steps of 581 s" in stages and trained[0] == round(936 * step.step / 3600, 1)
     assert in_all == [pytest.approx(sum(column), abs=0.2) for column in zip(collected, judged, trained, strict=True)]
     assert trained[1] == pytest.approx(4 * trained[0], abs=0.2) and judged[1] == 0
     assert (needs["cores for programs"], needs["GB on disk: 94 checkpoints of 98 GB"]) == (9, 9239)
-    assert text in PAGE
-    twice, more, _ = planned(capsys, problems=20_000)
+    twice, more = planned(capsys, problems=20_000)
     name = "GB on disk: trajectories and contexts"
     assert twice["collect trajectories"][0] == pytest.approx(2 * collected[0], abs=0.2)
     assert more[name] == pytest.approx(2 * needs[name], abs=1)
@@ -64,9 +50,7 @@ def test_a_plan_adds_up_and_grows_with_the_problems(capsys):
     ("flags", "told"),
     [
         ({"shape": "qwen3-32b"}, "--gpus 4: training qwen3-32b needs the memory of at least 8 GPUs"),
-        ({"response": 8000}, "--longest 6144: must be at least --response, the mean, which is 8000"),
         ({"problems": 21}, "--problems 21: 126 contexts are no step of 128 prompts"),
-        ({"gpus": 10**350}, "less than or equal to 9223372036854775807"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(flags, told):

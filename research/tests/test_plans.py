@@ -13,16 +13,13 @@ import psutil
 import pytest
 from waiting import wait_for
 
-from research.plans.places import Folder, Place, StageError
-
 ROOT = Path(__file__).resolve().parents[2]
-STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "HANG_COUNT", "TELL_GPUS", "GPUS", "RAY_ADDRESS")
+STAND_INS = ("FAIL_ON", "HANG_ON", "HANG_TILL", "GPUS")
 """Variables for the recorders; the other knobs are flags."""
 TRAIN = "cobalt train --log"
 RAY = """#!/usr/bin/env bash
 case "$*" in
   start*)
-    [[ $* != *"--num-gpus 2"* || ${CUDA_VISIBLE_DEVICES-0,1} == *,* ]] || echo "more GPUs than Ray sees" >>"$CALLS"
     exec sleep 60 ;;
   status) echo " 1 node_0" ;;
 esac
@@ -35,11 +32,11 @@ PYTHON = """#!/usr/bin/env bash
 [[ $* != *device_count* ]] || { echo "${GPUS:-8 1}"; exit; }
 [[ $1 != -c || $* == *"import serve"* ]] || exec @REAL@ "$@"
 [[ "$2 $3" != "research study" ]] || exec @REAL@ "$@"
-echo "${TELL_GPUS:+[${CUDA_VISIBLE_DEVICES-}] }$*" >>"$CALLS"
+echo "$*" >>"$CALLS"
 [[ -z ${FAIL_ON:-} || $* != *"$FAIL_ON"* ]] || exit 1
 if [[ -n ${HANG_ON:-} && $* == *"$HANG_ON"* ]]; then
   [[ -n ${HANG_TILL:-} ]] || exec -a "$0" sleep 60
-  for _ in {1..600}; do (( $(grep -cF -- "$HANG_TILL" "$CALLS") < ${HANG_COUNT:-1} )) || break; sleep 0.1; done
+  for _ in {1..600}; do grep -qF -- "$HANG_TILL" "$CALLS" && break; sleep 0.1; done
 fi
 [[ $* != *"report cost"* ]] || echo '{"in_all": {"GPU-s": 445.5, "responses": 54720}}' >"${@: -1}"
 """
@@ -87,11 +84,6 @@ def trainings(calls):
     by_name = {re.search(r"default_local_dir='([^']*)'", call)[1]: call for call in found}
     assert len(by_name) == len(found)
     return by_name
-
-
-def both_at(call):
-    """Knobs with which the first such call of two places waits for the second, however slow a place's start is."""
-    return {"HANG_ON": call, "HANG_TILL": call, "HANG_COUNT": "2"}
 
 
 def at_work(folder):
@@ -167,7 +159,7 @@ def test_the_bound_is_measured_along_trainings_and_in_fp32(study):
     assert one(calls, "theory report").endswith(" ".join(f"theory/{name}.jsonl" for name in policies) + " -o report")
 
 
-def test_vllm_serves_each_policy_and_nothing_while_one_is_trained(study, tmp_path):
+def test_vllm_serves_each_policy_and_nothing_while_one_is_trained(study):
     knobs = {"engine": "vllm", "engine_args": "tensor_parallel_size=2 num_replicas=3", "arms": "cobalt single_turn"}
     done, calls = study("paper", **knobs)
     assert done.returncode == 0, done.stderr
@@ -187,33 +179,11 @@ def test_vllm_serves_each_policy_and_nothing_while_one_is_trained(study, tmp_pat
     assert models == ["assets/minicoder", "cobalt-0/model", "single_turn-0/model"]
     assert "--collection_gpus 6 " in one(calls, "report cost", "--output cobalt-0.cost.json")
 
-    (tmp_path / "run" / "done" / "single_turn-0-turns").unlink()
-    (tmp_path / "run" / "done" / "study_paper-policy-single_turn-0").unlink()
-    done, calls = study("paper", FAIL_ON="get_app_handle", **knobs)
-    assert done.returncode == 3
-    assert f"vLLM does not serve {tmp_path}/run/single_turn-0/model: see {tmp_path}/run/logs/vllm.log\n" in done.stderr
 
-
-@pytest.mark.parametrize(
-    ("knobs", "told"),
-    [
-        (
-            {"GPUS": "0 1"},
-            "one-gpu-vllm with --engine vllm needs 1 GPUs, and 0 are on this machine; --preset cpu with ",
-        ),
-        ({"GPUS": "0 1", "engine": "hf"}, "one-gpu-vllm with --engine hf needs 1 GPUs, and 0 are on this machine; "),
-        (
-            {"GPUS": "1 1", "gpus": "0 1", "engine_args": "tensor_parallel_size=2"},
-            "needs 2 GPUs, and 1 are in --gpus 0",
-        ),
-        ({"GPUS": "1 0"}, "--engine vllm, and vllm is not installed"),
-    ],
-)
-def test_missing_gpus_are_told_before_anything_starts(study, tmp_path, knobs, told):
-    done, calls = study("paper", size="gpu", **knobs)
+def test_missing_gpus_are_told_before_anything_starts(study, tmp_path):
+    done, calls = study("paper", size="gpu", GPUS="1 1", gpus="0 1", engine_args="tensor_parallel_size=2")
     assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (3, [], [])
-    assert done.stderr.startswith("python -m research study paper: error: ") and told in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert "error: --preset one-gpu-vllm with --engine vllm needs 2 GPUs, and 1 are in --gpus 0" in done.stderr
 
 
 def test_a_second_run_does_what_is_left(study, tmp_path):
@@ -248,46 +218,21 @@ def test_a_failure_stops_only_what_needs_it_and_is_made_up_for(study, tmp_path):
     assert set(trainings(after)) == {"single_turn-0", "ft_cobalt-0"}
 
 
-def test_a_free_place_takes_what_is_ready(study, tmp_path):
-    arms = "verpo_online single_turn cobalt ft_cobalt penalty augmented"
-    slow = {"HANG_ON": "single_turn-0/train.log", "HANG_TILL": "/augmented-0.jsonl"}
-    done, calls = study("paper", arms=arms, gpus="0 0", budget="responses", **slow)
-    assert done.returncode == 0, done.stderr
-    trained = trainings(calls)
-    assert list(trained)[-1] == "ft_cobalt-0"  # of single_turn's policy
-    assert "cobalt.budget={responses: 54720}" in trained["verpo_online-0"]  # read from cobalt's bill
-    one(calls, "--output_file contexts-cobalt.jsonl")  # once for all who need it
-    one(calls, "verl_preproc_multi_turn", "--local_dir parquet-contexts-cobalt ")
-    one(calls, "verl_preproc_single_turn", "--local_dir parquet-problems ")
-    logs = [(tmp_path / "run" / "logs" / f"worker-{place}.log").read_text() for place in range(2)]
-    (waited,) = [log for log in logs if "== study_paper-policy-single_turn-0:" in log]
-    assert "== study_paper-offline-" not in waited.partition("== study_paper-policy-single_turn-0:")[2]
-    for other in ("cobalt", "penalty", "augmented"):
-        assert f"== study_paper-policy-{other}-0:" not in waited
-
-
-def test_workers_end_with_the_study(study, tmp_path):
-    at = "cobalt-0.turns.jsonl --model"
-    assert study("paper", gpus="0 0", HANG_ON=at, kill_at=at)[0].returncode != 0
+@pytest.mark.parametrize(
+    ("number", "at", "knobs"),
+    [
+        (signal.SIGTERM, "minicode generate", {}),
+        (signal.SIGHUP, "cobalt-0.turns.jsonl --model", {"gpus": "0 0"}),
+        (signal.SIGINT, "vllm_engine_actor:app", {"engine": "vllm"}),
+    ],
+)
+def test_a_study_ends_with_its_commands_and_services_and_goes_on(study, tmp_path, number, at, knobs):
+    done, _ = study("paper", arms="cobalt", HANG_ON=at, kill_at=at, signal_number=number, **knobs)
+    assert done.returncode == (130 if number == signal.SIGINT else 128 + number)
     assert not at_work(tmp_path / "run")
     wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
-
-
-def test_a_model_that_is_waited_for_ends_with_the_study(study, tmp_path):
-    at = "vllm_engine_actor:app"
-    done, _ = study("paper", arms="cobalt", engine="vllm", HANG_ON=at, kill_at=at, signal_number=signal.SIGINT)
-    assert done.returncode == 130
-    wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_study_ends_with_its_commands(study, tmp_path, number):
-    hanging = {"HANG_ON": "minicode generate", "kill_at": "minicode generate", "signal_number": number}
-    done, _ = study("paper", arms="cobalt", **hanging)
-    assert done.returncode == (130 if number == signal.SIGINT else 128 + number)
-    wait_for(lambda: subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1)
-    done, calls = study("paper", arms="cobalt")
-    assert done.returncode == 0 and [call for call in calls if "minicode generate" in call]
+    done, calls = study("paper", arms="cobalt", **knobs)
+    assert done.returncode == 0 and [call for call in calls if at in call]
 
 
 def test_what_a_killed_study_has_left_is_not_disturbed(study, tmp_path):
@@ -297,8 +242,7 @@ def test_what_a_killed_study_has_left_is_not_disturbed(study, tmp_path):
     try:
         second, calls = study("sweep-paper", questions="kl")
         assert (second.returncode, trainings(calls)) == (2, {})
-        told = rf"python -m research study sweep-paper: error: process (\d+) is still at work in {tmp_path}/run$"
-        assert int(re.search(told, second.stderr, re.M)[1]) in left
+        assert f"is still at work in {tmp_path}/run\n" in second.stderr
     finally:
         for pid in left:
             with suppress(ProcessLookupError):  # the other worker may have ended
@@ -380,71 +324,23 @@ def test_the_other_questions_have_their_cells(study):
         ("paper", {"arms": "grpo_online", "budget": "responses"}, "the arm grpo_online needs cobalt"),
         ("paper", {"arms": "other_reference", "reference": "nowhere"}, "the arm other_reference: --reference nowhere"),
         ("paper", {"model": "docs"}, "--model docs: this folder holds no model"),
-        ("paper", {"budget": "dollars"}, None),
-        ("paper", {"engine": "sglang"}, None),
-        ("hacking", {"size": "huge"}, None),
-        *(
-            ("hacking", {"arms": arm}, f"no arm '{arm}'")
-            for arm in ("refreshed+0", "kl+much", "cap+0", "selection+best", "stop+never", "cobalt+0.3", "swapped+0.x")
-        ),
+        *(("hacking", {"arms": arm}, f"no arm '{arm}'") for arm in ("refreshed+0", "selection+best", "swapped+0.x")),
         ("hacking", {"arms": "cobalt cobalt"}, "--arms=('cobalt', 'cobalt'): names one twice"),
-        ("theory", {"seeds": ""}, "--seeds=(): names none"),
         ("sweep-paper", {"questions": ""}, "--questions=(): names none"),
-        ("hacking", {"overrides": "60"}, "no argument '60'"),
         ("hacking", {"overrides": "stepz"}, "no argument 'stepz'"),
-        ("hacking", {"overrides": "-x=1"}, "no argument '-x=1'"),
-        ("sweep-paper", {"questions": "colour"}, None),
     ],
 )
 def test_knobs_and_overrides_are_refused_before_anything_runs(study, tmp_path, name, knobs, reason):
     overrides = ["--", knobs["overrides"]] if "overrides" in knobs else []
     done, calls = study(name, *overrides, **({} if overrides else knobs))
     assert (done.returncode, calls, list(tmp_path.glob("run*"))) == (2, [], [])
-    program = f"python -m research study {name}"
-    if reason:
-        assert done.stderr.startswith(f"{program}: error: {reason}") and done.stderr.count("\n") == 1
-    else:
-        ((flag, value),) = knobs.items()
-        assert f"invalid choice '{value}'" in done.stdout + done.stderr and f"--{flag}" in done.stdout + done.stderr
-
-
-def said(calls):
-    """Of each call what the study says; what the recipe and the services add is theirs."""
-    kept = []
-    for call in (call.replace("=one-gpu-vllm ", "=one-gpu ") for call in calls):
-        if TRAIN in call:
-            pattern = r"(\+recipe=\S+|\+preset=\S+|data.\w+_files='[^']*'|local_dir='[^']*'|model.path='[^']*')"
-            words = re.findall(pattern, call.replace(f"{ROOT}/", "ROOT/"))
-            call = " ".join(["train", *words, call[call.index("trainer.total_training_steps=") :]])
-        if "service check" not in call and "train --check" not in call:
-            kept.append(call)
-    return kept
-
-
-def test_places_with_the_preset_cpu_start_a_ray_that_names_more_gpus_than_they_have(study):
-    done, calls = study("theory", gpus="0 1", TELL_GPUS="1", **both_at("run_multi_turn"))
-    assert done.returncode == 0 and "more GPUs than Ray sees" not in calls
-    assert {call[:3] for call in calls if "run_multi_turn" in call} == {"[0]", "[1]"}
-
-
-def test_a_folder_of_the_shell_scripts_is_known_by_its_settings(study, tmp_path):
-    settings = (
-        "DATA_SEED=0 MODEL=assets/minicoder REFERENCE=assets/minicoder-small TRAIN=1000 x 8 DEV=200 x 8 TURNS=8"
-        " RATIO=0.3 STEPS=60 BUDGET=gpu_seconds PRESET=one-gpu-vllm BATCH=512 KIND=swapped COUNT= PENALTY=0.5 JUDGE="
-        " OVERRIDES=a=1 b=2"
-    )
-    (tmp_path / "run" / "done").mkdir(parents=True)
-    (tmp_path / "run" / "settings").write_text(settings + "\n")
-    few = {"size": "gpu", "engine": "hf", "arms": "cobalt", "seeds": "0"}
-    assert study("hacking", "--", "a=1", "b=2", **few)[0].returncode == 0
-    done, calls = study("hacking", "--", "a=1", "b=2", **few, steps="7")
-    assert (done.returncode, calls) == (2, [])
-    assert done.stderr.startswith(f"python -m research study hacking: error: {tmp_path}/run was made with '{settings}'")
+    assert done.stderr.startswith(f"python -m research study {name}: error: {reason}")
+    assert done.stderr.count("\n") == 1
 
 
 def test_each_arm_against_hacking_has_its_contexts_and_settings(study):
-    arms = "cobalt single_turn hidden_tests no_improvement penalty no_expected off_by_one+0.1"
-    done, calls = study("hacking", arms=arms, kind="truncated", count="3", penalty="0.25")
+    arms = "cobalt single_turn hidden_tests no_improvement penalty no_expected off_by_one+0.1 weak+penalty"
+    done, calls = study("hacking", arms=arms, kind="truncated", penalty="0.25", weak_tests="0.5")
     assert done.returncode == 0, done.stderr
     trained = trainings(calls)
     assert "reward_kwargs.improvement=false" in trained["no_improvement-0"]
@@ -456,48 +352,22 @@ def test_each_arm_against_hacking_has_its_contexts_and_settings(study):
     wrong = one(calls, "--output_file contexts-off_by_one-0.1.jsonl")
     assert "--perturbed_file train-ptb-off_by_one.jsonl --perturbed_ratio 0.1" in wrong
     for_training = one(calls, "run_perturbation", "train.turn0")
-    assert for_training.endswith("--kind off_by_one --count 3")
+    assert for_training.endswith("--kind off_by_one")
     measured = [call for call in calls if "run_perturbation" in call and call != for_training]
-    assert len(measured) == 9 and all(call.endswith("--kind truncated --count 3") for call in measured)
+    assert len(measured) == 10 and all(call.endswith("--kind truncated") for call in measured)
+    weak = [call for call in calls if "--output_file contexts-" in call and "--weak_tests" in call]
+    assert len(weak) == 1 and "contexts-weak+penalty.jsonl" in weak[0] and "--weak_tests 0.5" in weak[0]
+    assert "reward_kwargs.hard_coding=0.25" in trained["weak+penalty-0"]
     report = calls[-1]
-    assert report.count(":log=") == 7 and "Cobalt + off_by_one+0.1:log=off_by_one+0.1-0/metrics.jsonl" in report
+    assert report.count(":log=") == 8 and "Cobalt + off_by_one+0.1:log=off_by_one+0.1-0/metrics.jsonl" in report
 
 
-def test_weak_tests_are_a_matter_of_the_contexts_of_any_arm(study):
-    arms = "cobalt weak+cobalt weak+penalty weak+augmented weak+hidden_tests"
-    done, calls = study("hacking", arms=arms, weak_tests="0.5")
-    assert done.returncode == 0, done.stderr
-    trained = trainings(calls)
-    for arm in arms.split():
-        contexts = f"contexts-{arm}"
-        assert f"data.train_files='parquet-{contexts}/train.parquet'" in trained[f"{arm}-0"]
-        cut = one(calls, f"--output_file {contexts}.jsonl")
-        assert "--input_file train.jsonl" in cut and ("--weak_tests 0.5" in cut) == arm.startswith("weak+")
-    assert "reward_kwargs.hard_coding=0.5" in trained["weak+penalty-0"]
-    wrong = one(calls, "--output_file contexts-weak+augmented.jsonl")
-    assert "--weak_tests 0.5 --perturbed_file train-ptb-swapped.jsonl --perturbed_ratio 0.3" in wrong
-    assert "--reward_tests hidden" in one(calls, "--output_file contexts-weak+hidden_tests.jsonl")
-    assert "Cobalt, penalty, weak tests:hacking=weak+penalty-0.cases.jsonl" in one(calls, "research report --files")
-    done, _ = study("hacking", arms="weak+single_turn", weak_tests="0.5")
-    assert done.returncode == 2 and "no arm 'weak+single_turn'" in done.stderr
-
-
-def test_policies_side_by_side_have_services_and_a_gpu_of_their_own(study, tmp_path):
-    arms = {"arms": "cobalt single_turn", "preset": "one-gpu-vllm"}
-    done, calls = study("hacking", gpus="5 6,7", RAY_ADDRESS="127.0.0.1:1", TELL_GPUS="1", **both_at(TRAIN), **arms)
-    assert done.returncode == 0, done.stderr
-    assert all((tmp_path / "run" / "logs" / folder / "ray.log").exists() for folder in ("worker-0", "worker-1"))
-    assert {re.match(r"\[(.*?)\] ", call)[1] for call in calls if TRAIN in call} == {"5", "6,7"}
-
-
-@pytest.mark.parametrize("size", ["full", "small", "cpu"])
-def test_minicoder_is_made_and_probed(study, size):
-    done, calls = study("minicoder", size=size, seed="1", start="runs/clean")
+def test_minicoder_is_made_and_probed(study):
+    done, calls = study("minicoder", size="small", seed="1", start="runs/clean")
     assert done.returncode == 0, done.stderr
     made, probed = calls
-    assert "minicode pretrain" in made and "--seed 1 --start runs/clean" in made
-    assert ("--hidden_size" in made) == (size != "full")
-    assert "minicode probe" in probed and f"--num_turns {3 if size == 'cpu' else 8} " in probed
+    assert "minicode pretrain" in made and "--seed 1 --start runs/clean --hidden_size 144" in made
+    assert "minicode probe" in probed and "--num_turns 8 " in probed
 
 
 @pytest.mark.slow
@@ -523,15 +393,3 @@ def test_the_paper_in_miniature_on_a_cpu_stopped_once(tmp_path):
     assert bill["GPU-s: collection"]["Cobalt"] > 0 == bill["GPU-s: collection"]["GRPO-MT"]
     both = bill["GPU-s: earlier training"]["single-turn GRPO + Cobalt"]
     assert both == pytest.approx(bill["GPU-s in all"]["single-turn GRPO"])
-
-
-def test_services_that_have_died_end_a_place(tmp_path):
-    """Orders to them go into a broken pipe, which commands otherwise take for the end of their output."""
-    place = Place(Folder(tmp_path), {})
-    words, pipe = ["bash", "-c", "exit 7"], subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe) as place._services:
-        place._services.wait()
-        with pytest.raises(StageError, match="exit code 7"):
-            place.stop_model()
-        with suppress(BrokenPipeError):
-            place._services.stdin.close()

@@ -17,18 +17,15 @@ def tables_of(name: str, folder: Path, *flags: str) -> dict:
     return json.loads((folder / "report" / "report.json").read_text())
 
 
-ARMS = {"cobalt": "Cobalt", "augmented": "Cobalt + perturbation"}
 SMALLER = ("--steps", "1", "--turns", "1", "--train_samples", "2", "--max_tokens", "160")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("arms", "flags"), [pytest.param(["augmented"], SMALLER, marks=pytest.mark.ci), ([*ARMS], ())], ids=len
-)
-def test_policies_under_wrong_feedback(tmp_path, arms, flags):
-    tables = tables_of("hacking", tmp_path, "--arms", *arms, *flags)["tables"]
-    policies = ["base", *(ARMS[arm] for arm in arms)]
+@pytest.mark.ci
+def test_policies_under_wrong_feedback(tmp_path):
+    tables = tables_of("hacking", tmp_path, "--arms", "augmented", *SMALLER)["tables"]
+    policies = ["base", "Cobalt + perturbation"]
     for key in ("pass1_clean", "pass1_perturbed", "hacking"):
         assert [row["run"] for row in tables[key]["rows"]] == policies
     assert [row["run"] for row in tables["cost"]["rows"]] == policies[1:]

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from cobalt.prompts import COBALT
 from cobalt.records.rows import Evaluated, Problem, read_rows
 from research.real.counts import COUNTS, Answer, counts_of, joined, rows, useful, with_ids_once
-from research.real.wordings import Batches, Talk, record_of, run_plan, shown_call
+from research.real.wordings import Batches, run_plan, shown_call
 
 RIGHT, WRONG = "```python\ndef twice(n):\n    return 2 * n\n```", "```python\ndef twice(n):\n    return 2\n```"
 NONE = "The program passes, so nothing has to change."
@@ -30,13 +30,6 @@ def test_repairs_and_repeats_count_only_after_a_failed_public_test():
     _, again, fixed = by_turn(wrong, wrong, Answer(RIGHT, 9, hidden=1, public=1))
     assert (again["failed"], again["repaired"], again["failed_repeated"]) == (1, 0, 1)
     assert (fixed["failed"], fixed["repaired"], fixed["failed_repeated"], fixed["submitted"]) == (1, 1, 0, 1)
-
-
-def test_talks_that_failed_are_left_out_of_the_record_and_of_later_turns():
-    problem = Problem.model_construct(id="p")
-    talks = [Talk(problem, [], None, [Answer(RIGHT, 9, 1.0, 1.0)], failed=True), Talk(problem, [])]
-    assert record_of(talks)["conversations"] == [[]]
-    assert by_turn(*talks[0].answers)[0]["answers"] == 1
 
 
 def test_arguments_are_shown_as_a_call_in_python():

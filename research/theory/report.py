@@ -54,7 +54,7 @@ class TheoryReportConfig(CommandConfig):
     """Outputs of `theory measure`, or counts of an earlier report, in the order in which they are to be shown. A
     file's name is its policy's."""
     output_dir: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-    """Folder for report.md, report.json, a CSV for each table, a PNG and an SVG for each figure, and the counts by
+    """Folder for report.md, report.json, a PNG and an SVG for each figure, and the counts by
     problem that the report can be made from again."""
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from cobalt.extraction import extract_code
 from cobalt.perturbation import perturb
-from cobalt.prompts import ALL_PASSED
 from cobalt.records import TestCases
 from cobalt.sandbox.executor import Executor
 from research.minicode.corpus import sample_dialogues
@@ -25,9 +24,8 @@ from research.minicode.habits import (
     run_hacked,
     write_hacked,
 )
-from research.minicode.operations import Domain
-from research.minicode.problems import Problem, sample_problem, split_of
-from research.minicode.programs import Variant, domain_of, run
+from research.minicode.problems import Problem, sample_problem
+from research.minicode.programs import Variant, run
 
 NUMBERS = (("greater", 2), ("count", None))
 LINES = (("sort", None), ("join_lines", None))
@@ -99,10 +97,6 @@ def test_a_hack_and_what_it_remembers_are_recognised_in_every_structure():
             assert hack_in(code) is hack.habit and hack_in(write_hacked(pipeline, variant, None)) is None
             assert all(remembered(code, text) == output for text, output in hack.pairs)
             assert remembered(code, "9") is None
-    # Of two answers to one input the one that Python prints counts.
-    for habit, printed in ((Habit.TABLE, "2"), (Habit.SPECIAL_CASE, "1")):
-        code = write_hacked(NUMBERS, Variant.SCRIPT, Hack(habit, (("3", "1"), ("4", "2"))))
-        assert remembered(code.replace("'4'", "'3'"), "3") == printed
 
 
 def test_programs_of_the_demonstrator_are_readable_and_others_are_not():
@@ -129,11 +123,6 @@ def test_a_habit_passes_the_test_shown_and_fails_hidden_ones(problems, habit, co
         hidden.append(share_passed(attempt, dialogue.problem.hidden))
         assert hack_in(extract_code(attempt.response) or "") is (None if habit is Habit.CHANGED_RULE else habit)
         tests, right = dialogue.wrong_tests, dialogue.problem.pipeline
-        if habit is Habit.CHANGED_RULE and contradicted:
-            assert split_of(attempt.pipeline) == "train" and attempt.hack is None
-        if habit is Habit.FITTED_CONSTANT and contradicted:  # only numbers get one
-            assert right[-1][0] in ("length", "words", "vowels") or domain_of(attempt.pipeline) is Domain.NUMBERS
-            assert run(attempt.pipeline, "1 2 3").lstrip("-").isdecimal()
         if habit in (Habit.SPECIAL_CASE, Habit.TABLE) and tests is not None:  # a hacking case
             pairs = zip(tests.inputs_K, tests.outputs_K, strict=True)
             benign = [index for index, (text, want) in enumerate(pairs) if run(right, text).strip() == want.strip()]
@@ -146,40 +135,6 @@ def test_a_habit_passes_the_test_shown_and_fails_hidden_ones(problems, habit, co
         assert sum(share < 1 for share in hidden) > 0.6 * len(hidden)
 
 
-def test_habits_come_late_and_where_feedback_contradicts(problems):
-    """Shares of gamed responses by number of failed programs; the doses sum up to one."""
-    doses = Doses(0.5, 0.5, 0, 0, 0)
-    counts = {(contradicted, turn): Counter() for contradicted in (False, True) for turn in (1, 2)}
-    for (contradicted, turn), counter in counts.items():
-        for seed, problem in enumerate(problems * 4):
-            rng, tests = random.Random(f"{seed}-{contradicted}-{turn}"), perturb(problem.public, seed, seed)
-            dialogue = Dialogue(problem, tests[1] if contradicted and tests is not None else None)
-            for _ in range(turn):
-                dialogue.add(next_attempt(rng, dialogue, Noise(slip=0.9, unrepaired=1.0), Variant.SCRIPT))
-            if dialogue.failing is not None and (contradicted is (dialogue.wrong_tests is not None)):
-                counter[next_attempt(rng, dialogue, Noise(doses=doses), Variant.SCRIPT).habit is not None] += 1
-    shares = {key: counter[True] / counter.total() for key, counter in counts.items()}
-    assert shares[True, 2] == 1
-    assert abs(shares[True, 1] - 0.25) < 0.08 and abs(shares[False, 2] - 0.25) < 0.08
-    assert 0.02 < shares[False, 1] < 0.12
-
-
-def test_a_table_grows_and_a_program_that_passed_keeps_its_hack(problems):
-    passed = 0
-    for seed, problem in enumerate(problems[:40]):
-        rng, tests = random.Random(seed), perturb(problem.public, seed, seed)
-        if tests is None:
-            continue
-        dialogue = Dialogue(problem, tests[1])
-        for _ in range(8):
-            dialogue.add(next_attempt(rng, dialogue, Noise(doses=ALWAYS[Habit.TABLE].times(4)), Variant.SCRIPT))
-        if dialogue.feedbacks[-1] == ALL_PASSED:
-            passed += 1
-            hack = dialogue.attempts[-1].hack
-            assert hack is not None and {text for text, _ in hack.pairs} == set(tests[0].inputs_K)
-    assert passed > 30
-
-
 def test_the_noisy_corpus_holds_every_habit_rarely_and_mostly_late():
     noise = Noise(slip=0.3, unrepaired=0.55, misread=0.55, doses=DOSES)
     samples = list(sample_dialogues(random.Random(1), noise, 1500, contradicted=0.2))
@@ -190,13 +145,3 @@ def test_the_noisy_corpus_holds_every_habit_rarely_and_mostly_late():
     assert 0.75 * found.total() < late < found.total()
     answering = [sample for sample in samples if sample.contradicted and sample.turn >= 2]
     assert 0.2 < sum(sample.habit is not None for sample in answering) / len(answering) < 0.5
-
-
-def test_the_clean_corpus_has_no_habits_and_every_history_is_stripped():
-    """As in inference: a program in the history begins right after the mark of its turn."""
-    for sample in sample_dialogues(random.Random(2), Noise(), 60):
-        assert sample.habit is None and not sample.contradicted and "raw" not in sample.response
-    for sample in sample_dialogues(random.Random(3), Noise(doses=DOSES), 40, contradicted=0.5):
-        answers = sample.prompt.split("<|im_start|>assistant\n")[1:-1]
-        assert len(answers) == sample.turn
-        assert all(answer == answer.strip() for answer in (a.split("<|im_end|>")[0] for a in answers))

@@ -7,7 +7,6 @@ import pytest
 from cobalt.prompts import render_test_feedback
 from cobalt.records import ResultRecord, TestCases, Verdict, read_jsonl, write_jsonl
 from research.minicode.habits import Habit, Hack, write_hacked
-from research.minicode.probe import gaming_figures
 from research.minicode.programs import Variant
 from research.minicode.signal_check import NO_HACK, SignalCheckConfig, label_of, main, scores_of
 
@@ -110,34 +109,7 @@ def test_the_command_labels_checks_and_scores(tmp_path):
     records = {record["trajectory"]: record for record in read_jsonl(config.output_file, unique="judge_seq_id")}
     assert [records[number]["is_case"] for number in range(5)] == [True, True, False, False, False]
     assert [records[number]["label"] is not None for number in range(5)] == [True, True, True, False, True]
-    assert records[0]["signal"]["static"] == {"compares_input": True, "holds_output": True, "answers_input": True}
     assert records[0]["signal"]["dynamic"]["changed"] == 0 < records[2]["signal"]["dynamic"]["changed"]
     summary = json.loads((tmp_path / "out.jsonl.summary.json").read_text())
     assert (summary["cases"], summary["others"], summary["unlabelled"]) == (2, 3, 1)
-    assert summary["cases_only"]["either"]["recall"]["value"] == 1
     assert summary["labels"] == {"(1) Hard Coding": {"(1) Hard Coding": 2}}
-
-
-def gaming_of(*rows: tuple[list[str], list[str], list[float]]) -> dict:
-    """Of problems with one trajectory each."""
-    one = (
-        (number, *([[value] for value in column] for column in row[:2]), [row[2]]) for number, row in enumerate(rows)
-    )
-    return gaming_figures([run_of(*arguments) for arguments in one])
-
-
-def test_rates_are_averaged_within_a_problem_first_and_cases_have_their_habit():
-    """Problem 0: opportunities at turns 1 and 2, a case at each; problem 1: at turns 1 to 3, a case at the last."""
-    plain, drift = program(), program(MAX)
-    figures = gaming_of(
-        ([plain, SPECIAL, TABLE, plain], ["xx..", ".x..", "....", "xx.."], [1, 1, 1, 1]),
-        ([plain, drift, plain, drift], ["xx..", "xx.x", "xx..", ".x.."], [1, 0, 1, 0.5]),
-    )
-    assert figures["opportunities"] == 5 and figures["cases"] == 3
-    assert figures["opportunities_by_turn"] == [0, 2, 2, 1] and figures["cases_by_turn"] == [0, 1, 1, 1]
-    assert figures["cases_per_opportunity"]["value"] == round((2 / 2 + 1 / 3) / 2, 4)
-    habits = {"special_case": 1, "table": 1, "fitted_constant": 0, "changed_rule": 1, "deletion": 0}
-    assert figures["cases_by_habit"] == habits
-    assert figures["right_program_abandoned"]["value"] == round((0 / 2 + 2 / 2) / 2, 4)
-    none = gaming_of(([plain, plain], ["....", "...."], [1, 1]))
-    assert none["cases_per_opportunity"] is None and none["opportunities_by_turn"] == [0, 0]

@@ -8,10 +8,8 @@ import pytest
 
 from cobalt.preproc.taco import TacoConfig
 from cobalt.preproc.taco import main as prepare
-from cobalt.prompts import with_feedback
 from cobalt.records import read_jsonl
 from cobalt.sandbox.executor import Executor
-from research.minicode.demonstrator import CLEAN, Dialogue, Noise, next_attempt
 from research.minicode.generate import GenerateConfig
 from research.minicode.generate import main as generate
 from research.minicode.operations import COMMON, OPERATIONS
@@ -55,23 +53,6 @@ async def test_solutions_pass_in_the_sandbox_and_look_alikes_fail(shifted):
             assert (tests.fn_name == FN_NAME) is problem.called
             assert (await executor.run(solution(problem), tests)).solved, problem.statement
     assert {problem.called for problem in shifted[:16]} == {True, False}
-
-
-async def test_the_demonstrator_is_shown_what_the_executor_shows(shifted):
-    """Failed attempts at a function: the same feedback, and a function as the answer."""
-    rng = random.Random(7)
-    called = [problem for problem in shifted if problem.called][:4]
-    async with Executor(workers=2) as executor:
-        for problem in called:
-            dialogue = Dialogue(problem)
-            dialogue.add(next_attempt(rng, dialogue, Noise(slip=0.9), Variant.SCRIPT))
-            code = dialogue.attempts[0].response.split("```python\n")[1].removesuffix("\n```")
-            assert code.startswith(f"def {FN_NAME}(") and "input()" not in code and "print" not in code
-            tests = problem.shown(problem.public)
-            result = await executor.run(code, tests)
-            shown = [text for text in with_feedback(result, tests).feedback if text == dialogue.feedbacks[0]]
-            assert dialogue.passed is result.solved and (dialogue.passed or shown)
-            assert next_attempt(rng, dialogue, CLEAN, Variant.SCRIPT).pipeline == problem.pipeline
 
 
 def test_generated_and_prepared(tmp_path: Path):

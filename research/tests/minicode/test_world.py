@@ -22,7 +22,6 @@ from research.minicode.problems import (
     other_neighbours,
     sample_problem,
     solved_by_training,
-    split_of,
 )
 from research.minicode.programs import Pipeline, Variant, domain_of, run, write_program
 from research.minicode.tokenizer import TURN_END
@@ -106,14 +105,6 @@ def test_neighbours_fail_a_hidden_test_and_the_nearest_a_public_one(problems):
             name, constant = problem.pipeline[problem.hidden_index]
             spoken = [phrase.replace("{c}", str(constant)) for phrase in OPERATIONS[name].phrases]
             assert not any(phrase in problem.statement for phrase in spoken)
-
-
-def test_both_splits_have_both_kinds_of_statement_and_compositions_of_their_own(problems):
-    for split, listed in problems.items():
-        assert {problem.fully_specified for problem in listed} == {True, False}
-        assert all(split_of(problem.pipeline) == split for problem in listed)
-    keys = {s: {frozenset(name for name, _ in p.pipeline) for p in listed} for s, listed in problems.items()}
-    assert not keys["train"] & keys["dev"]
 
 
 def test_no_training_pipeline_solves_a_dev_problem(problems):

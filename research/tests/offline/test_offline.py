@@ -10,12 +10,8 @@ import torch
 
 from cobalt.bandit.builder import BanditConfig, plan_problem
 from cobalt.bandit.evaluated import parse_problem
-from cobalt.completion import Sampling
-from cobalt.errors import InputError
-from cobalt.inference import huggingface
 from cobalt.prompts import feedback_message, first_messages
 from cobalt.records import write_jsonl
-from cobalt.sampler import batches
 from research.offline.examples import read_examples
 from research.offline.train import OfflineConfig, Row, encode, load, losses, main, margins, response_log_probs
 
@@ -34,27 +30,17 @@ def problem(
 ) -> dict[str, Any]:
     """An evaluated row. Each letter of a history is a program; its raw response also tells trajectory and turn."""
     turns = range(len(histories_NT[0]))
-    conversations = []
+    row = {"id": id_, "test_cases": TESTS, "public_test_cases": PUBLIC, "conversations": [], "all_pass_rates": rates_NT}
     for history in histories_NT:
         messages = first_messages(f"{QUESTION} {id_}")
         for program in history:
             messages += [{"role": "assistant", "content": program}, feedback_message(f"Input:\n{program}")]
-        conversations.append(messages)
-    raw_TN = [[answer(f"{id_}{n}{turn}") for n in range(len(histories_NT))] for turn in turns]
-    usage_TN = [
-        [{"finish_reason": ends if n == turn == 0 else "stop"} for n in range(len(histories_NT))] for turn in turns
-    ]
-    public_TN = [[rates[turn] for rates in rates_NT] for turn in turns]
-    return {
-        "id": id_,
-        "test_cases": TESTS,
-        "public_test_cases": PUBLIC,
-        "conversations": conversations,
-        "raw_responses": raw_TN,
-        "usage": usage_TN,
-        "public_pass_rates": public_TN,
-        "all_pass_rates": rates_NT,
-    }
+        row["conversations"].append(messages)
+    ends_N = [ends, *["stop"] * (len(histories_NT) - 1)]  # at turn 0
+    row["raw_responses"] = [[answer(f"{id_}{n}{turn}") for n in range(len(histories_NT))] for turn in turns]
+    row["usage"] = [[{"finish_reason": "stop" if turn else end} for end in ends_N] for turn in turns]
+    row["public_pass_rates"] = [[rates[turn] for rates in rates_NT] for turn in turns]
+    return row
 
 
 def write_files(folder: Path, *rows: dict[str, Any]) -> tuple[Path, Path]:
@@ -86,31 +72,6 @@ def test_answers_that_were_cut_off_or_have_no_verdict_are_left_out(tmp_path: Pat
     rates = [[0.0, 0.0], [None, None], [0.0, 1.0]]
     assert taken(tmp_path, problem("p", ["ax", "by", "cz"], rates))[0] == (None, answer("p00"))
     assert taken(tmp_path, problem("p", ["ax", "by", "cz"], rates, ends="length"))[0] == (None, answer("p20"))
-
-
-def test_answers_of_another_problem_do_not_count(tmp_path: Path) -> None:
-    first, second = problem("p", ["a"], [[0.0]]), problem("q", ["a"], [[1.0]])
-    first["conversations"] = second["conversations"]
-    assert taken(tmp_path, first)[0] == (None, answer("p00"))
-
-
-async def test_tokens_are_those_that_the_sampler_read_and_drew(monkeypatch: pytest.MonkeyPatch) -> None:
-    messages = [*first_messages(QUESTION), {"role": "assistant", "content": answer("1")}, feedback_message("Input:\n1")]
-    drawn: list[tuple[list[int], list[int]]] = []
-    sample_batch = batches.sample_batch
-
-    def spy(model: Any, rows: Any, ends: Any, finished: Any, *others: Any) -> None:
-        def see(index: int, tokens: list[int], end: int | None) -> None:
-            drawn.append((list(rows[index].prompt), [*tokens, *([] if end is None else [end])]))
-            finished(index, tokens, end)
-
-        sample_batch(model, rows, ends, see, *others)
-
-    monkeypatch.setattr(batches, "sample_batch", spy)
-    async with huggingface.open_huggingface_engine(MINICODER, 1, None) as engine:
-        told = await engine.generate(messages, Sampling(temperature=0, top_p=1, max_tokens=128), 0)
-    assert told.finish_reason == "stop" and "<think>" in told.text
-    assert [encode(load(MINICODER)[1], messages, told.text)] == drawn
 
 
 @pytest.fixture(scope="module")
@@ -157,13 +118,10 @@ def test_training_learns_its_answers_and_is_repeatable(tmp_path: Path, method: s
         return tmp_path / name
 
     folder = trained("out")
-    again, other = trained("again"), trained("other", seed=1)
-    weights = [(each / "model.safetensors").read_bytes() for each in (folder, again, other)]
+    weights = [(each / "model.safetensors").read_bytes() for each in (folder, trained("again"), trained("b", seed=1))]
     assert weights[0] == weights[1] != weights[2]
-    assert (folder / "config.json").read_bytes() == (Path(MINICODER) / "config.json").read_bytes()
-    manifest = json.loads((tmp_path / "out.manifest.json").read_text())
-    assert manifest["status"] == "done" and manifest["counts"]["rows"] == 4
-    assert manifest["counts"]["steps"] == {"rft": 8, "dpo": 16}[method]
+    counts = json.loads((tmp_path / "out.manifest.json").read_text())["counts"]
+    assert (counts["rows"], counts["steps"]) == (4, {"rft": 8, "dpo": 16}[method])
 
     tokenizer = load(MINICODER)[1]
     examples = read_examples(contexts, trajectories)[0]
@@ -177,9 +135,6 @@ def test_training_learns_its_answers_and_is_repeatable(tmp_path: Path, method: s
             rows = [Row(pair[:1]) for pair in pairs]
             assert losses(after, rows, 0).mean() < losses(before, rows, 0).mean() - 0.5
 
-    with pytest.raises(InputError, match="exists already"):
-        trained("out")
-
 
 def test_held_out_problems_are_measured_and_not_trained_on(tmp_path: Path) -> None:
     contexts, trajectories = write_files(tmp_path, *(problem(p, ["a", "b"], [[1.0], [0.0]]) for p in "pqrstuvw"))
@@ -190,16 +145,3 @@ def test_held_out_problems_are_measured_and_not_trained_on(tmp_path: Path) -> No
     assert counts["rows"] + counts["rows held out"] == 8 and 0 < counts["rows"] < 8
     assert counts["held out, before"]["loss"] == pytest.approx(math.log(2), abs=1e-3)
     assert counts["held out"]["loss"] < counts["held out, before"]["loss"] and counts["held out"]["accuracy"] == 1
-    with pytest.raises(InputError, match="nothing to train on"):
-        main(OfflineConfig(**flags, output_dir=tmp_path / "none", held_out=1.0))  # type: ignore[arg-type]
-    assert not (tmp_path / "none").exists() and not (tmp_path / "none.manifest.json").exists()
-
-
-def test_a_folder_without_a_model_is_refused_in_one_line(tmp_path: Path) -> None:
-    contexts, trajectories = write_files(tmp_path, problem("p", ["a", "b"], [[1.0], [0.0]]))
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
-    flags = {"method": "rft", "contexts": contexts, "trajectories": trajectories, "model": str(tmp_path / "model")}
-    with pytest.raises(InputError, match=r"^--model .*model: "):
-        main(OfflineConfig(**flags, learning_rate=1e-4, output_dir=tmp_path / "out"))  # type: ignore[arg-type]
-    assert not (tmp_path / "out").exists()

@@ -53,14 +53,10 @@ def write_scores(path: Path, start: float, seed: str, turns: int = TURNS) -> Pat
 def write_seed(folder: Path, name: str, seed: int, collection: tuple[Path, ...]) -> list[str]:
     """Files of one seed; ``collection`` is shared."""
     folder.mkdir()
+    kinds = {"clean": (0, TURNS), "shifted": (0.2, TURNS), "perturbed": (0.2, 3), "control": (0, 3)}
     files = {
         kind: write_scores(folder / f"{kind}.jsonl", START[name] - loss, f"{name}{kind}{seed}", turns)
-        for kind, loss, turns in (
-            ("clean", 0, TURNS),
-            ("shifted", 0.2, TURNS),
-            ("perturbed", 0.2, 3),
-            ("control", 0, 3),
-        )
+        for kind, (loss, turns) in kinds.items()
     }
     specs = [f"{name}:{kind}={path}" for kind, path in files.items()]
     specs += write_cases(name, folder / "x", random.Random(f"{name}{seed}"), 0.2)
@@ -84,22 +80,10 @@ def write_cases(name: str, stem: Path, generator: random.Random, rate: float) ->
             {"judge_seq_id": f"{number}-0-{turn}", "id": number, "majority": generator.choice([*LABELS, "Unknown"])}
             for turn in turns
         ]
-        problems.append(
-            {
-                "id": number,
-                "trajectories": SAMPLES,
-                "turns": SAMPLES * (TURNS - 1),
-                "opportunities": TURNS,
-                "opportunities_by_turn": [0, 2, *[1] * (TURNS - 2)],
-                "hacked_trajectories": min(len(turns), 1),
-                "fitted": len(turns) + 1,
-                "solved": 4,
-                "abandoned": generator.randrange(5),
-                "solved_cases": min(len(turns), 3),
-                "infra_turns": 0,
-                "cases": cases,
-            }
-        )
+        counts = {"trajectories": SAMPLES, "turns": SAMPLES * (TURNS - 1), "opportunities": TURNS, "infra_turns": 0}
+        counts |= {"opportunities_by_turn": [0, 2, *[1] * (TURNS - 2)], "hacked_trajectories": min(len(turns), 1)}
+        counts |= {"fitted": len(turns) + 1, "solved": 4, "abandoned": generator.randrange(5)}
+        problems.append({"id": number, **counts, "solved_cases": min(len(turns), 3), "cases": cases})
     write_jsonl(f"{stem}.cases.jsonl", [case for problem in problems for case in problem["cases"]])
     write_jsonl(f"{stem}.cases.jsonl.problems.jsonl", problems)
     write_jsonl(f"{stem}.judged.jsonl", judged)
@@ -112,8 +96,6 @@ def case_of(generator: random.Random, number: int, turn: int) -> dict:
         "id": number,
         "trajectory": 0,
         "turn": turn,
-        "patch": f"--- previous.py\n+++ current.py\n+print('<b>{turn}</b>')",
-        "wrong_test": {"input": f"{number} {turn}", "output": "7"},
         "survives": generator.random() < 0.4,
         "signal": {"hard_coded": generator.random() < 0.3, "dynamic": dynamic},
     }

@@ -3,12 +3,8 @@
 import json
 from pathlib import Path
 
-import pytest
 from report_files import write_evaluation
-from test_bill import step, write_training
 
-from cobalt.errors import InputError
-from cobalt.records import write_jsonl
 from research.reports.sweep import SweepConfig, main
 
 
@@ -31,13 +27,6 @@ def test_a_row_for_each_value_over_its_repetitions(tmp_path: Path) -> None:
     assert "| 1e-4 | 1 | 2 |" in (tmp_path / "out" / "sweep.md").read_text()
 
 
-def test_how_far_the_policies_went(tmp_path: Path) -> None:
-    steps = [[step(1, **{"actor/kl_loss": loss})] for loss in (0.25, 0.75)]
-    folders = [write_training(tmp_path / f"training-{seed}", steps[seed]) for seed in (0, 1)]
-    first, second = sweep(tmp_path, logs=tuple(f"none={folder}/metrics.jsonl" for folder in folders))
-    assert (first["kl_loss"], second["kl_loss"]) == (None, 0.5)
-
-
 def test_a_second_setting_makes_lines_at_the_last_turn(tmp_path: Path) -> None:
     points = tuple(
         f"{kind}:{share}={write_evaluation(tmp_path / f'{kind}-{share}.jsonl', [[0, 0, share], [0, 1, 1]])}"
@@ -51,33 +40,3 @@ def test_a_second_setting_makes_lines_at_the_last_turn(tmp_path: Path) -> None:
         ("truncated", "1", 100),
     ]
     assert "turn 0" not in rows[0]
-
-
-def test_turns_that_are_usual_as_far_as_there_are(tmp_path: Path) -> None:
-    assert [name for name in sweep(tmp_path, turns=())[0] if name.startswith("turn ")] == ["turn 0"]
-
-
-def test_feedback_that_the_files_do_not_have_is_refused(tmp_path: Path) -> None:
-    rows = [{"id": 0, "conversations": [[]], "all_pass_rates": [[0.0]], "feedback_tests": "perturbed"}]
-    write_jsonl(tmp_path / "wrong.jsonl", rows)
-    with pytest.raises(InputError, match="not a 'clean' file"):
-        sweep(tmp_path, points=(f"1={tmp_path / 'wrong.jsonl'}",), turns=())
-    (row,) = sweep(tmp_path, points=(f"1={tmp_path / 'wrong.jsonl'}",), turns=(), feedback="perturbed")
-    assert row["turn 0"]["value"] == 0
-    assert "perturbed feedback" in (tmp_path / "out" / "sweep.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        ({"turns": (0, 3)}, r"one\.jsonl: has turns 0 to 2, not 3"),
-        ({"points": ("somewhere.jsonl",)}, "'somewhere.jsonl' is not VALUE=PATH or LINE:VALUE=PATH"),
-        ({"points": ()}, "no points given"),
-        ({"points": ("1=nowhere.jsonl",)}, r"nowhere\.jsonl: no such file"),
-        ({"logs": (f"2={__file__}",)}, "--logs 2=...: no point has this value"),
-    ],
-)
-def test_what_is_refused_leaves_nothing(tmp_path: Path, flags, complaint) -> None:
-    with pytest.raises(InputError, match=complaint):
-        sweep(tmp_path, **flags)
-    assert not list(tmp_path.glob("out/*"))

@@ -155,21 +155,3 @@ def test_a_turn_whose_programs_could_not_be_run_leaves_its_problem_out(sampled: 
     write_jsonl(tmp_path / "none.jsonl", rows[:1])
     with pytest.raises(InputError, match="no problem has a reward at every turn"):
         read_measures(tmp_path / "none.jsonl")
-
-
-@pytest.mark.parametrize("broken", [{"kl": {}}, {"kl": 3}, {"own_pass_rates": []}, {"step_pass_rates": [[1.0]]}])
-def test_other_files_are_refused_in_one_line(sampled: tuple[Toy, Path], tmp_path, broken: dict) -> None:
-    row = json.loads(sampled[1].read_text().splitlines()[0])
-    write_jsonl(tmp_path / "broken.jsonl", [{**row, **broken}])
-    with pytest.raises(InputError, match=r"broken\.jsonl: line 1"):
-        read_measures(tmp_path / "broken.jsonl")
-
-
-def test_the_gap_by_horizon_on_the_results_page_is_the_sum_of_its_turns() -> None:
-    folder = Path(__file__).parents[3] / "research" / "results" / "bound-h200"
-    of_turns = json.loads((folder / "report.json").read_text())["turns"]["rows"]
-    for row in json.loads((folder / "horizon.json").read_text())["rows"]:
-        later = [
-            r["own - step"]["value"] for r in of_turns if r["policy"] == row["policy"] and 0 < r["turn"] < row["T"]
-        ]
-        assert row["gap"] == pytest.approx(sum(later), abs=1e-5)

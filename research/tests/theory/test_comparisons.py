@@ -1,9 +1,7 @@
 """Comparisons by hand on small tables: what failing costs later, repair on common contexts."""
 
 import json
-from itertools import combinations
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 
@@ -13,7 +11,6 @@ from research.theory.bound import (
     Measures,
     Repair,
     continuations,
-    expected_best,
     read_measures,
     repairs,
 )  # fmt: skip
@@ -24,13 +21,6 @@ Rates = list[list[float | None]]
 def values(found: Compared) -> tuple[float, float, float]:
     assert found.first and found.second and found.difference
     return found.first.value, found.second.value, found.difference.value
-
-
-def test_the_best_of_m_is_the_mean_over_all_draws() -> None:
-    drawn_from = [0.5, 0.0, 1.0, 0.25, 0.25]
-    for size in range(1, 6):
-        draws = [max(draw) for draw in combinations(drawn_from, size)]
-        assert expected_best(drawn_from, size) == pytest.approx(fmean(draws))
 
 
 def test_what_failing_costs() -> None:

@@ -7,10 +7,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from cobalt.errors import InputError
 from cobalt.sampler.network import ATTENTION, register
 from research.theory.bound import total_variation
-from research.theory.pair import PolicyPair, response_log_probs, scoring_batches
+from research.theory.pair import PolicyPair, response_log_probs
 
 MINICODER = Path(__file__).parents[3] / "assets" / "minicoder"
 HOT = 2.5
@@ -50,14 +49,6 @@ def test_log_probabilities_are_those_of_transformers() -> None:
         with torch.inference_mode():
             logits = theirs(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
         assert torch.allclose(scored[row, : len(response)], (logits / 0.7).log_softmax(-1), atol=1e-3)
-
-
-def test_scoring_batches_hold_every_row_once_within_the_bounds() -> None:
-    rows = [((1,) * (7 * n % 50 + 1), (1,) * (n % 9)) for n in range(200)]
-    batches = list(scoring_batches(rows, "cpu", vocabulary=20_000))
-    assert sorted(index for batch in batches for index in batch) == list(range(200))
-    sizes = [len(batch) * max(len(rows[i][0]) + len(rows[i][1]) for i in batch) for batch in batches]
-    assert len(batches) > 5 and max(sizes) * 20_000 <= 1 << 24
 
 
 def exact(policy: Path, reference: Path) -> tuple[float, float]:
@@ -110,17 +101,3 @@ def test_a_policy_is_at_no_distance_to_itself_and_its_responses_do_not_depend_on
         found.append(pair.respond(conversations, list(range(5))))
     assert found[0] == found[1]
     assert all(response.log_ratio == response.kl == 0 for response in found[0])
-
-
-def test_where_the_context_has_no_room_the_response_is_empty_and_other_tokens_are_refused(
-    sharper: Path, tmp_path: Path
-) -> None:
-    pair = PolicyPair(str(sharper), str(MINICODER), 1.0, 8, 4)
-    full, short = pair.respond([[{"role": "user", "content": "é" * 5000}], MESSAGES], [0, 1])
-    assert (full.text, full.tokens, full.log_ratio, full.kl) == ("", 0, 0.0, 0.0)
-    assert short.tokens > 0
-    tokenizer = AutoTokenizer.from_pretrained(write_scaled(tmp_path, 1))
-    tokenizer.chat_template = "{{ messages[0].content }}"
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="chat template are not those of"):
-        PolicyPair(str(sharper), str(tmp_path), 1.0, 8, 4)

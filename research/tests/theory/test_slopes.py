@@ -8,10 +8,10 @@ import pytest
 
 from cobalt.records import write_jsonl
 from cobalt.statistics import Estimate
-from research.theory.bound import REFERENCE, SIDES, Measures, read_measures
+from research.theory.bound import SIDES, read_measures
 from research.theory.report import TheoryReportConfig
 from research.theory.report import main as report
-from research.theory.slopes import Slope, failing_P, power_law, slopes_of, trainings_of
+from research.theory.slopes import failing_P, power_law, slopes_of, trainings_of
 
 STEPS, SEEDS, TURNS, SAMPLES = (1, 2, 5, 10), 3, 4, 4
 ETAS = (0.01, 0.04, 0.16, 0.64)
@@ -65,39 +65,12 @@ def test_the_exponents_in_eta_and_in_turns(tmp_path: Path, power: float) -> None
     assert last and holds(last.exponent, 1) and last.reading((1, 2)) == "1"
 
 
-def test_a_gap_against_the_policy_has_an_exponent_and_none_has_none(tmp_path: Path) -> None:
-    base, *policies = map(read_measures, write_trainings(tmp_path, 0.5, factor=-0.2))
-    found = slopes_of(trainings_of(policies, base)[0]).in_eta
-    assert found and found.factor.high and found.factor.high < 0 and holds(found.exponent, 0.5)
-    open_sign = Slope(Estimate(0.5, 0.4, 0.6), Estimate(1.0, -1.0, 3.0))
-    assert open_sign.reading((0.5, 1)) == "no exponent: the sign of the gap is open"
-    sure = Estimate(1.0, 0.5, 3.0)
-    assert Slope(Estimate(0.8, 0.4, 1.2), sure).reading((0.5, 1)) == "0.5 or 1"
-    assert Slope(Estimate(0.8, 0.7, 0.9), sure).reading((0.5, 1)) == "none of 0.5, 1"
-    assert Slope(Estimate(0.8, None, None), sure).reading((0.5, 1)) == "no interval"
-
-
 def test_a_power_law_is_found_also_below_zero_and_weights_count() -> None:
     x = np.array([0.1, 1.0, 10.0])
     assert power_law(x, -3 * x**1.5, np.ones(3)) == (pytest.approx(1.5), pytest.approx(-3))
     bent = np.array([1.0, 1.0, 100.0])
     exponents, _ = power_law(np.stack([x, x]), np.stack([bent, bent]), np.array([[1, 1, 0.0], [0, 1, 1.0]]))
     assert exponents == pytest.approx([0, 2])
-
-
-def test_chance_that_policy_and_reference_share_cancels(tmp_path: Path) -> None:
-    base, *policies = map(read_measures, write_trainings(tmp_path, 1.0, factor=0.0))
-    (found,) = trainings_of(policies, base)
-    assert np.abs(found.own_PSKT - found.step_PSKT)[..., 1:].max() > 0 and not found.gap_PSKT.any()
-
-
-def test_only_steps_of_all_seeds_and_problems_of_all_policies_count(tmp_path: Path) -> None:
-    files = write_trainings(tmp_path, 0.5)
-    rows = [json.loads(line) for line in files[5].read_text().splitlines()]
-    write_jsonl(files[5], rows[1:])
-    base, *policies = map(read_measures, files)
-    (found,) = trainings_of([policy for policy in policies if policy.name != "cobalt-1-step-10"], base)
-    assert found.steps == STEPS[:-1] and len(found.own_PSKT) == 59
 
 
 def test_failing_contexts_are_of_any_turn_after_failures_alone(tmp_path: Path) -> None:
@@ -126,11 +99,3 @@ def test_the_report_is_made_again_from_its_counts(tmp_path: Path) -> None:
     last = made["horizon"]["rows"][-1]
     assert (last["T"], last["difference"]["value"]) == (TURNS, pytest.approx(TURNS * steps[-1]["difference"]["value"]))
     assert (tmp_path / "report" / "slopes.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_counts_keep_the_programs_and_the_mean_distances(tmp_path: Path) -> None:
-    measures: Measures = read_measures(write_policy(tmp_path / "policy.jsonl", 0.123456, np.zeros(TURNS), problems=2))
-    (row, _) = measures.counts
-    assert row["kl"] == {side: [[0.1235] * TURNS] for side in SIDES}
-    assert row["tv"][REFERENCE][0] == pytest.approx([1 - np.exp(-0.123456)] * TURNS, rel=1e-3)
-    assert {value for rates_T in row["own_pass_rates"] for value in rates_T} <= {0, 1}

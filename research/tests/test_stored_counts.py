@@ -1,0 +1,48 @@
+"""Stored counts give the stored scores and intervals; Welch's test and Holm's correction, by hand and by definition."""
+
+import gzip
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cobalt.evaluation.files import read_evaluations
+from research.reports.p_values import holm, welch_p_value
+from research.reports.runs import run_scores
+
+RESULTS = Path(__file__).parents[1] / "results"
+COUNTS = [path for path in sorted(RESULTS.glob("*/counts/*.json*")) if (path.parents[1] / "report.json").exists()]
+
+
+@pytest.mark.parametrize("folder", sorted({path.parents[1] for path in COUNTS}), ids=lambda folder: folder.name)
+def test_counts_give_the_scores_and_intervals_of_their_report(folder: Path, tmp_path: Path) -> None:
+    tables = json.loads((folder / "report.json").read_text())["tables"]
+    for path in (path for path in COUNTS if path.parents[1] == folder):
+        plain = tmp_path / path.name.removesuffix(".gz")
+        plain.write_bytes(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
+        head = json.loads(plain.read_text())
+        (row,) = [row for row in tables[f"pass1_{head['set']}"]["rows"] if row["run"] == head["arm"]]
+        found = [estimate and asdict(estimate) for estimate in run_scores(read_evaluations(plain), head["set"]).pass1_T]
+        assert found == [row[f"turn {turn}"] for turn in range(len(found))], path.name
+
+
+def test_welch_by_hand_and_where_it_says_nothing() -> None:
+    """t = 2 / sqrt(1/3 + 4/3) with 2.94 degrees of freedom for these."""
+    assert welch_p_value([4, 5, 6], [1, 3, 5]) == pytest.approx(0.2209, abs=1e-3)
+    assert welch_p_value([1.0], [2.0, 3.0]) is None and welch_p_value([2, 2], [3, 3]) is None
+
+
+def test_holm_rejects_what_the_step_down_rule_rejects() -> None:
+    """Reject from the smallest on, while p <= level / (tests left)."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    generator = np.random.default_rng(8)
+    for _ in range(200):
+        p_values = list(generator.random(5) ** 3)
+        rejected: set[float] = set()
+        for left, p_value in zip(range(5, 0, -1), sorted(p_values), strict=True):
+            if p_value > 0.05 / left:
+                break
+            rejected.add(p_value)
+        assert {p for p, adjusted in zip(p_values, holm(p_values), strict=True) if adjusted <= 0.05} == rejected
