@@ -11,7 +11,6 @@ from typing import TypeVar
 ROOT = Path(__file__).resolve().parents[1]
 PHASES = {
     "generation": "timing_s/gen",
-    "reward": "timing_s/reward",
     "old log-probs": "timing_s/old_log_prob",
     "reference": "timing_s/ref",
     "update": "timing_s/update_actor",

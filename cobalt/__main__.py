@@ -29,7 +29,6 @@ HELP = {
     "plan": "what collecting and training would take: hours, GPU-hours, cores, disk",
     "train": "GRPO on veRL; takes its hydra overrides\n\n"
     "bash scripts/train_grpo_multi_turn.sh trainer.total_training_steps=40",
-    "watch": "the curves of a training, live in the terminal",
     "merge": "a training checkpoint to a Hugging Face model",
     "prompts-from": "the prompt set of the original release, or of a file's conversations",
     "data import": "problems of TACO, DeepCoder, Codeforces, CodeContests or veRL: filtered, verified, split\n\n"
@@ -57,8 +56,6 @@ def load_command(name: str) -> tuple[type[Any] | None, Callable[..., None]]:
             from cobalt.training.cost_model import main
         case "train":
             from cobalt.training.hydra_main import main
-        case "watch":
-            from cobalt.training.watch import watch as main
         case "merge":
             from cobalt.training.merge import merge as main
         case "prompts-from":

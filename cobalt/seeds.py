@@ -109,7 +109,7 @@ def hierarchical_rate(ours: Counts, minus: Counts | None = None, seed: int = 0) 
     if all(len(units_SP) == 1 or len(units_SP) >= FEW_TRAININGS for _, units_SP in arms):
         return Resampled(value, resamples_M, trained)
     rates_P, *minus_P = (_divide(counted_SP.sum(axis=0), units_SP.sum(axis=0)) for counted_SP, units_SP in arms)
-    return Resampled(value, resamples_M, trained, mean_estimate(rates_P - sum(minus_P), seed))
+    return Resampled(value, resamples_M, trained, mean_estimate((rates_P - sum(minus_P)).tolist(), seed))
 
 
 def over_trainings(

@@ -3,7 +3,7 @@
     python constraints/lock.py            # writes all of them
     python constraints/lock.py --check    # exit code 1 if one is not what this would write
 
-Needs the network and ``uv``. ``train-cpu.txt`` and ``serve-vllm.txt`` are what was run, and are kept by hand.
+Needs the network and ``uv``. ``cpu.txt`` and ``serve-vllm.txt`` are what was run, and are kept by hand.
 """
 
 import subprocess
@@ -12,13 +12,13 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-GPU = """\
-# The training environment on GPUs: Python 3.11 and 3.12, Linux x86-64, as of {day}.
-# constraints/lock.py makes it; train-gpu.in gives the reasons for its pins, train-gpu.overrides.txt the exceptions.
+PAPER = """\
+# The paper's training environment, on GPUs: Python 3.11 and 3.12, Linux x86-64, as of {day}.
+# constraints/lock.py makes it; paper.in gives the reasons for its pins, paper.overrides.txt the exceptions.
 # Install with scripts/setup_gpu.sh paper (or pip --no-deps: with dependencies, pip refuses the exceptions).
 """
-NOW = """\
-# Today's training environment on GPUs: veRL 0.9.1 with vLLM 0.24, Python 3.11 and 3.12, Linux x86-64, CUDA 13.
+GPU = """\
+# The training environment on GPUs: veRL 0.9.1 with vLLM 0.24, Python 3.11 and 3.12, Linux x86-64, CUDA 13.
 # As of {day}; constraints/lock.py makes it, without overrides. Install with: bash scripts/setup_gpu.sh
 """
 DOORS = """\
@@ -27,16 +27,16 @@ DOORS = """\
 """
 LIGHT = """\
 # pip install --constraint constraints/{lock} -e '.{extra}'
-# Python 3.11 and 3.12; the versions of train-cpu.txt. Made by lock.py.
+# Python 3.11 and 3.12; the versions of cpu.txt. Made by lock.py.
 """
-DAY, NOW_DAY = "2025-10-15", "2026-11-17"
-FOR_GPU = "constraints/train-gpu.in --overrides constraints/train-gpu.overrides.txt --extra train --extra vllm"
-FOR_GPU += f" --python-version 3.11 --exclude-newer {DAY}T23:59:59Z --no-strip-extras"
-FOR_NOW = f"--extra now --python-version 3.11 --exclude-newer {NOW_DAY}T23:59:59Z --no-strip-extras"
-FOR_LIGHT = "--constraint constraints/train-cpu.txt --python-version 3.11"
+DAY, GPU_DAY = "2025-10-15", "2026-11-17"
+FOR_PAPER = "constraints/paper.in --overrides constraints/paper.overrides.txt --extra paper"
+FOR_PAPER += f" --python-version 3.11 --exclude-newer {DAY}T23:59:59Z --no-strip-extras"
+FOR_GPU = f"--extra gpu --python-version 3.11 --exclude-newer {GPU_DAY}T23:59:59Z --no-strip-extras"
+FOR_LIGHT = "--constraint constraints/cpu.txt --python-version 3.11"
 LOCKS = {
-    "train-gpu.txt": (GPU.format(day=DAY), FOR_GPU),
-    "now-gpu.txt": (NOW.format(day=NOW_DAY), FOR_NOW),
+    "paper.txt": (PAPER.format(day=DAY), FOR_PAPER),
+    "gpu.txt": (GPU.format(day=GPU_DAY), FOR_GPU),
     "doors.txt": (DOORS, "--extra doors --python-version 3.11"),
     "core.txt": (LIGHT.format(lock="core.txt", extra=""), FOR_LIGHT),
     **{

@@ -1,6 +1,6 @@
 """A reward of one's own: a small bonus for comments, on top of the paper's.
 
-bash scripts/train_grpo_multi_turn.sh custom_reward_function.path=$PWD/examples/reward.py
+bash scripts/train_grpo_multi_turn.sh reward.custom_reward_function.path=$PWD/examples/reward.py
 """
 
 from typing import Any

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Make .venv with the pinned CPU environment (constraints/train-cpu.txt) and check that this machine can sandbox
-# programs. `bash scripts/setup.sh dev` adds what the tests and the site of these pages need. `bash scripts/setup.sh now`
-# makes .venv-now with veRL 0.9.1 (constraints/now-cpu.txt), to test the plug-in for it. Knobs:
+# Make .venv with the pinned CPU environment (constraints/cpu.txt) and check that this machine can sandbox
+# programs. `bash scripts/setup.sh dev` adds what the tests and the site of these pages need. Knobs:
 #   PYTHON=python3                                          interpreter, 3.11 or 3.12
 #   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu    of torch for CPUs, if pip's own index has none
 # Exit codes: 0 ready, 1 a package cannot be installed (pip says why), 2 an argument or knob that is not known, 3 this
@@ -10,11 +9,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${TORCH_INDEX_URL:=https://download.pytorch.org/whl/cpu}"
 source scripts/lib/environment.sh
-case $STACK in
-  '' | dev) VENV=.venv CONSTRAINTS=constraints/train-cpu.txt ;;
-  now) VENV=.venv-now CONSTRAINTS=constraints/now-cpu.txt ;;
-  *) refuse "no argument '$STACK': dev, now or none; see --help" ;;
-esac
+[[ $STACK == @(|dev) ]] || refuse "no argument '$STACK': dev or none; see --help"
+VENV=.venv CONSTRAINTS=constraints/cpu.txt
 
 # Before anything is installed: no sandbox, no Cobalt. The check prints what is missing and how to get it.
 "$PYTHON" -m cobalt sandbox check --quiet || exit 3
@@ -30,12 +26,8 @@ if ! is_finished "$VENV" "$CONSTRAINTS" pyproject.toml; then
   else
     install --no-deps --index-url "$TORCH_INDEX_URL" "$torch"
   fi
-  if [[ $STACK == now ]]; then # without dependencies: vLLM, which veRL asks for, has no build for CPUs
-    install --no-deps --requirement "$CONSTRAINTS" --editable .
-  else
-    install --constraint "$CONSTRAINTS" --editable '.[train,hf,api]'
-    pip check
-  fi
+  install --constraint "$CONSTRAINTS" --editable '.[train,hf,api]'
+  pip check
   mark_finished "$VENV" "$CONSTRAINTS" pyproject.toml
 fi
 if [[ $STACK == dev && ! -f $VENV/.cobalt-dev ]]; then

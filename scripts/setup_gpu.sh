@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv-gpu with today's GPU environment (constraints/now-gpu.txt: veRL 0.9.1, vLLM 0.24), then check that it
+# Make .venv-gpu with the GPU environment (constraints/gpu.txt: veRL 0.9.1, vLLM 0.24), then check that it
 # imports, sees a GPU and can sandbox programs. For training with vLLM rollouts, serving with vLLM, data, reports.
 #
 #   bash scripts/setup_gpu.sh && source .venv-gpu/bin/activate
@@ -22,10 +22,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 FLASH_ATTN_VERSION=2.7.4.post1
 RELEASE=https://github.com/Dao-AILab/flash-attention/releases/download/v$FLASH_ATTN_VERSION
 source scripts/lib/environment.sh
-case ${STACK:=now} in
-  now) LOCK=constraints/now-gpu.txt VENV=${VENV:-.venv-gpu} ;;
-  paper) LOCK=constraints/train-gpu.txt VENV=${VENV:-.venv-paper} ;;
-  *) refuse "no argument '$STACK': the stacks are now and paper; see --help" ;;
+case $STACK in
+  "") LOCK=constraints/gpu.txt VENV=${VENV:-.venv-gpu} ;;
+  paper) LOCK=constraints/paper.txt VENV=${VENV:-.venv-paper} ;;
+  *) refuse "no argument '$STACK': paper or none; see --help" ;;
 esac
 [[ $CHECK_MACHINE == [01] ]] || refuse "CHECK_MACHINE is 0 or 1, not '$CHECK_MACHINE'"
 [[ $(uname -sm) == "Linux x86_64" ]] || fail "the packages are for Linux on x86-64, not for $(uname -sm)"

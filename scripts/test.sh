@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Set up .venv if need be, then lint, type-check and run the tests. Arguments go to pytest.
+# Set up .venv if need be, then lint, type-check and run the tests, ours and those of research/. Arguments go to pytest.
 #
 #   bash scripts/test.sh              everything but the tests marked slow
 #   bash scripts/test.sh -m slow      the slow ones only
@@ -14,5 +14,7 @@ ruff check .
 pyright
 # Each file in one of two processes. Slow ones come first (tests/conftest.py).
 TWO=(-n 2 --dist loadfile --no-loadscope-reorder)
-python -m pytest "${TWO[@]}" "$@"
-(($#)) || python -m pytest -c research/pyproject.toml "${TWO[@]}" research/tests
+status=0
+python -m pytest "${TWO[@]}" "$@" || status=$?
+python -m pytest -c research/pyproject.toml "${TWO[@]}" "$@" research/tests || status=$?
+exit $status

@@ -1,4 +1,4 @@
-"""The reward function for veRL's ``custom_reward_function.path``; the code is in ``cobalt.training.scoring``."""
+"""The reward function for veRL's ``reward.custom_reward_function.path``; the code is in ``cobalt.training.scoring``."""
 
 from cobalt.training.scoring import compute_score
 

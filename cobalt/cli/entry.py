@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import MISSING, is_dataclass
 from typing import Any, TypeVar
 
 import cobalt
@@ -94,6 +95,12 @@ def parse(config_type: type[Config], default: Config | None = None) -> Config:
     """The command line as a ``config_type``. ``InputError`` says in one line what tyro says in a box of many."""
     import tyro
 
+    # --help lists fields in this order; those of a base class would come first, required or not
+    if is_dataclass(config_type):
+        flags: Any = config_type
+        own = flags.__dataclass_fields__
+        required = [name for name, field in own.items() if field.default is MISSING is field.default_factory]
+        flags.__dataclass_fields__ = {name: own[name] for name in dict.fromkeys([*required, *own])}
     defaults: dict[str, Any] = {} if default is None else {"default": default}
     box = io.StringIO()
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, FINISH_STOP, Completion, Message, Sampling
 from cobalt.errors import InputError
@@ -64,6 +65,7 @@ def load_network(model: str, flag: str, dtype: torch.dtype, attention: str = ATT
     """
     refuse_missing_model(model, f"{flag} ")
     register()
+    logging.disable_progress_bar()  # of loading: ours follow
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
         network = AutoModelForCausalLM.from_pretrained(

@@ -16,8 +16,6 @@ from cobalt.errors import SetupError
 from cobalt.training.scoring import INFRA, SCORE_NAMES
 
 PART_PREFIX = "reward_"
-COST_PREFIX = "cost_"
-"""Columns with this prefix sum up to a cost of the step."""
 MIN_VALID_SHARE = 0.5
 WINDOW_STEPS = 4
 """Steps over which the share of infra failures is taken. With the default limit a step that is lost whole (a restart of
@@ -52,26 +50,6 @@ def reward_metrics(
     return metrics
 
 
-def shared_costs(phase: str, costs: Mapping[str, float], rows: int) -> dict[str, list[float]]:
-    """Costs of a batch as columns whose sums they are: veRL carries numbers from phase to phase by row only."""
-    return {f"{COST_PREFIX}{phase}_{name}": [value / rows] * rows for name, value in costs.items()}
-
-
-def cost_metrics(batch: Any) -> dict[str, float]:
-    """``cost/<name>``: what a step took beside seconds: sums of the ``cost_`` columns, and tokens.
-
-    ``batch`` is veRL's: ``attention_mask`` (B, prompt + response), ``response_mask`` (B, response).
-    """
-    columns = batch.non_tensor_batch.items()
-    mask, width = batch.batch["attention_mask"], batch.batch["response_mask"].shape[1]
-    return {
-        **{f"cost/{name[len(COST_PREFIX) :]}": float(np.sum(v)) for name, v in columns if name.startswith(COST_PREFIX)},
-        "cost/responses": int((batch.batch["response_mask"].sum(-1) > 0).sum()),
-        "cost/prompt_tokens": int(mask[:, :-width].sum()),
-        "cost/response_tokens": int(mask[:, -width:].sum()),
-    }
-
-
 def neutralise_groups(scores_B: Sequence[float | None], groups_B: Sequence[Hashable]) -> list[float]:
     """Training: ``scores_B`` with each None replaced by its group's mean, and 0 for groups that are mostly None."""
     rows_of_group: dict[Hashable, list[int]] = defaultdict(list)
@@ -94,17 +72,13 @@ def fill_with_mean(scores_B: Sequence[float | None]) -> list[float]:
 
 
 class InfraGuard:
-    """Ends training when too many samples could not be scored. veRL calls it as the data set's ``on_batch_end``."""
+    """Ends training when too many samples could not be scored."""
 
     def __init__(self, max_infra_rate: float):
         """``max_infra_rate``: share in [0, 1] of samples over the last ``WINDOW_STEPS`` steps that may fail."""
         self.max_infra_rate = max_infra_rate
         # Steps before the first count as free of failures: else one bad step at the start would be the whole window.
         self._shares: deque[float] = deque([0.0] * WINDOW_STEPS, maxlen=WINDOW_STEPS)
-
-    def __call__(self, batch: Any) -> None:
-        """After each step's metrics are logged. A batch without ``infra`` is one whose scoring failed as a whole."""
-        self.note(reward_metrics(batch.non_tensor_batch).get(f"reward/{INFRA}", 1.0))
 
     def note(self, share: float) -> None:
         """``share`` in [0, 1] of a step's samples could not be scored. Raises ``SetupError`` above the limit."""
@@ -113,6 +87,6 @@ class InfraGuard:
         if share > self.max_infra_rate:
             raise SetupError(
                 f"stopped: {share:.0%} of the samples of the last {WINDOW_STEPS} steps were lost or could not be run "
-                f"(reward_model.reward_kwargs.max_infra_rate={self.max_infra_rate}); "
+                f"(reward.reward_kwargs.max_infra_rate={self.max_infra_rate}); "
                 "restore the execution service and start again: training goes on from the last checkpoint, if any"
             )

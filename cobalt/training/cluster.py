@@ -1,30 +1,27 @@
-"""How training comes to Ray, on either stack."""
+"""How training comes to Ray."""
 
 import os
-from importlib.metadata import version
 from typing import Any
 
 from cobalt.errors import SetupError
 from cobalt.serving.handles import cluster_address
-from cobalt.training.settings import PAPER
 
 LOGGER_VARIABLES = ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_DIR")
 """Environment variables that the task runner gets. They hold no secrets: Ray would show them."""
 
 
-def cpus_per_gpu() -> int:
-    """Ray's CPUs that veRL asks for with each GPU, on the GPU's node."""
-    return 1 if version("verl") == PAPER else 3
+CPUS_PER_GPU = 3
+"""Ray's CPUs that veRL asks for with each GPU, on the GPU's node."""
 
 
 def other_cpus(nodes: int) -> int:
-    """What it asks for beside them, anywhere: for task runner and reward, or for controller and stores of its queue."""
-    return 2 if version("verl") == PAPER else 1 + nodes
+    """What it asks for beside them, anywhere: for controller and stores of its queue."""
+    return 1 + nodes
 
 
 def cpus_of_node(gpus: int) -> int:
     """What it may ask for on one node with so many GPUs."""
-    return gpus * cpus_per_gpu() + 2
+    return gpus * CPUS_PER_GPU + 2
 
 
 def cpu_variables(processes: int) -> dict[str, str]:
@@ -44,7 +41,7 @@ def join_or_start(config: Any, runtime_env: dict[str, Any], cpus: int | None, gp
     from ray._private import state
 
     runtime_env["env_vars"].update({name: os.environ[name] for name in LOGGER_VARIABLES if name in os.environ})
-    trainer, per_gpu = config.trainer, cpus_per_gpu()
+    trainer, per_gpu = config.trainer, CPUS_PER_GPU
     others = other_cpus(trainer.nnodes)
     if os.environ.get("RAY_ADDRESS"):
         ray.init(address=cluster_address(), runtime_env=runtime_env)

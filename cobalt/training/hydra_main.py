@@ -19,7 +19,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,9 @@ from omegaconf import OmegaConf
 from cobalt.cli.entry import exit_codes
 from cobalt.errors import EXIT_INTERRUPTED, InputError
 from cobalt.records.training_run import TRACKER_NAME
+from cobalt.training.config import completed, refuse_moved
 from cobalt.training.console import quiet_console
-from cobalt.training.launch import checked, train
-from cobalt.training.settings import NOW
-from cobalt.training.verl09.config import adapted
+from cobalt.training.launch import checked, refuse_other_verl, train
 
 HELP = """\
 cobalt train: GRPO on veRL with rewards from tests. Arguments are settings, NAME=VALUE.
@@ -46,13 +44,13 @@ The recipes run it. They check the machine, start Ray and the service that runs 
 
 On its own, on the CPUs of this machine:
   cobalt train --config-dir verl/config +recipe=multi_turn +preset=cpu data.train_files=train.parquet \\
-    data.val_files=test.parquet trainer.default_local_dir=runs/first reward_model.reward_kwargs.executor=local \\
-    custom_reward_function.path=verl/code_reward_func_think.py trainer.total_training_steps=20
+    data.val_files=test.parquet trainer.default_local_dir=runs/first reward.reward_kwargs.executor=local \\
+    reward.custom_reward_function.path=verl/code_reward_func_think.py trainer.total_training_steps=20
 
 Common settings (verl/config holds all of ours with their values, docs/training.md explains them):
   +recipe=NAME                                   multi_turn, single_turn, grpo_online, verpo_online
-  +preset=NAME                                   cpu, one-gpu-vllm, paper-qwen3, paper-qwen3-h200, paper-qwen3-lora,
-                                                 paper-r1-llama
+  +preset=NAME                                   cpu, one-gpu-vllm, one-gpu-coder, paper-qwen3, paper-qwen3-h200,
+                                                 paper-qwen3-lora, paper-r1-llama
   actor_rollout_ref.model.path=NAME              the model, a folder or a name on the hub
   data.train_batch_size=N                        problems in a step
   actor_rollout_ref.rollout.n=N                  responses to each
@@ -71,7 +69,6 @@ Options:
   --cfg job           print all settings, veRL's too, and start nothing; with --resolve, without interpolations
   --log FILE          a progress bar on the console, everything else in FILE
 
-See the curves of a run, while it trains or later: cobalt watch runs/first
 Exit codes: 0 done, 1 a crash, 2 settings or files that cannot be used, 3 something is missing here, 130 Ctrl-C.
 """
 CONFIG_MODULE, CONFIG_NAME = "verl.trainer.config", "ppo_trainer"
@@ -101,6 +98,7 @@ def main() -> None:
             if {"--help", "-h"} & set(overrides):
                 print(HELP)
                 return
+            refuse_other_verl()
             if own.config_dir is not None and not own.config_dir.is_dir():
                 raise InputError(f"--config-dir {own.config_dir}: no such folder")
             refuse_misspelt(overrides, own.config_dir)
@@ -109,9 +107,9 @@ def main() -> None:
             refuse_mistyped(config)
             if own.cfg:
                 print(OmegaConf.to_yaml(config, resolve=own.resolve), flush=True)
-            if version("verl") == NOW and (own.check or not own.cfg):
+            if own.check or not own.cfg:
                 given = OverridesParser.create().parse_overrides(list(overrides))
-                adapted(config, {one.key_or_group for one in given})  # for veRL's own keys among them
+                completed(config, {one.key_or_group for one in given})  # for veRL's own keys among them
             if own.check:
                 checked(config)
             elif not own.cfg:
@@ -139,6 +137,8 @@ def composed(overrides: Sequence[str], config_dir: Path | None, **options: Any) 
 def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None) -> None:
     """Raise ``InputError`` for the first setting that veRL, recipe and preset do not know and that is nearly another.
 
+    Also for one of older veRL.
+
     Raises ``HydraException`` for what is no override.
     """
     parsed = [one for one in OverridesParser.create().parse_overrides(list(overrides)) if not one.is_delete()]
@@ -151,6 +151,8 @@ def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None) -> None:
     except HydraException:
         return  # as when there is no such recipe or preset: hydra says so itself
     for override in given:
+        if override.value() is not None:
+            refuse_moved(override.key_or_group)
         names = override.key_or_group.split(".")
         there: Any = OmegaConf.to_container(known, resolve=False)
         for depth, name in enumerate(names):
@@ -167,7 +169,7 @@ def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None) -> None:
 def refuse_mistyped(config: Any) -> None:
     """Raise ``InputError`` for the first value of a composed configuration that is of another type than veRL's."""
     defaults: Any = OmegaConf.to_container(OmegaConf.load(str(files(CONFIG_MODULE) / DEFAULTS_FILE)), resolve=True)
-    for name, value, expected in _mismatches(OmegaConf.to_container(config, resolve=True), defaults):
+    for name, value, expected in _mismatches(OmegaConf.to_container(config), defaults):
         raise InputError(f"{name}={'null' if value is None else value}: expected {expected}")
 
 
@@ -175,6 +177,8 @@ def _mismatches(given: Any, defaults: Mapping[str, Any], prefix: str = "") -> It
     """Name, value and what was expected instead, of values that are numbers, truth values or sections in veRL."""
     for name in (name for name in defaults if name in given):
         value, default = given[name], defaults[name]
+        if isinstance(value, str) and value.startswith("${"):
+            continue  # the setting that it takes its value from is told, if any
         is_integer = isinstance(value, int) and not isinstance(value, bool)
         if isinstance(default, Mapping):
             if isinstance(value, Mapping):

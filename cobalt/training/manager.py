@@ -1,164 +1,156 @@
-"""The reward manager that veRL calls once per batch, known to it as ``cobalt``.
+"""The reward manager: it scores each trajectory as soon as it is generated.
 
-All programs of a batch go through the execution service at once, identical ones once. A failure of the infrastructure
-is never a verdict: its sample is neutralised (``batch_scores``) and counted in ``infra``. An error in the reward
-function itself is raised: it would otherwise be learned.
+A reward worker is a process with one event loop. It holds one connection to the execution service as long as it lives.
+Online, agent loops run programs in processes of their own. With ``executor=local`` all share one executor.
+Equal programs of trajectories that are scored at the same time run once.
+A failure of the infrastructure is no verdict: such a trajectory gets ``infra`` 1, and the trainer makes it neutral.
+Any other error ends training. veRL would drop the response and train on the rest, so ``error`` tells the trainer.
 """
 
 import asyncio
-import inspect
+import math
+import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from typing import Any
 
+import ray
 import torch
 from verl import DataProto
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from cobalt.errors import CobaltError, InputError, first_line
-from cobalt.rewards import CountTokens, o200k_counter, tokenizer_counter
-from cobalt.training.batch_scores import fill_with_mean, neutralise_groups, shared_costs
-from cobalt.training.scoring import BATCH, INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished
+from cobalt.errors import CobaltError, first_line
+from cobalt.sandbox import ExecutionResult
+from cobalt.sandbox.executor import Tests, parse_program
+from cobalt.serving.execution import ExecutionService, Runs
+from cobalt.training.online import ROLLOUT_FAILED, TrajectoryScorer
+from cobalt.training.responses import ResponseScorer
+from cobalt.training.scoring import INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, RewardSettings
+from cobalt.training.settings import Method
 
-REWARD_LOADER = "verl.trainer.ppo.reward"
-"""The module of veRL that loads reward functions by path."""
-Item = TypeVar("Item")
-Outcome = TypeVar("Outcome")
+PROGRAMS = "programs"
+"""Key of ``reward_extra_info`` in online training: the judged programs of the trajectory, as dictionaries."""
+FAILURE_S = 5.0
+"""For so long after a failed attempt to reach the execution service there is no other one."""
+ERROR = "error"
+"""Key of ``reward_extra_info``: what the trainer has to end training with."""
+VALIDATES = "validates"
+"""Column: whether veRL validates. ``CobaltAgentLoopManager`` adds it; veRL's own tells nobody (its issue 7121)."""
 
 
-class CobaltRewardManager:
-    """veRL's reward manager interface. It keeps no handle, loop or connection, because veRL pickles it."""
+def unscored(error: Exception) -> dict[str, Any]:
+    """The result for a response without a score, because of the infrastructure or by an error that ends training."""
+    # no number: to veRL's filter (algorithm.filter_groups) zeros would be a group of equal rewards
+    info: dict[str, Any] = {**dict.fromkeys(SCORE_NAMES, math.nan), INFRA: 1.0}
+    if isinstance(error, SERVICE_ERRORS):
+        print(f"cobalt: INFRA FAILURE: a response was not scored: {error}", flush=True)
+    else:
+        traceback.print_exception(error)
+        name = "" if isinstance(error, CobaltError) else f"{type(error).__name__}: "
+        info[ERROR] = f"{name}{first_line(error)}"
+    return {"reward_score": math.nan, "reward_extra_info": info}
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        num_examine: int,
-        compute_score: Callable[..., Any],
-        reward_fn_key: str = "data_source",
-        **reward_kwargs: Any,
-    ):
-        """``reward_kwargs``: ``RewardSettings``. ``num_examine``, samples to print, is not read: dumps show them all.
 
-        Raises ``InputError``.
-        """
-        self.settings = RewardSettings.read(reward_kwargs)
-        self.tokenizer, self.compute_score, self.reward_fn_key = tokenizer, compute_score, reward_fn_key
-        # veRL binds the user's function to its constants as partial(call, function, constants). ``call`` takes any
-        # arguments, so only the function itself tells whether it wants the batch.
-        is_bound = isinstance(compute_score, partial) and compute_score.func.__module__ == REWARD_LOADER
-        function = compute_score.args[0] if is_bound else compute_score
-        self.gives_batch = BATCH in inspect.signature(function).parameters
+class SharedService:
+    """One connection to what runs programs, for one event loop. It is opened when it is asked for, and stays open."""
 
-    def check(self) -> None:
-        """Before training, as ``RewardSettings.check``."""
-        self.settings.check()
+    def __init__(self, reward: RewardSettings, service: ExecutionService | None = None):
+        """``service``: an open one, if there is one."""
+        self.stack = AsyncExitStack()
+        self._reward, self._opening = reward, asyncio.Lock()
+        self._service = service
+        self._failure: Exception | None = None
+        self._failed_at = 0.0
 
-    def __call__(self, data: DataProto, return_dict: bool = False) -> Any:
-        """Rewards on the last token of each response: tensor (batch, response length), with named scores if asked."""
-        outcomes_B, work = self.judged(
-            self.score, self.items(data, width_of(data)), data.meta_info.get("validate", False)
-        )
-        return self.rewards(data, dict(enumerate(outcomes_B)), work, return_dict)
+    async def opened(self) -> ExecutionService:
+        """Raises one of ``SERVICE_ERRORS``. All who wait for an attempt share its failure, as do those soon after."""
+        async with self._opening:
+            if self._failure is not None and time.monotonic() < self._failed_at + FAILURE_S:
+                raise self._failure.with_traceback(None)
+            if self._service is None:
+                try:
+                    self._service = await self.stack.enter_async_context(self._reward.open_service())
+                except SERVICE_ERRORS as error:
+                    self._failure, self._failed_at = error, time.monotonic()
+                    raise
+        return self._service
 
-    def items(self, data: DataProto, width: int) -> list[dict[str, Any]]:
-        """One set of arguments of ``compute_score`` per response. ``width``: most tokens of a response."""
-        responses, columns, end_token = data.batch["responses"], data.non_tensor_batch, self.tokenizer.eos_token_id
-        ids_B = [ids[:end].tolist() for ids, end in zip(responses, response_lengths(data), strict=True)]
-        texts_B = self.tokenizer.batch_decode(ids_B, skip_special_tokens=True)
-        rule = self.settings.extraction
-        infos_B = columns.get("extra_info", [None] * len(ids_B))
-        finished_B = [not self.settings.require_end or is_finished(ids, width, end_token) for ids in ids_B]
-        return [
-            {
-                "data_source": columns[self.reward_fn_key][row],
-                "solution_str": text,
-                "ground_truth": columns["reward_model"][row]["ground_truth"],
-                "extra_info": {**(infos_B[row] or {}), "finished": finished_B[row], "extraction": rule},
-            }
-            for row, text in enumerate(texts_B)
-        ]
 
-    def judged(
-        self, judge: Callable[[Item, Batch], Awaitable[Outcome]], items: Sequence[Item], validate: bool
-    ) -> tuple[list[Outcome | Exception], dict[str, float]]:
-        """Call ``judge`` on all items at once. Returns outcomes (or the infrastructure's errors) and the work done."""
-        count_tokens = self.counter()
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
+class JobExecutor:
+    """The local executor of a training in which several processes run programs: one budget of cores and memory."""
 
-        async def judge_one(item: Item, batch: Batch) -> Outcome | Exception:
-            try:
-                return await judge(item, batch)
-            except SERVICE_ERRORS as error:
-                return error
+    def __init__(self, reward: RewardSettings):
+        self._service = SharedService(reward)
 
-        async def judge_all() -> tuple[list[Outcome | Exception], dict[str, float]]:
-            async with self.settings.open_service() as service:
-                batch = Batch(service, count_tokens, validate)
-                outcomes = await asyncio.gather(*[judge_one(item, batch) for item in items])
-                return outcomes, service.work_done()
+    async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
+        """As of any executor. Raises one of ``SERVICE_ERRORS``."""
+        return await (await self._service.opened()).run(code, tests)
 
+
+class JobExecutorClient:
+    """The training's ``JobExecutor``, as ``ExecutionService`` takes an executor."""
+
+    def __init__(self, reward: RewardSettings):
+        actor: Any = JobExecutor
+        self._actor = actor.options(name="cobalt_executor", get_if_exists=True).remote(reward)
+
+    async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
+        """Raises what ``parse_program`` does, and one of ``SERVICE_ERRORS``."""
+        return await self._actor.run.remote(*parse_program(code, tests))
+
+
+def service_of_online(reward: RewardSettings) -> SharedService:
+    """For agent loops and the reward worker, which run programs in processes of their own."""
+    if reward.executor == "serve":
+        return SharedService(reward)
+    return SharedService(reward, ExecutionService(JobExecutorClient(reward), max_in_flight=reward.max_in_flight))
+
+
+class StreamingRewardManager(RewardManagerBase):
+    """veRL's interface to our scorers. Their settings are ``config.reward.reward_kwargs`` and ``config.cobalt``."""
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **_router: Any):
+        super().__init__(config, tokenizer, compute_score)
+        settings = tokenizer, compute_score, config.reward.get("reward_kwargs") or {}, config.data.reward_fn_key
+        self._scorer, connect = ResponseScorer(*settings), SharedService
+        if config.cobalt.get("online"):
+            self._scorer, connect = TrajectoryScorer(Method(**config.cobalt.online), *settings), service_of_online
+        self.service = connect(self._scorer.settings)
+        self._width = config.actor_rollout_ref.rollout.response_length
+        self._runs: Runs = {}  # of the trajectories that are scored now
+        self._scoring = 0
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """``reward_score`` of a trajectory's last response, and ``reward_extra_info``: the reward's parts by name."""
+        self._scoring += 1
         try:
-            return asyncio.run(judge_all())
-        except SERVICE_ERRORS as error:
-            return [error] * len(items), {}
-
-    async def score(self, item: dict[str, Any], batch: Batch) -> Score:
-        """The named scores that the reward function gives one response.
-
-        Raises one of ``SERVICE_ERRORS``, and ``InputError`` for any other error in the reward function.
-        """
-        try:
-            result = self.compute_score(**item, **({BATCH: batch} if self.gives_batch else {}))
-            if inspect.isawaitable(result):
-                result = await result
-            named = result if isinstance(result, dict) else {"score": result}
-            return {name: float(value) for name, value in named.items()}
-        except (CobaltError, *SERVICE_ERRORS):
-            raise
+            items = await asyncio.to_thread(self._scorer.items, rows_of(data), self._width)
+            validates = bool(data.non_tensor_batch[VALIDATES][-1])
+            batch = Batch(await self.service.opened(), self._scorer.counter(), validates, self._runs)
+            if validates or not isinstance(self._scorer, TrajectoryScorer):
+                named, more = await self._scorer.score(items[-1], batch), {}
+            else:
+                failed = data.non_tensor_batch["tool_extra_fields"][-1][ROLLOUT_FAILED]
+                programs = await self._scorer.programs(items, failed, batch)
+                named, more = dict(programs[-1].score), {PROGRAMS: [asdict(program) for program in programs]}
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            told = f"the reward function raised {type(error).__name__}: {first_line(error)}"
-            raise InputError(f"{told} ({place.filename}, line {place.lineno})") from error
-
-    def rewards(
-        self,
-        data: DataProto,
-        outcomes: Mapping[int, Score | Exception],
-        work: Mapping[str, float],
-        return_dict: bool,
-        **columns: list[float],
-    ) -> Any:
-        """The result of ``__call__``. ``outcomes``: one per row with a response; ``columns``: more named scores."""
-        validate, rows = data.meta_info.get("validate", False), range(len(data))
-        failures = {row: outcome for row, outcome in outcomes.items() if isinstance(outcome, Exception)}
-        if failures:
-            shares = f"{len(failures)} of {len(outcomes)} samples not scored"
-            print(f"cobalt: INFRA FAILURE: {shares}; the first: {next(iter(failures.values()))}", flush=True)
-        scores = {row: outcome for row, outcome in outcomes.items() if not isinstance(outcome, Exception)}
-        totals = [scores[row]["score"] if row in scores else None for row in outcomes]
-        groups_B = data.non_tensor_batch.get("uid", rows)  # without names each row is a group of its own
-        filled = fill_with_mean(totals) if validate else neutralise_groups(totals, [groups_B[row] for row in outcomes])
-        rewards, ends_B = torch.zeros_like(data.batch["responses"], dtype=torch.float32), response_lengths(data)
-        for row, reward in zip(outcomes, filled, strict=True):
-            rewards[row, max(ends_B[row] - 1, 0)] = reward
-        if not return_dict:
-            return rewards
-        # veRL wants equal keys for all samples, and has a key "score" itself. Rows without a score get means.
-        names = dict.fromkeys(name for score in scores.values() for name in score) or dict.fromkeys(SCORE_NAMES)
-        names.pop("score", None)
-        named = {name: fill_with_mean([scores.get(row, {}).get(name) for row in rows]) for name in names}
-        costs = {} if validate else shared_costs("reward", work, len(data))
-        infra_B = [float(row in failures) for row in rows]
-        return {"reward_tensor": rewards, "reward_extra_info": {**named, INFRA: infra_B, **columns, **costs}}
-
-    def counter(self) -> CountTokens:
-        return o200k_counter() if self.settings.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
+            return unscored(error)
+        finally:
+            self._scoring -= 1
+            if not self._scoring:
+                self._runs.clear()
+        return {"reward_score": named.pop("score"), "reward_extra_info": {**named, INFRA: 0.0, **more}}
 
 
-def width_of(data: DataProto) -> int:
-    """Most tokens of a response: veRL 0.5.0 pads to so many."""
-    return data.batch["responses"].shape[-1]
-
-
-def response_lengths(data: DataProto) -> list[int]:
-    """Valid tokens of each response."""
-    return data.batch["attention_mask"][:, data.batch["prompts"].shape[-1] :].sum(-1).tolist()
+def rows_of(data: Any) -> DataProto:
+    """The rows of a trajectory as ``ResponseScorer`` reads them. veRL pads prompts on their right here."""
+    prompts, responses = data.batch["prompts"], data.batch["responses"]
+    lengths = data.non_tensor_batch.get("response_len")
+    if lengths is None:  # a single row without padding
+        lengths = [responses.shape[1]] * len(data)
+    mask = torch.arange(responses.shape[1]) < torch.tensor([int(length) for length in lengths])[:, None]
+    tensors = {"prompts": prompts, "responses": responses}
+    tensors["attention_mask"] = torch.cat([torch.ones_like(prompts), mask.to(prompts.dtype)], 1)
+    return DataProto.from_dict(tensors, non_tensors=data.non_tensor_batch)

@@ -1,15 +1,14 @@
 """``cobalt merge``: a veRL checkpoint as a Hugging Face model with a model card.
 
 The weights are merged by veRL's own ``verl.model_merger``. Of a run with LoRA it gives the model that training started
-from, with the adapter beside it. Here the adapter is added to it. The card tells data, recipe and metrics, from the
-manifest and the metrics file that training left beside its checkpoints.
+from, with the adapter beside it. Here the adapter is added to it. The card tells start, licence and data, from the
+manifest that training left beside its checkpoints.
 """
 
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +19,12 @@ from cobalt.errors import InputError, SetupError
 from cobalt.preproc.outputs import UNKNOWN_LICENCE
 from cobalt.records import training_run
 from cobalt.records.manifest import refuse_existing, whole_folder
-from cobalt.records.training_run import START_MODEL
 from cobalt.tables import markdown_table
 
 CARD_FILE = "README.md"
 ADAPTER_FOLDER = "lora_adapter"
 """Where veRL's merger puts an adapter, in the model's folder."""
-RECIPE_KEYS = (
-    "algorithm.adv_estimator",
-    "data.train_batch_size",
-    "data.max_prompt_length",
-    "data.max_response_length",
-    "actor_rollout_ref.rollout.n",
-    "actor_rollout_ref.rollout.temperature",
-    "actor_rollout_ref.model.lora_rank",
-    "actor_rollout_ref.actor.optim.lr",
-    "actor_rollout_ref.actor.ppo_mini_batch_size",
-    "actor_rollout_ref.actor.clip_ratio_low",
-    "actor_rollout_ref.actor.clip_ratio_high",
-    "actor_rollout_ref.actor.kl_loss_coef",
-    "cobalt.backend",
-    "cobalt.seed",
-)
 SETTINGS_SUFFIXES = {".json", ".jinja", ".txt", ".model"}
-METRIC_PREFIXES = ("reward/", "val-core/", "response_length/mean", "actor/entropy", "actor/kl_loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,16 +117,9 @@ def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, l
     from huggingface_hub import ModelCard, ModelCardData
 
     manifest = json.loads(training_run.training_manifest(checkpoint_dir).read_text())
-
-    def setting(dotted: str) -> str:
-        value: Any = manifest["config"]
-        for name in dotted.split("."):
-            value = value.get(name) if isinstance(value, Mapping) else None
-        return str(value)
-
-    start_path = setting(START_MODEL)
+    start_path = manifest["config"]["actor_rollout_ref"]["model"]["path"]
     start = Path(start_path)
-    is_folder = start.is_absolute() or start.exists()  # a folder's place is nobody's business: its name is told
+    is_folder = start.is_absolute() or start.exists()  # its name is told, and not where it lies
     try:
         told = ModelCard.load(str(start / CARD_FILE) if start.is_dir() else start_path).data.to_dict()
     except (OSError, ValueError):
@@ -158,37 +132,14 @@ def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, l
         tags=["code", "reinforcement-learning", "grpo", "cobalt"],
     )
     files = [(Path(path).name, digest) for path, digest in manifest["inputs"].items()]
-    records = training_run.read_metrics(checkpoint_dir / training_run.METRICS_FILE)
-    metrics = [record for record in records if record["step"] <= step]
-    edges = []
-    for name in sorted({name for record in metrics for name in record if name.startswith(METRIC_PREFIXES)}):
-        values = [record[name] for record in metrics if name in record]
-        first, last = training_run.edge_means(values)
-        steps = training_run.edge_steps(len(values))
-        edges.append((name, f"{steps} of {len(values)}", f"{first:.4f}" if len(values) > 1 else "", f"{last:.4f}"))
     return f"""---
 {data.to_yaml()}
 ---
 
 # {start.name}, trained with Cobalt
 
-Contextual bandit learning with GRPO (arXiv 2602.03806) on code generation problems, {step} steps.
-Start: `{start.name}`, whose licence and limits apply.
+{step} steps of `cobalt train` (GRPO, arXiv 2602.03806) from `{start.name}`, whose licence and limits apply, at commit
+{manifest["git_commit"]}.
 
-## Data
-
-{markdown_table(("file", "SHA-256"), files)}
-
-## Recipe
-
-{markdown_table(("setting", "value"), [(name, setting(name)) for name in RECIPE_KEYS])}
-
-Versions: {", ".join(f"{name} {version}" for name, version in manifest["versions"].items())}; \
-commit {manifest["git_commit"]}.
-
-## Metrics
-
-Means over the first and over the last steps that report a metric: so many each, of all that report it.
-
-{markdown_table(("metric", "steps", "first", "last"), edges)}
+{markdown_table(("training data", "SHA-256"), files)}
 """

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import runpy
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,10 @@ from cobalt.records.manifest import refuse_unwritable
 from cobalt.sampler import packages
 from cobalt.sandbox import TestCases
 from cobalt.serving.handles import cluster_address
+from cobalt.training.config import has_own_manager
 from cobalt.training.prompt_lengths import overlong_prompts
-from cobalt.training.scoring import BATCH, MANAGER_NAME, NO_BATCH, compute_score, refuse_wrong_constants
-from cobalt.training.settings import (
-    CPU_BACKEND,
-    ONLINE_MANAGER_NAME,
-    PAPER,
-    RELEASE,
-    SHARED_PROMPT_MODELS,
-    TrainingConfig,
-)
+from cobalt.training.scoring import BATCH, NO_BATCH, compute_score, refuse_wrong_constants
+from cobalt.training.settings import CPU_BACKEND, RELEASE, SHARED_PROMPT_MODELS, TrainingConfig
 from cobalt.training.training_log import budget_of
 
 DATA_FILES = ("train_files", "val_files")
@@ -40,7 +33,7 @@ NUMBERS = (
 LOGGERS_WITHOUT_PACKAGE = ("console", "file", "vemlp_wandb")
 """The other loggers of veRL need the package of their name."""
 ROW_LOSSES = ("vanilla", "gspo", "cispo")
-"""Losses of veRL 0.9.1 that are sums over rows, which the release's weights can count."""
+"""Losses of veRL that are sums over rows, which the release's weights can count."""
 RESUME_MODES = ("auto", "disable", "resume_path")
 FP8_BLOCK = 128
 """Rows of a weight that have a scale of their own in veRL's FP8 rollouts."""
@@ -54,7 +47,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
 
     batch, policy, trainer = config.data.train_batch_size, config.actor_rollout_ref, config.trainer
     actor, rollout, model = policy.actor, policy.rollout, policy.model
-    on_cpu, is_papers = settings.backend == CPU_BACKEND, version("verl") == PAPER
+    on_cpu = settings.backend == CPU_BACKEND
     for name in NUMBERS:
         if (value := OmegaConf.select(config, name)) is not None and value < 1:
             raise InputError(f"{name}={value} is less than 1")
@@ -62,29 +55,21 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         raise InputError(f"actor_rollout_ref.actor.optim.lr={actor.optim.lr} is no learning rate")
 
     # settings with which training would be another than what was asked for
-    for name in ("data.apply_chat_template_kwargs", "actor_rollout_ref.model.custom_chat_template"):
-        if is_papers and OmegaConf.select(config, name):
-            raise InputError(f"{name}: veRL 0.5.0 does not make the data's prompts with it; veRL 0.9.1 does")
-    if not on_cpu and rollout.name == "hf":
-        raise InputError("actor_rollout_ref.rollout.name=hf needs cobalt.backend=cpu: on GPUs take vllm")
-    if is_papers and not on_cpu and not rollout.free_cache_engine:
-        raise InputError(
-            "actor_rollout_ref.rollout.free_cache_engine=False: veRL 0.5.0 then never empties vLLM's prefix cache, and"
-            " prompts are answered with keys and values of older weights"
-        )
     if settings.share_prompts:
-        wanted = {"model.use_fused_kernels": False, "actor.ulysses_sequence_parallel_size": 1}
+        wanted = {
+            "model.use_fused_kernels": False,
+            "actor.ulysses_sequence_parallel_size": 1,
+            "actor.use_dynamic_bsz": True,
+        }
         if not on_cpu:
             wanted |= {"model.use_remove_padding": True}
-        if not is_papers and not on_cpu:
-            wanted |= {"actor.use_dynamic_bsz": True}
         for name, value in wanted.items():
             section, key = name.split(".")
             if (found := policy[section][key]) != value:
                 raise InputError(f"cobalt.share_prompts needs actor_rollout_ref.{name}={value}, not {found}")
         if model.get("lora_rank") and "lm_head" in as_list(model.target_modules):
             raise InputError("cobalt.share_prompts excludes lm_head from actor_rollout_ref.model.target_modules")
-    _refuse_other_losses(settings, actor, is_papers)
+    _refuse_other_losses(settings, actor)
     refuse_unwritable(trainer.default_local_dir)
 
     # data, batches and the files that are named
@@ -105,11 +90,6 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
                 f"{name}={prompts} times actor_rollout_ref.rollout.n={rollout.n} cannot be shared by {workers} GPUs "
                 "(trainer.n_gpus_per_node times trainer.nnodes)"
             )
-    if is_papers and (micro_batch := actor.ppo_micro_batch_size_per_gpu):
-        rows = mini_batch * rollout.n * splits // workers
-        if not rows or rows % micro_batch:
-            setting = f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={micro_batch}"
-            raise InputError(f"ppo_mini_batch_size={mini_batch} gives a GPU {rows} responses: no multiple of {setting}")
 
     # packages
     if rollout.name in ("vllm", "sglang") and find_spec(rollout.name) is None:
@@ -122,7 +102,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     if model.use_liger:
         refuse_missing_liger()
     if model.use_remove_padding and not (settings.share_prompts or model.use_fused_kernels):
-        refuse_missing_cross_entropy(is_papers)
+        refuse_missing_cross_entropy()
     loggers = as_list(trainer.logger)
     for name in loggers:
         if name not in LOGGERS_WITHOUT_PACKAGE and find_spec(name) is None:
@@ -138,7 +118,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         _refuse_odd_widths(model.path)
     if settings.share_prompts and not on_cpu:
         _refuse_unknown_layers(model.path)
-    if config.custom_reward_function.path:
+    if config.reward.custom_reward_function.path:
         _refuse_wrong_reward(config)
     _refuse_missing_checkpoint(trainer)
 
@@ -159,24 +139,18 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
             )
 
 
-def _refuse_other_losses(settings: TrainingConfig, actor: Any, is_papers: bool) -> None:
+def _refuse_other_losses(settings: TrainingConfig, actor: Any) -> None:
     """Raise ``InputError`` for a loss in which tokens would not count as ``cobalt.loss_weights`` says."""
     setting = f"cobalt.loss_weights={settings.loss_weights} needs "
-    if is_papers:
-        if settings.loss_weights == RELEASE and not actor.use_dynamic_bsz:
-            return  # veRL's own micro-batches weigh tokens
-        losses = ("vanilla",)
-    elif settings.loss_weights == RELEASE:
-        if not settings.share_prompts:
-            raise InputError(f"{setting}cobalt.share_prompts=true; without it there is cobalt.loss_weights=tokens")
-        losses = ROW_LOSSES
-    else:
+    if settings.loss_weights != RELEASE:
         return  # veRL's own: every loss, and every way to sum it up
+    if not settings.share_prompts:
+        raise InputError(f"{setting}cobalt.share_prompts=true; without it there is cobalt.loss_weights=tokens")
     found = actor.loss_agg_mode, actor.policy_loss.loss_mode
-    if found[0] != "token-mean" or found[1] not in losses:
-        wanted = f"loss_agg_mode=token-mean and policy_loss.loss_mode={' or '.join(losses)}"
+    if found[0] != "token-mean" or found[1] not in ROW_LOSSES:
+        wanted = f"loss_agg_mode=token-mean and policy_loss.loss_mode={' or '.join(ROW_LOSSES)}"
         raise InputError(f"{setting}actor_rollout_ref.actor.{wanted}, not {' and '.join(found)}")
-    if settings.loss_weights == RELEASE and actor.ppo_micro_batch_size_per_gpu is None:
+    if actor.ppo_micro_batch_size_per_gpu is None:
         raise InputError(f"{setting}actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu")
 
 
@@ -199,8 +173,8 @@ def _refuse_wrong_reward(config: Any) -> None:
     """Raise ``InputError`` for a reward function that cannot be called with the settings made for it."""
     from omegaconf import OmegaConf
 
-    function = config.custom_reward_function
-    path, named, prefix = function.path, function.name or "compute_score", "custom_reward_function."
+    function = config.reward.custom_reward_function
+    path, named, prefix = function.path, function.name or "compute_score", "reward.custom_reward_function."
     if not Path(path).is_file():
         raise InputError(f"{prefix}path={path}: no such file")
     try:
@@ -210,7 +184,7 @@ def _refuse_wrong_reward(config: Any) -> None:
     if not callable(found):
         raise InputError(f"{prefix}name={named}: there is no such function in {path}")
     parameters = inspect.signature(found).parameters
-    if BATCH in parameters and config.reward_model.reward_manager not in (MANAGER_NAME, ONLINE_MANAGER_NAME):
+    if BATCH in parameters and not has_own_manager(config):
         raise InputError(NO_BATCH)
     given: Any = OmegaConf.to_container(OmegaConf.create(function.get("reward_kwargs") or {}), resolve=True)
     if found is compute_score:
@@ -268,8 +242,8 @@ def total_steps(config: Any) -> int | None:
 def refuse_cut_prompts(config: Any) -> dict[str, int]:
     """Prompts that veRL's filter will leave out, by ``DATA_FILES``; those that only veRL can count are missing.
 
-    veRL 0.9.1 would cut an overlong prompt at its beginning, 0.5.0 where ``data.truncation`` says. Policies train on
-    whole ones. Raises ``InputError`` where prompts would be cut, or too few are left.
+    veRL would cut an overlong prompt at its beginning. Policies train on whole ones. Raises ``InputError`` where
+    prompts would be cut, or too few are left.
     """
     if (how := config.data.truncation) != "error":
         raise InputError(
@@ -366,7 +340,7 @@ def refuse_missing_liger() -> None:
         )
 
 
-def refuse_missing_cross_entropy(is_papers: bool) -> None:
+def refuse_missing_cross_entropy() -> None:
     """Raise ``SetupError`` without flash-attn's cross-entropy, which veRL's own passes need for rows without padding.
 
     Where it is missing, veRL says nothing and takes log-probabilities one token after the other
@@ -375,7 +349,7 @@ def refuse_missing_cross_entropy(is_papers: bool) -> None:
     found = find_spec("flash_attn")
     if found is None or not any(Path(at, CROSS_ENTROPY).is_file() for at in found.submodule_search_locations or ()):
         missing = "flash-attn" if found is None else f"flash-attn's {CROSS_ENTROPY}"
-        told = f"veRL's own passes over rows without padding need {missing}, which is not installed: "
-        told += "scripts/setup_gpu.sh paper installs it" if is_papers else "install a wheel of it"
-        instead = " and actor_rollout_ref.model.use_remove_padding=false" if is_papers else ""
-        raise SetupError(f"{told}; without it there is cobalt.share_prompts=true{instead}")
+        raise SetupError(
+            f"veRL's own passes over rows without padding need {missing}, which is not installed: install a wheel of "
+            "it; without it there is cobalt.share_prompts=true"
+        )

@@ -12,7 +12,7 @@ from cobalt.records.training_run import START_MODEL, resumed_step, training_mani
 from cobalt.training.preflight import total_steps
 
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
-"""The keys of ``reward_model.reward_kwargs`` that change how programs run, but not what they score."""
+"""The keys of ``reward.reward_kwargs`` that change how programs run, but not what they score."""
 MAY_CHANGE = (
     # how long it trains
     *("trainer.total_training_steps", "trainer.total_epochs", "cobalt.budget*"),
@@ -25,18 +25,19 @@ MAY_CHANGE = (
     *("trainer.rollout_data_dir", "trainer.validation_data_dir", "*.rollout.trace.*", "*.disable_log_stats"),
     "*profile*",
     # the machine, and how much of it is used
-    *("*.n_gpus_per_node", "*.nnodes", "trainer.ray_wait_register_center_timeout", "ray_init.*"),
-    *("ray_kwargs.*", "transfer_queue.*", "*.param_offload", "*.optimizer_offload", "*.reshard_after_forward"),
+    *("*.n_gpus_per_node", "*.nnodes", "trainer.ray_wait_register_center_timeout", "ray_kwargs.*"),
+    *("transfer_queue.*", "*.param_offload", "*.optimizer_offload", "*.reshard_after_forward"),
     *("*.model.enable_gradient_checkpointing", "*.ppo_max_token_len_per_gpu", "*.log_prob_micro_batch_size*"),
     *("*.log_prob_max_token_len_per_gpu", "*.rollout.gpu_memory_utilization", "*.rollout.max_num_*"),
     *("*.rollout.tensor_model_parallel_size", "*.rollout.enforce_eager", "*.rollout.free_cache_engine"),
-    *(f"reward_model.reward_kwargs.{name}" for name in OPERATION_SETTINGS),
+    "*.rollout.agent.num_workers",
+    *(f"reward.reward_kwargs.{name}" for name in OPERATION_SETTINGS),
 )
 """Settings that a resumed training takes over, and that do not change what it learns. veRL restores the others with
 the optimizer and the data's order, whatever the configuration says, or trains on as something else."""
 IN_CONTENT = (
-    *("data.train_files", "data.val_files", START_MODEL, "custom_reward_function.*", "cobalt.online.*"),
-    *("reward_model.reward_manager", "reward_model.reward_kwargs.*"),
+    *("data.train_files", "data.val_files", START_MODEL, "reward.custom_reward_function.*", "cobalt.online.*"),
+    *("reward.reward_manager.*", "reward.reward_kwargs.*"),
 )
 """Settings that a manifest's content holds, files by their hashes."""
 

@@ -7,7 +7,6 @@ the same signature that calls this one (docs/method.md).
 
 import asyncio
 import json
-import multiprocessing
 import random
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -27,6 +26,7 @@ from cobalt.rewards import (
     CountTokens,
     RewardConstants,
     RewardParts,
+    Thinking,
     o200k_counter,
     penalised,
     training_reward,
@@ -40,8 +40,6 @@ from cobalt.serving.service_check import check_service
 
 SERVICE_ERRORS = (InfraError, SetupError, RayError, RayServeException)
 """Errors that mean the execution service failed. We always catch them; veRL would treat them as bugs."""
-MANAGER_NAME = "cobalt"
-"""Value of ``reward_model.reward_manager`` that stands for our reward manager."""
 Score = dict[str, float]
 SCORE_NAMES = ("acc", "pass_rate", *(f"reward_{part.name}" for part in fields(RewardParts)))
 """The named parts that reach metrics and dumps, beside veRL's own ``score``."""
@@ -50,8 +48,8 @@ INFRA = "infra"
 BATCH = "batch"
 """The parameter of a reward function by which the reward manager gives it the ``Batch``."""
 NO_BATCH = (
-    "the reward function got no batch: set reward_model.reward_manager=cobalt (veRL's managers, naive and prime, "
-    f"cannot run it), and where another function calls it, give that one a parameter '{BATCH}' to pass on"
+    "the reward function got no batch: leave reward.reward_manager as it is in the recipe (veRL's cannot run it),"
+    f" and where another function calls it, give that one a parameter '{BATCH}' to pass on"
 )
 
 
@@ -63,7 +61,7 @@ class LocalLimits(ExecutorConfig):
 
 
 class RewardSettings(BaseModel):
-    """``reward_model.reward_kwargs``. All other keys are ``LocalLimits``."""
+    """``reward.reward_kwargs``. All other keys are ``LocalLimits``."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -73,6 +71,8 @@ class RewardSettings(BaseModel):
     """Whose tokens the format part counts."""
     extraction: Rule = DEFAULT_RULE
     """How the program of a response is found, and its form read."""
+    thinking: Literal["auto"] | Thinking = "auto"
+    """Whether a well-formed response thinks. ``auto``: required of a policy that knows ``</think>``, else none."""
     require_end: bool = False
     """A response without an end token counts as one without a program."""
     max_in_flight: int = Field(512, ge=1)
@@ -104,10 +104,10 @@ class RewardSettings(BaseModel):
             settings = cls.model_validate(dict(reward_kwargs))
             LocalLimits.model_validate(settings.limits, strict=True)
         except ValidationError as error:
-            raise InputError.of_setting(error, "reward_model.reward_kwargs.", known) from None
+            raise InputError.of_setting(error, "reward.reward_kwargs.", known) from None
         if settings.executor == "serve" and settings.limits:
             raise InputError(
-                f"reward_model.reward_kwargs.{next(iter(settings.limits))}: a limit of executor=local. "
+                f"reward.reward_kwargs.{next(iter(settings.limits))}: a limit of executor=local. "
                 "The evaluator app takes its limits when it is started (EVALUATOR_ARGS)"
             )
         return settings
@@ -121,7 +121,7 @@ def refuse_wrong_constants(constants: Mapping[str, Any]) -> None:
         TypeAdapter(known).validate_json(json.dumps(constants))  # in which a tuple is a list, as in configurations
     except ValidationError as error:
         names = [part.name for part in fields(RewardConstants)]
-        raise InputError.of_setting(error, "custom_reward_function.reward_kwargs.", names) from None
+        raise InputError.of_setting(error, "reward.custom_reward_function.reward_kwargs.", names) from None
 
 
 @dataclass(frozen=True)
@@ -151,13 +151,14 @@ async def score(
     ``extra_info``: ``prev_best_pass_rate`` (missing or None: 0); ``conversation``: the messages answered, for the
     penalty ``constants.hard_coding`` (missing: none shown); ``finished`` False: the response was cut off and
     counts as one without a program (missing: True); ``extraction``: the rule that finds programs (missing: the
-    default). Raises ``InfraError``.
+    default); ``thinking``: of a well-formed one (missing: required). Raises ``InfraError``.
     """
     rule: Rule = extra_info.get("extraction", DEFAULT_RULE)
     code = extract_code(response, rule) if extra_info.get("finished", True) else None
     pass_rate = (await batch.execute(code, tests)).pass_rate if code is not None else None
     prev_best = extra_info.get("prev_best_pass_rate")
-    parts = training_reward(response, pass_rate, prev_best, batch.count_tokens, constants, rule)
+    thinking: Thinking = extra_info.get("thinking", "required")
+    parts = training_reward(response, pass_rate, prev_best, batch.count_tokens, constants, rule, thinking)
     penalty = {}
     if constants.hard_coding:
         conversation, fires = extra_info.get("conversation"), False
@@ -208,11 +209,12 @@ def compute_score(
     batch: Batch | None = None,
     **constants: Any,
 ) -> Awaitable[Score]:
-    """For veRL, to be awaited. ``constants``: any of ``RewardConstants`` (``custom_reward_function.reward_kwargs``).
+    """For veRL, to be awaited.
 
-    Without ``batch`` it ends training with one line: veRL's own managers never await what they are given. That is an
-    ``InputError``, and ``SystemExit`` in a process of veRL's manager ``prime``, which would score any error 0.
+    ``constants``: any of ``RewardConstants`` (``reward.custom_reward_function.reward_kwargs``).
+
+    Raises ``InputError`` without ``batch``: veRL's own managers never await what they are given.
     """
     if batch is None:
-        raise SystemExit(NO_BATCH) if multiprocessing.parent_process() is not None else InputError(NO_BATCH)
+        raise InputError(NO_BATCH)
     return score(solution_str, ground_truth, extra_info or {}, batch, RewardConstants(**constants))

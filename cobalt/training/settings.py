@@ -1,7 +1,6 @@
 """The ``cobalt`` section of a training configuration, and what online training needs of the other sections."""
 
 from dataclasses import fields
-from importlib.metadata import version
 from typing import Any, Literal
 
 from pydantic import ConfigDict, ValidationError
@@ -11,35 +10,29 @@ from cobalt.cli.flags import Positive, Share
 from cobalt.errors import InputError
 from cobalt.rewards.online import GAMMA, OUTCOME_WEIGHT, SMOOTHING
 
-PAPER, NOW = "0.5.0", "0.9.1"
-"""Versions of veRL: the paper's stack (``cobalt.training.trainer``), and today's (``cobalt.training.verl09``)."""
+VERL, PAPER = "0.9.1", "0.5.0"
+"""Versions of veRL: the one that this is for, and the paper's (``cobalt.training.verl05``)."""
 CPU_BACKEND = "cpu"
 SHARED_PROMPT_MODELS = ("llama", "qwen2", "qwen3")
 """Model types known to hand ``shared_prompts`` to every layer and to score with a plain output layer."""
 RELEASE, TOKENS = "release", "tokens"
-"""How tokens may be weighed in the loss (``cobalt.training.workers``)."""
-ONLINE_MANAGER_NAME = "cobalt_online"
+"""How tokens may be weighed in the loss (``cobalt.training.engine``)."""
+MANAGER = "StreamingRewardManager"
+"""Value of ``reward.reward_manager.name`` that stands for our reward manager."""
+ONLINE_LOOP, SEEDED_LOOP = "cobalt_online", "cobalt_seeded"
+"""Names in ``agent_loops.yaml``."""
 ONLINE_NEEDS = {
-    "algorithm.adv_estimator": ["grpo"],
-    "algorithm.norm_adv_by_std_in_grpo": [True],
-    "algorithm.use_kl_in_reward": [False],
-    "data.return_raw_chat": [True],
-    "reward_model.reward_manager": [ONLINE_MANAGER_NAME],
+    "algorithm.adv_estimator": "grpo",
+    "algorithm.norm_adv_by_std_in_grpo": True,
+    "algorithm.use_kl_in_reward": False,
+    "reward.reward_manager.name": MANAGER,
+    "trainer.balance_batch": True,
+    # an update gets whole trajectories, which are up to so many rows
+    "actor_rollout_ref.actor.use_dynamic_bsz": True,
+    "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": True,
+    "actor_rollout_ref.actor.shuffle": False,
 }
 """Settings that online training relies on. The recipes set them."""
-ONLINE_NEEDS_PAPER = {
-    "actor_rollout_ref.rollout.mode": ["sync"],
-    "actor_rollout_ref.rollout.tensor_model_parallel_size": [1],
-    "actor_rollout_ref.rollout.name": ["hf", "vllm"],
-    "actor_rollout_ref.model.lora_rank": [0],
-}
-"""More of these, with veRL 0.5.0 only."""
-ONLINE_NEEDS_NOW = {
-    "actor_rollout_ref.actor.use_dynamic_bsz": [True],
-    "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": [True],
-    "actor_rollout_ref.actor.shuffle": [False],
-}
-"""More of these, with veRL 0.9.1 only: whole trajectories are given to an update, and are up to so many rows."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -78,7 +71,7 @@ class TrainingConfig:
     share_prompts: bool = False
     """Compute once what several rows begin with: a prompt, or a part of it (``cobalt.training.shared_prompts``)."""
     loss_weights: Literal["release", "tokens"] = RELEASE
-    """How response tokens are weighed in the loss (``cobalt.training.workers``)."""
+    """How response tokens are weighed in the loss (``cobalt.training.engine``)."""
 
     @classmethod
     def of(cls, config: Any) -> "TrainingConfig":
@@ -99,10 +92,9 @@ class TrainingConfig:
             raise InputError.of_setting(error, prefix, (field.name for field in names)) from None
         if settings.online is None:
             return settings
-        more = ONLINE_NEEDS_PAPER if version("verl") == PAPER else ONLINE_NEEDS_NOW
-        for name, allowed in {**ONLINE_NEEDS, **more}.items():
-            if (found := OmegaConf.select(config, name)) not in allowed:
-                raise InputError(f"cobalt.online needs {name}={' or '.join(map(str, allowed))}, not {found}")
+        for name, needed in ONLINE_NEEDS.items():
+            if (found := OmegaConf.select(config, name)) != needed:
+                raise InputError(f"cobalt.online needs {name}={needed}, not {found}")
         batch, mini_batch = config.data.train_batch_size, config.actor_rollout_ref.actor.ppo_mini_batch_size
         if batch % mini_batch and batch > mini_batch:
             raise InputError(

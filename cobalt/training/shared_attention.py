@@ -33,15 +33,13 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 class Spans(NamedTuple):
     """N sequences of queries, laid end to end, and of the keys that each of them sees. All on the model's device.
 
-    ``query_starts`` and ``key_starts`` (N+1,) are int32. The kernels take the first four.
+    ``query_starts`` and ``key_starts`` (N+1,) are int32.
     """
 
     query_starts: Tensor
     key_starts: Tensor
     longest_query: int
     longest_key: int
-    places_Q: Tensor
-    """Each query's place in N · ``longest_query``."""
 
 
 class Segment(NamedTuple):
@@ -94,10 +92,8 @@ def spans(query_lengths: list[int], key_lengths: list[int], device: Any) -> Span
     query_starts, key_starts = (torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]) for lengths in (queries, keys))
     # at least 2: kernels take sequences of one query for decoding, and lay out their log-sum-exp in another way
     longest_query, longest_key = max(2, *query_lengths), max(2, *key_lengths)
-    sequences = torch.repeat_interleave(queries)
-    places = sequences * longest_query + torch.arange(len(sequences)) - query_starts[sequences]
     query_starts, key_starts = query_starts.to(device, torch.int32), key_starts.to(device, torch.int32)
-    return Spans(query_starts, key_starts, longest_query, longest_key, places.to(device))
+    return Spans(query_starts, key_starts, longest_query, longest_key)
 
 
 def extend_attention(config: Any) -> None:
@@ -126,7 +122,7 @@ def extend_attention(config: Any) -> None:
         out_LHD: Any = SharedPromptAttention.apply(*states, shared, kwargs["scaling"])
         return out_LHD[None], None
 
-    attention.shares_prompts = True
+    attention.shares_prompts = True  # pyright: ignore[reportFunctionMemberAccess] - a mark for ``shares_prompts``
     ALL_ATTENTION_FUNCTIONS[name] = attention
 
 
@@ -186,7 +182,8 @@ class SharedPromptAttention(torch.autograd.Function):
         return out_LHD
 
     @staticmethod
-    def backward(ctx: Any, grad_LHD: Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (grad_LHD,) = gradients
         query, key, value, out, lse_HL = ctx.saved_tensors
         shared, scale, rng = ctx.rest
         alone = varlen_backward(grad_LHD, query, key, value, out, lse_HL, rng, shared.alone, True, scale)
@@ -209,12 +206,9 @@ def varlen_forward(query: Tensor, key: Tensor, value: Tensor, spans: Spans, caus
         out, lse = newer._flash_attn_fwd(query, key, value, **newer_settings(spans, causal, scale), return_lse=True)
         return out, lse, None
     out, lse, *rng, _ = torch.ops.aten._flash_attention_forward(
-        query, key, value, *spans[:4], 0.0, causal, False, scale=scale
+        query, key, value, *spans, 0.0, causal, False, scale=scale
     )
-    padded = lse.ndim == 3  # (N, H, longest query) in torch 2.6, (H, Q) in later ones
-    if padded:
-        lse = lse.transpose(0, 1).flatten(1)[:, spans.places_Q]
-    return out, lse, (padded, rng)
+    return out, lse, rng
 
 
 def varlen_backward(*inputs: Any) -> Any:
@@ -224,12 +218,7 @@ def varlen_backward(*inputs: Any) -> Any:
         grad, *rest = tensors
         zeros = {name: torch.zeros_like(of) for name, of in zip(("dq", "dk", "dv"), rest[:3], strict=True)}
         return newer._flash_attn_bwd(*rest, grad, lse, **newer_settings(spans, causal, scale), **zeros)
-    padded, rng = state
-    if padded:
-        filled = lse.new_zeros(len(lse), (len(spans.query_starts) - 1) * spans.longest_query)
-        filled[:, spans.places_Q] = lse
-        lse = filled.unflatten(1, (-1, spans.longest_query)).transpose(0, 1).contiguous()
-    return torch.ops.aten._flash_attention_backward(*tensors, lse, *spans[:4], 0.0, causal, *rng, scale=scale)
+    return torch.ops.aten._flash_attention_backward(*tensors, lse, *spans, 0.0, causal, *state, scale=scale)
 
 
 @cache

@@ -3,19 +3,14 @@
 veRL computes each prompt ``rollout.n`` times in old log-probabilities, reference and update. The prompts of several
 turns of a conversation, and of several conversations about one problem, also begin alike. Here the rows of a
 micro-batch form trees: a token that several rows have at their beginning goes through the model once, without padding.
-Log-probabilities, entropies and gradients are the same up to rounding. One layout serves both kinds of machine:
+Log-probabilities, entropies and gradients are the same up to rounding.
 
-| | attention | scores |
-|---|---|---|
-| GPU: ``forward_varlen`` | kernels for sequences of varying length (``shared_attention``) | ``token_scores`` |
-| CPU: ``forward_dense`` | torch's own, with a dense mask | from all logits |
-
-The loss is veRL's own. What a token counts for in it, ``workers`` says.
+Attention is that of ``shared_attention`` on GPUs, and torch's own with a dense mask on CPU cores. The loss is veRL's.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -25,8 +20,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from verl.utils import torch_functional
-from verl.utils.device import get_device_name
 from verl.utils.seqlen_balancing import log_seqlen_unbalance
 
 from cobalt.training.settings import SHARED_PROMPT_MODELS
@@ -155,20 +148,6 @@ def common_tokens(one: Tensor, other: Tensor) -> int:
     return int(differ[0]) if len(differ) else length
 
 
-def padded_rows(batch: Mapping[str, Tensor]) -> Rows:
-    """Of a batch with ``input_ids`` and ``attention_mask`` (B, prompt + response), ``responses`` (B, response).
-
-    A batch with the column ``SHARED`` is in order already.
-    """
-    width = batch["responses"].shape[1]
-    ids, valid = batch["input_ids"].cpu()[:, :-width], batch["attention_mask"].bool().cpu()
-    responses = valid[:, -width:].sum(1).tolist()
-    if SHARED in batch:
-        lengths = valid[:, :-width].sum(1).tolist()
-        return Rows(tuple(range(len(ids))), tuple(lengths), tuple(responses), tuple(batch[SHARED].tolist()))
-    return rows_by_prefix([row[keep] for row, keep in zip(ids, valid[:, :-width], strict=True)], responses)
-
-
 def micro_batches(rows: Rows, max_tokens: int, at_least: int = 1) -> list[Rows]:
     """Few micro-batches of about equal cost, the costliest first, none over ``max_tokens``.
 
@@ -231,24 +210,6 @@ def _even_shares(costs: Sequence[int], count: int) -> list[list[int]]:
         shares[cheapest].append(index)
         totals[cheapest] = (totals[cheapest][0] + costs[index], totals[cheapest][1] + 1)
     return shares
-
-
-def prepare_dynamic_batch(data: Any, max_token_len: int) -> tuple[list[Any], list[list[int]]]:
-    """Replaces veRL's function: micro-batches of at most ``max_token_len`` tokens, and the rows of each.
-
-    They hold whole trees where these fit. All ranks have equally many.
-    """
-    rows = padded_rows(data.batch)
-    count = len(micro_batches(rows, max_token_len))
-    if torch.distributed.is_initialized():
-        most = torch.tensor(count, device=get_device_name())
-        torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)
-        count = int(most)
-    batches, parts = [], micro_batches(rows, max_token_len, at_least=count)
-    for part in parts:
-        batches.append(data.select_idxs(list(part.rows)))
-        batches[-1].batch[SHARED] = torch.tensor(part.shared)
-    return batches, [list(part.rows) for part in parts]
 
 
 def balanced_rows(rows: Rows, ranks: int, fillers: Sequence[int] = ()) -> tuple[list[int], dict[str, float]]:
@@ -366,50 +327,6 @@ def lay_out(rows: Rows, cells_of: Callable[[int], Tensor], device: Any) -> Layou
             predictors.append(places)
     found = (torch.cat(indices).to(device) for indices in (cells, responses, predictors))
     return Layout([found.segment for found in placed], *found)
-
-
-def padded_layout(micro_batch: Any) -> Layout:
-    """``micro_batch``: as ``padded_rows`` takes it."""
-    valid = micro_batch["attention_mask"].bool().cpu()
-    cells = torch.arange(valid.numel()).view(valid.shape)
-    return lay_out(padded_rows(micro_batch), lambda row: cells[row][valid[row]], micro_batch["input_ids"].device)
-
-
-def spread(values_R: Tensor, layout: Layout, micro_batch: Any) -> Tensor:
-    """Values of response tokens at their places in (B, response), 0 elsewhere."""
-    shape, width = micro_batch["input_ids"].shape, micro_batch["responses"].shape[1]
-    return values_R.new_zeros(shape.numel()).index_put((layout.cells_R,), values_R).view(shape)[:, -width:]
-
-
-def forward_dense(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
-    """Entropies (or None) and log-probabilities, each (B, response) with 0 outside of the response."""
-    layout = padded_layout(micro_batch)
-    ids, positions = (micro_batch[name].flatten() for name in ("input_ids", "position_ids"))
-    with torch.autocast(device_type=actor.device_name, dtype=torch.bfloat16):
-        output = actor.actor_module(
-            input_ids=ids[layout.cells_L][None],
-            position_ids=positions[layout.cells_L][None],
-            attention_mask=layout.dense_mask(),
-            use_cache=False,
-        )
-        logits_RV = output.logits.flatten(0, 1)[layout.predictors_R] / temperature
-        # as one row: without flash-attn, veRL loops over rows
-        log_probs_R = torch_functional.logprobs_from_logits(logits_RV[None], ids[layout.cells_R][None])[0]
-        entropies_R = torch_functional.entropy_from_logits(logits_RV) if calculate_entropy else None
-    entropies = None if entropies_R is None else spread(entropies_R, layout, micro_batch)
-    return entropies, spread(log_probs_R, layout, micro_batch)
-
-
-def forward_varlen(actor: Any, micro_batch: Any, temperature: float, calculate_entropy: bool) -> Any:
-    """The same. Raises ``NotImplementedError`` for models that it does not know."""
-    model, layout = actor.actor_module, padded_layout(micro_batch)
-    prepare(model, actor.use_fused_kernels or actor.use_ulysses_sp)
-    flat = (micro_batch[name].flatten() for name in ("input_ids", "position_ids"))
-    settings = temperature, calculate_entropy, actor.config.get("use_torch_compile", True)
-    with torch.autocast(actor.device_name, torch.bfloat16):
-        log_probs_R, entropies_R = score_tokens(model, model.get_output_embeddings(), layout, *flat, *settings)
-    entropies = spread(entropies_R, layout, micro_batch) if calculate_entropy else None
-    return entropies, spread(log_probs_R, layout, micro_batch)
 
 
 def prepare(model: Any, is_split_or_fused: bool) -> None:

@@ -49,7 +49,7 @@ class TokenScores(torch.autograd.Function):
         return log_probs, entropies
 
     @staticmethod
-    def backward(ctx: Any, grad_log_probs_R: Tensor, grad_entropies_R: Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
         hidden_RU, weight_VU, *per_token = ctx.saved_tensors
         temperature, with_entropy, compiled = ctx.settings
         logits_gradient: Any = _compiled(_logits_gradient) if compiled else _logits_gradient
@@ -57,7 +57,7 @@ class TokenScores(torch.autograd.Function):
         grad_weight = None
         if ctx.needs_input_grad[1]:  # else it is frozen, as with LoRA
             grad_weight = torch.zeros_like(weight_VU, dtype=torch.float32)
-        per_token += [grad_log_probs_R, grad_entropies_R]
+        per_token += gradients  # of log-probabilities, of entropies
         for start in range(0, len(hidden_RU), ROWS):
             rows = slice(start, start + ROWS)
             logits = hidden_RU[rows] @ weight_VU.t()

@@ -1,131 +1,237 @@
-"""veRL's task runner and trainer, by subclass: our managers, metrics, budget, watch over scoring, and finished runs."""
+"""veRL's trainers whose rollouts share the trainer's GPUs, with what training on programs needs.
 
-import time
-from collections.abc import Mapping
+Added to each step: responses that the infrastructure lost or failed to score teach nothing, rows of a problem stay
+together, and the reward's parts, the costs and the engines' mismatch are metrics. Training ends with its budget, where
+too many responses cannot be scored, or by an error in the reward. Online, an optimizer update gets whole trajectories.
+"""
+
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import ray
 import torch
-from verl.trainer.main_ppo import TaskRunner
-from verl.trainer.ppo.ray_trainer import RayPPOTrainer
-from verl.utils.tracking import Tracking
-from verl.workers.reward_manager.registry import REWARD_MANAGER_REGISTRY
+import transfer_queue as tq
+from tensordict import TensorDict
+from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerSync, register_trainer
 
 from cobalt.errors import CobaltError
-from cobalt.records.training_run import append_metrics, resumed_step
-from cobalt.training.batch_scores import InfraGuard
-from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.online import OnlineRewardManager, drop_rows_after_end
-from cobalt.training.scoring import MANAGER_NAME
-from cobalt.training.settings import ONLINE_MANAGER_NAME, TOKENS, Method
-from cobalt.training.shared_prompts import balanced_rows, padded_rows
+from cobalt.records.training_run import append_metrics
+from cobalt.training.batch_scores import InfraGuard, reward_metrics
+from cobalt.training.config import TRAINER_PREFIX, has_own_manager
+from cobalt.training.manager import ERROR, PROGRAMS
+from cobalt.training.online import OVERLONG, Program, turn_advantages
+from cobalt.training.rollouts import (
+    neutral_totals,
+    own_buffer,
+    problem_of,
+    refuse_errors,
+    trajectories_of,
+    with_lost,
+)
+from cobalt.training.scoring import INFRA, RewardSettings
+from cobalt.training.settings import TOKENS, Method
+from cobalt.training.shared_prompts import balanced_rows
 from cobalt.training.training_log import budget_of
+from cobalt.training.updates import rows_of, shared_out
+from cobalt.training.worker import CobaltWorker
 
-LOG_DELAY_S = 3.0
-"""Ray brings a worker's last lines to the driver only while the driver lives, and polls the worker's log for them."""
-PlainTaskRunner: Any = TaskRunner.__ray_actor_class__  # pyright: ignore[reportAttributeAccessIssue]
-"""The class that veRL has decorated with ``ray.remote``."""
-
-
-class CobaltTaskRunner(PlainTaskRunner):
-    """Runs in a process of its own, which builds data, reward managers and trainer."""
-
-    def run(self, config: Any) -> None:
-        from cobalt.training import patches  # imports veRL's actor, which on GPUs imports flash-attn
-
-        REWARD_MANAGER_REGISTRY[MANAGER_NAME] = CobaltRewardManager
-        patches.use_own_trainer(CobaltTrainer, MetricsLog)
-        patches.log_reward_parts()
-        if online := config.actor_rollout_ref.cobalt.online:
-            REWARD_MANAGER_REGISTRY[ONLINE_MANAGER_NAME] = partial(OnlineRewardManager, Method(**online))
-            patches.take_given_advantages()
-        super().run(config)
+POLL_S = 0.2
+"""Between two looks whether a step's rollouts have ended. veRL waits 2 s, on average 1 s of each step too long."""
 
 
-class MetricsLog(Tracking):
-    """veRL's loggers, and ``metrics.jsonl`` in the training folder: one JSON object for each call."""
+class RecordedTracking:
+    """veRL's logger, which also appends each call to ``metrics.jsonl``. ``after``: called with each training step."""
 
-    def __init__(self, *args: Any, config: Mapping[str, Any], **kwargs: Any):
-        super().__init__(*args, config=config, **kwargs)
-        self._folder = config["trainer"]["default_local_dir"]
+    def __init__(self, tracking: Any, folder: str, after: Any):
+        self._tracking, self._folder, self._after = tracking, folder, after
 
-    def log(self, data: Mapping[str, Any], step: int, backend: Any = None) -> None:
-        super().log(data=data, step=step, backend=backend)
+    def log(self, data: dict[str, Any], step: int, **kwargs: Any) -> None:
+        """Log as veRL does, and append one JSON object."""
+        self._tracking.log(data=data, step=step, **kwargs)
         append_metrics(self._folder, step, data)
+        if "training/global_step" in data:
+            self._after()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tracking, name)
 
 
-class CobaltTrainer(RayPPOTrainer):
-    """veRL's trainer with our workers. It leaves finished runs alone, and ends where the budget or scoring ends."""
+class CobaltTrainer(PPOTrainer):
+    """See the module. The subclasses below add when rollouts and updates run."""
 
-    def __init__(self, *args: Any, role_worker_mapping: Mapping[Any, Any], **kwargs: Any):
-        from verl.workers.fsdp_workers import ActorRolloutRefWorker, AsyncActorRolloutRefWorker
+    def _build_replay_buffer(self) -> Any:
+        self.trainer_mode = self.trainer_mode.removeprefix(TRAINER_PREFIX)  # veRL asks for its own name
+        self._budget = budget_of(self.config)
+        ours = has_own_manager(self.config)
+        settings = RewardSettings.read((self.config.reward.reward_kwargs or {}) if ours else {})
+        self._guard = InfraGuard(settings.max_infra_rate)
+        online = self.config.cobalt.get("online")
+        self._method = Method(**online) if online else None
+        buffer = own_buffer(super()._build_replay_buffer())
+        buffer.poll_interval = POLL_S
+        self._thrown_away: list[dict[str, Any]] = []
+        buffer._clear_groups = partial(self._note_thrown_away, buffer, buffer._clear_groups)
+        return buffer
 
-        from cobalt.training.workers import AsyncCobaltWorker, CobaltWorker
+    def _note_thrown_away(self, buffer: Any, clear: Callable[..., None], partition_id: str, uids: set[str]) -> None:
+        """Keep what responses cost that no step trains on, as those of the filter's groups; then clear them."""
+        rows = buffer.partitions[partition_id].items()
+        self._thrown_away += [tag for key, tag in rows if problem_of(key) in uids]
+        clear(partition_id, uids)
 
-        subclasses = {ActorRolloutRefWorker: CobaltWorker, AsyncActorRolloutRefWorker: AsyncCobaltWorker}
-        own = {}
-        for role, worker in role_worker_mapping.items():
-            plain = worker.__ray_actor_class__
-            own[role] = ray.remote(subclasses[plain]) if plain in subclasses else worker
-        super().__init__(*args, role_worker_mapping=own, **kwargs)
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        if self._method is not None:
+            self.role_worker_mapping = dict.fromkeys(self.role_worker_mapping, ray.remote(CobaltWorker))
 
-    def init_workers(self) -> None:
-        """Does nothing for a finished run. Raises ``SetupError`` if samples cannot be scored."""
-        if self._finished_at() is None:
-            if isinstance(self.reward_fn, CobaltRewardManager):
-                self.reward_fn.check()
-            super().init_workers()
+    @property
+    def _problems(self) -> int:
+        """Of a batch."""
+        return self.config.data.train_batch_size // self.parameter_sync_step
 
-    def fit(self) -> None:
-        """Train, unless the run is finished.
+    @property
+    def logger(self) -> Any:
+        """veRL sets it when training begins."""
+        return self._logger
 
-        Raises ``SetupError`` if too many samples cannot be scored, and ``CobaltError`` if steps are missing at the end.
+    @logger.setter
+    def logger(self, tracking: Any) -> None:
+        self._logger = RecordedTracking(tracking, self.config.trainer.default_local_dir, self._look_at_budget)
+
+    def _look_at_budget(self) -> None:
+        if self._budget is not None and self._budget.allows_one:
+            # after the last step, too, which stays the last
+            self.total_training_steps = min(self.total_training_steps, self.global_steps + 1)
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        """Train, unless the checkpoint is that of the last step or the budget is spent.
+
+        Raises ``CobaltError`` if steps are missing at the end.
         """
-        if (step := self._finished_at()) is not None:
-            print(f"cobalt: finished already: checkpoint {step} of {self.total_training_steps} steps", flush=True)
-            time.sleep(LOG_DELAY_S)
+        spent = self.global_steps > 0 and self._budget is not None and self._budget.is_spent
+        if (self.global_steps >= self.total_training_steps or spent) and not self.config.trainer.val_only:
+            print(f"cobalt: finished already: checkpoint {self.global_steps} of {self.total_training_steps} steps")
             return
-        dataset: Any = self.train_dataset
-        datasets_own, budget = getattr(dataset, "on_batch_end", None), budget_of(self.config)
-        guard = None
-        if isinstance(self.reward_fn, CobaltRewardManager):
-            guard = InfraGuard(self.reward_fn.settings.max_infra_rate)
-
-        def after_step(batch: Any) -> None:
-            if datasets_own is not None:
-                datasets_own(batch)
-            if guard is not None:
-                guard(batch)
-            if budget is not None and budget.allows_one:
-                self.total_training_steps = self.global_steps  # of the step that begins now
-
-        if budget is not None and (step := resumed_step(self.config.trainer)) and budget.allows_one:
-            self.total_training_steps = step + 1
-        dataset.on_batch_end = after_step
-        super().fit()
+        if self.global_steps > 0:
+            self._look_at_budget()
+        super().fit(agent_loop_manager)
         if self.global_steps <= self.total_training_steps and not self.config.trainer.val_only:
             raise CobaltError(f"training ended after step {self.global_steps - 1} of {self.total_training_steps}")
 
-    def _finished_at(self) -> int | None:
-        """The step of the checkpoint, if it is the last. veRL would take one more step, and only then ask."""
-        settings, budget = self.config.trainer, budget_of(self.config)
-        step = resumed_step(settings)
-        is_over = step >= self.total_training_steps or (step > 0 and budget is not None and budget.is_spent)
-        return step if is_over and not settings.val_only else None
-
-    def _balance_batch(self, batch: Any, metrics: dict[str, Any], logging_prefix: str = "global_seqlen") -> None:
-        """Before rewards: online, drop rows after a trajectory's end; else give the ranks whole trees, or rows."""
-        policy, ranks = self.config.actor_rollout_ref, self.actor_rollout_wg.world_size
-        if policy.cobalt.online:
-            any_number = policy.actor.use_dynamic_bsz and policy.cobalt.loss_weights == TOKENS
-            micro_batch = 1 if any_number else policy.actor.ppo_micro_batch_size_per_gpu
-            mini_batches = self.config.data.train_batch_size // policy.actor.ppo_mini_batch_size
-            turns = policy.cobalt.online.turns
-            drop_rows_after_end(batch, turns, policy.rollout.n, mini_batches, ranks * micro_batch)
-        elif policy.cobalt.share_prompts:
-            rows, unbalance = balanced_rows(padded_rows(batch.batch), ranks)
-            batch.reorder(torch.tensor(rows))
-            metrics.update(unbalance)
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Ranks get whole trees of rows that begin alike, and about equally many tokens, shared ones counted once."""
+        ours, group = self.config.cobalt, self.actor_rollout_wg
+        if self._method is None:
+            batch = super()._balance_batch(batch, metrics, *args, **kwargs)
+            if not ours.share_prompts:
+                return batch
+            ranks = max(group._dispatch_info["actor"]) + 1
+            rows, unbalance = balanced_rows(rows_of(batch, range(len(batch.tags)), True), ranks)
+            batch.reorder(rows)
         else:
-            super()._balance_batch(batch, metrics, logging_prefix)
+            if "actor" not in group._dispatch_info:
+                group._dispatch_info["actor"] = group._query_dispatch_info("actor")
+            actor, ranks = self.config.actor_rollout_ref.actor, max(group._dispatch_info["actor"]) + 1
+            updates = self._problems // actor.ppo_mini_batch_size
+            # the release's weights count rows by so many
+            unit = 1 if ours.loss_weights == TOKENS else actor.ppo_micro_batch_size_per_gpu
+            settings = updates, ranks, unit, ours.share_prompts, self.tokenizer.eos_token_id
+            batch, self._updates, unbalance = shared_out(batch, *settings)
+        metrics.update(unbalance)
+        return batch
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        if self._method is not None:
+            batch.extra_info["num_mini_batch"] = self._updates  # see ``worker``
+        return super()._update_actor(batch, metrics)
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """First make neutral what could not be scored; then as veRL. Online, turns get advantages of their own.
+
+        A response that is missing from its group was lost in the rollout: an infrastructure failure as well.
+        """
+        where = {"keys": batch.keys, "partition_id": batch.partition_id}
+        data: Any = tq.kv_batch_get(**where, select_fields=["rm_scores", "extra_fields"])
+        trajectories, fields_B = trajectories_of(batch), list(data["extra_fields"])
+        problems = {row: problem for (problem, _), rows_T in trajectories.items() for row in rows_T}
+        infos: dict[int, dict[str, Any]] = {row: fields_B[row].get("reward_extra_info", {}) for row in sorted(problems)}
+        refuse_errors(info.get(ERROR) for info in infos.values())
+        scores_B = [scores.clone() for scores in data["rm_scores"].unbind()]
+        samples = self.config.actor_rollout_ref.rollout.n
+        found = Counter(problem for problem, _ in trajectories)
+        lost = [problem for problem, count in found.items() for _ in range(samples - count)]
+        advantages: dict[int, float] = {}
+        if self._method is None:
+            totals = {row: None if infos[row].get(INFRA) else float(scores_B[row].sum()) for row in infos}
+            for row, total in neutral_totals(totals, problems, lost).items():
+                scores_B[row] = torch.zeros_like(scores_B[row])
+                scores_B[row][-1] = total
+            if lost or None in totals.values():
+                self._put(where, rm_scores=scores_B)
+        else:
+            programs_N = []
+            for rows_T in trajectories.values():
+                info = infos[rows_T[0]]  # the same in all rows of a trajectory
+                programs_N.append(None if info[INFRA] else [Program(**program) for program in info[PROGRAMS]])
+                for row, program in zip(rows_T, programs_N[-1] or [None] * len(rows_T), strict=True):
+                    infos[row] = {INFRA: 1.0} if program is None else {**program.score, INFRA: 0.0}
+                    scores_B[row][-1] = 0.0 if program is None else program.score["score"]
+            metrics[f"cost/{OVERLONG}"] = sum(bool(fields_B[row].get(OVERLONG)) for row in infos)
+            rows_N = [*trajectories.values(), *[()] * len(lost)]
+            problems_N = [*(problem for problem, _ in trajectories), *lost]
+            advantages = turn_advantages(rows_N, problems_N, [*programs_N, *[None] * len(lost)], self._method)
+            self._put(where, rm_scores=scores_B)
+        missing = max(0, self._problems * samples - len(trajectories))
+        names = dict.fromkeys([name for info in infos.values() for name in info] + [INFRA] * (missing > 0))
+        columns = {name: [info.get(name, 0.0) for info in infos.values()] for name in names}
+        places = {row: place for place, row in enumerate(infos)}
+        played = [[places[row] for row in rows_T] for rows_T in trajectories.values()] if self._method else []
+        metrics.update(reward_metrics(columns, played, missing))
+        if f"reward/{INFRA}" in metrics:  # else another reward manager's
+            self._guard.note(metrics[f"reward/{INFRA}"])
+        batch = super()._compute_advantage(batch, metrics)
+        if self._method is not None:
+            given = [torch.full_like(scores, advantages.get(row, 0.0)) for row, scores in enumerate(scores_B)]
+            self._put(where, advantages=given, returns=given)
+        return batch
+
+    def _val_metrics_update(
+        self,
+        data_sources: Any,
+        sample_uids: Any,
+        reward_extra_infos_dict: dict[str, list[Any]],
+        sample_turns: Any,
+        expected_acc_counts: Any = None,
+    ) -> Any:
+        """veRL's metrics of validation. What was lost or could not be scored counts as the mean of the others."""
+        infos = reward_extra_infos_dict
+        refuse_errors(infos.get(ERROR, ()))
+        sources, uids = with_lost(data_sources, sample_uids, infos, expected_acc_counts or {})
+        return super()._val_metrics_update(sources, uids, infos, sample_turns, expected_acc_counts)
+
+    @staticmethod
+    def _put(where: dict[str, Any], **columns: list[Any]) -> None:
+        """Write rows of different lengths into the queue."""
+        nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
+        tq.kv_batch_put(**where, fields=TensorDict(nested, batch_size=len(where["keys"])))
+
+    def _compute_metrics(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        """veRL's, and what the step cost."""
+        super()._compute_metrics(batch, metrics, *args, **kwargs)
+        tags = [*self._thrown_away, *(tag for tag in batch.tags if not tag.get("is_padding", False))]
+        self._thrown_away = []
+        metrics["cost/responses"] = len(tags)
+        metrics["cost/prompt_tokens"] = sum(tag["prompt_len"] for tag in tags)
+        metrics["cost/response_tokens"] = sum(tag["response_len"] for tag in tags)
+
+
+@register_trainer(f"{TRAINER_PREFIX}sync")
+class CobaltTrainerSync(CobaltTrainer, PPOTrainerSync):
+    """Rollouts of a step, then its update."""
+
+
+@register_trainer(f"{TRAINER_PREFIX}colocate_async")
+class CobaltTrainerColocateAsync(CobaltTrainer, PPOTrainerColocateAsync):
+    """Updates begin when enough groups are finished. Unfinished responses go on after them, by the newer policy."""

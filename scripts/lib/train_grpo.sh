@@ -43,10 +43,10 @@ case $PRESET in
   one-gpu) refuse "PRESET=one-gpu was removed: use one-gpu-vllm (vLLM rollouts), or cpu" ;;
 esac
 [[ -z ${ROLLOUT:-} ]] || refuse "ROLLOUT was removed: rollouts are vLLM's on GPUs and Hugging Face's with PRESET=cpu"
-override custom_reward_function.path "$ROOT/verl/code_reward_func_think.py"
+override reward.custom_reward_function.path "$ROOT/verl/code_reward_func_think.py"
 override data.train_files "$(realpath -m "$TRAIN_FILE")"
 override data.val_files "$(realpath -m "$VAL_FILE")"
-override reward_model.reward_kwargs.executor "$EXECUTOR"
+override reward.reward_kwargs.executor "$EXECUTOR"
 override trainer.experiment_name "$(basename "$OUTPUT_DIR")"
 override trainer.default_local_dir "$(realpath -m "$OUTPUT_DIR")"
 [[ ! -d ${MODEL:-} ]] || MODEL=$(realpath "$MODEL")

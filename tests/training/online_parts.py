@@ -1,90 +1,77 @@
-"""Parts for tests of reward managers and online training. No service here runs a program, and no engine a model."""
+"""Parts for tests of training: configurations, reward managers and batches. No service here runs a program."""
 
 import asyncio
 from contextlib import asynccontextmanager
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
+import hydra
 import numpy as np
 import torch
-from tensordict import TensorDict
+from omegaconf import OmegaConf
 from verl import DataProto
 
 from cobalt.errors import SetupError
-from cobalt.prompts import first_messages, problem_instruction
 from cobalt.sandbox import ExecutionResult, TestCases, Verdict
 from cobalt.serving.execution import ExecutionService
-from cobalt.training.online import MultiTurn
-from cobalt.training.scoring import RewardSettings
+from cobalt.training.manager import VALIDATES, StreamingRewardManager
+from cobalt.training.online import ROLLOUT_FAILED
+from cobalt.training.scoring import compute_score
 from cobalt.training.settings import Method
 
-MODEL = Path(__file__).parents[2] / "assets/minicoder"
-WIDTH, PROMPT_WIDTH = 60, 64
-"""Of responses and first prompts, in tokens."""
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / "assets/minicoder"
+WIDTH = 60
+"""Most tokens of a response."""
+LOCAL = "reward.reward_kwargs.executor=local"
+
+
+@cache
+def composed(overrides, recipe, preset):
+    function = f"reward.custom_reward_function.path={ROOT}/verl/code_reward_func_think.py"
+    search = f"hydra.searchpath=[file://{ROOT}/verl/config]"
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        return hydra.compose("ppo_trainer", [search, f"+recipe={recipe}", f"+preset={preset}", function, *overrides])
+
+
+def compose(*overrides, recipe="multi_turn", preset="one-gpu-vllm"):
+    """What ``cobalt train`` composes."""
+    return deepcopy(composed(overrides, recipe, preset))
 
 
 def make_method(**changes):
     return Method(**{"method": "grpo", "turns": 3, **changes})
 
 
-def make_multi_turn(tokenizer, config, require_end=True, **changes):
-    """``changes``: of the method."""
-    reward = RewardSettings(executor="local", max_in_flight=8, require_end=require_end)
-    return MultiTurn(make_method(**changes), reward, tokenizer, config)
-
-
-def make_batch(tokenizer, responses, prev_best=0.0, validate=False, **columns):
-    """As veRL hands it over: a token of prompt, responses (None: none) padded on the right, non-tensor columns."""
-    count = len(responses)
-    ids, mask = torch.full((count, WIDTH), tokenizer.pad_token_id), torch.zeros(count, WIDTH, dtype=torch.long)
-    for row, response in enumerate(responses):
-        if response is not None:
-            tokens = [*tokenizer.encode(response), tokenizer.eos_token_id][:WIDTH]
-            ids[row, : len(tokens)], mask[row, : len(tokens)] = torch.tensor(tokens), 1
-    columns |= {
-        "data_source": ["code_taco_verified"] * count,
-        "reward_model": [{"style": "rule", "ground_truth": make_tests()}] * count,
-        "extra_info": [{"prev_best_pass_rate": prev_best, "index": index} for index in range(count)],
+def make_manager(tokenizer, function=compute_score, online=None, source_key="data_source", **settings):
+    """The reward manager as veRL makes it. ``settings``: ``reward.reward_kwargs``."""
+    sections = {
+        "reward": {"reward_kwargs": {"executor": "local", **settings}},
+        "data": {"reward_fn_key": source_key},
+        "cobalt": {"online": online},
+        "actor_rollout_ref": {"rollout": {"response_length": WIDTH}},
     }
-    prompts = torch.zeros(count, 1, dtype=torch.long)
-    attention_mask = torch.cat([prompts + 1, mask], 1)
-    return DataProto.from_dict(
-        {"prompts": prompts, "responses": ids, "attention_mask": attention_mask, "response_mask": mask},
-        {name: np.array(values, dtype=object) for name, values in columns.items()},
-        {"validate": True} if validate else {},
-    )
+    return StreamingRewardManager(OmegaConf.create(sections), tokenizer, function)
 
 
-def make_prompts(tokenizer, problems, repeats, tests=None):
-    """What veRL hands to a rollout: ``repeats`` rows for each problem, prompts padded on the left, and its columns."""
-    prompts, columns = [], {"raw_prompt": [], "raw_prompt_ids": [], "tools_kwargs": [], "uid": []}
-    for problem in problems:
-        messages = first_messages(problem_instruction(f"Print the {problem} of the values."))
-        ids = tokenizer.encode(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-        prompts += [[tokenizer.pad_token_id] * (PROMPT_WIDTH - len(ids)) + ids] * repeats
-        for name, value in zip(columns, (messages, ids, {"public_test_cases": tests}, problem), strict=True):
-            columns[name] += [value] * repeats
-    ids = torch.tensor(prompts)
-    mask = (ids != tokenizer.pad_token_id).long()
-    tensors = {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
-    named = {name: np.empty(len(ids), dtype=object) for name in columns}
-    for name, values in columns.items():
-        named[name][:] = values
-    meta = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "global_steps": 1}
-    return DataProto(batch=TensorDict(tensors, batch_size=len(ids)), non_tensor_batch=named, meta_info=meta)
-
-
-class ScriptedEngine:
-    """Answers request i of call t with ``answers[t][i]``, the last one first; keeps what it was asked."""
-
-    def __init__(self, tokenizer, answers):
-        self.tokenizer, self.answers, self.asked = tokenizer, list(answers), []
-
-    def __call__(self, requests, on_finished):
-        answers = self.answers[len(self.asked)]
-        assert len(answers) == len(requests)
-        self.asked.append(requests)
-        for index, answer in reversed([*enumerate(answers)]):
-            on_finished(index, [*self.tokenizer.encode(answer), self.tokenizer.eos_token_id])
+def make_trajectory(tokenizer, responses, validates=False, failed=False, **columns):
+    """A trajectory as veRL hands it to a reward manager: a row for each of its responses, padded on the right."""
+    ids = [torch.tensor([*tokenizer.encode(response), tokenizer.eos_token_id][:WIDTH]) for response in responses]
+    columns = {
+        "data_source": "code_taco_verified",
+        "reward_model": {"style": "rule", "ground_truth": make_tests()},
+        # where the data are from does not say what veRL does with them
+        "extra_info": {"prev_best_pass_rate": 0.0, "split": "train" if validates else "test"},
+        VALIDATES: validates,
+        "tool_extra_fields": {ROLLOUT_FAILED: failed},
+        **columns,
+    }
+    named = {name: np.array([value] * len(ids), dtype=object) for name, value in columns.items()}
+    named["extra_info"] = np.array([dict(columns["extra_info"]) for _ in ids], dtype=object)
+    named["response_len"] = np.array([len(row) for row in ids])
+    rows = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+    return DataProto.from_dict({"prompts": torch.ones(len(ids), 1, dtype=torch.long), "responses": rows}, named)
 
 
 class FakeService:
@@ -102,9 +89,9 @@ class FakeService:
         return self._result(code, len(TestCases.parse(tests)))
 
     def _result(self, code, count):
-        if "fail" in code:
+        if "fail" in (code or ""):
             return ExecutionResult.infra(count, "worker lost")
-        passed = int(code.removeprefix("print(").removesuffix(")"))
+        passed = int(code.removeprefix("print(").removesuffix(")")) if code else 0
         passing = tuple(index < passed for index in range(count))
         verdicts = tuple(Verdict.PASSED if value else Verdict.WRONG_ANSWER for value in passing)
         return ExecutionResult(verdicts, ("",) * count, ("",) * count)
@@ -129,3 +116,7 @@ def make_tests(count=4):
 
 def respond(passed, think="plan"):
     return f"<think>\n{think}\n</think>\n```python\nprint({passed})\n```"
+
+
+def jagged(rows):
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)

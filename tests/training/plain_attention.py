@@ -49,7 +49,6 @@ def scores(query, key, spans, causal, scale):
     seen = sequences_q[:, None] == sequences_x
     if causal:
         offsets_q = torch.arange(len(sequences_q)) - spans.query_starts[sequences_q]
-        assert spans.places_Q.equal(sequences_q * spans.longest_query + offsets_q)
         places_q = offsets_q + (lengths_k - lengths_q)[sequences_q]
         seen = seen & (places_x <= places_q[:, None])
     repeated = key.float().repeat_interleave(query.shape[1] // key.shape[1], 1)

@@ -1,5 +1,6 @@
 """The real evaluator app is killed in the middle of a batch, and kept away for a while."""
 
+import asyncio
 import contextlib
 import threading
 import time
@@ -7,7 +8,7 @@ import time
 import psutil
 import pytest
 from http_calls import status_of
-from online_parts import MODEL, make_batch
+from online_parts import MODEL, make_manager, make_trajectory
 from own_serve import own_serve
 from ray import serve
 from transformers import AutoTokenizer
@@ -16,8 +17,6 @@ from waiting import wait_for
 from cobalt.sandbox.selftest import examine
 from cobalt.serving.app_settings import EvaluatorConfig
 from cobalt.serving.evaluator import build_app
-from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.scoring import compute_score
 
 RESPONSES, AWAY_S = 64, 1
 
@@ -54,20 +53,20 @@ def evaluator():
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_killed_evaluator_costs_time_and_no_sample(evaluator):
+async def test_a_killed_evaluator_costs_time_and_no_sample(evaluator):
     if examine("namespaces").missing is not None and examine("landlock").missing is not None:
         pytest.skip("no sandbox here")
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     code = "import time\ntime.sleep(0.1)\nn = int(input())\nprint(0 if n % 2 else {})"
     programs = [code.format(-1 - index) for index in range(RESPONSES)]  # distinct ones, which pass every second test
     responses = [f"```python\n{program}\n```" for program in programs]
-    batch = make_batch(tokenizer, responses, prev_best=0.25, uid=[index // 16 for index in range(RESPONSES)])
-    manager = CobaltRewardManager(tokenizer, 0, compute_score, executor="serve")
+    context = {"extra_info": {"prev_best_pass_rate": 0.25}}
+    rows = [make_trajectory(tokenizer, [response], **context) for response in responses]
+    manager = make_manager(tokenizer, executor="serve")
     killed = []
     thread = threading.Thread(target=kill_replicas, args=(evaluator, killed))
     thread.start()
-    info = manager(batch, return_dict=True)["reward_extra_info"]
+    infos = [scored["reward_extra_info"] for scored in await asyncio.gather(*map(manager.run_single, rows))]
     assert len(killed) == 1, "the batch ended before its evaluator did"
     thread.join()
-    assert sum(info["infra"]) == 0
-    assert sum(rate == 0.5 for rate in info["pass_rate"]) == RESPONSES
+    assert [(info["infra"], info["pass_rate"]) for info in infos] == [(0, 0.5)] * RESPONSES

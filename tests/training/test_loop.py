@@ -6,15 +6,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from waiting import wait_for
 
 from cobalt.prompts import feedback_message, first_messages, problem_instruction
 from cobalt.records import TestCases
 from cobalt.records.training_run import read_metrics, training_manifest
+from cobalt.training.settings import VERL
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
 PROBLEMS = ROOT / "assets" / "minicode" / "problems.jsonl"
 
@@ -47,17 +51,17 @@ def make_rows(count):
     return rows
 
 
-def train(folder, steps, *more, script="scripts/train_grpo_multi_turn.sh", **environment):
-    """Run the recipe; its output and exit code."""
+def recipe(folder, steps, *more, script="scripts/train_grpo_multi_turn.sh", **environment):
+    """Command and environment of a recipe on the CPU, with small batches."""
     overrides = [
         f"trainer.total_training_steps={steps}",
         "trainer.total_epochs=10",
         "trainer.val_before_train=False",
-        "trainer.test_freq=4",
+        "trainer.test_freq=2",
+        "trainer.save_freq=1",
         f"trainer.rollout_data_dir={folder}/rollouts",
         "data.train_batch_size=4",
         "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-        "reward_model.launch_reward_fn_async=True",
         *more,
     ]
     environment = {
@@ -73,10 +77,20 @@ def train(folder, steps, *more, script="scripts/train_grpo_multi_turn.sh", **env
         "LOG_FILE": str(folder / "logs" / "train.log"),
         **environment,
     }
-    command = ["bash", script, *overrides]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return {"args": ["bash", script, *overrides], "cwd": ROOT, "env": environment, "text": True, **streams}
+
+
+def train(folder, steps, *more, **settings):
+    """Run the recipe; its output and exit code."""
+    return subprocess.run(**recipe(folder, steps, *more, **settings))
+
+
+def trained(folder, steps, *more, **settings):
+    """What the recipe printed. It has to succeed."""
+    done = train(folder, steps, *more, **settings)
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
 
 
 def generate(model_dir):
@@ -84,9 +98,10 @@ def generate(model_dir):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer, model = AutoTokenizer.from_pretrained(model_dir), AutoModelForCausalLM.from_pretrained(model_dir)
-    ids = tokenizer.apply_chat_template(make_rows(1)[0]["prompt"], add_generation_prompt=True, return_tensors="pt")
-    out = model.generate(ids, max_new_tokens=160, do_sample=False)
-    return tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
+    settings = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
+    prompt = tokenizer.apply_chat_template(make_rows(1)[0]["prompt"], **settings)
+    out = model.generate(**prompt, max_new_tokens=160, do_sample=False)
+    return tokenizer.decode(out[0, prompt.input_ids.shape[1] :], skip_special_tokens=True)
 
 
 def make_problems(count, split):
@@ -111,6 +126,18 @@ def dumped(folder):
     return [json.loads(line) for line in (folder / "rollouts" / "1.jsonl").read_text().splitlines()]
 
 
+def manifest_of(folder):
+    return json.loads(training_manifest(folder / "out").read_text())
+
+
+def refuse_broken_steps(metrics, steps):
+    assert [record["step"] for record in metrics] == list(range(1, steps + 1))
+    for record in metrics:
+        assert record["reward/infra"] == 0
+        assert record["actor/grad_norm"] >= 0  # NaN is not
+        assert record["cost/prompt_tokens"] > 0 and record["cost/response_tokens"] > 0
+
+
 NOBODY_CAN_SCORE = """
 from cobalt.errors import InfraError
 
@@ -120,102 +147,109 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 """
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_training_stops_when_nothing_can_be_scored(tmp_path):
     write_data(tmp_path, make_rows(16), make_rows(4))
     (tmp_path / "reward.py").write_text(NOBODY_CAN_SCORE)
-    function = f"custom_reward_function.path={tmp_path}/reward.py"
+    function = f"reward.custom_reward_function.path={tmp_path}/reward.py"
     stopped = train(tmp_path, 8, function, "trainer.test_freq=-1", EXECUTOR="local")
     assert stopped.returncode == 3, stopped.stdout[-4000:]
     log = tmp_path / "logs" / "train.log"
-    assert "INFRA FAILURE: 32 of 32" in log.read_text()
-    assert "INFRA FAILURE" not in stopped.stdout
+    assert "INFRA FAILURE" in log.read_text() and "INFRA FAILURE" not in stopped.stdout
     (line,) = [line for line in stopped.stdout.splitlines() if "error:" in line]
     assert "cobalt train: error: stopped: 50% of the samples" in line and f"(log: {log})" in line
     assert "not scored 100%" in stopped.stdout
-    metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
-    assert [record["reward/infra"] for record in metrics] == [1, 1]
-    assert all(record["critic/advantages/max"] == record["critic/advantages/min"] == 0 for record in metrics)
+    (first,) = read_metrics(tmp_path / "out" / "metrics.jsonl")  # the second step ended training
+    assert (first["reward/infra"], first["critic/advantages/max"], first["critic/advantages/min"]) == (1, 0, 0)
+    assert manifest_of(tmp_path)["status"] != "done"
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def bandit(tmp_path_factory):
+    """Two steps of Cobalt, and the second once more, as if it had been interrupted. Folder, and what was printed."""
+    folder = tmp_path_factory.mktemp("bandit")
+    write_data(folder, make_rows(16), make_rows(4))
+    first = trained(folder, 2)
+    log, metrics = (folder / "logs/train.log").read_text(), read_metrics(folder / "out/metrics.jsonl")
+    shutil.rmtree(folder / "out" / "global_step_2")
+    (folder / "out" / "latest_checkpointed_iteration.txt").write_text("1")
+    resumed = trained(folder, 2, EVALUATOR_ARGS="checker=examples/checker.py:close")
+    return SimpleNamespace(folder=folder, first=first, log=log, metrics=metrics, resumed=resumed)
+
+
 @pytest.mark.ci
-@pytest.mark.timeout(1800)
-def test_train_resume_merge_generate(tmp_path):
-    write_data(tmp_path, make_rows(16), make_rows(4))
-    first = train(tmp_path, 4, "trainer.save_freq=3")
-    assert first.returncode == 0, first.stdout[-4000:]
-    uninterrupted = read_metrics(tmp_path / "out" / "metrics.jsonl")[-1]
-    log = tmp_path / "logs" / "train.log"
-    assert "BACKEND 'cpu' IS ACTIVE" in log.read_text()
-    assert "Training from scratch" in log.read_text()
-    assert f"next: bash scripts/merge_checkpoint.sh {tmp_path}/out models/out" in first.stdout
-    assert "s/step" in first.stdout and "pid=" not in first.stdout and " object at 0x" not in first.stdout
+def test_the_console_of_a_training_shows_steps_and_what_comes_next(bandit):
+    assert "BACKEND 'cpu' IS ACTIVE" in bandit.log and "Training from scratch" in bandit.log
+    assert f"next: bash scripts/merge_checkpoint.sh {bandit.folder}/out models/out" in bandit.first
+    assert "s/step" in bandit.first and "pid=" not in bandit.first and " object at 0x" not in bandit.first
 
-    # as if the last step had been interrupted
-    shutil.rmtree(tmp_path / "out" / "global_step_4")
-    (tmp_path / "out" / "latest_checkpointed_iteration.txt").write_text("3")
-    resumed = train(tmp_path, 4, EVALUATOR_ARGS="checker=examples/checker.py:close")
-    assert resumed.returncode == 0, resumed.stdout[-4000:]
-    again = read_metrics(tmp_path / "out" / "metrics.jsonl")[-1]
+
+@pytest.mark.ci
+def test_metrics_manifest_and_responses_of_a_training(bandit):
+    refuse_broken_steps(bandit.metrics, 2)
+    for record in bandit.metrics:
+        assert record["cost/responses"] == 4 * 8
+        assert {"reward/correct", "reward/improve", "reward/format", "reward/total"} <= record.keys()
+    assert "val-core/code_taco_verified/acc/mean@1" in bandit.metrics[-1]
+    manifest = manifest_of(bandit.folder)
+    assert (manifest["status"], manifest["counts"]["steps"], manifest["versions"]["verl"]) == ("done", 2, VERL)
+    rows = dumped(bandit.folder)
+    assert len(rows) == 4 * 8 and any("```python" in row["output"] for row in rows)
+    assert sum(row["score"] for row in rows) / len(rows) == pytest.approx(bandit.metrics[0]["reward/total"], abs=1e-4)
+
+
+@pytest.mark.ci
+def test_a_resumed_training_repeats_the_lost_step(bandit):
+    metrics = read_metrics(bandit.folder / "out/metrics.jsonl")
+    refuse_broken_steps(metrics, 2)
     for name in ("response_length/mean", "reward/total", "actor/entropy", "actor/grad_norm", "actor/pg_loss"):
-        assert again[name] == pytest.approx(uninterrupted[name], rel=1e-4), name
-    assert "healthy; checker=checker.py:close@" in resumed.stdout
-    assert "Setting global step to 3" in log.read_text()
+        assert metrics[-1][name] == pytest.approx(bandit.metrics[-1][name], rel=1e-4), name
+    assert "healthy; checker=checker.py:close@" in bandit.resumed
+    assert "setting global step to 1" in (bandit.folder / "logs/train.log").read_text()
+    assert (bandit.folder / "out" / "latest_checkpointed_iteration.txt").read_text() == "2"
 
-    assert (tmp_path / "out" / "latest_checkpointed_iteration.txt").read_text() == "4"
 
-    metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
-    assert [record["step"] for record in metrics] == [1, 2, 3, 4]
-    assert all(record["reward/infra"] == 0 for record in metrics)
-    assert all(record["cost/responses"] == 4 * 8 and record["cost/reward_programs_run"] > 0 for record in metrics)
-    assert all(
-        {"reward/correct", "reward/improve", "reward/format", "reward/total"} <= record.keys() for record in metrics
-    )
-    assert all(record["actor/grad_norm"] >= 0 for record in metrics)  # NaN is not
-    assert "val-core/code_taco_verified/acc/mean@1" in metrics[-1]
-
-    rows = dumped(tmp_path)
-    assert len(rows) == 4 * 8
-    assert all({"score", "acc", "pass_rate", "reward_total", "infra"} <= row.keys() for row in rows)
-    assert any("```python" in row["output"] for row in rows)
-
-    merge = ["bash", "scripts/merge_checkpoint.sh", tmp_path / "out", tmp_path / "model"]
-    merged = subprocess.run(
-        merge, cwd=ROOT, env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True
-    )
-    assert (merged.stdout, merged.stderr) == (f"{tmp_path}/model: model of step 4\n", "")
+@pytest.mark.ci
+def test_a_trained_model_is_merged_and_generates(bandit, tmp_path):
+    merge = ["bash", "scripts/merge_checkpoint.sh", bandit.folder / "out", tmp_path / "model"]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    merged = subprocess.run(merge, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (merged.stdout, merged.stderr) == (f"{tmp_path}/model: model of step 2\n", "")
     assert "| train.parquet |" in (tmp_path / "model" / "README.md").read_text()
     assert "```python" in generate(tmp_path / "model")
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("method", "ends"), [("grpo", [3]), pytest.param("verpo", [2, 3], marks=pytest.mark.ci)])
-def test_an_online_recipe_trains_resumes_and_counts_its_cost(tmp_path, method, ends):
-    turns, samples, problems = 3, 4, 4
+def kill_after_the_first_step(folder, *more, **settings):
+    """``kill -9`` of a recipe once its first checkpoint is there, and then the step's metrics."""
+    running = subprocess.Popen(**recipe(folder, 9, *more, **settings))
+    try:
+        wait_for(lambda: (folder / "out/metrics.jsonl").exists() or running.poll() is not None, seconds=900)
+    finally:
+        running.kill()
+    assert "error" not in running.communicate()[0]
+
+
+@pytest.mark.parametrize(("method", "is_killed"), [("grpo", True), pytest.param("verpo", False, marks=pytest.mark.ci)])
+def test_an_online_recipe_trains_resumes_and_counts_its_cost(tmp_path, method, is_killed):
+    turns, samples, problems, steps = 3, 4, 4, 2
     write_data(tmp_path, make_problems(16, "train"), make_problems(4, "dev"))
     overrides = (f"actor_rollout_ref.rollout.n={samples}", f"cobalt.online.turns={turns}", "trainer.test_freq=-1")
-    for steps in ends:  # resuming is the same for both methods
-        done = train(tmp_path, steps, *overrides, script=f"scripts/train_{method}_online.sh", EXECUTOR="local")
-        assert done.returncode == 0, done.stdout[-4000:]
-    assert len(ends) == 1 or "Setting global step to 2" in (tmp_path / "logs/train.log").read_text()
+    settings = {"script": f"scripts/train_{method}_online.sh", "EXECUTOR": "local"}
+    if is_killed:
+        kill_after_the_first_step(tmp_path, *overrides, **settings)
+        steps = 3
+    trained(tmp_path, steps, *overrides, **settings)
+    assert ("setting global step to" in (tmp_path / "logs/train.log").read_text()) == is_killed
 
     metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
-    assert [record["step"] for record in metrics] == [1, 2, 3]
+    refuse_broken_steps(metrics, steps)
     trajectories = problems * samples
-    for record in metrics:
-        assert record["reward/infra"] == 0
-        assert record["actor/grad_norm"] >= 0  # NaN is not
-        assert trajectories <= record["cost/responses"] <= trajectories * turns
-        assert record["cost/rollout_programs_run"] > 0 and record["cost/reward_programs_run"] > 0
-        assert record["cost/rollout_executor_cpu_s"] > 0 and record["cost/rollout_execution_wait_s"] >= 0
+    assert all(trajectories <= record["cost/responses"] <= trajectories * turns for record in metrics)
     responses = sum(record["cost/responses"] for record in metrics)
-    assert 3 * trajectories < responses < 3 * trajectories * turns  # some end early, some go on
+    assert steps * trajectories < responses < steps * trajectories * turns  # some end early, some go on
     assert any(record["actor/grad_norm"] > 0 for record in metrics)
     assert any(record["critic/advantages/max"] > 0 > record["critic/advantages/min"] for record in metrics)
-    assert json.loads(training_manifest(tmp_path / "out").read_text())["config"]["cobalt"]["online"]["method"] == method
+    manifest = manifest_of(tmp_path)
+    assert (manifest["status"], manifest["config"]["cobalt"]["online"]["method"]) == ("done", method)
 
     rows = dumped(tmp_path)
     later = [row for row in rows if "Here is the execution feedback:" in row["input"]]

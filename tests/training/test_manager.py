@@ -1,99 +1,126 @@
-"""The reward manager on hand-built batches, with services that fail in every way, and what failed samples teach."""
+"""The reward manager on hand-built responses, with services that fail in every way, and what failed samples teach."""
 
+import asyncio
+import json
 import math
-import pickle
+import sys
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from online_parts import FakeService, make_batch, no_service, respond
+from online_parts import (
+    LOCAL,
+    ROOT,
+    FakeService,
+    compose,
+    make_manager,
+    make_tests,
+    make_trajectory,
+    no_service,
+    respond,
+)
 from ray.exceptions import RayActorError, RayError
-from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
-from verl.trainer.ppo.reward import compute_reward, get_custom_reward_fn
-from verl.workers.reward_manager import NaiveRewardManager, get_reward_manager_cls
+from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+from verl.trainer.ppo.reward import load_reward_manager
 
 from cobalt.errors import InputError, SetupError
 from cobalt.serving import execution
 from cobalt.serving.execution import ExecutionService
+from cobalt.training import manager as manager_module
 from cobalt.training.batch_scores import WINDOW_STEPS, InfraGuard, neutralise_groups, reward_metrics
-from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.scoring import compute_score
+from cobalt.training.config import completed
+from cobalt.training.manager import FAILURE_S, JobExecutor, service_of_online
+from cobalt.training.scoring import RewardSettings, compute_score
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
-def make_manager(minicoder, function=compute_score, **settings):
-    return CobaltRewardManager(minicoder, 0, function, reward_fn_key="data_source", **settings)
-
-
-def totals(result):
-    return result["reward_tensor"].sum(-1).tolist()
-
-
 @pytest.fixture
 def rewards(minicoder, service):
-    """Of responses, with settings of the batch."""
+    """Scores of responses, and the other results by name. Each is scored as it comes, all at the same time."""
 
-    def run(responses, function=compute_score, manager=None, **batch):
-        manager = manager or make_manager(minicoder, function)
-        return manager(make_batch(minicoder, responses, **batch), return_dict=True)
+    async def run(responses, manager=None, **columns):
+        manager = manager or make_manager(minicoder)
+        made = [make_trajectory(minicoder, [response], **columns) for response in responses]
+        found = await asyncio.gather(*(manager.run_single(trajectory) for trajectory in made))
+        infos = [one["reward_extra_info"] for one in found]
+        names = dict.fromkeys(name for info in infos for name in info)
+        return [one["reward_score"] for one in found], {name: [info.get(name) for info in infos] for name in names}
 
     return run
 
 
-def test_rewards_lie_on_the_last_token_of_each_response(minicoder, service):
-    batch = make_batch(minicoder, [respond(4), respond(4, think="a longer plan")])
-    ends = batch.batch["response_mask"].sum(-1) - 1
-    assert make_manager(minicoder)(batch).nonzero().tolist() == [[row, int(end)] for row, end in enumerate(ends)]
+def context(best):
+    return {"prev_best_pass_rate": best}
 
 
-def test_all_parts_are_plain_floats_of_every_sample(rewards):
-    info = rewards([respond(4), respond(1), "no program"], uid=["a", "a", "a"])["reward_extra_info"]
-    assert set(info) == {
-        *("acc", "pass_rate", "reward_correct", "reward_improve", "reward_format", "reward_total", "infra"),
-        *("cost_reward_programs_run", "cost_reward_tests_run", "cost_reward_executor_cpu_s"),
-    }
-    assert all(len(values) == 3 and all(type(value) is float for value in values) for values in info.values())
-    assert info["acc"] == [1, 0, 0]
-    assert info["pass_rate"] == [1, 0.25, 0]
-    assert info["reward_correct"] == [1, 0, -1]
+async def test_all_parts_are_plain_floats_of_every_response(rewards):
+    scores, info = await rewards([respond(4), respond(1), "no program"])
+    parts = {f"reward_{name}" for name in ("correct", "improve", "format", "total")}
+    assert set(info) == {"acc", "pass_rate", "infra", *parts}
+    assert all(type(value) is float for values in [scores, *info.values()] for value in values)
+    assert scores == info["reward_total"] == [1, 0, -1]
+    assert (info["acc"], info["pass_rate"], info["reward_correct"]) == ([1, 0, 0], [1, 0.25, 0], [1, 0, -1])
+    assert info["infra"] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("prev_best", "total"), [(0.25, 0.2 + 0.1 * 0.25 / 0.75), (None, 0.2), (0.0, 0.2)])
-def test_the_context_counts_and_a_missing_best_pass_rate_is_zero(rewards, prev_best, total):
-    assert totals(rewards([respond(2)], prev_best=prev_best)) == pytest.approx([total])
+async def test_the_context_counts_and_a_missing_best_pass_rate_is_zero(rewards, prev_best, total):
+    scores, _ = await rewards([respond(2)], extra_info=context(prev_best))
+    assert scores == pytest.approx([total])
 
 
-def test_validation_is_pass_or_fail_and_a_failed_sample_does_not_move_its_mean(rewards):
-    result = rewards([respond(4), respond(3), respond("fail"), "nothing", respond(4)], validate=True)
-    assert totals(result) == result["reward_extra_info"]["acc"] == [1, 0, 0.5, 0, 1]
+async def test_validation_is_pass_or_fail_and_what_could_not_be_run_is_no_wrong_program(rewards):
+    scores, info = await rewards([respond(4), respond(3), respond("fail"), "nothing"], validates=True)
+    assert [scores[0], scores[1], scores[3]] == [1, 0, 0] and math.isnan(scores[2])
+    assert info["infra"] == [0, 0, 1, 0] and math.isnan(info["acc"][2])
 
 
-def test_programs_are_found_by_the_rule_of_the_settings(minicoder, rewards):
+async def test_programs_are_found_by_the_rule_of_the_settings(minicoder, rewards):
     """The answer shows a sample behind its program: the released rule runs the sample."""
     response = respond(4) + "\n```\nprint(1)\n```"
-    found = rewards([response], manager=make_manager(minicoder))["reward_extra_info"]
-    released = rewards([response], manager=make_manager(minicoder, extraction="released"))["reward_extra_info"]
+    _, found = await rewards([response])
+    _, released = await rewards([response], make_manager(minicoder, extraction="released"))
     assert (found["pass_rate"], released["pass_rate"]) == ([1], [0.25])
 
 
-def test_unfinished_responses_count_as_no_program_if_asked(minicoder, rewards):
+async def test_unfinished_responses_count_as_no_program_if_asked(minicoder, rewards):
     """Cut off at the full width: the text holds a program, but the policy never ended it."""
     responses = [respond(4) + " and" * 100, respond(4)]
-    assert totals(rewards(responses, manager=make_manager(minicoder, require_end=True))) == [-1, 1]
-    assert totals(rewards(responses)) == [1, 1]
+    assert (await rewards(responses, make_manager(minicoder, require_end=True)))[0] == [-1, 1]
+    assert (await rewards(responses))[0] == [1, 1]
 
 
-def test_a_failed_sample_gets_its_groups_mean_and_a_mostly_failed_group_is_zero(rewards):
-    responses = [respond(4), respond("fail"), respond(1), respond(2)]
-    responses += [respond(4), *(respond(f"fail{number}") for number in range(3))]
-    result = rewards(responses, uid=list("aaaabbbb"))
-    first, failed, *others = totals(result)
-    assert failed == pytest.approx((first + sum(others[:2])) / 3)
-    assert others[2:] == [0, 0, 0, 0]
-    assert result["reward_extra_info"]["infra"] == [0, 1, 0, 0, 0, 1, 1, 1]
+async def test_a_response_is_cut_off_only_where_it_has_all_tokens_that_it_may_have(minicoder, service):
+    """An engine may end it by a token that is not the tokenizer's own."""
+    row = make_trajectory(minicoder, [respond(4)])
+    row.batch["responses"] = row.batch["responses"][:, :-1]  # without the tokenizer's end
+    whole = row.batch["responses"].shape[1]
+    row.non_tensor_batch["response_len"] -= 1
+    for most, passed in ((whole + 1, 1.0), (whole, 0.0)):
+        manager = make_manager(minicoder, require_end=True)
+        manager._width = most
+        assert (await manager.run_single(row))["reward_extra_info"]["acc"] == passed
+
+
+async def test_the_papers_token_counts_are_of_o200k(minicoder, rewards, monkeypatch):
+    encoding = SimpleNamespace(encode=lambda text, **_: [0] * (10**6 if "plan" in text else 1))
+    monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=lambda _name: encoding))
+    _, by_policy = await rewards([respond(1)])
+    _, by_paper = await rewards([respond(1)], make_manager(minicoder, lengths="o200k_base"))
+    assert by_policy["reward_format"] != by_paper["reward_format"]
+
+
+async def test_the_column_that_says_where_data_are_from_is_a_setting(minicoder, service):
+    def function(data_source, solution_str, ground_truth, extra_info):
+        return float(data_source == "mine")
+
+    for key, score in (("data_source", 0), ("origin", 1)):
+        manager = make_manager(minicoder, function, source_key=key)
+        row = make_trajectory(minicoder, ["abc"], data_source="theirs", origin="mine")
+        assert (await manager.run_single(row))["reward_score"] == score
 
 
 @asynccontextmanager
@@ -111,16 +138,16 @@ async def dying_service(executor, **limits):
 
 
 @pytest.mark.parametrize("opener", [no_service, no_cluster, dying_service])
-def test_without_a_service_a_step_is_neutral_and_a_validation_is_not_a_zero(rewards, use, capsys, opener):
+@pytest.mark.parametrize("validates", [False, True])
+async def test_without_a_service_nothing_has_a_score_and_nothing_is_an_error(rewards, use, capsys, opener, validates):
+    """No number: to veRL's filter zeros would be a group of equal rewards."""
     use(opener)
-    result = rewards([respond(4), respond(1)], uid=["a", "a"])
-    assert totals(result) == [0, 0]
-    assert result["reward_extra_info"]["infra"] == [1, 1]
-    assert "INFRA FAILURE: 2 of 2" in capsys.readouterr().out
-    assert math.isnan(rewards([respond(4)], validate=True)["reward_extra_info"]["acc"][0])
+    scores, info = await rewards([respond(4), respond(1)], validates=validates)
+    assert all(map(math.isnan, [*scores, *info["acc"]])) and info["infra"] == [1, 1]
+    assert "error" not in info and capsys.readouterr().out.count("INFRA FAILURE: a response was not scored") == 2
 
 
-def test_a_service_that_comes_back_is_waited_for(minicoder, monkeypatch):
+async def test_a_service_that_comes_back_is_waited_for(rewards, minicoder, monkeypatch, use):
     complaints = iter(["no cluster", "no app"])
 
     def handle(*_):
@@ -133,16 +160,63 @@ def test_a_service_that_comes_back_is_waited_for(minicoder, monkeypatch):
 
     app = SimpleNamespace(run_many=SimpleNamespace(remote=answer))
     monkeypatch.setattr(execution, "app_handle", handle)
-    result = make_manager(minicoder)(make_batch(minicoder, [respond(4)]), return_dict=True)
-    assert totals(result) == [1]
+    use(execution.open_execution_service)
+    assert (await rewards([respond(4)], make_manager(minicoder, executor="serve")))[0] == [1]
 
 
-def test_an_error_in_the_reward_function_is_raised_not_scored(minicoder, service):
-    async def broken(**_arguments):
-        raise KeyError("typo")
+async def test_a_failed_attempt_is_shared_by_all_who_wait_for_it_and_those_soon_after(
+    rewards, minicoder, use, monkeypatch
+):
+    tried, now = [], [100.0]
 
-    with pytest.raises(InputError, match=r"^the reward function raised KeyError: 'typo' \(\S+, line \d+\)$"):
-        compute_reward(make_batch(minicoder, [respond(4)]), make_manager(minicoder, broken))
+    @asynccontextmanager
+    async def failing(*_args, **_limits):
+        tried.append(now[0])
+        await asyncio.sleep(0)
+        raise SetupError("no execution service")
+        yield
+
+    use(failing)
+    monkeypatch.setattr(manager_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    manager = make_manager(minicoder)
+    for _ in range(2):
+        assert (await rewards([respond(4)] * 8, manager))[1]["infra"] == [1.0] * 8
+    now[0] += FAILURE_S
+    await rewards([respond(4)], manager)
+    assert tried == [100.0, now[0]]
+
+
+async def test_all_processes_of_an_online_training_share_one_local_executor(use, monkeypatch):
+    """Ray's part, an actor that exists once for each job, is played by this process."""
+    fake, opened = FakeService(), []
+
+    @asynccontextmanager
+    async def open_service(executor, **limits):
+        opened.append((executor, limits["workers"]))
+        yield ExecutionService(fake)
+
+    use(open_service)
+    reward = RewardSettings.read({"executor": "local", "workers": 2})
+    actor = JobExecutor.__ray_metadata__.modified_class(reward)
+    handle = SimpleNamespace(run=SimpleNamespace(remote=actor.run))
+    named = SimpleNamespace(options=lambda **_name: SimpleNamespace(remote=lambda _reward: handle))
+    monkeypatch.setattr(manager_module, "JobExecutor", named)
+    services = [await service_of_online(reward).opened() for _ in range(9)]
+    results = await asyncio.gather(*[service.run("print(1)", make_tests(2)) for service in services])
+    assert opened == [("local", 2)] and [result.pass_rate for result in results] == [0.5] * 9
+
+
+async def typo(**_arguments):
+    raise KeyError("typo")
+
+
+async def test_an_error_in_the_reward_function_or_the_data_is_for_the_trainer(minicoder, rewards):
+    scores, info = await rewards([respond(4)], make_manager(minicoder, typo))
+    assert math.isnan(scores[0])
+    (told,) = info["error"]
+    assert told.startswith("the reward function raised KeyError: 'typo' (") and told.endswith(")") and "\n" not in told
+    _, info = await rewards(["no program"], reward_model={"style": "rule"})
+    assert info["error"] == ["KeyError: 'ground_truth'"]
 
 
 def plain_function(data_source, solution_str, ground_truth, extra_info):
@@ -169,12 +243,12 @@ async def sum_function(data_source, solution_str, ground_truth, extra_info, batc
         (sum_function, ["abc", "ab"], [0.75, 0.75]),
     ],
 )
-def test_a_function_of_the_user_may_be_plain_add_a_part_and_run_programs(
-    rewards, service, function, responses, expected
+async def test_a_function_of_the_user_may_be_plain_add_a_part_and_run_programs(
+    minicoder, rewards, service, function, responses, expected
 ):
-    result = rewards(responses, function)
-    assert totals(result) == pytest.approx(expected)
-    assert result["reward_extra_info"].get("reward_comment", expected) == expected
+    scores, info = await rewards(responses, make_manager(minicoder, function))
+    assert scores == pytest.approx(expected)
+    assert info.get("reward_comment", expected) == expected
     assert len(service.programs) == (function is not plain_function)
 
 
@@ -183,14 +257,16 @@ def forgetful_function(data_source, solution_str, ground_truth, extra_info):
     return compute_score(data_source, solution_str, ground_truth, extra_info)
 
 
-def test_our_function_without_a_batch_says_in_one_line_what_is_missing(minicoder, service):
-    """veRL's manager ``prime`` would score any error 0, so it is ended."""
-    batch = make_batch(minicoder, [respond(4)])
-    for manager in (make_manager(minicoder, forgetful_function), NaiveRewardManager(minicoder, 0, compute_score)):
-        with pytest.raises(InputError, match=r"^[^\n]*reward_model\.reward_manager=cobalt[^\n]*$"):
-            compute_reward(batch, manager)
-    with pytest.raises(SystemExit, match=r"reward_model\.reward_manager=cobalt"):
-        get_reward_manager_cls("prime")(minicoder, 0, compute_score)(batch)
+async def test_our_function_without_a_batch_says_in_one_line_what_is_missing(minicoder, rewards):
+    told = "leave reward.reward_manager as it is in the recipe"
+    _, info = await rewards([respond(4)], make_manager(minicoder, forgetful_function))
+    assert told in info["error"][0] and "\n" not in info["error"][0]
+    verls = NaiveRewardManager(completed(compose()), minicoder, compute_score)
+    row = make_trajectory(minicoder, [respond(4)])
+    row.batch["attention_mask"] = torch.ones_like(row.batch["responses"])
+    row.non_tensor_batch.pop("tool_extra_fields")
+    with pytest.raises(InputError, match=told):
+        await verls.run_single(row)
 
 
 USERS_FILE = """
@@ -199,20 +275,34 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, weight=1.
 """
 
 
-def test_functions_that_verl_loads_by_path_take_constants_and_can_be_pickled(minicoder, rewards, tmp_path):
-    """veRL ships the manager to another process at each step when rewards are computed asynchronously."""
+@pytest.mark.parametrize(
+    ("path", "constant", "response", "total"),
+    [
+        ("reward.py", "weight: 0.5", "abcd", 2),
+        (ROOT / "verl/code_reward_func_think.py", "correct_some: 0.125", respond(1), 0.125),
+        (ROOT / "verl/code_reward_func_think.py", "", respond(4), 1),
+    ],
+)
+async def test_the_recipes_manager_loads_a_function_by_path_and_gives_it_constants(
+    minicoder, rewards, tmp_path, path, constant, response, total
+):
+    """By veRL, from a composed configuration."""
     (tmp_path / "reward.py").write_text(USERS_FILE)
-    ours = "verl/code_reward_func_think.py"
-    for path, constants, response, total in (
-        (str(tmp_path / "reward.py"), {"weight": 0.5}, "abcd", 2),
-        (ours, {"correct_some": 0.125}, respond(1), 0.125),
-        (ours, {}, respond(4), 1),
-    ):
-        function = {"path": path, "name": "compute_score", "reward_kwargs": constants}
-        manager = make_manager(minicoder, get_custom_reward_fn({"custom_reward_function": function}))
-        assert totals(rewards([response], manager=manager)) == [total]
-        if not constants:
-            assert totals(rewards([response], manager=pickle.loads(pickle.dumps(manager)))) == [total]
+    config = completed(compose(LOCAL, f"+reward.custom_reward_function.reward_kwargs={{{constant}}}"))
+    config.reward.custom_reward_function.path = str(tmp_path / path)
+    manager = load_reward_manager(config, minicoder, reward_router_address=None, reward_model_tokenizer=None)
+    assert type(manager).__name__ == "StreamingRewardManager"
+    assert (await rewards([response], manager))[0] == [total]
+
+
+async def test_a_program_is_run_by_the_local_executor(minicoder):
+    manager = make_manager(minicoder, workers=1)
+    tests = {"ground_truth": json.dumps({"inputs": ["2", "3"], "outputs": ["4", "9"]})}
+    for program, passed in (("print(int(input()) ** 2)", 1.0), ("print(0)", 0.0)):
+        row = make_trajectory(minicoder, [f"```python\n{program}\n```"], reward_model=tests)
+        found = await manager.run_single(row)
+        assert (found["reward_extra_info"]["acc"], found["reward_extra_info"]["infra"]) == (passed, 0)
+    await manager.service.stack.aclose()
 
 
 @pytest.mark.parametrize(
@@ -225,39 +315,25 @@ def test_functions_that_verl_loads_by_path_take_constants_and_can_be_pickled(min
         ("max_infra_rate", 2),
     ],
 )
-def test_settings_of_a_wrong_type_or_out_of_range_are_refused_in_one_line(minicoder, name, value):
-    with pytest.raises(InputError, match=rf"^reward_model\.reward_kwargs\.{name}={value}: Input should be [^\n]*$"):
-        make_manager(minicoder, **{name: value})
+def test_settings_of_a_wrong_type_or_out_of_range_are_refused_in_one_line(name, value):
+    with pytest.raises(InputError, match=rf"^reward\.reward_kwargs\.{name}={value}: Input should be [^\n]*$"):
+        RewardSettings.read({name: value})
 
 
 @pytest.mark.parametrize("settings", [{"executor": "serve", "cpu_limit_s": 2}, {"executor": "local", "cpu_limt_s": 2}])
-def test_limits_that_nobody_takes_are_refused_before_training(minicoder, settings):
+def test_limits_that_nobody_takes_are_refused_before_training(settings):
     with pytest.raises(InputError, match=r"limits|cpu_limt_s"):
-        make_manager(minicoder, **settings)
+        RewardSettings.read(settings)
 
 
-def test_equal_programs_run_once_and_all_are_in_flight_at_once(rewards, use):
+async def test_equal_programs_run_once_and_all_are_in_flight_at_once(minicoder, rewards, use):
     fake = FakeService(delay_s=0.05)
     use(fake.opener())
-    rewards([respond(1, f"plan {index}") for index in range(64)])
+    manager = make_manager(minicoder)
+    await rewards([respond(1, f"plan {index}") for index in range(64)], manager)
     assert fake.programs == ["print(1)"]  # 64 times
-    rewards([respond(index) for index in range(64)])
-    assert fake.most_running == 64
-
-
-def advantages(rewards_B, groups_B):
-    """By veRL; one token per response."""
-    tokens = torch.tensor(rewards_B)[:, None]
-    values, _ = compute_grpo_outcome_advantage(tokens, torch.ones_like(tokens), groups_B)
-    return values[:, 0].tolist()
-
-
-def test_a_failed_sample_has_no_advantage_and_leaves_the_others_their_sign():
-    groups = ["a"] * 4 + ["b"] * 4
-    values = advantages(neutralise_groups([1.0, None, 0.2, 0.0, 1.0, 0.0, 0.0, 0.0], groups), groups)
-    assert values[1] == pytest.approx(0, abs=1e-6)
-    assert values[0] > 0 > values[2] > values[3]
-    assert values[4] > 0 > values[5]
+    await rewards([respond(index) for index in range(64)], manager)  # the earlier result is forgotten
+    assert fake.most_running == 64 and fake.programs.count("print(1)") == 2
 
 
 @pytest.mark.parametrize(
@@ -303,16 +379,12 @@ def test_online_a_trajectory_counts_once_by_its_last_turn_and_lost_ones_are_not_
 
 
 def test_training_survives_a_single_lost_step_and_stops_at_the_second_within_the_window():
-    """A batch without ``infra`` is one whose scoring failed as a whole."""
-
-    def step(*infra_B):
-        return SimpleNamespace(non_tensor_batch={"infra": np.array(infra_B)} if infra_B else {})
-
     guard = InfraGuard(0.25)
-    for batch in (step(1, 1), *[step(0, 0)] * WINDOW_STEPS, step()):
-        guard(batch)
+    for share in (1, *[0] * WINDOW_STEPS, 0):
+        guard.note(share)
+    guard.note(1)
     with pytest.raises(SetupError, match="50% of the samples"):
-        guard(step(1, 1))
-    InfraGuard(1.0)(step(1, 1))
+        guard.note(1)
+    InfraGuard(1.0).note(1)
     with pytest.raises(SetupError, match=r"max_infra_rate=0\.0"):
-        InfraGuard(0.0)(step(0, 0, 0, 1))
+        InfraGuard(0.0).note(0.25)

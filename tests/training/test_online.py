@@ -1,310 +1,352 @@
-"""Online training: what each turn is asked, when trajectories end, the rows for veRL, and their rewards and advantages.
+"""Online training on a CPU: from the policy's tokens to the advantages of turns, and the updates that they go into.
 
-With one turn everything is single-turn GRPO: rows, rewards and advantages.
+veRL's own agent-loop worker plays, asks our reward manager and writes rows. Our trainer reads them. In memory instead
+of in other processes are the engine, the programs and the queue between the two.
 """
 
 import asyncio
-import sys
-import threading
-import zlib
-from pathlib import Path
+from collections import defaultdict
+from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
 import torch
-from actors import RESPONSES, make_update, updated, verls_actor, worker_settings
 from online_parts import (
-    MODEL,
-    PROMPT_WIDTH,
-    WIDTH,
+    LOCAL,
     FakeService,
-    ScriptedEngine,
-    make_batch,
+    compose,
+    jagged,
+    make_manager,
     make_method,
-    make_multi_turn,
-    make_prompts,
     make_tests,
+    make_trajectory,
     no_service,
     respond,
 )
-from tensordict import TensorDict
-from test_hf_rollout import rollout_config
-from test_shared_prompts import ROWS
-from transformers import AutoModelForCausalLM
-from verl import DataProto
+from transfer_queue import KVBatchMeta
+from verl.experimental.agent_loop import agent_loop as verls_loop
+from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
+from verl.trainer.ppo import padding_utils
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
+from verl.trainer.ppo.reward import load_reward_manager
+from verl.trainer.ppo.v1 import PPOTrainerSync, agent_loop_tq
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine_workers import TrainingWorker
 
-from cobalt.errors import InputError
-from cobalt.sandbox import ExecutionResult, Verdict
-from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.online import (
-    ADVANTAGE,
-    MINI_BATCHES,
-    ROLLOUT_FAILED,
-    TRAJECTORY,
-    TURN,
-    OnlineRewardManager,
-    Program,
-    drop_rows_after_end,
-    group_advantages,
-    kept_rows,
-    shares_of_updates,
-    with_given_advantages,
-)
-from cobalt.training.rollout_engines import HFRollout, OnlineRollout
-from cobalt.training.scoring import compute_score
-from cobalt.training.workers import CobaltActor
+from cobalt.errors import InfraError, InputError, SetupError
+from cobalt.prompts import COBALT, described, first_messages, problem_instruction
+from cobalt.training import manager as manager_module
+from cobalt.training import trainer as trainer_module
+from cobalt.training import updates as updates_module
+from cobalt.training import worker as worker_module
+from cobalt.training.agent_loops import SeededLoop, TurnLoop, seed_of
+from cobalt.training.batch_scores import InfraGuard
+from cobalt.training.config import completed
+from cobalt.training.manager import PROGRAMS, VALIDATES, SharedService
+from cobalt.training.online import Program, group_advantages, shares_of_updates, turn_advantages
+from cobalt.training.rollouts import CobaltAgentLoopManager
+from cobalt.training.settings import Method, TrainingConfig
+from cobalt.training.trainer import CobaltTrainerSync
 
-__all__ = ["verls_actor"]
-LONGEST_PROMPT = 600
-WRONG, RIGHT, LOST = respond(1), respond(2), respond("fail")
-ALL_PUBLIC = 2
-PUBLIC_TESTS = make_tests(ALL_PUBLIC)
+Worker = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
+PUBLIC = make_tests(2)
+WRONG, HALF, RIGHT, LOST = respond(0), respond(1), respond(4), respond("fail")
 
 
-def roll_with(engine, minicoder, trajectories, prompt_width=LONGEST_PROMPT, tests=PUBLIC_TESTS, turns=3, **settings):
-    config = SimpleNamespace(prompt_length=prompt_width, response_length=WIDTH)
-    prompts = make_prompts(minicoder, ["sum"], trajectories * turns, tests)
-    multi_turn = make_multi_turn(minicoder, config, turns=turns, **settings)
-    return multi_turn.rollout(prompts, engine, list(range(len(prompts))))
-
-
-def roll(minicoder, answers, **settings):
-    """Rows and the engine; as many trajectories as the first call has answers."""
-    engine = ScriptedEngine(minicoder, answers)
-    return roll_with(engine, minicoder, len(answers[0]), **settings), engine
-
-
-def played(rows, turns=3):
-    """Turns played by each trajectory."""
-    return (rows.batch["attention_mask"][:, LONGEST_PROMPT:].any(1).view(-1, turns).sum(1)).tolist()
-
-
-def test_the_next_turn_shows_program_and_feedback_without_the_thinking(minicoder, service):
-    _, engine = roll(minicoder, [[respond(1, think="my plan")], [RIGHT]])
-    first, second = (minicoder.decode(requests[0].prompt) for requests in engine.asked)
-    assert "Print the sum of the values." in first and "Print the sum of the values." in second
-    assert "print(1)" in second and "Here is the execution feedback:" in second
-    assert "my plan" not in second
-
-
-def test_a_trajectory_ends_when_public_tests_pass_or_turns_are_used_up_or_the_context_is_full(minicoder, service):
-    rows, engine = roll(minicoder, [[RIGHT, WRONG, WRONG], [WRONG, RIGHT], [WRONG]])
-    assert played(rows) == [1, 3, 2]
-    assert [len(requests) for requests in engine.asked] == [3, 2, 1]
-    second = len(engine.asked[1][0].prompt)
-    for width, calls in ((second, 2), (second - 1, 1)):
-        _, engine = roll(minicoder, [[WRONG], [RIGHT]], turns=2, prompt_width=width)
-        assert len(engine.asked) == calls
-
-
-def test_a_trajectory_can_go_on_after_success(minicoder, service):
-    rows, engine = roll(minicoder, [[RIGHT, WRONG], [RIGHT, WRONG], [WRONG, RIGHT]], stop_at_success=False)
-    assert played(rows) == [3, 3]
-    told = "The code has passed all public test cases"
-    assert [[told in minicoder.decode(asked.prompt) for asked in turn] for turn in engine.asked[1:]] == [
-        [True, False],
-        [True, False],
-    ]
-
-
-def test_equal_programs_run_once_and_those_of_the_last_turn_need_not_run(minicoder, service):
-    roll(minicoder, [[WRONG] * 5, [respond(0)] * 5, [RIGHT] * 5])
-    assert sorted(service.programs) == ["print(0)", "print(1)"]
-    service.programs.clear()
-    roll(minicoder, [[WRONG, RIGHT]], turns=1)
-    assert service.programs == []
-
-
-def test_programs_run_while_others_are_generated(minicoder, service):
-    ran, answer = threading.Event(), service.run
-
-    def run(code, tests):
-        ran.set()
-        return answer(code, tests)
-
-    service.run = run
-
-    class Engine(ScriptedEngine):
-        def __call__(self, requests, on_finished):
-            def and_wait(index, response):
-                on_finished(index, response)
-                assert ran.wait(timeout=60)
-
-            super().__call__(requests, and_wait)
-
-    roll_with(Engine(minicoder, [[WRONG, RIGHT], [RIGHT]]), minicoder, 2, turns=2)
-
-
-def test_an_infrastructure_failure_ends_and_marks_its_trajectory_only(minicoder, service):
-    rows, _ = roll(minicoder, [[LOST, WRONG], [RIGHT]])
-    assert played(rows) == [1, 2]
-    assert rows.non_tensor_batch[ROLLOUT_FAILED].tolist() == [True] * 3 + [False] * 3
-
-
-def test_without_a_service_every_trajectory_that_needs_it_has_failed(minicoder, no_waiting, use):
-    use(no_service)
-    rows, _ = roll(minicoder, [[WRONG, RIGHT]])
-    assert rows.non_tensor_batch[ROLLOUT_FAILED].all()
-    assert played(rows) == [1, 1]
-
-
-def test_a_response_that_was_cut_off_has_no_program(minicoder, service):
-    def cut_off(requests, on_finished):
-        on_finished(0, minicoder.encode(RIGHT + " x" * WIDTH)[:WIDTH])
-
-    for require_end, expected in ((False, "print(2)"), (True, None)):
-        asked = []
-        service.run = lambda code, tests, asked=asked: asked.append(code) or FakeService().run("print(2)", tests)
-        roll_with(cut_off, minicoder, 1, turns=2, require_end=require_end)
-        assert asked == [expected]
-
-
-def test_rows_are_laid_out_as_verls_and_empty_ones_after_the_end(minicoder, service):
-    rows, engine = roll(minicoder, [[WRONG], [RIGHT]])
-    batch = rows.batch
-    mask = batch["attention_mask"].bool()
-    asked = [len(requests[0].prompt) for requests in engine.asked]
-    assert mask[:, :LONGEST_PROMPT].sum(1).tolist() == [*asked, 1]
-    answered = [len(minicoder.encode(WRONG)) + 1, len(minicoder.encode(RIGHT)) + 1, 0]
-    assert mask[:, LONGEST_PROMPT:].sum(1).tolist() == answered
-    assert batch["input_ids"].equal(torch.cat([batch["prompts"], batch["responses"]], 1))
-    assert batch["position_ids"][mask].equal((mask.long().cumsum(1) - 1)[mask])
-    assert batch["prompts"][1][mask[1, :LONGEST_PROMPT]].tolist() == list(engine.asked[1][0].prompt)
-    assert (batch["responses"][~mask[:, LONGEST_PROMPT:]] == minicoder.pad_token_id).all()
-
-
-def test_costs_are_counted_on_rows_with_a_response(minicoder, service):
-    rows, _ = roll(minicoder, [[WRONG, RIGHT], [respond(0)], [RIGHT]])
-    for name, total in (("programs_run", 3), ("tests_run", 3 * ALL_PUBLIC)):
-        column = rows.non_tensor_batch[f"cost_rollout_{name}"].astype(float)
-        assert column.sum() == pytest.approx(total)
-        assert (column > 0).tolist() == rows.batch["attention_mask"][:, LONGEST_PROMPT:].any(1).tolist()
-
-
-def test_data_without_public_tests_is_refused(minicoder, service):
-    with pytest.raises(InputError, match="public_test_cases"):
-        roll(minicoder, [[WRONG]], tests=None)
-
-
-class FakeVLLM:
-    """The part of vLLM's engine that is used: the request added last ends first, one in each step."""
+class Queue:
+    """Rows by key, as TransferQueue keeps them."""
 
     def __init__(self):
-        self.waiting = []
+        self.rows, self.tags = defaultdict(dict), {}
 
-    def add_request(self, request_id, prompt, params):
-        assert request_id not in [name for name, _ in self.waiting]
-        self.waiting.append((request_id, prompt["prompt_token_ids"]))
+    async def async_kv_batch_put(self, keys, fields, tags, partition_id):
+        self.kv_batch_put(keys, partition_id, fields)
+        self.tags |= dict(zip(keys, tags, strict=True))
 
-    def has_unfinished_requests(self):
-        return bool(self.waiting)
+    def kv_batch_put(self, keys, partition_id, fields, tags=None):
+        for name, column in fields.items():
+            values = column.unbind() if isinstance(column, torch.Tensor) else [getattr(v, "data", v) for v in column]
+            for key, value in zip(keys, values, strict=True):
+                self.rows[key][name] = value
+        return "put"
 
-    def step(self):
-        request_id, ids = self.waiting.pop()
-        running = [SimpleNamespace(request_id=name, finished=False, outputs=[]) for name, _ in self.waiting]
-        response = SimpleNamespace(token_ids=tuple(ids[::-1]))
-        return [*running, SimpleNamespace(request_id=request_id, finished=True, outputs=[response])]
+    def kv_batch_get(self, keys, partition_id, select_fields=None):
+        if select_fields is None:
+            return [self.rows[key] for key in keys]
+        columns = {name: [self.rows[key][name] for key in keys] for name in select_fields}
+        for name in {"rm_scores", "prompts"} & columns.keys():
+            columns[name] = jagged(columns[name])
+        return columns
 
 
 @pytest.fixture
-def verls_vllm(monkeypatch):
-    """The part of veRL's ``vLLMRollout`` that is built upon, where vLLM can be imported."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "inference" / "fake_vllm")
-    yield SimpleNamespace(
-        inference_engine=SimpleNamespace(llm_engine=FakeVLLM()),
-        sampling_params=SimpleNamespace(output_kind=None),
-        generate_sequences=lambda prompts: "a single turn",
-    )
-    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
-        del sys.modules[name]
+def play(minicoder, monkeypatch):
+    """Trajectories of one problem, whose responses are given (None: the engine fails; a list: tokens without an end).
+
+    Gives the queue, the texts of all prompts, the configuration and the programs that ran.
+    """
+
+    async def run(trajectories, method="grpo", validates=False, score=None, data=(), public=PUBLIC, **settings):
+        fake, queue, prompts = FakeService(), Queue(), []
+        monkeypatch.setattr(manager_module, "JobExecutorClient", lambda _reward: fake)  # and nobody opens their own
+        monkeypatch.setattr(TurnLoop, "service", None)
+        monkeypatch.setattr(agent_loop_tq, "tq", queue)
+        monkeypatch.setattr(trainer_module, "tq", queue)
+        made = compose(LOCAL, recipe=f"{method}_online")
+        made.cobalt.online.update(settings)
+        made.data.update(data)
+        assert TrainingConfig.of(made).online is not None
+        made.cobalt = {**made.cobalt, "prompts": described(COBALT)}  # ``launch`` takes them from the data
+        config = completed(made)
+        config.actor_rollout_ref.rollout.n, config.data.train_batch_size = len(trajectories), 1
+        manager = load_reward_manager(config, minicoder, reward_router_address=None, reward_model_tokenizer=None)
+        if score is not None:
+            manager._scorer.compute_score, manager._scorer.gives_batch = score, False
+        worker = object.__new__(Worker)
+        worker.tokenizer, worker.processor, worker.mm_processor_kwargs = minicoder, None, {}
+        remote = SimpleNamespace(remote=manager.run_single)
+        worker.reward_loop_worker_handles = [SimpleNamespace(compute_score=remote)]
+        worker.distillation_enabled = False
+        for number, texts in enumerate(trajectories):
+            answers = iter(texts)
+
+            async def generate(request_id, prompt_ids, sampling_params, answers=answers):
+                prompts.append(minicoder.decode(prompt_ids))
+                if (answer := next(answers)) is None:
+                    raise ConnectionError("the engine is gone")
+                ids = answer if isinstance(answer, list) else [*minicoder.encode(answer), minicoder.eos_token_id]
+                return SimpleNamespace(token_ids=ids, log_probs=[-0.5] * len(ids), extra_fields={"min_global_steps": 1})
+
+            columns = {
+                "raw_prompt": first_messages(problem_instruction("Print the sum.")),
+                "data_source": "code",
+                "reward_model": {"ground_truth": make_tests(4)},
+                "extra_info": {"split": "train" if validates else "test"},  # veRL knows better
+                "tools_kwargs": {"public_test_cases": public},
+                "global_steps": 1,
+                VALIDATES: validates,
+            }
+            wrap = verls_loop.DictConfigWrap
+            server = SimpleNamespace(generate=generate)
+            loop = TurnLoop(wrap(config), server, minicoder, None, None, wrap(config.data), "qwen3")
+            try:
+                outputs = await loop.run({}, **columns)
+            except InfraError:
+                continue  # veRL goes on without the trajectory
+            place = {"uid": "problem", "session_id": number}
+            await worker._agent_loop_postprocess(outputs, validates, **columns, **place)
+        return queue, prompts, config, fake
+
+    return run
 
 
-def test_verls_vllm_rollout_plays_in_training_and_validates_as_before(minicoder, service, verls_vllm):
-    """The fake engine answers with the prompt backwards: no program, so every trajectory goes on to its last turn."""
-    service.run = lambda code, tests: FakeService().run("print(0)", tests)
-    config = SimpleNamespace(prompt_length=LONGEST_PROMPT, response_length=LONGEST_PROMPT)
-    rollout = OnlineRollout(verls_vllm, make_multi_turn(minicoder, config, require_end=False, turns=2))
-    assert verls_vllm.sampling_params.output_kind is not None
-    prompts, pad = make_prompts(minicoder, ["sum"], 3 * 2, PUBLIC_TESTS), minicoder.pad_token_id
-    for _ in range(2):  # request ids are new in each call
-        rows = rollout.generate_sequences(prompts)
-        assert played(rows, turns=2) == [2, 2, 2]
-        for prompt, response in zip(rows.batch["prompts"], rows.batch["responses"], strict=True):
-            assert prompt[prompt != pad].flip(0).tolist() == response[response != pad].tolist()
-    prompts.meta_info["validate"] = True
-    assert rollout.generate_sequences(prompts) == "a single turn"
+def trained(queue, config, monkeypatch, max_infra_rate=1.0):
+    """Metrics, and the advantage of each row, which stands at all of its tokens."""
+    made = object.__new__(CobaltTrainerSync)
+    made.config, made._method, made.parameter_sync_step = config, Method(**config.cobalt.online), 1
+    made._guard = InfraGuard(max_infra_rate)
+    monkeypatch.setattr(PPOTrainerSync, "_compute_advantage", lambda _self, batch, _metrics: batch)
+    padding = "pad_0_0"
+    queue.rows[padding] = {**next(iter(queue.rows.values())), "uid": "pad"}
+    keys = [*queue.rows][::-1]  # any order
+    tags = [{"is_padding": key == padding} for key in keys]
+    metrics = {}
+    made._compute_advantage(SimpleNamespace(keys=keys, tags=tags, partition_id="train"), metrics)
+    found = {}
+    for key in keys:
+        values = queue.rows[key]["advantages"]
+        assert values.shape == queue.rows[key]["responses"].shape and values.eq(values[0]).all()
+        found[key] = float(values[0])
+    assert found.pop(padding) == 0
+    return metrics, found
 
 
-def make_rows(lengths_BT, turns, samples):
-    """Rows of problems × samples × turns, with responses of these lengths; ``responses`` hold the row's number."""
-    lengths = torch.tensor(lengths_BT).flatten()
-    mask = torch.arange(4) < lengths[:, None]
-    numbers = torch.arange(len(lengths))[:, None].expand(-1, 4)
-    batch = TensorDict({"response_mask": mask.long(), "responses": numbers}, batch_size=len(lengths))
-    return DataProto(batch=batch, non_tensor_batch={"uid": np.arange(len(lengths)) // (turns * samples)})
+def turns_of(queue):
+    """Turns played by each trajectory."""
+    return [sum(key.startswith(f"problem_{number}_") for key in queue.rows) for number in range(3)]
 
 
-def test_rows_after_the_end_are_dropped_but_for_what_divides_evenly():
-    assert kept_rows([True] * 4, 2) == [0, 1, 2, 3]
-    assert kept_rows([True, False] * 3, 1) == [0, 2, 4]
-    assert kept_rows([False] * 4 + [True] * 4, 3) == [4, 0, 5, 6, 1, 7]
+async def test_a_trajectory_is_a_row_for_each_turn_with_feedback_and_without_earlier_thinking(play):
+    queue, prompts, *_ = await play([[respond(0, think="my plan"), HALF, RIGHT], [RIGHT]])
+    assert [*queue.rows] == ["problem_0_0", "problem_0_1", "problem_0_2", "problem_1_0"]
+    assert "Here is the execution feedback:" in prompts[1] and "print(0)" in prompts[1] and "my plan" not in prompts[1]
+    row = queue.rows["problem_0_1"]
+    assert row["input_ids"].tolist() == [*row["prompts"].tolist(), *row["responses"].tolist()]
+    assert row["rollout_log_probs"].tolist() == [-0.5] * len(row["responses"])
+    assert row["response_mask"].all() and queue.tags["problem_0_1"]["response_len"] == len(row["responses"])
 
 
-def test_the_rows_that_are_left_know_their_trajectory_and_turn():
-    batch = make_rows([[2, 1, 0], [3, 0, 0], [1, 1, 1], [4, 0, 0]], turns=3, samples=2)
-    drop_rows_after_end(batch, turns=3, rows_of_problem=6, mini_batches=1, unit=1)
-    assert batch.batch["responses"][:, 0].tolist() == [0, 3, 1, 6, 9, 7, 8]  # turn by turn within a problem
-    assert batch.non_tensor_batch[TRAJECTORY].tolist() == [0, 1, 0, 2, 3, 2, 2]
-    assert batch.non_tensor_batch[TURN].tolist() == [0, 0, 1, 0, 0, 1, 2]
-    assert batch.non_tensor_batch["uid"].tolist() == [0, 0, 0, 1, 1, 1, 1]
-    alone = make_rows([[1], [2], [3], [4]], turns=1, samples=2)  # with one turn every row stays where it is
-    drop_rows_after_end(alone, turns=1, rows_of_problem=2, mini_batches=2, unit=2)
-    assert alone.batch["responses"][:, 0].tolist() == [0, 1, 2, 3]
+async def test_a_trajectory_ends_when_public_tests_pass_or_turns_are_used_up_and_can_go_on_after_success(play):
+    queue, *_ = await play([[RIGHT], [WRONG, WRONG, HALF], [WRONG, RIGHT]])
+    assert turns_of(queue) == [1, 3, 2]
+    queue, prompts, *_ = await play([[RIGHT, RIGHT, WRONG], [WRONG, WRONG, RIGHT]], stop_at_success=False)
+    assert turns_of(queue) == [3, 3, 0]
+    told = ["The code has passed all public test cases" in prompt for prompt in prompts]
+    assert told == [False, True, True, False, False, False]
+
+
+async def test_each_turns_prompt_is_made_with_the_arguments_of_the_chat_template(play):
+    template = "{% for message in messages %}{{ style }} {{ message.content }}\n{% endfor %}"
+    made = {"apply_chat_template_kwargs": {"chat_template": template, "style": "brief"}}
+    _, prompts, *_ = await play([[WRONG, RIGHT]], data=made)
+    assert [prompt.count("brief ") for prompt in prompts] == [2, 4]
+
+
+async def test_a_prompt_that_would_be_too_long_ends_its_trajectory_and_is_counted(play, monkeypatch):
+    whole, prompts, *_ = await play([[WRONG, RIGHT]])
+    first, second = (len(whole.rows[f"problem_0_{turn}"]["prompts"]) for turn in range(2))
+    for most, turns in ((second, 2), (second - 1, 1)):
+        queue, again, config, _ = await play([[WRONG, RIGHT], [RIGHT]], data={"max_prompt_length": most})
+        assert again[:turns] == prompts[:turns] and len(again) == turns + 1 and first < most
+        metrics, _ = trained(queue, config, monkeypatch)
+        assert metrics["cost/rollout_overlong"] == (turns == 1)
+
+
+async def test_a_response_that_was_cut_off_has_no_program(minicoder, play):
+    cut_off = minicoder.encode(RIGHT + " x" * 200)[:192]  # the preset's longest, and it asks for an end
+    queue, *_, fake = await play([[cut_off, RIGHT]])
+    assert turns_of(queue)[0] == 2 and fake.programs == [None, "print(4)", "print(4)"]
+    assert queue.rows["problem_0_0"]["extra_fields"]["reward_extra_info"][PROGRAMS][0]["score"]["score"] == -1
+
+
+async def test_programs_of_the_last_turn_need_no_feedback_and_verpo_runs_none_twice(play):
+    *_, fake = await play([[WRONG, HALF, RIGHT]], "verpo")
+    assert fake.programs == ["print(0)", "print(1)", *("print(0)", "print(1)", "print(4)")]  # play, then judgement
+
+
+async def test_validation_plays_one_turn_and_scores_pass_or_fail(play):
+    queue, prompts, *_ = await play([[HALF, RIGHT], [RIGHT]], validates=True)
+    scores = {key: float(row["rm_scores"].sum()) for key, row in queue.rows.items()}
+    assert scores == {"problem_0_0": 0, "problem_1_0": 1} and len(prompts) == 2
+
+
+@pytest.mark.parametrize(("method", "settings"), [("grpo", {}), ("verpo", {}), ("verpo", {"turn_baseline": "others"})])
+async def test_turns_get_the_advantages_of_their_group(play, monkeypatch, method, settings):
+    """The first trajectory improves from turn to turn, and its rewards say so."""
+    queue, _, config, _ = await play([[WRONG, HALF, RIGHT], [RIGHT], [WRONG, WRONG, WRONG]], method, **settings)
+    metrics, found = trained(queue, config, monkeypatch)
+    passed = [[0, 1, 4], [4], [0, 0, 0]]
+    scores = [
+        [float(queue.rows[f"problem_{n}_{t}"]["rm_scores"].sum()) for t in range(len(row))]
+        for n, row in enumerate(passed)
+    ]
+    assert scores[0][1] > scores[2][1] and scores[0][2] == scores[1][0] == 1.0
+    group = [
+        [program(score, *(index < count for index in range(4))) for score, count in zip(*row, strict=True)]
+        for row in zip(scores, passed, strict=True)
+    ]
+    expected = group_advantages(group, Method(**config.cobalt.online))
+    for n, row in enumerate(passed):
+        for t in range(len(row)):
+            assert found[f"problem_{n}_{t}"] == pytest.approx(float(expected[n][t]), abs=1e-6)
+    assert metrics["reward/infra"] == 0 and metrics["reward/acc"] == pytest.approx(2 / 3)
+    assert metrics["reward/acc_over_turns"] == pytest.approx(2 / 7)
+    assert any(found.values())
+
+
+async def test_what_the_infrastructure_failed_is_neutral_counted_and_ends_a_run(play, monkeypatch):
+    queue, _, config, _ = await play([[WRONG, LOST], [RIGHT], [WRONG, HALF, WRONG]])
+    metrics, found = trained(queue, config, monkeypatch)
+    assert turns_of(queue) == [2, 1, 3]
+    assert found["problem_0_0"] == found["problem_0_1"] == 0
+    assert found["problem_1_0"] > 0 > found["problem_2_0"]
+    assert metrics["reward/infra"] == pytest.approx(1 / 3)
+    with pytest.raises(SetupError, match="could not be run"):
+        trained(queue, config, monkeypatch, max_infra_rate=0.05)
+
+
+async def test_without_a_service_trajectories_end_and_have_failed(play, use, monkeypatch):
+    use(no_service)
+    monkeypatch.setattr("cobalt.training.agent_loops.service_of_online", SharedService)
+    queue, _, config, _ = await play([[WRONG], [RIGHT]])
+    metrics, found = trained(queue, config, monkeypatch)
+    assert metrics["reward/infra"] == 1 and set(found.values()) == {0}
+
+
+async def test_trajectories_that_the_engine_lost_are_failures_of_the_infrastructure(play, monkeypatch):
+    """veRL trains on the rest, in which the only trajectory that is left would win."""
+    queue, _, config, _ = await play([[WRONG, None], [None], [RIGHT], [None]])
+    assert [*queue.rows] == ["problem_2_0"]
+    metrics, found = trained(queue, config, monkeypatch)
+    assert metrics["reward/infra"] == pytest.approx(3 / 4) and set(found.values()) == {0}
+    with pytest.raises(SetupError, match="were lost or could not be run"):
+        trained(queue, config, monkeypatch, max_infra_rate=0.15)
+    queue, _, config, _ = await play([[WRONG, WRONG, WRONG], [None], [RIGHT]])
+    metrics, found = trained(queue, config, monkeypatch)
+    assert metrics["reward/infra"] == pytest.approx(1 / 3)
+    assert found["problem_2_0"] > 0 > found["problem_0_0"] == -found["problem_2_0"]
+
+
+async def typo(**_arguments):
+    raise KeyError("typo")
+
+
+@pytest.mark.parametrize("validates", [False, True])
+async def test_an_error_in_the_reward_function_ends_training_with_one_line(play, monkeypatch, validates):
+    queue, _, config, _ = await play([[RIGHT], [RIGHT]], validates=validates, score=typo)
+    with pytest.raises(InputError, match=r"^the reward function raised KeyError: 'typo' \(\S+, line \d+\)$"):
+        trained(queue, config, monkeypatch)
+    infos = {"error": [row["extra_fields"]["reward_extra_info"]["error"] for row in queue.rows.values()]}
+    with pytest.raises(InputError, match="the reward function raised"):
+        object.__new__(CobaltTrainerSync)._val_metrics_update(["code"] * 2, ["a", "b"], infos, [])
 
 
 @pytest.mark.parametrize(
-    ("turns", "updates", "expected"),
-    [
-        ([1, 1, 3, 1, 2, 3, 1], 1, [12]),
-        ([3, 3, 3, 3], 2, [6, 6]),
-        ([3, 1, 1, 1, 3, 3], 2, [6, 6]),
-        ([1, 1, 3, 1, 2, 3, 1], 3, [5, 3, 4]),
-        ([3, 1], 2, [3, 1]),
-        ([3, 1], 4, [3, 1]),  # no update without a trajectory
-        ([1, 1, 1, 1, 9], 4, [2, 1, 1, 9]),
-    ],
+    ("public", "told"), [("no tests", "ValueError: tests are not JSON"), (None, "lack .*public_test_cases")]
 )
-def test_updates_get_whole_trajectories_and_about_equally_many_rows(turns, updates, expected):
-    rows = iter(range(sum(turns)))
-    trajectories = [[next(rows) for _ in range(count)] for count in turns]
-    shares = shares_of_updates(trajectories, updates)
-    assert [len(share) for share in shares] == expected
-    assert [row for share in shares for row in share] == [*range(sum(turns))]
+async def test_an_error_of_the_agent_loop_ends_training(play, monkeypatch, public, told):
+    queue, _, config, _ = await play([[RIGHT], [RIGHT]], public=public)
+    with pytest.raises(InputError, match=told):
+        trained(queue, config, monkeypatch)
 
 
-def test_given_advantages_stand_at_every_token_of_a_response():
-    batch = make_rows([[1], [3]], turns=1, samples=2)
-    batch.non_tensor_batch[ADVANTAGE] = np.array([0.5, -2.0], dtype=object)
-    given = with_given_advantages(batch).batch["advantages"]
-    assert given.tolist() == [[0.5, 0, 0, 0], [-2, -2, -2, 0]]
+@pytest.mark.parametrize("validates", [False, True])
+async def test_verl_itself_says_what_is_validation(monkeypatch, validates):
+    """From the trainer's batch to the columns that agent loops and the reward manager get."""
+    chunks = []
+    remote = SimpleNamespace(generate_sequences=SimpleNamespace(remote=chunks.append))
+    manager = object.__new__(CobaltAgentLoopManager)
+    manager.agent_loop_workers = [remote, remote]
+    monkeypatch.setattr(agent_loop_tq.ray, "get", lambda _futures: None)
+    batch = tu.get_tensordict({"uid": np.array(["a", "b"], dtype=object), "index": np.array([0, 1], dtype=object)})
+    tu.assign_non_tensor_data(batch, "global_steps", 1)
+    if validates:
+        tu.assign_non_tensor_data(batch, "validate", True)
+    manager.generate_sequences(batch)
+
+    seen, worker = [], object.__new__(Worker)
+    worker.config, worker.background_tasks = completed(compose(recipe="grpo_online")), set()
+    monkeypatch.setattr(agent_loop_tq, "tq", SimpleNamespace(async_kv_put=AsyncMock()))
+
+    async def run(*_parameters, **columns):
+        seen.append(columns[VALIDATES])
+
+    worker._run_agent_loop = run
+    for chunk in chunks:
+        await worker.generate_sequences(chunk)
+    await asyncio.gather(*worker.background_tasks)
+    rollout = worker.config.actor_rollout_ref.rollout
+    assert seen == [validates] * 2 * (rollout.val_kwargs.n if validates else rollout.n)
+    assert rollout.agent.agent_loop_manager_class == f"{type(manager).__module__}.{type(manager).__name__}"
 
 
-@pytest.mark.usefixtures("verls_actor")
-def test_dropped_rows_count_for_nothing_in_the_update():
-    """As many steps of as many rows as if the trainer had never asked for more."""
-    micro_batches = {"ppo_micro_batch_size_per_gpu": 2}
-    *_, alone = updated(CobaltActor, make_update(ROWS), worker_settings(), **micro_batches)
-    data = make_update([*ROWS, *ROWS])
-    data.batch["response_mask"] = data.batch["response_mask"].clone()
-    data.batch["response_mask"][len(ROWS) :] = 0
-    for name, values in make_update(ROWS).batch.items():
-        data.batch[name][: len(ROWS)] = values
-    drop_rows_after_end(data, turns=1, rows_of_problem=1, mini_batches=2, unit=2)
-    assert data.meta_info[MINI_BATCHES] == 2 and data.batch["responses"].shape == (len(ROWS), RESPONSES)
-    *_, found = updated(CobaltActor, data, worker_settings(), ppo_mini_batch_size=8, **micro_batches)
-    torch.testing.assert_close(found, alone)
+def test_each_place_step_sample_and_turn_has_a_seed_of_its_own():
+    columns = {"global_steps": 1, "index": 2, "session_id": 3}
+    seeds = [seed_of(0, columns), seed_of(0, columns, 1), seed_of(1, columns)]
+    seeds += [seed_of(0, {**columns, name: 4}) for name in columns]
+    assert len(set(seeds)) == len(seeds) and seed_of(0, dict(columns)) == seeds[0]
+
+
+async def test_single_turns_on_cpu_cores_bring_their_seeds(monkeypatch):
+    async def run(_self, sampling_params, **columns):
+        return sampling_params
+
+    monkeypatch.setattr(SingleTurnAgentLoop, "run", run)
+    loop, columns = object.__new__(SeededLoop), {"global_steps": 1, "index": 2, "session_id": 3}
+    loop.config = SimpleNamespace(cobalt=SimpleNamespace(seed=7))
+    assert await loop.run({"top_p": 1.0}, **columns) == {"top_p": 1.0, "seed": seed_of(7, columns)}
 
 
 HALF_ROOT = 0.5**0.5
@@ -349,117 +391,166 @@ def test_a_failed_program_neutralises_its_trajectory_and_mostly_failed_groups_wh
     assert advantages([[None], [None], [None], [program(1.0, 1, 1)], [program(0.0, 0, 0)]], method=method) == [0] * 5
 
 
-@pytest.fixture
-def judge(minicoder, service):
-    """The manager's named scores of rows, and rewards, in the order of trajectories and turns."""
+def test_groups_do_not_touch():
+    others = [[program(0.5, 1, 0)], [program(0.0, 0, 0)]]
+    rows = [[0, 1], [4, 3, 2], [5], [6]]
+    both = turn_advantages(rows, list("aabb"), [*GROUP, *others], make_method())
+    expected = [*advantages(GROUP), *advantages(others)]
+    assert [both[row] for row in (0, 1, 4, 3, 2, 5, 6)] == expected and all(expected)
 
-    def run(trajectories, uids, failed=(), turns=3, **settings):
-        """``trajectories[n]`` are the responses of trajectory n, of group ``uids[n]``."""
-        texts = [text for responses in trajectories for text in [*responses, *[None] * (turns - len(responses))]]
-        numbers = np.arange(len(texts)) // turns
-        rollout_failed = {ROLLOUT_FAILED: [number in failed for number in numbers]}
-        data = make_batch(minicoder, texts, uid=[uids[number] for number in numbers], **rollout_failed)
-        drop_rows_after_end(data, turns, rows_of_problem=len(texts), mini_batches=1, unit=2)
-        result = OnlineRewardManager(make_method(**settings), minicoder, 0, compute_score)(data, return_dict=True)
-        named = {name: np.array(values) for name, values in result["reward_extra_info"].items()}
-        named |= {"reward": result["reward_tensor"].sum(1).numpy(), **data.non_tensor_batch}
-        live = data.batch["response_mask"].any(1).numpy()
-        order = np.lexsort((named[TURN], named[TRAJECTORY], ~live))  # rows without a response at the end
-        return {"live": live[order], **{name: values[order] for name, values in named.items()}}
+
+@pytest.fixture
+def judge(minicoder, service, monkeypatch):
+    """The result of a trajectory with these responses."""
+    monkeypatch.setattr(manager_module, "JobExecutorClient", lambda _reward: service)
+
+    async def run(*responses, failed=False, **method):
+        manager = make_manager(minicoder, online={"method": "grpo", "turns": 3, **method})
+        return await manager.run_single(make_trajectory(minicoder, responses, failed=failed))
 
     return run
 
 
-def test_a_programs_context_is_its_own_trajectory(judge):
+async def test_a_programs_context_is_its_own_trajectory(judge):
     """Pass rates 1/4, 2/4, 1/4: better than before, then worse than the best; another trajectory starts anew."""
-    got = judge([[respond(1), respond(2), respond(1)], [respond(2)]], ["a", "a"])
+    found = [await judge(respond(1), respond(2), respond(1)), await judge(respond(2))]
+    scores = [one["score"] for made in found for one in made["reward_extra_info"][PROGRAMS]]
     improved, worse = 0.2 + 0.1 * 0.25 / 0.75, -0.1 - 0.1 * 0.5
-    assert got["reward_correct"] + got["reward_improve"] == pytest.approx([0, improved, worse, 0.2])
+    assert [one["reward_correct"] + one["reward_improve"] for one in scores] == pytest.approx([0, improved, worse, 0.2])
+    assert found[0]["reward_score"] == scores[2]["score"]
 
 
-def test_rows_without_a_response_have_no_part_in_anything(judge):
-    got = judge([[respond(4)], [respond(1), respond(2)]], ["a", "a"])
-    assert got["live"].tolist() == [True] * 3 + [False]
-    assert [got[name][3] for name in ("advantage", "infra", "reward")] == [0, 0, 0]
-    assert np.mean(got["acc"]) == pytest.approx(1 / 3)
+@pytest.mark.parametrize(("second", "failed"), [(2, True), ("fail", False)], ids=["rollout", "reward"])
+async def test_a_trajectory_with_a_failure_is_not_scored(judge, second, failed):
+    info = (await judge(respond(1), respond(second), respond(4), failed=failed))["reward_extra_info"]
+    assert info["infra"] == 1 and PROGRAMS not in info and "error" not in info
 
 
-def test_groups_do_not_touch(judge):
-    group = [[respond(4)], [respond(1), respond(2)], [respond(0)]]
-    alone = judge(group, "aaa")["advantage"]
-    both = judge(group + group, "aaabbb")["advantage"]
-    assert both.tolist() == [*alone, *alone] and both.any()
+async def test_with_one_turn_rewards_and_advantages_are_those_of_single_turn_grpo(minicoder, judge, service):
+    responses = [respond(4), respond("fail"), respond(1), "no program", respond(2, "another plan")]
+    single = make_manager(minicoder)
+    alone = [await single.run_single(make_trajectory(minicoder, [response])) for response in responses]
+    given = [await judge(response, turns=1) for response in responses]
+    assert str([one["reward_score"] for one in given]) == str([one["reward_score"] for one in alone])
+    group = [[Program(**one) for one in made["reward_extra_info"].get(PROGRAMS, [])] or [None] for made in given]
+    scores = [one["reward_score"] for one in alone]
+    scores[1] = sum(scores[:1] + scores[2:]) / 4  # neutral
+    tokens = torch.tensor(scores)[:, None]
+    expected, _ = compute_grpo_outcome_advantage(tokens, torch.ones_like(tokens), np.array(["a"] * 5))
+    assert advantages(group, turns=1) == pytest.approx(expected[:, 0].tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize(("second", "failed"), [(2, [0]), ("fail", [])], ids=["rollout", "reward"])
-def test_an_infrastructure_failure_neutralises_the_whole_trajectory(judge, second, failed):
-    got = judge([[respond(1), respond(second)], [respond(4)], [respond(0)], [respond(0)]], ["a"] * 4, failed)
-    assert got["infra"][got["live"]].tolist() == [1, 1, 0, 0, 0]
-    assert got["advantage"][:2].tolist() == [0, 0]
-    assert (got["advantage"][2:5] != 0).all()
+@pytest.mark.parametrize(
+    ("turns", "updates", "expected"),
+    [
+        ([1, 1, 3, 1, 2, 3, 1], 1, [12]),
+        ([3, 3, 3, 3], 2, [6, 6]),
+        ([3, 1, 1, 1, 3, 3], 2, [6, 6]),
+        ([1, 1, 3, 1, 2, 3, 1], 3, [5, 3, 4]),
+        ([3, 1], 2, [3, 1]),
+        ([3, 1], 4, [3, 1]),  # no update without a trajectory
+        ([1, 1, 1, 1, 9], 4, [2, 1, 1, 9]),
+    ],
+)
+def test_updates_get_whole_trajectories_and_about_equally_many_rows(turns, updates, expected):
+    rows = iter(range(sum(turns)))
+    trajectories = [[next(rows) for _ in range(count)] for count in turns]
+    shares = shares_of_updates(trajectories, updates)
+    assert [len(share) for share in shares] == expected
+    assert [row for share in shares for row in share] == [*range(sum(turns))]
 
 
-def test_verpo_runs_no_program_twice(judge, service):
-    got = judge([[respond(1), respond(2)], [respond(4)]], ["a", "a"], method="verpo")
-    assert sorted(service.programs) == ["print(1)", "print(2)", "print(4)"]
-    assert got["advantage"][2] > 0 > got["advantage"][0]
+TOKENS = "cobalt.loss_weights=tokens"
+PAIRS = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"
 
 
-class ByHash(FakeService):
-    """Verdicts by the program's text, so that MiniCoder's own programs differ; some cannot be run."""
+@pytest.mark.parametrize(
+    ("rows", "updates", "ranks", "overrides", "unit"),
+    [
+        (260, 1, 1, [TOKENS], 1),
+        (564, 1, 1, [TOKENS], 1),
+        (564, 2, 1, ["cobalt.share_prompts=false"], 1),
+        (263, 2, 2, [TOKENS], 1),
+        (563, 2, 3, ["cobalt.share_prompts=false"], 1),
+        (561, 2, 2, ["cobalt.loss_weights=release", PAIRS], 2),
+    ],
+)
+def test_updates_share_whole_trajectories_evenly_and_padding_counts_for_nothing(
+    rows, updates, ranks, overrides, unit, monkeypatch
+):
+    """From the batch of a step to the mini-batches of each rank, by veRL's own worker. 64 problems, 4 trajectories."""
+    samples = ["actor_rollout_ref.rollout.n=4", f"actor_rollout_ref.actor.ppo_mini_batch_size={64 // updates}"]
+    config = completed(compose(*samples, *overrides, recipe="grpo_online"))
+    queue, random = Queue(), torch.Generator().manual_seed(0)
+    long, turns = torch.randperm(256, generator=random).tolist(), [1] * 256
+    for number in range(rows - 256):
+        turns[long[number % 256]] += 1
+    keys = [f"p{number // 4}_{number % 4}_{turn}" for number in range(256) for turn in range(turns[number])]
+    keys = [keys[place] for place in torch.randperm(rows, generator=random)]
+    for key in keys:
+        problem, session, turn = key[1:].split("_")
+        begin = torch.full((60,), int(problem))
+        prompt = torch.cat([begin, torch.full((30 * int(turn),), int(session))])
+        mask = torch.ones(1 + int(problem) % 9, dtype=torch.long)
+        queue.rows[key] = {"prompts": prompt, "responses": mask, "loss_mask": mask, "uid": problem}
+        lengths = {"prompt_len": len(prompt), "response_len": len(mask), "seq_len": len(prompt) + len(mask)}
+        queue.tags[key] = lengths
+    for module in (trainer_module, updates_module, padding_utils):
+        monkeypatch.setattr(module, "tq", queue)
+    made = object.__new__(CobaltTrainerSync)
+    made.config, made._method, made.parameter_sync_step = config, Method(**config.cobalt.online), 1
+    made.tokenizer, made.use_critic, made.global_steps = SimpleNamespace(eos_token_id=0), False, 1
+    made.distillation_config = None
+    made._init_resource_pool_mgr()
+    (role,) = made.role_worker_mapping.values()
+    kind = role.__ray_metadata__.modified_class.actor_worker_cls
 
-    async def run(self, code, tests):
-        await asyncio.sleep(0)
-        value = zlib.crc32(code.encode())
-        if value % 5 == 0:
-            return ExecutionResult.infra(4, "worker lost")
-        verdicts = tuple(Verdict.PASSED if value >> bit & 1 else Verdict.WRONG_ANSWER for bit in range(4))
-        return ExecutionResult(verdicts, ("",) * 4, ("",) * 4)
+    # what each rank's worker gives the engine
+    seen = []
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_args, **_kwargs: None)
+    monkeypatch.setattr(worker_module, "get_device_id", lambda: "cpu")
 
+    def train(_self, data):
+        seen[-1].append((list(tu.get(data, "key")), tu.get(data, "global_batch_size")))
+        return tu.get_tensordict({}, {"metrics": {}})
 
-def make_rollout():
-    config = rollout_config(response_length=WIDTH, prompt_length=PROMPT_WIDTH, micro_batch_size=16)
-    return HFRollout(AutoModelForCausalLM.from_pretrained(MODEL), config), config
+    def update(batch):
+        for rank, part in enumerate(batch.chunk(ranks)):
+            seen.append([])
+            worker = object.__new__(kind)
+            worker.profiler = SimpleNamespace(step=lambda: None)
+            worker.engine = SimpleNamespace(
+                get_data_parallel_size=lambda: ranks,
+                get_data_parallel_rank=lambda rank=rank: rank,
+                get_data_parallel_group=lambda: None,
+                train_mode=lambda **_: nullcontext(),
+                is_mp_src_rank_with_outputs=lambda: True,
+            )
+            masks = jagged([queue.rows[key]["loss_mask"] for key in part.keys])
+            data = tu.get_tensordict({"loss_mask": masks, "key": part.keys}, dict(part.extra_info))
+            worker.train_mini_batch(data)
+        return {"metrics": {"mfu": [1.0]}}
 
+    monkeypatch.setattr(TrainingWorker, "train_batch", train)
+    made.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [*range(ranks)]}, update_actor=update)
+    tags = [queue.tags[key] for key in keys]
+    batch = made._balance_batch(KVBatchMeta(keys=keys, tags=tags, partition_id="train"), {})
+    made._update_actor(batch, {})
 
-def for_reward(rows, prompts):
-    """What reaches the manager."""
-    count = len(rows)
-    columns = {
-        **rows.non_tensor_batch,
-        "uid": prompts.non_tensor_batch["uid"],
-        "data_source": np.array(["code"] * count, dtype=object),
-        "reward_model": np.array([{"ground_truth": make_tests()}] * count, dtype=object),
-        "extra_info": np.array([{}] * count, dtype=object),
-    }
-    data = DataProto(batch=rows.batch.clone(), non_tensor_batch=columns)
-    data.batch["response_mask"] = data.batch["attention_mask"][:, PROMPT_WIDTH:]
-    return data
-
-
-def test_with_one_turn_rows_rewards_and_advantages_are_those_of_single_turn_grpo(minicoder, use):
-    """The update takes rows, masks and advantages. Another test shows that the update is unchanged."""
-    samples = 4
-    use(ByHash().opener())
-    prompts = make_prompts(minicoder, ("sum", "product", "largest", "smallest"), samples)
-    single = make_rollout()[0].generate_sequences(prompts)
-    rollout, config = make_rollout()
-    multi = OnlineRollout(rollout, make_multi_turn(minicoder, config, turns=1)).generate_sequences(prompts)
-    for name, values in single.batch.items():
-        assert multi.batch[name].equal(values), name
-
-    data = for_reward(multi, prompts)
-    drop_rows_after_end(data, turns=1, rows_of_problem=samples, mini_batches=1, unit=2)
-    given = OnlineRewardManager(make_method(turns=1), minicoder, 0, compute_score)(data, return_dict=True)
-    expected = CobaltRewardManager(minicoder, 0, compute_score)(for_reward(single, prompts), True)
-    assert given["reward_tensor"].equal(expected["reward_tensor"])
-    assert 0 < sum(given["reward_extra_info"]["infra"]) < len(data)
-
-    data.non_tensor_batch["advantage"] = np.array(given["reward_extra_info"]["advantage"], dtype=object)
-    advantages, _ = compute_grpo_outcome_advantage(
-        expected["reward_tensor"].clone(), data.batch["response_mask"], data.non_tensor_batch["uid"]
-    )
-    assert advantages.abs().max() > 0.1
-    torch.testing.assert_close(
-        with_given_advantages(data).batch["advantages"], advantages.float(), rtol=1e-4, atol=1e-5
-    )
+    padding = {key for key, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_padding")}
+    assert not any(queue.rows[key]["loss_mask"].any() for key in padding)
+    assert {len(of_rank) for of_rank in seen} == {updates} and len(seen) == ranks
+    assert sorted(key for of_rank in seen for part, _ in of_rank for key in part) == sorted([*keys, *padding])
+    updates_of = defaultdict(set)
+    for number in range(updates):
+        cells = [of_rank[number][0] for of_rank in seen]
+        assert len({len(cell) for cell in cells}) == 1 and len(cells[0]) % unit == 0
+        real = [[key for key in cell if key not in padding] for cell in cells]
+        assert abs(sum(map(len, real)) - rows / updates) <= 1.5  # half of the longest trajectory
+        fillers = [len(cell) - len(of_cell) for cell, of_cell in zip(cells, real, strict=True)]
+        assert max(fillers) - min(fillers) <= 1 and sum(fillers) < ranks * unit + 3
+        assert [of_rank[number][1] for of_rank in seen] == [len(of_cell) for of_cell in real]  # of this rank
+        assert all(cell[: len(of_cell)] == of_cell for cell, of_cell in zip(cells, real, strict=True))
+        for key in (key for cell in real for key in cell):
+            updates_of[key.rpartition("_")[0]].add(number)
+    assert all(len(numbers) == 1 for numbers in updates_of.values()) and len(updates_of) == 256

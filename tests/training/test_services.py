@@ -33,7 +33,6 @@ case "$*" in
 esac
 """
 PYTHON = """#!/usr/bin/env bash
-[[ "$2 $3" != "research study" ]] || exec @REAL@ "$@"
 [[ $2 != *free_port* && $* != *--arguments_only* ]] || exec @REAL@ "$@"
 echo "python $*" >>"$CALLS"
 [[ $* != *--cluster_only* ]] || exit $CLUSTER_CHECK

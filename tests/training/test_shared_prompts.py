@@ -1,4 +1,4 @@
-"""Shared prompts give what veRL's own forward pass gives: log-probabilities, entropies, gradients, updates."""
+"""Shared prompts give what a model gives on each row by itself: log-probabilities, entropies and gradients."""
 
 import random
 from itertools import product
@@ -6,30 +6,25 @@ from itertools import product
 import plain_attention
 import pytest
 import torch
-from actors import (
-    PROMPTS,
-    RESPONSES,
-    VOCAB,
-    make_batch,
-    make_data,
-    make_model,
-    make_update,
-    stand_in,
-    updated,
-    verls_actor,
-    worker_settings,
-)
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
-from verl.workers.actor import dp_actor
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from cobalt.training import patches, shared_attention, shared_prompts, token_scores
+from cobalt.training import shared_attention, shared_prompts, token_scores
 from cobalt.training.shared_attention import SharedPromptAttention
-from cobalt.training.shared_prompts import Rows, balanced_rows, lay_out, micro_batches, padded_layout, rows_by_prefix
+from cobalt.training.shared_prompts import Rows, balanced_rows, lay_out, micro_batches, prepare, rows_by_prefix
 from cobalt.training.token_scores import TokenScores
-from cobalt.training.workers import CobaltActor
 
-__all__ = ["verls_actor"]
-OWN = dp_actor.DataParallelPPOActor
+VOCAB, RESPONSES = 50, 6
+SHAPE = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+}
 BATCHES = {
     "two prompts, rows out of order": [("d", 6), ("i", 1), ("d", 3), ("d", 6), ("i", 5)],
     "groups of one row": [("a", 6), ("d", 2), ("i", 4)],
@@ -38,38 +33,93 @@ BATCHES = {
     "a prompt of one token, responses of one": [("a", 1), ("a", 1), ("a", 1)],
 }
 MIXED = BATCHES["two prompts, rows out of order"]
-FORWARDS = {"dense": shared_prompts.forward_dense, "varlen": shared_prompts.forward_varlen}
-both_machines = pytest.mark.parametrize("forward", FORWARDS.values(), ids=FORWARDS)
+both_machines = pytest.mark.parametrize("kernels", [False, True], ids=["dense", "varlen"])
 checkpointing_or_not = pytest.mark.parametrize("checkpointing", [False, True])
 
 
 @pytest.fixture(autouse=True)
-def fp32(verls_actor):
-    plain_attention.install(verls_actor)
-    return verls_actor
+def patched(monkeypatch):
+    """The kernels on a CPU; transformers' attention is put back after the test."""
+    plain_attention.install(monkeypatch)
+    monkeypatch.setattr(ALL_ATTENTION_FUNCTIONS, "_local_mapping", {})
+    return monkeypatch
 
 
-def padded(actor, *rest):
-    """veRL's own forward pass, on padded rows."""
-    return OWN._forward_micro_batch(actor, *rest)
+def make_model(model=Qwen3ForCausalLM, config=Qwen3Config, tied=True, kernels=False, checkpointing=False):
+    """``kernels``: attention is that of a GPU, and else torch's with a dense mask."""
+    torch.manual_seed(0)
+    made = config(**SHAPE, tie_word_embeddings=tied)
+    made._attn_implementation = "sdpa"
+    made = model(made).train()
+    if checkpointing:
+        made.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if kernels:
+        prepare(made, False)
+    return made
 
 
-def recomputing(model):
-    model.train()
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return model
+def make_batch(rows, seed=0):
+    """Prompts and responses. ``rows``: a prompt's name (its length is its place among the letters), response tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    prompts = [torch.randint(1, VOCAB, (length,), generator=generator) for length in range(1, 10)]
+    responses = [torch.randint(1, VOCAB, (tokens,), generator=generator) for _, tokens in rows]
+    return [prompts["abcdefghi".index(name)] for name, _ in rows], responses
 
 
-def log_probs_of(forward, model, batch):
-    return forward(stand_in(model), batch, 1.0, False)[1]
+def batch_of(prompts, seed, fewest=0):
+    """These prompts, with responses of ``fewest`` to ``RESPONSES`` tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(fewest, RESPONSES + 1, (len(prompts),), generator=generator).tolist()
+    return [*map(torch.tensor, prompts)], [torch.randint(1, VOCAB, (n,), generator=generator) for n in lengths]
 
 
-def scores_and_gradients(forward, model, batch):
-    mask = batch["attention_mask"][:, -RESPONSES:]
-    entropy, log_probs = forward(stand_in(model), batch, 0.7, True)
-    ((log_probs + 0.1 * entropy) * mask).sum().backward()
-    gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
-    return entropy * mask, log_probs * mask, gradients
+def flat(batch):
+    """Token ids and positions of all rows, laid end to end, and the cells of each row."""
+    rows = [torch.cat(pair) for pair in zip(*batch, strict=True)]
+    cells = torch.arange(sum(map(len, rows))).split([len(row) for row in rows])
+    return torch.cat(rows), torch.cat([torch.arange(len(row)) for row in rows]), cells
+
+
+def layout_of(batch):
+    rows = rows_by_prefix(batch[0], [len(response) for response in batch[1]])
+    return lay_out(rows, flat(batch)[2].__getitem__, "cpu")
+
+
+def shared(model, batch, temperature=0.7):
+    """Log-probabilities and entropies of the response tokens of all rows."""
+    ids, positions, cells = flat(batch)
+    layout = layout_of(batch)
+    found = shared_prompts.score_tokens(
+        model, model.get_output_embeddings(), layout, ids, positions, temperature, True, False
+    )
+    of_responses = torch.cat([row[len(prompt) :] for row, prompt in zip(cells, batch[0], strict=True)])
+    return [torch.zeros(len(ids)).index_put((layout.cells_R,), values)[of_responses] for values in found]
+
+
+def one_by_one(model, batch, temperature=0.7):
+    """The same of each row by itself, by a plain forward pass."""
+    found = []
+    for prompt, response in zip(*batch, strict=True):
+        logits = model(torch.cat([prompt, response])[None]).logits[0, len(prompt) - 1 : -1] / temperature
+        log_probs = logits.log_softmax(-1)
+        entropies = -(log_probs.exp() * log_probs).sum(-1)
+        found.append((log_probs.gather(-1, response[:, None])[:, 0], entropies))
+    return [torch.cat(values) for values in zip(*found, strict=True)]
+
+
+def gradients_of(model):
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def with_gradients(way, model, batch):
+    log_probs, entropies = way(model, batch)
+    (log_probs + 0.1 * entropies).sum().backward()
+    return log_probs, entropies, gradients_of(model)
+
+
+def assert_close(found, expected):
+    for ours, plain in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
 
 
 QWEN, LLAMA = (Qwen3ForCausalLM, Qwen3Config), (LlamaForCausalLM, LlamaConfig)
@@ -83,85 +133,66 @@ QWEN, LLAMA = (Qwen3ForCausalLM, Qwen3Config), (LlamaForCausalLM, LlamaConfig)
         *((MIXED, *settings) for settings in product((QWEN, LLAMA), (False, True), (False, True))),
     ],
 )
-def test_scores_and_gradients_equal_verls_for_each_model_with_and_without_recomputation(
-    forward, rows, kind, tied, checkpointing
+def test_scores_and_gradients_are_those_of_each_row_for_each_model_with_and_without_recomputation(
+    kernels, rows, kind, tied, checkpointing
 ):
-    own = scores_and_gradients(padded, make_model(*kind, tied), make_batch(rows))
-    model = make_model(*kind, tied)
-    ours = scores_and_gradients(forward, recomputing(model) if checkpointing else model, make_batch(rows))
-    for expected, found in zip(own, ours, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    batch = make_batch(rows)
+    expected = with_gradients(one_by_one, make_model(*kind, tied), batch)
+    assert_close(with_gradients(shared, make_model(*kind, tied, kernels, checkpointing), batch), expected)
 
 
 @checkpointing_or_not
-def test_attention_is_computed_once_where_layers_are_computed_again(checkpointing, fp32):
+def test_attention_is_computed_once_where_layers_are_computed_again(checkpointing, patched):
     computed, norms, kernel = [], [], shared_attention.varlen_forward
-    fp32.setattr(shared_attention, "varlen_forward", lambda *args: computed.append(args) or kernel(*args))
-    model = make_model().train()
-    if checkpointing:
-        recomputing(model)
+    patched.setattr(shared_attention, "varlen_forward", lambda *args: computed.append(args) or kernel(*args))
+    model = make_model(kernels=True, checkpointing=checkpointing)
     model.model.layers[0].input_layernorm.register_forward_hook(lambda *_: norms.append(1))
-    log_probs_of(shared_prompts.forward_varlen, model, make_batch(MIXED)).sum().backward()
+    shared(model, make_batch(MIXED))[0].sum().backward()
     assert len(norms) == 1 + checkpointing
     assert len(computed) == 2 * len(model.model.layers)  # alone and across, for each layer
 
 
 @checkpointing_or_not
-def test_newer_kernels_give_the_same_and_compute_attention_again(checkpointing, fp32):
+def test_newer_kernels_give_the_same_and_compute_attention_again(checkpointing, patched):
     calls, kernels = [], plain_attention.NewerKernels()
     forward = kernels._flash_attn_fwd
     kernels._flash_attn_fwd = lambda *args, **kwargs: calls.append(args) or forward(*args, **kwargs)
-    found = []
-    for install in (None, plain_attention.install_newer):
-        model = make_model()
-        if install:
-            install(fp32, kernels)
-            model = recomputing(model) if checkpointing else model
-        found.append(scores_and_gradients(shared_prompts.forward_varlen, model, make_batch(MIXED)))
-    for older, newer in zip(*found, strict=True):
-        torch.testing.assert_close(newer, older, rtol=1e-4, atol=1e-5)
+    older = with_gradients(shared, make_model(kernels=True), make_batch(MIXED))
+    plain_attention.install_newer(patched, kernels)
+    model = make_model(kernels=True, checkpointing=checkpointing)
+    assert_close(with_gradients(shared, model, make_batch(MIXED)), older)
     assert len(calls) == (1 + checkpointing) * 2 * len(model.model.layers)  # alone and across, for each layer
 
 
 def test_recomputation_sees_the_plan_of_its_own_micro_batch():
     """Two forward passes before the first backward pass: state kept anywhere but in the graph would be the second's."""
     batches = [make_batch(BATCHES[name], seed) for seed, name in enumerate(list(BATCHES)[:2])]
-    gradients = []
+    found = []
     for together in (False, True):
-        model = recomputing(make_model())
-        sums = [log_probs_of(shared_prompts.forward_varlen, model, batch).sum() for batch in batches if together]
+        model = make_model(kernels=True, checkpointing=True)
+        sums = [shared(model, batch)[0].sum() for batch in batches if together]
         for batch in [] if together else batches:
-            log_probs_of(shared_prompts.forward_varlen, model, batch).sum().backward()
+            shared(model, batch)[0].sum().backward()
         for value in sums:
             value.backward()
-        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
-    torch.testing.assert_close(*gradients)
+        found.append(gradients_of(model))
+    torch.testing.assert_close(*found)
 
 
 @both_machines
-def test_outside_of_the_responses_everything_is_zero(forward):
-    batch, model = make_batch(BATCHES["a response without tokens"]), make_model()
-    assert (log_probs_of(forward, model, batch) == 0).equal(batch["attention_mask"][:, PROMPTS:] == 0)
-    log_probs = log_probs_of(forward, model, make_batch([("d", 0), ("d", 0)]))
-    log_probs.sum().backward()
-    assert not log_probs.any()
+def test_without_a_response_nothing_is_learned(kernels):
+    model = make_model(kernels=kernels)
+    shared(model, make_batch([("d", 0), ("d", 0)]))[0].sum().backward()
     assert not any(parameter.grad.any() for parameter in model.parameters() if parameter.grad is not None)
 
 
 @both_machines
-def test_each_prompt_goes_through_the_model_once_without_padding(forward):
-    model, seen = make_model(), []
+def test_each_prompt_goes_through_the_model_once_without_padding(kernels):
+    model, seen = make_model(kernels=kernels), []
     model.model.embed_tokens.register_forward_hook(lambda _module, args, _output: seen.append(args[0].shape))
-    log_probs_of(forward, model, make_batch(MIXED))
+    shared(model, make_batch(MIXED))
     assert seen == [(1, 4 + 9 + 6 + 3 + 6 + 1 + 5)]
-    assert len(shared_prompts.padded_layout(make_batch(MIXED)).predictors_R) == 6 + 3 + 6 + 1 + 5
-
-
-def test_a_prompt_that_begins_with_token_0_is_not_taken_for_a_shorter_one():
-    ids = torch.tensor([[0, 0, 5, 7], [0, 0, 5, 7]])
-    mask = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
-    rows = shared_prompts.padded_rows({"input_ids": ids, "attention_mask": mask, "responses": ids[:, 3:]})
-    assert len(rows.trees()) == 2
+    assert len(layout_of(make_batch(MIXED)).predictors_R) == 6 + 3 + 6 + 1 + 5
 
 
 @pytest.mark.parametrize(("name", "value"), [("model_type", "gemma2"), ("_attn_implementation", "eager")])
@@ -169,41 +200,17 @@ def test_models_it_does_not_know_and_eager_attention_are_refused(name, value):
     model = make_model()
     setattr(model.config, name, value)
     with pytest.raises(NotImplementedError, match=value):
-        log_probs_of(shared_prompts.forward_varlen, model, make_batch([("d", 1)]))
+        prepare(model, False)
+    with pytest.raises(NotImplementedError, match="exclude use_fused_kernels and ulysses"):
+        prepare(make_model(), True)
 
 
 def test_forward_passes_without_shared_prompts_are_as_before():
     model, batch = make_model(), make_batch([("d", 6), ("i", 1)])
-    before = log_probs_of(padded, model, batch)
-    log_probs_of(shared_prompts.forward_varlen, model, batch)
-    assert log_probs_of(padded, model, batch).equal(before)
-
-
-ROWS = [("d", 6), ("d", 1), ("i", 3), ("i", 5), ("d", 2), ("d", 4), ("b", 6), ("b", 6)]
-MICRO_BATCHES = [
-    *({"use_dynamic_bsz": False, "ppo_micro_batch_size_per_gpu": rows} for rows in (1, 2, 4)),
-    {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": 99, "ppo_micro_batch_size_per_gpu": 4},
-]
-
-
-@both_machines
-@pytest.mark.parametrize("config", MICRO_BATCHES, ids=str)
-def test_the_update_is_verls_on_the_same_micro_batches(forward, config, fp32):
-    _, own_metrics, own = updated(OWN, make_update(ROWS), **config)
-    fp32.setattr(shared_prompts, "forward_dense", forward)  # the one for a CPU's tensors
-    patches.share_prompts_in_micro_batches()
-    _, metrics, ours = updated(CobaltActor, make_update(ROWS), worker_settings(share_prompts=True), **config)
-    torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-6)
-    for name in ("actor/grad_norm", "actor/kl_loss"):
-        assert metrics[name] == pytest.approx(own_metrics[name], rel=1e-3)
-
-
-def test_micro_batches_hold_whole_groups_and_results_return_to_their_rows():
-    data = make_data([("d", 6), ("i", 1), ("d", 3), ("i", 5), ("d", 6), ("b", 2)])
-    batches, places = shared_prompts.prepare_dynamic_batch(data, 19)
-    assert sorted(map(sorted, places)) == [[0, 2, 4], [1, 3, 5]]
-    results = torch.cat([batch.batch["input_ids"] for batch in batches])
-    assert dp_actor.restore_dynamic_batch(results, places).equal(data.batch["input_ids"])
+    before = one_by_one(model, batch)
+    prepare(model, False)
+    shared(model, batch)
+    assert all(map(torch.equal, one_by_one(model, batch), before))
 
 
 def make_rows(sizes, prompt=10, response=5):
@@ -229,38 +236,18 @@ def random_prompts(seed, depth, longest=4):
     return prompts
 
 
-def batch_of(prompts, seed, fewest=0):
-    """They as veRL's padded batch, with responses of ``fewest`` to ``RESPONSES`` tokens."""
-    generator, width = torch.Generator().manual_seed(seed), max(map(len, prompts))
-    ids = torch.randint(1, VOCAB, (len(prompts), width + RESPONSES), generator=generator)
-    tokens = torch.randint(fewest, RESPONSES + 1, (len(prompts),), generator=generator)
-    mask = (torch.arange(width + RESPONSES) < width + tokens[:, None]).long()
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) : width] = torch.tensor(prompt)
-        mask[row, : width - len(prompt)] = 0
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    return {"input_ids": ids, "attention_mask": mask, "position_ids": positions, "responses": ids[:, width:]}
-
-
-def one_by_one(actor, batch, *rest):
-    """veRL's own forward pass on each row by itself."""
-    rows = range(len(batch["input_ids"]))
-    found = [padded(actor, {name: of[row : row + 1] for name, of in batch.items()}, *rest) for row in rows]
-    return tuple(torch.cat(values) for values in zip(*found, strict=True))
-
-
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-def test_trees_of_prompts_give_what_each_row_gives_by_itself(depth, fp32):
+def test_trees_of_prompts_give_what_each_row_gives_by_itself(depth, patched):
     """Log-probabilities, entropies and all gradients. Trees of more levels where these cost nothing, or of fewer."""
     deepest = 0
     for seed in range(3):
         batch = batch_of(random_prompts(seed, depth), seed)
-        own = scores_and_gradients(one_by_one, make_model(), batch)
-        for cost, forward in product((0, 0.5), FORWARDS.values()):
-            fp32.setattr(shared_prompts, "LEVEL_COST", cost)
-            for expected, found in zip(own, scores_and_gradients(forward, make_model(), batch), strict=True):
-                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-            deepest = max(deepest, len(padded_layout(batch).attention().levels))
+        expected = with_gradients(one_by_one, make_model(), batch)
+        for cost, kernels in product((0, 0.5), (False, True)):
+            patched.setattr(shared_prompts, "LEVEL_COST", cost)
+            patched.setattr(ALL_ATTENTION_FUNCTIONS, "_local_mapping", {})
+            assert_close(with_gradients(shared, make_model(kernels=kernels), batch), expected)
+            deepest = max(deepest, len(layout_of(batch).attention().levels))
     assert deepest >= depth
 
 
@@ -268,31 +255,28 @@ def test_a_context_may_have_responses_of_its_own_and_go_on_in_others():
     """Of the first problem: a prompt, two contexts that begin with all of it, and one that begins with a context."""
     prompts = [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 4, 5, 6], [9, 8], [1, 2, 3, 7], [1, 2, 3, 4, 5, 6], [9, 8]]
     batch = batch_of(prompts, seed=0, fewest=1)
-    layout = padded_layout(batch)
-    responses = int(batch["attention_mask"][:, 6:].sum())
-    assert len(layout.cells_L) == 6 + 1 + 2 + responses  # [9, 8] once, and the seventh token of the first tree
+    layout = layout_of(batch)
+    assert len(layout.cells_L) == 6 + 1 + 2 + sum(map(len, batch[1]))  # [9, 8] once, and the first tree's seventh token
     assert len(layout.attention().levels) == 3
-    own, ours = (scores_and_gradients(way, make_model(), batch) for way in (one_by_one, FORWARDS["varlen"]))
-    for expected, found in zip(own, ours, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    expected = with_gradients(one_by_one, make_model(), batch)
+    assert_close(with_gradients(shared, make_model(kernels=True), batch), expected)
 
 
 def test_a_token_is_computed_at_its_position_in_each_row_that_shares_it():
     for seed in range(20):
-        batch = batch_of(random_prompts(seed, 3), seed)
-        rows, valid = shared_prompts.padded_rows(batch), batch["attention_mask"].bool()
-        ids, positions = ([batch[name][row][valid[row]] for row in rows.rows] for name in ("input_ids", "position_ids"))
+        prompts, responses = batch_of(random_prompts(seed, 3), seed)
+        rows = rows_by_prefix(prompts, [*map(len, responses)])
+        ids = [torch.cat([prompts[row], responses[row]]) for row in rows.rows]
         for place, tokens, _, _ in shared_prompts.segments_of(rows):
             for other in range(place, len(ids)):
                 if all(shared >= tokens.stop for shared in rows.shared[place + 1 : other + 1]):
-                    assert positions[other][tokens].tolist() == [*range(tokens.start, tokens.stop)]
                     assert ids[other][tokens].equal(ids[place][tokens])
 
 
 def test_prompts_without_a_common_beginning_are_one_level_as_before():
     """All prompts, then all responses in the order of their prompts, and no query or key between them that waits."""
     batch = make_batch(MIXED)
-    rows, plan = shared_prompts.padded_rows(batch), padded_layout(batch).attention()
+    rows, plan = rows_by_prefix(batch[0], [*map(len, batch[1])]), layout_of(batch).attention()
     prompts = [rows.prompts[tree.start] for tree in rows.trees()]
     of_prompts = [sum(rows.responses[place] for place in tree) for tree in rows.trees()]
     assert plan.alone.query_starts.diff().tolist() == [*prompts, *rows.responses]
@@ -379,8 +363,8 @@ def test_ranks_get_equally_many_rows_and_whole_trees_where_they_can(sizes, ranks
 def test_ranks_get_trees_balanced_by_shared_tokens():
     mixed = [("a", 6), ("a", 6), ("b", 1), ("b", 1), ("c", 6), ("c", 5), ("d", 1), ("d", 2)]
     for rows, ranks, names in ((mixed, 2, ["ad", "bc"]), ([("a", 6)] * 4 + [("b", 1)] * 4, 4, [*"aabb"])):
-        data, size = make_data(rows), len(rows) // ranks
-        order, metrics = balanced_rows(shared_prompts.padded_rows(data.batch), ranks)
+        (prompts, responses), size = make_batch(rows), len(rows) // ranks
+        order, metrics = balanced_rows(rows_by_prefix(prompts, [*map(len, responses)]), ranks)
         assert sorted(order) == list(range(len(rows)))
         by_rank = [{rows[row][0] for row in order[start : start + size]} for start in range(0, len(rows), size)]
         assert sorted("".join(sorted(found)) for found in by_rank) == names
@@ -389,7 +373,7 @@ def test_ranks_get_trees_balanced_by_shared_tokens():
 
 def test_attention_in_bf16_is_as_near_to_the_truth_as_rounding_lets_it():
     batch = batch_of(random_prompts(0, 4), 0)
-    plan, tokens = padded_layout(batch).attention(), len(padded_layout(batch).cells_L)
+    plan, tokens = layout_of(batch).attention(), len(layout_of(batch).cells_L)
     assert len(plan.levels) > 2
     generator = torch.Generator().manual_seed(0)
     states = [torch.randn(tokens, heads, 8, generator=generator) for heads in (4, 2, 2)]
@@ -418,8 +402,8 @@ def whole(hidden, weight, targets, temperature, *_):
     ("rows", "with_entropy", "compiled"),
     [*((rows, with_entropy, False) for rows in (1, 4, 13, 100) for with_entropy in (False, True)), (4, True, True)],
 )
-def test_scores_in_chunks_and_their_gradients_equal_those_of_the_whole_logits(rows, with_entropy, compiled, fp32):
-    fp32.setattr(token_scores, "ROWS", rows)
+def test_scores_in_chunks_and_their_gradients_equal_those_of_the_whole_logits(rows, with_entropy, compiled, patched):
+    patched.setattr(token_scores, "ROWS", rows)
     results = []
     for way in (whole, TokenScores.apply):
         hidden, weight, targets = make_inputs()
@@ -431,15 +415,15 @@ def test_scores_in_chunks_and_their_gradients_equal_those_of_the_whole_logits(ro
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_logits_never_exist_for_more_than_a_chunk(fp32):
+def test_logits_never_exist_for_more_than_a_chunk(patched):
     seen = []
 
     def counting(function):
         return lambda logits, *rest: seen.append(len(logits)) or function(logits, *rest)
 
-    fp32.setattr(token_scores, "ROWS", 4)
+    patched.setattr(token_scores, "ROWS", 4)
     for name in ("_scores", "_logits_gradient"):
-        fp32.setattr(token_scores, name, counting(getattr(token_scores, name)))
+        patched.setattr(token_scores, name, counting(getattr(token_scores, name)))
     hidden, weight, targets = make_inputs()
     TokenScores.apply(hidden, weight, targets, 1.0, False, False)[0].sum().backward()
     assert seen == [4, 4, 4, 1] * 2

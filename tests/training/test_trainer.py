@@ -1,345 +1,286 @@
-"""veRL's task runner, trainer and loggers as subclassed, and what is replaced in veRL by name."""
+"""veRL's trainers as subclassed: what is lost teaches nothing, what it costs is counted, and when training ends."""
 
-import inspect
 import json
-import os
-import subprocess
-import sys
-from contextlib import nullcontext
-from pathlib import Path
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import ray
 import torch
-from omegaconf import OmegaConf
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
-from verl.trainer import main_ppo
-from verl.trainer.ppo import ray_trainer
-from verl.utils import tracking
-from verl.workers.fsdp_workers import ActorRolloutRefWorker, AsyncActorRolloutRefWorker, CriticWorker
-from verl.workers.reward_manager import get_reward_manager_cls
+from online_parts import compose, jagged, make_manager, make_trajectory, respond
+from tensordict import NonTensorStack, TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1 import get_trainer_cls, replay_buffer, trainer_base
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.utils.tracking import Tracking
 
 from cobalt.errors import CobaltError, SetupError
 from cobalt.records import write_jsonl
-from cobalt.records.training_run import METRICS_FILE, read_metrics
-from cobalt.training import patches
+from cobalt.records.training_run import METRICS_FILE, read_metrics, training_manifest
 from cobalt.training import trainer as trainer_module
-from cobalt.training.manager import CobaltRewardManager
-from cobalt.training.online import OnlineRewardManager
-from cobalt.training.scoring import compute_score
-from cobalt.training.settings import PAPER, Method
-from cobalt.training.trainer import CobaltTaskRunner, CobaltTrainer, MetricsLog
-from cobalt.training.workers import AsyncCobaltWorker, CobaltWorker, restore_frequencies
+from cobalt.training import updates
+from cobalt.training.batch_scores import InfraGuard
+from cobalt.training.config import completed
+from cobalt.training.trainer import CobaltTrainerSync
 
-ROOT = Path(__file__).parents[2]
+ASYNC = ["trainer.v1.trainer_mode=colocate_async", "algorithm.rollout_correction.rollout_is=token"]
+FILTER = ["algorithm.filter_groups.enable=true"]
 TOTAL_STEPS = 4
-OFFLINE = OmegaConf.create({"actor_rollout_ref": {"cobalt": {"online": None}}})
-VERLS = ray_trainer.RayPPOTrainer
 
 
-class Manager(CobaltRewardManager):
-    """Says when it was checked, or fails then."""
-
-    def __init__(self, log, service=True, **settings):
-        super().__init__(None, 0, compute_score, **settings)
-        self.log, self.service = log, service
-
-    def check(self):
-        self.log.append("check")
-        if not self.service:
-            raise SetupError("no execution service")
+def trainer_of(*overrides):
+    """As veRL would make it, without processes."""
+    config = completed(compose(*overrides))
+    made = object.__new__(get_trainer_cls(config.trainer.v1.trainer_mode))
+    made.config, made.trainer_mode, made.parameter_sync_step = config, config.trainer.v1.trainer_mode, 1
+    made.buffer = made._build_replay_buffer()
+    return made
 
 
 @pytest.fixture
-def make_trainer(tmp_path, monkeypatch):
-    """A trainer on a folder with a checkpoint of the given step (None: without), and what veRL did."""
-    monkeypatch.setattr(trainer_module, "LOG_DELAY_S", 0)
-    done = []
-    monkeypatch.setattr(VERLS, "init_workers", lambda _self: done.append("init_workers"))
+def queue(monkeypatch):
+    """Stands in for veRL's queue with these columns, which also takes new ones."""
 
-    def fit(self):
-        done.append("fit")
-        self.global_steps = self.total_training_steps + 1  # veRL's, once the last step is done
+    def use(rows, columns):
+        def put(fields, **_where):
+            columns.update(fields.items())
+            return batch
 
-    monkeypatch.setattr(VERLS, "fit", fit)
+        def get(select_fields, **_where):
+            return TensorDict({name: columns[name] for name in select_fields if name in columns}, len(rows))
 
-    def make(step=None, make_manager=lambda log: None, budget=None, steps=TOTAL_STEPS, **settings):
-        if step is not None:
-            (tmp_path / f"global_step_{step}").mkdir()
-            (tmp_path / "latest_checkpointed_iteration.txt").write_text(str(step))
-        defaults = {"resume_mode": "auto", "resume_from_path": None, "val_only": False}
-        trainer: CobaltTrainer = object.__new__(CobaltTrainer)
-        config = {**defaults, "default_local_dir": str(tmp_path), **settings}
-        trainer.config = OmegaConf.create({"trainer": config, "cobalt": {"budget": budget}})
-        trainer.total_training_steps, trainer.train_dataset = steps, SimpleNamespace()
-        trainer.reward_fn = make_manager(done)
-        return trainer, done
+        batch = KVBatchMeta(keys=[*rows], tags=[{}] * len(rows), partition_id="train")
+        for module in (trainer_module, trainer_base, updates):
+            monkeypatch.setattr(module, "tq", SimpleNamespace(kv_batch_get=get, kv_batch_put=put))
+        return batch, columns
 
-    return make
+    return use
 
 
-def run(made):
-    trainer, done = made
-    trainer.init_workers()
-    trainer.fit()
-    return done
-
-
-def infra(*shares):
-    return SimpleNamespace(non_tensor_batch={"infra": np.array(shares)})
-
-
-@pytest.mark.parametrize("step", [None, 3])
-def test_an_unfinished_run_trains_after_a_check_and_under_guard(make_trainer, step):
-    made = make_trainer(step, lambda log: Manager(log, max_infra_rate=0.125))
-    assert run(made) == ["check", "init_workers", "fit"]
-    with pytest.raises(SetupError, match=r"19% .*max_infra_rate=0\.125"):
-        made[0].train_dataset.on_batch_end(batch=infra(1.0, 1.0, 1.0, 0.0))
-
-
-def test_without_a_service_nothing_starts_and_other_managers_are_neither_checked_nor_guarded(make_trainer):
-    trainer, done = make_trainer(None, lambda log: Manager(log, service=False))
-    with pytest.raises(SetupError, match="no execution service"):
-        trainer.init_workers()
-    assert done == ["check"]
-    done.clear()
-    made = make_trainer(None, lambda log: print)
-    assert run(made) == ["init_workers", "fit"]
-    made[0].train_dataset.on_batch_end(batch=None)
-
-
-@pytest.mark.parametrize("step", [TOTAL_STEPS, 9])
-def test_a_finished_run_is_left_alone_and_says_so(make_trainer, step, capsys):
-    assert run(make_trainer(step, Manager)) == []
-    assert f"finished already: checkpoint {step} of {TOTAL_STEPS} steps" in capsys.readouterr().out
+def test_rows_of_a_problem_stay_together_on_a_rank(queue, monkeypatch):
+    """Its contexts are prompts of their own. The queue holds their tokens, the tags the lengths of the responses."""
+    problems = [torch.arange(start, start + 60) for start in (0, 100)]
+    prompts = [problem[:length] for length in (20, 60, 40, 60) for problem in problems]
+    queue(prompts, {"prompts": jagged(prompts)})
+    monkeypatch.setattr(trainer_module.PPOTrainerSync, "_balance_batch", lambda _self, batch, _metrics: batch)
+    made, orders, metrics = object.__new__(CobaltTrainerSync), [], {}
+    made.config, made._method = SimpleNamespace(cobalt=SimpleNamespace(share_prompts=True)), None
+    made.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 1]})
+    keys, tags = [f"row_{row}_0" for row in range(8)], [{"response_len": 5}] * 8
+    made._balance_batch(SimpleNamespace(keys=keys, partition_id="train", tags=tags, reorder=orders.append), metrics)
+    assert sorted(map(sorted, (orders[0][:4], orders[0][4:]))) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    assert metrics["global_seqlen/balanced_max"] == 60 + 4 * 5
 
 
 @pytest.mark.parametrize(
-    ("step", "settings", "done"),
+    ("left", "expected"),
     [
-        (None, {"resume_mode": "resume_path", "resume_from_path": "elsewhere/global_step_4"}, []),
-        (TOTAL_STEPS, {"resume_mode": "disable"}, ["init_workers", "fit"]),
-        (TOTAL_STEPS, {"val_only": True}, ["init_workers", "fit"]),
+        ({"a": [1.0]}, {"a": [0.0]}),
+        ({"a": [1.0], "b": [1.0, 0.0, 0.0, 0.0]}, {"a": [0.0], "b": [1.5, -0.5, -0.5, -0.5]}),
+        ({"a": [1.0, None, 0.0]}, {"a": [1.0, 0.0, -1.0]}),
+        ({"a": [1.0, 0.0, None], "b": [0.5, 0.5, None]}, {"a": [1.0, -1.0, 0.0], "b": [0.0, 0.0, 0.0]}),
     ],
 )
-def test_a_finished_run_is_known_by_path_and_can_be_repeated_and_validated(make_trainer, step, settings, done):
-    assert run(make_trainer(step, **settings)) == done
+def test_who_is_left_of_a_group_of_four_wins_nothing_by_it(queue, left, expected):
+    """By veRL's own advantages. None: a response that could not be scored."""
+    scores = {f"{uid}_{n}_0": score for uid, scores in left.items() for n, score in enumerate(scores)}
+    infos = [
+        {"reward_extra_info": {"infra": float(score is None), "acc": math.nan if score is None else score}}
+        for score in scores.values()
+    ]
+    rewards = [torch.tensor([0.0, math.nan if score is None else score]) for score in scores.values()]
+    columns = {"uid": NonTensorStack(*(key[0] for key in scores)), "extra_fields": NonTensorStack(*infos)}
+    columns |= {"rm_scores": jagged(rewards), "response_mask": jagged([torch.ones(2).long() for _ in scores])}
+    batch, columns = queue(scores, columns)
+    made, metrics = trainer_of("actor_rollout_ref.rollout.n=4"), {}
+    made.config.data.train_batch_size, made._guard = len(left), InfraGuard(1)
+    made._compute_advantage(batch, metrics)
+    found = iter(columns["advantages"].unbind())
+    for values in expected.values():
+        given = torch.stack([next(found)[0] for _ in values])
+        torch.testing.assert_close(given, torch.tensor(values), atol=1e-4, rtol=0)
+    scored = [score for score in scores.values() if score is not None]
+    assert metrics["reward/infra"] == pytest.approx(1 - len(scored) / (4 * len(left)))
+    assert metrics["reward/acc"] == pytest.approx(np.mean(scored))
 
 
-def test_a_run_that_ends_before_its_last_step_is_a_failure(make_trainer, monkeypatch):
-    trainer, _ = make_trainer(None)
-    monkeypatch.setattr(VERLS, "fit", lambda self: setattr(self, "global_steps", 3))
-    with pytest.raises(CobaltError, match=f"^training ended after step 2 of {TOTAL_STEPS}$"):
-        trainer.fit()
-
-
-@pytest.mark.parametrize(
-    ("budget", "lost", "begun", "taken"),
-    [
-        ({"responses": 34}, None, 0, 3),
-        ({"gpu_seconds": 36}, None, 0, 4),
-        ({"responses": 30}, 1, 0, 2),
-        ({"responses": 34}, None, 2, 3),  # known before the first step of a resumed run
-    ],
-)
-def test_training_ends_closest_to_the_budget_or_by_the_guard(
-    make_trainer, tmp_path, monkeypatch, budget, lost, begun, taken
-):
-    """Each step costs 10 responses and 10 GPU-seconds. The guard ends training after the second step that is lost."""
-    config = {"data": {"train_batch_size": 1}, "trainer": {"n_gpus_per_node": 2, "nnodes": 1}}
-    (tmp_path / "training.manifest.json").write_text(json.dumps({"config": config}))
-    cost = {"timing_s/step": 5.0, "cost/responses": 10}
-    steps, seen = [{"step": step, **cost} for step in range(1, begun + 1)], []
-    write_jsonl(tmp_path / METRICS_FILE, steps)
-
-    def fit(self):
-        self.global_steps, is_last_step = begun + 1, False
-        while not is_last_step:
-            is_last_step = self.global_steps >= self.total_training_steps
-            steps.append({"step": self.global_steps, **cost})
-            write_jsonl(tmp_path / METRICS_FILE, steps)
-            is_lost = lost is not None and self.global_steps >= lost
-            self.global_steps += 1
-            if not is_last_step:
-                self.train_dataset.on_batch_end(batch=infra(float(is_lost)))
-
-    monkeypatch.setattr(VERLS, "fit", fit)
-    trainer, _ = make_trainer(begun or None, Manager, budget, steps=100)
-    trainer.train_dataset.on_batch_end = seen.append
-    with nullcontext() if lost is None else pytest.raises(SetupError, match="could not be run"):
-        trainer.fit()
-    assert len(steps) == taken
-    assert len(seen) == taken - begun - (lost is None)  # the hook that was there is still called
-
-
-@pytest.fixture
-def task_runner(monkeypatch):
-    """Runs in this process up to veRL's part; what it names is put back."""
-    for module, name in (
-        (main_ppo, "RayPPOTrainer"),
-        (tracking, "Tracking"),
-        (ray_trainer, "compute_data_metrics"),
-        (ray_trainer, "compute_advantage"),
-    ):
-        monkeypatch.setattr(module, name, getattr(module, name))
-    ran = []
-    monkeypatch.setattr(CobaltTaskRunner.__mro__[1], "run", lambda _self, config: ran.append(config))
-    CobaltTaskRunner().run(OFFLINE)
-    assert ran == [OFFLINE]
-
-
-@pytest.mark.usefixtures("task_runner")
-def test_the_task_runner_brings_managers_trainer_and_logger():
-    assert get_reward_manager_cls("cobalt") is CobaltRewardManager
-    assert main_ppo.RayPPOTrainer is CobaltTrainer and tracking.Tracking is MetricsLog
-
-
-def test_ray_makes_the_task_runner_by_name():
-    """Pickled by value it would see a copy of veRL's module, and make veRL's trainer."""
-    actor = ray.remote(num_cpus=1)(CobaltTaskRunner)
-    assert actor.__ray_actor_class__ is CobaltTaskRunner
-    assert CobaltTaskRunner.__mro__[1].run.__globals__ is vars(main_ppo)
-
-
-def test_the_trainers_workers_are_ours(monkeypatch):
-    monkeypatch.setattr(
-        VERLS, "__init__", lambda self, role_worker_mapping: setattr(self, "mapping", role_worker_mapping)
-    )
-    given = {"policy": ActorRolloutRefWorker, "async": AsyncActorRolloutRefWorker, "critic": CriticWorker}
-    trainer = CobaltTrainer(role_worker_mapping={role: ray.remote(worker) for role, worker in given.items()})
-    made = {role: worker.__ray_actor_class__ for role, worker in trainer.mapping.items()}
-    assert made == {"policy": CobaltWorker, "async": AsyncCobaltWorker, "critic": CriticWorker}
-
-
-BATCH = {
-    "attention_mask": torch.tensor([[1, 1, 1, 1, 0], [0, 1, 0, 0, 0]]),
-    "response_mask": torch.tensor([[1, 1, 0], [0, 0, 0]]),
-}
-
-
-@pytest.mark.usefixtures("task_runner")
-def test_verls_metrics_are_kept_and_the_rewards_parts_and_costs_are_added(monkeypatch):
-    monkeypatch.setattr(
-        patches, "_compute_data_metrics", lambda batch, use_critic: {"critic/score/mean": float(use_critic)}
-    )
-    named = {"infra": np.array([0.0, 0.0]), "acc": np.array([1.0, 1.0]), "cost_tests_run": [1.5, 1.5]}
-    batch = SimpleNamespace(non_tensor_batch=named, batch=BATCH)
-    assert ray_trainer.compute_data_metrics(batch=batch, use_critic=False) == {
-        "critic/score/mean": 0,
-        "reward/infra": 0,
-        "reward/acc": 1,
-        "cost/tests_run": 3,
-        "cost/responses": 1,
-        "cost/prompt_tokens": 3,
-        "cost/response_tokens": 2,
+def test_tokens_of_older_policies_are_weighed_by_truncated_ratios(queue):
+    """From veRL's queue and back: two rows of a group, whose policy has moved since vLLM wrote them."""
+    lengths, moved = (3, 2), torch.tensor([0.0, 0.5, 3.0, -1.0, 0.1])
+    rows = {
+        "rm_scores": [torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.0, 0.0])],
+        "response_mask": [torch.ones(length, dtype=torch.long) for length in lengths],
+        "rollout_log_probs": list((-1 - moved).split(lengths)),
+        "old_log_probs": [-torch.ones(length) for length in lengths],
     }
+    more = {"uid": NonTensorStack("a", "a"), "extra_fields": NonTensorStack({}, {})}
+    batch, columns = queue(["a_0_0", "a_1_0"], {name: jagged(values) for name, values in rows.items()} | more)
+    made, metrics = trainer_of(*ASYNC, "actor_rollout_ref.rollout.n=2"), {}
+    made.config.data.train_batch_size = 1
+    made._compute_advantage(batch, metrics)
+    torch.testing.assert_close(columns["rollout_is_weights"].values(), moved.exp().clamp(max=2.0))
+    assert columns["advantages"].values().sign().tolist() == [1, 1, 1, -1, -1]
+    assert any(name.startswith("rollout_corr/") for name in metrics)
 
 
-@pytest.mark.usefixtures("task_runner")
-def test_advantages_are_the_managers_online_and_verls_elsewhere():
-    assert ray_trainer.compute_advantage.__module__ == ray_trainer.__name__
-    online = OmegaConf.merge(OFFLINE, {"actor_rollout_ref": {"cobalt": {"online": {"method": "verpo", "turns": 2}}}})
-    CobaltTaskRunner().run(online)
-    manager = get_reward_manager_cls("cobalt_online")(tokenizer=None, num_examine=0, compute_score=compute_score)
-    assert isinstance(manager, OnlineRewardManager) and manager.method == Method("verpo", 2)
-    batch = SimpleNamespace(non_tensor_batch={"advantage": np.array([0.5, 2.0])}, batch=dict(BATCH))
-    given = ray_trainer.compute_advantage(batch, adv_estimator="grpo", gamma=1.0)
-    assert given.batch["advantages"].tolist() == [[0.5, 0.5, 0], [0, 0, 0]]
+async def test_what_validation_lost_or_could_not_score_is_no_wrong_program(minicoder, service):
+    lost = await make_manager(minicoder).run_single(make_trajectory(minicoder, [respond("fail")], validates=True))
+    info = lost["reward_extra_info"]
+    made, uids = object.__new__(CobaltTrainerSync), list("abcd")
+    expected = {("taco", uid): 1 for uid in uids}
+    scored = {"reward": [1.0, 0.0, 1.0], "acc": [1.0, 0.0, 1.0], "infra": [0.0] * 3, "pred": ["x", "y", "z"]}
+    failed = {"reward": lost["reward_score"], "acc": info["acc"], "infra": info["infra"], "pred": "w"}
+    for more in ({}, failed):
+        infos = {name: [*values, more[name]] if more else [*values] for name, values in scored.items()}
+        count = len(infos["acc"])
+        metrics = made._val_metrics_update(["taco"] * count, uids[:count], infos, [], expected_acc_counts=expected)
+        assert metrics["val-core/taco/acc/mean@1"] == metrics["val-aux/taco/reward/mean@1"] == pytest.approx(2 / 3)
+        assert metrics["val-aux/taco/infra/mean@1"] == 0.25
+
+
+@pytest.mark.parametrize("overrides", [[], ASYNC], ids=["sync", "colocate_async"])
+def test_failed_groups_come_to_the_trainer_and_nothing_but_failed_groups_ends_the_run(overrides, monkeypatch):
+    """veRL would generate others in their place, in vain where the engine is dead."""
+    buffer = trainer_of(*overrides).buffer
+    buffer.refill_fn = lambda count: pytest.fail(f"{count} more groups")
+    group, row = {"is_prompt": True, "global_steps": 1}, {"global_steps": 1}
+    tags = {"a": {**group, "status": "failure"}, "b": {**group, "status": "finished"}, "b_0_0": row}
+    tags |= {"c": {**group, "status": "failure"}, "c_2_0": row}
+    queue = SimpleNamespace(kv_list=lambda: {"train": tags}, kv_clear=lambda **_where: None)
+    monkeypatch.setattr(replay_buffer, "tq", queue)
+    batch, _ = buffer.sample(global_steps=1, partition_id="train", batch_size=3)
+    assert sorted(batch.keys) == ["b_0_0", "c_2_0"]
+    tags = {name: {**group, "status": "failure"} for name in "ab"}
+    with pytest.raises(SetupError, match="stopped: all responses to 2 prompts were lost"):
+        buffer.sample(global_steps=1, partition_id="train", batch_size=2)
+
+
+def test_rollouts_that_go_on_over_updates_have_the_buffer_for_it():
+    made = trainer_of(*ASYNC)
+    assert isinstance(made.buffer, ReplayBufferAsync) and made.buffer.trainer_mode == "colocate_async"
+    assert made.buffer.trainer_config.num_warmup_batches == 1
+    assert made.config.algorithm.rollout_correction.rollout_is_threshold == 2.0
+
+
+@pytest.mark.parametrize("overrides", [[], ASYNC])
+def test_the_end_of_rollouts_is_seen_at_once(overrides, monkeypatch):
+    """veRL sleeps 2 s between two looks."""
+    slept = []
+    monkeypatch.setattr(replay_buffer, "time", SimpleNamespace(sleep=slept.append, time=lambda: 0.0))
+    trainer_of(*overrides).buffer._wait_for_next_poll("train", 0.0)
+    assert slept == [0.2]
+
+
+def test_the_group_filter_asks_for_the_reward():
+    plain, filtering = trainer_of().buffer, trainer_of(*FILTER).buffer
+    assert isinstance(plain, ReplayBuffer) and type(plain) is type(filtering) is not ReplayBufferAsync
+    assert (plain.filter_groups_metric, filtering.filter_groups_metric) == (None, "reward")
+
+
+async def test_a_group_that_could_not_be_scored_is_not_filtered_so_a_dead_service_ends_the_run(
+    minicoder, service, monkeypatch
+):
+    lost = await make_manager(minicoder).run_single(make_trajectory(minicoder, [respond("fail")]))
+    scores = {"lost_0_0": lost["reward_score"], "lost_1_0": lost["reward_score"], "equal_0_0": 0.5, "equal_1_0": 0.5}
+    scores |= {"unlike_0_0": 0.0, "unlike_1_0": 1.0}
+
+    def get(keys, **_where):
+        return {"rm_scores": [torch.tensor([0.0, scores[key]]) for key in keys]}
+
+    monkeypatch.setattr(replay_buffer, "tq", SimpleNamespace(kv_batch_get=get))
+    buffer = trainer_of(*FILTER).buffer
+    buffer.partitions["train"] = dict.fromkeys(scores)
+    buffer.finished_keys["train"] = {"lost", "equal", "unlike"}
+    assert buffer._dapo_filtered_keys("train")[0] == {"equal"}
+
+
+def test_costs_are_those_of_all_responses_also_of_those_that_the_filter_throws_away(monkeypatch):
+    made = trainer_of(*FILTER)
+    monkeypatch.setattr(replay_buffer, "tq", SimpleNamespace(kv_clear=lambda **_where: None))
+    monkeypatch.setattr(trainer_base.PPOTrainer, "_compute_metrics", lambda *_args, **_kwargs: None)
+    size = {"prompt_len": 5, "response_len": 2}
+    made.buffer.partitions["train"] = dict.fromkeys(("equal_0_0", "equal_1_0", "kept_0_0", "kept_1_0"), size)
+    made.buffer._clear_groups("train", {"equal"})
+    for responses in (4, 2):  # the next step pays for its own
+        metrics = {}
+        made._compute_metrics(SimpleNamespace(tags=[size, size, {"is_padding": True}]), metrics, {})
+        paid = [metrics[f"cost/{name}"] for name in ("responses", "prompt_tokens", "response_tokens")]
+        assert paid == [responses, 5 * responses, 2 * responses]
+
+
+def test_the_guard_has_the_limit_of_our_reward_manager_and_others_have_none():
+    """Nothing notes failures of veRL's own managers."""
+    assert trainer_of("reward.reward_kwargs.max_infra_rate=0.125")._guard.max_infra_rate == 0.125
+    naive = ["reward.reward_manager.name=naive", "reward.reward_manager.source=register"]
+    assert trainer_of(*naive, "+reward.reward_kwargs.overlong=5")._guard.max_infra_rate == 0.25
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Trains from after the given step on. Each step costs 10 responses and 10 GPU-seconds. Gives the steps."""
+    config = {"data": {"train_batch_size": 1}, "trainer": {"n_gpus_per_node": 2, "nnodes": 1}}
+    training_manifest(tmp_path).write_text(json.dumps({"config": config}))
+
+    def train(*overrides, after=0, total=TOTAL_STEPS, breaks_at=None):
+        rows = [{"step": step, "timing_s/step": 5.0, "cost/responses": 10} for step in range(1, after + 1)]
+        write_jsonl(tmp_path / METRICS_FILE, rows)
+        made, steps = trainer_of(f"trainer.default_local_dir={tmp_path}", *overrides), []
+        made.global_steps, made.total_training_steps = after, total
+
+        def fit(self, _manager):
+            self.logger, self.global_steps = SimpleNamespace(log=lambda **_: None), self.global_steps + 1
+            while True:
+                is_last = self.global_steps >= self.total_training_steps  # as veRL asks, before the step
+                metrics = {"timing_s/step": 5.0, "cost/responses": 10, "training/global_step": self.global_steps}
+                self.logger.log(data=metrics, step=self.global_steps)
+                steps.append(self.global_steps)
+                self.global_steps += 1
+                if is_last or breaks_at == steps[-1]:
+                    return
+
+        monkeypatch.setattr(trainer_base.PPOTrainer, "fit", fit)
+        made.fit(None)
+        return steps
+
+    return train
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_an_unfinished_run_trains(run, after):
+    assert run(after=after) == [*range(after + 1, TOTAL_STEPS + 1)]
+
+
+@pytest.mark.parametrize("after", [TOTAL_STEPS, 9])
+def test_a_finished_run_is_left_alone_and_says_so_but_can_be_validated(run, after, capsys):
+    assert run(after=after) == []
+    assert f"finished already: checkpoint {after} of {TOTAL_STEPS} steps" in capsys.readouterr().out
+    assert run("trainer.val_only=true", after=after)
+
+
+def test_a_run_that_ends_before_its_last_step_is_a_failure(run):
+    with pytest.raises(CobaltError, match=f"^training ended after step 2 of {TOTAL_STEPS}$"):
+        run(breaks_at=2)
+
+
+@pytest.mark.parametrize(
+    ("budget", "after", "last"),
+    [
+        ("{responses: 34}", 0, 3),
+        ("{gpu_seconds: 36}", 0, 4),
+        ("{responses: 34}", 2, 3),  # known before the first step of a resumed run
+        ("{responses: 30}", 3, 3),  # spent
+    ],
+)
+def test_training_ends_closest_to_the_budget(run, budget, after, last):
+    assert run(f"cobalt.budget={budget}", after=after, total=100) == [*range(after + 1, last + 1)]
 
 
 def test_the_metrics_file_holds_what_is_logged_a_line_for_each_call_and_verls_loggers_get_it_too(tmp_path, capsys):
-    config = {"trainer": {"default_local_dir": str(tmp_path / "run")}}
-    log = MetricsLog("cobalt", "run", default_backend=["console"], config=config)
-    for step, data in ((1, {"reward/total": np.float64(0.25)}), (2, {"reward/total": 0.5}), (2, {"reward/acc": 3})):
-        log.log(data=data, step=step)
-    lines = [json.loads(line) for line in Path(tmp_path / "run" / METRICS_FILE).read_text().splitlines()]
+    made = trainer_of(f"trainer.default_local_dir={tmp_path}")
+    made.logger = Tracking("cobalt", "run", default_backend=["console"], config={})
+    for step, data in ((1, {"reward/total": 0.25}), (2, {"reward/total": 0.5}), (2, {"reward/acc": 3})):
+        made.logger.log(data=data, step=step)
+    lines = [json.loads(line) for line in (tmp_path / METRICS_FILE).read_text().splitlines()]
     assert lines == [{"step": 1, "reward/total": 0.25}, {"step": 2, "reward/total": 0.5}, {"step": 2, "reward/acc": 3}]
-    assert read_metrics(tmp_path / "run" / METRICS_FILE)[1] == {"step": 2, "reward/total": 0.5, "reward/acc": 3}
+    assert read_metrics(tmp_path / METRICS_FILE)[1] == {"step": 2, "reward/total": 0.5, "reward/acc": 3}
     assert "step:1 - reward/total:0.25" in capsys.readouterr().out
-
-
-CPU_WORKER = """
-import torch, verl, os
-print("verl", verl.__version__, os.path.dirname(verl.__file__))
-from cobalt.training import patches
-for _ in range(2):
-    patches.work_on_a_cpu()
-import verl.workers.fsdp_workers as workers
-from verl.utils.device import get_torch_device
-print("backend", workers.get_nccl_backend(), get_torch_device().get_device_name(), get_torch_device().mem_get_info())
-with torch.autocast("cpu", dtype=torch.bfloat16):
-    print("dtype", (torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
-print("pinned", workers.CPUOffloadPolicy(pin_memory=True).pin_memory)
-workers.dist.init_process_group("cpu:gloo,cpu:gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
-print("group", workers.dist.get_world_size())
-"""
-
-
-def test_the_installed_verl_works_on_a_cpu():
-    """From the repository's root, whose folder ``verl`` must not hide the package."""
-    done = subprocess.run([sys.executable, "-c", CPU_WORKER], cwd=ROOT, env=os.environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert f"verl {PAPER} " in done.stdout and "site-packages" in done.stdout
-    for line in ("backend gloo CPU (0, 0)", "dtype torch.float32", "pinned False", "group 1"):
-        assert line in done.stdout
-
-
-def test_the_documentation_lists_every_patch():
-    page = (ROOT / "docs/training.md").read_text()
-    names = [
-        name
-        for name, function in inspect.getmembers(patches, inspect.isfunction)
-        if function.__module__ == patches.__name__ and not inspect.signature(function).parameters
-    ]
-    assert len(names) == 4
-    assert all(f"`{name}`" in page for name in [*names, "use_own_trainer"])
-
-
-SIZES = {
-    "vocab_size": 64,
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 4096,
-    "initializer_range": 0.2,
-}
-CONFIGS = [Qwen3Config(head_dim=16, rope_theta=1e6, **SIZES), LlamaConfig(**SIZES)]
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.model_type)
-def test_frequencies_are_those_before_the_cast_and_the_weights_stay_bf16(config, monkeypatch):
-    model = AutoModelForCausalLM.from_config(config)
-    before = model.model.rotary_emb.inv_freq.clone()
-    model.to(torch.bfloat16)
-    assert not torch.equal(model.model.rotary_emb.inv_freq.float(), before)
-    monkeypatch.setattr(ActorRolloutRefWorker, "_build_model_optimizer", lambda _self, **given: (model, given))
-    made = object.__new__(CobaltWorker)._build_model_optimizer(role="ref")
-    assert made == (model, {"role": "ref"})
-    assert torch.equal(model.model.rotary_emb.inv_freq, before)
-    assert "model.rotary_emb.inv_freq" not in model.state_dict()
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
-
-
-def test_log_probs_at_late_positions_are_then_those_of_the_rounded_weights():
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(CONFIGS[0], attn_implementation="sdpa").eval()
-    ids = torch.randint(64, (1, 2048))
-
-    def late_log_probs():
-        with torch.no_grad():
-            return model(ids).logits[0, -512:].log_softmax(-1)
-
-    rounded = {name: weight.bfloat16().float() for name, weight in model.state_dict().items()}
-    model.load_state_dict(rounded)
-    expected = late_log_probs()
-    model.to(torch.bfloat16).float()  # the cast, then arithmetic that rounds nothing more
-    assert (late_log_probs() - expected).abs().max() > 0.05
-    restore_frequencies(model)
-    assert torch.equal(late_log_probs(), expected)
-    without = torch.nn.Linear(2, 2)  # no rotary embeddings
-    restore_frequencies(without)
-    assert not dict(without.named_buffers())

@@ -73,32 +73,17 @@ def test_other_budgets_are_refused_and_without_one_there_is_none(tmp_path, secti
 @pytest.fixture
 def run_dir(tmp_path):
     """What training leaves behind, but for the weights."""
-    config = {
-        "actor_rollout_ref": {"model": {"path": "/somewhere/minicoder"}, "actor": {"optim": {"lr": 5e-05}}},
-        "cobalt": {"seed": 3},
-    }
-    manifest = {
-        "config": config,
-        "inputs": {"/data/train.parquet": "abc123"},
-        "versions": {"verl": "0.5.0"},
-        "git_commit": "c0ffee",
-    }
+    config = {"actor_rollout_ref": {"model": {"path": "/somewhere/minicoder"}}}
+    manifest = {"config": config, "inputs": {"/data/train.parquet": "abc123"}, "git_commit": "c0ffee"}
     (tmp_path / "training.manifest.json").write_text(json.dumps(manifest))
-    metrics_of(tmp_path, *({"step": step, "reward/acc": step / 20, "timing_s/gen": 1.0} for step in range(1, 21)))
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("16")
     return tmp_path
 
 
-def test_the_card_tells_data_recipe_and_metrics_up_to_the_checkpoint(run_dir):
+def test_the_card_tells_data_start_and_steps_and_no_folders(run_dir):
     card = model_card(run_dir, step=16)
     assert "| train.parquet | abc123 |" in card
-    assert "| actor_rollout_ref.actor.optim.lr | 5e-05 |" in card
-    assert "| reward/acc | 8 of 16 | 0.2250 | 0.6250 |" in card
-    assert "| reward/acc | 1 of 2 | 0.0500 | 0.1000 |" in model_card(run_dir, step=2)
-    assert "| reward/acc | 1 of 1 |  | 0.0500 |" in model_card(run_dir, step=1)
-    assert "timing_s" not in card
-    assert "# minicoder, trained with Cobalt" in card
-    assert "verl 0.5.0" in card and "c0ffee" in card
+    assert "# minicoder, trained with Cobalt" in card and "16 steps" in card and "c0ffee" in card
     assert "/somewhere" not in card and "/data" not in card
 
 

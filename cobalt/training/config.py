@@ -1,0 +1,148 @@
+"""What Cobalt adds to a composed configuration of veRL, and what it refuses in one.
+
+Recipes and presets (``verl/config``) are in veRL's own keys. Here is only what depends on other settings. What
+veRL 0.9.1 would ignore, or Cobalt would overwrite, is refused.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import ListConfig, OmegaConf, open_dict
+
+from cobalt.errors import InputError
+from cobalt.training.settings import CPU_BACKEND, MANAGER, ONLINE_LOOP, SEEDED_LOOP
+
+ROOM = "cobalt.training"
+TRAINER_PREFIX = "cobalt_"
+"""Before the names of veRL's trainers: what ours are registered as."""
+TRAINER_MODES = ("sync", "colocate_async")
+PLAIN_ENGINE, SHARED_ENGINE = "cobalt", "cobalt_shared_prompts"
+"""Values of ``VERL_ENGINE_VENDOR``: names of our engines."""
+MANAGER_MODULE = f"pkg://{ROOM}.manager"
+WEIGHTS_VARIABLE = "COBALT_LOSS_WEIGHTS"
+"""Environment variable of a training job: ``cobalt.loss_weights``, for the engine."""
+BASE_RANK = "VERL_ZMQ_BASE_TRAINER_RANK"
+"""veRL's environment variable: what vLLM adds to its rank in the name of the socket for weights."""
+MOVED = {
+    "reward_model.reward_manager": "reward.reward_manager.name",
+    "reward_model.reward_kwargs": "reward.reward_kwargs",
+    "reward_model.launch_reward_fn_async": "",
+    "reward_model.num_workers": "reward.num_workers",
+    "reward_model.model.path": "reward.reward_model.model_path",
+    "reward_model": "reward.reward_model",
+    "custom_reward_function": "reward.custom_reward_function",
+    "sandbox_fusion": "reward.sandbox_fusion",
+}
+"""Settings of older veRL that 0.9.1 ignores, and where they are now. The first that fits counts. Empty: always on."""
+NEEDED = {
+    "trainer.use_v1": True,
+    "trainer.v1.sampler.sync_refill_failed_groups": False,
+    "transfer_queue.enable": True,
+}
+OF_MANAGER = {
+    "reward.reward_manager.source": "importlib",
+    "reward.reward_manager.module.path": MANAGER_MODULE,
+    # one process: its event loop waits for programs, and equal programs meet there
+    "reward.num_workers": 1,
+    "actor_rollout_ref.rollout.agent.agent_loop_manager_class": f"{ROOM}.rollouts.CobaltAgentLoopManager",
+}
+"""What the recipes set for our reward manager, and it needs."""
+CHOSEN = {
+    "actor_rollout_ref.model.override_config.attn_implementation": None,
+    "actor_rollout_ref.rollout.agent.default_agent_loop": "single_turn_agent",
+}
+"""Settings that ``completed`` may overwrite, and their defaults in veRL 0.9.1."""
+
+
+def has_own_manager(config: Any) -> bool:
+    """Whether responses are scored by our reward manager."""
+    return config.reward.reward_manager.name == MANAGER
+
+
+def completed(config: Any, given: Collection[str] = ()) -> Any:
+    """A copy of a composed configuration, as veRL is to run it. Raises ``InputError`` for what it would not obey.
+
+    ``given``: names of settings on the command line, which are not overwritten, even if they are veRL's defaults.
+    """
+    if "cobalt" not in config:
+        raise InputError("no recipe: +recipe=NAME is missing, see cobalt train --help")
+    asked = config
+    resolved: Any = OmegaConf.to_container(config, resolve=True)
+    config = OmegaConf.create(resolved)
+    _refuse_ignored(config)
+    ours, model, rollout = config.cobalt, config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
+    on_cpu = ours.backend == CPU_BACKEND
+    if on_cpu != (rollout.name == "hf"):
+        raise InputError(f"actor_rollout_ref.rollout.name={rollout.name}: hf is for cobalt.backend=cpu, and only hf")
+    if on_cpu:
+        for section, sampling in (("rollout", rollout), ("rollout.val_kwargs", rollout.val_kwargs)):
+            if sampling.top_k > 0:
+                raise InputError(
+                    f"actor_rollout_ref.{section}.top_k={sampling.top_k}: on CPU cores it must be 0 or less"
+                )
+    modules = model.external_lib or []
+    modules = [modules] if isinstance(modules, str) else modules
+    if not isinstance(modules, list | ListConfig):
+        raise InputError(f"actor_rollout_ref.model.external_lib={modules}: give a module, or a list of them")
+    if (mode := config.trainer.v1.trainer_mode) not in TRAINER_MODES:
+        raise InputError(f"trainer.v1.trainer_mode={mode}: choose {' or '.join(TRAINER_MODES)}")
+    if ours.get("online") and config.algorithm.filter_groups.enable:
+        raise InputError("algorithm.filter_groups.enable=true excludes cobalt.online: it looks at last programs only")
+    if model.lora_rank > 0 and not model.lora.merge and config.actor_rollout_ref.actor.strategy != "fsdp2":
+        raise InputError(
+            "actor_rollout_ref.model.lora_rank needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp on one GPU"
+            " veRL 0.9.1 sends vLLM an empty adapter"
+        )
+    with open_dict(config):
+        model.external_lib = [f"{ROOM}.worker", *modules]
+        if ours.share_prompts:
+            model.override_config.attn_implementation = "sdpa"
+        if on_cpu or ours.get("online"):
+            rollout.agent.default_agent_loop = ONLINE_LOOP if ours.get("online") else SEEDED_LOOP
+            own_loops = rollout.agent.agent_loop_config_path
+            rollout.agent.agent_loop_config_path = own_loops or str(Path(__file__).with_name("agent_loops.yaml"))
+        sizes = rollout.tensor_model_parallel_size, rollout.data_parallel_size, rollout.pipeline_model_parallel_size
+        if rollout.name == "vllm" and sizes == (1, 1, 1):
+            # vLLM's own choice for one GPU. veRL's is a process more, which imports all again.
+            rollout.engine_kwargs.vllm.setdefault("distributed_executor_backend", "uni")
+        config.trainer.v1.trainer_mode = f"{TRAINER_PREFIX}{mode}"
+    for name, default in CHOSEN.items():
+        value, chosen = (OmegaConf.select(section, name) for section in (asked, config))
+        if value != chosen and (value != default or name in given):
+            raise InputError(f"{name}={value} is {chosen} with these settings of Cobalt: leave it out")
+    return config
+
+
+def _refuse_ignored(config: Any) -> None:
+    """Raise ``InputError`` for settings that veRL 0.9.1 does not read, and for values that Cobalt cannot work with."""
+    for section in dict.fromkeys(name.split(".")[0] for name in MOVED):
+        for name in _set_in(config.get(section) or {}, f"{section}."):
+            refuse_moved(name)
+    needed = dict(NEEDED)
+    if has_own_manager(config):
+        needed |= OF_MANAGER
+    elif (manager := config.reward.reward_manager).module.path == MANAGER_MODULE and manager.source != "register":
+        raise InputError(
+            f"reward.reward_manager.name={manager.name}: for one of veRL's managers give"
+            " reward.reward_manager.source=register, too"
+        )
+    for name, value in needed.items():
+        if (found := OmegaConf.select(config, name)) != value:
+            raise InputError(f"{name}={found}: Cobalt needs {value}")
+
+
+def refuse_moved(name: str) -> None:
+    """Raise ``InputError`` for a setting of older veRL, with its place today."""
+    if older := next((older for older in MOVED if f"{name}.".startswith(f"{older}.")), None):
+        newer = MOVED[older] and f"give {MOVED[older]}{name.removeprefix(older)}"
+        raise InputError(f"{name}: veRL 0.9.1 ignores it; {newer or 'it always scores while it generates'}")
+
+
+def _set_in(section: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Names of the settings that are not null, which is their default."""
+    for name, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _set_in(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}"

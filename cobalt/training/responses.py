@@ -1,0 +1,99 @@
+"""What a reward manager of veRL does with a response, whenever it is called: decode it, call the reward function.
+
+An error in the reward function is raised: it would otherwise be learned.
+"""
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from verl import DataProto
+
+from cobalt.errors import CobaltError, InputError, first_line
+from cobalt.extraction import THINK_END
+from cobalt.rewards import CountTokens, Thinking, o200k_counter, tokenizer_counter
+from cobalt.training.scoring import BATCH, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished
+
+REWARD_LOADER = "verl.trainer.ppo.reward"
+"""The module of veRL that loads reward functions by path."""
+
+
+class ResponseScorer:
+    """The reward function with its settings and the policy's tokenizer. It holds no connection: veRL may pickle it."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        compute_score: Callable[..., Any],
+        reward_kwargs: Mapping[str, Any],
+        source_key: str = "data_source",
+    ):
+        """``reward_kwargs``: ``RewardSettings``; ``source_key``: ``data.reward_fn_key``. Raises ``InputError``."""
+        self.settings = RewardSettings.read(reward_kwargs)
+        self.tokenizer, self.compute_score, self.source_key = tokenizer, compute_score, source_key
+        self.thinking: Thinking = "required" if knows_thinking(tokenizer) else "none"
+        if self.settings.thinking != "auto":
+            self.thinking = self.settings.thinking
+        # veRL binds the user's function to its constants as partial(call, function, constants). ``call`` takes any
+        # arguments, so only the function itself tells whether it wants the batch.
+        function = compute_score
+        if isinstance(compute_score, partial) and compute_score.func.__module__ == REWARD_LOADER:
+            function = compute_score.args[0]
+        self.gives_batch = BATCH in inspect.signature(function).parameters
+
+    def items(self, data: DataProto, width: int) -> list[dict[str, Any]]:
+        """One set of arguments of ``compute_score`` per response. ``width``: most tokens of a response."""
+        responses, columns, end_token = data.batch["responses"], data.non_tensor_batch, self.tokenizer.eos_token_id
+        ids_B = [ids[:end].tolist() for ids, end in zip(responses, response_lengths(data), strict=True)]
+        texts_B = self.tokenizer.batch_decode(ids_B, skip_special_tokens=True)
+        rule = self.settings.extraction
+        infos_B = columns.get("extra_info", [None] * len(ids_B))
+        finished_B = [not self.settings.require_end or is_finished(ids, width, end_token) for ids in ids_B]
+        return [
+            {
+                "data_source": columns[self.source_key][row],
+                "solution_str": text,
+                "ground_truth": columns["reward_model"][row]["ground_truth"],
+                "extra_info": {
+                    **(infos_B[row] or {}),
+                    "finished": finished_B[row],
+                    "extraction": rule,
+                    "thinking": self.thinking,
+                },
+            }
+            for row, text in enumerate(texts_B)
+        ]
+
+    async def score(self, item: dict[str, Any], batch: Batch) -> Score:
+        """The named scores that the reward function gives one response.
+
+        Raises one of ``SERVICE_ERRORS``, and ``InputError`` for any other error in the reward function.
+        """
+        try:
+            result = self.compute_score(**item, **({BATCH: batch} if self.gives_batch else {}))
+            if inspect.isawaitable(result):
+                result = await result
+            named = result if isinstance(result, dict) else {"score": result}
+            return {name: float(value) for name, value in named.items()}
+        except (CobaltError, *SERVICE_ERRORS):
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            told = f"the reward function raised {type(error).__name__}: {first_line(error)}"
+            raise InputError(f"{told} ({place.filename}, line {place.lineno})") from error
+
+    def counter(self) -> CountTokens:
+        """Whose tokens the reward's format part counts."""
+        return o200k_counter() if self.settings.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
+
+
+def knows_thinking(tokenizer: Any) -> bool:
+    """Whether a policy of this tokenizer thinks: ``</think>`` is in its chat template, or a token of its own."""
+    return THINK_END in str(tokenizer.chat_template) or THINK_END in tokenizer.get_vocab()
+
+
+def response_lengths(data: DataProto) -> list[int]:
+    """Valid tokens of each response."""
+    return data.batch["attention_mask"][:, data.batch["prompts"].shape[-1] :].sum(-1).tolist()

@@ -1,0 +1,121 @@
+"""What comes back from veRL's rollouts, and what was lost on the way."""
+
+import inspect
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tensordict import TensorDict
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.utils import tensordict_utils as tu
+
+from cobalt.errors import InputError, SetupError
+from cobalt.training.batch_scores import fill_with_mean, neutralise_groups
+from cobalt.training.manager import VALIDATES
+from cobalt.training.scoring import INFRA
+
+
+class CobaltAgentLoopManager(AgentLoopManagerTQ):
+    """veRL's. It also tells agent loops and the reward manager whether a row is for validation."""
+
+    def generate_sequences(self, prompts: TensorDict) -> None:
+        """Begin the rollouts of ``prompts``."""
+        tu.assign_non_tensor_data(prompts, VALIDATES, "validate" in prompts and prompts["validate"])
+        super().generate_sequences(prompts)
+
+
+class CobaltReplayBuffer(ReplayBuffer):
+    """veRL's. Raises ``SetupError`` where not a single response of a batch came back."""
+
+    def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> Any:
+        uids, rows, steps = super()._select_prompt_uids(partition_id, sampleable_keys, batch_size)
+        if not {problem_of(key) for key in rows} & set(uids):
+            raise SetupError(
+                f"stopped: all responses to {len(uids)} prompts were lost in the rollout; its log above has the errors"
+            )
+        return uids, rows, steps
+
+
+class CobaltReplayBufferAsync(CobaltReplayBuffer, ReplayBufferAsync):
+    """It also hands over groups with lost responses, as veRL's synchronous one does.
+
+    veRL would generate others in their place, without end where all fail. The trainer counts what is lost.
+    """
+
+    def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> Any:
+        stale, filtered, failed, counts = super()._terminal_eviction_reasons(global_steps, partition_id)
+        if self.max_off_policy_threshold is not None and self.max_off_policy_strategy == "drop":
+            oldest = global_steps + 1 - self.max_off_policy_threshold
+            stale = stale | {uid for uid in failed if self.prompt_global_steps[partition_id][uid] < oldest}
+        return stale, filtered, set(), counts
+
+
+def refuse_errors(errors: Iterable[str | None]) -> None:
+    """Raise ``InputError`` for the first of the reward manager's ``errors`` (``manager.unscored``)."""
+    if (error := next(filter(None, errors), None)) is not None:
+        raise InputError(error)
+
+
+def problem_of(key: str) -> str:
+    """The problem of a row, whose ``key`` is veRL's ``PROBLEM_SESSION_TURN``."""
+    return key.rsplit("_", 2)[0]
+
+
+def trajectories_of(batch: Any) -> dict[tuple[str, str], list[int]]:
+    """The rows of each (problem, session), turn by turn, without veRL's padding. Those of a problem are neighbours."""
+    places = [key.rsplit("_", 2) for key in batch.keys]
+    numbers = {problem: number for number, problem in enumerate(dict.fromkeys(problem for problem, *_ in places))}
+    found: dict[tuple[str, str], list[int]] = {}
+    rows = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+    for row in sorted(rows, key=lambda row: (numbers[places[row][0]], *map(int, places[row][1:]))):
+        found.setdefault((places[row][0], places[row][1]), []).append(row)
+    return found
+
+
+def own_buffer(buffer: Any) -> Any:
+    """veRL names the classes of its buffers. This is the same buffer of ours; one of the user's own is kept."""
+    kinds = {ReplayBuffer: CobaltReplayBuffer, ReplayBufferAsync: CobaltReplayBufferAsync}
+    if (kind := kinds.get(type(buffer))) is None:
+        return buffer
+    return kind(**{name: getattr(buffer, name) for name in [*inspect.signature(ReplayBuffer.__init__).parameters][1:]})
+
+
+def neutral_totals(
+    totals: Mapping[int, float | None], problems: Mapping[int, str], lost: Sequence[str]
+) -> dict[int, float]:
+    """The rewards of the rows that need another than ``totals`` has, where None could not be scored.
+
+    ``problems``: of the rows; ``lost``: the problem of each response that has no row.
+    """
+    if not lost and None not in totals.values():
+        return {}
+    groups, found = [problems[row] for row in totals], Counter(problems.values())
+    neutral = neutralise_groups([*totals.values(), *[None] * len(lost)], [*groups, *lost])
+    # GRPO gives the only response of a group its raw reward
+    alone = {problem for problem in lost if found[problem] == 1}
+    pairs = zip(totals, groups, neutral, strict=False)
+    rewards = {row: 0.0 if problem in alone else reward for row, problem, reward in pairs}
+    return {row: reward for row, reward in rewards.items() if reward != totals[row]}
+
+
+def with_lost(
+    sources: list[str], uids: list[str], infos: dict[str, list[Any]], expected: Mapping[tuple[str, str], int]
+) -> tuple[list[str], list[str]]:
+    """Validation: ``sources`` and ``uids`` with a row for each lost response.
+
+    In ``infos`` it, and what could not be scored, get the mean of the others. ``expected``: responses to each problem.
+    """
+    found = Counter(zip(sources, uids, strict=True))
+    if lost := [group for group, count in expected.items() for _ in range(count - found[group])]:
+        infos.setdefault(INFRA, [0.0] * len(uids))
+        for name, values in infos.items():
+            values += [1.0 if name == INFRA else None] * len(lost)
+        sources, uids = [*sources, *(source for source, _ in lost)], [*uids, *(uid for _, uid in lost)]
+    failed_B = infos.get(INFRA, [])
+    if any(failed_B):
+        for name in infos.keys() - {INFRA}:
+            if not any(isinstance(value, str) for value in infos[name]):  # veRL takes no mean of texts
+                pairs = zip(infos[name], failed_B, strict=True)
+                infos[name] = fill_with_mean([None if failed else value for value, failed in pairs])
+    return sources, uids

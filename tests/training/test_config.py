@@ -1,0 +1,268 @@
+"""What users ask for beyond the recipes: each option composes, is checked, and reaches the real veRL, or is refused."""
+
+import json
+import re
+
+import hydra
+import pytest
+import torch
+from omegaconf import OmegaConf
+from online_parts import LOCAL, MODEL, ROOT, compose
+from verl.trainer.ppo.reward import resolve_reward_manager_cls
+from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.utils.config import omega_conf_to_dataclass
+
+from cobalt.errors import InputError
+from cobalt.training import launch, preflight, runner
+from cobalt.training.config import CHOSEN, MOVED, SHARED_ENGINE, completed
+from cobalt.training.hydra_main import refuse_misspelt
+from cobalt.training.trainer import CobaltTrainerSync
+
+POLICY = "actor_rollout_ref"
+LORA = [f"{POLICY}.model.lora_rank=32", f"{POLICY}.model.lora_alpha=32", f"{POLICY}.rollout.load_format=safetensors"]
+FP8 = [f"{POLICY}.rollout.quantization=fp8"]
+LOSS = f"{POLICY}.actor.policy_loss.loss_mode"
+GSPO = [f"{LOSS}=gspo", f"{POLICY}.actor.loss_agg_mode=seq-mean-token-mean"]
+CISPO = [f"{LOSS}=cispo", f"{POLICY}.actor.clip_ratio_low=10"]
+RELEASE = ["cobalt.loss_weights=release", f"{POLICY}.actor.ppo_micro_batch_size_per_gpu=2"]
+REGISTER = "reward.reward_manager.source=register"
+EXECUTOR = "distributed_executor_backend"
+
+
+@pytest.fixture
+def check(monkeypatch, tmp_path):
+    """``cobalt train --check`` on a machine with a GPU and vLLM. Gives the configuration that veRL gets."""
+    monkeypatch.setattr(preflight, "find_spec", lambda _name: object())
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    files = ["data.train_files=memory://train", "data.val_files=memory://test"]
+    places = [*files, f"trainer.default_local_dir={tmp_path}", f"{POLICY}.model.path={MODEL}"]
+
+    def checked(*overrides, **groups):
+        config = compose(*places, *overrides, **groups)
+        launch.checked(config)
+        return completed(config)
+
+    return checked
+
+
+def rollout_of(config):
+    return omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+
+
+def test_a_recipe_is_run_by_our_trainer_manager_and_engine():
+    config = completed(compose(LOCAL))
+    assert get_trainer_cls(config.trainer.v1.trainer_mode) is CobaltTrainerSync
+    assert resolve_reward_manager_cls(config).__name__ == "StreamingRewardManager"
+    assert runner.runtime_environment(config)["env_vars"]["VERL_ENGINE_VENDOR"] == SHARED_ENGINE
+
+
+@pytest.mark.parametrize(
+    ("overrides", "groups"),
+    [
+        ([*LORA, f"{POLICY}.actor.strategy=fsdp2"], {}),
+        ([*LORA, f"{POLICY}.actor.strategy=fsdp2"], {"recipe": "grpo_online"}),
+        ([], {"preset": "paper-qwen3-lora"}),
+    ],
+)
+def test_lora_reaches_actor_and_vllm(check, overrides, groups):
+    config = check(*overrides, **groups)
+    model = omega_conf_to_dataclass(config.actor_rollout_ref.model)
+    assert (model.lora_rank, model.lora_alpha, model.target_modules) == (32, 32, "all-linear")
+    assert rollout_of(config).load_format == "safetensors"
+
+
+@pytest.fixture
+def model_with(tmp_path):
+    """The setting of a model like MiniCoder, with another shape."""
+
+    def make(**changes):
+        for file in MODEL.iterdir():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+        shape = json.loads((MODEL / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps({**shape, **changes}))
+        return f"{POLICY}.model.path={tmp_path}"
+
+    return make
+
+
+def test_fp8_reaches_vllm(check, model_with):
+    config = check(*FP8, model_with(num_attention_heads=4, num_key_value_heads=2))
+    assert rollout_of(config).quantization == "fp8"
+    with pytest.raises(InputError, match="multiples of 128, and num_attention_heads x head_dim is 192"):
+        check(*FP8)
+    cache = check(f"+{POLICY}.rollout.engine_kwargs.vllm.kv_cache_dtype=fp8")
+    assert rollout_of(cache).engine_kwargs["vllm"]["kv_cache_dtype"] == "fp8"
+
+
+def test_a_model_whose_prompts_cannot_be_shared_is_refused_with_the_way_out(check, model_with):
+    model = model_with(model_type="qwen3_5")
+    with pytest.raises(InputError, match=r"of the type qwen3_5, .* take cobalt\.share_prompts=false$"):
+        check(model)
+    check(model, "cobalt.share_prompts=false", f"{POLICY}.model.use_remove_padding=false")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], {EXECUTOR: "uni"}),
+        ([f"+{POLICY}.rollout.engine_kwargs.vllm.{EXECUTOR}=mp"], {EXECUTOR: "mp"}),
+        ([f"{POLICY}.rollout.tensor_model_parallel_size=2"], {}),
+    ],
+)
+def test_an_engine_on_one_gpu_is_one_process(overrides, expected):
+    assert completed(compose(*overrides)).actor_rollout_ref.rollout.engine_kwargs.vllm == expected
+
+
+@pytest.mark.parametrize(
+    ("recipe", "preset", "loop"),
+    [
+        ("multi_turn", "one-gpu-vllm", "single_turn_agent"),
+        ("multi_turn", "cpu", "cobalt_seeded"),
+        ("grpo_online", "one-gpu-vllm", "cobalt_online"),
+        ("verpo_online", "cpu", "cobalt_online"),
+    ],
+)
+def test_the_agent_loop_follows_from_recipe_and_preset(recipe, preset, loop):
+    agent = completed(compose(recipe=recipe, preset=preset)).actor_rollout_ref.rollout.agent
+    assert agent.default_agent_loop == loop
+    if loop != "single_turn_agent":
+        assert loop in {entry.name for entry in OmegaConf.load(agent.agent_loop_config_path)}
+
+
+@pytest.mark.parametrize("override", ["json", "[json]"])
+def test_what_a_user_has_workers_import_is_imported_beside_ours(override):
+    model = completed(compose(f"{POLICY}.model.external_lib={override}")).actor_rollout_ref.model
+    assert list(model.external_lib) == ["cobalt.training.worker", "json"]
+
+
+@pytest.mark.parametrize("loss", [GSPO, CISPO, [*CISPO, *RELEASE], [f"{LOSS}=gspo", *RELEASE], [f"{LOSS}=clip_cov"]])
+def test_losses_that_go_with_the_weights_of_tokens(check, loss):
+    check(*loss)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ([*GSPO, *RELEASE], "loss_weights=release needs .*vanilla or gspo or cispo, not seq-mean-token-mean"),
+        ([f"{LOSS}=clip_cov", *RELEASE], "loss_mode=vanilla or gspo or cispo, not token-mean and clip_cov"),
+        (["cobalt.share_prompts=false", *RELEASE], "loss_weights=release needs cobalt.share_prompts=true"),
+        ([f"{POLICY}.actor.use_dynamic_bsz=false"], "share_prompts needs .*use_dynamic_bsz=True"),
+        (
+            [*LORA, f"{POLICY}.actor.strategy=fsdp2", f"{POLICY}.model.target_modules=[q_proj,lm_head]"],
+            "share_prompts excludes lm_head",
+        ),
+        (
+            ["trainer.n_gpus_per_node=2", f"{POLICY}.rollout.n=1", f"{POLICY}.actor.ppo_mini_batch_size=3"],
+            r"ppo_mini_batch_size=3 times .*rollout\.n=1 cannot be shared by 2 GPUs",
+        ),
+    ],
+)
+def test_what_would_train_otherwise_than_asked_is_refused(check, overrides, told):
+    with pytest.raises(InputError, match=told) as refused:
+        check(*overrides)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "newer"),
+    [
+        ("reward_model.reward_manager=naive", "give reward.reward_manager.name"),
+        ("+reward_model.reward_kwargs.executor=local", "give reward.reward_kwargs.executor"),
+        ("+reward_model.launch_reward_fn_async=false", "it always scores while it generates"),
+        ("reward_model.enable=true", "give reward.reward_model.enable"),
+        ("reward_model.num_workers=4", "give reward.num_workers"),
+        ("reward_model.model.path=some/model", "give reward.reward_model.model_path"),
+        ("custom_reward_function.path=my.py", "give reward.custom_reward_function.path"),
+        ("+custom_reward_function.reward_kwargs.a=1", "give reward.custom_reward_function.reward_kwargs.a"),
+        ("sandbox_fusion.url=http://there", "give reward.sandbox_fusion.url"),
+    ],
+)
+def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newer):
+    """In a composed configuration, and on the command line before hydra misses them."""
+    name = setting.lstrip("+").partition("=")[0]
+    told = f"^{re.escape(name)}: veRL 0.9.1 ignores it; {re.escape(newer)}$"
+    with pytest.raises(InputError, match=told):
+        completed(compose(setting))
+    with pytest.raises(InputError, match=told):
+        refuse_misspelt(["+recipe=multi_turn", "+preset=cpu", setting.lstrip("+")], ROOT / "verl/config")
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        # what Cobalt needs
+        ("reward.num_workers=4", "reward.num_workers=4: Cobalt needs 1"),
+        ("trainer.use_v1=false", "trainer.use_v1=False: Cobalt needs True"),
+        ("transfer_queue.enable=false", "transfer_queue.enable=False: Cobalt needs True"),
+        ("trainer.v1.sampler.sync_refill_failed_groups=true", "sync_refill_failed_groups=True: Cobalt needs False"),
+        (
+            f"{POLICY}.rollout.agent.agent_loop_manager_class=my.Manager",
+            "agent_loop_manager_class=my.Manager: Cobalt needs cobalt.training.rollouts.CobaltAgentLoopManager",
+        ),
+        ("reward.reward_manager.module.path=my.py", "module.path=my.py: Cobalt needs pkg://cobalt.training.manager"),
+        (REGISTER, "reward.reward_manager.source=register: Cobalt needs importlib"),
+        ("reward.reward_manager.name=naive", "name=naive: for one of veRL's managers give " + REGISTER),
+        # what Cobalt decides, even where veRL's default was asked for
+        (
+            f"+{POLICY}.model.override_config.attn_implementation=eager",
+            "attn_implementation=eager is sdpa with these settings of Cobalt: leave it out",
+        ),
+        # the rest
+        ("cobalt.backend=cpu", "hf is for cobalt.backend=cpu"),
+        (f"{POLICY}.rollout.name=hf", "hf is for cobalt.backend=cpu"),
+        (f"{POLICY}.model.external_lib=5", f"{POLICY}.model.external_lib=5: give a module"),
+        ("trainer.v1.trainer_mode=separate_async", "separate_async: choose sync or colocate_async"),
+        ("~cobalt", "no recipe: +recipe=NAME is missing"),
+        (f"{POLICY}.model.lora_rank=32", f"lora_rank needs {POLICY}.actor.strategy=fsdp2"),
+    ],
+)
+def test_what_verl_would_not_obey_is_refused_in_one_line(override, told):
+    with pytest.raises(InputError, match=re.escape(told)) as refused:
+        completed(compose(override), {override.lstrip("+~").partition("=")[0]})
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("loop", ["single_turn_agent", "mine"])
+@pytest.mark.parametrize(("recipe", "preset"), [("multi_turn", "cpu"), ("grpo_online", "one-gpu-vllm")])
+def test_another_agent_loop_is_refused_where_cobalt_needs_its_own(loop, recipe, preset):
+    """Also veRL's default, if it is given."""
+    name = f"{POLICY}.rollout.agent.default_agent_loop"
+    with pytest.raises(InputError, match=f"default_agent_loop={loop} is cobalt_.* with these settings of Cobalt"):
+        completed(compose(f"{name}={loop}", recipe=recipe, preset=preset), {name})
+    assert completed(compose(f"{name}={loop}"), {name}).actor_rollout_ref.rollout.agent.default_agent_loop == loop
+
+
+@pytest.mark.parametrize("section", ["rollout", "rollout.val_kwargs"])
+def test_the_sampler_on_cpu_cores_knows_no_top_k(section):
+    with pytest.raises(InputError, match=rf"{POLICY}\.{section}\.top_k=5: on CPU cores it must be 0"):
+        completed(compose(f"{POLICY}.{section}.top_k=5", preset="cpu"))
+    for most in (-1, 0):
+        completed(compose(f"{POLICY}.{section}.top_k={most}", preset="cpu"))
+    completed(compose(f"{POLICY}.{section}.top_k=5"))
+
+
+def test_the_filter_is_for_the_bandit(check):
+    check("algorithm.filter_groups.enable=true")
+    with pytest.raises(InputError, match=r"excludes cobalt\.online"):
+        check("algorithm.filter_groups.enable=true", recipe="grpo_online")
+
+
+def test_what_is_said_of_verls_settings_is_true():
+    """Older sections are composed and null. Defaults of what is chosen are veRL's."""
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        config = hydra.compose("ppo_trainer")
+    assert {name: OmegaConf.select(config, name) for name in CHOSEN} == CHOSEN
+    assert all(name.split(".")[0] in config for name in MOVED)
+    places = [name.rpartition(".") for name in MOVED.values() if name and name != "reward.reward_kwargs"]
+    assert all(name in OmegaConf.select(config, section) for section, _, name in places)
+
+
+def test_what_need_not_be_overwritten_is_honoured():
+    config = completed(compose(f"{POLICY}.rollout.calculate_log_probs=false", preset="paper-qwen3"))
+    assert not rollout_of(config).calculate_log_probs
+    for name in ("naive", "dapo"):
+        overrides = [REGISTER, f"reward.reward_manager.name={name}", "reward.num_workers=8"]
+        config = completed(compose(*overrides))
+        assert resolve_reward_manager_cls(config).__name__.lower() == f"{name}rewardmanager"
+        assert config.reward.num_workers == 8

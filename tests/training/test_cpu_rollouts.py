@@ -1,0 +1,109 @@
+"""Rollouts on CPU cores: the policy's weights, seeds of requests and the ends of responses."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from online_parts import MODEL, ROOT
+from transformers import AutoModelForCausalLM
+
+from cobalt.sampler.sampling import Row, sample_batch
+from cobalt.training.cpu_rollouts import TIED, CpuServer
+from cobalt.training.settings import VERL
+
+MOST = 48
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def prompt(minicoder):
+    messages = [{"role": "user", "content": "Print the sum of the numbers."}]
+    return minicoder.encode(minicoder.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+
+
+def answers(server, prompt, seeds, temperature=1.0):
+    async def all_of():
+        asked = [{"temperature": temperature, "top_p": 1.0, "seed": seed} for seed in seeds]
+        made = await asyncio.gather(*(server.generate(prompt, sampling, "") for sampling in asked))
+        return [list(answer.token_ids) for answer in made]
+
+    return asyncio.run(all_of())
+
+
+def test_the_server_samples_from_the_weights_it_was_sent(policy, prompt, minicoder):
+    server = CpuServer(SimpleNamespace(response_length=MOST), MODEL)
+    asyncio.run(server.load(dict(policy.named_parameters()), 3))
+    expected = {}
+    rows = [Row(tuple(prompt), MOST, 1.0, 1.0, seed) for seed in (1, 2, 3)]
+    copy = server._model
+    assert all(torch.equal(value, dict(policy.named_parameters())[name]) for name, value in copy.named_parameters())
+
+    def finished(index, tokens, ended):
+        expected[index] = tokens if ended is None else [*tokens, ended]
+
+    sample_batch(copy, rows, {minicoder.eos_token_id}, finished)
+    assert answers(server, prompt, [1, 2, 3]) == [expected[place] for place in range(3)]
+    assert len({tuple(tokens) for tokens in expected.values()}) > 1, "seeds matter"
+
+
+def test_other_weights_are_read_anew(policy, prompt):
+    server = CpuServer(SimpleNamespace(response_length=MOST), MODEL)
+    weights = dict(policy.named_parameters())
+    asyncio.run(server.load(weights, 1))
+    before = answers(server, prompt, [5], temperature=0.0)
+    asyncio.run(server.load({name: torch.zeros_like(value) for name, value in weights.items()}, 2))
+    assert answers(server, prompt, [5], temperature=0.0) != before
+    asyncio.run(server.load(weights, 3))
+    assert answers(server, prompt, [5], temperature=0.0) == before
+
+
+def test_weights_that_are_missing_are_refused(policy):
+    server = CpuServer(SimpleNamespace(response_length=MOST), MODEL)
+    weights = dict(policy.named_parameters())
+    missing = next(name for name in weights if name != TIED)
+    del weights[missing]
+    with pytest.raises(ValueError, match=missing.replace(".", r"\.")):
+        asyncio.run(server.load(weights, 1))
+
+
+def test_a_response_ends_where_the_tokenizer_says_though_the_model_names_no_end(policy, prompt, minicoder, tmp_path):
+    policy.save_pretrained(tmp_path)
+    minicoder.save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text("{}")
+    server = CpuServer(SimpleNamespace(response_length=MOST), str(tmp_path))
+    asyncio.run(server.load(dict(policy.named_parameters()), 1))
+    (tokens,) = answers(server, prompt, [5], temperature=0.0)
+    assert tokens[-1] == minicoder.eos_token_id and len(tokens) < MOST
+
+
+CPU_PROCESS = """
+import verl, torch
+print("verl", verl.__version__, verl.__file__)
+import cobalt.training.worker
+from verl.plugin.platform import get_platform
+from verl.utils.device import get_device_name, get_nccl_backend, get_torch_device
+from verl.workers.engine.fsdp import transformer_impl
+print("device", get_device_name(), get_nccl_backend(), get_torch_device().mem_get_info(), type(get_platform()).__name__)
+print("pinned", transformer_impl.CPUOffloadPolicy(pin_memory=True).pin_memory)
+torch.distributed.init_process_group("cpu:gloo,cpu:gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+print("group", torch.distributed.get_world_size())
+"""
+
+
+def test_verl_works_on_a_cpu():
+    """From the repository's root, whose folder ``verl`` must not hide the package."""
+    environment = {**os.environ, "VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "cobalt.training.cpu"}
+    command = [sys.executable, "-c", CPU_PROCESS]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"verl {VERL} " in done.stdout and "site-packages" in done.stdout
+    for line in ("device cpu gloo (0, 0) CpuPlatform", "pinned False", "group 1"):
+        assert line in done.stdout

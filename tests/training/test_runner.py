@@ -1,0 +1,104 @@
+"""How training comes to Ray: with our task runner, and only where there is all that it would wait for."""
+
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from online_parts import LOCAL, ROOT, compose
+from verl.trainer import main_ppo
+
+from cobalt.errors import InputError, SetupError
+from cobalt.training import cluster, runner
+from cobalt.training.runner import Runner
+
+
+@pytest.fixture
+def cluster_of(monkeypatch):
+    """Stands in for Ray, with these free resources by node. Gives the settings that it was started with."""
+    started = []
+    monkeypatch.setattr(runner.ray, "init", lambda **settings: started.append(settings))
+    monkeypatch.setattr(cluster, "cluster_address", lambda: "there:1")
+    monkeypatch.setenv("RAY_ADDRESS", "there:1")
+
+    def run(*nodes):
+        totals = {"GPU": sum(node["GPU"] for node in nodes)}
+        by_node = dict(enumerate(nodes))
+        monkeypatch.setattr(runner.ray, "cluster_resources", lambda: totals)
+        monkeypatch.setattr(runner.ray._private.state, "available_resources_per_node", lambda: by_node)
+        return started
+
+    return run
+
+
+def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(cluster_of, monkeypatch):
+    started = cluster_of({"GPU": 1.0, "CPU": 5.0})
+    monkeypatch.setenv("WANDB_DIR", "/somewhere")
+    monkeypatch.delenv("RAY_ADDRESS")
+    config = compose(LOCAL, "ray_kwargs.ray_init.num_cpus=6")
+    trains = runner.connect_and_prepare(config)
+    assert trains.func is main_ppo.run_ppo
+    assert issubclass(trains.keywords["task_runner_class"].__ray_metadata__.modified_class, Runner)
+    assert (started[0]["address"], started[0]["num_cpus"]) == ("local", 6)
+    assert started[0]["runtime_env"]["env_vars"]["WANDB_DIR"] == "/somewhere"
+    monkeypatch.setenv("RAY_ADDRESS", "there:1")
+    config.trainer.n_gpus_per_node = 2
+    with pytest.raises(SetupError, match=r"N_GPUS times N_NODES\): 2, in the Ray cluster: 1"):
+        runner.connect_and_prepare(config)
+    config.trainer.n_gpus_per_node = 1
+    config.reward.reward_kwargs = {"executor": "local", "no_such_limit": 1}
+    with pytest.raises(InputError, match=r"reward\.reward_kwargs\.no_such_limit: no such"):
+        runner.connect_and_prepare(config)
+
+
+def test_the_papers_token_counts_are_looked_up_before_training(cluster_of, monkeypatch):
+    cluster_of({"GPU": 1.0, "CPU": 5.0})
+
+    def offline(_name):
+        raise OSError("no network")
+
+    monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=offline))
+    with pytest.raises(SetupError, match=r"lengths=o200k_base .* cannot be downloaded"):
+        runner.connect_and_prepare(compose(LOCAL, "reward.reward_kwargs.lengths=o200k_base"))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "told"),
+    [
+        ([16, 11], "16 CPUs and 4 GPUs, 11 CPUs and 4 GPUs"),  # the second node cannot hold its GPUs' part
+        ([12, 14], "12 CPUs and 4 GPUs, 14 CPUs and 4 GPUs"),  # and here nothing is left for the queue
+        ([12, 15], None),
+    ],
+)
+def test_cpus_that_verl_would_wait_for_are_missed_before_training(cluster_of, cpus, told):
+    cluster_of(*[{"GPU": 4.0, "CPU": free} for free in cpus])
+    config = SimpleNamespace(trainer=SimpleNamespace(n_gpus_per_node=4, nnodes=2))
+    with (
+        pytest.raises(SetupError, match=f"3 CPUs with each GPU, on its node, and for 3 more.*: {told}")
+        if told
+        else (nullcontext())
+    ):
+        cluster.join_or_start(config, {"env_vars": {}}, None)
+
+
+def test_a_local_ray_has_the_logical_cpus_that_verl_asks_for(cluster_of, monkeypatch):
+    started = cluster_of({"GPU": 4.0, "CPU": 64.0})
+    monkeypatch.delenv("RAY_ADDRESS")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0, 1})
+    cluster.join_or_start(SimpleNamespace(trainer=SimpleNamespace(n_gpus_per_node=4, nnodes=1)), {"env_vars": {}}, None)
+    assert started[0]["num_cpus"] == 4 * 3 + 2
+
+
+def test_a_slurm_job_without_cpus_for_programs_beside_verls_is_refused(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/activate").write_text(f"PATH={Path(sys.executable).parent}:$PATH")
+    job = {"SUBMIT_DIR": str(ROOT), "GPUS_ON_NODE": "4", "JOB_NUM_NODES": "2", "CPUS_PER_TASK": "14"}
+    environment = {**os.environ, "VENV": str(tmp_path), **{f"SLURM_{name}": value for name, value in job.items()}}
+    environment.pop("EVALUATOR_ARGS", None)
+    script = ["bash", str(ROOT / "scripts/slurm/train_multi_turn.sbatch")]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "14 CPUs on a node with 4 GPUs, and the job has 14: submit it with more" in done.stderr
