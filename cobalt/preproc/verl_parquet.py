@@ -22,7 +22,7 @@ from cobalt.cli.flags import ReadConfig, UploadConfig
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.errors import InputError
 from cobalt.preproc.outputs import publish, refuse_livecodebench
-from cobalt.prompts import Wording, first_messages
+from cobalt.prompts import PromptSet, Wording, described, first_messages
 from cobalt.records import read_jsonl, tests_of
 from cobalt.records.jsonl import InvalidLines, Record, naming
 from cobalt.records.manifest import recorded_run
@@ -82,7 +82,7 @@ def single_turn(config: SingleTurnParquetConfig) -> None:
         extra = {"instruction": instruction, "prev_best_pass_rate": 0.0, "tools_kwargs": tools}
         return _verl_row(row["id"], first_messages(instruction, prompts), tests_text, extra)
 
-    _build(config, "verl_preproc_single_turn", ("id", "instruction", "test_cases"), "id", parse)
+    _build(config, "verl_preproc_single_turn", ("id", "instruction", "test_cases"), "id", parse, prompts)
 
 
 def multi_turn(config: MultiTurnParquetConfig) -> None:
@@ -126,8 +126,9 @@ def _build(
     fields: Sequence[str],
     unique: str | None,
     parse: Callable[[Record], VerlRow],
+    prompts: PromptSet | None = None,
 ) -> None:
-    """Write both parquet files, both or neither replaced."""
+    """Write both parquet files, both or neither replaced. ``prompts``: what their conversations are to go on with."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -188,7 +189,7 @@ def _build(
             for temporary in temporaries.values():
                 temporary.unlink(missing_ok=True)
         run.counts = dict(counts)
+        run.origin = {} if prompts is None else {"prompts": described(prompts)}
     print_summary(f"veRL data: {config.local_dir}", counts)
-    rules = ["rows for veRL's RLHFDataset", "validation prompts are unique"]
     files = list(outputs.values()), list(inputs.values())
-    publish("Prompts for GRPO with veRL", rules, counts, *files, config.push_to_hub)
+    publish("Prompts for GRPO with veRL", f"{command}.py", *files, config.push_to_hub)
