@@ -97,7 +97,7 @@ class MergedRuns:
             output.add_done_callback(stop_if_nobody_waits)
 
     async def _run(self, asked: list[Asked]) -> None:
-        """Set each output. Those that one turn was not enough for are run alone, so that no one waits for others."""
+        """Set each output. Inputs that one turn leaves over get turns of their own: no caller waits for another's."""
         asked = [one for one in asked if not one[1].done()]
         if not asked:
             return

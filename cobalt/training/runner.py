@@ -56,7 +56,7 @@ def runtime_environment(config: Any) -> dict[str, Any]:
 
 
 def connect_and_prepare(config: Any) -> Callable[[], None]:
-    """Come to Ray. Returns what trains.
+    """Connect to Ray. Returns the function that trains.
 
     Raises ``InputError``, and ``SetupError`` where the cluster lacks GPUs or programs cannot be run.
     """
