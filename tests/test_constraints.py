@@ -19,13 +19,11 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {name.removesuffix(".txt"): [name.removesuffix(".txt")] for name in LOCKS}
 EXTRAS |= {
     "core": [],
-    "train-gpu": ["train", "vllm"],
-    "train-cpu": ["train", "hf", "api", "dev"],
+    "cpu": ["train", "hf", "api", "dev"],
     "serve-vllm": ["vllm"],
-    "now-gpu": ["now"],
 }
 PROMISED = [f"3.{minor}" for minor in range(20) if f"3.{minor}" in SpecifierSet(PROJECT["requires-python"])]
-WITHOUT_DEPENDENCIES = ("now-cpu", "now-gpu", "train-gpu")
+WITHOUT_DEPENDENCIES = ("gpu", "paper")
 """Locks that the set-up scripts install as they are."""
 
 
@@ -60,9 +58,11 @@ def test_what_the_project_asks_for_is_in_the_lock(lock: str) -> None:
     assert unmet(lock, {**locked, "tyro": "0.1"}) == ["tyro>=0.9"]
 
 
-@pytest.mark.parametrize("lock", [name for name in EXTRAS if "-" not in name and name != "doors"])
+@pytest.mark.parametrize(
+    "lock", [name for name in EXTRAS if name not in ("cpu", "gpu", "paper", "doors", "serve-vllm")]
+)
 def test_a_light_lock_has_the_verified_versions_and_is_named_in_the_index(lock: str) -> None:
-    verified = pins("train-cpu", "3.11")
+    verified = pins("cpu", "3.11")
     different = {
         name: version for name, version in pins(lock, "3.11").items() if verified.get(name, version) != version
     }
@@ -73,7 +73,7 @@ def test_a_light_lock_has_the_verified_versions_and_is_named_in_the_index(lock: 
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.parametrize("python", PROMISED)
-@pytest.mark.parametrize("lock", [*EXTRAS, "now-cpu"])
+@pytest.mark.parametrize("lock", EXTRAS)
 def test_every_lock_resolves_for_every_promised_python(lock: str, python: str) -> None:
     """For its first release, too: Debian 12 has 3.11.2."""
     if lock == "serve-vllm" and python != "3.12":

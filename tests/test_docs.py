@@ -66,14 +66,6 @@ def test_files_and_modules_that_are_named_exist() -> None:
     assert gone == set()
 
 
-def test_the_readme_is_short_and_so_is_what_it_says_to_read_first() -> None:
-    text = (ROOT / "README.md").read_text()
-    paragraph = text.partition("**To read first**")[2].partition("\n\n")[0]
-    files = re.findall(r"`([^`]+\.py)`", paragraph)
-    assert len(text.splitlines()) <= 120 and len(files) >= 8
-    assert sum(len((ROOT / "cobalt" / file).read_text().splitlines()) for file in files) < 1000
-
-
 def test_the_faq_quotes_what_commands_say() -> None:
     quotes = [quote for heading in HEADING.findall(FAQ.read_text()) for quote in re.findall(r"`([^`]+)`", heading)]
     code = "".join(path.read_text() for path in (ROOT / "cobalt").rglob("*.py"))

@@ -153,8 +153,7 @@ for name in {light!r}:
 ENTRIES = sorted([*ROOT.glob("*.py"), *(ROOT / "preproc").glob("*.py")])
 
 
-def test_entries_are_thin_and_importing_one_does_nothing() -> None:
-    assert [entry.name for entry in ENTRIES if len(entry.read_text().splitlines()) >= 80] == []
+def test_importing_an_entry_does_nothing() -> None:
     names = [entry.stem for entry in ENTRIES]
     done = _python(f"import sys; sys.path.insert(0, 'preproc'); import {', '.join(names)}")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -49,8 +49,9 @@ def test_an_argument_that_is_no_override_does_not_block_the_folder(argument, tmp
         (["paper"], {"FLASH_ATTN": "source"}, 3, "the compiler of CUDA 12"),
         ([], {"PYTHON": "python-of-nobody"}, 3, "no 'python-of-nobody' here"),
         ([], {"CHECK_MACHINE": "yes"}, 2, "CHECK_MACHINE is 0 or 1, not 'yes'"),
-        (["--force"], {}, 2, "no argument '--force': the stacks are now and paper"),
-        (["paper", "now"], {}, 2, "no argument 'now'"),
+        (["--force"], {}, 2, "no argument '--force': paper or none"),
+        (["now"], {}, 2, "no argument 'now'"),
+        (["paper", "more"], {}, 2, "no argument 'more'"),
     ],
 )
 def test_what_the_set_up_for_gpus_lacks_is_said_in_one_line(tmp_path, arguments, knobs, exit_code, reason):
@@ -124,7 +125,7 @@ def test_the_scripts_take_the_pythons_that_are_promised():
 
 def test_the_wheel_of_flash_attn_is_for_the_locked_torch():
     (of_wheel,) = re.findall(r"%2Bcu12torch([\d.]+?)cxx11abi", (ROOT / "scripts" / "setup_gpu.sh").read_text())
-    assert pins("train-gpu", "3.12")["torch"].startswith(f"{of_wheel}.")
+    assert pins("paper", "3.12")["torch"].startswith(f"{of_wheel}.")
 
 
 @pytest.mark.parametrize("beginning", ["cpu", "gpu"])

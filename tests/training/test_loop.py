@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from waiting import wait_for
 
-from cobalt.prompts import feedback_message, first_messages, problem_instruction
+from cobalt.prompts import FEEDBACK_MARKER, feedback_message, first_messages, load_prompts, problem_instruction
 from cobalt.records import TestCases
 from cobalt.records.training_run import read_metrics, training_manifest
 from cobalt.training.settings import VERL
@@ -21,6 +21,8 @@ from cobalt.training.settings import VERL
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
 PROBLEMS = ROOT / "assets" / "minicode" / "problems.jsonl"
+PROMPTS = load_prompts(str(ROOT / "assets" / "minicode" / "prompts.json"))
+"""The wording that MiniCoder knows."""
 
 
 def make_row(messages, tests, **extra_info):
@@ -42,11 +44,11 @@ def make_rows(count):
         )
         inputs = [" ".join(str(index + value) for value in range(length)) for length in (2, 3, 4)]
         tests = TestCases(tuple(inputs), tuple(str(sum(map(int, text.split())) + index) for text in inputs))
-        messages = first_messages(problem_instruction(question))
+        messages = first_messages(problem_instruction(question, prompts=PROMPTS), PROMPTS)
         if index % 2:
             answer = "<think>\nsum\n</think>\n```python\nprint(sum(map(int, input().split())))\n```"
             feedback = f"Input:\n{inputs[0]}\nProgram's Output:\n0\nExpected Output:\n{tests.outputs_K[0]}"
-            messages += [{"role": "assistant", "content": answer}, feedback_message(feedback)]
+            messages += [{"role": "assistant", "content": answer}, feedback_message(feedback, PROMPTS)]
         rows.append(make_row(messages, tests, split="train", index=index, prev_best_pass_rate=0.0))
     return rows
 
@@ -111,7 +113,7 @@ def make_problems(count, split):
     for index, problem in enumerate([row for row in found if row["split"] == split][:count]):
         tests = TestCases.parse(problem["input_output"])
         public = {"public_test_cases": TestCases(tests.inputs_K[:4], tests.outputs_K[:4]).to_json()}
-        messages = first_messages(problem_instruction(problem["question"]))
+        messages = first_messages(problem_instruction(problem["question"], prompts=PROMPTS), PROMPTS)
         rows.append(make_row(messages, tests, index=index, tools_kwargs=public))
     return rows
 
@@ -252,6 +254,7 @@ def test_an_online_recipe_trains_resumes_and_counts_its_cost(tmp_path, method, i
     assert (manifest["status"], manifest["config"]["cobalt"]["online"]["method"]) == ("done", method)
 
     rows = dumped(tmp_path)
-    later = [row for row in rows if "Here is the execution feedback:" in row["input"]]
-    assert later and all("Here is the problem" in row["input"] for row in later)
+    later = [row for row in rows if FEEDBACK_MARKER in row["input"]]
+    questions = [json.loads(line)["question"] for line in PROBLEMS.read_text().splitlines()]
+    assert later and all(any(question in row["input"] for question in questions) for row in later)
     assert len(rows) - len(later) >= trajectories
