@@ -31,7 +31,7 @@ HELP = {
     "bash scripts/train_grpo_multi_turn.sh trainer.total_training_steps=40",
     "merge": "a training checkpoint to a Hugging Face model",
     "prompts-from": "the prompt set of the original release, or of a file's conversations",
-    "data import": "problems of TACO, DeepCoder, Codeforces, CodeContests or veRL: filtered, verified, split\n\n"
+    "data import": "problems of TACO, MBPP, HumanEval, LeetCode, ... : filtered, verified, split\n\n"
     "cobalt data import deepcoder rows.jsonl --output_file data/deepcoder.jsonl",
     "data import livecodebench": "problems of LiveCodeBench, by date",
     "view": "trajectories as one HTML page, to look at",

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cobalt.prompts import PROBLEM_MARKER
+from cobalt.preproc import asserts
+from cobalt.prompts import COBALT, PROBLEM_MARKER
 from cobalt.records.jsonl import Record, load_json
 from cobalt.sandbox.tests import LIMITS
 
@@ -119,7 +120,8 @@ def verl(row: Record) -> Record:
     except (KeyError, TypeError, IndexError):
         raise ValueError("fields 'prompt' and 'reward_model' need a user message and a 'ground_truth'") from None
     _, marker, rest = content.partition(PROBLEM_MARKER)
-    question, source = CODE_REQUEST.sub("", rest if marker else content).strip(), str(row.get("data_source"))
+    statement = rest if marker else content.removeprefix(COBALT.instruction.partition("{question}")[0])
+    question, source = CODE_REQUEST.sub("", statement).strip(), str(row.get("data_source"))
     if row.get("ability", "code") != "code":
         return _raw(source, question, {}, left_out=f"not code, but {row['ability']}")
     return _raw(source, question, _tests(truth, "ground_truth"))
@@ -132,15 +134,20 @@ class Format:
     title: str
     convert: Callable[[Record], Record]
     has_solutions: bool
+    generate: int = 0
+    """Tests that a problem with too few of them is filled up to."""
 
 
-Name = Literal["taco", "deepcoder", "codeforces", "codecontests", "verl"]
+Name = Literal["taco", "deepcoder", "codeforces", "codecontests", "verl", "mbpp", "humaneval", "leetcode"]
 FORMATS: dict[Name, Format] = {
     "taco": Format("TACO", taco, has_solutions=True),
     "deepcoder": Format("DeepCoder", deepcoder, has_solutions=False),  # two of its four subsets have some
     "codeforces": Format("Codeforces", codeforces, has_solutions=False),
     "codecontests": Format("CodeContests", codecontests, has_solutions=True),
     "verl": Format("veRL", verl, has_solutions=False),
+    "mbpp": Format("MBPP", asserts.mbpp, has_solutions=True, generate=24),
+    "humaneval": Format("HumanEval", asserts.humaneval, has_solutions=True, generate=24),
+    "leetcode": Format("LeetCode", asserts.leetcode, has_solutions=True, generate=24),
 }
 
 

@@ -1,7 +1,7 @@
 """Where raw rows come from: a JSONL or parquet file, or a data set of the hub. Rows are read one at a time."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from cobalt.records.jsonl import Record, T, checked_rows, load_json
 
 PARQUET = ".parquet"
 FILES = (".jsonl", ".json", ".gz", PARQUET)
+LOOKED_AT_BYTES = 64
 PARQUET_ROWS_AT_ONCE = 16  # a row may hold megabytes of tests
 PARQUET_BUFFER_BYTES = 1 << 20
 
@@ -37,14 +38,14 @@ class Source:
     ) -> Iterator[T]:
         """What ``parse`` makes of each row, see ``read_jsonl``. Values of ``id_field`` may not repeat."""
         fields = () if id_field is None else (id_field,)
-        if self.file is not None and self.file.suffix != PARQUET:
+        if self.file is not None and self.file.suffix != PARQUET and not _is_list(self.file):
             return read_jsonl(self.file, fields, id_field, parse, on_invalid, loads=load_json)
         label = self.place if self.file is not None else f"{self.place} ({self.split})"
         return checked_rows(label, enumerate(self._tables(), start=1), _as_json, fields, id_field, parse, on_invalid)
 
     def _tables(self) -> Iterable[Record]:
         if self.file is not None:
-            return _parquet_rows(self.file)
+            return _parquet_rows(self.file) if self.file.suffix == PARQUET else _listed_rows(self.file)
         from datasets import load_dataset
         from datasets.exceptions import DatasetsError
 
@@ -66,7 +67,7 @@ class Source:
         from huggingface_hub import DatasetCard
 
         readme = Path(self.place) / "README.md"
-        with contextlib.suppress(*hub_errors(), ValueError):  # a card that cannot be read says no licence
+        with suppress(*hub_errors(), ValueError):  # a card that cannot be read says no licence
             card = DatasetCard.load(readme if readme.is_file() else self.place, repo_type="dataset")
             return card.data.to_dict().get("license")
         return None
@@ -76,6 +77,23 @@ def _as_json(row: Record) -> Record:
     """The row with dates and other values that JSON lacks as texts."""
     types = (str, int, float, list, dict, type(None))
     return {name: value if isinstance(value, types) else str(value) for name, value in row.items()}
+
+
+def _is_list(path: Path) -> bool:
+    """Whether a JSON file is one list of rows, as of sanitized MBPP."""
+    with suppress(OSError), open(path, "rb") as file:
+        return path.suffix == ".json" and file.read(LOOKED_AT_BYTES).lstrip().startswith(b"[")
+    return False
+
+
+def _listed_rows(path: Path) -> list[Record]:
+    try:
+        rows = load_json(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError.at(path, None, f"not valid JSON: {error}") from None
+    if not all(isinstance(row, dict) for row in rows):
+        raise InputError.at(path, None, "must be a list of objects")
+    return rows
 
 
 def _parquet_rows(path: Path) -> Iterator[Record]:

@@ -11,13 +11,13 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
-from annotated_types import Ge
 from pydantic.dataclasses import dataclass
 
 from cobalt.cli import flags
@@ -25,13 +25,16 @@ from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
-from cobalt.preproc import formats, taco_rows
+from cobalt.perturbation import random_of
+from cobalt.preproc import formats, generated_tests, taco_rows
+from cobalt.preproc.asserts import UNANSWERED
 from cobalt.preproc.formats import FORMATS
 from cobalt.preproc.near_duplicates import KnownProblems
 from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.preproc.sources import Source
 from cobalt.preproc.taco_rows import (
     DEV,
+    GENERATED,
     READINGS_VERSION,
     SEVERAL_ANSWERS,
     TRAIN,
@@ -56,6 +59,7 @@ REPEATED = "dropped: id or statement of an earlier row"
 INFRA = "left out: infra error (a rerun tries again)"
 SEVERAL = "kept, and marked: several right answers"
 UNUSABLE_TESTS = "tests left out: cut, unreadable, or without an output"
+GENERATED_TESTS = "tests generated"
 TIME_LIMITED = "unsolved problems with a solution stopped by the time limit"
 """Their outcome may differ on a slower or faster machine."""
 NEAR_DUPLICATE = "near duplicate of a test problem"
@@ -73,8 +77,15 @@ class PrepareConfig(flags.ExecutionConfig, flags.UploadConfig, PromptsConfig, fl
     """Chooses the dev problems and the order in which reference solutions are tried."""
     concurrency: Annotated[flags.Positive, tyro.conf.arg(name="max_in_flight", aliases=["--concurrency"])] = 64
     """Problems under verification at a time."""
-    min_tests: Annotated[flags.Positive, Ge(TacoRules.public_tests + 1)] = TacoRules.min_tests
+    min_tests: flags.Positive = TacoRules.min_tests
     """Fewest well-formed tests; with fewer the problem is dropped. Some have to be hidden."""
+    public_tests: flags.Positive = TacoRules.public_tests
+    """Tests that become public: those with the shortest inputs."""
+    generate: flags.NotNegative | None = None
+    """Tests that a problem with fewer than --min_tests is filled up to, if it calls a function and has a reference:
+    changed inputs, with the outputs on which all references agree. 0: none. Default: that of the format."""
+    allow_images: bool = False
+    """Keep problems whose statement has an image or points at one."""
     min_alphanumeric: flags.NotNegative = TacoRules.min_alphanumeric
     """Fewest letters and digits in a statement; with fewer the problem is dropped."""
     near_duplicates: tuple[Path, ...] = ()
@@ -88,7 +99,14 @@ class PrepareConfig(flags.ExecutionConfig, flags.UploadConfig, PromptsConfig, fl
 
     @property
     def rules(self) -> TacoRules:
-        return TacoRules(min_tests=self.min_tests, min_alphanumeric=self.min_alphanumeric)
+        least = self.public_tests + 1
+        if self.min_tests < least:
+            raise InputError(
+                f"--min_tests {self.min_tests}: must be greater than or equal to {least} (--public_tests + 1)"
+            )
+        return TacoRules(
+            self.min_tests, self.min_alphanumeric, public_tests=self.public_tests, allow_images=self.allow_images
+        )
 
     @property
     def outputs(self) -> dict[str, Path]:
@@ -130,7 +148,8 @@ class ImportConfig(PrepareConfig):
     """
 
     format: tyro.conf.Positional[formats.Name]
-    """Of the rows: TACO's, DeepCoder-Preview's, open-r1/codeforces', CodeContests', or veRL's (Eurus)."""
+    """Of the rows: TACO's, DeepCoder-Preview's, open-r1/codeforces', CodeContests', veRL's (Eurus), MBPP's,
+    HumanEval's (both also EvalPlus'), or LeetCodeDataset's."""
     input: tyro.conf.Positional[str]
     """A JSONL or parquet file, or the name of a hub dataset."""
     subset: str | None = None
@@ -152,13 +171,21 @@ class ImportConfig(PrepareConfig):
         return Source(self.input, self.subset, self.hub_split)
 
 
+def filled_up_to(config: TacoConfig | ImportConfig) -> int:
+    """Tests that a problem with too few of them gets."""
+    return FORMATS[config.format].generate if config.generate is None else config.generate
+
+
 def main(config: TacoConfig | ImportConfig) -> None:
     """Prepare the problems that ``config`` names; see the command's flags."""
     source, outputs, rules = config.source, config.outputs, config.rules
     inputs = [source.file] if source.file is not None else []
     refuse_livecodebench(inputs, config.push_to_hub)
     # Outcomes of verification stay valid when only the split or the prompts change.
-    verifying = {"seed": config.seed, "rules": asdict(rules), "readings": READINGS_VERSION}
+    told = {
+        name: value for name, value in asdict(rules).items() if name != "allow_images" or value
+    }  # older ones lack it
+    verifying = {"seed": config.seed, "rules": told, "readings": READINGS_VERSION}
     if config.checker is not None:
         verifying["checker"] = checker_identity(config.checker)
     writing = {**verifying, "dev_size": config.dev_size, **prompt_content(config.prompt_set())}
@@ -174,10 +201,21 @@ def main(config: TacoConfig | ImportConfig) -> None:
         writing["special_judge"] = file_sha256(config.special_judge)
     log_path = config.output_file.with_name(f"{config.output_file.stem}.verification.jsonl")
     contents = {**dict.fromkeys(outputs.values(), writing), log_path: verifying}
+    generated_path = config.output_file.with_name(f"{config.output_file.stem}.generated.jsonl")
+    if filled_up_to(config):
+        made = {"seed": config.seed, "generate": filled_up_to(config), "generated_tests": generated_tests.VERSION}
+        writing |= made
+        contents[generated_path] = {**made, "min_tests": config.min_tests}
 
     read = [*inputs, *config.near_duplicates]
-    with recorded_run(config.command, asdict(config), read, contents) as run, RecordFile(log_path) as log:
-        preparation = Preparation(config, log)
+    with (
+        recorded_run(config.command, asdict(config), read, contents) as run,
+        RecordFile(log_path) as log,
+        RecordFile(generated_path) if filled_up_to(config) else nullcontext() as generated,
+    ):
+        preparation = Preparation(config, log, generated)
+        if generated is not None:
+            asyncio.run(preparation.generate(generated))
         unnamed = number = 0
         for row, candidate in progress_bar(iterable=preparation.usable(), desc="reading", unit=" problems"):
             unnamed += split_of(row) is None
@@ -196,10 +234,10 @@ def main(config: TacoConfig | ImportConfig) -> None:
 
 
 class Preparation:
-    """One run over the rows of a source. ``log`` holds the outcomes of verification."""
+    """One run over the rows of a source. ``log`` holds the outcomes of verification, ``generated`` more tests."""
 
-    def __init__(self, config: TacoConfig | ImportConfig, log: RecordFile):
-        self._config, self._log = config, log
+    def __init__(self, config: TacoConfig | ImportConfig, log: RecordFile, generated: RecordFile | None):
+        self._config, self._log, self._generated = config, log, generated
         self._rules, self.prompts = config.rules, config.prompt_set()
         self._known = KnownProblems(config.near_duplicates)
         self._near_duplicates: list[Record] = []
@@ -247,6 +285,57 @@ class Preparation:
         if check.foreign:
             counts[FOREIGN] = counts[PREPARED]
 
+    def _completed(self, row: Record) -> Record:
+        """The row with the tests that were generated for it."""
+        made = None if self._generated is None else self._generated.get(row["id"], row_hash(row))
+        if made is None:
+            return row
+        if made["infra_error"]:
+            return {**row, "left_out": INFRA, "infra_error": made["infra_error"]}
+        return {**row, "input_output": made["input_output"]}
+
+    def _asked(self, row: Record) -> generated_tests.Asked | None:
+        """What the references of a row have to be run on for more tests; None: it needs none, or is dropped anyway."""
+        made = self._generated.get(row["id"], row_hash(row)) if self._generated is not None else None
+        if is_prepared(row) or (made is not None and made["infra_error"] is None):
+            return None
+        config, tests = self._config, taco_rows.parsed(row["input_output"])
+        if not isinstance(tests, dict) or GENERATED in tests or not taco_rows.references(row):
+            return None
+        if taco_rows.refusal(row, self._rules) or self._known.match(row["question"]):
+            return None
+        readings = taco_rows.readings_of(tests, row.get("starter_code") or "")
+        known = readings[0] if readings and not isinstance(readings, str) else None
+        if not tests.get(UNANSWERED) and (known is None or len(known) >= self._rules.min_tests):
+            return None
+        return generated_tests.asked(known, tests, filled_up_to(config), random_of(config.seed, row["id"]))
+
+    async def generate(self, log: RecordFile) -> None:
+        """Before the passes: run the references of problems with too few tests on more inputs."""
+        config = self._config
+        number = sum(self._asked(row) is not None for row in self._rows(Counter(), quiet=True))
+        log.refuse_loss(self.ids)
+        if number == 0:
+            return
+        async with open_execution_service(config.executor, config.checker) as service:
+            with progress_bar(total=number, desc="generating tests", unit=" problems") as bar:
+
+                async def generate_for(problem: tuple[Record, generated_tests.Asked]) -> None:
+                    row, asked = problem
+                    programs = taco_rows.solution_order(taco_rows.references(row), config.seed, row["id"], self._rules)
+                    programs *= 1 + (len(programs) == 1)  # twice: results that chance decides do not agree
+                    results = [await service.run(program, asked.tests) for program in programs]
+                    infra_error = next((result.infra_error for result in results if result.infra_error), None)
+                    tests = taco_rows.parsed(row["input_output"])
+                    tests = generated_tests.answered(asked, tests, results, filled_up_to(config))
+                    key = {"id": row["id"], "input_hash": row_hash(row)}
+                    log.append({**key, "infra_error": infra_error, "input_output": tests})
+                    bar.update()
+
+                rows = self._rows(Counter(), quiet=True)
+                pending = ((row, asked) for row in rows if (asked := self._asked(row)) is not None)
+                await for_each(pending, generate_for, lambda: config.concurrency)
+
     def _examined(self, row: Record) -> Candidate | Record | str:
         """What may be run, or the row itself if it is prepared already, or the name of the filter that drops it."""
         if match := self._known.match(row["question"]):
@@ -261,7 +350,7 @@ class Preparation:
 
         An infrastructure failure is no outcome: the problem is tried again.
         """
-        for row in self._rows(Counter(), quiet=True):
+        for row in map(self._completed, self._rows(Counter(), quiet=True)):
             found = self._examined(row)
             if isinstance(found, Candidate) and found.solutions:
                 outcome = self._log.get(row["id"], row_hash(row))
@@ -308,12 +397,13 @@ class Preparation:
         self._near_duplicates.clear()
         # splits are known when all were seen
         with naming(config.output_file), tempfile.TemporaryFile(dir=config.output_file.parent) as spool:
-            for row in progress_bar(iterable=self._rows(counts), desc="writing", unit=" rows"):
+            for row in progress_bar(iterable=map(self._completed, self._rows(counts)), desc="writing", unit=" rows"):
                 found = self._examined(row)
                 if isinstance(found, Candidate) and found.unusable_tests:
                     counts[UNUSABLE_TESTS] += found.unusable_tests
                 if isinstance(found, str):
-                    counts[f"dropped: {found}"] += 1
+                    counts[found if found == INFRA else f"dropped: {found}"] += 1
+                    causes.update(filter(None, [row.get("infra_error") if found == INFRA else None]))
                     continue
                 if not isinstance(found, Candidate):
                     counts[PREPARED] += 1
@@ -332,6 +422,7 @@ class Preparation:
                     record = found.record_of(outcome["reading"])
                 if record.get(SEVERAL_ANSWERS):
                     counts[SEVERAL] += 1
+                counts[GENERATED_TESTS] += sum(record.get(GENERATED) or ())
                 spool.write(dump_line(record))
                 kept.append((split_of(record), record["id"]))
 
@@ -354,6 +445,8 @@ class Preparation:
             list_path = config.output_file.with_name(f"{config.output_file.stem}.near_duplicates.jsonl")
             write_jsonl(list_path, self._near_duplicates)
         self._log.finish(self.ids)
+        if self._generated is not None:
+            self._generated.finish(self.ids)
         return dict(counts)
 
     def refuse_dev_size(self, unnamed: int) -> None:

@@ -26,9 +26,16 @@ RAW_FIELDS = ("id", "question", "difficulty", "input_output", "solutions")
 PREPARED_FIELDS = ("id", "question", "difficulty", "instruction", *TEST_FIELDS)
 SEVERAL_ANSWERS = "several_answers"
 """Field of a problem whose tests know one of several right answers, though they have no checker."""
+GENERATED = "generated"
+"""Of ``input_output`` and of problems: for each test whether its input was made from others."""
 TRAIN, DEV = "train", "dev"
 _SPLITS = {"train": TRAIN, "dev": DEV, "validation": DEV, "valid": DEV, "val": DEV, "test": DEV}
-_IMAGE = re.compile(r"image|!\[[^\]]*\][(\[]", re.IGNORECASE)
+_IMAGE = re.compile(
+    r"!\[[^\]]*\][(\[]|<img\b|\\includegraphics\b"
+    r"|\b(?:see|shown (?:in|on|by)|illustrated (?:in|on|by)) the (?:\w+ )?images?\b|\bimages? (?:above|below)\b",
+    re.IGNORECASE,
+)
+"""One that is embedded, or pointed at. The bare word is no image."""
 _SEVERAL_ANSWERS = re.compile(
     r"\bany of (?:them|these|those)\b"
     r"|\bany (?:valid|correct|possible|suitable|optimal) (?:answer|solution|output|one)\b"
@@ -58,6 +65,8 @@ class TacoRules:
     """Tests with the shortest inputs that become public."""
     max_solutions: int = 16
     """Reference solutions tried before the problem is dropped."""
+    allow_images: bool = False
+    """Whether a statement may have images."""
 
 
 @dataclass(frozen=True)
@@ -128,20 +137,15 @@ def prepare(
 ) -> Candidate | str:
     """The problem made from a raw row, or the name of the filter that drops it."""
     question = row["question"]
-    if isinstance(left_out := row.get("left_out"), str):
-        return left_out
-    if _IMAGE.search(question):
-        return "image in the statement"
-    if sum(map(str.isalnum, question)) < rules.min_alphanumeric:
-        return f"fewer than {rules.min_alphanumeric} alphanumeric characters"
-    starter_code = row.get("starter_code") or ""
-    row_tests = _parsed(row["input_output"])
-    readings = _readings(row_tests, starter_code)
+    if complaint := refusal(row, rules):
+        return complaint
+    starter_code, row_tests = row.get("starter_code") or "", parsed(row["input_output"])
+    readings = readings_of(row_tests, starter_code)
+    if isinstance(readings, str):
+        return readings
     if not readings or len(readings[0]) < rules.min_tests:
         return f"fewer than {rules.min_tests} well-formed tests"
-    texts = _parsed(row["solutions"])
-    texts = texts if isinstance(texts, list) else []
-    solutions = tuple(text for text in texts if isinstance(text, str) and text.strip())
+    solutions = references(row)
     if not solutions and not keeps_unverified:
         return "no reference solution"
     tests = readings[0]
@@ -161,7 +165,28 @@ def prepare(
     if has_several and tests.checker is None and tests.checker_program is None:
         fields[SEVERAL_ANSWERS] = True
     selected = tuple(reading.select(ranked) for reading in readings)
+    if (flags := row_tests.get(GENERATED)) and tests.fn_name:
+        calls = map(_call, row_tests["inputs"], row_tests["outputs"])
+        made = {call[0] for call, flag in zip(calls, flags, strict=False) if call and flag}
+        fields[GENERATED] = [text in made for text in selected[0].inputs_K]
     return Candidate(fields, selected, solutions, rules.public_tests, len(row_tests["inputs"]) - len(tests))
+
+
+def refusal(row: Mapping[str, Any], rules: TacoRules) -> str | None:
+    """The filter that drops a raw row whatever its tests and solutions are, if there is one."""
+    if isinstance(left_out := row.get("left_out"), str):
+        return left_out
+    if not rules.allow_images and _IMAGE.search(row["question"]):
+        return "image in the statement"
+    if sum(map(str.isalnum, row["question"])) < rules.min_alphanumeric:
+        return f"fewer than {rules.min_alphanumeric} alphanumeric characters"
+    return None
+
+
+def references(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The reference solutions of a raw row."""
+    texts = parsed(row["solutions"])
+    return tuple(text for text in texts if isinstance(text, str) and text.strip()) if isinstance(texts, list) else ()
 
 
 def solution_order(solutions: Sequence[str], seed: int, problem_id: Any, rules: TacoRules) -> list[str]:
@@ -174,7 +199,7 @@ def dev_rank(seed: int, problem_id: Any) -> str:
     return hashlib.sha256(f"dev:{seed}:{problem_id!r}".encode()).hexdigest()
 
 
-def _parsed(value: Any) -> Any:
+def parsed(value: Any) -> Any:
     """A value that a row may hold as JSON; None for text that is not JSON."""
     try:
         return load_json(value) if isinstance(value, str) else value
@@ -182,10 +207,11 @@ def _parsed(value: Any) -> Any:
         return None
 
 
-def _readings(value: Any, starter_code: str) -> list[TestCases]:
+def readings_of(value: Any, starter_code: str) -> list[TestCases] | str:
     """The usable tests of ``input_output`` in each way to read them, the likeliest first; [] if there are none.
 
-    Pairs that cannot be read, that were cut, or that have no output are left out.
+    Pairs that cannot be read, that were cut, or that have no output are left out. A text says why the checker or a
+    limit is refused.
     """
     if not isinstance(value, Mapping):
         return []
@@ -193,13 +219,12 @@ def _readings(value: Any, starter_code: str) -> list[TestCases]:
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         return []
     options = {name: value.get(name) or None for name in OPTIONS}
-    readings = _call_readings(inputs, outputs, starter_code) if options["fn_name"] else _stdin_readings(inputs, outputs)
     try:
-        found = [
-            usable_tests({"inputs": ins, "outputs": outs, **options}) for ins, outs in map(_columns, readings) if ins
-        ]
-    except ValueError:
-        return []
+        usable_tests({"inputs": [""], "outputs": [""], **options})
+    except ValueError as error:
+        return f"refused tests: {str(error)[:200]}"
+    readings = _call_readings(inputs, outputs, starter_code) if options["fn_name"] else _stdin_readings(inputs, outputs)
+    found = [usable_tests({"inputs": ins, "outputs": outs, **options}) for ins, outs in map(_columns, readings) if ins]
     return list(dict.fromkeys(found))
 
 

@@ -37,6 +37,7 @@ def candidate(row: dict) -> Candidate:
     ("row", "reason"),
     [
         (raw(question=QUESTION + "See the image below."), "image"),
+        (raw(question=QUESTION + 'As <img src="x.png"> shows.'), "image"),
         (raw(question=QUESTION + "![](http://x/y.png)"), "image"),
         (raw(question="Too short. " + "!?. " * 100), "alphanumeric"),
         (raw(inputs=["1"] * 7), "well-formed tests"),
@@ -199,4 +200,5 @@ def test_checkers_are_carried_and_unknown_ones_drop_the_row() -> None:
 
     made = candidate(with_checker("float 1e-6"))
     assert TestCases.parse(made.record["hidden_test_cases"]).checker == "float 1e-6"
-    assert not isinstance(prepare(with_checker("fuzzy"), RULES), Candidate)
+    dropped = prepare(with_checker("fuzzy"), RULES)
+    assert isinstance(dropped, str) and dropped.startswith("refused tests: checker must be one of")

@@ -1,0 +1,284 @@
+"""Asserts as tests, in the layouts of MBPP, HumanEval, EvalPlus and LeetCodeDataset; tests generated from few."""
+
+import asyncio
+import json
+import random
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import one_complaint, read_rows, run_cobalt, write_rows
+from test_import import imported
+from test_taco_rows import raw
+
+from cobalt.preproc import asserts, generated_tests
+from cobalt.preproc.taco import VERIFIED
+from cobalt.records import TestCases
+from cobalt.sandbox import ExecutionResult, Executor, Verdict
+from cobalt.serving.execution import ExecutionService
+
+SHARED = Path(__file__).parents[3] / "shared/real/problems/problems.tar.xz"
+FILLER = "Every number is a whole one. Nothing else is known, and an answer may take as long as it has to, if right. "
+RIGHT = "def widest(pairs, least=0):\n    return max([b - a for a, b in pairs if b - a >= least], default=least)"
+TASK = f"Write a function that tells the width of the widest of some pairs. {FILLER}"
+
+
+def mbpp(**fields: Any) -> dict:
+    tests = [
+        "assert widest([(1, 4), (2, 3)]) == 3",
+        "assert widest([(0, 9)], 2) == 9",
+        "assert widest([(3, 3)], 1) == 1",
+    ]
+    row = {"task_id": 7, "text": TASK, "code": RIGHT, "test_list": tests, "test_setup_code": ""}
+    return {**row, "challenge_test_list": ["assert widest([(1, 7), (5, 6)], 4) == 6"], **fields}
+
+
+def humaneval(*tests: str, **fields: Any) -> dict:
+    prompt = f'def shout(word: str) -> str:\n    """{FILLER}Return the word with an exclamation mark."""\n'
+    lines = "\n".join(f"    {test}" for test in tests or ("assert candidate('ab') == 'ab!'",))
+    row = {"task_id": "HumanEval/3", "prompt": prompt, "entry_point": "shout"}
+    test = f"METADATA = {{}}\n\ndef check(candidate):\n    assert True, 'simple'\n{lines}\n"
+    return {**row, "canonical_solution": "    return word + '!'\n", "test": test, **fields}
+
+
+def leetcode(**fields: Any) -> dict:
+    code = "class Solution:\n    def firstTwo(self, nums: List[int], least: int) -> List[int]:\n"
+    tests = [
+        f"    assert candidate(least = {i}, nums = [5, 2, {i}]) == {[5, i] if i > 2 else [5, 2]}" for i in range(9)
+    ]
+    row = {"task_id": "first-two", "question_id": 12, "difficulty": "Easy", "entry_point": "Solution().firstTwo"}
+    row |= {"problem_description": f"Return the two largest numbers in any order. {FILLER}", "starter_code": code}
+    row["completion"] = f"{code}        return sorted(nums)[:-3:-1]"
+    return {**row, "prompt": "from typing import *\n", "test": "\n".join(["def check(candidate):", *tests]), **fields}
+
+
+def calls(*tests: str) -> list[tuple[str, str] | None]:
+    """Arguments and expected values that MBPP's asserts about ``f`` give."""
+    made = asserts.mbpp(mbpp(code="def f(a, b=0, c=0): pass", test_list=list(tests), challenge_test_list=[]))
+    pairs = zip(made["input_output"]["inputs"], made["input_output"]["outputs"], strict=True)
+    return [pair if pair[0] is not None else None for pair in pairs]
+
+
+@pytest.mark.parametrize(
+    ("test", "pair"),
+    [
+        ("assert f((1, 2), 'é') == [(3,)]", ('[1, 2]\n"é"', "[[3]]")),
+        ("assert f({1: -2.5})", ('{"1": -2.5}', "true")),
+        ("assert not f(None), 'why'", ("null", "false")),
+        ("assert f(1) is True", ("1", "true")),
+        ("assert 3 == f(1)", ("1", "3")),
+        ("assert f(1, b=2) == 3", ("1\n2", "3")),
+        ("assert f(1, c=2) == 3", None),
+        ("assert f(1) == {1, 2}", None),
+        ("assert f(1j) == 2", None),
+        ("assert f(b'a') == 2", None),
+        ("assert f(1) == {'1': 2}", None),
+        ("assert f(1) == {(1, 2): 2}", None),
+        ("assert f(x) == 2", None),
+        ("assert f(*[1]) == 2", None),
+        ("assert f(1) != 2", None),
+        ("assert set(f(1)) == set([2])", None),
+        ("assert f(1) == f(2)", None),
+    ],
+)
+def test_an_assert_is_a_test_if_json_can_say_it(test: str, pair: tuple[str, str] | None) -> None:
+    assert calls(test) == [pair]
+
+
+@pytest.mark.parametrize(
+    ("test", "checker"),
+    [
+        ("assert abs(f(1) - 0.5) < 1e-3", "float 0.001"),
+        ("assert math.isclose(f(1), 0.5, rel_tol=0.01)", "float 0.01"),
+        ("assert isclose(f(1), 2)", "float 1e-09"),
+        ("assert f(1) == 0.5", "float"),
+        ("assert f(1) == '0.5'", None),
+    ],
+)
+def test_floats_are_compared_within_a_tolerance(test: str, checker: str | None) -> None:
+    made = asserts.mbpp(mbpp(code="def f(a): pass", test_list=[test], challenge_test_list=[]))
+    assert made["input_output"]["checker"] == checker and made["left_out"] is None
+
+
+def test_the_statement_of_mbpp_shows_the_signature_in_the_form_that_programs_get() -> None:
+    made = asserts.mbpp(mbpp(test_list=["assert set(widest([(1, 2)])) == {1}", *mbpp()["test_list"]]))
+    assert made["question"].startswith(TASK.strip())
+    assert made["question"].endswith("\nassert widest([[1, 4], [2, 3]]) == 3\nassert widest([[0, 9]], 2) == 9")
+    assert made["starter_code"] == "def widest(pairs, least=0):" and made["id"] == "mbpp-7"
+
+
+def test_problems_of_each_layout_are_imported_with_generated_tests(tmp_path: Path) -> None:
+    sanitized = {**mbpp(prompt=TASK, test_imports=["import math"]), "task_id": 8}
+    (tmp_path / "in.json").write_text(json.dumps([{k: v for k, v in sanitized.items() if k != "text"}], indent=1))
+    ((record,), counts) = imported("mbpp", tmp_path / "in.json")
+    tests = TestCases.parse(record["test_cases"])
+    generated = [given for given, is_made in zip(tests.inputs_K, record["generated"], strict=True) if is_made]
+    assert len(tests) == 20 and 12 < len(generated) == sum(record["generated"]) < 20
+    assert counts["tests generated"] == len(generated) and counts[VERIFIED] == 1
+    pairs = [json.loads(text.split("\n")[0]) for text in tests.inputs_K]
+    assert all(a <= b for listed in pairs for a, b in listed), "what holds for all pairs is kept"
+
+    async def verdicts() -> list[bool]:
+        wrong = RIGHT.replace(">=", ">")
+        async with Executor(workers=1) as executor:
+            return [(await executor.run(code, tests)).solved for code in (RIGHT, wrong.replace("max", "min"))]
+
+    assert asyncio.run(verdicts()) == [True, False]
+    before = [(tmp_path / f"out{end}.jsonl").read_bytes() for end in ("", ".generated")]
+    assert imported("mbpp", tmp_path / "in.json")[0] == [record]
+    assert [(tmp_path / f"out{end}.jsonl").read_bytes() for end in ("", ".generated")] == before
+
+
+def test_an_infra_failure_while_tests_are_generated_is_told_and_retried(tmp_path: Path, capsys, monkeypatch) -> None:
+    source, run = write_rows(tmp_path / "in.jsonl", [mbpp()]), ExecutionService.run
+
+    async def lost(self: ExecutionService, code: str | None, tests: TestCases) -> ExecutionResult:
+        return ExecutionResult.infra(len(tests), "worker lost")
+
+    monkeypatch.setattr(ExecutionService, "run", lost)
+    imported("mbpp", source, code=3)
+    assert "1 of 1 problems" in one_complaint(capsys)
+    monkeypatch.setattr(ExecutionService, "run", run)
+    assert imported("mbpp", source)[1][VERIFIED] == 1
+
+
+def test_stdin_problems_get_no_generated_tests(tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [raw(), raw(["x"] * 3, id="few")])
+    records, counts = imported("taco", source, "--generate", 24)
+    assert [record["id"] for record in records] == ["p"]
+    assert counts["dropped: fewer than 8 well-formed tests"] == 1
+
+
+def test_evalplus_inputs_get_the_outputs_of_the_canonical_solution(tmp_path: Path) -> None:
+    texts = [["a"], ["bc"], ["def"], ["g" * 500], [7]]
+    plus = humaneval(base_input=texts[:2], plus_input=[*texts[2:], *[["h" * i] for i in range(4, 12)]], atol=0)
+    del plus["test"]
+    ((record,), _) = imported("humaneval", write_rows(tmp_path / "HumanEvalPlus.jsonl", [plus]))
+    tests = TestCases.parse(record["test_cases"])
+    told = dict(zip(tests.inputs_K, tests.outputs_K, strict=True))
+    assert told['"a"'] == '"a!"' and told['"def"'] == '"def!"'
+    assert "7" not in told and '"' + "g" * 500 + '"' not in told, "no result of a usual type, and a long one"
+    flags = dict(zip(tests.inputs_K, record["generated"], strict=True))
+    assert (flags['"a"'], flags['"def"']) == (False, True)
+
+
+def test_mbpp_of_evalplus_has_inputs_and_asserts_in_its_prompt(tmp_path: Path) -> None:
+    inputs = [[[[1, 4 + i]], 2] for i in range(9)]
+    fields = {"task_id": "Mbpp/9", "entry_point": "widest", "canonical_solution": RIGHT, "atol": 0}
+    row = {**fields, "prompt": f"'''\n{TASK}\n'''\n", "base_input": inputs[:3], "plus_input": inputs[3:]}
+    shown = {**row, "task_id": "Mbpp/8", "prompt": f'"""\n{TASK}\nassert widest([(1, 9)]) == 8\n"""\n'}
+    as_set = {**row, "task_id": "Mbpp/7", "prompt": f'"""\n{TASK}\nassert set(widest([(1, 9)])) == set([8])\n"""\n'}
+    records, counts = imported("mbpp", write_rows(tmp_path / "MbppPlus.jsonl", [row, shown, as_set]))
+    name = "\n\nYour function must be named `widest`."
+    shown_tests = f"{name} It should pass these tests:\nassert widest([[1, 9]]) == 8"
+    assert [record["question"] for record in records] == [TASK.strip() + name, TASK.strip() + shown_tests]
+    assert [record["generated"].count(False) for record in records] == [3, 4]
+    assert counts[f"dropped: {asserts.NO_TEST}"] == 1
+
+
+def test_leetcode_has_keyword_arguments_in_order_and_any_order_of_results(tmp_path: Path) -> None:
+    ((record,), counts) = imported("leetcode", write_rows(tmp_path / "in.jsonl", [leetcode()]))
+    tests = TestCases.parse(record["test_cases"])
+    assert (tests.fn_name, tests.checker, tests.inputs_K[0]) == ("firstTwo", "unordered", "[5, 2, 0]\n0")
+    assert record["difficulty"] == "Easy" and "generated" not in record and counts["tests generated"] == 0
+
+
+def test_what_cannot_be_a_test_is_counted_and_why_a_problem_goes(tmp_path: Path) -> None:
+    other = humaneval(
+        "assert candidate('cabbac') == 'cabbac!'", "assert candidate({1}) == 'a!'", "assert len(candidate('a')) == 2"
+    )
+    rows = [other, humaneval("assert candidate({1}) == 1", task_id="HumanEval/4")]
+    ((record,), counts) = imported("humaneval", write_rows(tmp_path / "in.jsonl", rows))
+    assert counts["tests left out: cut, unreadable, or without an output"] == 2
+    assert counts[f"dropped: {asserts.NO_TEST}"] == 1 and record["id"] == "humaneval-3"
+    (tmp_path / "few").mkdir()
+    source = write_rows(tmp_path / "few" / "in.jsonl", [humaneval(), leetcode()])
+    assert run_cobalt("data", "import", "humaneval", source, "-o", tmp_path / "few/out.jsonl", "--generate", 0) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "complaint"),
+    [
+        ("mbpp", mbpp(code=None), "field 'code' must be a text"),
+        ("mbpp", mbpp(text=None), "field 'prompt' or 'text' must be a text"),
+        ("mbpp", mbpp(task_id=None), "missing field 'task_id'"),
+        ("humaneval", humaneval(test="check("), "field 'test' must define 'check(candidate)'"),
+        ("humaneval", humaneval(base_input=["a"]), "field 'base_input' must be a list, of lists"),
+        ("humaneval", humaneval(atol="no"), "field 'atol' must be a number below 1"),
+        ("mbpp", mbpp(test_list=7), "field 'test_list' must be a list, of texts"),
+        ("leetcode", leetcode(completion=3), "field 'completion' must be a text"),
+    ],
+)
+def test_a_broken_row_is_named(tmp_path: Path, capsys, name: str, row: dict, complaint: str) -> None:
+    imported(name, write_rows(tmp_path / "in.jsonl", [row]), code=2)
+    assert f"in.jsonl: line 1: {complaint}" in one_complaint(capsys)
+
+
+ORIGINALS = [[[1, 2, 5], 3, "abab"], [[2, 7], 2, "ba"], [[3, 4, 8, 9], 4, "bbb"]]
+
+
+def test_changed_inputs_keep_what_holds_for_all_originals() -> None:
+    made = generated_tests.mutants(ORIGINALS, 40, random.Random(1))
+    assert len(made) == 40 == len({json.dumps(arguments) for arguments in made})
+    for numbers, count, letters in made:
+        assert count == len(numbers) > 0 and numbers == sorted(set(numbers)) and min(numbers) > 0
+        assert set(letters) <= set("ab") and 0 < len(letters) <= 10
+    assert made == generated_tests.mutants(ORIGINALS, 40, random.Random(1))
+    assert made != generated_tests.mutants(ORIGINALS, 40, random.Random(2))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kept"),
+    [
+        ((["1", "2"], ["1", "2"]), True),
+        ((["1", "2"], ["1", "3"]), False),  # they do not agree
+        ((["1", "2"], ["5", "3"]), True),  # the second is wrong, and has no say
+        ((["1", '"2"'], ["1", '"2"']), False),  # another type than the data set's
+        ((["1", '{"<set>": [1]}'],), False),
+        ((["1", "9" * 400 + "0"],), False),
+    ],
+)
+def test_a_generated_test_is_kept_if_right_references_agree(outputs: tuple[list[str], ...], kept: bool) -> None:
+    known, row_tests = TestCases(("4",), ("1",), fn_name="f"), {"inputs": ["4"], "outputs": ["1"]}
+    asked = generated_tests.Asked(known.with_pairs(["4", "5"], ["1", "null"]), 1, (True,))
+    results = [
+        ExecutionResult(
+            (Verdict.PASSED if first == "1" else Verdict.WRONG_ANSWER, Verdict.WRONG_ANSWER), (first, last), ("", "")
+        )
+        for first, last in outputs
+    ]
+    made = generated_tests.answered(asked, row_tests, results, 24)
+    assert made["generated"] == ([False, True] if kept else [False])
+    assert made["inputs"] == (["4", "5"] if kept else ["4"])
+
+
+def test_images_and_public_tests_have_flags(tmp_path: Path, capsys) -> None:
+    rows = [
+        raw(id="word", question=2 * FILLER + "The image of a set under a map: see figure 1."),
+        raw(id="link", question=2 * FILLER + "![](x.png)"),
+        raw(id="shown", question=2 * FILLER + "It is shown in the image below."),
+    ]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    ((record,), counts) = imported("taco", source, "--public_tests", 2)
+    assert record["id"] == "word" and counts["dropped: image in the statement"] == 2
+    assert len(TestCases.parse(record["public_test_cases"])) == 2
+    (tmp_path / "all").mkdir()
+    source = write_rows(tmp_path / "all" / "in.jsonl", rows)
+    assert len(imported("taco", source, "--allow_images")[0]) == 3
+    assert run_cobalt("data", "import", "taco", source, "-o", tmp_path / "x.jsonl", "--public_tests", 8) == 2
+    assert "--min_tests 8: must be greater than or equal to 9" in one_complaint(capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_file(), reason="the shared problems are not here")
+def test_shared_problems_are_imported(tmp_path: Path) -> None:
+    with tarfile.open(SHARED) as archive:
+        member = archive.extractfile("eval_mbpp.jsonl")
+        assert member is not None
+        rows = [json.loads(line) for line in member.read().splitlines()[:40]]
+    records, counts = imported("taco", write_rows(tmp_path / "in.jsonl", rows), "--min_alphanumeric", 40)
+    assert counts[VERIFIED] == len(rows) == len(records)
+    flags = {row["id"]: json.loads(row["input_output"])["generated"] for row in rows}
+    assert all(sorted(record["generated"]) == sorted(flags[record["id"]]) for record in records)
+    assert read_rows(tmp_path / "out.jsonl") == records
