@@ -76,6 +76,4 @@ def register() -> None:
     """vLLM's entry point for plug-ins: ``attention_backend=CUSTOM`` is ours then. vLLM calls it in each process."""
     from vllm.v1.attention.backends import registry  # type: ignore[import-not-found]
 
-    registry.register_backend(
-        registry.AttentionBackendEnum.CUSTOM, "group_attention.GroupAttentionBackend"
-    )
+    registry.register_backend(registry.AttentionBackendEnum.CUSTOM, "group_attention.GroupAttentionBackend")
