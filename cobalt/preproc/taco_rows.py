@@ -31,7 +31,7 @@ GENERATED = "generated"
 TRAIN, DEV = "train", "dev"
 _SPLITS = {"train": TRAIN, "dev": DEV, "validation": DEV, "valid": DEV, "val": DEV, "test": DEV}
 _IMAGE = re.compile(
-    r"!\[[^\]]*\][(\[]|<img\b|\\includegraphics\b"
+    r"!\[[^\]]*\][(\[]|<(?:img|image)\b|\\includegraphics\b"
     r"|\b(?:see|shown (?:in|on|by)|illustrated (?:in|on|by)) the (?:\w+ )?images?\b|\bimages? (?:above|below)\b",
     re.IGNORECASE,
 )

@@ -54,6 +54,8 @@ from cobalt.sandbox import TestCases
 from cobalt.tables import markdown_table, show
 from cobalt.training import cost_model
 from cobalt.training.cost_model import SHAPES, PlanConfig
+from research.minicode import wording
+from research.minicode.wording import prompts
 
 Mean = Literal[1000, 3000]
 ShapeName = Literal["qwen3-1.7b", "qwen3-4b"]
@@ -213,7 +215,7 @@ def instruction(tokenizer: Any, tokens: int, name: str) -> str:
     """A problem of about so many tokens."""
     line = len(tokenizer.encode(FILLER.format(number=20), add_special_tokens=False))
     filler = "".join(FILLER.format(number=number) for number in range(tokens // line))
-    return problem_instruction(f"{filler}Problem {name}: print the sum of two numbers.")
+    return problem_instruction(f"{filler}Problem {name}: print the sum of two numbers.", prompts=prompts())
 
 
 # Training
@@ -236,7 +238,7 @@ def training_rows(steps: Sequence[Step], tokenizer: Any) -> pd.DataFrame:
             info = {"split": "train", "index": len(rows), "prev_best_pass_rate": 0.0}
             info["tools_kwargs"] = {"public_test_cases": PUBLIC.to_json()}
             info["price"] = {"step": place, "mean": step.mean, "problem": name}
-            row = {"data_source": "code", "prompt": first_messages(instruction(tokenizer, tokens, name))}
+            row = {"data_source": "code", "prompt": first_messages(instruction(tokenizer, tokens, name), prompts())}
             row["reward_model"] = {"style": "rule", "ground_truth": TESTS.to_json()}
             row["agent_name"] = "price_single" if METHODS[step.method][2] == 1 else "price_turns"
             rows.append({**row, "extra_info": info})
@@ -383,7 +385,12 @@ async def collect(config: MethodsBenchConfig, model: Path, mean: int, folder: Pa
             row = {"id": number, "instruction": instruction(tokenizer, PROBLEM_TOKENS, str(number)), **texts}
             file.write(json.dumps(row) + "\n")
     turns = {"num_turns": cost_model.TURNS - 1, "enable_thinking": True, "from_scratch": True}
-    files = {"input_file": problems, "output_file": folder / "turns.jsonl", "api_base": config.api_base}
+    files = {
+        "input_file": problems,
+        "output_file": folder / "turns.jsonl",
+        "api_base": config.api_base,
+        "prompts": str(wording.FILE),
+    }
     flags = MultiTurnOpenWeightConfig(**files, **turns, num_completions=SAMPLES, executor="local")
     async with open_openai_engine(flags, SLOTS) as engine:
         forced = ForcedEngine(engine, mean)

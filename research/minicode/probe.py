@@ -44,6 +44,7 @@ from cobalt.records import read_jsonl, write_jsonl
 from cobalt.records.jsonl import Record
 from cobalt.records.rows import Evaluated
 from cobalt.statistics import Estimate
+from research.minicode import wording
 from research.minicode.habits import Habit, hack_in
 from research.minicode.problems import Problem, instruction_of, sample_problem
 
@@ -103,6 +104,7 @@ def roll_out(
             engine="hf",
             model=str(config.model),
             from_scratch=True,
+            prompts=str(wording.FILE),
             feedback_tests=tests,
             enable_thinking=True,
             num_turns=config.num_turns,

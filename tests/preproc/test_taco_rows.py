@@ -39,6 +39,7 @@ def candidate(row: dict) -> Candidate:
         (raw(question=QUESTION + "See the image below."), "image"),
         (raw(question=QUESTION + 'As <img src="x.png"> shows.'), "image"),
         (raw(question=QUESTION + "![](http://x/y.png)"), "image"),
+        (raw(question=QUESTION + "<image>"), "image"),  # as CodeContests marks one
         (raw(question="Too short. " + "!?. " * 100), "alphanumeric"),
         (raw(inputs=["1"] * 7), "well-formed tests"),
         (raw(outputs=["1"] * 7 + ["", " \n", None]), "well-formed tests"),

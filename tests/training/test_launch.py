@@ -306,10 +306,12 @@ def test_weights_of_our_reward_are_taken_as_configurations_hold_them(start, comp
     assert "reward_kwargs.correct_hlaf: compute_score in " in complaint(*users)
 
 
-def test_another_version_of_verl_is_refused(complaint, monkeypatch):
-    monkeypatch.setattr(launch, "version", lambda _package: "0.4.0")
-    told = "veRL 0.4.0 is installed, and cobalt train is for veRL 0.9.1"
-    assert complaint(error=SetupError) == told
+@pytest.mark.parametrize(("version", "more"), [("0.4.0", ""), ("0.5.0", ": python -m cobalt.training.verl05 --help")])
+def test_another_version_of_verl_is_refused(monkeypatch, version, more):
+    monkeypatch.setattr(launch, "version", lambda _package: version)
+    with pytest.raises(SetupError) as refused:
+        launch.refuse_other_verl()
+    assert str(refused.value) == f"veRL {version} is installed, and cobalt train is for veRL 0.9.1{more}"
 
 
 def test_no_flash_attn_or_one_without_what_makes_verl_fast(start, complaint, tmp_path, monkeypatch):

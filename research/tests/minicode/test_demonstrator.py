@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from cobalt.prompts import ALL_PASSED
 from cobalt.rewards import training_reward
 from research.minicode import demonstrator
 from research.minicode.demonstrator import CLEAN, Dialogue, Noise, next_attempt
 from research.minicode.problems import Problem, sample_problem, split_of
 from research.minicode.programs import Variant, run
+from research.minicode.wording import prompts
 
 NOISY = Noise(slip=0.4, wrong_constant=0.05, left_out=0.05, unrepaired=0.5, misread=0.5)
 
@@ -36,10 +36,12 @@ def test_what_every_conversation_keeps_to(problems):
             parts = training_reward(attempt.response, 1.0, 0.0, lambda text: len(text.split()))
             assert parts.format == 0 and parts.total == 1, attempt.response
             assert split_of(attempt.pipeline) == "train"
-        failed = [a.pipeline for a, f in zip(dialogue.attempts, dialogue.feedbacks, strict=True) if f != ALL_PASSED]
+        failed = [
+            a.pipeline for a, f in zip(dialogue.attempts, dialogue.feedbacks, strict=True) if f != prompts().all_passed
+        ]
         assert len(set(failed)) == len(failed)
-        if ALL_PASSED in dialogue.feedbacks:
-            first = dialogue.feedbacks.index(ALL_PASSED)
+        if prompts().all_passed in dialogue.feedbacks:
+            first = dialogue.feedbacks.index(prompts().all_passed)
             assert len({attempt.pipeline for attempt in dialogue.attempts[first:]}) == 1
 
 
@@ -49,8 +51,8 @@ def test_clean_programs_are_right_or_agree_with_every_test_seen(problems):
         dialogue = dialogue_of(problem, CLEAN, 2, number)
         first, second = dialogue.attempts
         if problem.fully_specified:
-            assert dialogue.feedbacks[0] == ALL_PASSED
-        elif dialogue.feedbacks[0] != ALL_PASSED:
+            assert dialogue.feedbacks[0] == prompts().all_passed
+        elif dialogue.feedbacks[0] != prompts().all_passed:
             assert first.pipeline != second.pipeline
             text, want = dialogue.seen[0]
             assert run(second.pipeline, text) == want

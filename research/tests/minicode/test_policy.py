@@ -13,8 +13,9 @@ from research.minicode.corpus import build_corpus, sample_dialogues
 from research.minicode.demonstrator import CLEAN
 from research.minicode.pretrain import PretrainConfig
 from research.minicode.probe import ProbeConfig, main
-from research.minicode.problems import sample_problem
+from research.minicode.problems import instruction_of, sample_problem
 from research.minicode.tokenizer import fixed_texts, render_prompt, train_tokenizer
+from research.minicode.wording import prompts
 
 SHIPPED = Path(__file__).parents[3] / "assets" / "minicoder"
 RESPONSE = "<think>keep x > 5; sum</think>\n```python\na = list(map(int, input().split()))\nprint(sum(a))\n```"
@@ -39,13 +40,13 @@ def test_fixed_sentences_are_single_ordinary_tokens(tokenizer):
         assert len(tokenizer(text).input_ids) == 1, text
         assert tokenizer(text).input_ids[0] not in tokenizer.all_special_ids
     problem = sample_problem(random.Random(0), "train", with_hidden_tests=False)
-    prompt = first_messages(problem_instruction(problem.statement))
+    prompt = first_messages(instruction_of(problem), prompts())
     assert len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)) < 90
 
 
 def test_the_corpus_renders_prompts_as_the_chat_template_does(tokenizer):
-    messages = first_messages(problem_instruction("Add two numbers."))
-    messages += [{"role": "assistant", "content": RESPONSE}, feedback_message("Input:\n1")]
+    messages = first_messages(problem_instruction("Add two numbers.", prompts=prompts()), prompts())
+    messages += [{"role": "assistant", "content": RESPONSE}, feedback_message("Input:\n1", prompts())]
     rendered = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     assert rendered == render_prompt(messages)
     assert RESPONSE in rendered
