@@ -22,7 +22,6 @@ SMALLER = ("--steps", "1", "--turns", "1", "--train_samples", "2", "--max_tokens
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.ci
 def test_policies_under_wrong_feedback(tmp_path):
     tables = tables_of("hacking", tmp_path, "--arms", "augmented", *SMALLER)["tables"]
     policies = ["base", "Cobalt + perturbation"]
