@@ -37,11 +37,13 @@ class Call:
 def mbpp(row: Record) -> Record:
     """MBPP, original, sanitized or of EvalPlus. The text does not tell the signature, so asserts are shown below it."""
     if "base_input" in row:
-        question, *asserts = re.split(r"\n(?=assert\b)", _text(row, "prompt").strip("\"' \n"))
-        reference = _text(row, "prompt") + _text(row, "canonical_solution")
+        question, *asserts = re.split(r"\n(?=assert\b)", text_of(row, "prompt").strip("\"' \n"))
+        reference = text_of(row, "prompt") + text_of(row, "canonical_solution")
     else:
-        question = _text(row, "prompt", "text")
-        reference = "\n".join([*_list(row, "test_imports", str), row.get("test_setup_code") or "", _text(row, "code")])
+        question = text_of(row, "prompt", "text")
+        reference = "\n".join(
+            [*_list(row, "test_imports", str), row.get("test_setup_code") or "", text_of(row, "code")]
+        )
         asserts = _list(row, "test_list", str) + _list(row, "challenge_test_list", str)
     found, functions = _asserts(_tree("\n".join(asserts))), _functions(reference)
     called = (_callee(node) for one in found for node in ast.walk(one) if _callee(node) in functions)
@@ -55,16 +57,16 @@ def mbpp(row: Record) -> Record:
 
 def humaneval(row: Record) -> Record:
     """HumanEval, original or of EvalPlus: the statement is the beginning of the program."""
-    prompt, name = _text(row, "prompt"), _text(row, "entry_point")
-    reference = prompt + _text(row, "canonical_solution")
+    prompt, name = text_of(row, "prompt"), text_of(row, "entry_point")
+    reference = prompt + text_of(row, "canonical_solution")
     calls = [] if "base_input" in row and not row.get("test") else _calls_of_check(row, name, reference)
     return _raw("humaneval", row, f"Complete this Python function:\n\n{prompt}", name, reference, calls)
 
 
 def leetcode(row: Record) -> Record:
     """LeetCodeDataset. Results that the statement takes in any order are compared so."""
-    question, name = _text(row, "problem_description"), _text(row, "entry_point").split(".")[-1]
-    reference = f"{row.get('prompt') or ''}\n\n{_text(row, 'completion')}"
+    question, name = text_of(row, "problem_description"), text_of(row, "entry_point").split(".")[-1]
+    reference = f"{row.get('prompt') or ''}\n\n{text_of(row, 'completion')}"
     raw = _raw("leetcode", row, question, name, reference, _calls_of_check(row, name, reference))
     if _ANY_ORDER.search(question):
         raw["input_output"]["checker"] = "unordered"
@@ -140,7 +142,7 @@ def _call(found: ast.Assert, called: str, name: str, function: ast.FunctionDef |
 
 def _calls_of_check(row: Record, name: str, reference: str) -> list[Call | None]:
     """The tests in ``check(candidate)``; asserts of constants say nothing."""
-    check = _functions(_text(row, "test")).get("check")
+    check = _functions(text_of(row, "test")).get("check")
     if check is None or not check.args.args:
         raise ValueError("field 'test' must define 'check(candidate)'")
     function, candidate = _functions(reference).get(name), check.args.args[0].arg
@@ -204,7 +206,7 @@ def _list(row: Record, field: str, kind: type) -> list[Any]:
     return value
 
 
-def _text(row: Record, *fields: str) -> str:
+def text_of(row: Record, *fields: str) -> str:
     """The first of the fields that is a text."""
     found = next((row[field] for field in fields if isinstance(row.get(field), str)), None)
     if found is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cobalt.preproc import asserts
+from cobalt.preproc.asserts import text_of
 from cobalt.prompts import COBALT, PROBLEM_MARKER
 from cobalt.records.jsonl import Record, load_json
 from cobalt.sandbox.tests import LIMITS
@@ -59,12 +60,12 @@ def deepcoder(row: Record) -> Record:
         raise ValueError("field 'solutions' must be a list of texts")
     copied = {name: row[name] for name in ("id", "difficulty", "starter_code") if row.get(name)}
     tests = _tests(row, "tests", row.get("metadata"))
-    return _raw("deepcoder", _text(row, "problem"), tests, solutions=solutions, **copied)
+    return _raw("deepcoder", text_of(row, "problem"), tests, solutions=solutions, **copied)
 
 
 def codeforces(row: Record) -> Record:
     """open-r1/codeforces: the statement in parts, official tests, limits, generated checkers. It has no solutions."""
-    parts = [_text(row, "description")]
+    parts = [text_of(row, "description")]
     for title, field in (("Input", "input_format"), ("Output", "output_format"), ("Note", "note")):
         if row.get(field):
             parts.append(f"{title}\n{row[field]}")
@@ -102,9 +103,9 @@ def codecontests(row: Record) -> Record:
     pairs = zip(*_columns(parsed(row, "solutions"), "solutions", "language", "solution"), strict=True)
     return _raw(
         "codecontests",
-        _text(row, "description"),
+        text_of(row, "description"),
         tests,
-        id=_text(row, "name"),
+        id=text_of(row, "name"),
         solutions=[code for language, code in pairs if language in (PYTHON_3, "PYTHON3")],
         difficulty=DIFFICULTIES.get(row.get("difficulty"), row.get("difficulty")),
         platform=PLATFORMS.get(row.get("source"), row.get("source")),
@@ -156,12 +157,6 @@ def _raw(source: str, question: str, tests: Record, **fields: Any) -> Record:
     known = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:ID_LENGTH]
     row = {"question": question, "source": source, "input_output": tests, "solutions": [], "difficulty": None, **fields}
     return {**row, "id": row.get("id") or f"{source}-{known}"}
-
-
-def _text(row: Record, field: str) -> str:
-    if not isinstance(row.get(field), str):
-        raise ValueError(f"field '{field}' must be a text")
-    return row[field]
 
 
 def parsed(row: Mapping[str, Any], field: str) -> Any:

@@ -55,7 +55,6 @@ from cobalt.tables import markdown_table, show
 from cobalt.training import cost_model
 from cobalt.training.cost_model import SHAPES, PlanConfig
 from research.minicode import wording
-from research.minicode.wording import prompts
 
 Mean = Literal[1000, 3000]
 ShapeName = Literal["qwen3-1.7b", "qwen3-4b"]
@@ -215,7 +214,7 @@ def instruction(tokenizer: Any, tokens: int, name: str) -> str:
     """A problem of about so many tokens."""
     line = len(tokenizer.encode(FILLER.format(number=20), add_special_tokens=False))
     filler = "".join(FILLER.format(number=number) for number in range(tokens // line))
-    return problem_instruction(f"{filler}Problem {name}: print the sum of two numbers.", prompts=prompts())
+    return problem_instruction(f"{filler}Problem {name}: print the sum of two numbers.", prompts=wording.prompts())
 
 
 # Training
@@ -238,7 +237,10 @@ def training_rows(steps: Sequence[Step], tokenizer: Any) -> pd.DataFrame:
             info = {"split": "train", "index": len(rows), "prev_best_pass_rate": 0.0}
             info["tools_kwargs"] = {"public_test_cases": PUBLIC.to_json()}
             info["price"] = {"step": place, "mean": step.mean, "problem": name}
-            row = {"data_source": "code", "prompt": first_messages(instruction(tokenizer, tokens, name), prompts())}
+            row = {
+                "data_source": "code",
+                "prompt": first_messages(instruction(tokenizer, tokens, name), wording.prompts()),
+            }
             row["reward_model"] = {"style": "rule", "ground_truth": TESTS.to_json()}
             row["agent_name"] = "price_single" if METHODS[step.method][2] == 1 else "price_turns"
             rows.append({**row, "extra_info": info})

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from cobalt.prompts import PromptSet, load_prompts
 
-FILE = Path(__file__).resolve().parents[2] / "assets" / "minicode" / "prompts.json"
+NAME = "assets/minicode/prompts.json"
+"""From the project's folder."""
+FILE = Path(__file__).resolve().parents[2] / NAME
 
 
 @cache

@@ -20,13 +20,12 @@ from pydantic.dataclasses import dataclass
 from cobalt.cli.flags import CommandConfig, Positive
 from cobalt.errors import InputError, SetupError
 from cobalt.training.settings import CPU_BACKEND
+from research.minicode import wording
 from research.plans.places import Folder, Place
 
 Model = str | Path
 LEARNING_TURNS = 2  # after the first, in trajectories to learn from
 CONTROL_TURNS = 3  # after the first, with another problem's feedback
-PROMPTS_FILE = "assets/minicode/prompts.json"
-"""The wording that MiniCoder was trained on."""
 LOOK_FOR_GPUS = """
 import importlib.util, torch
 print(torch.cuda.device_count(), int(importlib.util.find_spec("vllm") is not None))
@@ -134,7 +133,7 @@ class Loop(Place):
             generating, preparing, without_dev = "shifted", "prepare-shifted", ("--dev_size", 0)
         generate = ("-m", "research", "minicode", "generate", "--output_file", raw)
         self.script_stage(generating, *generate, *seed, *sizes)
-        files = ("--input_file", raw, "--output_file", prepared, "--prompts", PROMPTS_FILE)
+        files = ("--input_file", raw, "--output_file", prepared, "--prompts", wording.NAME)
         self.script_stage(preparing, "preproc/preproc_taco.py", *files, *without_dev, *seed)
 
     def roll_out(

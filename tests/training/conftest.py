@@ -1,7 +1,8 @@
 """Training without a real execution service, and without waiting for one."""
 
 import pytest
-from online_parts import MODEL, FakeService
+from fake_service import FakeService
+from online_parts import MODEL
 from transformers import AutoTokenizer
 
 from cobalt.serving import execution

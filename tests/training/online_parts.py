@@ -1,6 +1,5 @@
 """Parts for tests of training: configurations, reward managers and batches. No service here runs a program."""
 
-import asyncio
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from functools import cache
@@ -13,8 +12,7 @@ from omegaconf import OmegaConf
 from verl import DataProto
 
 from cobalt.errors import SetupError
-from cobalt.sandbox import ExecutionResult, TestCases, Verdict
-from cobalt.serving.execution import ExecutionService
+from cobalt.sandbox import TestCases
 from cobalt.training.manager import VALIDATES, StreamingRewardManager
 from cobalt.training.online import ROLLOUT_FAILED
 from cobalt.training.scoring import compute_score
@@ -72,36 +70,6 @@ def make_trajectory(tokenizer, responses, validates=False, failed=False, **colum
     named["response_len"] = np.array([len(row) for row in ids])
     rows = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
     return DataProto.from_dict({"prompts": torch.ones(len(ids), 1, dtype=torch.long), "responses": rows}, named)
-
-
-class FakeService:
-    """Passes as many tests as the code says (``print(3)``: 3); ``fail`` in the code is an infra failure."""
-
-    def __init__(self, delay_s=0.0):
-        self.programs, self.running, self.most_running, self.delay_s = [], 0, 0, delay_s
-
-    async def run(self, code, tests):
-        self.programs.append(code)
-        self.running += 1
-        self.most_running = max(self.most_running, self.running)
-        await asyncio.sleep(self.delay_s)
-        self.running -= 1
-        return self._result(code, len(TestCases.parse(tests)))
-
-    def _result(self, code, count):
-        if "fail" in (code or ""):
-            return ExecutionResult.infra(count, "worker lost")
-        passed = int(code.removeprefix("print(").removesuffix(")")) if code else 0
-        passing = tuple(index < passed for index in range(count))
-        verdicts = tuple(Verdict.PASSED if value else Verdict.WRONG_ANSWER for value in passing)
-        return ExecutionResult(verdicts, ("",) * count, ("",) * count)
-
-    def opener(self):
-        @asynccontextmanager
-        async def open_service(executor, max_in_flight=None, patient=False, **limits):
-            yield ExecutionService(self, max_in_flight=max_in_flight)
-
-        return open_service
 
 
 @asynccontextmanager

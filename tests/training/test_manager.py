@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from fake_service import FakeService
 from online_parts import (
     LOCAL,
     ROOT,
-    FakeService,
     compose,
     make_manager,
     make_tests,

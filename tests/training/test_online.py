@@ -13,9 +13,9 @@ from unittest.mock import AsyncMock
 import numpy as np
 import pytest
 import torch
+from fake_service import FakeService
 from online_parts import (
     LOCAL,
-    FakeService,
     compose,
     jagged,
     make_manager,

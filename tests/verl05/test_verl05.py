@@ -21,12 +21,13 @@ if installed != "0.5.0":
 import numpy as np
 import ray
 import torch
+from fake_service import FakeService
 from transformers import AutoTokenizer
 from verl import DataProto
 from verl.trainer.ppo.reward import compute_reward, compute_reward_async, get_custom_reward_fn, load_reward_manager
 
 from cobalt.rewards import tokenizer_counter
-from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox import TestCases
 from cobalt.serving import execution
 from cobalt.serving.execution import ExecutionService
 from cobalt.training import scoring
@@ -40,29 +41,6 @@ ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "verl/config"
 WIDTH = 60
 """Of responses, in tokens."""
-
-
-class FakeService:
-    """Passes as many of 4 tests as the code says (``print(3)``: 3); ``fail`` in the code is an infra failure."""
-
-    def __init__(self, delay_s=0.0):
-        self.programs, self.running, self.most_running, self.delay_s = [], 0, 0, delay_s
-
-    async def run(self, code, tests):
-        self.programs.append(code)
-        self.running += 1
-        self.most_running = max(self.most_running, self.running)
-        await asyncio.sleep(self.delay_s)
-        self.running -= 1
-        if "fail" in code:
-            return ExecutionResult.infra(4, "worker lost")
-        passed = int(code.removeprefix("print(").removesuffix(")"))
-        verdicts = tuple(Verdict.PASSED if index < passed else Verdict.WRONG_ANSWER for index in range(4))
-        return ExecutionResult(verdicts, ("",) * 4, ("",) * 4)
-
-    @asynccontextmanager
-    async def open(self, executor, max_in_flight=None, **limits):
-        yield ExecutionService(self, max_in_flight=max_in_flight)
 
 
 @asynccontextmanager
@@ -112,7 +90,7 @@ def use(monkeypatch):
 @pytest.fixture
 def service(use):
     fake = FakeService()
-    use(fake.open)
+    use(fake.opener())
     return fake
 
 
@@ -146,7 +124,7 @@ async def test_scores_are_those_of_response_scorer_on_the_last_token(tokenizer, 
 
 def test_equal_programs_run_once_and_all_are_in_flight_at_once(rewards, use):
     fake = FakeService(delay_s=0.05)
-    use(fake.open)
+    use(fake.opener())
     rewards([respond(1, f"plan {index}") for index in range(64)])
     assert fake.programs == ["print(1)"]
     rewards([respond(index) for index in range(64)])
