@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""One arm of the study with one seed, on one GPU: trained, merged, asked on the test problems, counted (STUDY.md).
+
+    python research/real/study.py --arm cobalt --seed 0 --model DIR --data DIR --out DIR
+
+DATA holds ``test.jsonl``, ``perturbed.jsonl``, and ``contexts/``, ``problems/``, ``rft/`` (parquet); STUDY.md says which
+commands make them. Each stage is done once in OUT/ARM-SEED, so a second call goes on where the first was stopped. ``done/`` holds
+the seconds that a stage took.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from cobalt.cli.entry import exit_codes
+from cobalt.errors import SetupError
+from cobalt.records.identity import model_identity
+from cobalt.serving.ports import free_port
+from research.plans.places import Folder, Place
+
+ARMS = {
+    "base": ("", ""),
+    "rft": ("rft", "rft"),
+    "cobalt": ("grpo_multi_turn", "contexts"),
+    "single_turn": ("grpo_single_turn", "problems"),
+    "grpo_online": ("grpo_online", "problems"),
+    "verpo_online": ("verpo_online", "problems"),
+}
+"""Name: recipe (scripts/train_*.sh), and the folder of DATA that it learns from."""
+ASKED = {"test": ("-n", 4, "--stop_at_success"), "perturbed": ("-n", 2, "--feedback_tests", "perturbed")}
+"""Problems of DATA, and how they are asked."""
+TURNS = 2  # after the first program
+SAMPLING = ("--temperature", 0.6, "--top_p", 0.95, "--max_tokens", 768)
+WITHOUT_END = 1_000_000
+"""Epochs of a training that its budget ends."""
+SERVER = ("--max-model-len", 8192, "--max-num-seqs", 512)
+REQUESTS = 640  # in flight: what the engine runs at a time and a quarter more
+
+
+class ArmPlace(Place):
+    """Where an arm is trained and measured."""
+
+    def __init__(self, folder: Folder, settings: argparse.Namespace) -> None:
+        super().__init__(folder, {"PRESET": settings.preset, "EXECUTOR": "local"})
+        self.settings, self.out = settings, folder.path
+
+    def train(self, recipe: str, data: Path) -> None:
+        settings = self.settings
+        knobs = {"MODEL": str(settings.start), "OUTPUT_DIR": str(self.out / "training")}
+        knobs |= {"TRAIN_FILE": str(data / "train.parquet"), "VAL_FILE": str(data / "test.parquet")}
+        usual = []
+        if recipe != "rft":
+            usual = [f"trainer.total_epochs={WITHOUT_END}", f"+data.seed={settings.seed}", "trainer.save_freq=1000000"]
+            usual += ["trainer.val_before_train=False", "trainer.test_freq=-1"]
+            usual += [f"cobalt.budget={{gpu_seconds: {settings.gpu_seconds}}}"]
+        self.call("bash", f"scripts/train_{recipe}.sh", *usual, *settings.overrides, knobs=knobs)
+
+    @contextmanager
+    def served(self, model: Path) -> Iterator[str]:
+        """The address of vLLM's own server of this model."""
+        port = free_port()
+        words = [self.python, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1"]
+        words += ["--port", port, "--served-model-name", model_identity(str(model)), "--generation-config", "vllm"]
+        words += ["--uvicorn-log-level", "warning", *SERVER]
+        with (self.log_dir / "vllm.log").open("a") as log:
+            options = {"env": self.environment, "stdout": log, "stderr": log}
+            server = self.folder.start([str(word) for word in words], is_service=True, **options)
+        try:
+            while not answers(f"http://127.0.0.1:{port}/health"):
+                if server.poll() is not None:
+                    raise SetupError(f"vLLM did not start; see {self.log_dir}/vllm.log")
+                time.sleep(1)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
+            self.folder.wait(server)
+
+    def ask(self, model: Path) -> None:
+        """Conversations about the test problems, which end as a user's would; then some under wrong feedback."""
+        with self.served(model) as address:
+            where = ("--api_base", address, "--max_in_flight", REQUESTS, "--executor", "local")
+            usual = ("--from_scratch", "--num_turns", TURNS, "--seed", 0, *SAMPLING, *where)
+            for name, flags in ASKED.items():
+                files = ("-i", self.settings.data / f"{name}.jsonl", "-o", self.out / f"{name}.turns.jsonl")
+                self.stage(f"{name}-turns", self.run, "run_multi_turn_vllm.py", *files, *flags, *usual)
+
+
+def answers(address: str) -> bool:
+    try:
+        with urlopen(address, timeout=5):
+            return True
+    except (URLError, OSError):
+        return False
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arm", required=True, choices=ARMS)
+    for name in ("--model", "--data", "--out"):
+        parser.add_argument(name, required=True, type=Path)
+    parser.add_argument("--seed", type=int, default=0, help="of the order of the training data")
+    parser.add_argument("--start", type=Path, help="the policy that training starts from; default: --model")
+    parser.add_argument("--name", help="the folder's name before the seed; default: the arm")
+    parser.add_argument("--gpu_seconds", type=int, default=480, help="of the steps of a GRPO training")
+    parser.add_argument("--preset", default="one-gpu-coder")
+    parser.add_argument("overrides", nargs="*", help="hydra overrides of the training, after --")
+    settings = parser.parse_args()
+    settings.data, settings.out = settings.data.resolve(), settings.out.resolve()
+    settings.start = (settings.start or settings.model).resolve()
+    recipe, data = ARMS[settings.arm]
+    folder = Folder(settings.out / f"{settings.name or settings.arm}-{settings.seed}")
+    kept = {name: str(value) for name, value in vars(settings).items() if name not in ("out", "data")}
+    folder.keep_settings(str(kept))
+    folder.enter()
+    place = ArmPlace(folder, settings)
+    model = settings.model.resolve()
+    if recipe:
+        model = folder.path / "model"
+        place.stage("train", place.train, recipe, settings.data / data)
+        place.stage("merge", place.call, "bash", "scripts/merge_checkpoint.sh", folder.path / "training", model)
+    place.stage("asked", place.ask, model)
+    for name in ASKED:
+        files = ("-i", folder.path / f"{name}.turns.jsonl", "-o", folder.path / f"{name}.jsonl")
+        place.script_stage(f"{name}-hidden", "eval_multi_turn.py", *files, "--executor", "local")
+
+
+if __name__ == "__main__":
+    with exit_codes():
+        main()
