@@ -13,7 +13,7 @@ from typing import Any
 from cobalt.errors import InputError
 from cobalt.extraction import extract_code
 from cobalt.records import id_key
-from cobalt.records.jsonl import write_whole
+from cobalt.records.jsonl import read_json, write_whole
 from cobalt.records.manifest import manifest_path, read_manifest
 from cobalt.records.rows import Evaluated, read_rows, responses_of
 from cobalt.records.training_run import START_MODEL
@@ -138,7 +138,7 @@ def counts_path(output: Path) -> Path:
 
 def read_evaluations(path: Path) -> list[Evaluation]:
     """The seeds of a counts file, or the one evaluation of a file of ``eval_multi_turn.py``. Raises ``InputError``."""
-    if path.name.endswith(SUFFIX):
+    if path.name.removesuffix(".gz").endswith(SUFFIX):
         return list(_read_counts(path))
     labels, problems = set[tuple[str | None, str | None]](), []
     for row in read_rows(path, Evaluated):
@@ -190,7 +190,7 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
     if not path.is_file():
         raise InputError.at(path, None, "no such file")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         if content.get("format") != FORMAT:
             raise ValueError(f"its format is {content.get('format')!r}, not '{FORMAT}'")
         for seed, origin in enumerate(content["seeds"]):

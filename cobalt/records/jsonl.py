@@ -78,6 +78,11 @@ def read_lines(path: str | Path) -> Iterator[bytes]:
         raise InputError.at(path, None, f"gzip cannot read it: {error}") from None
 
 
+def read_json(path: str | Path) -> Any:
+    """The JSON document of a file, which may be compressed with gzip. Raises ``ValueError``, or as ``read_lines``."""
+    return json.loads(b"".join(read_lines(path)))
+
+
 def count_lines(path: str | Path) -> int:
     """Number of lines, for progress bars."""
     return sum(1 for _ in read_lines(path))

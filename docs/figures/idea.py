@@ -1,4 +1,4 @@
-"""Draws idea.svg and idea.png, the idea of Cobalt in three steps: ``python docs/figures/idea.py``."""
+"""Draws idea.svg, the idea of Cobalt in three steps: ``python docs/figures/idea.py``."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def main() -> None:
         "idea",
         "Trajectories are collected once, cut into partial trajectories, and the policy writes one program for each",
     )
-    picture.write(Path(__file__).parent)
+    Path(__file__).with_name("idea.svg").write_bytes(picture.svg)
 
 
 def _frame(axes: Axes, x: float, width: float, title: str, subtitle: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ROOT
+from cobalt.records.jsonl import read_json
 from cobalt.seeds import over_trainings
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell
@@ -37,7 +38,7 @@ AGAIN = {
 
 def tables_of(folder: Path) -> dict[str, Any]:
     """The tables of a report."""
-    return json.loads((folder / "report.json").read_text())["tables"]
+    return read_json(folder / "report.json.gz")["tables"]
 
 
 def price_table() -> Table:

@@ -2,18 +2,26 @@
 
 python -m research.benchmarks.scale_model             steps by shape and GPUs, and what a shape needs
 python -m research.benchmarks.scale_model --check     predictions beside the steps that were measured
+
+The measured steps are those of research/results/price.md. Their lengths were drawn: log-normal, truncated to 256 to
+6,144 tokens. Problem, sample and turn seed them, so they are drawn again here. A trajectory ends at a pass.
 """
 
-import json
+import math
+import random
+import statistics
 from collections.abc import Iterator
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from pydantic.dataclasses import dataclass
 
 from benchmarks.harness import ROOT
 from cobalt.cli.entry import run
 from cobalt.cli.flags import CommandConfig
+from cobalt.completion import request_seed
+from cobalt.records.jsonl import read_json
 from cobalt.tables import markdown_table
+from cobalt.training import cost_model
 from cobalt.training.cost_model import (
     GB,
     SHAPES,
@@ -25,10 +33,32 @@ from cobalt.training.cost_model import (
     predict_step,
     tensor_parallel,
 )  # fmt: skip
-from research.benchmarks.bench_methods import METHODS, STEPS, Step, predicted_step, prices
 
 RESULTS = ROOT / "research/results"
 CHECKED = get_args(Phase)
+METHODS = {"cobalt": 1, "single-turn": 1, "grpo-mt": 3, "verpo-mt": 3}
+METHODS |= {f"{name}-async": METHODS[name] for name in ("cobalt", "grpo-mt", "verpo-mt")}
+"""Most turns of a trajectory."""
+PROMPTS, SAMPLES, STEPS = 4, 16, 3
+"""Of a step; and steps that were measured for each cell."""
+SHORTEST, LONGEST, SIGMA = 256, 6144, 0.8
+MEDIANS = {1000: 673.487, 3000: 3691.956}
+"""Before truncation, by the mean that it leaves."""
+PASSES = (0.395, 0.298, 0.191)
+"""Share of MiniCoder's samples that pass at a turn, of those that failed before:
+research/results/paper-in-miniature/counts/base.clean.counts.json.gz."""
+CONTEXTS = (0, 1, 1, 2, 2, 3)
+"""Programs in a problem's six contexts (``cobalt plan --contexts``)."""
+PROBLEM_TOKENS, TURN_TOKENS = 1000, 190
+"""A problem, and what a program with its feedback adds to the prompt, about."""
+
+
+class Step(NamedTuple):
+    """One of a training; ``mean`` of its lengths, in tokens."""
+
+    method: str
+    mean: int
+    number: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +69,66 @@ class ScaleConfig(CommandConfig):
     """Print predictions beside measurements instead."""
 
 
+def drawn(seed: int, mean: int, turn: int) -> tuple[int, bool]:
+    """Tokens of a response, and whether its program passes."""
+    chance, law = random.Random(seed), statistics.NormalDist(math.log(MEDIANS[mean]), SIGMA)
+    low, high = law.cdf(math.log(SHORTEST)), law.cdf(math.log(LONGEST))
+    length = round(math.exp(law.inv_cdf(low + (high - low) * chance.random())))
+    return length, chance.random() < PASSES[turn]
+
+
+def played(step: Step) -> list[list[int]]:
+    """Tokens of the responses of a step's trajectories, problem by problem."""
+    paths = []
+    for index in range(PROMPTS):
+        for sample in range(SAMPLES):
+            path: list[int] = []
+            for turn in range(METHODS[step.method]):
+                length, passes = drawn(request_seed(0, f"{step.number}.{index}", sample, turn), step.mean, turn)
+                path.append(length)
+                if passes:
+                    break
+            paths.append(path)
+    return paths
+
+
+def shown_programs(step: Step, index: int) -> int:
+    """In the first prompt of a step's problem."""
+    is_cobalt = step.method.startswith("cobalt")
+    return CONTEXTS[(step.number * PROMPTS + index) % len(CONTEXTS)] if is_cobalt else 0
+
+
+def predicted_step(shape_name: str, step: Step) -> dict[str, float]:
+    """Seconds of the phases, from the lengths that are drawn. Each later turn's prompt is computed by itself."""
+    shape, paths = SHAPES[shape_name], played(step)
+    flops, prompt_tokens = 0.0, 0
+    for number, path in enumerate(paths):
+        for turn, length in enumerate(path):
+            prompt = PROBLEM_TOKENS + TURN_TOKENS * (shown_programs(step, number // SAMPLES) + turn)
+            elsewhere = 0.0 if turn else 1 - 1 / SAMPLES  # share of the prompt that other rows of the group bear
+            flops += cost_model.forward_flops(shape, prompt, length, 1)
+            flops -= elsewhere * cost_model.forward_flops(shape, prompt, 0, 1)
+            prompt_tokens += prompt
+    responses, tokens, rows = sum(map(len, paths)), sum(map(sum, paths)), len(paths)
+    plan = PlanConfig(prompt=prompt_tokens // responses, response=tokens // responses)
+    # the engine waits for the longest trajectory; asynchronously, others take the places of finished ones
+    running = rows if step.method.endswith("-async") else tokens / max(map(sum, paths))
+    decoding = tokens / running * cost_model.token_s(plan, shape, running)
+    reading = cost_model.prefill_s(plan, shape, PROMPTS + responses - rows)
+    weights = cost_model.SYNC_S_PER_GB * cost_model.HALF * cost_model.parameters(shape) / cost_model.GB
+    updates = math.ceil(responses / (PROMPTS // 2 * SAMPLES))
+    return {"generation": decoding + reading + weights, **cost_model.passes_s(flops, shape, updates)}
+
+
 def checks() -> Iterator[tuple[str, dict[str, float], dict[str, float]]]:
     """(Where, predicted, measured seconds of the phases) of every step in research/results on an H200."""
-    for cell, found in json.loads((RESULTS / "price/result.json").read_text()).items():
+    for cell, found in read_json(RESULTS / "price/result.json.gz").items():
         shape, mean, method = cell.split()
         if method in METHODS:
             steps = [predicted_step(shape, Step(method, int(mean), number)) for number in range(STEPS)]
-            yield f"{shape}, {mean} tokens, {method}", prices(steps)["seconds"], found["seconds"]
-    runs = json.loads((RESULTS / "now-h200/beside-verl.json").read_text())
+            seconds = {phase: statistics.fmean(step[phase] for step in steps) for phase in CHECKED}
+            yield f"{shape}, {mean} tokens, {method}", seconds, found["seconds"]
+    runs = read_json(RESULTS / "now-h200/beside-verl.json")
     prompt, response = (round(runs["ours"][name]) for name in ("prompt", "response"))
     long = predict_step(
         PlanConfig(shape="qwen3-4b", gpus=1, prompts=2, prompt=prompt, response=response, longest=response)

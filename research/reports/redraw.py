@@ -4,7 +4,6 @@ Reads the JSON of ``report``, ``report sweep`` and ``theory report`` and writes 
 beside it. Reward parts by step are not in it.
 """
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from cobalt.cli.console import print_summary
 from cobalt.cli.flags import CommandConfig
 from cobalt.errors import InputError
 from cobalt.figures import Picture
+from cobalt.records.jsonl import read_json
 from research.reports.page import Table
 from research.reports.pictures import pictures_of
 from research.reports.sweep import sweep_picture
@@ -27,7 +27,7 @@ class RedrawConfig(CommandConfig):
     """Draw the figures of reports again, as PNG and SVG beside their JSON."""
 
     input_files: Annotated[tuple[Path, ...], tyro.conf.Positional, MinLen(1)]
-    """JSON of python -m research report, report sweep or theory report."""
+    """JSON of python -m research report, report sweep or theory report; it may be gzipped."""
 
 
 def main(config: RedrawConfig) -> None:
@@ -42,9 +42,9 @@ def main(config: RedrawConfig) -> None:
 def pictures_in(path: Path) -> list[Picture]:
     """The figures of one report, which its JSON's form tells. Raises ``InputError`` for JSON of another kind."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         if "columns" in found:
-            return [sweep_picture(Table.from_json(path.stem, found), found["feedback"])]
+            return [sweep_picture(Table.from_json(path.name.partition(".")[0], found), found["feedback"])]
         if "tables" in found:
             return pictures_of([Table.from_json(key, table) for key, table in found["tables"].items()])
         if "gap" in found:

@@ -1,7 +1,5 @@
 """Stored counts give the stored scores and intervals; Welch's test and Holm's correction, by hand and by definition."""
 
-import gzip
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,22 +7,21 @@ import numpy as np
 import pytest
 
 from cobalt.evaluation.files import read_evaluations
+from cobalt.records.jsonl import read_json
 from research.reports.p_values import holm, welch_p_value
 from research.reports.runs import run_scores
 
 RESULTS = Path(__file__).parents[1] / "results"
-COUNTS = [path for path in sorted(RESULTS.glob("*/counts/*.json*")) if (path.parents[1] / "report.json").exists()]
+COUNTS = [path for path in sorted(RESULTS.glob("*/counts/*.json*")) if (path.parents[1] / "report.json.gz").exists()]
 
 
 @pytest.mark.parametrize("folder", sorted({path.parents[1] for path in COUNTS}), ids=lambda folder: folder.name)
-def test_counts_give_the_scores_and_intervals_of_their_report(folder: Path, tmp_path: Path) -> None:
-    tables = json.loads((folder / "report.json").read_text())["tables"]
+def test_counts_give_the_scores_and_intervals_of_their_report(folder: Path) -> None:
+    tables = read_json(folder / "report.json.gz")["tables"]
     for path in (path for path in COUNTS if path.parents[1] == folder):
-        plain = tmp_path / path.name.removesuffix(".gz")
-        plain.write_bytes(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
-        head = json.loads(plain.read_text())
+        head = read_json(path)
         (row,) = [row for row in tables[f"pass1_{head['set']}"]["rows"] if row["run"] == head["arm"]]
-        found = [estimate and asdict(estimate) for estimate in run_scores(read_evaluations(plain), head["set"]).pass1_T]
+        found = [estimate and asdict(estimate) for estimate in run_scores(read_evaluations(path), head["set"]).pass1_T]
         assert found == [row[f"turn {turn}"] for turn in range(len(found))], path.name
 
 

@@ -1,0 +1,30 @@
+"""The tables of the real model's wordings, from counts by problem and turn."""
+
+from cobalt.records.jsonl import read_json
+from research.real.counts import FILE, rows, useful
+
+
+def test_shares_are_of_the_right_answers_and_useful_problems_are_solved_by_some():
+    columns = ["answers", "right", "public", "submitted", "no_program", "tokens"]
+
+    def run(rights):
+        counts = [[[4, right, 0, 0, 0, 0]] for right in rights]
+        return {"model": "a", "stage": {"name": "again", "turns": 1}, "columns": columns, "counts": counts}
+
+    some, all_ = run([3, 1]), run([4, 4])
+    assert useful(some, ["x", "y"]) == ["x", "y"] and useful(all_, ["x", "y"]) == []
+    of_some, of_all = rows([some, all_])
+    assert (of_some[3].split()[0], of_all[3].split()[0]) == ("50.0", "100.0")
+    assert (
+        of_some[-2].split()[0] == "50.0" and of_all[-2] == ""
+    )  # (1 * 3/3 + 3 * 1/3) of 4 wrong answers; no wrong ones
+
+
+def test_the_chosen_wording_keeps_its_figures():
+    shown = {tuple(row[:3]): row for row in rows(read_json(FILE)["runs"])}
+    (chosen,) = (
+        row
+        for (model, name, turn), row in shown.items()
+        if (model[-4:], name, turn) == ("1.5b", "comment-then-fresh", "1")
+    )
+    assert [cell.split()[0] for cell in chosen[3:4] + chosen[5:6]] == ["33.3", "0.2"]
