@@ -19,10 +19,12 @@ from cobalt.statistics import ratio_estimate
 from cobalt.tables import in_percent, markdown_table, show
 
 FILE = Path(__file__).with_name("counts.json.gz")
-"""``ids``: lists of problems. ``runs``: of each, ``columns`` and ``counts`` [problem][turn][column]. Turn 0 has only the
-first six columns, which do not look at the answer before. ``public``: pass all public tests. ``submitted``: the first
-such program so far, else the last, is right. From ``passed`` on by the answer before: it passed or failed the public
-tests, was right as well; the new one is right (``kept``, ``repaired``) or has the same program."""
+"""``ids``: lists of problems. ``runs``: of each, ``columns`` and ``counts`` [problem][turn][column].
+
+Turn 0 has only the first six columns, which do not look at the answer before. ``public``: pass all public tests.
+``submitted``: the first such program so far, else the last, is right. From ``passed`` on by the answer before: it
+passed or failed the public tests, was right as well; the new one is right (``kept``, ``repaired``) or has the same
+program."""
 
 SHARES = {
     "Pass@1": ("right", "answers"),

@@ -3,6 +3,7 @@
 import pytest
 
 from cobalt.errors import InputError
+from cobalt.records.jsonl import read_json
 from cobalt.training.cost_model import PlanConfig, main, predict_step
 from research.benchmarks import scale_model
 
@@ -22,6 +23,16 @@ def test_every_measured_phase_is_predicted(capsys):
     later = {where for where in found if where.endswith(("-async", "verpo-mt"))} - {known}  # the constants are older
     assert all(abs(off) <= 20 for where in found.keys() - later for off in found[where]), found
     assert all(abs(off) <= 26 for where in later for off in found[where]), found
+
+
+def test_the_lengths_that_are_drawn_are_those_of_the_measured_steps():
+    cells = read_json(scale_model.RESULTS / "price/result.json.gz")
+    for cell, found in cells.items():
+        method = cell.split()[-1]
+        if method in scale_model.METHODS and not method.endswith("-async"):  # those learn from other cells' too
+            steps = [scale_model.Step(method, int(cell.split()[1]), number) for number in range(scale_model.STEPS)]
+            made = [[sum(path) for path in scale_model.played(step)] for step in steps]
+            assert [sum(tokens) for tokens in made] == [step["tokens"] for step in found["steps"]], cell
 
 
 def planned(capsys, **flags):
