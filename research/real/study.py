@@ -3,9 +3,9 @@
 
     python research/real/study.py --arm cobalt --seed 0 --model DIR --data DIR --out DIR
 
-DATA holds ``test.jsonl``, ``perturbed.jsonl``, and ``contexts/``, ``problems/``, ``rft/`` (parquet); STUDY.md says which
-commands make them. Each stage is done once in OUT/ARM-SEED, so a second call goes on where the first was stopped. ``done/`` holds
-the seconds that a stage took.
+DATA holds ``test.jsonl``, ``perturbed.jsonl``, ``rft.jsonl``, and the parquet of ``contexts/`` and ``problems/``;
+STUDY.md says which commands make them. Each stage is done once in OUT/ARM-SEED, so a second call goes on where the
+first was stopped. ``done/`` holds the seconds that a stage took.
 """
 
 import argparse
@@ -29,13 +29,13 @@ from research.plans.places import Folder, Place
 
 ARMS = {
     "base": ("", ""),
-    "rft": ("rft", "rft"),
-    "cobalt": ("grpo_multi_turn", "contexts"),
-    "single_turn": ("grpo_single_turn", "problems"),
-    "grpo_online": ("grpo_online", "problems"),
-    "verpo_online": ("verpo_online", "problems"),
+    "rft": ("rft", "rft.jsonl"),
+    "cobalt": ("grpo_multi_turn", "contexts/train.parquet"),
+    "single_turn": ("grpo_single_turn", "problems/train.parquet"),
+    "grpo_online": ("grpo_online", "problems/train.parquet"),
+    "verpo_online": ("verpo_online", "problems/train.parquet"),
 }
-"""Name: recipe (scripts/train_*.sh), and the folder of DATA that it learns from."""
+"""Name: recipe (scripts/train_*.sh), and what it learns from, in DATA."""
 ASKED = {"test": ("-n", 4, "--stop_at_success"), "perturbed": ("-n", 2, "--feedback_tests", "perturbed")}
 """Problems of DATA, and how they are asked."""
 TURNS = 2  # after the first program
@@ -55,10 +55,12 @@ class ArmPlace(Place):
 
     def train(self, recipe: str, data: Path) -> None:
         settings = self.settings
-        knobs = {"MODEL": str(settings.start), "OUTPUT_DIR": str(self.out / "training")}
-        knobs |= {"TRAIN_FILE": str(data / "train.parquet"), "VAL_FILE": str(data / "test.parquet")}
-        usual = []
-        if recipe != "rft":
+        knobs = {"MODEL": str(settings.start), "OUTPUT_DIR": str(self.out / "training"), "TRAIN_FILE": str(data)}
+        usual = [f"trainer.seed={settings.seed + 1}"]
+        if recipe == "rft":
+            knobs["PRESET"] = "cpu" if settings.preset == "cpu" else "gpu"
+        else:
+            knobs["VAL_FILE"] = str(data.with_name("test.parquet"))  # not used
             usual = [f"trainer.total_epochs={WITHOUT_END}", f"+data.seed={settings.seed}", "trainer.save_freq=1000000"]
             usual += ["trainer.val_before_train=False", "trainer.test_freq=-1"]
             usual += [f"cobalt.budget={{gpu_seconds: {settings.gpu_seconds}}}"]
