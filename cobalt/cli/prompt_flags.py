@@ -34,7 +34,8 @@ class PromptsConfig(CommandConfig):
             except ValueError as error:
                 raise InputError.at(manifest_path(path), None, f"'origin' names no prompt set: {error}") from None
             if named is not None and chosen not in (None, named):
-                raise InputError.at(path, None, "was made with another prompt set than --prompts or the other input")
+                other = "the other input" if self.prompts is None else "--prompts"
+                raise InputError.at(path, None, f"was made with another prompt set than {other}")
             chosen = chosen or named
         return chosen
 

@@ -66,7 +66,12 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
     ``given``: names of settings on the command line, which are not overwritten, even if they are veRL's defaults.
     """
     if "cobalt" not in config:
-        raise InputError("no recipe: +recipe=NAME is missing, see cobalt train --help")
+        known = config.get("recipe")  # a group that hydra finds in no folder becomes a plain setting
+        raise InputError(
+            f"+recipe={known}: recipes are looked up in --config-dir, as verl/config, and it is missing"
+            if known
+            else "no recipe: give --config-dir verl/config +recipe=NAME and the data's files, see cobalt train --help"
+        )
     asked = config
     resolved: Any = OmegaConf.to_container(config, resolve=True)
     config = OmegaConf.create(resolved)

@@ -31,7 +31,7 @@ from omegaconf import OmegaConf
 from cobalt.cli.entry import exit_codes
 from cobalt.errors import EXIT_INTERRUPTED, InputError
 from cobalt.records.training_run import TRACKER_NAME
-from cobalt.training.config import completed, refuse_moved
+from cobalt.training.config import refuse_moved
 from cobalt.training.console import quiet_console
 from cobalt.training.launch import checked, refuse_other_verl, train
 
@@ -107,14 +107,12 @@ def main() -> None:
             refuse_mistyped(config)
             if own.cfg:
                 print(OmegaConf.to_yaml(config, resolve=own.resolve), flush=True)
-            if own.check or not own.cfg:
-                given = OverridesParser.create().parse_overrides(list(overrides))
-                completed(config, {one.key_or_group for one in given})  # for veRL's own keys among them
+            given = {one.key_or_group for one in OverridesParser.create().parse_overrides(list(overrides))}
             if own.check:
-                checked(config)
+                checked(config, given)
             elif not own.cfg:
                 with quiet_console(own.log, config) if own.log else nullcontext():
-                    train(config, own.lock_fd)
+                    train(config, given, own.lock_fd)
         except argparse.ArgumentError as error:
             raise InputError(str(error)) from None
         except HydraException as error:

@@ -1,6 +1,7 @@
 """A training run: its manifest, Ray with the job's runtime environment, and veRL's ``run_ppo`` inside it."""
 
 import sys
+from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,18 +29,17 @@ from cobalt.training.settings import PAPER, VERL, TrainingConfig
 from cobalt.training.training_log import budget_of
 
 
-def train(config: Any, lock: int | None = None) -> None:
+def train(config: Any, given: Collection[str] = (), lock: int | None = None) -> None:
     """Run veRL's main loop on a composed hydra configuration. Raises ``CobaltError`` or Ray's errors.
 
-    ``lock``: ``descriptor`` of ``hold_folder``.
+    ``given``: as in ``completed``; ``lock``: ``descriptor`` of ``hold_folder``.
     """
     import ray
-    from omegaconf import open_dict
     from ray.exceptions import RayTaskError
 
     from cobalt.training.runner import connect_and_prepare
 
-    settings, manifest = checked(config)
+    config, manifest = checked(config, given)
     with hold_folder(manifest.output, lock):
         if (step := finished_at(config)) is not None:
             print(f"cobalt: finished already: checkpoint {step}", flush=True)
@@ -52,11 +52,7 @@ def train(config: Any, lock: int | None = None) -> None:
             config.trainer.total_epochs = steps  # veRL ends with the epochs, and each has one step or more
         if len(counts := manifest.counts["overlong_prompts_left_out"]) == len(DATA_FILES) and not any(counts.values()):
             config.data.filter_overlong_prompts = False  # veRL would tokenize all prompts once more
-        if settings.online:
-            train_files = [Path(path) for path in as_list(config.data.train_files) if "://" not in path]
-            with open_dict(config):
-                config.cobalt.prompts = described(PromptsConfig().prompt_set(train_files))
-        print(f"cobalt: BACKEND '{settings.backend}' IS ACTIVE", flush=True)
+        print(f"cobalt: BACKEND '{config.cobalt.backend}' IS ACTIVE", flush=True)
         run_ppo = connect_and_prepare(config)
         try:
             run_ppo()
@@ -77,17 +73,16 @@ def refuse_other_verl() -> None:
         raise SetupError(f"veRL {installed} is installed, and cobalt train is for veRL {VERL}{more}")
 
 
-def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
-    """The run's own settings and its manifest, which is not written yet. Raises ``CobaltError`` for what would fail.
+def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
+    """``completed`` and the run's manifest, which is not written yet. Raises ``CobaltError`` for what would fail.
 
     The manifest is ``training.manifest.json`` beside the checkpoints: the resolved configuration, data hashes,
     versions. Its content identifies data, model and reward.
     """
-    from omegaconf import OmegaConf
+    from omegaconf import OmegaConf, open_dict
 
-    settings = TrainingConfig.of(config)
+    ready, settings = completed(config, given), TrainingConfig.of(config)
     budget_of(config)
-    completed(config)  # for what it refuses
     if has_own_manager(config):
         RewardSettings.read(config.reward.reward_kwargs)
     refuse_unusable(config, settings)
@@ -95,6 +90,10 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     for name, count in left_out.items():
         if count:
             print(f"cobalt: {count} prompts of data.{name} are left out: too long", file=sys.stderr, flush=True)
+    if settings.online:
+        train_files = [Path(path) for path in as_list(config.data.train_files) if "://" not in path]
+        with open_dict(ready):
+            ready.cobalt.prompts = described(PromptsConfig().prompt_set(train_files))
 
     def fingerprint(path: str) -> str:
         """A local file's hash; the address of any other."""
@@ -119,4 +118,4 @@ def checked(config: Any) -> tuple[TrainingConfig, Manifest]:
     manifest = Manifest(folder / MANIFEST_NAME, "cobalt train", resolved, content, inputs)
     manifest.output, manifest.counts = folder, {"overlong_prompts_left_out": left_out}
     refuse_other_settings(resolved, content)
-    return settings, manifest
+    return ready, manifest

@@ -16,7 +16,6 @@ from cobalt.training.config import (
     ROOM,
     SHARED_ENGINE,
     WEIGHTS_VARIABLE,
-    completed,
     has_own_manager,
 )
 from cobalt.training.scoring import RewardSettings
@@ -56,11 +55,10 @@ def runtime_environment(config: Any) -> dict[str, Any]:
 
 
 def connect_and_prepare(config: Any) -> Callable[[], None]:
-    """Connect to Ray. Returns the function that trains.
+    """Connect to Ray. Returns the function that trains. ``config``: as ``completed`` makes it.
 
     Raises ``InputError``, and ``SetupError`` where the cluster lacks GPUs or programs cannot be run.
     """
-    config = completed(config)
     cpus, gpus = config.ray_kwargs.ray_init.num_cpus, None
     if config.cobalt.backend == CPU_BACKEND:
         gpus = config.trainer.n_gpus_per_node  # logical ones

@@ -264,8 +264,8 @@ def test_the_recipe_says_what_is_wrong_in_one_line_and_starts_nothing(tmp_path, 
 def command(monkeypatch, capsys):
     """``cobalt train`` on the CPU preset, with other arguments on top: exit code, stdout and stderr."""
 
-    def run(*arguments, preset="cpu"):
-        usual = ["--config-dir", str(CONFIG_DIR), "+recipe=multi_turn", f"+preset={preset}"]
+    def run(*arguments, preset="cpu", usual=("--config-dir", str(CONFIG_DIR), "+recipe=multi_turn")):
+        usual = (*usual, f"+preset={preset}") if usual else ()
         monkeypatch.setattr(sys, "argv", ["cobalt train", *usual, *arguments])
         code = 0
         try:
@@ -297,6 +297,18 @@ def test_a_setting_that_cannot_be_used_is_told_in_one_line(command, arguments, p
     assert (code, out) == (2, "")
     (line,) = errors.splitlines()
     assert line.startswith("cobalt train: error: ") and told in line and "search path" not in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "no recipe: give --config-dir verl/config +recipe=NAME and the data's files"),
+        (["+recipe=multi_turn"], "+recipe=multi_turn: recipes are looked up in --config-dir, as verl/config"),
+    ],
+)
+def test_what_is_missing_of_a_recipe_is_named(command, arguments, told):
+    code, _, errors = command(*arguments, usual=())
+    assert (code, errors.count("\n")) == (2, 1) and told in errors
 
 
 def test_an_interrupted_run_says_whether_it_will_resume(command, tmp_path, monkeypatch):

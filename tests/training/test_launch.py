@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,9 @@ from test_configuration import compose_recipe
 from transformers import AutoTokenizer
 
 from cobalt.errors import InputError, SetupError
+from cobalt.prompts import COBALT, described
 from cobalt.records import TestCases, write_jsonl
+from cobalt.records.manifest import manifest_path
 from cobalt.records.training_run import LOST_FILE, METRICS_FILE, TRACKER_NAME, read_metrics
 from cobalt.sampler import packages
 from cobalt.training import launch, preflight, runner
@@ -104,6 +107,18 @@ def test_a_check_of_a_good_run_writes_nothing(start, tmp_path):
 def test_data_that_cannot_be_used(complaint, tmp_path, name, count, changes, told):
     write_rows(tmp_path / f"{name}.parquet", count, **changes)
     assert complaint().endswith(told)
+
+
+def test_online_data_of_two_prompt_sets_is_refused_by_a_check(complaint, tmp_path):
+    """The policy would be shown the feedback of one set after problems of another."""
+    files = [tmp_path / "train.parquet", tmp_path / "more.parquet"]
+    for number, path in enumerate(files):
+        write_rows(path, BATCH_SIZE, extra_info=public_tests(TestCases(("1",), ("1",)).to_json()))
+        origin = {"prompts": described(replace(COBALT, no_program=f"No program: {number}"))}
+        manifest_path(path).write_text(json.dumps({"origin": origin}))
+    usual = ["actor_rollout_ref.rollout.n=4", f"data.train_files=[{files[0]},{files[1]}]"]
+    told = complaint(*usual, recipe="grpo_online", act=launch.checked)
+    assert told.endswith("more.parquet: was made with another prompt set than the other input")
 
 
 def test_a_file_that_is_no_parquet_or_is_missing(complaint, tmp_path):
@@ -497,14 +512,10 @@ def test_metrics_of_steps_after_the_checkpoint_are_set_aside(resume, tmp_path):
 
 def test_steps_that_are_asked_for_are_trained_however_few_the_epochs(start):
     """veRL ends after either."""
-    seen = []
-    with pytest.raises(Started):
-        start(
-            "trainer.total_training_steps=40",
-            "trainer.total_epochs=2",
-            act=lambda config: (seen.append(config), launch.train(config)),
-        )
-    assert seen[0].trainer.total_epochs == 40
+    with pytest.raises(Started) as started:
+        start("trainer.total_training_steps=40", "trainer.total_epochs=2")
+    ready = started.value.args[0]
+    assert (ready.trainer.total_epochs, ready.trainer.v1.trainer_mode) == (40, "cobalt_sync")
 
 
 def test_anything_goes_where_nothing_is_resumed(resume, tmp_path):

@@ -13,6 +13,7 @@ from verl.trainer import main_ppo
 
 from cobalt.errors import InputError, SetupError
 from cobalt.training import cluster, runner
+from cobalt.training.config import completed
 from cobalt.training.runner import Runner
 
 
@@ -38,7 +39,7 @@ def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(cluste
     started = cluster_of({"GPU": 1.0, "CPU": 5.0})
     monkeypatch.setenv("WANDB_DIR", "/somewhere")
     monkeypatch.delenv("RAY_ADDRESS")
-    config = compose(LOCAL, "ray_kwargs.ray_init.num_cpus=6")
+    config = completed(compose(LOCAL, "ray_kwargs.ray_init.num_cpus=6"))
     trains = runner.connect_and_prepare(config)
     assert trains.func is main_ppo.run_ppo
     assert issubclass(trains.keywords["task_runner_class"].__ray_metadata__.modified_class, Runner)
@@ -62,7 +63,7 @@ def test_the_papers_token_counts_are_looked_up_before_training(cluster_of, monke
 
     monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=offline))
     with pytest.raises(SetupError, match=r"lengths=o200k_base .* cannot be downloaded"):
-        runner.connect_and_prepare(compose(LOCAL, "reward.reward_kwargs.lengths=o200k_base"))
+        runner.connect_and_prepare(completed(compose(LOCAL, "reward.reward_kwargs.lengths=o200k_base")))
 
 
 @pytest.mark.parametrize(
