@@ -67,8 +67,8 @@ def program_of(blocks: Sequence[Block]) -> Block | None:
     A block that reads stdin goes before the others, then one that defines a function or class: what follows a
     program is often a call of it. Then one with an end goes before one that was cut off.
     """
-    found = [block for block in blocks if block.is_python] or [block for block in blocks if not block.language]
-    found = [block for block in found if _READS_STDIN.search(block.code)] or found
-    found = [block for block in found if _DEFINES.search(block.code)] or found
-    found = [block for block in found if block.end != "missing"] or found
-    return found[-1] if found else None
+    candidates = [block for block in blocks if block.is_python] or [block for block in blocks if not block.language]
+    candidates = [block for block in candidates if _READS_STDIN.search(block.code)] or candidates
+    candidates = [block for block in candidates if _DEFINES.search(block.code)] or candidates
+    candidates = [block for block in candidates if block.end != "missing"] or candidates
+    return candidates[-1] if candidates else None

@@ -97,10 +97,10 @@ class Curve:
     x: Sequence[float] | None = None
 
     def points(self) -> tuple[list[float], list[Estimate]]:
-        """Places that have a value, and the values."""
-        places = self.x or range(len(self.estimates))
-        known = [(float(x), found) for x, found in zip(places, self.estimates, strict=True) if found is not None]
-        return [x for x, _ in known], [found for _, found in known]
+        """Where there is a value, and the values."""
+        xs = self.x or range(len(self.estimates))
+        known = [(float(x), estimate) for x, estimate in zip(xs, self.estimates, strict=True) if estimate is not None]
+        return [x for x, _ in known], [estimate for _, estimate in known]
 
 
 @contextmanager

@@ -104,10 +104,10 @@ def _wrong_outputs(
     """Outputs that may be wrong for a test, the first to be preferred."""
     right = tests.outputs_K[number]
     if settings.kind == "off_by_one":
-        places = list(_WHOLE_NUMBER.finditer(right))
+        numbers = list(_WHOLE_NUMBER.finditer(right))
         return [
-            f"{right[: place.start()]}{int(place[0]) + rng.choice((-1, 1))}{right[place.end() :]}"
-            for place in rng.sample(places, len(places))
+            f"{right[: whole.start()]}{int(whole[0]) + rng.choice((-1, 1))}{right[whole.end() :]}"
+            for whole in rng.sample(numbers, len(numbers))
         ]
     if settings.kind == "truncated":
         # Without its last lines; a single line without its last words; one word without its last characters. The same

@@ -74,7 +74,7 @@ def hierarchical_mean(values_SP: np.ndarray, minus_SP: np.ndarray | None = None,
     return hierarchical_rate(one_unit_each(values_SP), None if minus_SP is None else one_unit_each(minus_SP), seed)
 
 
-def hierarchical_rate(ours: Counts, minus: Counts | None = None, seed: int = 0) -> Resampled | None:
+def hierarchical_rate(counts: Counts, minus: Counts | None = None, seed: int = 0) -> Resampled | None:
     """Mean over problems of the rate that all seeds of a problem have together; with ``minus``, the difference.
 
     A problem counts if it has a unit (in both arms); None: no problem does. All seeds of all arms have met the same
@@ -83,7 +83,7 @@ def hierarchical_rate(ours: Counts, minus: Counts | None = None, seed: int = 0) 
     solve. Arms are paired on problems, not on seeds. An arm with one seed keeps it. With fewer than ``FEW_TRAININGS``
     the interval is another (``Resampled.estimate``).
     """
-    arms = [ours] if minus is None else [ours, minus]
+    arms = [counts] if minus is None else [counts, minus]
     measured_P = np.all([units_SP.any(axis=0) for _, units_SP in arms], axis=0)
     arms = [(counted_SP[:, measured_P], units_SP[:, measured_P]) for counted_SP, units_SP in arms]
     if not measured_P.any():

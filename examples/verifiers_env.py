@@ -5,15 +5,18 @@ Each turn of a conversation is a trace of its own, with its exact prompt and its
 
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import openai
 import verifiers.v1 as vf  # pyright: ignore[reportMissingImports] - in an environment of its own
 from transformers import AutoTokenizer
 
+from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.errors import InfraError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
-from cobalt.prompts import feedback_message, feedback_to_policy, first_messages, with_feedback
+from cobalt.prompts import described, feedback_message, feedback_to_policy, first_messages, prompts_of, with_feedback
 from cobalt.records import read_jsonl
 from cobalt.rewards import tokenizer_counter, training_reward
 from cobalt.sandbox import Executor, TestCases
@@ -26,6 +29,7 @@ class ProblemData(vf.TaskData):
     instruction: str
     test_cases: str
     public_test_cases: str
+    prompts: Any  # the prompt set of the file, as its manifest says; Cobalt's own without one
 
 
 class Problem(vf.Task[ProblemData, vf.State, vf.TaskConfig]): ...
@@ -38,8 +42,10 @@ class ProblemsConfig(vf.TasksetConfig):
 class CobaltTaskset(vf.Taskset[Problem, ProblemsConfig]):
     def load(self) -> Iterator[Problem]:
         fields = ("instruction", "test_cases", "public_test_cases")
+        prompts = described(PromptsConfig().prompt_set([Path(self.config.problems)]))
         for row in read_jsonl(self.config.problems, ("id", *fields)):
-            yield Problem(ProblemData(id=str(row["id"]), **{name: row[name] for name in fields}), self.config.task)
+            data = ProblemData(id=str(row["id"]), prompts=prompts, **{name: row[name] for name in fields})
+            yield Problem(data, self.config.task)
 
 
 class OneAnswer(vf.Harness[vf.HarnessConfig]):
@@ -69,7 +75,8 @@ class CobaltEnv(vf.Env[CobaltConfig]):
         await self.executor.close()
 
     async def run(self, task: Problem, agents: vf.Agents) -> None:
-        messages, best = first_messages(task.data.instruction), 0.0
+        prompts = prompts_of(task.data.prompts)
+        messages, best = first_messages(task.data.instruction, prompts), 0.0
         count_tokens = tokenizer_counter(load_tokenizer(self.config.tokenizer or agents.policy.config.model))
         public, tests = TestCases.parse(task.data.public_test_cases), TestCases.parse(task.data.test_cases)
         for _ in range(self.config.num_turns + 1):
@@ -87,4 +94,4 @@ class CobaltEnv(vf.Env[CobaltConfig]):
             trace.record_metric("pass_rate", rate)
             best = max(best, rate)
             answer = {"role": "assistant", "content": history_text(response, enable_thinking=True)}
-            messages += [answer, feedback_message(feedback_to_policy(with_feedback(shown, public)))]
+            messages += [answer, feedback_message(feedback_to_policy(with_feedback(shown, public), prompts), prompts)]

@@ -1,14 +1,25 @@
 """The doors of examples/ to other trainers, with the real packages where they are installed (examples/README.md)."""
 
+import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from api_server import api_server
 
-from cobalt.prompts import feedback_message, first_messages, problem_instruction
+from cobalt.prompts import (
+    COBALT,
+    PromptSet,
+    described,
+    feedback_message,
+    first_messages,
+    load_prompts,
+    problem_instruction,
+)
 from cobalt.records import TestCases, write_jsonl
+from cobalt.records.manifest import manifest_path
 from cobalt.rewards import tokenizer_counter, training_reward
 from cobalt.sandbox import ExecutionResult, Executor
 
@@ -36,13 +47,16 @@ def count_tokens() -> Any:
     return tokenizer_counter(AutoTokenizer.from_pretrained(MINICODER))
 
 
-async def episode_of(folder: Path, monkeypatch: pytest.MonkeyPatch, answers: Any, num_turns: int) -> tuple[Any, list]:
+async def episode_of(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, answers: Any, num_turns: int, prompts: PromptSet = COBALT
+) -> tuple[Any, list]:
     """The episode of the problem, and the messages of each request. ``answers``: as ``api_server`` takes."""
     vf = pytest.importorskip("verifiers.v1")
     from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    write_jsonl(folder / "problems.jsonl", [PROBLEM])
+    write_jsonl(folder / "problems.jsonl", [{**PROBLEM, "instruction": problem_instruction(QUESTION, prompts=prompts)}])
+    manifest_path(folder / "problems.jsonl").write_text(json.dumps({"origin": {"prompts": described(prompts)}}))
     taskset = {"id": "verifiers_env", "problems": str(folder / "problems.jsonl")}
     env = load_environment(resolve_env_config({"taskset": taskset, "tokenizer": MINICODER, "num_turns": num_turns}))
     with api_server(answers) as server:
@@ -72,6 +86,12 @@ async def test_an_episode_has_the_prompts_and_rewards_of_cobalt(tmp_path: Path, 
     assert "passed all public test cases" in prompts[2][-1]["content"]
 
 
+async def test_an_episode_has_the_prompt_set_of_its_problems(tmp_path: Path, monkeypatch) -> None:
+    own = replace(COBALT, system="You add.", no_program="There is no program.")
+    _, prompts = await episode_of(tmp_path, monkeypatch, lambda *_: ("ok", {"text": "nothing"}), 1, own)
+    assert prompts[0][0]["content"] == "You add." and "There is no program." in prompts[1][-1]["content"]
+
+
 async def test_an_infrastructure_failure_is_no_reward(tmp_path: Path, monkeypatch) -> None:
     async def lost(executor: Executor, programs: list) -> list[ExecutionResult]:
         return [ExecutionResult.infra(2, "worker lost") for _ in programs]
@@ -99,7 +119,8 @@ async def test_minicoder_plays_an_episode(tmp_path: Path, monkeypatch) -> None:
             tokens = model.generate(**prompt, max_new_tokens=body["max_tokens"], do_sample=False)
         return "ok", {"text": tokenizer.decode(tokens[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)}
 
-    episode, prompts = await episode_of(tmp_path, monkeypatch, generated, 1)
+    own = load_prompts(str(ROOT / "assets" / "minicode" / "prompts.json"))  # the wording that it was trained with
+    episode, prompts = await episode_of(tmp_path, monkeypatch, generated, 1, own)
     assert episode.ok and [len(messages) for messages in prompts] == [2, 4]
     assert all("```python" in trace.last_reply and -1 <= trace.reward <= 1 for trace in episode.traces)
 

@@ -109,10 +109,10 @@ def parse(config_type: type[Config], default: Config | None = None) -> Config:
     except SystemExit as stop:
         if stop.code != EXIT_BAD_FLAGS:  # of --help
             raise
-    told = io.StringIO()
-    with redirect_stdout(told), suppress(SystemExit):
+    help_text = io.StringIO()
+    with redirect_stdout(help_text), suppress(SystemExit):
         tyro.cli(config_type, use_underscores=True, args=["--help"], **defaults)
-    known = set(re.findall(r"(?<![\w-])--?[A-Za-z]\w*", told.getvalue()))
+    known = set(re.findall(r"(?<![\w-])--?[A-Za-z]\w*", help_text.getvalue()))
     for word in sys.argv[1:]:
         flag = word.partition("=")[0].replace("-", "_")
         flag = f"--{flag[2:]}" if flag.startswith("__") else f"-{flag[1:]}"

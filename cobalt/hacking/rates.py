@@ -35,14 +35,14 @@ class Rate:
         None: no problem has one (in both).
         """
         ids = {id_key(record["id"]): None for run in (seeds, minus or ()) for records in run for record in records}
-        places = {id_: place for place, id_ in enumerate(ids)}
+        index_of = {id_: index for index, id_ in enumerate(ids)}
 
         def counts(seeds: Seeds) -> Counts:
-            counted_SP, units_SP = np.zeros((2, len(seeds), len(places)))
+            counted_SP, units_SP = np.zeros((2, len(seeds), len(index_of)))
             for seed, records in enumerate(seeds):
                 for record in records:
-                    counted_SP[seed, places[id_key(record["id"])]] += self.count(record)
-                    units_SP[seed, places[id_key(record["id"])]] += self.per(record)
+                    counted_SP[seed, index_of[id_key(record["id"])]] += self.count(record)
+                    units_SP[seed, index_of[id_key(record["id"])]] += self.per(record)
             return counted_SP, units_SP
 
         return hierarchical_rate(counts(seeds), None if minus is None else counts(minus))

@@ -307,10 +307,10 @@ def record_of(
     results_TN = [[turn.result.to_record() for turn in turns] for turns in turns_TN]
     usage_TN = [[turn.usage for turn in turns] for turns in turns_TN]
     if not config.multi_turn:
-        found = {"responses": texts_TN[0], "exec_results": results_TN[0], "usage": usage_TN[0]}
+        fields = {"responses": texts_TN[0], "exec_results": results_TN[0], "usage": usage_TN[0]}
     else:
         given = [name for name in ("responses", "exec_results") if name in problem.row]
-        found = {
+        fields = {
             **{name: problem.row[name][: len(turns_NT)] for name in given},
             "conversations": list(conversations),
             "raw_responses": texts_TN,
@@ -321,7 +321,7 @@ def record_of(
             "feedback_from": config.feedback_from,
             **({"stop_at_success": True} if config.stop_at_success else {}),
         }
-    return {**problem.row, **found, "extraction": config.extraction, "input_hash": problem.input_hash}
+    return {**problem.row, **fields, "extraction": config.extraction, "input_hash": problem.input_hash}
 
 
 def turns_of_record(record: Record, multi_turn: bool) -> list[list[Turn]]:

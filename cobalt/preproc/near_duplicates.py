@@ -44,18 +44,18 @@ class KnownProblems:
         self._having: dict[bytes, list[int]] = {}
         for path in paths:
             for row in read_jsonl(path, ("id", "question")):
-                found = grams(row["question"])
-                for gram in found:
+                own_grams = grams(row["question"])
+                for gram in own_grams:
                     self._having.setdefault(gram, []).append(len(self._problems))
-                self._problems.append((path.name, row["id"], len(found)))
+                self._problems.append((path.name, row["id"], len(own_grams)))
 
     def match(self, question: str) -> Match | None:
         """The test problem that shares most with a statement, if it is a near duplicate."""
         if not self._problems:
             return None
-        found = grams(question)
-        shared = Counter(number for gram in found for number in self._having.get(gram, ()))
-        shares = {number: count / min(len(found), self._problems[number][2]) for number, count in shared.items()}
+        own_grams = grams(question)
+        shared = Counter(number for gram in own_grams for number in self._having.get(gram, ()))
+        shares = {number: count / min(len(own_grams), self._problems[number][2]) for number, count in shared.items()}
         best = max(shares, key=lambda number: (shares[number], -number), default=None)
         if best is None or shares[best] < LEAST_SHARE:
             return None

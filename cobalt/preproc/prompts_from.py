@@ -241,14 +241,14 @@ class _Source:
             raise self.complaint(f"'{name}' is not a literal text" if texts else f"no text '{name}'")
         return texts[0]
 
-    def template(self, name: str, places: Sequence[str], named: Mapping[str, str] | None = None) -> str:
+    def template(self, name: str, keys: Sequence[str], named: Mapping[str, str] | None = None) -> str:
         """The text of ``constant`` for ``str.format``, with our placeholders in its places."""
-        text, ours = self.constant(name), {field: f"{{{key}}}" for field, key in (named or {}).items()}
+        text, by_name = self.constant(name), {field: f"{{{key}}}" for field, key in (named or {}).items()}
         try:
             count = sum(field is not None for _, field, _, _ in Formatter().parse(text))
-            if count != len(places) + len(ours):
-                raise self.complaint(f"'{name}' has {count} places, not {len(places) + len(ours)}")
-            return text.format(*(f"{{{key}}}" for key in places), **ours)
+            if count != len(keys) + len(by_name):
+                raise self.complaint(f"'{name}' has {count} places, not {len(keys) + len(by_name)}")
+            return text.format(*(f"{{{key}}}" for key in keys), **by_name)
         except (ValueError, LookupError) as error:
             raise self.complaint(f"'{name}' is no template: {error}") from None
 

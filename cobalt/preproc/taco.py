@@ -182,10 +182,10 @@ def main(config: TacoConfig | ImportConfig) -> None:
     inputs = [source.file] if source.file is not None else []
     refuse_livecodebench(inputs, config.push_to_hub)
     # Outcomes of verification stay valid when only the split or the prompts change.
-    told = {
+    known_rules = {
         name: value for name, value in asdict(rules).items() if name != "allow_images" or value
     }  # older ones lack it
-    verifying = {"seed": config.seed, "rules": told, "readings": READINGS_VERSION}
+    verifying = {"seed": config.seed, "rules": known_rules, "readings": READINGS_VERSION}
     if config.checker is not None:
         verifying["checker"] = checker_identity(config.checker)
     writing = {**verifying, "dev_size": config.dev_size, **prompt_content(config.prompt_set())}
@@ -429,8 +429,8 @@ class Preparation:
             run = counts[VERIFIED] + counts[UNSOLVED] + counts[INFRA]
             refuse_infra_rate(counts[INFRA], run, "problems", config.max_infra_rate, causes)
             if self.ids and not kept:
-                told = "; ".join(f"{count} x {fate}" for fate, count in counts.most_common(4) if fate != "read")
-                raise InputError(f"no problem is left of {len(self.ids)}: {told}")
+                fates = "; ".join(f"{count} x {fate}" for fate, count in counts.most_common(4) if fate != "read")
+                raise InputError(f"no problem is left of {len(self.ids)}: {fates}")
             # Rows that name a split keep it; of the others the seed picks dev.
             unnamed = [id_ for split, id_ in kept if split is None]
             self.refuse_dev_size(len(unnamed))

@@ -333,8 +333,10 @@ class RecordFile:
         """Raise ``InputError`` if there are records of ids that the input lacks: ``finish`` would drop them."""
         lost = self._places.keys() - {id_key(id_) for id_ in input_ids}
         if lost:
-            told = f"{len(lost)} of its {len(self._places)} records have ids that the input lacks (such as {min(lost)})"
-            raise InputError.at(self.path, None, f"{told}; give the whole input, or choose another output")
+            problem = (
+                f"{len(lost)} of its {len(self._places)} records have ids that the input lacks (such as {min(lost)})"
+            )
+            raise InputError.at(self.path, None, f"{problem}; give the whole input, or choose another output")
 
     def finish(self, ids: Iterable[Any]) -> int:
         """Rewrite the file atomically: the records of ``ids``, in that order, each once. Returns their number."""

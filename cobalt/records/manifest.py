@@ -94,14 +94,14 @@ def without_secrets(value: Any) -> Any:
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """``NAME: OLD -> NEW`` for each setting that differs; "" if none does."""
-    told = []
+    changed = []
     for name in sorted({*old, *new}):
         values = [settings.get(name) for settings in (old, new)]
         if json.dumps(values[0], default=str) != json.dumps(values[1], default=str):
             texts = [repr(value) for value in values]
             before, after = (t if len(t) <= SHOWN_CHARACTERS else f"{t[:SHOWN_CHARACTERS]}..." for t in texts)
-            told.append(f"{name}: {before} -> {after}")
-    return ", ".join(told)
+            changed.append(f"{name}: {before} -> {after}")
+    return ", ".join(changed)
 
 
 class Manifest:
@@ -152,8 +152,8 @@ class Manifest:
         if stored.get("content_hash") == self._fields["content_hash"]:
             return
         changed = changes(stored.get("content", {}), self._fields["content"])
-        told = f"was made with other settings ({changed}); move it away or choose another output"
-        raise InputError.at(self.output, None, told)
+        problem = f"was made with other settings ({changed}); move it away or choose another output"
+        raise InputError.at(self.output, None, problem)
 
     def start(self) -> None:
         """Write the manifest with ``status: running``."""
@@ -262,8 +262,8 @@ def refuse_infra_rate(failed: int, total: int, units: str, limit: float, causes:
     It tells the commonest of ``causes``, the texts of the failures.
     """
     if failed > limit * total:
-        told = "".join(f"; {count} x {cause}" for cause, count in (causes or Counter()).most_common(1))
+        commonest = "".join(f"; {count} x {cause}" for cause, count in (causes or Counter()).most_common(1))
         raise SetupError(
             f"{failed} of {total} {units} met an infrastructure failure (--max_infra_rate {limit:g}); "
-            f"run the same command again to retry them{told}"
+            f"run the same command again to retry them{commonest}"
         )

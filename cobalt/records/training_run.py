@@ -86,8 +86,8 @@ def set_lost_steps_aside(folder: Path, step: int) -> None:
             file.writelines(map(dump_line, lost))
         write_jsonl(path, [row for row in rows if row["step"] <= step])
         first, last = lost[0]["step"], lost[-1]["step"]
-        told = f"steps {first} to {last} came after the checkpoint; their metrics are in {folder / LOST_FILE}"
-        print(f"cobalt: {told}", flush=True)
+        metrics = f"their metrics are in {folder / LOST_FILE}"
+        print(f"cobalt: steps {first} to {last} came after the checkpoint; {metrics}", flush=True)
 
 
 def append_metrics(folder: str | Path, step: int, metrics: Mapping[str, Any]) -> None:

@@ -50,13 +50,13 @@ class DynamicCheck:
 
 def neighbours(text: str, count: int, rng: random.Random) -> list[str]:
     """Up to ``count`` different copies of an input, each with one number or letter changed (signs are kept)."""
-    places = list(_TOKEN.finditer(text))
-    found: dict[str, None] = {}
-    for _ in range(2 * count if places else 0):
-        place = rng.choice(places)
-        found[text[: place.start()] + _vary(place[0], rng) + text[place.end() :]] = None
-    found.pop(text, None)
-    return list(found)[:count]
+    tokens = list(_TOKEN.finditer(text))
+    copies: dict[str, None] = {}
+    for _ in range(2 * count if tokens else 0):
+        token = rng.choice(tokens)
+        copies[text[: token.start()] + _vary(token[0], rng) + text[token.end() :]] = None
+    copies.pop(text, None)
+    return list(copies)[:count]
 
 
 def _vary(token: str, rng: random.Random) -> str:

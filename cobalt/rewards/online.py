@@ -54,14 +54,14 @@ def discounted_sum(rewards_T: np.ndarray, gamma: float = GAMMA) -> float:
     return float(rewards_T @ gamma ** np.arange(len(rewards_T)))
 
 
-def weights_of_tests(passed_MK: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
-    """Difficulty weights (K,) of tests, summing to 1: the fewer of the M programs pass a test, the more it weighs.
+def weights_of_tests(passed_NK: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
+    """Difficulty weights (K,) of tests, summing to 1: the fewer of the N programs pass a test, the more it weighs.
 
     >>> weights_of_tests(np.array([[True, False], [True, True]])).round(3).tolist()
     [0.333, 0.667]
     """
-    passed_MK = np.asarray(passed_MK, bool)
-    failures_K = (~passed_MK).sum(0) + smoothing
+    passed_NK = np.asarray(passed_NK, bool)
+    failures_K = (~passed_NK).sum(0) + smoothing
     return failures_K / failures_K.sum()
 
 

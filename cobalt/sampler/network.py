@@ -74,9 +74,9 @@ class GrowingLayer(DynamicLayer):
         self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
         self._store(keys, values)
 
-    def select_rows(self, places: torch.Tensor) -> None:
-        """Keep the rows ``places``, in that order."""
-        self._store(self.keys[places], self.values[places])
+    def select_rows(self, indices: torch.Tensor) -> None:
+        """Keep the rows ``indices``, in that order."""
+        self._store(self.keys[indices], self.values[indices])
 
     def _store(self, keys: torch.Tensor, values: torch.Tensor, spare: int = GROWTH) -> None:
         rows, heads, length, size = keys.shape

@@ -14,14 +14,14 @@ def refuse_missing_packages() -> None:
     """Raise ``SetupError`` if one of ``OLDEST`` is not installed, older, or one of ``NEWER``."""
     for name, oldest in OLDEST.items():
         try:
-            found = version(name)
+            installed = version(name)
         except PackageNotFoundError:
-            found = None
-        parts = tuple(map(int, (found or "0.0").split(".")[:2]))
+            installed = None
+        parts = tuple(map(int, (installed or "0.0").split(".")[:2]))
         is_newer = name in NEWER and parts >= NEWER[name]
         if is_newer or parts < oldest:
             wanted = f"below {NEWER[name][0]}" if is_newer else f"{'.'.join(map(str, oldest))} or later"
             raise SetupError(
-                f"sampling from Hugging Face models needs {name} {wanted}, but {found or 'none'} is installed. "
+                f"sampling from Hugging Face models needs {name} {wanted}, but {installed or 'none'} is installed. "
                 "In another environment: pip install --constraint constraints/hf.txt -e '.[hf]'"
             )

@@ -34,7 +34,7 @@ def sample_batch(
     distinct = sorted({row.prompt: row for row in rows}.values(), key=lambda row: len(row.prompt))
     read = read_prompts(model, distinct, on_read)
 
-    # The tensors of a batch: places are rows of ``rows``, some of them finished.
+    # Each line of these tensors is a row of ``rows``; ``lines`` says which. Some rows have finished.
     cache, mask, logits = read.cache, read.mask, read.logits
     positions = torch.tensor([len(row.prompt) for row in distinct], device=device)
     temperature = torch.tensor([row.temperature for row in rows], device=device)
@@ -50,11 +50,11 @@ def sample_batch(
     mask, logits, positions = mask[kept], logits[kept], positions[kept]
 
     tokens_of: list[list[int]] = [[] for _ in rows]
-    places = list(range(len(rows)))
-    active = set(places)
+    lines = list(range(len(rows)))
+    active = set(lines)
     for step in itertools.count():
         tokens = sample_tokens(logits, temperature, top_p, uniforms[:, step])
-        for index, token in zip(places, tokens.tolist(), strict=True):
+        for index, token in zip(lines, tokens.tolist(), strict=True):
             if index not in active:
                 continue
             if token not in end_tokens:
@@ -64,9 +64,9 @@ def sample_batch(
                 on_finished(index, tokens_of[index], token if token in end_tokens else None)
         if not active or stopped():
             return
-        if len(active) < COMPACT_AT * len(places):
-            kept = torch.tensor([place for place, index in enumerate(places) if index in active], device=device)
-            places = [index for index in places if index in active]
+        if len(active) < COMPACT_AT * len(lines):
+            kept = torch.tensor([line for line, index in enumerate(lines) if index in active], device=device)
+            lines = [index for index in lines if index in active]
             for layer in cache.layers:
                 layer.select_rows(kept)
             tokens, mask, positions = tokens[kept], mask[kept], positions[kept]

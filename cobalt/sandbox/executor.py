@@ -124,10 +124,10 @@ class FairQueue:
 
 @dataclass(frozen=True)
 class _Lane:
-    """Programs that wait for a worker, and what they get then. ``places``: how many run at a time."""
+    """Programs that wait for a worker, and what they get then. ``slots``: how many run at a time."""
 
     queue: FairQueue
-    places: asyncio.Semaphore
+    slots: asyncio.Semaphore
     terms: Terms
     niceness: int = LONG_NICENESS
 
@@ -224,10 +224,10 @@ class Executor:
 
     async def start(self) -> None:
         """Choose the mode by the self-test and start the workers. ``SetupError`` if none holds or memory is short."""
-        places = asyncio.Semaphore(self.workers)
+        slots = asyncio.Semaphore(self.workers)
         self._quick = _Lane(FairQueue(self._max_queue), asyncio.Semaphore(self.workers), Terms(TURN_S), niceness=0)
-        self._long = _Lane(FairQueue(self._max_queue), places, Terms(idle_s=IDLE_S, tests_s=TESTS_S))
-        self._idle = _Lane(FairQueue(self._max_queue), places, Terms(idle_s=IDLE_S, cuts_idle=False, tests_s=TESTS_S))
+        self._long = _Lane(FairQueue(self._max_queue), slots, Terms(idle_s=IDLE_S, tests_s=TESTS_S))
+        self._idle = _Lane(FairQueue(self._max_queue), slots, Terms(idle_s=IDLE_S, cuts_idle=False, tests_s=TESTS_S))
         refuse_low_limits(self.limits)
         affordable = affordable_workers(self.limits)
         if self.workers > affordable:
@@ -324,7 +324,7 @@ class Executor:
                 await asyncio.sleep(min(lost - 1, MAX_ATTEMPTS) * RETRY_DELAY_S)
             job = await lane.queue.get()
             try:
-                async with lane.places:
+                async with lane.slots:
                     worker, onward = await self._serve(job, worker, lane)
                 lost = 0
                 if onward is lane:

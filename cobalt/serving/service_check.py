@@ -64,8 +64,8 @@ def refuse_other_verdicts(running: Mapping[str, Any], wanted: Mapping[str, Any])
     """Raise ``InputError`` if the running service decides verdicts by other settings than those that are wanted."""
     different = [name for name in running if name in wanted and running[name] != wanted[name]]
     if different:
-        told = ", ".join(f"{name}={running[name]}, not {wanted[name]}" for name in different)
-        raise InputError(f"an evaluator is running with {told}: stop it, or ask for what it has (EVALUATOR_ARGS)")
+        settings = ", ".join(f"{name}={running[name]}, not {wanted[name]}" for name in different)
+        raise InputError(f"an evaluator is running with {settings}: stop it, or ask for what it has (EVALUATOR_ARGS)")
 
 
 def main(config: ServiceCheckConfig) -> None:

@@ -59,8 +59,8 @@ def join_or_start(config: Any, runtime_env: dict[str, Any], cpus: int | None, gp
         if node.get("CPU", 0) >= trainer.n_gpus_per_node * per_gpu and node.get("GPU", 0) >= trainer.n_gpus_per_node
     ]
     if len(fitting) < trainer.nnodes or sum(node.get("CPU", 0) for node in free) < wanted * per_gpu + others:
-        told = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in free)
+        by_node = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in free)
         raise SetupError(
             f"veRL asks Ray for {per_gpu} CPUs with each GPU, on its node, and for {others} more. Free are, by node: "
-            f"{told}. Start Ray with more (--num-cpus), or an evaluator that reserves fewer (EVALUATOR_ARGS)"
+            f"{by_node}. Start Ray with more (--num-cpus), or an evaluator that reserves fewer (EVALUATOR_ARGS)"
         )

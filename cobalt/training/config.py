@@ -76,8 +76,8 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
     resolved: Any = OmegaConf.to_container(config, resolve=True)
     config = OmegaConf.create(resolved)
     _refuse_ignored(config)
-    ours, model, rollout = config.cobalt, config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
-    on_cpu = ours.backend == CPU_BACKEND
+    cobalt, model, rollout = config.cobalt, config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
+    on_cpu = cobalt.backend == CPU_BACKEND
     if on_cpu != (rollout.name == "hf"):
         raise InputError(f"actor_rollout_ref.rollout.name={rollout.name}: hf is for cobalt.backend=cpu, and only hf")
     if on_cpu:
@@ -92,7 +92,7 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
         raise InputError(f"actor_rollout_ref.model.external_lib={modules}: give a module, or a list of them")
     if (mode := config.trainer.v1.trainer_mode) not in TRAINER_MODES:
         raise InputError(f"trainer.v1.trainer_mode={mode}: choose {' or '.join(TRAINER_MODES)}")
-    if ours.get("online") and config.algorithm.filter_groups.enable:
+    if cobalt.get("online") and config.algorithm.filter_groups.enable:
         raise InputError("algorithm.filter_groups.enable=true excludes cobalt.online: it looks at last programs only")
     if model.lora_rank > 0 and not model.lora.merge and config.actor_rollout_ref.actor.strategy != "fsdp2":
         raise InputError(
@@ -101,10 +101,10 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
         )
     with open_dict(config):
         model.external_lib = [f"{ROOM}.worker", *modules]
-        if ours.share_prompts:
+        if cobalt.share_prompts:
             model.override_config.attn_implementation = "sdpa"
-        if on_cpu or ours.get("online"):
-            rollout.agent.default_agent_loop = ONLINE_LOOP if ours.get("online") else SEEDED_LOOP
+        if on_cpu or cobalt.get("online"):
+            rollout.agent.default_agent_loop = ONLINE_LOOP if cobalt.get("online") else SEEDED_LOOP
             own_loops = rollout.agent.agent_loop_config_path
             rollout.agent.agent_loop_config_path = own_loops or str(Path(__file__).with_name("agent_loops.yaml"))
         sizes = rollout.tensor_model_parallel_size, rollout.data_parallel_size, rollout.pipeline_model_parallel_size

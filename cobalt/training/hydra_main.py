@@ -176,7 +176,7 @@ def _mismatches(given: Any, defaults: Mapping[str, Any], prefix: str = "") -> It
     for name in (name for name in defaults if name in given):
         value, default = given[name], defaults[name]
         if isinstance(value, str) and value.startswith("${"):
-            continue  # the setting that it takes its value from is told, if any
+            continue  # the complaint is about the setting that it takes its value from
         is_integer = isinstance(value, int) and not isinstance(value, bool)
         if isinstance(default, Mapping):
             if isinstance(value, Mapping):

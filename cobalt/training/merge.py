@@ -119,14 +119,14 @@ def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, l
     manifest = json.loads(training_run.training_manifest(checkpoint_dir).read_text())
     start_path = manifest["config"]["actor_rollout_ref"]["model"]["path"]
     start = Path(start_path)
-    is_folder = start.is_absolute() or start.exists()  # its name is told, and not where it lies
+    is_folder = start.is_absolute() or start.exists()  # the card names it, and not where it lies
     try:
-        told = ModelCard.load(str(start / CARD_FILE) if start.is_dir() else start_path).data.to_dict()
+        card = ModelCard.load(str(start / CARD_FILE) if start.is_dir() else start_path).data.to_dict()
     except (OSError, ValueError):
-        told = {}
+        card = {}
     data = ModelCardData(
-        base_model=base_model or told.get("base_model") or (start.name if is_folder else start_path),
-        license=licence or told.get("license") or UNKNOWN_LICENCE,
+        base_model=base_model or card.get("base_model") or (start.name if is_folder else start_path),
+        license=licence or card.get("license") or UNKNOWN_LICENCE,
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["code", "reinforcement-learning", "grpo", "cobalt"],

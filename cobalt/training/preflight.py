@@ -252,18 +252,18 @@ def refuse_cut_prompts(config: Any) -> dict[str, int]:
         )
     rollout, most = config.actor_rollout_ref.rollout, config.data.max_prompt_length
     if rollout.prompt_length < most:
-        told = f"actor_rollout_ref.rollout.prompt_length={rollout.prompt_length} would cut prompts"
-        raise InputError(f"{told}: leave it at data.max_prompt_length={most}")
+        problem = f"actor_rollout_ref.rollout.prompt_length={rollout.prompt_length} would cut prompts"
+        raise InputError(f"{problem}: leave it at data.max_prompt_length={most}")
     left_out: dict[str, int] = {}
     for name in DATA_FILES:
         rows, overlong = _rows(config, name), overlong_of(config, name)
         if rows is None or overlong is None:
             continue
-        told = f"{overlong} of {rows} prompts of data.{name} have more than data.max_prompt_length={most} tokens"
+        problem = f"{overlong} of {rows} prompts of data.{name} have more than data.max_prompt_length={most} tokens"
         if overlong and not config.data.filter_overlong_prompts:
-            raise InputError(f"{told}: allow more, or leave them out with data.filter_overlong_prompts=true")
+            raise InputError(f"{problem}: allow more, or leave them out with data.filter_overlong_prompts=true")
         if rows - overlong < (config.data.train_batch_size if name == "train_files" else 1):
-            raise InputError(f"{told}, which leaves too few")
+            raise InputError(f"{problem}, which leaves too few")
         left_out[name] = overlong
     return left_out
 
@@ -326,9 +326,11 @@ def _refuse_rows_without_public_tests(paths: list[str]) -> None:
             try:
                 TestCases.parse(text or "")
             except ValueError as error:
-                told = f"row {number}: {PUBLIC_TESTS}: {error if text else 'missing'}; the turns of cobalt.online show"
+                problem = (
+                    f"row {number}: {PUBLIC_TESTS}: {error if text else 'missing'}; the turns of cobalt.online show"
+                )
                 maker = "preproc/verl_preproc_single_turn.py makes the file of problems with public_test_cases"
-                raise InputError.at(path, None, f"{told} feedback on these tests: {maker}") from None
+                raise InputError.at(path, None, f"{problem} feedback on these tests: {maker}") from None
 
 
 def refuse_missing_liger() -> None:

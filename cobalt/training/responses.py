@@ -81,8 +81,8 @@ class ResponseScorer:
             raise
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
-            told = f"the reward function raised {type(error).__name__}: {first_line(error)}"
-            raise InputError(f"{told} ({place.filename}, line {place.lineno})") from error
+            problem = f"the reward function raised {type(error).__name__}: {first_line(error)}"
+            raise InputError(f"{problem} ({place.filename}, line {place.lineno})") from error
 
     def counter(self) -> CountTokens:
         """Whose tokens the reward's format part counts."""

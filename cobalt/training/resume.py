@@ -60,9 +60,9 @@ def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any])
     if (before := stored.get("versions", {}).get("verl")) not in (None, installed := version("verl")):
         raise InputError.at(folder, None, f"was trained on veRL {before}, and {installed} is installed")
     old = {**fixed(stored.get("config", {})), **stored.get("content", {})}
-    if told := changes(old, {**fixed(without_secrets(config)), **content}):
-        told = f"was made with other settings ({told}); take those, or choose another output folder"
-        raise InputError.at(folder, None, told)
+    if changed := changes(old, {**fixed(without_secrets(config)), **content}):
+        problem = f"was made with other settings ({changed}); take those, or choose another output folder"
+        raise InputError.at(folder, None, problem)
 
 
 def fixed(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Runner(PlainRunner):
 
 def runtime_environment(config: Any) -> dict[str, Any]:
     """veRL's environment of all processes, with our engine where prompts are shared."""
-    found = get_ppo_ray_runtime_env(config)
+    environment = get_ppo_ray_runtime_env(config)
     # veRL keeps vLLM from storing what it compiles, so each start would compile again
     variables = {
         "TRANSFER_QUEUE_ENABLE": "1",
@@ -51,7 +51,7 @@ def runtime_environment(config: Any) -> dict[str, Any]:
     if config.cobalt.backend == CPU_BACKEND:
         variables |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": f"{ROOM}.cpu"}
         variables |= cpu_variables(config.trainer.n_gpus_per_node)
-    return {**found, "env_vars": {**found.get("env_vars", {}), **variables}}
+    return {**environment, "env_vars": {**environment.get("env_vars", {}), **variables}}
 
 
 def connect_and_prepare(config: Any) -> Callable[[], None]:

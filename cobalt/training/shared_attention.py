@@ -190,8 +190,8 @@ class SharedPromptAttention(torch.autograd.Function):
         for at, keys, of_level in shared.levels:
             inputs = grad_LHD[at], query[at], key[keys], value[keys], out[at], lse_HL[:, at].contiguous()
             of_keys = varlen_backward(*inputs, rng, of_level, False, scale)
-            for total, places, more in zip(alone, (at, keys, keys), of_keys, strict=True):
-                total[places] += more
+            for total, span, more in zip(alone, (at, keys, keys), of_keys, strict=True):
+                total[span] += more
         return *alone, None, None
 
 

@@ -48,8 +48,8 @@ SHARED = "shared"
 class Rows:
     """Rows of a batch, those next to each other that share tokens. All lengths are in tokens.
 
-    ``shared``: what a row has in common with the one before it, at the beginning of its prompt. Two rows share the
-    least of the numbers behind the first of them, up to the second.
+    ``shared``: what a row has in common with the one before it, at the beginning of its prompt. Rows a < b share
+    ``min(shared[a + 1 : b + 1])`` tokens. A *span* is a range of indices.
     """
 
     rows: tuple[int, ...]
@@ -57,11 +57,11 @@ class Rows:
     responses: tuple[int, ...]
     shared: tuple[int, ...]
 
-    def part(self, places: Iterable[int]) -> "Rows":
-        """The rows at ``places``, and what they share with each other."""
-        chosen = sorted(places)
+    def part(self, indices: Iterable[int]) -> "Rows":
+        """The rows at these indices, and what they share with each other."""
+        chosen = sorted(indices)
         rows, prompts, responses = (
-            tuple(values[place] for place in chosen) for values in (self.rows, self.prompts, self.responses)
+            tuple(values[index] for index in chosen) for values in (self.rows, self.prompts, self.responses)
         )
         shared = (min(self.shared[one + 1 : other + 1]) for one, other in pairwise(chosen))
         return Rows(rows, prompts, responses, (0, *shared))
@@ -71,23 +71,24 @@ class Rows:
         """The cost: shared tokens count once."""
         return self.cost(range(len(self.rows)))
 
-    def cost(self, places: range) -> int:
-        """Tokens of the rows at ``places``, as a part of their own."""
-        at = slice(places.start, places.stop)
-        return sum(self.prompts[at]) + sum(self.responses[at]) - sum(self.shared[places.start + 1 : places.stop])
+    def cost(self, span: range) -> int:
+        """Tokens of a span's rows, as a part of their own."""
+        at = slice(span.start, span.stop)
+        # what the first row shares with the row before it lies outside of the span, so it counts in full
+        return sum(self.prompts[at]) + sum(self.responses[at]) - sum(self.shared[span.start + 1 : span.stop])
 
     def trees(self) -> list[range]:
-        """Places of rows that share tokens."""
+        """The spans of rows that share tokens."""
         return self.branches(range(len(self.rows)), 0)
 
-    def branches(self, places: range, above: int) -> list[range]:
-        """``places``, all of which share ``above`` tokens, parted where they share no more."""
-        starts = [place for place in places if place == places.start or self.shared[place] <= above]
-        return [range(*ends) for ends in pairwise([*starts, places.stop])]
+    def branches(self, span: range, above: int) -> list[range]:
+        """A span whose rows all share ``above`` tokens, cut where neighbours share no more than these."""
+        starts = [index for index in span if index == span.start or self.shared[index] <= above]
+        return [range(*ends) for ends in pairwise([*starts, span.stop])]
 
-    def common(self, places: range) -> int:
-        """What all rows at ``places``, at least two, share."""
-        return min(self.shared[places.start + 1 : places.stop])
+    def common(self, span: range) -> int:
+        """What all rows of a span share. It has two rows or more."""
+        return min(self.shared[span.start + 1 : span.stop])
 
 
 class Branch(NamedTuple):
@@ -114,7 +115,9 @@ def rows_by_prefix(prompts: Sequence[Tensor], responses: Sequence[int]) -> Rows:
     Trees, branches, and rows with equal prompts are in the batch's order.
     """
     ids = [prompt.numpy().tobytes() for prompt in prompts]
-    order = sorted(range(len(ids)), key=ids.__getitem__)  # a prompt is followed by those that begin with it
+    # Sorted by their bytes, prompts that begin alike are neighbours. So what two of them share is the least of what
+    # the neighbours between them share, and each tree is a stretch of the order.
+    order = sorted(range(len(ids)), key=ids.__getitem__)
     common = [0, *(common_tokens(prompts[one], prompts[other]) for one, other in pairwise(order))]
 
     @cache
@@ -125,17 +128,17 @@ def rows_by_prefix(prompts: Sequence[Tensor], responses: Sequence[int]) -> Rows:
             tokens = len(prompts[row]) + responses[row] - above
             return tokens, [Branch((row,), (0,), tokens)]
         here = min(common[start + 1 : end])
-        starts = [start, *(place for place in range(start + 1, end) if common[place] == here), end]
+        starts = [start, *(index for index in range(start + 1, end) if common[index] == here), end]
         costs: dict[int, float] = {}
-        found: dict[int, list[Branch]] = {}
+        branches_with: dict[int, list[Branch]] = {}
         for shared in (here, above):  # with a level for what they share beyond `above`, and without
             parts = [cheapest(*ends, shared) for ends in pairwise(starts)]
             costs[shared] = sum(cost for cost, _ in parts)
-            found[shared] = [branch for _, branches in parts for branch in branches]
-        of_level = here - above + LEVEL_COST * sum(branch.tokens for branch in found[here])
+            branches_with[shared] = [branch for _, branches in parts for branch in branches]
+        of_level = here - above + LEVEL_COST * sum(branch.tokens for branch in branches_with[here])
         if costs[here] + of_level < costs[above]:
-            return costs[here] + of_level, [joined(found[here], here, here - above)]
-        return costs[above], found[above]
+            return costs[here] + of_level, [joined(branches_with[here], here, here - above)]
+        return costs[above], branches_with[above]
 
     rows, shared, _ = joined(cheapest(0, len(order), 0)[1], 0, 0)
     return Rows(rows, tuple(len(prompts[row]) for row in rows), tuple(responses[row] for row in rows), shared)
@@ -161,6 +164,7 @@ def micro_batches(rows: Rows, max_tokens: int, at_least: int = 1) -> list[Rows]:
     for prompt, response in zip(rows.prompts, rows.responses, strict=True):
         if prompt + response > max_tokens:
             raise ValueError(f"a row of {prompt + response} tokens in micro-batches of {max_tokens}")
+    # Cutting a tree makes its upper part count twice. So trees are cut only where they must be, and then spread.
     pieces = [piece for tree in rows.trees() for piece in _pieces(rows, tree, max_tokens)]
     batches: list[list[range]] = []
     for count in range(math.ceil(cost(pieces) / max_tokens), len(pieces) + 1):
@@ -176,16 +180,17 @@ def micro_batches(rows: Rows, max_tokens: int, at_least: int = 1) -> list[Rows]:
         else:
             halves = [(range(batch[0].start, cut), range(cut, batch[0].stop)) for cut in batch[0][1:]]
             batches += [[half] for half in min(halves, key=lambda halves: max(map(rows.cost, halves)))]
-    found = [rows.part(chain.from_iterable(batch)) for batch in batches]
-    return sorted(found, key=lambda part: (-part.tokens, part.rows))
+    parts = [rows.part(chain.from_iterable(batch)) for batch in batches]
+    return sorted(parts, key=lambda part: (-part.tokens, part.rows))
 
 
-def _pieces(rows: Rows, places: range, most: int) -> list[range]:
-    """``places`` in pieces of at most ``most`` tokens. Branches that fit stay whole; responses part evenly."""
-    if rows.cost(places) <= most:
-        return [places]
-    branches = rows.branches(places, rows.common(places))
-    if len(branches) == len(places):
+def _pieces(rows: Rows, span: range, most: int) -> list[range]:
+    """A span in pieces of at most ``most`` tokens. Branches that fit stay whole; rows with one prompt part evenly."""
+    if rows.cost(span) <= most:
+        return [span]
+    branches = rows.branches(span, rows.common(span))
+    if len(branches) == len(span):
+        # The least limit that needs no more pieces makes them about equally large, not full ones and a small rest.
         count = len(_joined(rows, branches, most))
         most = bisect_left(range(most), -count, key=lambda most: -len(_joined(rows, branches, most)))
         return _joined(rows, branches, most)
@@ -222,31 +227,31 @@ def balanced_rows(rows: Rows, ranks: int, fillers: Sequence[int] = ()) -> tuple[
     fillers, total = fillers or [0] * ranks, len(rows.rows) + sum(fillers)
     if total % ranks:
         raise ValueError(f"{total} rows for {ranks} ranks")
-    room, loads, places = [total // ranks - count for count in fillers], [0] * ranks, [[] for _ in range(ranks)]
+    room, loads, of_ranks = [total // ranks - count for count in fillers], [0] * ranks, [[] for _ in range(ranks)]
     trees = sorted(rows.trees(), key=rows.cost)
     while trees:
         tree = trees.pop()
         fitting = [rank for rank in range(ranks) if room[rank] >= len(tree)]
         rank = min(fitting, key=loads.__getitem__) if fitting else max(range(ranks), key=room.__getitem__)
         part, rest = tree[: room[rank]], tree[room[rank] :]
-        places[rank].append(part)
+        of_ranks[rank].append(part)
         room[rank] -= len(part)
         loads[rank] += rows.cost(part)
         trees += [rest] if rest else []
-    for of_rank, count in zip(places, fillers, strict=True):
+    for of_rank, count in zip(of_ranks, fillers, strict=True):
         of_rank.sort(key=lambda part: part.start)
         of_rank += [range(0)] * count
-    parts = [part for of_rank in places for part in of_rank]
-    starts = [0, *accumulate(map(len, places))]
+    parts = [part for of_rank in of_ranks for part in of_rank]
+    starts = [0, *accumulate(map(len, of_ranks))]
     partitions: Any = [range(*ends) for ends in pairwise(starts)]
     metrics = log_seqlen_unbalance([*map(rows.cost, parts)], partitions, prefix="global_seqlen")
-    return [rows.rows[place] for part in parts for place in part], metrics
+    return [rows.rows[index] for part in parts for index in part], metrics
 
 
 class Placed(NamedTuple):
-    """A segment of a layout: ``tokens`` of the row at ``place``. ``before``: index in L of the token before them."""
+    """A segment of a layout: ``tokens`` of the ``row`` (an index). ``before``: index in L of the token before them."""
 
-    place: int
+    row: int
     tokens: slice
     before: int
     segment: Segment
@@ -259,15 +264,16 @@ def segments_of(rows: Rows) -> list[Placed]:
     only one row has. So a level's segments, and what is below them, lie together wherever they have one parent.
     """
 
-    def place(places: range, above: int, start: int, level: int, before: int) -> Iterator[Placed]:
+    def place(span: range, above: int, start: int, level: int, before: int) -> Iterator[Placed]:
         """Rows that share ``above`` tokens, without these, from ``start`` on."""
-        branches = rows.branches(places, above)
+        branches = rows.branches(span, above)
         inner = [branch for branch in branches if len(branch) > 1]
         ends = [rows.common(branch) for branch in inner]
         first = start + sum(ends) - above * len(ends)
         for branch, end in zip(inner, ends, strict=True):
             last = first + rows.cost(branch) - end
             segment = Segment(level, start, start + end - above, first, last)
+            # any row of the branch holds these tokens; its first one stands for all
             yield Placed(branch.start, slice(above, end), before, segment)
             yield from place(branch, end, first, level + 1, segment.end - 1)
             start, first = segment.end, last
@@ -279,14 +285,14 @@ def segments_of(rows: Rows) -> list[Placed]:
                 first = last
 
     placed = place(range(len(rows.rows)), 0, 0, 0, -1)
-    return sorted(placed, key=lambda found: found.segment.start)
+    return sorted(placed, key=lambda one: one.segment.start)
 
 
 @dataclass(frozen=True)
 class Layout:
     """L tokens of a micro-batch, in the segments of trees, and its R response tokens.
 
-    A cell is a token's place in the micro-batch as veRL has it, flattened.
+    A cell is a token's index in veRL's flattened micro-batch.
     """
 
     segments: list[Segment]
@@ -310,23 +316,24 @@ class Layout:
 
 
 def lay_out(rows: Rows, cells_of: Callable[[int], Tensor], device: Any) -> Layout:
-    """``cells_of``: of a row. Rows without a response are left out, but one remains if no row has a response.
+    """The layout of ``rows``; ``cells_of`` gives those of a row.
 
-    The places are worked out on the host. On a GPU the many small operations would take longer.
+    Rows without a response are left out. If no row has one, the first remains, for a model needs an input.
     """
-    rows = rows.part([place for place, tokens in enumerate(rows.responses) if tokens] or [0])
+    # All indices are computed on the host. On a GPU the many small operations would take longer.
+    rows = rows.part([index for index, tokens in enumerate(rows.responses) if tokens] or [0])
     placed, cells, responses, predictors = segments_of(rows), [], [], []
-    for place, tokens, before, segment in placed:
-        row, prompt = cells_of(rows.rows[place]), rows.prompts[place]
+    for index, tokens, before, segment in placed:
+        row, prompt = cells_of(rows.rows[index]), rows.prompts[index]
         cells.append(row[tokens])
         if segment.last == segment.first:  # nothing is below: the end of a row
             responses.append(row[prompt:])
-            places = torch.arange(segment.end - len(row[prompt:]) - 1, segment.end - 1)
+            predecessors = torch.arange(segment.end - len(row[prompt:]) - 1, segment.end - 1)
             if tokens.start == prompt:  # the prompt's last token is in the segment above
-                places[:1] = before
-            predictors.append(places)
-    found = (torch.cat(indices).to(device) for indices in (cells, responses, predictors))
-    return Layout([found.segment for found in placed], *found)
+                predecessors[:1] = before
+            predictors.append(predecessors)
+    tensors = (torch.cat(indices).to(device) for indices in (cells, responses, predictors))
+    return Layout([one.segment for one in placed], *tensors)
 
 
 def prepare(model: Any, is_split_or_fused: bool) -> None:

@@ -97,8 +97,8 @@ def _logits_gradient(
     slope = grad_log_probs_R[:, None]
     if with_entropy:
         slope = slope + grad_entropies_R[:, None] * (log_probs_RV + entropies_R[:, None])
-    places = torch.arange(logits_RV.shape[1], device=logits_RV.device)
-    hit = torch.where(places == targets_R[:, None], grad_log_probs_R[:, None], 0.0)
+    tokens_V = torch.arange(logits_RV.shape[1], device=logits_RV.device)
+    hit = torch.where(tokens_V == targets_R[:, None], grad_log_probs_R[:, None], 0.0)
     return ((hit - log_probs_RV.exp() * slope) / temperature).to(logits_RV.dtype)
 
 

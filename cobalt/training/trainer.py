@@ -64,8 +64,8 @@ class CobaltTrainer(PPOTrainer):
     def _build_replay_buffer(self) -> Any:
         self.trainer_mode = self.trainer_mode.removeprefix(TRAINER_PREFIX)  # veRL asks for its own name
         self._budget = budget_of(self.config)
-        ours = has_own_manager(self.config)
-        settings = RewardSettings.read((self.config.reward.reward_kwargs or {}) if ours else {})
+        is_own = has_own_manager(self.config)
+        settings = RewardSettings.read((self.config.reward.reward_kwargs or {}) if is_own else {})
         self._guard = InfraGuard(settings.max_infra_rate)
         online = self.config.cobalt.get("online")
         self._method = Method(**online) if online else None
@@ -122,10 +122,10 @@ class CobaltTrainer(PPOTrainer):
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Ranks get whole trees of rows that begin alike, and about equally many tokens, shared ones counted once."""
-        ours, group = self.config.cobalt, self.actor_rollout_wg
+        cobalt, group = self.config.cobalt, self.actor_rollout_wg
         if self._method is None:
             batch = super()._balance_batch(batch, metrics, *args, **kwargs)
-            if not ours.share_prompts:
+            if not cobalt.share_prompts:
                 return batch
             ranks = max(group._dispatch_info["actor"]) + 1
             rows, unbalance = balanced_rows(rows_of(batch, range(len(batch.tags)), True), ranks)
@@ -136,8 +136,8 @@ class CobaltTrainer(PPOTrainer):
             actor, ranks = self.config.actor_rollout_ref.actor, max(group._dispatch_info["actor"]) + 1
             updates = self._problems // actor.ppo_mini_batch_size
             # the release's weights count rows by so many
-            unit = 1 if ours.loss_weights == TOKENS else actor.ppo_micro_batch_size_per_gpu
-            settings = updates, ranks, unit, ours.share_prompts, self.tokenizer.eos_token_id
+            unit = 1 if cobalt.loss_weights == TOKENS else actor.ppo_micro_batch_size_per_gpu
+            settings = updates, ranks, unit, cobalt.share_prompts, self.tokenizer.eos_token_id
             batch, self._updates, unbalance = shared_out(batch, *settings)
         metrics.update(unbalance)
         return batch
@@ -160,8 +160,8 @@ class CobaltTrainer(PPOTrainer):
         refuse_errors(info.get(ERROR) for info in infos.values())
         scores_B = [scores.clone() for scores in data["rm_scores"].unbind()]
         samples = self.config.actor_rollout_ref.rollout.n
-        found = Counter(problem for problem, _ in trajectories)
-        lost = [problem for problem, count in found.items() for _ in range(samples - count)]
+        samples_of = Counter(problem for problem, _ in trajectories)
+        lost = [problem for problem, count in samples_of.items() for _ in range(samples - count)]
         advantages: dict[int, float] = {}
         if self._method is None:
             totals = {row: None if infos[row].get(INFRA) else float(scores_B[row].sum()) for row in infos}
@@ -186,8 +186,8 @@ class CobaltTrainer(PPOTrainer):
         missing = max(0, self._problems * samples - len(trajectories))
         names = dict.fromkeys([name for info in infos.values() for name in info] + [INFRA] * (missing > 0))
         columns = {name: [info.get(name, 0.0) for info in infos.values()] for name in names}
-        places = {row: place for place, row in enumerate(infos)}
-        played = [[places[row] for row in rows_T] for rows_T in trajectories.values()] if self._method else []
+        index_of = {row: index for index, row in enumerate(infos)}
+        played = [[index_of[row] for row in rows_T] for rows_T in trajectories.values()] if self._method else []
         metrics.update(reward_metrics(columns, played, missing))
         if f"reward/{INFRA}" in metrics:  # else another reward manager's
             self._guard.note(metrics[f"reward/{INFRA}"])

@@ -26,18 +26,18 @@ def shared_out(
     shares, count = shares_of_updates([*trajectories_of(batch).values()], updates), len(batch)
     size = math.ceil(max(map(len, shares)) / (ranks * unit)) * ranks * unit
     batch = upsample_batch_to_divisible_size(batch, size * len(shares), end_token)
-    padding, found = iter(range(count, len(batch))), Counter[str]()
+    padding, balance = iter(range(count, len(batch))), Counter[str]()
     rows_of_ranks: list[list[int]] = [[] for _ in range(ranks)]
     for share in shares:
         fillers = [(size - len(share) + rank) // ranks for rank in range(ranks)]
         order, unbalance = balanced_rows(rows_of(batch, share, share_prompts), ranks, fillers)
-        found.update(unbalance)  # ranks wait for each other at each update
+        balance.update(unbalance)  # ranks wait for each other at each update
         rows = iter(order)
         for of_rank, more in zip(rows_of_ranks, fillers, strict=True):
             of_rank += [share[row] for row in islice(rows, size // ranks - more)]
             of_rank += islice(padding, more)
     batch.reorder([row for of_rank in rows_of_ranks for row in of_rank])
-    return batch, len(shares), dict(found)
+    return batch, len(shares), dict(balance)
 
 
 def rows_of(batch: Any, rows: Iterable[int], share_prompts: bool) -> Rows:

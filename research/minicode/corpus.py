@@ -60,11 +60,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class TokenizedCorpus:
-    """S samples in one array: sample s is ``tokens[ends[s - 1] : ends[s]]``; the response starts at ``starts_E[s]``."""
+    """S samples in one array: sample s is ``tokens[ends[s - 1] : ends[s]]``; the response starts at ``starts[s]``."""
 
     tokens: "np.ndarray"
-    lengths_E: "np.ndarray"
-    starts_E: "np.ndarray"
+    lengths: "np.ndarray"
+    starts: "np.ndarray"
 
 
 def sample_dialogues(

@@ -109,10 +109,10 @@ def batches(corpus: TokenizedCorpus, tokens_per_batch: int, rng: "np.random.Gene
     """One epoch: arrays of sample numbers, of similar length each, at most ``tokens_per_batch`` with padding."""
     import numpy as np
 
-    order = rng.permutation(len(corpus.lengths_E))
-    order = order[np.argsort(corpus.lengths_E[order], kind="stable")]
+    order = rng.permutation(len(corpus.lengths))
+    order = order[np.argsort(corpus.lengths[order], kind="stable")]
     cuts, longest, start = [], 0, 0
-    for place, length in enumerate(corpus.lengths_E[order]):
+    for place, length in enumerate(corpus.lengths[order]):
         longest = max(longest, int(length))
         if longest * (place - start + 1) > tokens_per_batch:
             cuts.append(place)
@@ -137,7 +137,7 @@ def train_phase(
     import torch
 
     groups = list(batches(corpus, tokens_per_batch, np.random.default_rng(seed)))
-    ends = np.cumsum(corpus.lengths_E, dtype=np.int64)
+    ends = np.cumsum(corpus.lengths, dtype=np.int64)
     on_gpu, parameters = model.device.type == "cuda", list(model.parameters())
     decayed = {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY}
     others = {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0}
@@ -150,7 +150,7 @@ def train_phase(
             settings["lr"] = phase.learning_rate * share
 
         # Token ids and the mask of response tokens, both (samples, longest).
-        lengths, starts = corpus.lengths_E[group], corpus.starts_E[group]
+        lengths, starts = corpus.lengths[group], corpus.starts[group]
         columns = np.arange(lengths.max())
         places = (ends[group] - lengths)[:, None] + np.minimum(columns, lengths[:, None] - 1)
         in_response = (columns >= starts[:, None]) & (columns < lengths[:, None])
@@ -218,7 +218,7 @@ def main(config: PretrainConfig) -> None:
     parameters = sum(p.numel() for p in model.parameters())
     log(f"{parameters:,} parameters on {device}")
     for phase, corpus in zip(phases, corpora, strict=True):
-        log(f"{phase.name}: {len(corpus.lengths_E):,} samples, {len(corpus.tokens):,} tokens")
+        log(f"{phase.name}: {len(corpus.lengths):,} samples, {len(corpus.tokens):,} tokens")
         train_phase(model, corpus, phase, config.tokens_per_batch, config.seed, log)
         if phase.name == CLEAN_PHASE:
             save(config.output_dir / CLEAN_PHASE)

@@ -65,8 +65,8 @@ class BatchRewardManager:
         try:
             outcomes_B = self._outcomes(data, validates)
             if failures := [outcome for outcome in outcomes_B if isinstance(outcome, Exception)]:
-                told = f"{len(failures)} of {len(data)} samples not scored; the first: {failures[0]}"
-                print(f"cobalt: INFRA FAILURE: {told}", flush=True)
+                share = f"{len(failures)} of {len(data)} samples not scored"
+                print(f"cobalt: INFRA FAILURE: {share}; the first: {failures[0]}", flush=True)
             if not validates:
                 self.guard.note(len(failures) / len(data))
         except CobaltError as error:

@@ -66,9 +66,9 @@ def test_the_shipped_policy_answers_in_the_sandbox(tmp_path):
 
 def test_the_corpus_does_not_depend_on_the_number_of_workers(toy):
     one, two = (build_corpus(toy, CLEAN, 210, "s", workers) for workers in (1, 2))
-    assert np.array_equal(one.tokens, two.tokens) and np.array_equal(one.starts_E, two.starts_E)
-    first = one.tokens[: one.lengths_E[0]]
-    prompt, response = first[: one.starts_E[0]].tolist(), first[one.starts_E[0] :].tolist()
+    assert np.array_equal(one.tokens, two.tokens) and np.array_equal(one.starts, two.starts)
+    first = one.tokens[: one.lengths[0]]
+    prompt, response = first[: one.starts[0]].tolist(), first[one.starts[0] :].tolist()
     assert toy.decode(prompt).endswith("<|im_start|>assistant\n")
     assert toy.decode(response).startswith("<think>") and response[-1] == toy.eos_token_id
 
