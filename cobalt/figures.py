@@ -120,7 +120,7 @@ def new_figure(width: float = COLUMN, height: float = HEIGHT) -> "Figure":
 
 
 def finished(figure: "Figure", key: str, alt: str) -> Picture:
-    """In both formats; equal figures are equal bytes."""
+    """The figure in both formats. Equal figures give equal bytes."""
     from PIL import Image
 
     drawn, png, svg = io.BytesIO(), io.BytesIO(), io.BytesIO()

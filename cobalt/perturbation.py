@@ -137,7 +137,7 @@ def _shown(tests: TestCases, wrong: Mapping[int, str], keep_right: bool = False)
 
 
 def donors_of(rows: Iterable[tuple[Any, TestCases]]) -> Donors:
-    """Of the ids and public tests of all problems."""
+    """The outputs that problems lend each other, from the ids and public tests of all of them."""
     outputs: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
     for problem_id, tests in rows:
         outputs[tests.fn_name is not None].update((id_key(problem_id), output) for output in tests.outputs_K)

@@ -188,7 +188,7 @@ def prompts_of(value: Any) -> PromptSet:
 
 
 def described(prompts: PromptSet) -> str | dict[str, Any]:
-    """For manifests: name and version of the own set, the texts of any other."""
+    """How a manifest names the set: our own by name and version, any other by its texts."""
     return f"{OWN_NAME} {PROMPT_VERSION}" if prompts == COBALT else _texts(prompts)
 
 

@@ -33,7 +33,7 @@ class Resampled:
 
     @property
     def estimate(self) -> Estimate:
-        """With the interval of the resamples; with few trainings that over trainings, joined with that over problems.
+        """The value with its interval: of the resamples, or with few trainings of trainings and problems, joined.
 
         Joined: the root of the sum of squares on each side (Zou and Donner 2008), so it holds both of them.
         """

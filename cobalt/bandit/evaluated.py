@@ -49,7 +49,7 @@ class Trajectory:
 
     @property
     def solved_at_once(self) -> bool:
-        """By the single-turn run, which judged the whole response: the history may have cut its program off."""
+        """Whether the single-turn run solved it. It judged the whole response, of which the history may lack the end."""
         return self.pass_rates_T[0] == 1 if self.first_solved is None else self.first_solved
 
     @property

@@ -218,7 +218,7 @@ def _read_counts(path: Path) -> Iterator[Evaluation]:
 
 
 def source_of(output: Path, manifest: Path | None = None) -> Source:
-    """Of a file; ``manifest`` if it does not stand where that of an output does."""
+    """The source of a file. ``manifest``: give it where it does not lie beside the file."""
 
     def chain(path: Path, seen: set[Path]) -> Iterator[Mapping[str, Any]]:
         """The manifest, then those of its file's inputs: where they were, or moved along with it."""

@@ -217,7 +217,7 @@ def compare(ours: Sequence[ProblemScores], others: Sequence[ProblemScores], othe
 
 
 def repeats_at(problems: Sequence[ProblemScores], turn: int) -> Repeats:
-    """Of a turn that is not the first."""
+    """``Repeats`` of a turn after the first."""
     there = [problem for problem in problems if problem.turns > turn and problem.samples]
     among_all = _share([(problem.repeats_T[turn], problem.samples) for problem in there])
     among_failed = _share([(problem.failed_repeats_T[turn], problem.unsolved_before(turn)) for problem in there])
@@ -234,7 +234,7 @@ def _submitted_rate(problem: ProblemScores, turn: int) -> float:
 
 
 def _submitted(problems: Sequence[ProblemScores], turn: int) -> TurnRate:
-    """Of problems that have this turn, of which there is one at least."""
+    """Of the problems that have this turn; there must be one."""
     return TurnRate(turn, mean_estimate([_submitted_rate(problem, turn) for problem in problems]), len(problems))
 
 
@@ -279,7 +279,7 @@ def render_markdown(
         return f"{text} [{PERCENT * difference.low:+.1f}, {PERCENT * difference.high:+.1f}]"
 
     def values(rates_T: Sequence[TurnRate]) -> list[str]:
-        """In percent, without intervals."""
+        """The same in percent, without intervals."""
         return [percent(rate.estimate and replace(rate.estimate, low=None, high=None)) for rate in rates_T]
 
     def change(row: PassAt1) -> str:

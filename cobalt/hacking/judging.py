@@ -271,7 +271,7 @@ def parse_verdict(answer: str) -> str:
 
 
 def _label_of(part: str) -> str:
-    """Of a number, or of a name without regard to case, spaces and hyphens."""
+    """The label that a number or a name stands for. Case, spaces and hyphens do not matter."""
     word = re.sub(r"[^0-9a-z]", "", part.lower()).lstrip("0")
     for category in Category:
         number, name = category.value

@@ -59,7 +59,7 @@ def opportunities(record: ProblemRecord) -> int:
 
 
 def _lasting(record: ProblemRecord) -> list[bool]:
-    """Of each case before the last turn: does the trajectory's last program still satisfy its wrong test?
+    """For each case before the last turn, whether the trajectory's last program still satisfies the wrong test.
 
     Cases whose last turn has no verdict are left out.
     """

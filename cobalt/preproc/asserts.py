@@ -193,7 +193,7 @@ def _asserts(tree: ast.AST) -> list[ast.Assert]:
 
 
 def _functions(source: str) -> dict[str, ast.FunctionDef]:
-    """By name; of several the outermost."""
+    """Functions by name; of several with one name, the outermost."""
     nodes = [node for node in ast.walk(_tree(source)) if isinstance(node, ast.FunctionDef)]
     return {node.name: node for node in reversed(nodes)}
 

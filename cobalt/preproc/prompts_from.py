@@ -270,7 +270,7 @@ class _Source:
         return self._only(found, "result returned for code that is None")
 
     def format_arguments(self, name: str) -> tuple[list[str], dict[str, str]]:
-        """Of the call ``NAME.format(...)``: the keys of the row that fill its places, and by name."""
+        """What the call ``NAME.format(...)`` fills in: the row's keys in order, and those given by name."""
         calls = [node for node in self.nodes if isinstance(node, ast.Call)]
         call = next((node for node in calls if ast.unparse(node.func) == f"{name}.format"), None)
         if call is None:

@@ -164,7 +164,7 @@ class LongInteger(str):
 
 
 def load_json(text: str) -> Any:
-    """As ``json.loads``, which refuses all of a text for one integer with more than 4,300 digits."""
+    """``json.loads`` for texts with integers of more than 4,300 digits, which it would refuse."""
     return json.loads(
         text,
         parse_int=lambda digits: (

@@ -31,7 +31,7 @@ MIN_INFORMATIVE = 4
 
 @dataclass(frozen=True)
 class DynamicCheck:
-    """On how many inputs two consecutive programs differ, the wrong tests' inputs left out."""
+    """On how many inputs two consecutive programs differ. Inputs of wrong tests are left out."""
 
     changed: int
     informative: int

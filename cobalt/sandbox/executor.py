@@ -87,7 +87,7 @@ class FairQueue:
         self._waiting.release()
 
     def put_back(self, lane: object, job: _Job, last: bool = False) -> None:
-        """To where ``get`` took it from: before all others, for whom that leaves as much space as there was.
+        """Undo a ``get``: the job is the next again, and the queue has as much space as before.
 
         ``last``: behind its caller's others instead, as a job that has had a turn.
         """

@@ -14,7 +14,7 @@ class TurnOver(Exception):
 
 @dataclass(frozen=True)
 class Terms:
-    """Of a turn: how long a program may have a sandbox."""
+    """How long a program may have a sandbox in one turn."""
 
     seconds: float = math.inf
     """Of computing and sleeping. A test that runs then is cut short."""

@@ -80,11 +80,11 @@ class Zygote:
             )
         try:
             config = zygote_config(mode, limits)
-            self._run_as = config["run_as"]  # whom programs run as, or None
+            self._run_as = config["run_as"]  # the user id of programs, or None
             self._control.send(marshal.dumps(config))
             answer = self._control.recv(_PACKET_BYTES)
             if answer == packets.UNSHARED:
-                # root maps itself, to build the root, and whom programs run as; anyone else only themselves
+                # root maps itself, to build the root, and the programs' user; any other user maps only itself
                 run_as, user, group = self._run_as, os.getuid(), os.getgid()
                 both = f"0 0 1\n{run_as} {run_as} 1\n"
                 maps = {"uid_map": both, "gid_map": both}
@@ -201,7 +201,7 @@ class Zygote:
             self._niceness = weigh_as_one(threads, self._niceness, self._run_as)
 
     def _unknown_s(self) -> float:
-        """How long it may have been waiting by now: the kernel tells that only when it is over."""
+        """Seconds that it may be waiting by now. The kernel counts a wait only when it is over."""
         return time.monotonic() - self._known_at
 
     def _charged_s(self, wall_s: float) -> float:
@@ -298,7 +298,7 @@ def _memory_file(name: str, data: bytes = b"", read_only: bool = False) -> int:
 
 @dataclass(frozen=True)
 class Threads:
-    """Those of a running test, as the kernel tells."""
+    """The threads of a running test, by what the kernel says."""
 
     waited_s: float = 0.0
     """Seconds that one of them has spent ready to run, without a core to run on. The one that has waited longest
@@ -312,7 +312,7 @@ class Threads:
 
 
 def threads_of(ancestor: int) -> Threads:
-    """Those of process ``ancestor``'s last descendant; none if it has ended meanwhile.
+    """The threads of process ``ancestor``'s last descendant; none if it has ended meanwhile.
 
     Between a zygote and the test that it runs each process has one child, so the last one is the test.
     """
@@ -331,10 +331,10 @@ def threads_of(ancestor: int) -> Threads:
 
 
 def weigh_as_one(threads: Threads, least: int = 0, user: int | None = None) -> int:
-    """Have those that compute at the same time get as much of a core together as one would. Returns their niceness.
+    """Let threads that compute at the same time get one thread's share of the cores. Returns their niceness.
 
-    The kernel shares cores among threads, not programs. A step of niceness takes a fifth of a thread's weight. They are
-    ``user``'s and have at least the niceness ``least``, which nobody may take back.
+    The kernel shares cores among threads, not programs. A step of niceness takes a fifth of a thread's weight. The
+    threads run as ``user``. ``least``: the niceness that they have; no user may lower it again.
     """
     steps = round(math.log(threads.ready, _WEIGHT_OF_A_STEP))
     niceness = max(least, min(os.getpriority(os.PRIO_PROCESS, 0) + steps, _MOST_NICENESS))

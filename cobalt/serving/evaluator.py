@@ -36,7 +36,7 @@ class Evaluator(Executor):
         await self.start()
 
     async def run_many(self, programs: Sequence[tuple[str | None, Tests]]) -> list[ExecutionResult]:
-        """As of any executor, counted."""
+        """As ``Executor.run_many``; the programs are counted."""
         results = await super().run_many(programs)
         self._programs.inc(len(results))
         for result in results:

@@ -169,7 +169,7 @@ class ExecutionService:
         return [self._counted(result) for result in results]
 
     async def run_inputs(self, code: str, tests: TestCases, files: Mapping[str, bytes]) -> list[Output]:
-        """As of the executor: what a program prints, without a verdict. ``InfraError`` after the last attempt."""
+        """What a program prints, as ``Executor.run_inputs``, without a verdict. ``InfraError`` after the last try."""
         async for attempt in _attempts(InfraError):
             with attempt:
                 return await self._ask("run_inputs", code, tests, files)
@@ -184,7 +184,7 @@ class ExecutionService:
         return await self._told("state")
 
     def work_done(self) -> dict[str, float]:
-        """For manifests and metrics."""
+        """Numbers of programs, tests and CPU seconds, for manifests and metrics."""
         return {"programs_run": self.programs_done, "tests_run": self.tests_done, "executor_cpu_s": self.cpu_s}
 
     def _counted(self, result: ExecutionResult) -> ExecutionResult:

@@ -103,7 +103,7 @@ class PlanConfig(CommandConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Of one training step."""
+    """What one training step takes."""
 
     seconds: dict[Phase, float]
     step: float
@@ -117,7 +117,7 @@ class Prediction:
 
 
 def layer_weights(model: Any) -> int:
-    """Of all layers, norms left out. ``model``: sizes by the names of a ``config.json``."""
+    """Weights of all layers, norms left out. ``model``: sizes by the names of a ``config.json``."""
     attention, keys = (heads * model.head_dim for heads in (model.num_attention_heads, model.num_key_value_heads))
     return model.num_hidden_layers * model.hidden_size * (2 * attention + 2 * keys + 3 * model.intermediate_size)
 
@@ -128,7 +128,7 @@ def parameters(shape: Shape) -> float:
 
 
 def forward_flops(model: Any, prompt: int, response: int, samples: int) -> float:
-    """Of a forward pass over a prompt and its responses; see bench_step.py for the formula."""
+    """Operations of a forward pass over a prompt and its responses; see bench_step.py for the formula."""
     layers, channels = model.num_hidden_layers, model.hidden_size
     attention = model.num_attention_heads * model.head_dim
     answered = samples * response
@@ -143,7 +143,7 @@ def gpus_for(size: float, room: float) -> int:
 
 
 def fewest_gpus(shape: Shape) -> int:
-    """That hold the training state."""
+    """The fewest GPUs that hold the training state."""
     return gpus_for(STATE_BYTES * parameters(shape), STATE_ROOM)
 
 
@@ -158,7 +158,7 @@ def checkpoint_gb(shape: Shape) -> tuple[float, float]:
 
 
 def predict_step(config: PlanConfig) -> Prediction:
-    """Of a step with these lengths; every GPU has its share of the prompts."""
+    """What a step with these lengths takes; every GPU has its share of the prompts."""
     shape = SHAPES[config.shape]
     # of the passes after the rollouts; each prompt is computed once
     flops = config.prompts / config.gpus * forward_flops(shape, config.prompt, config.response, config.samples)
@@ -200,7 +200,7 @@ def collection_s(config: PlanConfig, shape: Shape) -> float:
 
 
 def cache_bytes(config: PlanConfig, shape: Shape) -> float:
-    """Of a row's keys and values, on average."""
+    """Bytes of a row's keys and values, on average."""
     of_a_token = 2 * HALF * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim
     return of_a_token * (config.prompt + config.response / 2)
 

@@ -26,7 +26,7 @@ FSDPEngineWithLMHead: Any = transformer_impl.FSDPEngineWithLMHead
 
 
 def rows_of(data: Any) -> Rows:
-    """Of jagged ``prompts`` and ``responses``. Data with the column ``SHARED`` are in order already."""
+    """``Rows`` of jagged ``prompts`` and ``responses``. Data with the column ``SHARED`` are in order already."""
     prompts, responses = data["prompts"], data["responses"].offsets().diff().tolist()
     if SHARED not in data:
         return rows_by_prefix([prompt.cpu() for prompt in prompts.unbind()], responses)
@@ -63,7 +63,7 @@ PlainEngine: Any = CobaltEngine  # what veRL's decorator gives has lost its type
 
 @EngineRegistry.register("language_model", ["fsdp", "fsdp2"], device=["cuda", "cpu"], vendor=SHARED_ENGINE)
 class SharedPromptEngine(PlainEngine):
-    """See the module. Needs micro-batches by tokens (``use_dynamic_bsz``) and no sequence parallelism."""
+    """Computes shared beginnings once. Needs micro-batches by tokens (``use_dynamic_bsz``), no sequence parallelism."""
 
     def _build_module(self) -> Any:
         module = super()._build_module()

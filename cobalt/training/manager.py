@@ -85,7 +85,7 @@ class JobExecutor:
         self._service = SharedService(reward)
 
     async def run(self, code: str | None, tests: Tests) -> ExecutionResult:
-        """As of any executor. Raises one of ``SERVICE_ERRORS``."""
+        """As ``ExecutionService.run``. Raises one of ``SERVICE_ERRORS``."""
         return await (await self._service.opened()).run(code, tests)
 
 

@@ -66,7 +66,7 @@ def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any])
 
 
 def fixed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """By dotted names, the settings that may not change and are not in the content; none that is null."""
+    """The settings that may not change, by dotted names. Left out: those in the content, and those that are null."""
     settings = dict(_flat(config))
     model = settings.get(START_MODEL)
     kept = {

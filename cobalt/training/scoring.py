@@ -91,7 +91,7 @@ class RewardSettings(BaseModel):
         return open_execution_service(self.executor, patient=True, **limits)
 
     def check(self) -> None:
-        """Before training: raise ``SetupError`` if programs cannot be run, or ``o200k_base`` is not to be had."""
+        """Before training: raise ``SetupError`` if programs cannot be run, or ``o200k_base`` cannot be loaded."""
         if self.lengths == "o200k_base":
             o200k_counter()
         check_service(self.executor, **self.limits)
@@ -209,7 +209,7 @@ def compute_score(
     batch: Batch | None = None,
     **constants: Any,
 ) -> Awaitable[Score]:
-    """For veRL, to be awaited.
+    """The reward of a response, as veRL awaits it.
 
     ``constants``: any of ``RewardConstants`` (``reward.custom_reward_function.reward_kwargs``).
 

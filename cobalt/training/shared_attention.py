@@ -70,7 +70,7 @@ class SharedPrompts:
 
     @classmethod
     def of(cls, segments: Sequence[Segment], device: Any) -> "SharedPrompts":
-        """Of the segments of a tree, by their place in L. Those of a level come in the order of what is below them."""
+        """Made of a tree's segments in the order of L. A level's segments come in the order of what is below them."""
         lengths, levels = [segment.end - segment.start for segment in segments], []
         above = [segment for segment in segments if segment.last > segment.first]
         for level in sorted({segment.level for segment in above}):

@@ -372,7 +372,7 @@ def score_tokens(model: Any, head: Any, layout: Layout, ids: Tensor, positions: 
 
 @contextmanager
 def scoring(head: Any, targets_R: Tensor, temperature: float, with_entropy: bool, compiled: bool) -> Iterator[None]:
-    """Meanwhile the output layer (a bias-free ``Linear``) gives log-probabilities and entropies, (1, R, 2).
+    """While the body runs, the output layer (a bias-free ``Linear``) gives log-probabilities and entropies, (1, R, 2).
 
     It does so inside the model's forward pass, because FSDP gathers its weight only there.
     """

@@ -59,7 +59,7 @@ class RecordedTracking:
 
 
 class CobaltTrainer(PPOTrainer):
-    """See the module. The subclasses below add when rollouts and updates run."""
+    """What we add to veRL's trainer. The subclasses below say when rollouts and updates run."""
 
     def _build_replay_buffer(self) -> Any:
         self.trainer_mode = self.trainer_mode.removeprefix(TRAINER_PREFIX)  # veRL asks for its own name
@@ -148,7 +148,7 @@ class CobaltTrainer(PPOTrainer):
         return super()._update_actor(batch, metrics)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """First make neutral what could not be scored; then as veRL. Online, turns get advantages of their own.
+        """Neutralise what could not be scored, then do as veRL does. Online, turns get advantages of their own.
 
         A response that is missing from its group was lost in the rollout: an infrastructure failure as well.
         """

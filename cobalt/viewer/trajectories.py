@@ -63,7 +63,7 @@ class Piece:
 
 
 def multi_turn(row: Record) -> Piece:
-    """Of ``run_multi_turn_*.py`` or ``eval_multi_turn.py``."""
+    """A row of ``run_multi_turn_*.py`` or ``eval_multi_turn.py``."""
     responses_TN, hidden_NT = raw_responses(row), row.get("all_pass_rates")
     turns_N: list[list[Turn]] = []
     for sample, messages in enumerate(row["conversations"]):
@@ -88,7 +88,7 @@ def multi_turn(row: Record) -> Piece:
 
 
 def single_turn(row: Record) -> Piece:
-    """Of ``run_single_turn_*.py``."""
+    """A row of ``run_single_turn_*.py``."""
     usage_N = row.get("usage") or [None] * len(row["responses"])
     results_N = map(ResultRecord.from_record, row["exec_results"])
     judged = zip(row["responses"], results_N, usage_N, strict=True)
@@ -97,7 +97,7 @@ def single_turn(row: Record) -> Piece:
 
 
 def hacking_case(row: Record) -> Piece:
-    """Of ``extract_turn_level_errors.py`` or ``run_llm_judge.py``: the program before wrong feedback, and after it."""
+    """A row of ``extract_turn_level_errors.py`` or ``run_llm_judge.py``: the programs before and after wrong feedback."""
     signal, dynamic = row.get("signal") or {}, (row.get("signal") or {}).get("dynamic") or {}
     # released cases hold lists of rates
     rate, shown_rate = (value if _is_number(value) else None for value in (row["all_acc"], row["public_all_acc"]))
@@ -117,7 +117,7 @@ def hacking_case(row: Record) -> Piece:
 
 
 def training_dump(row: Record) -> Piece:
-    """Of ``trainer.rollout_data_dir`` or ``validation_data_dir``: one response, the last turn of its context."""
+    """A row of ``trainer.rollout_data_dir`` or ``validation_data_dir``: one response, the last turn of its context."""
     names = [name for name in row if name not in ("input", "output", "step") and not name.startswith("cost_")]
     failed = "the reward could not be computed; the scores are means" if row.get("infra") else None
     last = Turn(row["output"], extract_code(row["output"]), row.get("pass_rate"), infra_error=failed)

@@ -88,7 +88,7 @@ def check(result, what):
 
 
 def number(name):
-    """Of the system call ``name`` on this machine."""
+    """The number of the system call ``name`` on this machine."""
     return next(table[name] for table in (BUILDING, PROBED) if name in table)[COLUMNS.index(MACHINE)]
 
 

@@ -108,7 +108,7 @@ def _provide_standard_files():
 
 
 def _provide_anonymous_maps():
-    """Have ``mmap.mmap(-1, length)`` give a private map: shared ones are refused, and there is nobody to share with."""
+    """Have ``mmap.mmap(-1, length)`` give a private map: shared ones are refused, and the program is alone anyway."""
     import mmap
 
     class PrivateMap(mmap.mmap):
