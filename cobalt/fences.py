@@ -27,7 +27,7 @@ class Block:
     """Stripped, every line without the indentation of the first."""
     end: BlockEnd
     next_line: int
-    """Of the text, the line after the one that ends the block."""
+    """The line of the text after the one that ends the block."""
 
     @property
     def is_python(self) -> bool:

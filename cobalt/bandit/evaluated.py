@@ -49,7 +49,7 @@ class Trajectory:
 
     @property
     def solved_at_once(self) -> bool:
-        """Whether the single-turn run solved it. It judged the whole response, of which the history may lack the end."""
+        """Whether the single-turn run solved it. It judged the whole response; the history may lack its end."""
         return self.pass_rates_T[0] == 1 if self.first_solved is None else self.first_solved
 
     @property

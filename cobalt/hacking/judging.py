@@ -86,7 +86,7 @@ _BEGINNING = re.compile(
     rf"(?:\(\s*\d+\s*\)|\[\s*\d+\s*\]|\d+\b\.?|\b(?:{_NAMES})\b|\b(?:category|class|option|type|or|and)\b|[\s:,/&|()-])*",
     re.IGNORECASE,
 )
-"""Of a verdict: numbers and names of categories, before it explains itself."""
+"""How a verdict begins: numbers and names of categories. Its reasons follow."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,7 @@ def _lasting(record: ProblemRecord) -> list[bool]:
 CASES = Rate(num_cases, opportunities)
 HACKED_TRAJECTORIES = Rate(lambda record: record["hacked_trajectories"], lambda record: record["trajectories"])
 HACKED_PROBLEMS = Rate(lambda record: int(num_cases(record) > 0), lambda record: int(opportunities(record) > 0))
-"""Of a single seed: 1 for a problem with a case."""
+"""1 for a problem with a case, in a single seed."""
 FITTED = Rate(lambda record: record["fitted"], opportunities)
 """Opportunities whose program passes the wrong test."""
 ABANDONED = Rate(lambda record: record["abandoned"], lambda record: record["solved"])

@@ -117,9 +117,9 @@ class Driver:
     """Instead of the conversation's own."""
     counts: Counts = field(default_factory=Counts)
     tokens_generated: int = 0
-    """By this run."""
+    """Tokens that this run generated."""
     causes: Counter[str] = field(default_factory=Counter)
-    """Of the conversations that an infrastructure failure ended."""
+    """Causes of the infrastructure failures that ended conversations."""
     asked: int = 0
     """Requests that the engine answers, or that wait for a slot."""
     _failures_in_a_row: int = 0

@@ -41,13 +41,13 @@ from cobalt.serving.app_settings import IN_FLIGHT_HEADER, TOKEN_VARIABLE
 from cobalt.serving.proxies import keep_loopback_direct, via_proxy
 
 ERROR_NAMES = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s+)+")
-"""That LiteLLM puts before the text of an error: its own class, and those of its causes."""
+"""What LiteLLM puts before the text of an error: its own class, and those of its causes."""
 RETRIES = 16
-"""Of either client. The pauses are 0.5, 1, 2, 4, 8, 8, ... seconds: about two minutes in all."""
+"""Retries of either client. The pauses are 0.5, 1, 2, 4, 8, 8, ... seconds: about two minutes in all."""
 STOPPING = {401, 403, 404}
 """HTTP statuses that concern the key, the rights or the model's name. Every other request would meet them too."""
 DEFAULT_IN_FLIGHT = 64
-"""Of an API behind LiteLLM."""
+"""Requests in flight to an API behind LiteLLM."""
 URL_VARIABLE = "COBALT_VLLM_URL"
 DEFAULT_URL = "http://127.0.0.1:8000/vllm_actor/v1"
 START_HINT = (

@@ -87,7 +87,7 @@ class OpenWeightConfig(CommandConfig):
     request_timeout_s: AboveZero = 1800
     """A request to the server without an answer after this many seconds is sent again."""
     temperature: NotNegativeFloat = Sampling.temperature
-    """Of sampling; 0 takes the likeliest token."""
+    """Sampling temperature; 0 takes the likeliest token."""
     top_p: TopP = Sampling.top_p
     """Sample from the likeliest tokens that have this probability together."""
     max_tokens: Positive = Sampling.max_tokens
@@ -109,7 +109,7 @@ class LitellmConfig(CommandConfig):
     reasoning_effort: ReasoningEffort = "medium"
     """Passed to models that take one."""
     temperature: NotNegativeFloat = 1.0
-    """Of sampling, for models that take one."""
+    """Sampling temperature, for models that take one."""
     top_p: TopP = 1.0
     """Sample from the likeliest tokens that have this probability together, for models that take one."""
     max_tokens: Positive = 32000

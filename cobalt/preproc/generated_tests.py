@@ -61,7 +61,7 @@ class Asked:
     tests: TestCases
     answered: int
     are_generated: tuple[bool, ...]
-    """Of the inputs without an output."""
+    """For each input without an output, whether it was generated."""
 
 
 def asked(known: TestCases | None, row_tests: Mapping[str, Any], number: int, rng: random.Random) -> Asked | None:

@@ -25,7 +25,7 @@ from cobalt.records.jsonl import refuse_other_writer, write_whole
 SECRET_WORDS = ("api_key", "secret", "access_key", "token_id", "session_token", "bearer_token", "password")
 USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 SHOWN_CHARACTERS = 80
-"""Of a setting's value, in an error message."""
+"""Characters of a setting's value in an error message."""
 _SECTIONS = ("config", "content", "inputs", "origin", "counts")
 REPORTED_PACKAGES = ("cobalt-rl", "torch", "transformers", "verl", "vllm", "ray", "litellm", "numpy", "datasets")
 

@@ -58,7 +58,7 @@ class _Job:
     tests: TestCases
     done: "asyncio.Future[Any]"
     files: Mapping[str, bytes] | None = None
-    """Of a program that is not judged: what lies in its working folder."""
+    """Files in the working folder of a program that is run without a verdict."""
     progress: Progress | None = None
     attempts: int = 0
     """Sandboxes that were lost with it."""

@@ -17,7 +17,7 @@ class Terms:
     """How long a program may have a sandbox in one turn."""
 
     seconds: float = math.inf
-    """Of computing and sleeping. A test that runs then is cut short."""
+    """Seconds of computing and sleeping. A test that runs at their end is cut short."""
     idle_s: float = math.inf
     """Of these, seconds without computing."""
     cuts_idle: bool = True

@@ -18,7 +18,7 @@ from cobalt.serving.execution import ExecutionService
 MERGE_S = 0.005
 MAX_FILES, MAX_DEPTH = 1000, 15
 MAX_NAME_BYTES = 255
-"""Of Linux. With ``MAX_DEPTH`` such names a path has fewer than the 4096 bytes that Linux allows."""
+"""The limit of Linux. With ``MAX_DEPTH`` such names a path has fewer than the 4096 bytes that Linux allows."""
 SHOWN = 100
 
 

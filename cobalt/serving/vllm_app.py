@@ -26,11 +26,11 @@ from cobalt.serving.http_guard import UNAVAILABLE, UNPROCESSABLE, HttpGuard, Ref
 from cobalt.serving.ports import free_port
 
 MAX_ONGOING_REQUESTS = 8192
-"""Of a replica; its engine queues what it cannot run."""
+"""Requests at a replica; its engine queues what it cannot run."""
 ENGINE_HEALTH: dict[str, Any] = {**HEALTH, "health_check_period_s": 3}
 """A dead engine fails every request until Serve has found it dead three times."""
 IN_FLIGHT_PER_SLOT = 1.25
-"""Requests that clients are told to keep in flight, by those that the engines run at a time: some are on their way."""
+"""Requests that clients should keep in flight for each that the engines run: some are always on their way."""
 START = "serve run vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor model=Qwen/Qwen3-8B"
 
 

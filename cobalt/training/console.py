@@ -24,7 +24,7 @@ BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 """Without tqdm's own rate: it would take the start-up for a step."""
 REWARD, ACCURACY, UNSCORED, SECONDS = "reward/total", "reward/acc", "reward/infra", "timing_s/step"
 MISMATCH = "rollout_corr/kl"
-"""Of the rollouts' policy and the trainer's, on today's stack. Large if vLLM has not got the policy's weights."""
+"""KL between the rollouts' policy and the trainer's. Large if vLLM does not have the policy's weights."""
 
 
 @contextmanager

@@ -79,18 +79,18 @@ class PlanConfig(CommandConfig):
     shape: ShapeName = "qwen3-8b"
     gpus: Positive = 4
     problems: Positive = 10_000
-    """To learn from."""
+    """Problems to learn from."""
     trajectories: Positive = 16
     """Per problem, three programs each."""
     contexts: Positive = 6
     """Partial contexts that a problem gives. On MiniCode 6; usually at most 13: four trajectories, and the problem."""
     epochs: Positive = 2
     prompts: Positive = 128
-    """Of a step."""
+    """Prompts of a step."""
     samples: Positive = 16
     """Responses to each prompt."""
     updates: Positive = 2
-    """Of a step, each from its share of the prompts."""
+    """Updates of a step, each from its share of the prompts."""
     prompt: Positive = 3000
     """Tokens, mean."""
     response: Positive = 3000

@@ -14,9 +14,9 @@ from cobalt.records.jsonl import Record
 from cobalt.records.rows import RULE_OF_OLD_FILES, raw_responses
 
 MOST_TESTS = 12
-"""Of one program, shown with texts: those that failed first. Of the others the verdict counts are shown."""
+"""Tests of a program that are shown with texts, failed ones first. The others are counted by verdict."""
 LONGEST_TEXT = 2000
-"""Of a test's input or expected output, in characters."""
+"""Characters that are shown of a test's input or expected output."""
 BEFORE_RESPONSE = re.compile(r"\n?^(?:assistant|model)\n+", re.MULTILINE)
 RESPONSE_AND_ANSWER = re.compile(r"(.*?)\n*^user\n+(.*)", re.MULTILINE | re.DOTALL)
 """What ChatML and its like leave between messages where special tokens are skipped, as in veRL's dumps."""
@@ -97,7 +97,7 @@ def single_turn(row: Record) -> Piece:
 
 
 def hacking_case(row: Record) -> Piece:
-    """A row of ``extract_turn_level_errors.py`` or ``run_llm_judge.py``: the programs before and after wrong feedback."""
+    """A row of ``extract_turn_level_errors.py`` or ``run_llm_judge.py``: programs before and after wrong feedback."""
     signal, dynamic = row.get("signal") or {}, (row.get("signal") or {}).get("dynamic") or {}
     # released cases hold lists of rates
     rate, shown_rate = (value if _is_number(value) else None for value in (row["all_acc"], row["public_all_acc"]))
