@@ -1,9 +1,7 @@
 """The cost of a training run, its reward over time, and the budget that ends it.
 
-From ``metrics.jsonl`` of a training folder, with ``training.manifest.json`` beside it; or, for runs of veRL without
-this project's metrics, from its console log: one line per step, ``step:N - name:value - name:value ...`` (Ray puts the
-process in front of it, and may lose the last one), and the resolved configuration once at the start. A resumed run logs
-some steps again: the last record of a step counts.
+From ``metrics.jsonl`` of a training folder, with ``training.manifest.json`` beside it. A resumed run logs some steps
+again: the last record of a step counts.
 """
 
 import json
@@ -27,9 +25,6 @@ BUDGET_UNITS = ("responses", "gpu_seconds")
 REWARD_PARTS = (*(f"reward/{part.name}" for part in fields(RewardParts)), "reward/pass_rate")
 
 VALIDATION = re.compile(r"val-core/.*/acc/mean@\d+")
-_STEP = re.compile(r"\bstep:(\d+) - (.*)")
-_NUMBER = re.compile(r"(?:np\.\w+\()?([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))\)?", re.IGNORECASE)
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -76,34 +71,17 @@ class TrainingLog:
 
 
 def read_training_log(path: str | Path) -> TrainingLog:
-    """Read one log of either kind. Raises ``InputError`` for a file without steps or without the settings."""
+    """The log of a ``metrics.jsonl``. Raises ``InputError`` for one without steps or without its manifest."""
     path = Path(path)
     if not path.is_file():
         raise InputError.at(path, None, "no such file")
-    if path.suffix == ".jsonl":
-        steps = {int(metrics["step"]): metrics for metrics in read_metrics(path)}
-        manifest = training_manifest(path.parent)
-        if not manifest.is_file():
-            raise InputError.at(manifest, None, "no such file: it says what the run's examples and GPUs are")
-        config = json.loads(manifest.read_text())["config"]
-        trainer = config["trainer"]
-        log = TrainingLog(steps, config["data"]["train_batch_size"], trainer["n_gpus_per_node"] * trainer["nnodes"])
-    else:  # the console's
-        text = _ANSI.sub("", path.read_text(encoding="utf-8", errors="replace"))
-        steps = {}
-        for match in _STEP.finditer(text):
-            for entry in match[2].strip().split(" - "):
-                name, _, value = entry.rpartition(":")
-                if name and (number := _NUMBER.fullmatch(value.strip())):
-                    steps.setdefault(int(match[1]), {})[name] = float(number[1])
-        settings = {}
-        for name in ("n_gpus_per_node", "nnodes", "train_batch_size"):
-            if not (found := re.findall(rf"'{name}': (\d+)", text)):
-                raise InputError.at(
-                    path, None, f"not a console log of veRL: its configuration with '{name}' is missing"
-                )
-            settings[name] = int(found[-1])
-        log = TrainingLog(steps, settings["train_batch_size"], settings["n_gpus_per_node"] * settings["nnodes"])
+    steps = {int(metrics["step"]): metrics for metrics in read_metrics(path)}
+    manifest = training_manifest(path.parent)
+    if not manifest.is_file():
+        raise InputError.at(manifest, None, "no such file: it says what the run's examples and GPUs are")
+    config = json.loads(manifest.read_text())["config"]
+    trainer = config["trainer"]
+    log = TrainingLog(steps, config["data"]["train_batch_size"], trainer["n_gpus_per_node"] * trainer["nnodes"])
     if not log.timed_steps:
         raise InputError.at(path, None, f"no training steps (records with {STEP_TIME}) in this log")
     return log
