@@ -32,7 +32,7 @@ class Engine(Protocol):
 
 
 def open_engine(flags: InferenceConfig) -> AbstractAsyncContextManager[Engine]:
-    """The engine that the flags name. Raises ``InputError`` if they name none."""
+    """The engine that the flags name. Raises ``InputError`` if they name none, ``SetupError`` without its packages."""
     if isinstance(flags, LitellmConfig):
         return open_litellm_engine(flags, flags.max_in_flight)
     if flags.fp32 and flags.engine != "hf":
@@ -45,17 +45,10 @@ def open_engine(flags: InferenceConfig) -> AbstractAsyncContextManager[Engine]:
         raise InputError(f"--engine must be vllm, hf or FILE.py:NAME, not {flags.engine}")
     if flags.model is None:
         raise InputError("--engine hf needs --model")
-    return open_local_engine(flags.model, flags.batch_size, flags.max_in_flight, flags.fp32)
-
-
-def open_local_engine(
-    model: str, batch_size: int, max_in_flight: int | None, fp32: bool = False
-) -> AbstractAsyncContextManager[Engine]:
-    """``model`` (directory or hub name) in this process. Raises ``SetupError`` without the packages for it."""
     refuse_missing_packages()
     from cobalt.inference.huggingface import open_huggingface_engine  # brings torch
 
-    return open_huggingface_engine(model, batch_size, max_in_flight, fp32)
+    return open_huggingface_engine(flags.model, flags.batch_size, flags.max_in_flight, flags.fp32)
 
 
 @asynccontextmanager
