@@ -16,9 +16,7 @@ FILE = re.compile(r"(?<![\w/.}*$-])(?:[\w-]+/)+[\w-]+\.(?:py|md)\b")
 MODULE = re.compile(r"(?<![\w/.-])((?:cobalt|research)\.(?!online\b)[a-z_]+)\.\w")
 """With what it holds, so that ``cobalt.budget``, a setting, is none; nor is ``cobalt.online.turns``."""
 ELSEWHERE = {
-    "cobalt/inference/replay.py",  # CONTRIBUTING.md made these three, and dropped them again
-    "cobalt/preproc/folders.py",
-    "preproc/preproc_folders.py",
+    "cobalt/inference/replay.py",  # CONTRIBUTING.md made it, and dropped it again
     "ops/triton/cross_entropy.py",  # flash-attn's
     "verl/remote_reward_server.py",  # the original release's
 }
