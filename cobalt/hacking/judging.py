@@ -107,8 +107,6 @@ class JudgeConfig(LitellmConfig, ReadConfig):
     """How often a vote is asked for until a category can be read from the answer."""
     seed: int = 42
     """Seed of the run, for models that take one per request."""
-    max_in_flight: Positive | None = None
-    """Most requests in flight; default: what the engine reports."""
     max_infra_rate: Share = 0.01
     """Exit with 3 if a larger share of votes could not be had."""
     prompts: str = OWN_NAME
@@ -147,7 +145,7 @@ def judge(config: JudgeConfig) -> None:
 
     async def judge_with_engine() -> tuple[dict[str, Any], Counter[str]]:
         """The counts, and the causes of failures."""
-        async with open_litellm_engine(config, config.max_in_flight) as engine:
+        async with open_litellm_engine(config) as engine:
             contents = {config.output_file: {**content, "model": engine.model_id, **settings}}
             with recorded_run("run_llm_judge", asdict(config), [config.input_file], contents) as run:
                 records = await judge_cases(config, engine, cases, texts)

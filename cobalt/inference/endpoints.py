@@ -117,7 +117,7 @@ class OpenAIEngine:
 
 
 @asynccontextmanager
-async def open_openai_engine(flags: OpenWeightConfig, max_in_flight: int | None) -> AsyncIterator[OpenAIEngine]:
+async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEngine]:
     """Connect to the server; ``SetupError`` if there is none, ``InputError`` if it does not serve ``flags.model``."""
     import httpx
     import openai
@@ -146,7 +146,7 @@ async def open_openai_engine(flags: OpenWeightConfig, max_in_flight: int | None)
         if flags.model is None and len(fitting) > 1:
             raise InputError(f"the server at {at} serves several models; name one with --model: {', '.join(served)}")
         said = listed.headers.get(IN_FLIGHT_HEADER)
-        yield OpenAIEngine(client, fitting[0], max_in_flight or (int(said) if said else None))
+        yield OpenAIEngine(client, fitting[0], flags.max_in_flight or (int(said) if said else None))
 
 
 def is_model(served: str, model: str) -> bool:
@@ -163,8 +163,8 @@ def is_model(served: str, model: str) -> bool:
 class LitellmEngine:
     """Use through ``open_litellm_engine``. ``router``: LiteLLM's, with this one model."""
 
-    def __init__(self, router: Any, flags: LitellmConfig, max_in_flight: int, secrets: list[str]):
-        self.model_id, self.max_in_flight = flags.model_name, max_in_flight
+    def __init__(self, router: Any, flags: LitellmConfig, secrets: list[str]):
+        self.model_id, self.max_in_flight = flags.model_name, flags.max_in_flight or DEFAULT_IN_FLIGHT
         self._router, self._flags, self._secrets = router, flags, secrets
         self._trial: asyncio.Future[None] | None = None
 
@@ -220,7 +220,7 @@ class LitellmEngine:
 
 
 @asynccontextmanager
-async def open_litellm_engine(flags: LitellmConfig, max_in_flight: int | None) -> AsyncIterator[LitellmEngine]:
+async def open_litellm_engine(flags: LitellmConfig) -> AsyncIterator[LitellmEngine]:
     """The API that the flags describe. Importing LiteLLM takes seconds; it downloads no price list."""
     keep_loopback_direct()
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -239,7 +239,7 @@ async def open_litellm_engine(flags: LitellmConfig, max_in_flight: int | None) -
         router = Router(deployments, disable_cooldowns=True)
     except openai.OpenAIError as error:
         raise SetupError(f"{flags.model_name}: {_clean(error, list(secrets.values()))}") from None
-    yield LitellmEngine(router, flags, max_in_flight or DEFAULT_IN_FLIGHT, list(secrets.values()))
+    yield LitellmEngine(router, flags, list(secrets.values()))
 
 
 def _completion(response: Any) -> Completion:

@@ -34,11 +34,11 @@ class Engine(Protocol):
 def open_engine(flags: InferenceConfig) -> AbstractAsyncContextManager[Engine]:
     """The engine that the flags name. Raises ``InputError`` if they name none, ``SetupError`` without its packages."""
     if isinstance(flags, LitellmConfig):
-        return open_litellm_engine(flags, flags.max_in_flight)
+        return open_litellm_engine(flags)
     if flags.fp32 and flags.engine != "hf":
         raise InputError(f"--fp32 needs --engine hf, not {flags.engine}")
     if flags.engine == "vllm":
-        return open_openai_engine(flags, flags.max_in_flight)
+        return open_openai_engine(flags)
     if is_own(flags.engine):
         return open_own_engine(flags.engine, flags.model, flags.max_in_flight)
     if flags.engine != "hf":

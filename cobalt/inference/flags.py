@@ -39,8 +39,6 @@ class InferenceRunConfig(ExecutionConfig, PromptsConfig, ReadConfig):
     """Samples per problem; with a single-turn file at most as many as it holds."""
     seed: int = 42
     """Seed of the run; each request's own seed is a hash of (seed, id, sample, turn)."""
-    max_in_flight: Positive | None = None
-    """Most requests in flight; default: what the engine reports, or else as many as make it faster (64 at first)."""
     extraction: Rule = DEFAULT_RULE
     """How the program of a response is found: as `markdown` has it, or as the paper's release does."""
 
@@ -84,6 +82,8 @@ class OpenWeightConfig(CommandConfig):
     api_base: str | None = None
     """Address of the vLLM app, or of any OpenAI-compatible server. Default: COBALT_VLLM_URL in the environment, else
     http://127.0.0.1:8000/vllm_actor/v1."""
+    max_in_flight: Positive | None = None
+    """Most requests in flight; default: what the engine reports, or else as many as make it faster (64 at first)."""
     request_timeout_s: AboveZero = 1800
     """A request to the server without an answer after this many seconds is sent again."""
     temperature: NotNegativeFloat = Sampling.temperature
@@ -114,6 +114,8 @@ class LitellmConfig(CommandConfig):
     """Sample from the likeliest tokens that have this probability together, for models that take one."""
     max_tokens: Positive = 32000
     """Most tokens in one response, reasoning included."""
+    max_in_flight: Positive | None = None
+    """Most requests in flight; default: 64."""
     request_timeout_s: AboveZero = 1800
     """A request without an answer after this many seconds is sent again."""
     openai_api_key: str | None = None

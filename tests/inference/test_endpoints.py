@@ -56,9 +56,9 @@ def model(server: ApiServer) -> dict[str, Any]:
 
 async def ask(server: ApiServer, client: str = "litellm") -> Completion:
     if client == "openai":
-        opened = open_openai_engine(OpenWeightConfig(api_base=server.base, request_timeout_s=TIMEOUT_S), None)
+        opened = open_openai_engine(OpenWeightConfig(api_base=server.base, request_timeout_s=TIMEOUT_S))
     else:
-        opened = open_litellm_engine(LitellmConfig(**model(server)), None)
+        opened = open_litellm_engine(LitellmConfig(**model(server)))
     async with opened as engine:
         return await engine.generate(MESSAGES, Sampling(0.7, 0.9, 50), seed=3)
 
@@ -108,7 +108,7 @@ async def test_thinking_beside_the_answer_is_put_back(client: str, message: Any,
 async def test_a_known_price_is_recorded() -> None:
     with api_server(lambda body, attempt: ("ok", {})) as server:
         flags = LitellmConfig(**{**model(server), "model_name": "openai/gpt-5-mini-2025-08-07"})
-        async with open_litellm_engine(flags, None) as engine:
+        async with open_litellm_engine(flags) as engine:
             cost = (await engine.generate(MESSAGES, Sampling(0.7, 0.9, 50), seed=3)).cost
     assert cost == pytest.approx(11 * 0.25e-6 + 7 * 2e-6)
 
@@ -179,22 +179,22 @@ async def test_servers_of_this_machine_are_reached_without_the_proxy(client: str
 async def test_a_failed_connection_names_the_proxy(proxied: str) -> None:
     message = rf"http://models\.invalid/v1 through the proxy http://{proxied} of the environment"
     with pytest.raises(SetupError, match=message):
-        async with open_openai_engine(OpenWeightConfig(api_base="http://models.invalid/v1"), None):
+        async with open_openai_engine(OpenWeightConfig(api_base="http://models.invalid/v1")):
             pass
     flags = LitellmConfig(model_name="openai/m", api_base="http://models.invalid/v1", openai_api_key=KEY)
     with pytest.raises(SetupError, match=message):
-        async with open_litellm_engine(flags, None) as engine:
+        async with open_litellm_engine(flags) as engine:
             await engine.generate(MESSAGES, Sampling(), 1)
 
 
 async def test_a_server_that_names_no_number_of_requests_is_asked_for_more_and_more() -> None:
     with api_server(lambda body, attempt: ("ok", {})) as server:
-        async with open_openai_engine(OpenWeightConfig(api_base=server.base), None) as engine:
+        async with open_openai_engine(OpenWeightConfig(api_base=server.base)) as engine:
             assert engine.max_in_flight == 64
             for _ in range(2):
                 await asyncio.gather(*(engine.generate(MESSAGES, Sampling(), seed) for seed in range(64)))
             assert engine.max_in_flight == 128
-        async with open_openai_engine(OpenWeightConfig(api_base=server.base), 3) as engine:
+        async with open_openai_engine(OpenWeightConfig(api_base=server.base, max_in_flight=3)) as engine:
             assert engine.max_in_flight == 3
 
 
@@ -205,7 +205,7 @@ async def test_keys_of_the_environment_and_of_the_address_are_not_shown(monkeypa
     message = "bad key sk-from-environment, session-of-environment at http://me:word@host/v1: none fits"
     refusing = api_server(lambda body, attempt: ("status", {"code": 401, "message": message}))
     with refusing as server, pytest.raises(SetupError, match=r"bad key \*\*\*, \*\*\* at http://host/v1: none fits"):
-        async with open_litellm_engine(LitellmConfig(model_name="openai/local", api_base=server.base), None) as engine:
+        async with open_litellm_engine(LitellmConfig(model_name="openai/local", api_base=server.base)) as engine:
             await engine.generate(MESSAGES, Sampling(), seed=3)
 
 
@@ -245,7 +245,7 @@ async def test_what_cannot_be_asked_is_said_at_once(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     config = LitellmConfig(model_name=model_name, api_base=api_base, openai_api_key=key)
     with pytest.raises(SetupError, match=complaint):
-        async with open_litellm_engine(config, None) as engine:
+        async with open_litellm_engine(config) as engine:
             await engine.generate(MESSAGES, Sampling(), seed=3)
 
 
@@ -253,7 +253,7 @@ async def test_the_commonest_cause_of_failures_is_told(tmp_path: Path) -> None:
     source = write_problems(tmp_path / "problems.jsonl", 3)
     refusing = api_server(lambda body, attempt: ("status", {"code": 400, "message": "odd"}))
     with refusing as server, pytest.raises(SetupError, match=r"12 of 12 conversations .*12 x .*odd"):
-        async with open_litellm_engine(LitellmConfig(**model(server)), None) as engine:
+        async with open_litellm_engine(LitellmConfig(**model(server))) as engine:
             plan = make_plan(source, tmp_path / "out.jsonl", num_completions=4)
             await run_plan(plan, engine, MultiplyingService())
 
@@ -298,7 +298,7 @@ async def test_a_run_through_all_troubles(tmp_path: Path) -> None:
             method = {"num_completions": 4, "seed": 1, "num_turns": 2, "from_scratch": True, **changes}
             files = {"input_file": source, "output_file": tmp_path / name}
             flags = MultiTurnLitellmConfig(**files, **method, **{**model(server), "api_base": None})
-            async with open_litellm_engine(LitellmConfig(**model(server)), 16) as engine:
+            async with open_litellm_engine(LitellmConfig(**model(server), max_in_flight=16)) as engine:
                 return await run_plan(flags, engine, MultiplyingService())
 
     calm = await collect("calm.jsonl", troubled(0, 0))

@@ -120,7 +120,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 
 
 def engine_at(served: tuple[str, Path], **flags: Any) -> Any:
-    return open_openai_engine(OpenWeightConfig(api_base=f"{served[0]}/v1", **flags), None)
+    return open_openai_engine(OpenWeightConfig(api_base=f"{served[0]}/v1", **flags))
 
 
 async def test_requests_and_answers(served: tuple[str, Path]) -> None:
@@ -208,5 +208,5 @@ async def test_http_of_vllm_is_passed_on(served: tuple[str, Path]) -> None:
 async def test_no_app(served: tuple[str, Path], address: str) -> None:
     flags = OpenWeightConfig(api_base=address.replace("{app}", served[0]))
     with pytest.raises(SetupError, match="serve run vllm_engine_actor:app"):
-        async with open_openai_engine(flags, None):
+        async with open_openai_engine(flags):
             pass
