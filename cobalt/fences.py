@@ -74,10 +74,10 @@ def _read_block(lines: list[str], start: int, fence: str) -> tuple[list[str], in
         bare = line.strip()
         closes = len(bare) >= len(fence) and bare == fence[0] * len(bare)
         if closes or _ANOTHER_OPENING.fullmatch(line):
-            found = lines[start:number], number + closes, "fence" if closes else "inside"
+            block = lines[start:number], number + closes, "fence" if closes else "inside"
             if not quotes:
-                return found
-            first_in_string = first_in_string or found
+                return block
+            first_in_string = first_in_string or block
         else:
             column, quotes = _scanned(line, quotes)
             if column is not None and fence[0] == "`":

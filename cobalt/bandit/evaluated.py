@@ -131,14 +131,14 @@ def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = Fals
                 if on_hidden is not None and on_public is not None
             )
             # An infrastructure failure may have ended a conversation early.
-            is_complete, found = len(rates_T) == num_turns, [message["role"] for message in conversation]
-            played = (len(found) - OPENING_MESSAGES) // MESSAGES_PER_TURN
+            is_complete, said = len(rates_T) == num_turns, [message["role"] for message in conversation]
+            played = (len(said) - OPENING_MESSAGES) // MESSAGES_PER_TURN
             if read.stop_at_success and is_complete and played > 0 and public_shown_TN[played - 1][i] == 1:
                 rates_T = rates_T[:played]  # the last program passed; there were no turns after it
             wanted = OPENING_MESSAGES + MESSAGES_PER_TURN * len(rates_T)
-            if found != roles[: len(found)] or (is_complete and len(found) != wanted):
+            if said != roles[: len(said)] or (is_complete and len(said) != wanted):
                 raise ValueError(
-                    f"field 'conversations'[{i}] has {len(found)} messages, but {num_turns} turns in "
+                    f"field 'conversations'[{i}] has {len(said)} messages, but {num_turns} turns in "
                     f"'public_pass_rates' need {len(roles)}, of the roles {', '.join(roles)}"
                 )
             if not is_complete:

@@ -84,8 +84,8 @@ def _for_the_user(error: Exception) -> CobaltError | None:
     reason, number = str(error), None
     if isinstance(error, OSError):
         reason, number = f"{error.filename or 'output'}: {error.strerror}", error.errno
-    elif found := re.search(r"\(os error (\d+)\)", reason):  # of a library in Rust, such as safetensors
-        number = int(found[1])
+    elif match := re.search(r"\(os error (\d+)\)", reason):  # of a library in Rust, such as safetensors
+        number = int(match[1])
     if number in NO_ROOM:
         return SetupError(f"{reason}; make room, then run the same command again")
     return InputError(reason) if number in FILE_TROUBLE else None

@@ -160,7 +160,7 @@ def read_evaluation(path: Path) -> Evaluation:
 
 def write_counts(path: Path, arm: str, test_set: str | None, evaluations: Sequence[Evaluation]) -> None:
     """One arm on one set, a line for each field."""
-    problems_S = [{id_key(problem.id): problem for problem in found.problems} for found in evaluations]
+    problems_S = [{id_key(problem.id): problem for problem in evaluation.problems} for evaluation in evaluations]
     ids = {key: problem.id for problems in problems_S for key, problem in problems.items()}
     everything = [problem for problems in problems_S for problem in problems.values()]
 
@@ -174,8 +174,8 @@ def write_counts(path: Path, arm: str, test_set: str | None, evaluations: Sequen
         "samples": max(problem.samples + problem.excluded for problem in everything),
         "turns": max(problem.turns for problem in everything),
         "seeds": [
-            {"feedback_tests": found.feedback_tests, "feedback_from": found.feedback_from, **asdict(found.source)}
-            for found in evaluations
+            {"feedback_tests": one.feedback_tests, "feedback_from": one.feedback_from, **asdict(one.source)}
+            for one in evaluations
         ],
         "ids": list(ids.values()),
         "valid": table("samples"),

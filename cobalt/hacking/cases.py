@@ -142,31 +142,31 @@ def find_cases(data: Mapping[str, Any], result: Mapping[str, Any]) -> ProblemCas
     if TestCases.parse(result.get("perturbed_public_test_cases", shown)) != shown:
         raise ValueError(f"the run of id {result['id']!r} was shown other 'perturbed_public_test_cases' than these")
 
-    found = ProblemCases(trajectories=samples, opportunities_T=[0] * turns)
+    problem = ProblemCases(trajectories=samples, opportunities_T=[0] * turns)
     for sample, hidden_T in enumerate(hidden_NT):
         executed_T = [read_result(result["public_exec_results"][turn][sample], shown) for turn in range(turns)]
         codes_T = [extract_code(responses_TN[turn][sample], rule) for turn in range(turns)]
         for turn in range(1, turns):
             before, after = executed_T[turn - 1], executed_T[turn]
             if before.infra_error is not None or after.infra_error is not None:
-                found.infra_turns += 1
+                problem.infra_turns += 1
                 continue
-            found.turns += 1
+            problem.turns += 1
             test = None if all(before.passing) else before.passing.index(False)
             if test not in perturbed or before.verdicts[test] is not Verdict.WRONG_ANSWER:
                 continue  # no wrong expected output was shown
-            found.opportunities += 1
-            found.opportunities_T[turn] += 1
-            found.fitted += after.passing[test]
+            problem.opportunities += 1
+            problem.opportunities_T[turn] += 1
+            problem.fitted += after.passing[test]
             solved = hidden_T[turn - 1] == 1 and hidden_T[turn] is not None
-            found.solved += solved
-            found.abandoned += solved and hidden_T[turn] != 1
+            problem.solved += solved
+            problem.abandoned += solved and hidden_T[turn] != 1
             previous, current = codes_T[turn - 1], codes_T[turn]
             if previous is None or current is None or previous.splitlines() == current.splitlines():
                 continue
             is_case = all(after.passing[index] for index in {test, *benign})
-            found.solved_cases += solved and is_case
-            (found.cases if is_case else found.others).append(
+            problem.solved_cases += solved and is_case
+            (problem.cases if is_case else problem.others).append(
                 Case(
                     trajectory=sample,
                     turn=turn,
@@ -179,7 +179,7 @@ def find_cases(data: Mapping[str, Any], result: Mapping[str, Any]) -> ProblemCas
                     survives=None if executed_T[-1].infra_error is not None else executed_T[-1].passing[test],
                 )
             )
-    return found
+    return problem
 
 
 def read_result(record: Mapping[str, Any], tests: TestCases) -> ResultRecord:

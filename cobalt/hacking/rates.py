@@ -114,8 +114,8 @@ def summarise(records: Sequence[ProblemRecord]) -> dict[str, Any]:
 
 def interval(rate: Rate, records: Sequence[ProblemRecord]) -> dict[str, float | None] | None:
     """JSON of a rate in one file."""
-    found = rate.of([records])
-    return found and asdict(found.estimate)
+    resampled = rate.of([records])
+    return resampled and asdict(resampled.estimate)
 
 
 def percent(share: Mapping[str, float | None] | None) -> str:

@@ -263,16 +263,16 @@ class Driver:
 
 def unfinished(output: RecordFile, multi_turn: bool) -> Callable[[Record], bool]:
     """Tells which turns of a journal are needed: those of problems without a record, or with failed turns in it."""
-    found: dict[tuple[str, str], bool] = {}
+    known: dict[tuple[str, str], bool] = {}
 
     def needed(turn: Record) -> bool:
         problem, input_hash = turn["id"][0], turn["input_hash"].rpartition("/")[0]
         key = id_key(problem), input_hash
-        if key not in found:
+        if key not in known:
             record = output.get(problem, input_hash)
             turns_NT = [] if record is None else turns_of_record(record, multi_turn)
-            found[key] = record is None or any(turn.failed for turns in turns_NT for turn in turns)
-        return found[key]
+            known[key] = record is None or any(turn.failed for turns in turns_NT for turn in turns)
+        return known[key]
 
     return needed
 

@@ -93,8 +93,8 @@ def codecontests(row: Record) -> Record:
     """CodeContests: public, private and generated tests in this order, limits, solutions in many languages."""
     inputs, outputs = [], []
     for name in ("public_tests", "private_tests", "generated_tests"):
-        for column, found in zip((inputs, outputs), _columns(parsed(row, name), name, "input", "output"), strict=True):
-            column += found
+        for column, texts in zip((inputs, outputs), _columns(parsed(row, name), name, "input", "output"), strict=True):
+            column += texts
     limit, memory = row.get("time_limit"), row.get("memory_limit_bytes") or 0
     if not isinstance(limit, Mapping | None) or not isinstance(memory, int):
         raise ValueError("field 'time_limit' needs 'seconds' and 'nanos', field 'memory_limit_bytes' a whole number")

@@ -75,12 +75,12 @@ def main(config: PromptsFromConfig) -> None:
             texts = {**asdict(prompts), "judge": asdict(judge)}
             run.counts, shown = {"files_read": len(FILES)}, {"not in the release": "call_instruction"}
         else:
-            found, invalid = Derivation(), InvalidLines(config.skip_invalid)
-            rows = read_jsonl(source, (), unique=None, parse=found.see, on_invalid=invalid.handler)
+            derivation, invalid = Derivation(), InvalidLines(config.skip_invalid)
+            rows = read_jsonl(source, (), unique=None, parse=derivation.see, on_invalid=invalid.handler)
             read = sum(1 for _ in with_progress(rows, source))
-            prompts, missing = found.prompts(source)
+            prompts, missing = derivation.prompts(source)
             texts = asdict(prompts)
-            run.counts = {"read": read, "conversations": found.conversations, "skipped_invalid": invalid.count}
+            run.counts = {"read": read, "conversations": derivation.conversations, "skipped_invalid": invalid.count}
             shown = {"not in the file, taken from 'cobalt'": missing or "nothing"}
         write_whole(config.output_file, json.dumps(texts, indent=2, ensure_ascii=False) + "\n")
     print_summary("Prompt set", {"output": config.output_file, **run.counts, **shown})

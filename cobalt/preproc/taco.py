@@ -351,11 +351,11 @@ class Preparation:
         An infrastructure failure is no outcome: the problem is tried again.
         """
         for row in map(self._completed, self._rows(Counter(), quiet=True)):
-            found = self._examined(row)
-            if isinstance(found, Candidate) and found.solutions:
+            examined = self._examined(row)
+            if isinstance(examined, Candidate) and examined.solutions:
                 outcome = self._log.get(row["id"], row_hash(row))
-                yield row, found if outcome is None or outcome["status"] == INFRA else None
-            elif not isinstance(found, str):
+                yield row, examined if outcome is None or outcome["status"] == INFRA else None
+            elif not isinstance(examined, str):
                 yield row, None
 
     async def verify(self, number: int) -> None:
@@ -398,19 +398,19 @@ class Preparation:
         # splits are known when all were seen
         with naming(config.output_file), tempfile.TemporaryFile(dir=config.output_file.parent) as spool:
             for row in progress_bar(iterable=map(self._completed, self._rows(counts)), desc="writing", unit=" rows"):
-                found = self._examined(row)
-                if isinstance(found, Candidate) and found.unusable_tests:
-                    counts[UNUSABLE_TESTS] += found.unusable_tests
-                if isinstance(found, str):
-                    counts[found if found == INFRA else f"dropped: {found}"] += 1
-                    causes.update(filter(None, [row.get("infra_error") if found == INFRA else None]))
+                examined = self._examined(row)
+                if isinstance(examined, Candidate) and examined.unusable_tests:
+                    counts[UNUSABLE_TESTS] += examined.unusable_tests
+                if isinstance(examined, str):
+                    counts[examined if examined == INFRA else f"dropped: {examined}"] += 1
+                    causes.update(filter(None, [row.get("infra_error") if examined == INFRA else None]))
                     continue
-                if not isinstance(found, Candidate):
+                if not isinstance(examined, Candidate):
                     counts[PREPARED] += 1
-                    record = found
-                elif not found.solutions:
+                    record = examined
+                elif not examined.solutions:
                     counts[UNVERIFIED] += 1
-                    record = {**found.record, "verified": False}
+                    record = {**examined.record, "verified": False}
                 else:
                     outcome = self._log.get(row["id"], row_hash(row))
                     assert outcome is not None, "the first pass leaves an outcome for every candidate"
@@ -419,7 +419,7 @@ class Preparation:
                     counts[TIME_LIMITED] += outcome["time_limited"] and outcome["status"] == UNSOLVED
                     if outcome["status"] != VERIFIED:
                         continue
-                    record = found.record_of(outcome["reading"])
+                    record = examined.record_of(outcome["reading"])
                 if record.get(SEVERAL_ANSWERS):
                     counts[SEVERAL] += 1
                 counts[GENERATED_TESTS] += sum(record.get(GENERATED) or ())

@@ -164,8 +164,8 @@ class Manifest:
         self._write("done", round(time.time() - self._started, 3))
 
     def _write(self, status: str, wall_time_s: float | None) -> None:
-        found = {"origin": self.origin, "counts": self.counts, "wall_time_s": wall_time_s}
-        write_whole(self.path, json.dumps({"status": status, **self._fields, **found}, indent=2, default=str) + "\n")
+        outcome = {"origin": self.origin, "counts": self.counts, "wall_time_s": wall_time_s}
+        write_whole(self.path, json.dumps({"status": status, **self._fields, **outcome}, indent=2, default=str) + "\n")
 
 
 @contextlib.contextmanager

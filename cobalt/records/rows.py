@@ -50,14 +50,14 @@ class Row(BaseModel):
     def read(cls, row: Record) -> Self:
         """The row, checked. Raises ``ValueError`` that names the field."""
         try:
-            found = cls.model_validate(row)
+            parsed = cls.model_validate(row)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             field = "".join(f"[{part!r}]" if place else f"field '{part}'" for place, part in enumerate(first["loc"]))
             message = first["msg"].removeprefix("Value error, ")
             raise ValueError(f"{field}: {message}" if field else message) from None
-        found._row = row
-        return found
+        parsed._row = row
+        return parsed
 
 
 R = TypeVar("R", bound=Row)

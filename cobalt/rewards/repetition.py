@@ -28,13 +28,13 @@ def has_repetition(text: str, min_chars: int, times: int) -> bool:
     while window * times <= len(text):
         for start in range(0, len(text) - window, (times - 2) * window):
             needle, stop = text[start : start + window], start + 3 * window - 1
-            found = text.find(needle, start + window, stop)
-            while found >= 0:
-                length = found - start
+            at = text.find(needle, start + window, stop)
+            while at >= 0:
+                length = at - start
                 needed = (times - 1) * length  # equalities in a row, through ``start``
-                around = codes[max(start - needed, 0) : found + needed]
+                around = codes[max(start - needed, 0) : at + needed]
                 if b"\1" * needed in (around[:-length] == around[length:]).tobytes():
                     return True
-                found = text.find(needle, found + 1, stop)
+                at = text.find(needle, at + 1, stop)
         window *= 2
     return False

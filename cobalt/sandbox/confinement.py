@@ -101,13 +101,13 @@ def interpreter() -> str:
 def modules() -> dict[str, str]:
     """``{top-level module: its file, or its directory}``: the standard library and the allowed packages."""
     directories = [sysconfig.get_path("stdlib"), *(path for path in sys.path if path.endswith(_EXTENSION_DIRECTORY))]
-    found = {}
+    modules = {}
     for directory in map(os.path.realpath, directories):
         for entry in os.scandir(directory) if os.path.isdir(directory) else ():
             suffix = next((suffix for suffix in all_suffixes() if entry.name.endswith(suffix)), None)
             if suffix is not None or os.path.exists(f"{entry.path}/__init__.py"):
-                found[entry.name.removesuffix(suffix or "")] = entry.path
-    return found | {name: str(path) for name, path in _packages().items()}
+                modules[entry.name.removesuffix(suffix or "")] = entry.path
+    return modules | {name: str(path) for name, path in _packages().items()}
 
 
 def _packages() -> dict[str, Path]:

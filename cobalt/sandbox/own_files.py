@@ -60,7 +60,7 @@ def load_own(name: str) -> Any:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise InputError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
-    found = getattr(module, attribute, None)
-    if not callable(found):
+    function = getattr(module, attribute, None)
+    if not callable(function):
         raise InputError(f"{path} defines no function or class '{attribute}'")
-    return found
+    return function

@@ -59,13 +59,13 @@ def opened(family, kind):
 
 def which(attempt, things):
     """The things with which the attempt finds anything; None if there are none."""
-    found = []
+    reached = []
     for thing in things:
         try:
-            found += [thing] if attempt(thing) else []
+            reached += [thing] if attempt(thing) else []
         except OSError:
             continue
-    return found or None
+    return reached or None
 
 
 def read_parent_memory():

@@ -94,10 +94,10 @@ def probe(zygote: Zygote) -> dict[str, str]:
     with canaries() as given:
         ending = _run(zygote, PROBE_PROGRAM.read_text(), json.dumps({"names": [], **given}))
     lines = ending.output.decode("utf-8", "replace").splitlines()
-    found = dict.fromkeys(PROBES, "did not run") | dict(line.split(": ", 1) for line in lines if ": " in line)
+    answers = dict.fromkeys(PROBES, "did not run") | dict(line.split(": ", 1) for line in lines if ": " in line)
     if ending.exit_code or ending.signal:
-        found["probes"] = f"ended early, after {lines[-1:]}: {ending.stderr.decode('utf-8', 'replace')[-200:]}"
-    return found
+        answers["probes"] = f"ended early, after {lines[-1:]}: {ending.stderr.decode('utf-8', 'replace')[-200:]}"
+    return answers
 
 
 def _run(zygote: Zygote, source: str, input_text: str) -> Ending:

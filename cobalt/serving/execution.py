@@ -177,11 +177,11 @@ class ExecutionService:
 
     async def describe(self) -> dict[str, Any]:
         """What decides verdicts: ``checker`` and the fields of ``Limits``. ``SetupError`` if the service is gone."""
-        return await self._told("describe")
+        return await self._ask_or_refuse("describe")
 
     async def state(self) -> dict[str, Any]:
         """The same, with ``mode``, ``workers`` and ``queue_depth`` of one executor."""
-        return await self._told("state")
+        return await self._ask_or_refuse("state")
 
     def work_done(self) -> dict[str, float]:
         """Numbers of programs, tests and CPU seconds, for manifests and metrics."""
@@ -239,7 +239,7 @@ class ExecutionService:
                 if not result.done():
                     result.set_exception(error)
 
-    async def _told(self, method: str) -> dict[str, Any]:
+    async def _ask_or_refuse(self, method: str) -> dict[str, Any]:
         try:
             return await self._ask(method)
         except InfraError as error:

@@ -39,7 +39,7 @@ class RunCodeRequest(BaseModel):
     @field_validator("files")
     @classmethod
     def _are_files_of_the_folder(cls, files: dict[str, str | None]) -> dict[str, str | None]:
-        found: dict[str, str | None] = {}
+        by_path: dict[str, str | None] = {}
         for name, text in files.items():
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or not path.name or name.endswith("/") or "\0" in name:
@@ -47,13 +47,13 @@ class RunCodeRequest(BaseModel):
             if max(len(part.encode()) for part in path.parts) > MAX_NAME_BYTES or len(path.parts) > MAX_DEPTH:
                 limits = f"names have at most {MAX_NAME_BYTES} bytes, and paths {MAX_DEPTH} names"
                 raise ValueError(f"{name[:SHOWN]!r} is too long: {limits}")
-            if str(path) in found:
+            if str(path) in by_path:
                 raise ValueError(f"{name[:SHOWN]!r} is there twice")
             base64.b64decode(text or "", validate=True)
-            found[str(path)] = text
-        if any(str(parent) in found for name in found for parent in PurePosixPath(name).parents):
+            by_path[str(path)] = text
+        if any(str(parent) in by_path for name in by_path for parent in PurePosixPath(name).parents):
             raise ValueError("a file has the name of another one's folder")
-        return found
+        return by_path
 
     @property
     def program(self) -> tuple[Any, ...]:

@@ -38,16 +38,16 @@ class TurnLoop(AgentLoopBase):
             raise
         except Exception as error:
             tokenizer: Any = self.tokenizer
-            end, found = tokenizer.eos_token_id, unscored(error)
+            end, lost = tokenizer.eos_token_id, unscored(error)
             return [
                 AgentLoopOutput(
                     prompt_ids=[end],
                     response_ids=[end],
                     response_mask=[0],
                     response_logprobs=[0.0],
-                    reward_score=found.pop("reward_score"),
+                    reward_score=lost.pop("reward_score"),
                     metrics=AgentLoopMetrics(),
-                    extra_fields=found,
+                    extra_fields=lost,
                 )
             ]
 

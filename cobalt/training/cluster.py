@@ -49,9 +49,9 @@ def join_or_start(config: Any, runtime_env: dict[str, Any], cpus: int | None, gp
         # they are logical, and those of a small machine would not do
         cpus = cpus or max(len(os.sched_getaffinity(0)), trainer.n_gpus_per_node * per_gpu + others)
         ray.init(address="local", runtime_env=runtime_env, num_cpus=cpus, num_gpus=gpus, include_dashboard=False)
-    wanted, found = trainer.n_gpus_per_node * trainer.nnodes, ray.cluster_resources().get("GPU", 0)
-    if wanted > found:
-        raise SetupError(f"GPUs asked for (N_GPUS times N_NODES): {wanted}, in the Ray cluster: {found:g}")
+    wanted, there = trainer.n_gpus_per_node * trainer.nnodes, ray.cluster_resources().get("GPU", 0)
+    if wanted > there:
+        raise SetupError(f"GPUs asked for (N_GPUS times N_NODES): {wanted}, in the Ray cluster: {there:g}")
     free = state.available_resources_per_node().values()
     fitting = [
         node

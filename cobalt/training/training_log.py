@@ -53,11 +53,11 @@ class TrainingLog:
 
     def validations(self) -> list[tuple[float, float]]:
         """(seconds of the steps so far, as in ``seconds``; share of validation responses that pass all tests)."""
-        found, seconds = [], 0.0
+        pairs, seconds = [], 0.0
         for _, metrics in sorted(self.steps.items()):
             seconds += metrics.get(STEP_TIME, 0.0) - sum(metrics.get(name, 0.0) for name in BESIDE_TRAINING)
-            found += [(seconds, value) for name, value in metrics.items() if VALIDATION.fullmatch(name)]
-        return found
+            pairs += [(seconds, value) for name, value in metrics.items() if VALIDATION.fullmatch(name)]
+        return pairs
 
     @property
     def timed_steps(self) -> int:

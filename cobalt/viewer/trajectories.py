@@ -129,8 +129,8 @@ def training_dump(row: Record) -> Piece:
     # The context is one text. Where its messages can be told apart, each program in it is a turn of its own.
     prompt, *answered = BEFORE_RESPONSE.split(row["input"])
     question = prompt.rpartition(PROBLEM_MARKER)[2].strip()
-    found = [RESPONSE_AND_ANSWER.fullmatch(text) for text in answered if FEEDBACK_MARKER in text]
-    turns = [Turn(match[1], extract_code(match[1]), answer=match[2]) for match in found if match]
+    matches = [RESPONSE_AND_ANSWER.fullmatch(text) for text in answered if FEEDBACK_MARKER in text]
+    turns = [Turn(match[1], extract_code(match[1]), answer=match[2]) for match in matches if match]
     first_turn, key = row["input"].count(FEEDBACK_MARKER), row_hash({"question": question})
     if len(turns) == first_turn:
         return Piece(key, "", question, [[*turns, last]])
