@@ -19,7 +19,7 @@ from cobalt.errors import InputError
 from cobalt.prompts import prompt_tokens
 from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.sampler.batches import BatchSampler
-from cobalt.sampler.network import ATTENTION, register
+from cobalt.sampler.network import ATTENTION, CPU_DTYPE, register
 from cobalt.sampler.prompts import Row
 
 GATHER_S = 0.05
@@ -83,11 +83,15 @@ def load_network(model: str, flag: str, dtype: torch.dtype, attention: str = ATT
 async def open_huggingface_engine(
     model: str, batch_size: int, max_in_flight: int | None, fp32: bool = False
 ) -> AsyncIterator[HuggingFaceEngine]:
-    """Load ``model`` (directory or hub name) and serve it while the body runs, on a GPU in bf16 unless ``fp32``."""
+    """Load ``model`` (directory or hub name) and serve it while the body runs.
+
+    In fp32 if asked for, else in bf16 on a GPU and in ``CPU_DTYPE`` on a CPU.
+    """
     on_gpu = torch.cuda.is_available()
     workers = 1 if on_gpu else len(os.sched_getaffinity(0))
     torch.set_num_threads(1)
-    network, tokenizer = load_network(model, "--model", torch.bfloat16 if on_gpu and not fp32 else torch.float32)
+    dtype = torch.float32 if fp32 else torch.bfloat16 if on_gpu else CPU_DTYPE
+    network, tokenizer = load_network(model, "--model", dtype)
     in_flight = max_in_flight or BATCHES_PER_WORKER * workers * batch_size
     engine = HuggingFaceEngine(network, tokenizer, model_identity(model), batch_size, workers, in_flight)
     try:

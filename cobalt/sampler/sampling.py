@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cobalt.sampler.network import at_least_fp32
 from cobalt.sampler.prompts import Prefix, Row, read_prompts
 
 COMPACT_AT = 0.8  # share of active rows below which the finished ones are dropped
@@ -90,7 +91,7 @@ def sample_tokens(
     ``logits`` (B, vocabulary); the others (B,), ``uniforms`` in [0, 1). Returns token ids (B,).
     """
     greedy = temperature == 0
-    scaled = logits.float() / torch.where(greedy, 1.0, temperature)[:, None]
+    scaled = logits.to(at_least_fp32(logits.dtype)) / torch.where(greedy, 1.0, temperature)[:, None]
     probabilities, order = torch.sort(scaled.softmax(-1), dim=-1, descending=True, stable=True)
     before = probabilities.cumsum(-1) - probabilities
     kept = before < top_p[:, None]

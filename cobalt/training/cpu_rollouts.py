@@ -1,8 +1,8 @@
 """Rollouts of a Hugging Face model on CPU cores, as a server of veRL.
 
 Each process of training has a server beside it, which samples by ``cobalt.sampler``. Each request brings a seed of its
-own, so a text depends on the others of its batch through rounding only, and a resumed run draws what an uninterrupted
-one does.
+own, and sampling is in fp64, so a text does not depend on the others of its batch. A resumed run draws what an
+uninterrupted one does.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from verl.workers.rollout.utils import ensure_async_iterator
 
 from cobalt.inference.huggingface import end_tokens
 from cobalt.sampler.batches import BatchSampler
-from cobalt.sampler.network import ATTENTION, register
+from cobalt.sampler.network import ATTENTION, CPU_DTYPE, register
 from cobalt.sampler.prompts import Row
 
 BATCH_SIZE = 64
@@ -33,14 +33,14 @@ def server_name(rank: int) -> str:
 
 
 class CpuServer:
-    """One copy of the policy in fp32, and a thread that samples from it."""
+    """One copy of the policy, and a thread that samples from it."""
 
     def __init__(self, config: Any, model: str):
         register()
         torch.set_num_threads(1)
         network = AutoConfig.from_pretrained(model)
         self._model: Any = AutoModelForCausalLM.from_config(
-            network, dtype=torch.float32, attn_implementation=ATTENTION
+            network, dtype=CPU_DTYPE, attn_implementation=ATTENTION
         ).eval()
         self._model.generation_config = GenerationConfig.from_pretrained(model)
         ends = end_tokens(self._model, AutoTokenizer.from_pretrained(model))

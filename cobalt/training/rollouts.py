@@ -26,11 +26,18 @@ class CobaltAgentLoopManager(AgentLoopManagerTQ):
 
 
 class CobaltReplayBuffer(ReplayBuffer):
-    """veRL's. Raises ``SetupError`` where not a single response of a batch came back."""
+    """veRL's. It hands over problems and responses in the order of the data, not in that of their coming.
+
+    Sums over a batch depend on it, by roundings. Raises ``SetupError`` where not a single response came back.
+    """
 
     def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> Any:
-        uids, rows, steps = super()._select_prompt_uids(partition_id, sampleable_keys, batch_size)
-        if not {problem_of(key) for key in rows} & set(uids):
+        in_order: Any = [uid for uid in self.prompt_global_steps[partition_id] if uid in sampleable_keys]
+        uids, rows, steps = super()._select_prompt_uids(partition_id, in_order, batch_size)
+        places = {uid: place for place, uid in enumerate(uids)}
+        rows = {key: tag for key, tag in rows.items() if problem_of(key) in places}
+        rows = dict(sorted(rows.items(), key=lambda row: (places[problem_of(row[0])], *turn_of(row[0]))))
+        if not rows:
             raise SetupError(
                 f"stopped: all responses to {len(uids)} prompts were lost in the rollout; its log above has the errors"
             )
@@ -60,6 +67,12 @@ def refuse_errors(errors: Iterable[str | None]) -> None:
 def problem_of(key: str) -> str:
     """The problem of a row, whose ``key`` is veRL's ``PROBLEM_SESSION_TURN``."""
     return key.rsplit("_", 2)[0]
+
+
+def turn_of(key: str) -> tuple[int, int]:
+    """The session and the turn of a row."""
+    _, session, turn = key.rsplit("_", 2)
+    return int(session), int(turn)
 
 
 def trajectories_of(batch: Any) -> dict[tuple[str, str], list[int]]:

@@ -1,6 +1,7 @@
 """The local Hugging Face engine: the right distribution, seeds that do not depend on batching, limits."""
 
 import asyncio
+import copy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from cobalt.inference.engines import open_engine
 from cobalt.inference.huggingface import open_huggingface_engine
 from cobalt.prompts import prompt_tokens
 from cobalt.sampler import sampling
-from cobalt.sampler.network import ATTENTION, register
+from cobalt.sampler.network import ATTENTION, CPU_DTYPE, register
 from cobalt.sampler.prompts import Prefix, PrefixStore
 from cobalt.sampler.sampling import Row, sample_batch, sample_tokens
 
@@ -65,6 +66,23 @@ def test_a_row_does_not_depend_on_its_batch(model) -> None:
     together = sample(model, rows, frozenset(range(3, 9)))
     assert together == [sample(model, [row], frozenset(range(3, 9)))[0] for row in rows]
     assert len({len(tokens) for tokens in together}) > 3
+
+
+def test_what_a_batch_changes_on_a_cpu_is_too_little_to_change_a_text(model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where rows end and later steps have others."""
+    precise = copy.deepcopy(model).to(CPU_DTYPE)
+    rows = [Row(prompt, 40 if n == 0 else 3 * n, 0.8, 0.9, n) for n, prompt in enumerate(prompts([70, 5, 150, 33]))]
+    seen: list[torch.Tensor] = []
+
+    def noted(logits: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        seen.append(logits[0])
+        return sample_tokens(logits, *rest)
+
+    monkeypatch.setattr(sampling, "sample_tokens", noted)
+    for batch in (rows, rows[:1]):
+        sample(precise, batch)
+    together, alone = torch.stack(seen).chunk(2)
+    assert len(alone) == 40 and torch.allclose(together, alone, rtol=0, atol=1e-12)
 
 
 def test_equal_prompts_with_different_seeds_differ(model) -> None:
@@ -121,7 +139,8 @@ async def test_model_id_follows_the_weights_and_a_missing_model_is_bad_input(tmp
 
 
 @pytest.mark.parametrize(
-    ("on_gpu", "fp32", "wanted"), [(True, True, "float32"), (True, False, "bfloat16"), (False, False, "float32")]
+    ("on_gpu", "fp32", "wanted"),
+    [(True, True, "float32"), (True, False, "bfloat16"), (False, True, "float32"), (False, False, "float64")],
 )
 async def test_precision(path: str, monkeypatch: pytest.MonkeyPatch, on_gpu: bool, fp32: bool, wanted: str) -> None:
     network, tokenizer = huggingface.load_network(path, "--model", torch.float32)

@@ -140,16 +140,16 @@ async def test_what_validation_lost_or_could_not_score_is_no_wrong_program(minic
 
 @pytest.mark.parametrize("overrides", [[], ASYNC], ids=["sync", "colocate_async"])
 def test_failed_groups_come_to_the_trainer_and_nothing_but_failed_groups_ends_the_run(overrides, monkeypatch):
-    """veRL would generate others in their place, in vain where the engine is dead."""
+    """veRL would generate others in their place, in vain where the engine is dead. Rows come in the data's order."""
     buffer = trainer_of(*overrides).buffer
     buffer.refill_fn = lambda count: pytest.fail(f"{count} more groups")
     group, row = {"is_prompt": True, "global_steps": 1}, {"global_steps": 1}
-    tags = {"a": {**group, "status": "failure"}, "b": {**group, "status": "finished"}, "b_0_0": row}
-    tags |= {"c": {**group, "status": "failure"}, "c_2_0": row}
+    tags = {"c": {**group, "status": "failure"}, "a": {**group, "status": "failure"}}
+    tags |= {"b": {**group, "status": "finished"}, **dict.fromkeys(["b_10_0", "b_2_1", "c_2_0", "b_2_0"], row)}
     queue = SimpleNamespace(kv_list=lambda: {"train": tags}, kv_clear=lambda **_where: None)
     monkeypatch.setattr(replay_buffer, "tq", queue)
     batch, _ = buffer.sample(global_steps=1, partition_id="train", batch_size=3)
-    assert sorted(batch.keys) == ["b_0_0", "c_2_0"]
+    assert batch.keys == ["c_2_0", "b_2_0", "b_2_1", "b_10_0"]
     tags = {name: {**group, "status": "failure"} for name in "ab"}
     with pytest.raises(SetupError, match="stopped: all responses to 2 prompts were lost"):
         buffer.sample(global_steps=1, partition_id="train", batch_size=2)
