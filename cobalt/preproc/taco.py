@@ -302,7 +302,7 @@ class Preparation:
         config, tests = self._config, taco_rows.parsed(row["input_output"])
         if not isinstance(tests, dict) or GENERATED in tests or not taco_rows.references(row):
             return None
-        if taco_rows.refusal(row, self._rules) or self._known.match(row["question"]):
+        if taco_rows.refusal(row, self._rules) or self._known.match(row):
             return None
         readings = taco_rows.readings_of(tests, row.get("starter_code") or "")
         known = readings[0] if readings and not isinstance(readings, str) else None
@@ -338,9 +338,9 @@ class Preparation:
 
     def _examined(self, row: Record) -> Candidate | Record | str:
         """What may be run, or the row itself if it is prepared already, or the name of the filter that drops it."""
-        if match := self._known.match(row["question"]):
+        if match := self._known.match(row):
             self._near_duplicates.append({"id": row["id"], **asdict(match)})
-            return NEAR_DUPLICATE
+            return f"{NEAR_DUPLICATE}, by its {match.rule}"
         if is_prepared(row):
             return row
         return taco_rows.prepare(row, self._rules, self.prompts, self._config.keeps_unverified)

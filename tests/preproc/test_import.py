@@ -282,9 +282,10 @@ def test_near_duplicates_of_test_problems_are_dropped_and_listed(tmp_path: Path)
     source = write_rows(tmp_path / "in.jsonl", rows)
     records, counts = imported("taco", source, "--near_duplicates", tests)
     assert [record["id"] for record in records] == ["new"]
-    assert counts["dropped: near duplicate of a test problem"] == 2
+    assert counts["dropped: near duplicate of a test problem, by its statement"] == 2
     listed = read_rows(tmp_path / "out.near_duplicates.jsonl")
-    assert listed == [{"id": id_, "test_file": "test.jsonl", "test_id": 9, "share": 1.0} for id_ in ("same", "more")]
+    why = {"test_file": "test.jsonl", "test_id": 9, "rule": "statement", "share": 1.0}
+    assert listed == [{"id": id_, **why} for id_ in ("same", "more")]
 
 
 def test_livecodebench_is_imported_by_months(tmp_path: Path, capsys) -> None:
