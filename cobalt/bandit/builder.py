@@ -6,16 +6,17 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from cobalt.bandit.evaluated import MESSAGES_PER_TURN, OPENING_MESSAGES, Conversation, EvaluatedProblem, Trajectory
 from cobalt.errors import InputError
 from cobalt.prompts import ALL_PASSED_START, feedback_of_message, without_expected
 
-Selection = Literal["max_variance", "min_variance", "random"]
+Selection = Literal["max_variance", "min_variance", "balanced", "random"]
 StopRule = Literal["released", "solved", "none"]
 
 
@@ -30,9 +31,13 @@ class BanditConfig:
     max_trajectories: Annotated[int, Ge(1)] = 4
     """Trajectories per problem after down-sampling."""
     selection: Selection = "max_variance"
-    """Which trajectories down-sampling keeps, by spread of pass rates: most different, most alike, or any by seed."""
+    """Which trajectories down-sampling keeps: those whose spreads of pass rates are most different or most alike; those
+    after whose programs the reference solves the problem about half the time; or any by seed."""
     max_prompt_tokens: Annotated[int, Ge(1)] = 10_000
     """Contexts whose prompt is longer are cut off."""
+    keep: Annotated[float, Ge(0), Le(1)] | None = None
+    """Share of contexts that hold a solved program; the others show how to repair. They are drawn by seed. Default: all
+    contexts, whatever they hold."""
     hide_expected: bool = False
     """Leave the expected output out of the feedback in the prompts."""
     stop_rule: StopRule = "released"
@@ -109,9 +114,26 @@ def selected_trajectories(problem: EvaluatedProblem, config: BanditConfig) -> li
     if config.selection == "random":
         rng = random.Random(f"{config.seed}-{problem.id}")  # each problem draws for itself
         chosen = sorted(rng.sample(range(len(improved)), min(size, len(improved))))
+    elif config.selection == "balanced":
+        off_N = imbalances(problem, improved, config.num_turns)
+        chosen = sorted(sorted(range(len(improved)), key=off_N.__getitem__)[:size])
     else:
         chosen = variance_subset(spreads_N, size, smallest=config.selection == "min_variance")
     return [improved[i] for i in chosen]
+
+
+def imbalances(problem: EvaluatedProblem, trajectories_N: Sequence[Trajectory], num_turns: int) -> list[float]:
+    """How far from one half the chance is that the reference solves the problem next; means over contexts.
+
+    The chance in a context is estimated from all trajectories of the problem: how many of the programs that came after
+    one with its last pass rate pass all tests. A context that nothing came after counts as 1/2, the largest value.
+    """
+    solved_after: dict[float, list[bool]] = {}
+    for trajectory in problem.trajectories:
+        for rate, after in pairwise(trajectory.pass_rates_T):
+            solved_after.setdefault(rate, []).append(after == 1)
+    off = {rate: abs(sum(solved) / len(solved) - 0.5) for rate, solved in solved_after.items()}
+    return [float(np.mean([off.get(rate, 0.5) for rate in t.pass_rates_T[:num_turns]])) for t in trajectories_N]
 
 
 def variance_subset(spreads_N: Sequence[float], size: int, smallest: bool = False) -> list[int]:
@@ -182,6 +204,22 @@ def mixed_counts(num_clean: int, num_perturbed: int, ratio: float) -> tuple[int,
     if wanted <= num_perturbed:
         return num_clean, wanted
     return round(num_perturbed * (1 - ratio) / ratio), num_perturbed
+
+
+def with_share_solved(is_solved_N: Sequence[int], keep: float | None, seed: int) -> list[int]:
+    """Indices of a sample by ``seed`` of which a share ``keep``, in [0, 1], holds a solved program; None: of all.
+
+    Raises ``InputError`` if one kind is missing that the share needs.
+    """
+    if keep is None:
+        return list(range(len(is_solved_N)))
+    kinds = [[i for i, is_solved in enumerate(is_solved_N) if is_solved == kind] for kind in (False, True)]
+    unsolved, solved = map(len, kinds)
+    if is_solved_N and ((keep > 0 and solved == 0) or (keep < 1 and unsolved == 0)):
+        missing = "holds a solved program" if solved == 0 else "lacks a solved program"
+        raise InputError(f"no context {missing}: --keep {keep:g} cannot be met")
+    rng, counts = random.Random(seed), mixed_counts(unsolved, solved, keep)
+    return sorted(i for found, count in zip(kinds, counts, strict=True) for i in rng.sample(found, count))
 
 
 def output_order(num_clean: int, num_perturbed: int, ratio: float, seed: int) -> list[int]:

@@ -20,7 +20,15 @@ from typing import Any, Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from cobalt.bandit.builder import BanditConfig, Context, ProblemPlan, cut_overlong, output_order, plan_problem
+from cobalt.bandit.builder import (
+    BanditConfig,
+    Context,
+    ProblemPlan,
+    cut_overlong,
+    output_order,
+    plan_problem,
+    with_share_solved,
+)
 from cobalt.bandit.evaluated import EVALUATED_FIELDS, Conversation, EvaluatedProblem, parse_problem
 from cobalt.cli.console import print_summary, with_progress
 from cobalt.cli.flags import InputFile, OptionalModelName, OutputFile, ReadConfig, Share, UploadConfig
@@ -35,7 +43,13 @@ from cobalt.records.jsonl import InvalidLines, Record, naming
 from cobalt.records.manifest import origin_of, recorded_run
 
 BATCH_PROBLEMS = 64
-AS_BEFORE = {"hide_expected": False, "selection": "max_variance", "reward_tests": "all", "weak_tests": 0.0}
+AS_BEFORE = {
+    "hide_expected": False,
+    "selection": "max_variance",
+    "reward_tests": "all",
+    "weak_tests": 0.0,
+    "keep": None,
+}
 """Settings that older outputs do not record: these values mean what was done then."""
 FINGERPRINT_LENGTH = 12
 QUANTILES = (50, 90, 100)
@@ -89,6 +103,7 @@ def main(config: BanditPromptsConfig) -> None:
         tempfile.TemporaryFile(dir=config.output_file.parent) as spool,
     ):
         ends = array("Q", [0])  # of the records in the spool: their order is drawn when their number is known
+        holds_solved = array("B")  # of the clean records, whether a program of theirs is solved
         num_records = []
         for path, perturbed in zip(inputs, (False, True), strict=False):
             before = len(ends)
@@ -116,11 +131,17 @@ def main(config: BanditPromptsConfig) -> None:
                     for context, tokens in zip(kept, tokens_C, strict=False):
                         stats.add_context(context, tokens)
                         ends.append(ends[-1] + spool.write(dump_line(context.to_record())))
+                        if not perturbed:
+                            holds_solved.append(context.prev_best == 1)
             stats.invalid_lines += invalid.count
             num_records.append(len(ends) - before)
 
+        clean, wrong = with_share_solved(holds_solved, config.keep, config.seed), range(num_records[0], len(ends) - 1)
+        places = [*clean, *wrong]
+
         def lines() -> Iterator[bytes]:
-            for i in output_order(num_records[0], sum(num_records[1:]), config.perturbed_ratio or 0.0, config.seed):
+            for number in output_order(len(clean), len(wrong), config.perturbed_ratio or 0.0, config.seed):
+                i = places[number]
                 spool.seek(ends[i])
                 yield spool.read(ends[i + 1] - ends[i])
 

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cobalt.bandit import builder
-from cobalt.bandit.builder import BanditConfig, output_order, partial_contexts, plan_problem, variance_subset
+from cobalt.bandit.builder import (
+    BanditConfig,
+    output_order,
+    partial_contexts,
+    plan_problem,
+    variance_subset,
+    with_share_solved,
+)
 from cobalt.bandit.evaluated import EvaluatedProblem, Trajectory
 from cobalt.errors import InputError
 from cobalt.prompts import ALL_PASSED, feedback_message, first_messages
@@ -103,6 +110,27 @@ def test_random_selection_depends_on_seed_and_problem_alone() -> None:
     assert len({tuple(chosen(seed, id_)) for seed in range(3) for id_ in "ab"}) > 1
     times = np.bincount([i for seed in range(300) for i in chosen(seed, "a")], minlength=12)
     assert min(times) > 60  # of 100 expected: no spread is preferred
+
+
+def test_balanced_selection_keeps_where_the_reference_solves_half_of_the_time() -> None:
+    # after .5 two of four programs pass, after .25 none, after 1 all
+    rates = [[0.25, 0.0, 1.0], [0.5, 1.0, 1.0], [0.5, 0.0, 1.0], [0.5, 0.25, 0.25], [0.5, 1.0, 1.0], [0.0, 0.25, 1.0]]
+    half = BanditConfig(selection="balanced", max_trajectories=2, num_turns=1)
+    assert selected(half, *rates) == [1, 2], "equal ones in the order of the file"
+    assert builder.imbalances(problem(*rates), [trajectory([0.5, 0.75])], 1) == [0.0]
+    assert builder.imbalances(problem(*rates), [trajectory([0.5, 0.75])], 2) == [0.25], "nothing came after 0.75"
+
+
+def test_a_share_of_contexts_holds_a_solved_program() -> None:
+    is_solved = [i % 2 for i in range(40)]
+    for keep, count in ((0.0, 20), (0.2, 25), (0.5, 40), (1.0, 20)):
+        chosen = with_share_solved(is_solved, keep, seed=0)
+        assert (len(chosen), sum(is_solved[i] for i in chosen)) == (count, count * keep)
+        assert chosen == sorted(set(chosen)) == with_share_solved(is_solved, keep, seed=0)
+    assert with_share_solved(is_solved, None, seed=0) == list(range(40))
+    assert with_share_solved(is_solved, 0.2, seed=0) != with_share_solved(is_solved, 0.2, seed=1)
+    with pytest.raises(InputError, match=r"no context holds a solved program: --keep 0\.5 cannot be met"):
+        with_share_solved([0, 0], 0.5, seed=0)
 
 
 def test_training_needs_a_solution_and_an_improvement() -> None:

@@ -74,6 +74,15 @@ def test_other_selections_keep_other_trajectories_and_are_told_apart(tmp_path: P
     assert kept["min_variance"] in ({0, 1}, {1, 2}, {2, 3})
 
 
+def test_a_share_of_the_contexts_keeps_a_solution(tmp_path: Path, model: Path) -> None:
+    rows = [evaluated("a", IMPROVING), evaluated("b", [[0.0, 0.5, 1.0]] * 4)]
+    everything = build(rows, tmp_path / "all", model)
+    records = build(rows, tmp_path / "few", model, "--keep", 0.2)
+    assert [sum(record["prev_best_pass_rate"] == 1 for record in kind) for kind in (everything, records)] == [7, 3]
+    assert len(records) == len(everything) - 7 + 3
+    assert manifest(tmp_path / "few")["content"]["keep"] == 0.2 and "keep" not in manifest(tmp_path / "all")["content"]
+
+
 def test_infra_nulls_are_dropped_and_counted(tmp_path: Path, model: Path) -> None:
     rows = [evaluated("a", [*IMPROVING, [None, 1.0, 1.0]]), evaluated("b", [[None, None, None]])]
     records = build(rows, tmp_path, model)
@@ -140,6 +149,10 @@ def test_perturbed_contexts_make_the_asked_share_with_clean_tests(tmp_path: Path
     assert all(record["turn"] > 0 for record in mixed_in)
     assert {record["test_cases"] for record in records} == {clean[0]["test_cases"]}
     assert max(record["prev_best_pass_rate"] for record in mixed_in) == 1
+    mixed = ("--perturbed_file", perturbed, "--perturbed_ratio", 0.25, "--keep", 0)
+    records = build(clean, tmp_path / "repair", model, *mixed)
+    assert max(record["prev_best_pass_rate"] for record in records if not record["perturbed"]) == 0.5
+    assert len(records) * 0.25 == pytest.approx(sum(record["perturbed"] for record in records), abs=1)
 
 
 UNSOLVED = evaluated("a", [[0.0, 0.5, 0.0]], clean_public_pass_rates=[[0.0], [0.5], [0.0]])
