@@ -65,24 +65,26 @@ def tests_in(row: Mapping[str, Any]) -> list[TestCases]:
 
 def normalised(program: str) -> str | None:
     """The syntax tree without imports, docstrings, annotations and own names; None for what is small or not Python."""
-    functions, owners = (ast.FunctionDef, ast.AsyncFunctionDef), (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(program)
         tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
         own: dict[str, str] = {}
         for node in ast.walk(tree):
-            is_bound = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-            name = node.id if is_bound else node.arg if isinstance(node, ast.arg) else getattr(node, "name", None)
+            name = getattr(node, "name", None)
+            if isinstance(node, ast.Name):
+                name = node.id if isinstance(node.ctx, ast.Store) else None
+            elif isinstance(node, ast.arg):
+                name = node.arg
             if name is not None:
                 own.setdefault(name, f"own {len(own)}")
         for node in ast.walk(tree):
-            if isinstance(node, owners):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 node.name = own[node.name]
                 if ast.get_docstring(node, clean=False) is not None:
                     del node.body[0]
-            if isinstance(node, functions):
-                node.returns = None
+                if not isinstance(node, ast.ClassDef):
+                    node.returns = None
             elif isinstance(node, ast.arg):
                 node.arg, node.annotation = own[node.arg], None
             elif isinstance(node, ast.Name):
