@@ -29,6 +29,8 @@ HELP = {
     "plan": "what collecting and training would take: hours, GPU-hours, cores, disk",
     "train": "GRPO on veRL; takes its hydra overrides\n\n"
     "bash scripts/train_grpo_multi_turn.sh trainer.total_training_steps=40",
+    "rft": "fine-tuning on stored answers that pass; takes hydra overrides",
+    "dpo": "preference optimisation on pairs of stored answers",
     "merge": "a training checkpoint to a Hugging Face model",
     "prompts-from": "the prompt set of the original release, or of a file's conversations",
     "data import": "problems of TACO, MBPP, HumanEval, LeetCode, ... : filtered, verified, split\n\n"
@@ -56,6 +58,10 @@ def load_command(name: str) -> tuple[type[Any] | None, Callable[..., None]]:
             from cobalt.training.cost_model import main
         case "train":
             from cobalt.training.hydra_main import main
+        case "rft":
+            from cobalt.training.rft import main
+        case "dpo":
+            from cobalt.training.dpo import main
         case "merge":
             from cobalt.training.merge import merge as main
         case "prompts-from":

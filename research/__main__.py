@@ -26,9 +26,6 @@ HELP = {
     "minicode signal": "the judge-free signal against labels by construction",
     "theory measure": "J, J_step and the distance to the reference",
     "theory report": "the gap between J and J_step beside its bounds",
-    "offline": "offline baselines: training on the reference's stored answers\n\n"
-    "python -m research offline --method rft --contexts runs/contexts.jsonl --trajectories runs/train.jsonl "
-    "--model assets/minicoder --output_dir runs/rft --learning_rate 1e-4",
     "study paper": "the paper's comparison: Cobalt, single-turn and online baselines\n\ncobalt study paper --plan",
     "study hacking": "in-context reward hacking and its cures",
     "study theory": "the paper's bound over trainings and steps",
@@ -61,8 +58,6 @@ def load_command(name: str) -> tuple[type[Any], Callable[[Any], None]]:
             from research.theory.measure import main
         case "theory report":
             from research.theory.report import main
-        case "offline":
-            from research.offline.train import main
         case "study minicoder":
             from research.plans.minicoder import make_minicoder as main
         case _:

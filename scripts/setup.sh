@@ -26,7 +26,7 @@ if ! is_finished "$VENV" "$CONSTRAINTS" pyproject.toml; then
   else
     install --no-deps --index-url "$TORCH_INDEX_URL" "$torch"
   fi
-  install --constraint "$CONSTRAINTS" --editable '.[train,hf,api]'
+  install --constraint "$CONSTRAINTS" --editable '.[train,dpo,hf,api]'
   pip check
   mark_finished "$VENV" "$CONSTRAINTS" pyproject.toml
 fi

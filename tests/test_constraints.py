@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {name.removesuffix(".txt"): [name.removesuffix(".txt")] for name in LOCKS}
 EXTRAS |= {
     "core": [],
-    "cpu": ["train", "hf", "api", "dev"],
+    "cpu": ["train", "dpo", "hf", "api", "dev"],
     "serve-vllm": ["vllm"],
 }
 PROMISED = [f"3.{minor}" for minor in range(20) if f"3.{minor}" in SpecifierSet(PROJECT["requires-python"])]

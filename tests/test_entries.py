@@ -293,7 +293,7 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-@pytest.mark.parametrize("name", sorted({*console.COMMANDS} - {"train", "sandbox check"}))  # hydra's; argparse's
+@pytest.mark.parametrize("name", sorted({*console.COMMANDS} - {"train", "rft", "sandbox check"}))  # hydra's; argparse's
 def test_every_command_of_the_console_tells_its_flags(name: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", ["cobalt", *name.split(), "--help"])

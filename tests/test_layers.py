@@ -68,6 +68,7 @@ LATE = {
     "torch": "seconds; not in every environment",
     "tqdm": "when a bar is shown",
     "transformers": "seconds; not in every environment",
+    "trl": "of the extra dpo",
     "tyro": "a library user needs no flags",
     "uvicorn": "of the extra sandbox",
     "verl": "in the training environment only",

@@ -15,11 +15,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import tyro
 from pydantic.dataclasses import dataclass
 
+from cobalt.bandit.answers import Answers, Pick, Purpose, examples, stored_answers
 from cobalt.bandit.builder import (
     BanditConfig,
     Context,
@@ -31,7 +33,16 @@ from cobalt.bandit.builder import (
 )
 from cobalt.bandit.evaluated import EVALUATED_FIELDS, Conversation, EvaluatedProblem, parse_problem
 from cobalt.cli.console import print_summary, with_progress
-from cobalt.cli.flags import InputFile, OptionalModelName, OutputFile, ReadConfig, Share, UploadConfig
+from cobalt.cli.flags import (
+    InputFile,
+    NotNegative,
+    OptionalModelName,
+    OutputFile,
+    Positive,
+    ReadConfig,
+    Share,
+    UploadConfig,
+)
 from cobalt.cli.prompt_flags import PromptsConfig
 from cobalt.cli.tasks import batched
 from cobalt.errors import InputError, first_line
@@ -43,13 +54,8 @@ from cobalt.records.jsonl import InvalidLines, Record, naming
 from cobalt.records.manifest import origin_of, recorded_run
 
 BATCH_PROBLEMS = 64
-AS_BEFORE = {
-    "hide_expected": False,
-    "selection": "max_variance",
-    "reward_tests": "all",
-    "weak_tests": 0.0,
-    "keep": None,
-}
+AS_BEFORE = {"hide_expected": False, "selection": "max_variance", "reward_tests": "all", "weak_tests": 0.0}
+AS_BEFORE |= {"keep": None, "purpose": "grpo", "answers": 1, "pick": "first", "after_turns": ()}
 """Settings that older outputs do not record: these values mean what was done then."""
 FINGERPRINT_LENGTH = 12
 QUANTILES = (50, 90, 100)
@@ -62,7 +68,16 @@ class BanditPromptsConfig(UploadConfig, PromptsConfig, ReadConfig, BanditConfig)
     input_file: InputFile
     """Evaluated multi-turn trajectories (JSONL)."""
     output_file: OutputFile
-    """Bandit prompts (JSONL)."""
+    """Bandit prompts (JSONL); with --for rft or dpo training examples."""
+    purpose: Annotated[Purpose, tyro.conf.arg(name="for")] = "grpo"
+    """What learns from the contexts: grpo, which samples its responses; rft, from stored passing answers; dpo, from
+    pairs of a stored passing and a stored failing answer."""
+    answers: Positive = 1
+    """Most examples of one context, each with other answers; of rft and dpo."""
+    pick: Pick = "first"
+    """Which stored answers: the first in the file, or any by --seed; of rft and dpo."""
+    after_turns: tuple[NotNegative, ...] = ()
+    """Only contexts with these numbers of programs, as 0 1; default: all."""
     model_name: OptionalModelName = None
     """Model name or directory whose tokenizer measures prompts; default: the model in the manifest of the input."""
     reward_tests: Literal["all", "hidden"] = "all"
@@ -95,6 +110,7 @@ def main(config: BanditPromptsConfig) -> None:
     stats = SetStats()
 
     names = [*BanditConfig.__dataclass_fields__, "reward_tests", "weak_tests", "perturbed_ratio"]
+    names += ["purpose", "answers", "pick", "after_turns"]
     content = {name: getattr(config, name) for name in names if getattr(config, name) != AS_BEFORE.get(name, ...)}
     contents = {config.output_file: {**content, "tokenizer": counter.fingerprint}}
     with (
@@ -109,33 +125,46 @@ def main(config: BanditPromptsConfig) -> None:
             before = len(ends)
             invalid = InvalidLines(config.skip_invalid)
 
-            def parse(row: Record, perturbed: bool = perturbed) -> EvaluatedProblem:
+            def parse(row: Record, perturbed: bool = perturbed) -> tuple[EvaluatedProblem, dict[str, Answers]]:
                 problem = parse_problem(row, perturbed, hidden_only=config.reward_tests == "hidden")
                 for trajectory in problem.trajectories:
                     wording.see(trajectory.conversation)
+                answers = {} if config.purpose == "grpo" else stored_answers(row, problem)
                 if random.Random(f"{config.seed}-weak-{problem.id}").random() < config.weak_tests:
                     problem = replace(problem, test_cases=TestCases.parse(problem.test_cases).select([0]).to_json())
-                return problem
+                return problem, answers
 
             problems = read_jsonl(path, EVALUATED_FIELDS, parse=parse, on_invalid=invalid.handler)
             for batch in batched(with_progress(problems, path), BATCH_PROBLEMS):
                 planned_NC: list[Sequence[Context]] = []
-                for problem in batch:
+                answers_N: list[dict[str, Answers]] = []
+                for problem, answers in batch:
                     plan = plan_problem(problem, config)
                     stats.add_problem(problem, plan)
                     planned_NC += plan.contexts_NC
+                    answers_N += [answers] * len(plan.contexts_NC)
                 counts = iter(counter.count([context.conversation for contexts in planned_NC for context in contexts]))
-                for contexts_C in planned_NC:
+                for contexts_C, answers in zip(planned_NC, answers_N, strict=True):
                     tokens_C = [next(counts) for _ in contexts_C]
                     kept = cut_overlong(contexts_C, tokens_C, config.max_prompt_tokens)
                     for context, tokens in zip(kept, tokens_C, strict=False):
-                        stats.add_context(context, tokens)
-                        ends.append(ends[-1] + spool.write(dump_line(context.to_record())))
-                        if not perturbed:
-                            holds_solved.append(context.prev_best == 1)
+                        if config.after_turns and context.num_programs not in config.after_turns:
+                            continue
+                        records = [context.to_record()]
+                        if config.purpose != "grpo":
+                            how = config.purpose, config.answers, config.pick, config.seed
+                            records = examples(context, answers, *how)
+                        stats.add_context(context, tokens, is_answered=bool(records))
+                        for record in records:
+                            ends.append(ends[-1] + spool.write(dump_line(record)))
+                            if not perturbed:
+                                holds_solved.append(context.prev_best == 1)
             stats.invalid_lines += invalid.count
             num_records.append(len(ends) - before)
 
+        if config.purpose != "grpo" and not sum(num_records):
+            wanted = "passing answer" if config.purpose == "rft" else "passing and a failing answer"
+            raise InputError.at(config.input_file, None, f"no context has a stored {wanted}")
         clean, wrong = with_share_solved(holds_solved, config.keep, config.seed), range(num_records[0], len(ends) - 1)
         places = [*clean, *wrong]
 
@@ -230,7 +259,7 @@ class SetStats:
     """What a set is made of, collected while it is built; contexts are those before the mix with perturbed ones."""
 
     def __init__(self) -> None:
-        self.invalid_lines = self.records_written = 0
+        self.invalid_lines = self.records_written = self.unanswered = 0
         self._problems: Counter[str] = Counter()
         self._sizes: Counter[int] = Counter()
         self._trajectories: Counter[str] = Counter()
@@ -247,8 +276,9 @@ class SetStats:
             {"read": size, "dropped: infra error": problem.infra_dropped, "with contexts": started}
         )
 
-    def add_context(self, context: Context, tokens: int) -> None:
-        """Count one context of ``tokens`` prompt tokens."""
+    def add_context(self, context: Context, tokens: int, is_answered: bool = True) -> None:
+        """Count one context of ``tokens`` prompt tokens. ``is_answered``: whether a record comes of it."""
+        self.unanswered += not is_answered
         kind = "perturbed" if context.problem.perturbed else "clean"
         self._tokens.setdefault((kind, context.num_programs), []).append(tokens)
 
@@ -264,6 +294,7 @@ class SetStats:
             "trajectories_per_problem": {str(size): count for size, count in sorted(self._sizes.items())},
             "trajectories": dict(self._trajectories),
             "contexts": {name: len(tokens) for name, tokens in self._tokens_by_name.items()},
+            "contexts_without_answers": self.unanswered,
             "invalid_lines_skipped": self.invalid_lines,
             "records_written": self.records_written,
         }
@@ -281,6 +312,7 @@ class SetStats:
             **{f"trajectories {name}": count for name, count in of.items()},
             "trajectories left out": of["read"] - of["dropped: infra error"] - of["with contexts"],
             **contexts,
+            **({"contexts without stored answers": self.unanswered} if self.unanswered else {}),
             "invalid lines skipped": self.invalid_lines,
             "records written": self.records_written,
         }

@@ -4,12 +4,13 @@ The hundreds of lines that Ray and veRL print go to a log.
 """
 
 import json
+import math
 import os
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     try:
-        with _bar(folder / METRICS_FILE, resumed_step(config.trainer), steps, console_err) as timed:
+        with steps_bar(folder / METRICS_FILE, resumed_step(config.trainer), steps, console_err, _rewards) as timed:
             yield
     except CobaltError as error:
         raise type(error)(f"{error} (log: {log})") from error
@@ -86,11 +87,19 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
     print(f"next: bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
 
 
+def _rewards(step: Mapping[str, float]) -> str:
+    """The metrics of a step that the bar shows."""
+    unscored = f", not scored {step[UNSCORED]:.0%}" if step.get(UNSCORED) else ""
+    return f"reward {step.get(REWARD, math.nan):+.3f}, solved {step.get(ACCURACY, math.nan):.1%}{unscored}"
+
+
 @contextmanager
-def _bar(metrics: Path, begun: int, steps: int | None, stream: Any) -> Iterator[list[dict[str, float]]]:
+def steps_bar(
+    metrics: Path, begun: int, steps: int | None, stream: Any, told: Callable[[Mapping[str, float]], str]
+) -> Iterator[list[dict[str, float]]]:
     """A bar that follows the metrics while the body runs. Gives the steps that this run adds to them.
 
-    ``begun``: the step that it goes on from.
+    ``begun``: the step that it goes on from; ``told``: what is shown of the last step, beside its seconds.
     """
     timed: list[dict[str, float]] = []
     known = metrics.read_bytes().rpartition(b"\n") if metrics.exists() else (b"", b"", b"")
@@ -111,10 +120,8 @@ def _bar(metrics: Path, begun: int, steps: int | None, stream: Any) -> Iterator[
                 records = map(json.loads, added.splitlines())
                 timed.extend(record for record in records if SECONDS in record and record["step"] > begun)
             if timed:
-                last, nan = timed[-1], float("nan")
-                unscored = f", not scored {last[UNSCORED]:.0%}" if last.get(UNSCORED) else ""
-                shown = f"reward {last.get(REWARD, nan):+.3f}, solved {last.get(ACCURACY, nan):.1%}{unscored}"
-                shown += f", {last[SECONDS]:.1f} s/step"
+                last = timed[-1]
+                shown = f"{told(last)}, {last[SECONDS]:.1f} s/step"
                 if bar.total:
                     recent = [record[SECONDS] for record in timed[-EDGE_STEPS:]]
                     left_s = (bar.total - last["step"]) * sum(recent) / len(recent)

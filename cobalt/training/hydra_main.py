@@ -16,10 +16,9 @@ type than veRL's. Both are refused here.
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -72,18 +71,38 @@ Options:
 Exit codes: 0 done, 1 a crash, 2 settings or files that cannot be used, 3 something is missing here, 130 Ctrl-C.
 """
 CONFIG_MODULE, CONFIG_NAME = "verl.trainer.config", "ppo_trainer"
-DEFAULTS_FILE = "_generated_ppo_trainer.yaml"
-"""veRL's defaults as it composes them, in one file of its."""
 MISSPELT, NEARLY_MISSPELT = 0.9, 0.6
 """Similarity (difflib) to a setting from which a new one (``+KEY``), and one that hydra refuses, are taken for it."""
 REAL = {"entropy_coeff", "temperature", "top_p"}
 """Settings whose default is an integer in veRL's files, and which are no integers."""
+EACH_EPOCH, AFTER_EACH_EPOCH = {"save_freq", "test_freq"}, "after_each_epoch"
+"""Settings that veRL's trainer for supervised fine-tuning also takes this word for."""
 NULL_INTEGERS = re.compile(r"(\w+_)?micro_batch_size(_per_gpu)?|max_\w+|num_cpus|total_training_steps|val_batch_size")
 """Settings that are null in veRL's files, and otherwise integers."""
 
 
 def main() -> None:
     """Compose the configuration from ``sys.argv`` and train, or only check it."""
+
+    def start(config: Any, given: set[str], own: argparse.Namespace) -> None:
+        with quiet_console(own.log, config) if own.log else nullcontext():
+            train(config, given, own.lock_fd)
+
+    hydra_command("train", HELP, CONFIG_NAME, checked, start)
+
+
+def hydra_command(
+    name: str,
+    help_text: str,
+    config_name: str,
+    check: Callable[[Any, set[str]], Any],
+    start: Callable[[Any, set[str], argparse.Namespace], None],
+) -> None:
+    """A command that takes hydra overrides of veRL's configuration ``config_name``, and the options of the module.
+
+    ``check``: is given the configuration and the names of the settings on the command line, and looks at settings,
+    files and machine; ``start``: trains.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--cfg", choices=["job"])
@@ -96,23 +115,22 @@ def main() -> None:
         try:
             own, overrides = parser.parse_known_args()
             if {"--help", "-h"} & set(overrides):
-                print(HELP)
+                print(help_text)
                 return
             refuse_other_verl()
             if own.config_dir is not None and not own.config_dir.is_dir():
                 raise InputError(f"--config-dir {own.config_dir}: no such folder")
-            refuse_misspelt(overrides, own.config_dir)
-            config = composed(overrides, own.config_dir)
+            refuse_misspelt(overrides, own.config_dir, config_name)
+            config = composed(overrides, own.config_dir, config_name)
             tracker = Path(config.trainer.default_local_dir, TRACKER_NAME)
-            refuse_mistyped(config)
+            refuse_mistyped(config, config_name)
             if own.cfg:
                 print(OmegaConf.to_yaml(config, resolve=own.resolve), flush=True)
             given = {one.key_or_group for one in OverridesParser.create().parse_overrides(list(overrides))}
             if own.check:
-                checked(config, given)
+                check(config, given)
             elif not own.cfg:
-                with quiet_console(own.log, config) if own.log else nullcontext():
-                    train(config, given, own.lock_fd)
+                start(config, given, own)
         except argparse.ArgumentError as error:
             raise InputError(str(error)) from None
         except HydraException as error:
@@ -121,18 +139,18 @@ def main() -> None:
         except KeyboardInterrupt:
             resumes = tracker is not None and tracker.exists()
             after = "resumes from the last checkpoint" if resumes else "starts over, as there is no checkpoint yet"
-            print(f"cobalt train: interrupted; the same command {after}", file=sys.stderr)
+            print(f"cobalt {name}: interrupted; the same command {after}", file=sys.stderr)
             sys.exit(EXIT_INTERRUPTED)
 
 
-def composed(overrides: Sequence[str], config_dir: Path | None, **options: Any) -> Any:
+def composed(overrides: Sequence[str], config_dir: Path | None, config_name: str = CONFIG_NAME, **options: Any) -> Any:
     """veRL's configuration under ``overrides``. ``config_dir``: of our recipes and presets (``--config-dir``)."""
     search = [] if config_dir is None else [f"hydra.searchpath=['file://{config_dir.absolute()}']"]
     with initialize_config_module(CONFIG_MODULE, version_base=None):
-        return compose(CONFIG_NAME, [*search, *overrides], **options)
+        return compose(config_name, [*search, *overrides], **options)
 
 
-def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None) -> None:
+def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None, config_name: str = CONFIG_NAME) -> None:
     """Raise ``InputError`` for the first setting that veRL, recipe and preset do not know and that is nearly another.
 
     Also for one of older veRL.
@@ -145,7 +163,7 @@ def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None) -> None:
     given = [one for one in given if one.key_or_group != "hydra.searchpath"]
     groups = [text for text in overrides if text not in {override.input_line for override in given}]
     try:
-        known = composed(groups, config_dir, return_hydra_config=True)
+        known = composed(groups, config_dir, config_name, return_hydra_config=True)
     except HydraException:
         return  # as when there is no such recipe or preset: hydra says so itself
     for override in given:
@@ -164,9 +182,9 @@ def refuse_misspelt(overrides: Sequence[str], config_dir: Path | None) -> None:
             there = there.get(name)
 
 
-def refuse_mistyped(config: Any) -> None:
+def refuse_mistyped(config: Any, config_name: str = CONFIG_NAME) -> None:
     """Raise ``InputError`` for the first value of a composed configuration that is of another type than veRL's."""
-    defaults: Any = OmegaConf.to_container(OmegaConf.load(str(files(CONFIG_MODULE) / DEFAULTS_FILE)), resolve=True)
+    defaults: Any = OmegaConf.to_container(composed([], None, config_name), resolve=True)
     for name, value, expected in _mismatches(OmegaConf.to_container(config), defaults):
         raise InputError(f"{name}={'null' if value is None else value}: expected {expected}")
 
@@ -191,5 +209,5 @@ def _mismatches(given: Any, defaults: Mapping[str, Any], prefix: str = "") -> It
             expected, fits = "an integer", is_integer or (value is None and default is None)
         else:
             continue  # texts and lists, which veRL often takes in place of each other
-        if not fits:
+        if not fits and not (name in EACH_EPOCH and value == AFTER_EACH_EPOCH):
             yield f"{prefix}{name}", value, expected

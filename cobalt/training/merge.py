@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ from cobalt.tables import markdown_table
 CARD_FILE = "README.md"
 ADAPTER_FOLDER = "lora_adapter"
 """Where veRL's merger puts an adapter, in the model's folder."""
+METHODS = {
+    "cobalt train": ("GRPO, arXiv 2602.03806", ["reinforcement-learning", "grpo"]),
+    "cobalt rft": ("rejection-sampling fine-tuning", ["rft"]),
+    "cobalt dpo": ("DPO, arXiv 2305.18290", ["dpo"]),
+}
+"""By the manifest's command: what the card says, and its tags."""
 SETTINGS_SUFFIXES = {".json", ".jinja", ".txt", ".model"}
 
 
@@ -55,20 +62,17 @@ def merge(config: MergeConfig) -> None:
         step = config.step or int(tracker.read_text())
     except ValueError:  # as a training that was killed while it saved may leave it
         raise InputError.at(tracker, None, "names no checkpoint; choose one with --step") from None
-    actor = config.checkpoint_dir / f"global_step_{step}" / "actor"
-    if not actor.is_dir():
-        raise InputError.at(actor, None, "no such checkpoint")
-    merger = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    # veRL's checkpoints of reinforcement learning, and of fine-tuning; Hugging Face's
+    names = (f"global_step_{step}/actor", f"global_step_{step}", f"checkpoint-{step}")
+    checkpoint = next((path for name in names if (path := config.checkpoint_dir / name).is_dir()), None)
+    if checkpoint is None:
+        raise InputError.at(config.checkpoint_dir / f"global_step_{step}", None, "no such checkpoint")
     with whole_folder(config.output_dir) as partial:
-        folders = ["--local_dir", str(actor), "--target_dir", str(partial)]
-        done = subprocess.run(
-            merger + folders, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        if done.returncode != 0:  # else its output is warnings of other packages
-            print(done.stdout, file=sys.stderr)
-            raise SetupError(f"verl.model_merger failed on {actor}; its message is above")
-        manifest = json.loads(training_run.training_manifest(config.checkpoint_dir).read_text())
-        start = manifest["config"]["actor_rollout_ref"]["model"]
+        if checkpoint.name == names[-1]:
+            save_model(checkpoint, partial)
+        else:
+            merge_shards(checkpoint, partial)
+        start = start_of(json.loads(training_run.training_manifest(config.checkpoint_dir).read_text()))
         if (partial / ADAPTER_FOLDER).is_dir():
             add_adapter(partial, start["lora_alpha"])
         keep_settings(start["path"], partial)
@@ -78,6 +82,31 @@ def merge(config: MergeConfig) -> None:
         with hub_upload(config.push_to_hub, f" (the model is in {config.output_dir})") as api:
             api.upload_folder(repo_id=config.push_to_hub, folder_path=config.output_dir)
     print(f"{config.output_dir}: model of step {step}")
+
+
+def merge_shards(checkpoint: Path, folder: Path) -> None:
+    """Write the model of a checkpoint of veRL. Raises ``SetupError``."""
+    merger = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    folders = ["--local_dir", str(checkpoint), "--target_dir", str(folder)]
+    done = subprocess.run(merger + folders, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:  # else its output is warnings of other packages
+        print(done.stdout, file=sys.stderr)
+        raise SetupError(f"verl.model_merger failed on {checkpoint}; its message is above")
+
+
+def save_model(checkpoint: Path, folder: Path) -> None:
+    """Write the model of a checkpoint of Hugging Face's trainer, in bf16 as veRL's merger."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.bfloat16).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
+
+
+def start_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of the model that a training started from."""
+    config = manifest["config"]
+    return config.get("actor_rollout_ref", config)["model"]
 
 
 def keep_settings(start: str, folder: Path) -> None:
@@ -117,7 +146,9 @@ def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, l
     from huggingface_hub import ModelCard, ModelCardData
 
     manifest = json.loads(training_run.training_manifest(checkpoint_dir).read_text())
-    start_path = manifest["config"]["actor_rollout_ref"]["model"]["path"]
+    start_path = start_of(manifest)["path"]
+    command = manifest.get("command", "cobalt train")
+    method, tags = METHODS.get(command, METHODS["cobalt train"])
     start = Path(start_path)
     is_folder = start.is_absolute() or start.exists()  # the card names it, and not where it lies
     try:
@@ -129,7 +160,7 @@ def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, l
         license=licence or card.get("license") or UNKNOWN_LICENCE,
         library_name="transformers",
         pipeline_tag="text-generation",
-        tags=["code", "reinforcement-learning", "grpo", "cobalt"],
+        tags=["code", *tags, "cobalt"],
     )
     files = [(Path(path).name, digest) for path, digest in manifest["inputs"].items()]
     return f"""---
@@ -138,7 +169,7 @@ def model_card(checkpoint_dir: Path, step: int, base_model: str | None = None, l
 
 # {start.name}, trained with Cobalt
 
-{step} steps of `cobalt train` (GRPO, arXiv 2602.03806) from `{start.name}`, whose licence and limits apply, at commit
+{step} steps of `{command}` ({method}) from `{start.name}`, whose licence and limits apply, at commit
 {manifest["git_commit"]}.
 
 {markdown_table(("training data", "SHA-256"), files)}

@@ -103,24 +103,16 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         refuse_missing_liger()
     if model.use_remove_padding and not (settings.share_prompts or model.use_fused_kernels):
         refuse_missing_cross_entropy()
-    loggers = as_list(trainer.logger)
-    for name in loggers:
-        if name not in LOGGERS_WITHOUT_PACKAGE and find_spec(name) is None:
-            raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")
-    if "wandb" in loggers and os.environ.get("WANDB_MODE", "online") == "online":
-        import wandb
-
-        if not wandb.api.api_key:
-            raise SetupError("LOGGER names wandb, which has no key here: run 'wandb login', or set WANDB_MODE=offline")
+    refuse_unusable_loggers(as_list(trainer.logger))
 
     refuse_missing_model(model.path, "actor_rollout_ref.model.path=")
     if rollout.get("quantization") == "fp8":
         _refuse_odd_widths(model.path)
     if settings.share_prompts and not on_cpu:
-        _refuse_unknown_layers(model.path)
+        refuse_unknown_layers(model.path, "actor_rollout_ref.model.path=", ": take cobalt.share_prompts=false")
     if config.reward.custom_reward_function.path:
         _refuse_wrong_reward(config)
-    _refuse_missing_checkpoint(trainer)
+    refuse_missing_checkpoint(trainer)
 
     # the cluster, or this machine
     if os.environ.get("RAY_ADDRESS"):
@@ -154,18 +146,30 @@ def _refuse_other_losses(settings: TrainingConfig, actor: Any) -> None:
         raise InputError(f"{setting}actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu")
 
 
-def _refuse_unknown_layers(model: str) -> None:
+def refuse_unusable_loggers(loggers: list[str]) -> None:
+    """Raise ``SetupError`` for one of ``trainer.logger`` whose package or key is missing."""
+    for name in loggers:
+        if name not in LOGGERS_WITHOUT_PACKAGE and find_spec(name) is None:
+            raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")
+    if "wandb" in loggers and os.environ.get("WANDB_MODE", "online") == "online":
+        import wandb
+
+        if not wandb.api.api_key:
+            raise SetupError("LOGGER names wandb, which has no key here: run 'wandb login', or set WANDB_MODE=offline")
+
+
+def refuse_unknown_layers(model: str, setting: str, remedy: str = "") -> None:
     """Raise ``InputError`` for a type of model whose layers are not known to obey ``shared_prompts``."""
     from transformers import PretrainedConfig
 
     try:
         found = PretrainedConfig.get_config_dict(model)[0].get("model_type")
     except OSError as error:
-        raise InputError(f"actor_rollout_ref.model.path={model}: no configuration ({first_line(error)})") from None
+        raise InputError(f"{setting}{model}: no configuration ({first_line(error)})") from None
     if found not in SHARED_PROMPT_MODELS:
         raise InputError(
-            f"actor_rollout_ref.model.path={model} is of the type {found}, and prompts can be shared in "
-            f"{', '.join(SHARED_PROMPT_MODELS)} only: take cobalt.share_prompts=false"
+            f"{setting}{model} is of the type {found}, and prompts can be shared in "
+            f"{', '.join(SHARED_PROMPT_MODELS)} only{remedy}"
         )
 
 
@@ -195,7 +199,7 @@ def _refuse_wrong_reward(config: Any) -> None:
                 raise InputError(f"{prefix}reward_kwargs.{name}: {named} in {path} has no such parameter")
 
 
-def _refuse_missing_checkpoint(trainer: Any) -> None:
+def refuse_missing_checkpoint(trainer: Any) -> None:
     """Raise ``InputError`` where a run is to go on from a checkpoint that is not there."""
     if (mode := trainer.resume_mode) not in RESUME_MODES:
         raise InputError(f"trainer.resume_mode={mode}: choose {', '.join(RESUME_MODES)}")

@@ -4,6 +4,7 @@
 #   fail TEXT                     this machine lacks something: TEXT in one line, exit code 3
 #   refuse TEXT                   a bad argument or knob: TEXT in one line, exit code 2
 #   take_overrides ARGUMENTS...   refuses what is no hydra override
+#   override KEY VALUE            adds an override to the array overrides
 
 if [[ " $* " == *" --help "* || " $* " == *" -h "* ]]; then
   for file in "$(basename "$0")" ${HELP_TOO:-}; do
@@ -23,6 +24,12 @@ take_overrides() {
   local argument
   for argument in "$@"; do
     [[ $argument =~ ^(\+{0,2}[A-Za-z_][A-Za-z0-9_./@:-]*=.*|~[A-Za-z_].*)$ ]] \
-      || refuse "no argument '$argument': arguments are hydra overrides, NAME=VALUE; see --help"
+      || refuse "no argument '$argument': arguments are settings, NAME=VALUE; see --help"
   done
+}
+
+# Adds KEY=VALUE for hydra, which would read commas, brackets and equal signs in VALUE as its own grammar. In its quotes
+# a quote needs a backslash, and backslashes need doubling before a quote only.
+override() {
+  overrides+=("$1='$(sed -E "s/(\\\\*)('|\$)/\1\1\2/g; s/'/\\\\'/g" <<<"$2")'")
 }

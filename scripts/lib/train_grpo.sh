@@ -31,12 +31,6 @@ data=data/verl_${RECIPE/*_online/single_turn} # online recipes learn from proble
 : "${TRAIN_FILE:=$data/train.parquet}" "${VAL_FILE:=$data/test.parquet}"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 
-# Adds KEY=VALUE for hydra, which would read commas, brackets and equal signs in VALUE as its own grammar. In its quotes
-# a quote needs a backslash, and backslashes need doubling before a quote only.
-override() { # KEY VALUE
-  overrides+=("$1='$(sed -E "s/(\\\\*)('|\$)/\1\1\2/g; s/'/\\\\'/g" <<<"$2")'")
-}
-
 overrides=(--config-dir "$ROOT/verl/config" "+recipe=$RECIPE" "+preset=$PRESET" "trainer.logger=[$LOGGER]")
 case $PRESET in
   cpu | one-gpu-vllm) MODEL=${MODEL:-$ROOT/assets/minicoder} ;;

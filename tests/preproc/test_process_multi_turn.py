@@ -15,7 +15,7 @@ from tokenizers_for_tests import make_tokenizer
 from cobalt.bandit.builder import BanditConfig, cut_overlong, plan_problem
 from cobalt.bandit.evaluated import parse_problem
 from cobalt.preproc import bandit_prompts
-from cobalt.prompts import prompt_tokens
+from cobalt.prompts import feedback_message, prompt_tokens
 from cobalt.records import TestCases
 
 COMMAND = "process_multi_turn_taco"
@@ -279,3 +279,60 @@ def test_the_expected_output_may_be_hidden_in_contexts(tmp_path: Path, model: Pa
     shown = build([evaluated("a", IMPROVING)], tmp_path / "all", model)
     assert any("Expected Output" in record["conversation"][-1]["content"] for record in shown)
     assert [record["turn"] for record in shown] == [record["turn"] for record in records]
+
+
+def answer(name: str) -> str:
+    return f"<think>{name}</think>\n```python\nprint({name})\n```"
+
+
+def answered(id_: str, histories_NT: list[str], rates_NT: list[list[float | None]], first_ends: str = "stop") -> dict:
+    """An evaluated row. Each letter of a history is a program; its raw response also tells trajectory and turn."""
+    row, turns = evaluated(id_, rates_NT), range(len(histories_NT[0]))
+    for messages, history in zip(row["conversations"], histories_NT, strict=True):
+        for turn, program in enumerate(history):
+            messages[2 + 2 * turn]["content"] = program
+            messages[3 + 2 * turn] = feedback_message(f"Input:\n{program}")
+    row["raw_responses"] = [[answer(f"{id_}{n}{turn}") for n in range(len(histories_NT))] for turn in turns]
+    ends_N = [first_ends, *["stop"] * (len(histories_NT) - 1)]  # at turn 0
+    row["usage"] = [[{"finish_reason": "stop" if turn else end} for end in ends_N] for turn in turns]
+    return row
+
+
+# After the program a, two trajectories were shown the same: the first failed then, the others passed.
+HISTORIES, RATES = ["ax", "ay", "bz", "az"], [[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 1.0]]
+
+
+def test_a_context_takes_passing_and_failing_answers_to_its_messages(tmp_path: Path, model: Path) -> None:
+    row, flags = answered("p", HISTORIES, RATES), ("--stop_rule", "none")
+    found = build([row], tmp_path / "rft", model, "--for", "rft", *flags)
+    taken = sorted((record["turn"], record["trajectory"] or 0, record["response"]) for record in found)
+    # of the contexts of both trajectories after a; those after the last turn have no answer
+    assert taken == [(0, 0, answer("p20")), (1, 1, answer("p11")), (1, 3, answer("p11"))]
+    counts = manifest(tmp_path / "rft")["counts"]
+    assert (counts["contexts_without_answers"], counts["records_written"]) == (2, 3)
+
+    found = build([row], tmp_path / "more", model, "--for", "rft", "--answers", 9, "--after_turns", 1, *flags)
+    assert {record["response"] for record in found} == {answer("p11"), answer("p31")} and len(found) == 4
+
+    pairs = build([row], tmp_path / "dpo", model, "--for", "dpo", "--answers", 2, "--after_turns", 0, 2, *flags)
+    assert [(pair["chosen"], pair["rejected"]) for pair in pairs] == [(answer("p20"), answer("p00"))]
+
+    drawn = [
+        build([row], tmp_path / str(seed), model, "--for", "rft", "--pick", "random", "--seed", seed, *flags)
+        for seed in range(4)
+    ]
+    assert len({record["response"] for records in drawn for record in records if record["turn"] == 1}) == 2
+
+
+def test_answers_that_were_cut_off_or_have_no_verdict_are_left_out(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = [[0.0, 0.0], [None, None], [0.0, 1.0]]
+    flags = ("--for", "dpo", "--after_turns", 1)
+    pairs = build([answered("p", ["ax", "ay", "ay"], rates)], tmp_path / "null", model, *flags)
+    assert [(pair["chosen"], pair["rejected"]) for pair in pairs] == [(answer("p21"), answer("p01"))]
+
+    source = write_rows(tmp_path / "in.jsonl", [answered("p", ["ax", "by"], [[1.0, 0.0], [0.0, 0.0]], "length")])
+    flags = ("--for", "rft", "--after_turns", 0)
+    assert run_command(COMMAND, "-i", source, "-o", tmp_path / "out.jsonl", "--model_name", model, *flags) == 2
+    assert one_complaint(capsys).endswith("no context has a stored passing answer")

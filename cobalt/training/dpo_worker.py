@@ -1,0 +1,64 @@
+"""A process of preference optimisation: TRL's own trainer, started by ``torch.distributed.run``.
+
+Its one argument is the file that ``cobalt dpo`` writes.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from datasets import load_from_disk
+from transformers import AutoTokenizer, TrainerCallback
+from trl import DPOTrainer
+
+from cobalt.records.manifest import write_whole
+from cobalt.records.training_run import TRACKER_NAME, append_metrics
+from cobalt.training.dpo import parsed
+from cobalt.training.processes import end_with_launcher
+from cobalt.training.training_log import STEP_TIME
+
+
+class TokenPairs(DPOTrainer):
+    """TRL's, on pairs that are tokenized already. TRL would render a conversation once more with each answer."""
+
+    def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
+        return dataset
+
+
+class Record(TrainerCallback):
+    """Metrics of each step, and the number of the last complete checkpoint, as of veRL."""
+
+    def __init__(self, folder: Path):
+        self._folder, self._begun = folder, time.monotonic()
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._begun = time.monotonic()
+
+    def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if state.is_world_process_zero and "loss" in given["logs"]:  # else the run's sums at the end
+            metrics = {f"train/{name}": value for name, value in given["logs"].items()}
+            append_metrics(self._folder, state.global_step, {**metrics, STEP_TIME: time.monotonic() - self._begun})
+
+    def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        if state.is_world_process_zero:
+            write_whole(self._folder / TRACKER_NAME, str(state.global_step))
+
+
+def main() -> None:
+    """Train."""
+    end_with_launcher()
+    work = json.loads(Path(sys.argv[1]).read_text())
+    trainer = TokenPairs(
+        work["model"],
+        args=parsed(work["settings"], work["folder"]),
+        train_dataset=load_from_disk(work["pairs"]),
+        processing_class=AutoTokenizer.from_pretrained(work["model"]),
+        callbacks=[Record(Path(work["folder"]))],
+    )
+    trainer.train(resume_from_checkpoint=work["checkpoint"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Training on stored answers in processes of ``torch.distributed.run``, recorded and shown as that of ``cobalt train``.
+
+A worker is a module that takes one argument, the file of its settings. It appends to ``metrics.jsonl`` and names
+complete checkpoints as veRL does, in ``latest_checkpointed_iteration.txt``.
+"""
+
+import ctypes
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cobalt.cli.console import print_summary
+from cobalt.errors import CobaltError, SetupError
+from cobalt.records import Manifest
+from cobalt.records.training_run import METRICS_FILE, hold_folder, set_lost_steps_aside
+from cobalt.training.console import SECONDS, steps_bar
+
+LOG_FILE = "train.log"
+LOSS = "train/loss"
+PR_SET_PDEATHSIG = 1
+_EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception)\b.*)", re.MULTILINE)
+
+
+def refuse_missing_gpus(gpus: int) -> None:
+    """Raise ``SetupError`` if this machine has fewer."""
+    import torch
+
+    if gpus > (found := torch.cuda.device_count()):
+        raise SetupError(
+            f"GPUs asked for (N_GPUS, trainer.n_gpus_per_node): {gpus}, on this machine: {found}; "
+            "PRESET=cpu trains a small model without any"
+        )
+
+
+def train_in_processes(
+    manifest: Manifest,
+    begun: int,
+    steps: int,
+    worker: str,
+    settings: str,
+    processes: int,
+    variables: Mapping[str, str],
+    log: Path | None,
+) -> None:
+    """Run ``worker`` in so many processes until step ``steps``, and tell of it. Raises ``CobaltError``.
+
+    ``begun``: the step that it goes on from; ``settings``: the text of its file; ``variables``: more of its
+    environment; ``log``: what the processes print, by default ``train.log`` in the folder.
+    """
+    folder = manifest.output
+    log = log or folder / LOG_FILE
+    with hold_folder(folder), tempfile.NamedTemporaryFile("w", suffix=".settings") as file:
+        set_lost_steps_aside(folder, begun)
+        manifest.start()
+        file.write(settings)
+        file.flush()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        print(f"training: {steps} steps\noutput: {folder}\nlog:    {log}", flush=True)
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+        command = ["setpriv", "--pdeathsig", "KILL", *launcher, "-m", worker, file.name]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **variables}
+        with open(log, "a") as output, steps_bar(folder / METRICS_FILE, begun, steps, sys.stderr, _loss) as timed:
+            process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            try:
+                code = process.wait()
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                    process.wait()
+        if code:
+            raise CobaltError(f"training failed: {_last_error(log)} (log: {log})")
+        manifest.counts["steps"] = steps
+        manifest.done()
+    shown: dict[str, Any] = {"steps": len(timed)}
+    if timed:
+        shown["loss, first and last step"] = f"{timed[0][LOSS]:.4f}, {timed[-1][LOSS]:.4f}"
+        shown["seconds per step"] = f"{sum(step[SECONDS] for step in timed) / len(timed):.1f}"
+    print_summary("Training", {**shown, "output": folder, "log": log})
+    print(f"next: bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
+
+
+def end_with_launcher() -> None:
+    """For a worker: otherwise it would write into a folder that a second run has taken over."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _last_error(log: Path) -> str:
+    """The line of the log that names a worker's exception."""
+    found = _EXCEPTION.findall(log.read_text(errors="replace"))
+    return next((line for line in reversed(found) if "ChildFailedError" not in line), "no error is named")
+
+
+def _loss(step: Mapping[str, float]) -> str:
+    return f"loss {step.get(LOSS, math.nan):.4f}"

@@ -1,0 +1,200 @@
+"""``cobalt rft``: rejection-sampling fine-tuning with veRL's own trainer, in processes of ``torch.distributed.run``.
+
+Takes hydra overrides of veRL's configuration ``sft_trainer_engine``, with ``verl/config/rft`` over it. Examples are
+those of ``process_multi_turn_taco.py --for rft``. Nothing is sampled and no program is run, so neither Ray nor an
+execution service is needed.
+
+Exit codes: 0 done, 1 a crash, 2 bad overrides, files or settings, or a folder in which another training runs, 3 GPUs or
+packages that are not there, 130 Ctrl-C.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from omegaconf import OmegaConf
+
+from cobalt.errors import InputError
+from cobalt.preproc.bandit_prompts import load_tokenizer
+from cobalt.records import Manifest
+from cobalt.records.identity import model_identity
+from cobalt.records.manifest import file_sha256, refuse_unwritable
+from cobalt.records.training_run import MANIFEST_NAME, resumed_step
+from cobalt.training.cluster import cpu_variables
+from cobalt.training.config import ROOM, SHARED_ENGINE, WEIGHTS_VARIABLE
+from cobalt.training.hydra_main import composed, hydra_command
+from cobalt.training.preflight import (
+    DATA_FILES,
+    as_list,
+    refuse_missing_checkpoint,
+    refuse_missing_liger,
+    refuse_unknown_layers,
+    refuse_unusable_loggers,
+)
+from cobalt.training.processes import refuse_missing_gpus, train_in_processes
+from cobalt.training.resume import refuse_other_settings
+from cobalt.training.settings import CPU_BACKEND, TOKENS
+
+CONFIG_NAME = "sft_trainer_engine"
+RECIPE = "rft"
+"""Folder of ``verl/config``."""
+HELP = """\
+cobalt rft: fine-tuning on stored answers that pass, with veRL's trainer. Arguments are settings, NAME=VALUE.
+
+The recipe runs it:
+  PRESET=cpu TRAIN_FILE=data/rft.jsonl bash scripts/train_rft.sh optim.lr=1e-4
+  bash scripts/train_rft.sh --help               its knobs
+
+Common settings (verl/config/rft holds ours, docs/training.md explains them):
+  +rft=NAME                                      gpu, cpu
+  model.path=NAME                                the model, a folder or a name on the hub
+  data.train_files=FILE                          examples of process_multi_turn_taco.py --for rft
+  data.val_files=FILE                            others, whose loss is measured; with trainer.test_freq=N
+  data.train_batch_size=N                        examples in a step
+  data.max_length=N                              tokens of an example; longer ones are left out
+  data.max_token_len_per_gpu=N                   tokens of a micro-batch
+  optim.lr=X                                     learning rate
+  trainer.total_epochs=N                         or trainer.total_training_steps=N
+  trainer.save_freq=N                            steps between checkpoints, or after_each_epoch
+  trainer.n_gpus_per_node=N                      GPUs; with +rft=cpu processes
+  trainer.logger=[console,wandb]                 also tensorboard
+
+Options:
+  --config-dir DIR    where recipes and presets are
+  --check             look at settings, files and machine; start nothing
+  --cfg job           print all settings, veRL's too, and start nothing; with --resolve, without interpolations
+  --log FILE          what the processes print; default: train.log in the output folder
+
+Exit codes: 0 done, 1 a crash, 2 settings or files that cannot be used, 3 something is missing here, 130 Ctrl-C.
+"""
+NEEDED = {
+    "data.use_dynamic_bsz": True,
+    "data.pad_mode": "no_padding",
+    "data.custom_cls.path": "pkg://cobalt.training.rft_data",
+    "data.custom_cls.name": "StoredAnswers",
+    "engine.ulysses_sequence_parallel_size": 1,
+    "model.use_fused_kernels": False,
+    "trainer.nnodes": 1,
+}
+"""Settings that our data set and engine rely on. The recipe sets those that are not veRL's defaults."""
+IGNORED = (
+    *("messages_key", "tools_key", "enable_thinking_key", "enable_thinking_default", "truncation", "balance_dp_token"),
+    *("train_max_samples", "val_max_samples", "use_shm", "apply_chat_template_kwargs", "ignore_input_ids_mismatch"),
+)
+"""Settings under ``data`` that have no effect on our data set, so that others than veRL's defaults are refused."""
+NUMBERS = (
+    *("data.train_batch_size", "data.max_length", "data.max_token_len_per_gpu", "trainer.n_gpus_per_node"),
+    *("trainer.total_epochs", "trainer.total_training_steps"),
+)
+"""Settings that are 1 or more, or null."""
+
+
+class Plan(NamedTuple):
+    """A run that was checked: its manifest, which is not written yet, and how many steps it has."""
+
+    manifest: Manifest
+    steps: int
+    per_epoch: int
+
+
+def main() -> None:
+    """Compose the configuration from ``sys.argv`` and train, or only check it."""
+    hydra_command(RECIPE, HELP, CONFIG_NAME, checked, train)
+
+
+def refuse_ignored(config: Any) -> None:
+    """Raise ``InputError`` for settings that would have no effect, and for those that we cannot work with."""
+    if "cobalt" not in config:
+        raise InputError("no recipe: +rft=NAME is missing, see cobalt rft --help")
+    for name, value in NEEDED.items():
+        if (found := OmegaConf.select(config, name)) != value:
+            raise InputError(f"{name}={found}: cobalt rft needs {value}")
+    defaults = composed([], None, CONFIG_NAME).data
+    for name in IGNORED:
+        if config.data[name] != defaults[name]:
+            raise InputError(f"data.{name}={config.data[name]} has no effect on cobalt rft: leave it out")
+
+
+def checked(config: Any, _given: Collection[str] = ()) -> Plan:
+    """The manifest and the steps. Raises ``CobaltError`` for what would fail.
+
+    The manifest is ``training.manifest.json`` beside the checkpoints, as of ``cobalt train``.
+    """
+    from cobalt.training.rft_data import StoredAnswers
+
+    refuse_ignored(config)
+    data, trainer = config.data, config.trainer
+    for name in NUMBERS:
+        if (value := OmegaConf.select(config, name)) is not None and value < 1:
+            raise InputError(f"{name}={value} is less than 1")
+    if not 0 <= config.optim.lr < math.inf:
+        raise InputError(f"optim.lr={config.optim.lr} is no learning rate")
+    if data.max_token_len_per_gpu < data.max_length:
+        raise InputError(
+            f"data.max_token_len_per_gpu={data.max_token_len_per_gpu} has no room for an example of"
+            f" data.max_length={data.max_length} tokens"
+        )
+    if data.train_batch_size % (ranks := trainer.n_gpus_per_node):
+        raise InputError(f"data.train_batch_size={data.train_batch_size} cannot be shared by {ranks} GPUs")
+    if trainer.test_freq != -1 and not data.val_files:
+        raise InputError(f"trainer.test_freq={trainer.test_freq} needs data.val_files")
+    refuse_unwritable(trainer.default_local_dir)
+    if config.model.use_liger:
+        refuse_missing_liger()
+    refuse_unusable_loggers(as_list(trainer.logger))
+    tokenizer = load_tokenizer(config.model.path, "model.path=")
+    refuse_unknown_layers(config.model.path, "model.path=")
+    refuse_missing_checkpoint(trainer)
+    if config.cobalt.backend != CPU_BACKEND:
+        refuse_missing_gpus(ranks)
+
+    files = {name: as_list(data[name] or []) for name in DATA_FILES}
+    sets = {name: StoredAnswers(paths, tokenizer, data) for name, paths in files.items() if paths}
+    for name, examples in sets.items():
+        if examples.left_out:
+            told = f"{examples.left_out} examples of data.{name} are left out: more than {data.max_length} tokens"
+            print(f"cobalt: {told}", file=sys.stderr, flush=True)
+        if len(examples) < data.train_batch_size:  # veRL's loader gives whole batches only
+            told = f"data.{name} hold only {len(examples)} examples of at most data.max_length={data.max_length} tokens"
+            raise InputError(f"data.train_batch_size={data.train_batch_size}, but {told}")
+    # as veRL's sampler and loader count
+    per_epoch = len(sets["train_files"]) // ranks // (data.train_batch_size // ranks)
+    steps = trainer.total_training_steps or per_epoch * trainer.total_epochs
+
+    resolved: Any = OmegaConf.to_container(config, resolve=True)
+    content = {
+        **{f"data.{name}": [file_sha256(path) for path in paths] for name, paths in files.items()},
+        "model.path": model_identity(config.model.path),
+    }
+    resolved["seed"] = trainer.seed
+    folder = Path(trainer.default_local_dir)
+    inputs = [path for paths in files.values() for path in paths]
+    manifest = Manifest(folder / MANIFEST_NAME, "cobalt rft", resolved, content, inputs)
+    manifest.output = folder
+    manifest.counts = {name: {"examples": len(found), "left_out": found.left_out} for name, found in sets.items()}
+    refuse_other_settings(resolved, content)
+    return Plan(manifest, steps, per_epoch)
+
+
+def train(config: Any, _given: Collection[str], own: argparse.Namespace) -> None:
+    """Run veRL's trainer on a composed configuration. Raises ``CobaltError``."""
+    manifest, steps, per_epoch = checked(config)
+    trainer = config.trainer
+    begun = resumed_step(trainer)
+    if trainer.resume_mode == "auto" and begun >= steps:
+        print(f"cobalt: finished already: checkpoint {begun}", flush=True)
+        return
+    trainer.total_training_steps, trainer.total_epochs = steps, math.ceil(steps / per_epoch)
+    processes = trainer.n_gpus_per_node
+    variables = {
+        WEIGHTS_VARIABLE: TOKENS,
+        "VERL_ENGINE_VENDOR": SHARED_ENGINE,
+        "LIGER_KERNEL_IMPL_ROPE": "nvidia-triton",  # as in ``runner``
+    }
+    if config.cobalt.backend == CPU_BACKEND:
+        variables |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": f"{ROOM}.cpu", **cpu_variables(processes)}
+    settings = OmegaConf.to_yaml(config, resolve=True)
+    train_in_processes(manifest, begun, steps, f"{ROOM}.rft_worker", settings, processes, variables, own.log)

@@ -1,1 +1,0 @@
-"""Offline baselines: training on the reference's stored answers to the contexts that Cobalt trains on."""

@@ -1,0 +1,119 @@
+"""Preference optimisation on stored answers: its tokens, what it refuses, and a training that is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from online_parts import MODEL, ROOT
+from torch.nn.functional import logsigmoid
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from waiting import wait_for
+
+from cobalt.errors import InputError
+from cobalt.prompts import feedback_message, first_messages, prompt_tokens
+from cobalt.records import write_jsonl
+from cobalt.training.dpo import DpoConfig, encoded_pairs, main
+
+
+def pair(number):
+    messages = first_messages(f"Print the number {number}.")
+    if number % 2:
+        messages += [{"role": "assistant", "content": "```python\nprint(0)\n```"}, feedback_message("Input:\n0")]
+    answers = {"chosen": f"```python\nprint({number})\n```", "rejected": f"```python\nprint(-{number})\n```\nNo."}
+    return {"example_id": number, "conversation": messages, **answers}
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    write_jsonl(path := tmp_path / "dpo.jsonl", map(pair, range(8)))
+    return path
+
+
+def test_tokens_are_those_that_are_served_and_long_pairs_are_left_out(pairs):
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    found, left_out = encoded_pairs(pairs, tokenizer, 1000)
+    assert left_out == 0 and len(found) == 8
+    for row, tokens in zip(map(pair, range(8)), found, strict=True):
+        assert tokens["prompt_ids"] == prompt_tokens(tokenizer, row["conversation"])
+        for name in ("chosen", "rejected"):
+            *text, end = tokens[f"{name}_ids"]
+            assert tokenizer.decode(text) == row[name] and end == tokenizer.eos_token_id
+    lengths = sorted(len(tokens["prompt_ids"] + tokens["rejected_ids"]) for tokens in found)
+    found, left_out = encoded_pairs(pairs, tokenizer, lengths[3])
+    assert 0 < left_out == sum(length > lengths[3] for length in lengths)
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("betta=1", "no such setting of TRL's DPOConfig; did you mean beta"),
+        ("beta=x", "invalid float"),
+        ("beta", "settings are NAME=VALUE"),
+        ("gradient_accumulation_steps=2", "follows from other settings"),
+        ("train_batch_size=0", "an integer above 0"),
+        ("train_batch_size=12", "a multiple of per_device_train_batch_size=8"),
+        ("train_batch_size=16", "holds only 8 pairs"),
+        ("max_length=10", "holds only 0 pairs"),
+    ],
+)
+def test_what_would_fail_or_be_ignored_is_refused(pairs, setting, reason):
+    flags = {"model": str(MODEL), "train_file": pairs, "output_dir": pairs.parent / "out", "preset": "cpu"}
+    with pytest.raises(InputError, match=reason):
+        main(DpoConfig(**flags, settings=(setting,)))
+    assert not (pairs.parent / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_training_that_is_killed_takes_the_steps_of_a_plain_one(pairs):
+    """The plain one: AdamW on the mean of -log sigmoid(beta (margin - reference's margin)) of all pairs."""
+    steps, lr, beta, folder = 10, 1e-4, 0.3, pairs.parent / "out"
+    knobs = {"PRESET": "cpu", "TRAIN_FILE": str(pairs), "OUTPUT_DIR": str(folder), "PYTHON": sys.executable}
+    settings = [f"learning_rate={lr}", f"beta={beta}", "train_batch_size=8", "per_device_train_batch_size=4"]
+    settings += [f"max_steps={steps}", "save_strategy=steps", "save_steps=3"]
+
+    def start():
+        environment = {**os.environ, **knobs}
+        return subprocess.Popen(["bash", "scripts/train_dpo.sh", *settings], cwd=ROOT, env=environment)
+
+    process, tracker = start(), folder / "latest_checkpointed_iteration.txt"
+    wait_for(tracker.exists)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert start().wait() == 0
+    found = [row["train/loss"] for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())]
+
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
+    rows, _ = encoded_pairs(pairs, AutoTokenizer.from_pretrained(MODEL), 1000)
+
+    def margin(row):
+        log_probs = []
+        for response in (row["chosen_ids"], row["rejected_ids"]):
+            logits = model(torch.tensor([row["prompt_ids"] + response])).logits[0, len(row["prompt_ids"]) - 1 : -1]
+            log_probs.append(logits.log_softmax(-1)[torch.arange(len(response)), response].sum())
+        return log_probs[0] - log_probs[1]
+
+    with torch.no_grad():
+        references = [margin(row) for row in rows]
+    optimizer, expected = torch.optim.AdamW(model.parameters(), lr, weight_decay=0.01), []
+    for _ in range(steps):
+        margins = torch.stack([margin(row) - of_start for row, of_start in zip(rows, references, strict=True)])
+        loss = -logsigmoid(beta * margins).mean()
+        loss.backward()
+        expected.append(loss.item())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert found == pytest.approx(expected, rel=0.02, abs=1e-4)
+    assert found[-1] < found[0] / 2
+
+    merged = folder.parent / "merged"
+    command = ["bash", "scripts/merge_checkpoint.sh", folder, merged]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **knobs}, check=True)
+    trained = AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32)
+    for name, weight in trained.named_parameters():
+        assert torch.allclose(weight, model.get_parameter(name), atol=2e-3, rtol=0.01), name

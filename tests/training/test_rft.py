@@ -1,0 +1,165 @@
+"""Fine-tuning on stored answers: its tokens, what it refuses, and a training that is killed twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from online_parts import MODEL, ROOT
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from waiting import wait_for
+
+from cobalt.errors import InputError
+from cobalt.prompts import feedback_message, first_messages, prompt_tokens
+from cobalt.records import read_jsonl, write_jsonl
+from cobalt.training.hydra_main import composed, refuse_mistyped
+from cobalt.training.rft import CONFIG_NAME, checked, refuse_ignored
+from cobalt.training.rft_data import StoredAnswers
+
+QWEN = (
+    "{%- if messages[0].role == 'system' %}{{ '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}"
+    "{%- else %}{{ '<|im_start|>system\nYou are helpful.<|im_end|>\n' }}{%- endif %}"
+    "{%- for m in messages %}{%- if not (loop.first and m.role == 'system') %}"
+    "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%- endif %}"
+)
+"""A template with a newline behind each end token, and a system message of its own."""
+
+
+def example(number, turns=1):
+    messages = first_messages(f"Print the number {number}.")
+    for turn in range(turns):
+        answer = {"role": "assistant", "content": f"<think>{turn}</think>\n```python\nprint({turn})\n```"}
+        messages += [answer, feedback_message(f"Input:\n{turn}")]
+    response = f"<think>It is {number}.</think>\n```python\nprint({number})\n```"
+    return {"example_id": number, "conversation": messages, "response": response}
+
+
+@pytest.fixture
+def examples(tmp_path):
+    write_jsonl(path := tmp_path / "rft.jsonl", (example(number, number % 3) for number in range(32)))
+    return path
+
+
+def rft(examples, *overrides):
+    """The composed configuration of a run, checked as far as its settings go."""
+    folder = f"trainer.default_local_dir={examples.parent / 'out'}"
+    more = [f"data.train_files={examples}", f"model.path={MODEL}", folder, *overrides]
+    config = composed(["+rft=cpu", *more], ROOT / "verl/config", CONFIG_NAME)
+    refuse_mistyped(config, CONFIG_NAME)
+    refuse_ignored(config)
+    return config
+
+
+@pytest.mark.parametrize("template", ["of the model", QWEN])
+def test_tokens_are_those_that_are_served_and_the_loss_is_on_the_response_and_its_end(examples, template):
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    if template == QWEN:
+        tokenizer.chat_template = template
+    found = StoredAnswers(str(examples), tokenizer, rft(examples).data)
+    for row, tokens in zip(read_jsonl(examples, unique=None, fields=()), found, strict=True):
+        prompt = prompt_tokens(tokenizer, row["conversation"])
+        ids, mask = tokens["input_ids"].tolist(), tokens["loss_mask"].tolist()
+        assert ids[: len(prompt)] == prompt and not any(mask[: len(prompt)])
+        assert all(mask[len(prompt) :]) and ids[-1] == tokenizer.eos_token_id
+        assert tokenizer.decode(ids[len(prompt) : -1]) == row["response"]
+        assert tokens["prompts"].tolist() + tokens["responses"].tolist() == ids
+
+
+def test_long_examples_are_left_out_and_counted(examples, capsys):
+    plan = checked(rft(examples, "data.max_length=180", "data.train_batch_size=4"))
+    counts = plan.manifest.counts["train_files"]
+    assert counts["examples"] + counts["left_out"] == 32 and counts["left_out"] > 0
+    assert plan.per_epoch == counts["examples"] // 4 and plan.steps == 2 * plan.per_epoch
+    assert f"{counts['left_out']} examples of data.train_files are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("data.train_batch_size=33", "hold only 32 examples"),
+        ("data.max_length=3000", "no room for an example"),
+        ("data.truncation=left", "has no effect"),
+        ("data.use_dynamic_bsz=false", "needs True"),
+        ("trainer.nnodes=2", "needs 1"),
+        ("trainer.test_freq=2", "needs data.val_files"),
+        ("trainer.save_freq=often", "expected an integer"),
+        ("trainer.n_gpus_per_node=3", "cannot be shared by 3 GPUs"),
+        ("trainer.resume_mode=resume_path", "no such checkpoint"),
+        ("trainer.total_epochs=0", "less than 1"),
+        ("optim.lr=-1", "no learning rate"),
+        ("model.path=/nowhere", "no such folder"),
+        ("data.train_files=/nowhere.jsonl", "no such file"),
+    ],
+)
+def test_what_would_fail_or_be_ignored_is_refused(examples, override, reason):
+    with pytest.raises(InputError, match=reason):
+        checked(rft(examples, override))
+
+
+def test_rows_of_another_file_are_refused(examples):
+    write_jsonl(examples, [{**example(0), "response": ""}])
+    with pytest.raises(InputError, match=r"line 1: field 'response'"):
+        checked(rft(examples))
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_training_that_is_killed_twice_takes_the_steps_of_a_plain_one(examples):
+    """The plain one: AdamW on the mean cross-entropy of all response tokens of a batch, in the sampler's order."""
+    batch, steps, lr, seed = 16, 10, 3e-4, 7
+    folder = examples.parent / "out"
+    knobs = {"PRESET": "cpu", "TRAIN_FILE": str(examples), "OUTPUT_DIR": str(folder), "PYTHON": sys.executable}
+    settings = [f"optim.lr={lr}", f"trainer.total_training_steps={steps}", f"trainer.seed={seed}"]
+    command = ["bash", "scripts/train_rft.sh", *settings, f"data.train_batch_size={batch}", "trainer.save_freq=3"]
+
+    def start():
+        return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **knobs})
+
+    def saved():
+        tracker = folder / "latest_checkpointed_iteration.txt"
+        return int(tracker.read_text()) if tracker.exists() else 0
+
+    for checkpoint in (3, 6):  # in an epoch, which has two steps, and at the end of one
+        process = start()
+        wait_for(lambda least=checkpoint: saved() >= least)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    assert start().wait() == 0
+    found = [row["train/loss"] for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())]
+
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    rows = list(StoredAnswers(str(examples), tokenizer, rft(examples).data))
+    optimizer = torch.optim.AdamW(model.parameters(), lr, weight_decay=0.01)
+    expected = []
+    while len(expected) < steps:
+        generator = torch.Generator().manual_seed(seed + len(expected) // 2)
+        for chosen in torch.randperm(len(rows), generator=generator).split(batch):
+            tokens = sum(len(rows[i]["responses"]) for i in chosen)
+            loss = 0.0
+            for row in (rows[i] for i in chosen):
+                logits = model(row["input_ids"][None]).logits[0, len(row["prompts"]) - 1 : -1]
+                part = cross_entropy(logits, row["responses"], reduction="sum") / tokens
+                part.backward()
+                loss += part.item()
+            expected.append(loss)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    assert found == pytest.approx(expected, rel=0.01)
+    assert found[-1] < found[0] / 2
+
+    merged = folder.parent / "merged"
+    subprocess.run(
+        ["bash", "scripts/merge_checkpoint.sh", folder, merged], cwd=ROOT, env={**os.environ, **knobs}, check=True
+    )
+    weights = load_file(merged / "model.safetensors")
+    for name, weight in model.state_dict().items():
+        if name in weights:
+            assert torch.allclose(weights[name].float(), weight, atol=2e-3, rtol=0.01), name
