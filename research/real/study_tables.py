@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Tables and figure of STUDY.md from ``study/``: counts by problem and turn, and costs.
+
+python research/real/study_tables.py                  prints the tables, draws study/submitted.{png,svg}
+python research/real/study_tables.py --collect OUT    first takes counts and costs from folders of study.py
+"""
+
+import argparse
+import gzip
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+
+from cobalt.evaluation.files import ProblemScores, read_evaluations, write_counts
+from cobalt.figures import FULL, Line, finished, new_figure, styled
+from cobalt.records.training_run import METRICS_FILE, read_metrics
+from cobalt.seeds import Resampled, hierarchical_rate
+from cobalt.statistics import Estimate
+from cobalt.tables import Cell, in_percent, markdown_table, show
+from cobalt.training.training_log import BESIDE_TRAINING, STEP_TIME
+from research.figures import METHODS, VARIANT
+from research.reports.p_values import holm
+
+FOLDER = Path(__file__).with_name("study")
+COST_FILE = "cost.json"
+ARMS = {
+    "base": "base",
+    "rft": "RFT",
+    "single_turn": "single-turn GRPO",
+    "grpo_online": "GRPO-MT",
+    "cobalt": "Cobalt",
+}
+"""Name of the files: label."""
+COLLECTED = ("rft", "cobalt")
+"""Arms that learn from stored conversations."""
+COMPARED = ("rft", "grpo_online")
+"""With Cobalt: the family of the primary test."""
+MBPP_PLUS_FILE = "mbpp_plus.json"
+"""Ids of MBPP's problems that EvalPlus has kept (its version of 16 November 2023)."""
+SETS = {"mbpp": "other MBPP", "humaneval": "HumanEval", "leetcode": "LeetCode"}
+"""Beginning of an id: label. Other problems read stdin."""
+MBPP_PLUS, STDIN = "MBPP+", "stdin"
+LABEL_SHIFTS = {"rft": 4, "grpo_online": -5}
+"""In points: these two end close to each other."""
+LAST = 2
+"""Turn of the primary endpoint."""
+
+Scores = Mapping[str, Sequence[Sequence[ProblemScores]]]
+Costs = Mapping[str, Sequence[Mapping[str, float]]]
+"""Both by arm and seed."""
+
+
+@cache
+def mbpp_plus() -> frozenset[str]:
+    return frozenset(json.loads((FOLDER / MBPP_PLUS_FILE).read_text()))
+
+
+def set_of(problem: ProblemScores) -> str:
+    id_ = str(problem.id)
+    return MBPP_PLUS if id_ in mbpp_plus() else SETS.get(id_.partition("-")[0], STDIN)
+
+
+def collect(out: Path) -> None:
+    """Write ``study/``: the counts of every arm's seeds, and what its training cost."""
+    costs: dict[str, list[dict[str, float]]] = {}
+    for arm in ARMS:
+        seeds = sorted(out.glob(f"{arm}-[0-9]*"))
+        evaluations = [read_evaluations(seed / "test.jsonl")[0] for seed in seeds]
+        path = FOLDER / f"{arm}.counts.json"
+        write_counts(path, arm, "test", evaluations)
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        path.unlink()
+        costs[arm] = [cost_of(seed / "training" / METRICS_FILE) for seed in seeds if (seed / "training").is_dir()]
+    (FOLDER / COST_FILE).write_text(json.dumps(costs, indent=1) + "\n")
+
+
+def cost_of(metrics: Path) -> dict[str, float]:
+    """Steps, their GPU-seconds without validation and checkpoints (of one GPU), responses and their tokens."""
+    steps = [step for step in read_metrics(metrics) if STEP_TIME in step]
+    seconds = sum(step[STEP_TIME] - sum(step.get(name, 0.0) for name in BESIDE_TRAINING) for step in steps)
+    found = {"steps": len(steps), "gpu_seconds": round(seconds)}
+    return found | {
+        name: sum(step.get(f"cost/{name}", 0.0) for step in steps) for name in ("responses", "response_tokens")
+    }
+
+
+def rate(scores: Scores, arm: str, turn: int, minus: str | None = None, only: str | None = None) -> Resampled:
+    """Share of right ones among programs submitted at ``turn``, or the difference to ``minus``; of the set ``only``."""
+
+    def counts(name: str) -> tuple[np.ndarray, np.ndarray]:
+        chosen_SP = [[one for one in problems if only in (None, set_of(one))] for problems in scores[name]]
+        right_SP = np.array([[(one.submitted_T or ())[turn] for one in problems] for problems in chosen_SP], float)
+        return right_SP, np.array([[one.samples for one in problems] for problems in chosen_SP], float)
+
+    found = hierarchical_rate(counts(arm), None if minus is None else counts(minus))
+    assert found is not None
+    return found
+
+
+def percent(found: Resampled) -> Estimate:
+    estimate = in_percent(found.estimate)
+    assert estimate is not None and estimate.low is not None and estimate.high is not None
+    return estimate
+
+
+def seconds_of(costs: Costs, arm: str) -> tuple[float, float]:
+    """Of one seed: GPU-seconds of its steps, and of the collection that it learns from."""
+    return costs[arm][0]["gpu_seconds"], costs["collection"][0]["gpu_seconds"] if arm in COLLECTED else 0.0
+
+
+def main_table(scores: Scores, costs: Costs) -> list[dict[str, Cell]]:
+    rows: list[dict[str, Cell]] = []
+    for arm, label in ARMS.items():
+        tokens = [one.tokens_T[LAST] / one.samples for problems in scores[arm] for one in problems if one.tokens_T]
+        trained = arm in costs
+        steps, collection = seconds_of(costs, arm) if trained else (None, None)
+        rows.append({
+            "arm": label,
+            "first program": f"{100 * rate(scores, arm, 0).value:.1f}",
+            "within 2": f"{100 * rate(scores, arm, 1).value:.1f}",
+            "submitted within 3": percent(rate(scores, arm, LAST)),
+            "to base": percent(rate(scores, arm, LAST, "base")) if trained else None,
+            "tokens": round(float(np.mean(tokens))),
+            "steps": costs[arm][0]["steps"] if trained else None,
+            "GPU-s of steps": steps,
+            "of collection": collection,
+        })  # fmt: skip
+    return rows
+
+
+def set_table(scores: Scores) -> list[dict[str, Cell]]:
+    names = [MBPP_PLUS, *SETS.values(), STDIN]
+    sizes = {name: sum(set_of(problem) == name for problem in scores["base"][0]) for name in names}
+    titles = {name: f"{name} ({size})" for name, size in sizes.items()}
+    return [
+        {"arm": label} | {titles[name]: percent(rate(scores, arm, LAST, only=name)) for name in names}
+        for arm, label in ARMS.items()
+    ]
+
+
+def tables_of_tests(scores: Scores) -> list[dict[str, Cell]]:
+    found = {arm: rate(scores, "cobalt", LAST, arm) for arm in (*COMPARED, "single_turn")}
+    p_values = {arm: one.p_value for arm, one in found.items() if one.p_value is not None}
+    corrected = dict(zip(COMPARED, holm([p_values[arm] for arm in COMPARED]), strict=True))
+    return [
+        {"Cobalt minus": ARMS[arm], "points": percent(one), "p": p_values.get(arm), "p by Holm": corrected.get(arm)}
+        for arm, one in found.items()
+    ]
+
+
+@styled()
+def draw(scores: Scores, costs: Costs) -> None:
+    """Left: submitted programs by turn. Right: the gain, with its interval, against GPU-minutes with collection."""
+    figure = new_figure(FULL)
+    left, right = figure.subplots(1, 2)
+    for arm, label in ARMS.items():
+        line = METHODS.get(label) or Line(label, VARIANT, "--", "v")
+        found = [percent(rate(scores, arm, turn)).value for turn in range(LAST + 1)]
+        look = {"color": line.colour, "linestyle": line.dash, "marker": line.marker, "markerfacecolor": line.face}
+        left.plot(range(1, LAST + 2), found, **look)
+        at = {"textcoords": "offset points", "color": line.colour, "va": "center"}
+        beside = (6, LABEL_SHIFTS.get(arm, 0))
+        left.annotate(label, (1 + LAST, found[-1]), xytext=beside, **at)
+        if arm not in costs:
+            continue
+        gain, minutes = percent(rate(scores, arm, LAST, "base")), sum(seconds_of(costs, arm)) / 60
+        around = [[gain.value - (gain.low or 0)], [(gain.high or 0) - gain.value]]
+        right.errorbar(minutes, gain.value, around, fmt=line.marker, color=line.colour, capsize=2)
+        right.annotate(label, (minutes, gain.value), xytext=beside, **at)
+    left.set(xlabel="programs at most", ylabel="submitted program right (%)")
+    left.set(xticks=range(1, LAST + 2), xlim=(0.8, 4.2))
+    right.axhline(0, color="grey", linewidth=0.7)
+    right.set(xlabel="GPU-minutes of steps and collection", ylabel="gain over the base (points)", xlim=(0, 17))
+    finished(figure, "submitted", "Submitted programs by turn, and the gain against its cost").write(FOLDER)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--collect", type=Path, help="the --out of study.py")
+    if (out := parser.parse_args().collect) is not None:
+        collect(out)
+    scores = {arm: [one.problems for one in read_evaluations(FOLDER / f"{arm}.counts.json.gz")] for arm in ARMS}
+    costs = json.loads((FOLDER / COST_FILE).read_text())
+    for rows in (main_table(scores, costs), tables_of_tests(scores), set_table(scores)):
+        print(markdown_table(list(rows[0]), ([show(cell) for cell in row.values()] for row in rows)), "\n")
+    draw(scores, costs)
+
+
+if __name__ == "__main__":
+    main()
