@@ -37,6 +37,7 @@ from cobalt.training.training_log import budget_of
 from cobalt.training.updates import rows_of, shared_out
 from cobalt.training.worker import CobaltWorker
 
+MFU = "perf/mfu/actor"
 POLL_S = 0.2
 """Between two looks whether a step's rollouts have ended. veRL waits 2 s, on average 1 s of each step too long."""
 
@@ -140,12 +141,17 @@ class CobaltTrainer(PPOTrainer):
             settings = updates, ranks, unit, cobalt.share_prompts, self.tokenizer.eos_token_id
             batch, self._updates, unbalance = shared_out(batch, *settings)
         metrics.update(unbalance)
+        self._computed_tokens = unbalance["global_seqlen/mean"] * ranks
         return batch
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         if self._method is not None:
             batch.extra_info["num_mini_batch"] = self._updates  # see ``worker``
-        return super()._update_actor(batch, metrics)
+        batch = super()._update_actor(batch, metrics)
+        if self.config.cobalt.share_prompts:  # veRL counts what rows share with each of them
+            rows = (tag for tag in batch.tags if not tag.get("is_padding", False))
+            metrics[MFU] *= self._computed_tokens / sum(tag["prompt_len"] + tag["response_len"] for tag in rows)
+        return batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Neutralise what could not be scored, then do as veRL does. Online, turns get advantages of their own.

@@ -66,10 +66,20 @@ def test_rows_of_a_problem_stay_together_on_a_rank(queue, monkeypatch):
     made, orders, metrics = object.__new__(CobaltTrainerSync), [], {}
     made.config, made._method = SimpleNamespace(cobalt=SimpleNamespace(share_prompts=True)), None
     made.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 1]})
-    keys, tags = [f"row_{row}_0" for row in range(8)], [{"response_len": 5}] * 8
-    made._balance_batch(SimpleNamespace(keys=keys, partition_id="train", tags=tags, reorder=orders.append), metrics)
+    keys = [f"row_{row}_0" for row in range(8)]
+    tags = [{"prompt_len": len(prompt), "response_len": 5} for prompt in prompts]
+    batch = SimpleNamespace(keys=keys, partition_id="train", tags=tags, reorder=orders.append)
+    made._balance_batch(batch, metrics)
     assert sorted(map(sorted, (orders[0][:4], orders[0][4:]))) == [[0, 2, 4, 6], [1, 3, 5, 7]]
     assert metrics["global_seqlen/balanced_max"] == 60 + 4 * 5
+
+    def updated(_self, batch, metrics):
+        metrics["perf/mfu/actor"] = 1.0
+        return batch
+
+    monkeypatch.setattr(trainer_module.PPOTrainerSync, "_update_actor", updated)
+    made._update_actor(batch, metrics)
+    assert metrics["perf/mfu/actor"] == 2 * (60 + 4 * 5) / (2 * (20 + 60 + 40 + 60 + 4 * 5))  # shared tokens count once
 
 
 @pytest.mark.parametrize(
