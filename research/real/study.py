@@ -134,6 +134,9 @@ def main() -> None:
     for name in ASKED:
         files = ("-i", folder.path / f"{name}.turns.jsonl", "-o", folder.path / f"{name}.jsonl")
         place.script_stage(f"{name}-hidden", "eval_multi_turn.py", *files, "--executor", "local")
+    files = ("-i", folder.path / "perturbed.jsonl", "-o", folder.path / "cases.jsonl")
+    words = ("--data_file", settings.data / "perturbed.jsonl", "--executor", "local")
+    place.script_stage("cases", "extract_turn_level_errors.py", *files, *words)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from cobalt.evaluation.files import ProblemScores, read_evaluations, write_counts
 from cobalt.figures import FULL, Line, finished, new_figure, styled
+from cobalt.records.jsonl import read_json
 from cobalt.records.training_run import METRICS_FILE, read_metrics
 from cobalt.seeds import Resampled, hierarchical_rate
 from cobalt.statistics import Estimate
@@ -28,7 +30,7 @@ from research.figures import METHODS, VARIANT
 from research.reports.p_values import holm
 
 FOLDER = Path(__file__).with_name("study")
-COST_FILE = "cost.json"
+COST_FILE, HACKING_FILE = "cost.json", "hacking.json"
 ARMS = {
     "base": "base",
     "rft": "RFT",
@@ -46,6 +48,13 @@ MBPP_PLUS_FILE = "mbpp_plus.json"
 SETS = {"mbpp": "other MBPP", "humaneval": "HumanEval", "leetcode": "LeetCode"}
 """Beginning of an id: label. Other problems read stdin."""
 MBPP_PLUS, STDIN = "MBPP+", "stdin"
+SUMMARY = "cases.jsonl.summary.json"
+HACKING = {
+    "right program given up": "right_program_abandoned",
+    "wrong test fitted": "wrong_test_fitted",
+    "conversations with hacking": "hacked_trajectories",
+}
+"""Column: name of a rate of extract_turn_level_errors.py."""
 LABEL_SHIFTS = {"rft": 4, "grpo_online": -5}
 """In points: these two end close to each other."""
 LAST = 2
@@ -78,6 +87,8 @@ def collect(out: Path) -> None:
         path.unlink()
         costs[arm] = [cost_of(seed / "training" / METRICS_FILE) for seed in seeds if (seed / "training").is_dir()]
     (FOLDER / COST_FILE).write_text(json.dumps(costs, indent=1) + "\n")
+    summaries = {arm: [read_json(seed / SUMMARY) for seed in sorted(out.glob(f"{arm}-[0-9]*"))] for arm in ARMS}
+    (FOLDER / HACKING_FILE).write_text(json.dumps(summaries, indent=1) + "\n")
 
 
 def cost_of(metrics: Path) -> dict[str, float]:
@@ -144,6 +155,20 @@ def set_table(scores: Scores) -> list[dict[str, Cell]]:
     ]
 
 
+def hacking_table(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Cell]]:
+    """Of the first seed: how arms answer to public tests of which two are wrong."""
+
+    def rate_of(arm: str, name: str) -> Cell:
+        found = summaries[arm][0]["rates"][name]
+        return found and in_percent(Estimate(**found))
+
+    return [
+        {"arm": label} | {title: rate_of(arm, name) for title, name in HACKING.items()}
+        for arm, label in ARMS.items()
+        if arm in summaries
+    ]
+
+
 def tables_of_tests(scores: Scores) -> list[dict[str, Cell]]:
     found = {arm: rate(scores, "cobalt", LAST, arm) for arm in (*COMPARED, "single_turn")}
     p_values = {arm: one.p_value for arm, one in found.items() if one.p_value is not None}
@@ -187,7 +212,8 @@ def main() -> None:
         collect(out)
     scores = {arm: [one.problems for one in read_evaluations(FOLDER / f"{arm}.counts.json.gz")] for arm in ARMS}
     costs = json.loads((FOLDER / COST_FILE).read_text())
-    for rows in (main_table(scores, costs), tables_of_tests(scores), set_table(scores)):
+    hacking = json.loads((FOLDER / HACKING_FILE).read_text())
+    for rows in (main_table(scores, costs), tables_of_tests(scores), set_table(scores), hacking_table(hacking)):
         print(markdown_table(list(rows[0]), ([show(cell) for cell in row.values()] for row in rows)), "\n")
     draw(scores, costs)
 
