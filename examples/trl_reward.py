@@ -12,7 +12,7 @@ import torch
 import tyro
 from datasets import Dataset
 from transformers import AutoTokenizer
-from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports] - in an environment of its own
+from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportPrivateImportUsage] - TRL's own way to import it
 
 from cobalt.extraction import extract_code
 from cobalt.records import read_jsonl
@@ -77,7 +77,7 @@ def main(config: TrainConfig) -> GRPOTrainer:
         bf16=torch.cuda.is_available(),
         use_cpu=not torch.cuda.is_available(),
     )
-    reward = partial(cobalt, count_tokens=tokenizer_counter(AutoTokenizer.from_pretrained(config.model)))
+    reward: Any = partial(cobalt, count_tokens=tokenizer_counter(AutoTokenizer.from_pretrained(config.model)))
     trainer = GRPOTrainer(config.model, reward, settings, Dataset.from_list(rows))
     trainer.train()
     return trainer

@@ -150,7 +150,7 @@ def set_table(scores: Scores) -> list[dict[str, Cell]]:
     sizes = {name: sum(set_of(problem) == name for problem in scores["base"][0]) for name in names}
     titles = {name: f"{name} ({size})" for name, size in sizes.items()}
     return [
-        {"arm": label} | {titles[name]: percent(rate(scores, arm, LAST, only=name)) for name in names}
+        {"arm": label, **{titles[name]: percent(rate(scores, arm, LAST, only=name)) for name in names}}
         for arm, label in ARMS.items()
     ]
 
@@ -163,7 +163,7 @@ def hacking_table(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[
         return found and in_percent(Estimate(**found))
 
     return [
-        {"arm": label} | {title: rate_of(arm, name) for title, name in HACKING.items()}
+        {"arm": label, **{title: rate_of(arm, name) for title, name in HACKING.items()}}
         for arm, label in ARMS.items()
         if arm in summaries
     ]
@@ -172,7 +172,7 @@ def hacking_table(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[
 def tables_of_tests(scores: Scores) -> list[dict[str, Cell]]:
     found = {arm: rate(scores, "cobalt", LAST, arm) for arm in (*COMPARED, "single_turn")}
     p_values = {arm: one.p_value for arm, one in found.items() if one.p_value is not None}
-    corrected = dict(zip(COMPARED, holm([p_values[arm] for arm in COMPARED]), strict=True))
+    corrected: dict[str, float] = dict(zip(COMPARED, holm([p_values[arm] for arm in COMPARED]), strict=True))
     return [
         {"Cobalt minus": ARMS[arm], "points": percent(one), "p": p_values.get(arm), "p by Holm": corrected.get(arm)}
         for arm, one in found.items()
