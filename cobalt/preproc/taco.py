@@ -89,8 +89,8 @@ class PrepareConfig(flags.ExecutionConfig, flags.UploadConfig, PromptsConfig, fl
     min_alphanumeric: flags.NotNegative = TacoRules.min_alphanumeric
     """Fewest letters and digits in a statement; with fewer the problem is dropped."""
     near_duplicates: tuple[Path, ...] = ()
-    """Test sets (JSONL of problems). A problem that also stands in one of them is dropped and listed in
-    X.near_duplicates.jsonl."""
+    """Test sets (JSONL of problems or TACO rows). A problem that also stands in one of them, by statement, tests,
+    program, words or function name, is dropped and listed in X.near_duplicates.jsonl."""
     special_judge: Path | None = None
     """TACO's list of the problems with several right answers, `output_spj.jsonl` of its repository: one line for each
     row of the input, in this order. These problems are marked."""
