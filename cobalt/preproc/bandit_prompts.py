@@ -177,8 +177,9 @@ def main(config: BanditPromptsConfig) -> None:
         stats.records_written = write_lines(config.output_file, lines())
         run.counts, run.origin = stats.counts(), origin
 
-    print_summary(f"Bandit prompts: {config.output_file}", stats.table(config.stats))
-    title, command = "Bandit prompts for multi-turn code generation", "process_multi_turn_taco.py"
+    kind = "Bandit prompts" if config.purpose == "grpo" else f"Examples for {config.purpose.upper()}"
+    print_summary(f"{kind}: {config.output_file}", stats.table(config.stats))
+    title, command = f"{kind} for multi-turn code generation", "process_multi_turn_taco.py"
     publish(title, command, [config.output_file], inputs, config.push_to_hub, config.license)
 
 

@@ -204,9 +204,10 @@ def parsed(settings: Mapping[str, Any], folder: str | Path) -> Any:
     if find_spec("trl") is None:
         raise SetupError("cobalt dpo needs TRL, which is not installed: pip install trl==1.12.0")
     from transformers import HfArgumentParser
-    from trl import DPOConfig
+    from trl.trainer.dpo_config import DPOConfig
 
-    parser = HfArgumentParser(DPOConfig, allow_abbrev=False)
+    kind: Any = DPOConfig
+    parser = HfArgumentParser(kind, allow_abbrev=False)
     names = [action.dest for action in parser._actions]
     for name in settings:
         if name not in names:

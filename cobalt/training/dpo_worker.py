@@ -11,7 +11,7 @@ from typing import Any
 
 from datasets import load_from_disk
 from transformers import AutoTokenizer, TrainerCallback
-from trl import DPOTrainer
+from trl.trainer.dpo_trainer import DPOTrainer
 
 from cobalt.records.manifest import write_whole
 from cobalt.records.training_run import TRACKER_NAME, append_metrics
@@ -50,10 +50,11 @@ def main() -> None:
     """Train."""
     end_with_launcher()
     work = json.loads(Path(sys.argv[1]).read_text())
+    pairs: Any = load_from_disk(work["pairs"])
     trainer = TokenPairs(
         work["model"],
         args=parsed(work["settings"], work["folder"]),
-        train_dataset=load_from_disk(work["pairs"]),
+        train_dataset=pairs,
         processing_class=AutoTokenizer.from_pretrained(work["model"]),
         callbacks=[Record(Path(work["folder"]))],
     )
