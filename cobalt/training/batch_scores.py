@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cobalt.errors import SetupError
+from cobalt.training.responses import REPEATS, SOLVED_BEFORE, TURN
 from cobalt.training.scoring import INFRA, SCORE_NAMES
 
 PART_PREFIX = "reward_"
@@ -47,6 +48,29 @@ def reward_metrics(
         is_score = name in SCORE_NAMES or name.startswith(PART_PREFIX)
         if is_score and np.issubdtype(values_B.dtype, np.number) and scored_B.any():
             metrics[f"reward/{name.removeprefix(PART_PREFIX)}"] = float(values_B[scored_B].mean())
+    return metrics
+
+
+def turn_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:
+    """``turn_T/<name>``: shares of the scored responses that follow T programs.
+
+    ``solved``: right; ``kept``: right, of those that follow a right one; ``repaired``: right, of the others;
+    ``repeated``: with the program before. Empty without ``acc``, or where nothing tells the turns.
+    """
+    if not {"acc", INFRA, TURN, SOLVED_BEFORE, REPEATS} <= named_scores.keys():
+        return {}
+    names = "acc", INFRA, TURN, SOLVED_BEFORE, REPEATS
+    acc_B, infra_B, turns_B, solved_B, repeats_B = (np.asarray(named_scores[name], dtype=float) for name in names)
+    metrics = {}
+    for turn in np.unique(turns_B[infra_B == 0]):
+        at_B = (infra_B == 0) & (turns_B == turn)
+        shares = {"solved": (acc_B, at_B)}
+        if turn:
+            shares |= {"kept": (acc_B, at_B & (solved_B == 1)), "repaired": (acc_B, at_B & (solved_B == 0))}
+            shares["repeated"] = repeats_B, at_B
+        for name, (values_B, of_B) in shares.items():
+            if of_B.any():
+                metrics[f"turn_{turn:.0f}/{name}"] = float(values_B[of_B].mean())
     return metrics
 
 

@@ -107,6 +107,8 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
             rollout.agent.default_agent_loop = ONLINE_LOOP if cobalt.get("online") else SEEDED_LOOP
             own_loops = rollout.agent.agent_loop_config_path
             rollout.agent.agent_loop_config_path = own_loops or str(Path(__file__).with_name("agent_loops.yaml"))
+        if not config.actor_rollout_ref.actor.kl_loss_coef:
+            config.actor_rollout_ref.actor.use_kl_loss = False  # veRL would load the reference, and ask it in each step
         sizes = rollout.tensor_model_parallel_size, rollout.data_parallel_size, rollout.pipeline_model_parallel_size
         if rollout.name == "vllm" and sizes == (1, 1, 1):
             # vLLM's own choice for one GPU. veRL's is a process more, which imports all again.

@@ -23,7 +23,7 @@ from cobalt.prompts import COBALT, PromptSet, feedback_message, feedback_to_poli
 from cobalt.rewards.online import against_others, discounted_sum, normalised, verpo_mt_advantages
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.training.batch_scores import MIN_VALID_SHARE, neutralise_groups
-from cobalt.training.responses import ResponseScorer
+from cobalt.training.responses import ResponseScorer, follows
 from cobalt.training.scoring import Batch, RewardSettings, Score, is_finished
 from cobalt.training.settings import Method
 
@@ -159,10 +159,12 @@ class TrajectoryScorer(ResponseScorer):
         if rollout_failed:
             raise InfraError("a program could not be run during the rollout")
         best: float = items[0]["extra_info"].get("prev_best_pass_rate") or 0.0
-        programs = []
+        programs: list[Program] = []
+        earlier: list[str | None] = []
         for item in items:
             item["extra_info"]["prev_best_pass_rate"] = best
-            score = await self.score(item, batch)
+            score = await self.score(item, batch) | follows(item, earlier)
+            earlier.append(extract_code(item["solution_str"], item["extra_info"]["extraction"]))
             best = max(best, score.get("pass_rate", 0.0))
             passed_K: tuple[bool, ...] = ()
             if self.method.method == "verpo":

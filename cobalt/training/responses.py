@@ -5,17 +5,19 @@ An error in the reward function is raised: it would otherwise be learned.
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from verl import DataProto
 
 from cobalt.errors import CobaltError, InputError, first_line
-from cobalt.extraction import THINK_END
+from cobalt.extraction import THINK_END, extract_code
 from cobalt.rewards import CountTokens, Thinking, o200k_counter, tokenizer_counter
 from cobalt.training.scoring import BATCH, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished
 
+TURN, SOLVED_BEFORE, REPEATS = "turn", "solved_before", "repeats"
+"""Names of what ``follows`` tells of a response."""
 REWARD_LOADER = "verl.trainer.ppo.reward"
 """The module of veRL that loads reward functions by path."""
 
@@ -87,6 +89,26 @@ class ResponseScorer:
     def counter(self) -> CountTokens:
         """Whose tokens the reward's format part counts."""
         return o200k_counter() if self.settings.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
+
+
+def follows(item: Mapping[str, Any], earlier: Sequence[str | None]) -> Score:
+    """How many programs a response follows, whether one of them is right, and whether it has the last of them again.
+
+    ``item``: of ``ResponseScorer.items``; ``earlier``: those programs.
+    """
+    info = item["extra_info"]
+    program = extract_code(item["solution_str"], info["extraction"])
+    repeats = bool(earlier) and program is not None and program == earlier[-1]
+    solved = info.get("prev_best_pass_rate") == 1
+    return {TURN: float(len(earlier)), SOLVED_BEFORE: float(solved), REPEATS: float(repeats)}
+
+
+def programs_of(item: Mapping[str, Any]) -> list[str | None]:
+    """The programs in the context of a response; none where its row holds no conversation."""
+    info = item["extra_info"]
+    messages = info.get("conversation") if info.get("conversation") is not None else ()
+    answers = (message["content"] for message in messages if message["role"] == "assistant")
+    return [extract_code(text, info["extraction"]) for text in answers]
 
 
 def knows_thinking(tokenizer: Any) -> bool:

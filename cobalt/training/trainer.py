@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerS
 
 from cobalt.errors import CobaltError
 from cobalt.records.training_run import append_metrics
-from cobalt.training.batch_scores import InfraGuard, reward_metrics
+from cobalt.training.batch_scores import InfraGuard, reward_metrics, turn_metrics
 from cobalt.training.config import TRAINER_PREFIX, has_own_manager
 from cobalt.training.manager import ERROR, PROGRAMS
 from cobalt.training.online import OVERLONG, Program, turn_advantages
@@ -195,6 +195,7 @@ class CobaltTrainer(PPOTrainer):
         index_of = {row: index for index, row in enumerate(infos)}
         played = [[index_of[row] for row in rows_T] for rows_T in trajectories.values()] if self._method else []
         metrics.update(reward_metrics(columns, played, missing))
+        metrics.update(turn_metrics(columns))
         if f"reward/{INFRA}" in metrics:  # else another reward manager's
             self._guard.note(metrics[f"reward/{INFRA}"])
         batch = super()._compute_advantage(batch, metrics)

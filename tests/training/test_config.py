@@ -9,6 +9,7 @@ import torch
 from omegaconf import OmegaConf
 from online_parts import LOCAL, MODEL, ROOT, compose
 from verl.trainer.ppo.reward import resolve_reward_manager_cls
+from verl.trainer.ppo.utils import need_reference_policy
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.config import omega_conf_to_dataclass
 
@@ -54,6 +55,12 @@ def test_a_recipe_is_run_by_our_trainer_manager_and_engine():
     assert get_trainer_cls(config.trainer.v1.trainer_mode) is CobaltTrainerSync
     assert resolve_reward_manager_cls(config).__name__ == "StreamingRewardManager"
     assert runner.runtime_environment(config)["env_vars"]["VERL_ENGINE_VENDOR"] == SHARED_ENGINE
+
+
+@pytest.mark.parametrize(("coefficient", "is_loaded"), [(0, False), (1e-4, True)])
+def test_a_reference_is_loaded_only_where_a_term_needs_it(coefficient, is_loaded):
+    config = completed(compose(LOCAL, f"{POLICY}.actor.kl_loss_coef={coefficient}"))
+    assert need_reference_policy(config) == is_loaded
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,10 @@ from cobalt.errors import InputError, SetupError
 from cobalt.serving import execution
 from cobalt.serving.execution import ExecutionService
 from cobalt.training import manager as manager_module
-from cobalt.training.batch_scores import WINDOW_STEPS, InfraGuard, neutralise_groups, reward_metrics
+from cobalt.training.batch_scores import WINDOW_STEPS, InfraGuard, neutralise_groups, reward_metrics, turn_metrics
 from cobalt.training.config import completed
 from cobalt.training.manager import FAILURE_S, JobExecutor, service_of_online
+from cobalt.training.responses import follows, programs_of
 from cobalt.training.scoring import RewardSettings, compute_score
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
@@ -370,6 +371,39 @@ def test_a_failed_sample_gets_the_mean_of_its_group(scores, groups, expected):
 )
 def test_metrics_are_means_over_the_scored_samples(columns, metrics):
     assert reward_metrics({name: np.array(values) for name, values in columns.items()}) == metrics
+
+
+def test_learning_is_told_by_the_number_of_programs_before():
+    columns = {
+        "infra": [0, 0, 0, 0, 0, 1],
+        "acc": [1.0, 0.0, 1.0, 0.0, 1.0, 0.0],
+        "turn": [0, 0, 1, 1, 1, 1],
+        "solved_before": [0, 0, 1, 1, 0, 1],
+        "repeats": [0, 0, 1, 0, 0, 0],
+    }
+    assert turn_metrics({name: np.array(values) for name, values in columns.items()}) == {
+        "turn_0/solved": 0.5,
+        "turn_1/solved": pytest.approx(2 / 3),
+        "turn_1/kept": 0.5,
+        "turn_1/repaired": 1.0,
+        "turn_1/repeated": pytest.approx(1 / 3),
+    }
+    assert turn_metrics({"infra": [0], "acc": [1.0]}) == {}
+
+
+def test_a_response_is_compared_with_the_last_program_of_its_context():
+    def told(*answers, best):
+        answered = ({"role": "assistant", "content": f"```python\n{code}\n```"} for code in answers)
+        messages = [message for answer in answered for message in ({"role": "user", "content": "?"}, answer)]
+        info = {"conversation": messages or None, "prev_best_pass_rate": best, "extraction": "markdown"}
+        item = {"solution_str": "```python\nb = 1\n```", "extra_info": info}
+        return tuple(follows(item, programs_of(item)).values())
+
+    assert [told(best=None), told("a = 1", "b = 1", best=1.0), told("b = 1", "a = 1", best=0.5)] == [
+        (0, 0, 0),
+        (2, 1, 1),
+        (2, 0, 0),
+    ]
 
 
 def test_online_a_trajectory_counts_once_by_its_last_turn_and_lost_ones_are_not_scored():
