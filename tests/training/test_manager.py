@@ -60,7 +60,7 @@ def context(best):
 async def test_all_parts_are_plain_floats_of_every_response(rewards):
     scores, info = await rewards([respond(4), respond(1), "no program"])
     parts = {f"reward_{name}" for name in ("correct", "improve", "format", "total")}
-    assert set(info) == {"acc", "pass_rate", "infra", *parts}
+    assert set(info) == {"acc", "pass_rate", "infra", "turn", "solved_before", "repeats", *parts}
     assert all(type(value) is float for values in [scores, *info.values()] for value in values)
     assert scores == info["reward_total"] == [1, 0, -1]
     assert (info["acc"], info["pass_rate"], info["reward_correct"]) == ([1, 0, 0], [1, 0.25, 0], [1, 0, -1])
