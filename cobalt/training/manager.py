@@ -25,7 +25,7 @@ from cobalt.sandbox import ExecutionResult
 from cobalt.sandbox.executor import Tests, parse_program
 from cobalt.serving.execution import ExecutionService, Runs
 from cobalt.training.online import ROLLOUT_FAILED, TrajectoryScorer
-from cobalt.training.responses import ResponseScorer, follows, programs_of
+from cobalt.training.responses import ResponseScorer, follows_context
 from cobalt.training.scoring import INFRA, SCORE_NAMES, SERVICE_ERRORS, Batch, RewardSettings
 from cobalt.training.settings import Method
 
@@ -132,7 +132,7 @@ class StreamingRewardManager(RewardManagerBase):
             if validates or not isinstance(self._scorer, TrajectoryScorer):
                 named, more = await self._scorer.score(items[-1], batch), {}
                 if not validates:
-                    named |= follows(items[-1], programs_of(items[-1]))
+                    named |= follows_context(items[-1])
             else:
                 failed = data.non_tensor_batch["tool_extra_fields"][-1][ROLLOUT_FAILED]
                 programs = await self._scorer.programs(items, failed, batch)

@@ -160,16 +160,17 @@ class TrajectoryScorer(ResponseScorer):
             raise InfraError("a program could not be run during the rollout")
         best: float = items[0]["extra_info"].get("prev_best_pass_rate") or 0.0
         programs: list[Program] = []
-        earlier: list[str | None] = []
-        for item in items:
-            item["extra_info"]["prev_best_pass_rate"] = best
-            score = await self.score(item, batch) | follows(item, earlier)
-            earlier.append(extract_code(item["solution_str"], item["extra_info"]["extraction"]))
+        earlier: str | None = None
+        for turn, item in enumerate(items):
+            info = item["extra_info"]
+            info["prev_best_pass_rate"] = best
+            program = extract_code(item["solution_str"], info["extraction"])
+            score = await self.score(item, batch) | follows(item, program, turn, earlier)
+            earlier = program
             best = max(best, score.get("pass_rate", 0.0))
             passed_K: tuple[bool, ...] = ()
             if self.method.method == "verpo":
-                info = item["extra_info"]
-                code = extract_code(item["solution_str"], info["extraction"]) if info["finished"] else None
+                code = program if info["finished"] else None
                 passed_K = (False,) * len(TestCases.parse(item["ground_truth"]))
                 if code is not None:  # free if the reward function ran it: its result is kept
                     passed_K = (await batch.execute(code, item["ground_truth"])).passing

@@ -5,7 +5,7 @@ An error in the reward function is raised: it would otherwise be learned.
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from verl import DataProto
 from cobalt.errors import CobaltError, InputError, first_line
 from cobalt.extraction import THINK_END, extract_code
 from cobalt.rewards import CountTokens, Thinking, o200k_counter, tokenizer_counter
-from cobalt.training.scoring import BATCH, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished
+from cobalt.training.scoring import BATCH, SERVICE_ERRORS, Batch, RewardSettings, Score, is_finished, last_program
 
 TURN, SOLVED_BEFORE, REPEATS = "turn", "solved_before", "repeats"
 """Names of what ``follows`` tells of a response."""
@@ -91,24 +91,23 @@ class ResponseScorer:
         return o200k_counter() if self.settings.lengths == "o200k_base" else tokenizer_counter(self.tokenizer)
 
 
-def follows(item: Mapping[str, Any], earlier: Sequence[str | None]) -> Score:
+def follows(item: Mapping[str, Any], program: str | None, turn: int, earlier: str | None) -> Score:
     """How many programs a response follows, whether one of them is right, and whether it has the last of them again.
 
-    ``item``: of ``ResponseScorer.items``; ``earlier``: those programs.
+    ``item``: of ``ResponseScorer.items``; ``program``: of the response; ``turn``: how many; ``earlier``: the last one.
     """
-    info = item["extra_info"]
-    program = extract_code(item["solution_str"], info["extraction"])
-    repeats = bool(earlier) and program is not None and program == earlier[-1]
-    solved = info.get("prev_best_pass_rate") == 1
-    return {TURN: float(len(earlier)), SOLVED_BEFORE: float(solved), REPEATS: float(repeats)}
+    repeats = program is not None and program == earlier
+    solved = item["extra_info"].get("prev_best_pass_rate") == 1
+    return {TURN: float(turn), SOLVED_BEFORE: float(solved), REPEATS: float(repeats)}
 
 
-def programs_of(item: Mapping[str, Any]) -> list[str | None]:
-    """The programs in the context of a response; none where its row holds no conversation."""
+def follows_context(item: Mapping[str, Any]) -> Score:
+    """``follows`` of a response to a row's own conversation; a row without one shows no programs."""
     info = item["extra_info"]
-    messages = info.get("conversation") if info.get("conversation") is not None else ()
-    answers = (message["content"] for message in messages if message["role"] == "assistant")
-    return [extract_code(text, info["extraction"]) for text in answers]
+    rule, conversation = info["extraction"], info.get("conversation")
+    messages = [] if conversation is None else list(conversation)
+    turn = sum(message["role"] == "assistant" for message in messages)
+    return follows(item, extract_code(item["solution_str"], rule), turn, last_program(messages, rule))
 
 
 def knows_thinking(tokenizer: Any) -> bool:

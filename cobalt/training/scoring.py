@@ -185,7 +185,7 @@ async def changes_shown_answer_only(
     need to know which tests are wrong: a right fix seldom changes one answer alone. False where the conversation shows
     no program or no expected output with its whole input, and where too few inputs say anything. Raises ``InfraError``.
     """
-    previous = extract_code(conversation[-2]["content"], rule) if len(conversation) > 2 else None
+    previous = last_program(conversation, rule)
     shown = shown_input(conversation[-1])
     if previous is None or shown is None:
         return False
@@ -194,6 +194,11 @@ async def changes_shown_answer_only(
     before, after = await asyncio.gather(batch.execute(previous, observed), batch.execute(code, observed))
     check = compare(before, after, range(1, len(observed)))
     return check is not None and check.hard_coded and observe(before, 0) != observe(after, 0)
+
+
+def last_program(conversation: Sequence[Mapping[str, str]], rule: Rule) -> str | None:
+    """The program that the feedback at the end of a conversation is about; None where there is none."""
+    return extract_code(conversation[-2]["content"], rule) if len(conversation) > 2 else None
 
 
 def is_finished(response: Sequence[int], width: int, end_token: int) -> bool:

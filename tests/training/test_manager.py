@@ -32,7 +32,7 @@ from cobalt.training import manager as manager_module
 from cobalt.training.batch_scores import WINDOW_STEPS, InfraGuard, neutralise_groups, reward_metrics, turn_metrics
 from cobalt.training.config import completed
 from cobalt.training.manager import FAILURE_S, JobExecutor, service_of_online
-from cobalt.training.responses import follows, programs_of
+from cobalt.training.responses import follows_context
 from cobalt.training.scoring import RewardSettings, compute_score
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
@@ -394,10 +394,11 @@ def test_learning_is_told_by_the_number_of_programs_before():
 def test_a_response_is_compared_with_the_last_program_of_its_context():
     def told(*answers, best):
         answered = ({"role": "assistant", "content": f"```python\n{code}\n```"} for code in answers)
-        messages = [message for answer in answered for message in ({"role": "user", "content": "?"}, answer)]
-        info = {"conversation": messages or None, "prev_best_pass_rate": best, "extraction": "markdown"}
+        asked = {"role": "user", "content": "?"}
+        messages = [message for answer in answered for message in (asked, answer)] + [asked]
+        info = {"conversation": messages if answers else None, "prev_best_pass_rate": best, "extraction": "markdown"}
         item = {"solution_str": "```python\nb = 1\n```", "extra_info": info}
-        return tuple(follows(item, programs_of(item)).values())
+        return tuple(follows_context(item).values())
 
     assert [told(best=None), told("a = 1", "b = 1", best=1.0), told("b = 1", "a = 1", best=0.5)] == [
         (0, 0, 0),
