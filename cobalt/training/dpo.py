@@ -29,8 +29,8 @@ from cobalt.records.rows import Message, Row
 from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME, training_manifest
 from cobalt.training.cluster import cpu_variables
 from cobalt.training.config import ROOM
-from cobalt.training.preflight import refuse_unusable_loggers
-from cobalt.training.processes import refuse_missing_gpus, train_in_processes
+from cobalt.training.preflight import refuse_missing_gpus, refuse_unusable_loggers
+from cobalt.training.processes import train_in_processes
 from cobalt.training.rft_data import encode
 
 CHECKPOINT = "checkpoint-{}"
@@ -122,11 +122,11 @@ def main(config: DpoConfig) -> None:
     from datasets import Dataset, disable_progress_bars
 
     settings = settings_of(config)
+    if config.preset == "gpu":
+        refuse_missing_gpus(config.n_gpus)  # else TRL's own complaint would come first
     arguments = parsed({name: value for name, value in settings.items() if name != PAIRS}, config.output_dir)
     refuse_unwritable(config.output_dir)
     refuse_unusable_loggers(list(config.loggers))
-    if config.preset == "gpu":
-        refuse_missing_gpus(config.n_gpus)
     tokenizer, most = load_tokenizer(config.model), arguments.max_length
     pairs, left_out = encoded_pairs(config.train_file, tokenizer, most)
     if left_out:

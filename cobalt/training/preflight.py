@@ -121,14 +121,18 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     if trainer.nnodes > 1:
         raise SetupError(f"trainer.nnodes={trainer.nnodes} needs a Ray cluster, and RAY_ADDRESS names none")
     if not on_cpu:
-        import torch
+        refuse_missing_gpus(trainer.n_gpus_per_node)
 
-        if trainer.n_gpus_per_node > (found := torch.cuda.device_count()):
-            raise SetupError(
-                f"GPUs asked for (N_GPUS, trainer.n_gpus_per_node): {trainer.n_gpus_per_node}, "
-                f"on this machine: {found}; "
-                "PRESET=cpu trains a small model without any"
-            )
+
+def refuse_missing_gpus(gpus: int) -> None:
+    """Raise ``SetupError`` if this machine has fewer."""
+    import torch
+
+    if gpus > (found := torch.cuda.device_count()):
+        raise SetupError(
+            f"GPUs asked for (N_GPUS, trainer.n_gpus_per_node): {gpus}, on this machine: {found}; "
+            "PRESET=cpu trains a small model without any"
+        )
 
 
 def _refuse_other_losses(settings: TrainingConfig, actor: Any) -> None:

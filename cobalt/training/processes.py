@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.cli.console import print_summary
-from cobalt.errors import CobaltError, SetupError
+from cobalt.errors import CobaltError
 from cobalt.records import Manifest
 from cobalt.records.training_run import METRICS_FILE, hold_folder, set_lost_steps_aside
 from cobalt.training.console import SECONDS, steps_bar
@@ -26,17 +26,6 @@ LOG_FILE = "train.log"
 LOSS = "train/loss"
 PR_SET_PDEATHSIG = 1
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception)\b.*)", re.MULTILINE)
-
-
-def refuse_missing_gpus(gpus: int) -> None:
-    """Raise ``SetupError`` if this machine has fewer."""
-    import torch
-
-    if gpus > (found := torch.cuda.device_count()):
-        raise SetupError(
-            f"GPUs asked for (N_GPUS, trainer.n_gpus_per_node): {gpus}, on this machine: {found}; "
-            "PRESET=cpu trains a small model without any"
-        )
 
 
 def train_in_processes(

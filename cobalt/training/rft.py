@@ -30,11 +30,12 @@ from cobalt.training.preflight import (
     DATA_FILES,
     as_list,
     refuse_missing_checkpoint,
+    refuse_missing_gpus,
     refuse_missing_liger,
     refuse_unknown_layers,
     refuse_unusable_loggers,
 )
-from cobalt.training.processes import refuse_missing_gpus, train_in_processes
+from cobalt.training.processes import train_in_processes
 from cobalt.training.resume import refuse_other_settings
 from cobalt.training.settings import CPU_BACKEND, TOKENS
 
