@@ -99,6 +99,8 @@ def main(config: BanditPromptsConfig) -> None:
     """Build the set described by ``config``; see the command's flags."""
     if (config.perturbed_file is None) != (config.perturbed_ratio is None):
         raise InputError("--perturbed_file and --perturbed_ratio belong together: give both or neither")
+    if config.purpose == "grpo" and (config.answers, config.pick) != (1, "first"):
+        raise InputError("--answers and --pick choose stored answers: they need --for rft or --for dpo")
     inputs = [config.input_file] + ([config.perturbed_file] if config.perturbed_file else [])
     refuse_livecodebench(inputs, config.push_to_hub)
     origin = origin_of(config.input_file)

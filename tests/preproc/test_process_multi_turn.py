@@ -166,6 +166,8 @@ UNSOLVED = evaluated("a", [[0.0, 0.5, 0.0]], clean_public_pass_rates=[[0.0], [0.
         (evaluated("a", IMPROVING), ["--perturbed_ratio", 0.5], "--perturbed_file"),
         ({}, ["--perturbed_file", "ptb", "--perturbed_ratio", 1.5], "--perturbed_ratio"),  # before anything is read
         ({}, ["--num_turns", 0], "--num_turns"),
+        ({}, ["--answers", 2], "--for rft"),
+        ({}, ["--pick", "random"], "--for rft"),
     ],
 )
 def test_what_gives_no_set_is_refused(tmp_path: Path, model: Path, capsys, monkeypatch, row, flags, complaint) -> None:
