@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
+from cobalt.cli.entry import exit_codes
+from cobalt.errors import InputError
 from cobalt.evaluation.files import ProblemScores, read_evaluations, write_counts
 from cobalt.figures import FULL, Line, finished, new_figure, styled
 from cobalt.records.jsonl import read_json
@@ -76,10 +78,14 @@ def set_of(problem: ProblemScores) -> str:
 
 
 def collect(out: Path) -> None:
-    """Write ``study/``: the counts of every arm's seeds, and what its training cost."""
-    costs: dict[str, list[dict[str, float]]] = {}
-    for arm in ARMS:
-        seeds = sorted(out.glob(f"{arm}-[0-9]*"))
+    """Write ``study/``: the counts of every arm's seeds, and what its training cost; the collection's cost stays."""
+    seeds_of = {arm: sorted(out.glob(f"{arm}-[0-9]*")) for arm in ARMS}
+    if missing := [arm for arm, seeds in seeds_of.items() if not seeds]:
+        raise InputError(f"--collect {out}: no folder of study.py for {', '.join(missing)}")
+    costs: dict[str, list[dict[str, float]]] = {
+        "collection": json.loads((FOLDER / COST_FILE).read_text())["collection"]
+    }
+    for arm, seeds in seeds_of.items():
         evaluations = [read_evaluations(seed / "test.jsonl")[0] for seed in seeds]
         path = FOLDER / f"{arm}.counts.json"
         write_counts(path, arm, "test", evaluations)
@@ -87,7 +93,7 @@ def collect(out: Path) -> None:
         path.unlink()
         costs[arm] = [cost_of(seed / "training" / METRICS_FILE) for seed in seeds if (seed / "training").is_dir()]
     (FOLDER / COST_FILE).write_text(json.dumps(costs, indent=1) + "\n")
-    summaries = {arm: [read_json(seed / SUMMARY) for seed in sorted(out.glob(f"{arm}-[0-9]*"))] for arm in ARMS}
+    summaries = {arm: [read_json(seed / SUMMARY) for seed in seeds] for arm, seeds in seeds_of.items()}
     (FOLDER / HACKING_FILE).write_text(json.dumps(summaries, indent=1) + "\n")
 
 
@@ -219,4 +225,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_codes():
+        main()

@@ -2,8 +2,11 @@
 
 import json
 
+import pytest
+
+from cobalt.errors import InputError
 from cobalt.evaluation.files import read_evaluations
-from research.real.study_tables import ARMS, COST_FILE, FOLDER, main_table, set_table, tables_of_tests
+from research.real.study_tables import ARMS, COST_FILE, FOLDER, collect, main_table, set_table, tables_of_tests
 
 
 def kept():
@@ -25,3 +28,9 @@ def test_the_sets_hold_all_problems():
     scores, _ = kept()
     sizes = [int(title.rpartition("(")[2].rstrip(")")) for title in list(set_table(scores)[0])[1:]]
     assert sum(sizes) == len(scores["base"][0]) == 893
+
+
+def test_nothing_is_overwritten_from_a_folder_that_lacks_an_arm(tmp_path):
+    (tmp_path / "base-0").mkdir()
+    with pytest.raises(InputError, match="for rft, single_turn, grpo_online, cobalt"):
+        collect(tmp_path)
