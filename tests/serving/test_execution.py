@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
+from fake_service import FakeService
 
-from cobalt.sandbox import ExecutionResult, TestCases, Verdict
+from cobalt.sandbox import TestCases
 from cobalt.serving.execution import ExecutionService
 
 
@@ -12,25 +13,8 @@ def make_tests(count=4):
     return TestCases(tuple(map(str, range(count))), ("0",) * count)
 
 
-class FakeExecutor:
-    """``print(3)`` passes three tests; keeps what it was asked for."""
-
-    def __init__(self, delay_s=0.0):
-        self.programs, self.running, self.most_running, self.delay_s = [], 0, 0, delay_s
-
-    async def run(self, code, tests):
-        self.programs.append(code)
-        self.running += 1
-        self.most_running = max(self.most_running, self.running)
-        await asyncio.sleep(self.delay_s)
-        self.running -= 1
-        passed = int(code[6:-1])
-        verdicts = [Verdict.PASSED if index < passed else Verdict.WRONG_ANSWER for index in range(len(tests))]
-        return ExecutionResult(tuple(verdicts), ("",) * len(tests), ("",) * len(tests), cpu_s=0.5)
-
-
 async def test_each_distinct_program_runs_once_and_counts_once():
-    executor = FakeExecutor()
+    executor = FakeService()
     service, runs = ExecutionService(executor), {}
     codes = ["print(1)", "print(2)", "print(1)", "print(1)"]
     results = await asyncio.gather(*[service.run(code, make_tests(), runs) for code in codes])
@@ -41,7 +25,7 @@ async def test_each_distinct_program_runs_once_and_counts_once():
 
 
 async def test_other_tests_or_other_runs_are_another_program():
-    executor = FakeExecutor()
+    executor = FakeService()
     service, runs = ExecutionService(executor), {}
     for tests, known in ((make_tests(2), runs), (make_tests(3), runs), (make_tests(2), {}), (make_tests(2), None)):
         await service.run("print(1)", tests, known)
@@ -49,7 +33,7 @@ async def test_other_tests_or_other_runs_are_another_program():
 
 
 async def test_programs_in_flight_are_bounded():
-    executor = FakeExecutor(delay_s=0.01)
+    executor = FakeService(delay_s=0.01)
     service = ExecutionService(executor, max_in_flight=20)
     await asyncio.gather(*[service.run(f"print({index})", make_tests()) for index in range(100)])
     assert (executor.most_running, len(executor.programs)) == (20, 100)

@@ -1,4 +1,4 @@
-"""An execution service without sandboxes, for training on either stack."""
+"""An execution service without sandboxes."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ class FakeService:
         passed = int(code.removeprefix("print(").removesuffix(")")) if code else 0
         passing = tuple(index < passed for index in range(count))
         verdicts = tuple(Verdict.PASSED if value else Verdict.WRONG_ANSWER for value in passing)
-        return ExecutionResult(verdicts, ("",) * count, ("",) * count)
+        return ExecutionResult(verdicts, ("",) * count, ("",) * count, cpu_s=0.5)
 
     def opener(self):
         @asynccontextmanager
