@@ -6,6 +6,8 @@ from typing import Any
 
 from cobalt.serving.ports import free_port
 
+TRIES = 3
+
 
 @contextmanager
 def own_serve(**settings: Any) -> Iterator[str]:
@@ -13,10 +15,17 @@ def own_serve(**settings: Any) -> Iterator[str]:
     import ray
     from ray import serve
 
-    port = free_port()
-    ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="error", **settings)
     try:
-        serve.start(http_options={"host": "127.0.0.1", "port": port})
+        for tries_left in reversed(range(TRIES)):
+            port = free_port()
+            ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="error", **settings)
+            try:
+                serve.start(http_options={"host": "127.0.0.1", "port": port})
+                break
+            except RuntimeError as error:  # Ray has to start before Serve listens: others may take the port meanwhile
+                if "Failed to bind" not in str(error) or not tries_left:
+                    raise
+                ray.shutdown()
         yield f"http://127.0.0.1:{port}"
         serve.shutdown()
     finally:

@@ -28,11 +28,15 @@ from cobalt.serving.service_check import main as check_health
 
 ADD = "print(sum(map(int, input().split())))"
 TESTS = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
-METRICS_PORT = free_port()
 
 
 @pytest.fixture(scope="module")
-def app_url():
+def metrics_port():
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def app_url(metrics_port):
     """The app, with small limits, on a Ray of its own; its URL."""
     if (report := examine("namespaces")).missing is not None and examine("landlock").missing is not None:
         pytest.skip(f"no sandbox here: {report.missing}")
@@ -41,7 +45,7 @@ def app_url():
     from cobalt.serving.evaluator import build_app
 
     args = EvaluatorConfig(workers=2, num_cpus=0, cpu_limit_s=1, checker="lcb")
-    with own_serve(num_cpus=1, _metrics_export_port=METRICS_PORT) as url:
+    with own_serve(num_cpus=1, _metrics_export_port=metrics_port) as url:
         serve.run(build_app(args), name=execution.APP_NAME, route_prefix="/evaluator")
         yield f"{url}/evaluator"
 
@@ -196,11 +200,11 @@ def test_an_app_with_a_checker_of_ones_own_is_healthy(at_the_own_app, capsys):
         check_health(ServiceCheckConfig(evaluator_args="checker=exact"))
 
 
-def test_metrics_are_exported(app_url):
+def test_metrics_are_exported(app_url, metrics_port):
     post(app_url, {"code": ADD, "test_cases": TESTS})
 
     def are_told() -> bool:
-        text, url = "", f"http://127.0.0.1:{METRICS_PORT}/metrics"
+        text, url = "", f"http://127.0.0.1:{metrics_port}/metrics"
         with contextlib.suppress(urllib.error.URLError), urllib.request.urlopen(url) as answer:
             text = answer.read().decode()
         names = [f"ray_cobalt_evaluator_{name}" for name in ("tests_total", "programs_total", "queue_depth")]
