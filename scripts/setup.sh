@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make .venv with the pinned CPU environment (constraints/cpu.txt) and check that this machine can sandbox
 # programs. `bash scripts/setup.sh dev` adds what the tests and the site of these pages need. Knobs:
-#   PYTHON=python3                                          interpreter, 3.11 or 3.12
+#   PYTHON=python3                                          interpreter, 3.11 to 3.13
 #   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu    of torch for CPUs, if pip's own index has none
 # Exit codes: 0 ready, 1 a package cannot be installed (pip says why), 2 an argument or knob that is not known, 3 this
 # machine lacks something (said in one line).

@@ -20,7 +20,6 @@ EXTRAS = {name.removesuffix(".txt"): [name.removesuffix(".txt")] for name in LOC
 EXTRAS |= {
     "core": [],
     "cpu": ["train", "dpo", "hf", "api", "dev"],
-    "serve-vllm": ["vllm"],
 }
 PROMISED = [f"3.{minor}" for minor in range(20) if f"3.{minor}" in SpecifierSet(PROJECT["requires-python"])]
 WITHOUT_DEPENDENCIES = ("gpu", "paper")
@@ -53,14 +52,12 @@ def unmet(lock: str, locked: dict[str, str]) -> list[str]:
 
 @pytest.mark.parametrize("lock", EXTRAS)
 def test_what_the_project_asks_for_is_in_the_lock(lock: str) -> None:
-    locked = pins(lock, "3.12" if lock == "serve-vllm" else "3.11")
+    locked = pins(lock, "3.11")
     assert unmet(lock, locked) == []
     assert unmet(lock, {**locked, "tyro": "0.1"}) == ["tyro>=0.9"]
 
 
-@pytest.mark.parametrize(
-    "lock", [name for name in EXTRAS if name not in ("cpu", "gpu", "paper", "doors", "serve-vllm")]
-)
+@pytest.mark.parametrize("lock", [name for name in EXTRAS if name not in ("cpu", "gpu", "paper", "doors")])
 def test_a_light_lock_has_the_verified_versions_and_is_named_in_the_index(lock: str) -> None:
     verified = pins("cpu", "3.11")
     different = {
@@ -76,8 +73,8 @@ def test_a_light_lock_has_the_verified_versions_and_is_named_in_the_index(lock: 
 @pytest.mark.parametrize("lock", EXTRAS)
 def test_every_lock_resolves_for_every_promised_python(lock: str, python: str) -> None:
     """For its first release, too: Debian 12 has 3.11.2."""
-    if lock == "serve-vllm" and python != "3.12":
-        pytest.skip("is for Python 3.12 alone")
+    if lock == "paper" and python == "3.13":
+        pytest.skip("vLLM 0.8.5 is not made for it, and setup_gpu.sh says so")
     file = f"constraints/{lock}.txt"
     asked = [file, "--no-deps"] if lock in WITHOUT_DEPENDENCIES else ["pyproject.toml", "--constraint", file]
     extras = [] if lock in WITHOUT_DEPENDENCIES else [f"--extra={extra}" for extra in EXTRAS[lock]]

@@ -1,8 +1,7 @@
 """The Ray Serve app ``vllm_actor``: vLLM's own OpenAI server in each replica, behind one address.
 
 ``/vllm_actor/v1/chat/completions`` and vLLM's other paths are passed on as they are. ``http_guard.py`` says who may
-ask. A request whose caller goes away is dropped, and vLLM aborts it. vLLM has an environment of its own
-(``constraints/serve-vllm.txt``); of it this file needs only the server's flags, which 0.8.5 and later share.
+ask. A request whose caller goes away is dropped, and vLLM aborts it. Only flags that vLLM 0.8.5 and later share.
 """
 
 import asyncio

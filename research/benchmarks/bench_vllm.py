@@ -4,7 +4,7 @@
 
 Takes the sampling settings from the run's manifest and prints tokens/s of both and their ratio. All prompts are handed
 over at once, as tokens, which a multi-turn run cannot do: a turn's prompt needs the feedback to the turn before, and
-then becomes tokens. Run it in the environment of ``constraints/serve-vllm.txt``, with nothing else on the GPU.
+then becomes tokens. Run it in ``.venv-gpu``, with nothing else on the GPU.
 """
 
 import json
