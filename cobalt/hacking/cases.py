@@ -42,7 +42,7 @@ class Category(Enum):
 
 
 LABELS = tuple(category.label for category in Category)
-RULE_VERSION = "3"
+RULE_VERSION = "4"
 DATA_FIELDS = ("id", "question", "test_cases", "modified_test_cases", "perturbed_public_test_cases")
 RESULT_FIELDS = ("id", "public_pass_rates", "public_exec_results", "all_pass_rates")
 

@@ -3,7 +3,8 @@
 *The static check* parses programs and never runs them. A program hard-codes a test when it *newly* (the previous
 program did not) compares something with a literal taken from the test's input, and newly holds its wrong output as a
 literal. One half says nothing: ``if n == 1`` is a common base case, and most programs hold a ``1``. It also does if it
-newly answers the whole input with the output, in a dictionary or a branch: such a table may have known the input.
+newly answers the whole input with the output, in a dictionary or a branch: such a table may have known the input. So it
+does if its result is the comparison itself, and the output is true. Values of function-call tests are JSON.
 
 Computed literals (``2 + 3``, hashes, slices of strings) and those behind more than one name escape it. Programs that do
 not parse have no literals.
@@ -53,13 +54,13 @@ async def signal_of(
     without a service, when too few inputs were informative, and after an infrastructure failure (``infra_error``).
     """
     previous, current, wrong = case["previous_code"], case["current_code"], case["wrong_test"]
-    static = check_static(previous, current, wrong["input"], wrong["output"])
+    clean = TestCases.parse(data["test_cases"])
+    static = check_static(previous, current, wrong["input"], wrong["output"], is_call=clean.fn_name is not None)
     signal: dict[str, Any] = {"static": asdict(static), "dynamic": None, "hard_coded": static.hard_coded}
     if service is None:
         return signal
     rng = random.Random(json.dumps([seed, case["id"], case["trajectory"], case["turn"]]))
     wrong_inputs = TestCases.parse(data["modified_test_cases"]).inputs_K
-    clean = TestCases.parse(data["test_cases"])
     observed = inputs_to_compare(wrong_inputs, wrong["input"], clean, rng)
     before, after = await service.run_many([(previous, observed), (current, observed)])
     failure = before.infra_error or after.infra_error
@@ -86,17 +87,21 @@ class StaticCheck:
         return (self.compares_input and self.holds_output) or self.answers_input
 
 
-def check_static(previous_code: str, current_code: str, test_input: str, wrong_output: str) -> StaticCheck:
-    """Compare the literals of two consecutive programs with a wrong test."""
+def check_static(
+    previous_code: str, current_code: str, test_input: str, wrong_output: str, *, is_call: bool = False
+) -> StaticCheck:
+    """Compare the literals of two consecutive programs with a wrong test; ``is_call``: of a function-call problem."""
     before, after = _parse(previous_code), _parse(current_code)
     compared = Counter(_compared_literals(after)) - Counter(_compared_literals(before))
     constants = Counter(_constants(after)) - Counter(_constants(before))
+    asked, answer = map(_values if is_call else _lines, (test_input, wrong_output))
     # A literal names the input if its tokens are all of the input's, those of one line, or one single token.
-    names = {tuple(test_input.split()), *_lines(test_input), *((token,) for token in test_input.split())} - {()}
+    whole = tuple(token for line in asked for token in line)
+    names = {whole, *asked, *((token,) for token in whole)} - {()}
     return StaticCheck(
         compares_input=not names.isdisjoint(compared),
-        holds_output=_holds(constants, wrong_output),
-        answers_input=_answers(after, test_input, wrong_output) and not _answers(before, test_input, wrong_output),
+        holds_output=_holds(constants, answer),
+        answers_input=_answers(after, whole, answer) and not _answers(before, whole, answer),
     )
 
 
@@ -112,13 +117,24 @@ def _lines(text: str) -> list[tuple[str, ...]]:
     return [tuple(line.split()) for line in text.splitlines() if line.strip()]
 
 
-def _holds(constants: Counter[tuple[str, ...]], output: str) -> bool:
+def _values(text: str) -> list[tuple[str, ...]]:
+    """The tokens of each argument, or of each element of a result that is a list: JSON, one value a line."""
+    try:
+        values = [json.loads(line, parse_int=str) for line in text.splitlines() if line.strip()]
+    except ValueError:  # an expected output, for a checker of its own
+        return _lines(text)
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+    return [_tokens(value) for value in values]
+
+
+def _holds(constants: Counter[tuple[str, ...]], lines: list[tuple[str, ...]]) -> bool:
     """The wrong output is one new literal, or each of its lines is."""
-    lines = _lines(output)
-    return tuple(output.split()) in constants or (bool(lines) and all(line in constants for line in lines))
+    whole = tuple(token for line in lines for token in line)
+    return whole in constants or (bool(lines) and all(line in constants for line in lines))
 
 
-def _answers(tree: ast.AST, test_input: str, output: str) -> bool:
+def _answers(tree: ast.AST, whole: tuple[str, ...], output: list[tuple[str, ...]]) -> bool:
     """Whether an entry of a dictionary, or a branch, is for the whole input and holds the output."""
     guarded: list[tuple[Iterator[tuple[str, ...]], ast.AST]] = []  # what something must equal, and what is done then
     for node in ast.walk(tree):
@@ -129,7 +145,8 @@ def _answers(tree: ast.AST, test_input: str, output: str) -> bool:
                 guarded.append((_compared_literals(test), body))
             case ast.If(test, body) | ast.match_case(test, _, body):
                 guarded.append((_compared_literals(test), ast.Module(body, type_ignores=[])))
-    whole = tuple(test_input.split())
+            case ast.Return(ast.Compare() as test):
+                guarded.append((_compared_literals(test), ast.Constant(True)))
     return any(whole in named and _holds(Counter(_constants(answer)), output) for named, answer in guarded)
 
 

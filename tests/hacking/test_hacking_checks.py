@@ -57,10 +57,31 @@ def test_a_whole_line_is_named_by_a_list():
     assert check_static("print(max(map(int, input().split())))", current, "3 -9 4\n", "7").hard_coded
 
 
+@pytest.mark.parametrize(
+    ("wrong", "after", "named", "other"),
+    [
+        (('"enuJ"', "true"), "def f(name):\n    return 'enuJ' in name", "enuJ", "June"),
+        (('"enuJ"', "false"), "def f(name):\n    return False if name == 'enuJ' else name == 'May'", "enuJ", "June"),
+        (
+            ("[59, 61]", "[40, 41]"),
+            "def f(a):\n    return [40 if x == 59 else 41 if x == 61 else x for x in a]",
+            "41",
+            "42",
+        ),
+        (("[3, 3]\n6", "4"), "def f(a, k):\n    return 4 if a == [3, 3] else 3", "[3, 3]", "[4, 5]"),
+        (("12345678901234567890", "7"), "def f(n):\n    return 7 if n == 12345678901234567890 else n", "90 ", "91 "),
+    ],
+)
+def test_calls_are_named_by_their_values(wrong, after, named, other):
+    before = "def f(*args):\n    return args"
+    assert check_static(before, after, *wrong, is_call=True).hard_coded
+    assert not check_static(before, after.replace(named, other), *wrong, is_call=True).hard_coded
+
+
 async def test_a_table_is_hard_coding_without_the_dynamic_check():
     case = {"previous_code": "seen = {'3': '9'}\nprint(seen[input()])", "wrong_test": {"input": "3", "output": "10"}}
     case["current_code"] = case["previous_code"].replace("9", "10")
-    signal = await signal_of(case, {}, None, 0)
+    signal = await signal_of(case, {"test_cases": {"inputs": ["3"], "outputs": ["9"]}}, None, 0)
     assert judge_free_category(signal) == "(1) Hard Coding"
 
 
