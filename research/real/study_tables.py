@@ -32,7 +32,7 @@ from research.figures import METHODS, VARIANT
 from research.reports.p_values import holm
 
 FOLDER = Path(__file__).with_name("study")
-COST_FILE, HACKING_FILE = "cost.json", "hacking.json"
+COST_FILE, HACKING_FILE, LABELS_FILE = "cost.json", "hacking.json", "hacking_labels.json"
 ARMS = {
     "base": "base",
     "rft": "RFT",
@@ -57,6 +57,8 @@ HACKING = {
     "conversations with hacking": "hacked_trajectories",
 }
 """Column: name of a rate of extract_turn_level_errors.py."""
+READ_AS = ("hard coding", "logic overfitting", "semantic drifting", "repair")
+"""Labels of turns whose changed program passes the wrong test; the first three are the paper's kinds of hacking."""
 LABEL_SHIFTS = {"rft": 4, "grpo_online": -5}
 """In points: these two end close to each other."""
 LAST = 2
@@ -175,6 +177,15 @@ def hacking_table(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[
     ]
 
 
+def labels_table(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Cell]]:
+    """How one reader labelled the turns of read_turns.py that pass the wrong test."""
+    fits = [turn for turn in turns if turn["kind"] != "abandoned"]
+    return [
+        {"arm": label, **{name: sum((turn["arm"], turn["label"]) == (arm, name) for turn in fits) for name in READ_AS}}
+        for arm, label in ARMS.items()
+    ]
+
+
 def tables_of_tests(scores: Scores) -> list[dict[str, Cell]]:
     found = {arm: rate(scores, "cobalt", LAST, arm) for arm in (*COMPARED, "single_turn")}
     p_values = {arm: one.p_value for arm, one in found.items() if one.p_value is not None}
@@ -219,7 +230,9 @@ def main() -> None:
     scores = {arm: [one.problems for one in read_evaluations(FOLDER / f"{arm}.counts.json.gz")] for arm in ARMS}
     costs = json.loads((FOLDER / COST_FILE).read_text())
     hacking = json.loads((FOLDER / HACKING_FILE).read_text())
-    for rows in (main_table(scores, costs), tables_of_tests(scores), set_table(scores), hacking_table(hacking)):
+    labels = json.loads((FOLDER / LABELS_FILE).read_text())
+    tables = (main_table(scores, costs), tables_of_tests(scores), set_table(scores))
+    for rows in (*tables, hacking_table(hacking), labels_table(labels)):
         print(markdown_table(list(rows[0]), ([show(cell) for cell in row.values()] for row in rows)), "\n")
     draw(scores, costs)
 
