@@ -37,8 +37,12 @@ def changed_turns(arm: str, data: dict[str, Any], results: Path) -> Iterator[tup
             passes = row["public_exec_results"][case.turn][case.trajectory]["passing"][case.test]
             kind = "case" if case in found.cases else "fitted" if passes else "abandoned"
             if kind != "abandoned" or (before == 1 and after != 1):
-                key = dict(zip(KEY, (arm, row["id"], case.trajectory, case.turn, kind), strict=True))
-                yield key, case, f"{shown.inputs_K[case.test]!r} => {shown.outputs_K[case.test]!r}"
+                key = (arm, row["id"], case.trajectory, case.turn, kind)
+                yield (
+                    dict(zip(map(str, KEY), key, strict=True)),
+                    case,
+                    f"{shown.inputs_K[case.test]!r} => {shown.outputs_K[case.test]!r}",
+                )
 
 
 def main() -> None:
