@@ -18,16 +18,16 @@ PAPER = """\
 # Install with scripts/setup_gpu.sh paper (or pip --no-deps: with dependencies, pip refuses the exceptions).
 """
 GPU = """\
-# The training environment on GPUs: veRL 0.9.1 with vLLM 0.24, Python 3.11 to 3.13, Linux x86-64, CUDA 13.
+# The training environment on GPUs: veRL 0.9.1 with vLLM 0.24, Python 3.11 and 3.12, Linux x86-64, CUDA 13.
 # As of {day}; constraints/lock.py makes it, without overrides. Install with: bash scripts/setup_gpu.sh
 """
 DOORS = """\
-# Other trainers, for examples/: Python 3.11 to 3.13, in an environment of its own. Made by lock.py.
+# Other trainers, for examples/: Python 3.11 and 3.12, in an environment of its own. Made by lock.py.
 # pip install --constraint constraints/doors.txt -e '.[doors]'
 """
 LIGHT = """\
 # pip install --constraint constraints/{lock} -e '.{extra}'
-# Python 3.11 to 3.13; the versions of cpu.txt. Made by lock.py.
+# Python 3.11 and 3.12; the versions of cpu.txt. Made by lock.py.
 """
 DAY, GPU_DAY = "2025-10-15", "2026-11-17"
 FOR_PAPER = "constraints/paper.in --overrides constraints/paper.overrides.txt --extra paper"

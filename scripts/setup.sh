@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make .venv with the pinned CPU environment (constraints/cpu.txt) and check that this machine can sandbox
 # programs. `bash scripts/setup.sh dev` adds what the tests and the site of these pages need. Knobs:
-#   PYTHON=python3                                          interpreter, 3.11 to 3.13
+#   PYTHON=python3                                          interpreter, 3.11 or 3.12
 #   VENV=.venv                                              the environment's folder
 #   CHECK_MACHINE=1                                         0: without the check, for images
 #   TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu    of torch for CPUs, if pip's own index has none

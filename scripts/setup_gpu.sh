@@ -9,7 +9,7 @@
 # (Triton compiles kernels when they are first used). CUDA itself comes with the packages: gigabytes to download.
 #
 # Knobs (environment), with their defaults:
-#   PYTHON=python3      interpreter, 3.11 to 3.13 (paper: to 3.12)
+#   PYTHON=python3      interpreter, 3.11 or 3.12
 #   VENV=.venv-gpu      the environment's folder; .venv-paper
 #   FLASH_ATTN=         paper: file or address of a wheel of flash-attn; default: the one on its release page for this
 #                       Python. source: built here, with the CUDA 12 compiler (nvcc), by MAX_JOBS processes at once
@@ -27,8 +27,6 @@ case $STACK in
   paper) LOCK=constraints/paper.txt VENV=${VENV:-.venv-paper} ;;
   *) refuse "no argument '$STACK': paper or none; see --help" ;;
 esac
-[[ $STACK != paper || $("$PYTHON" --version) != *" 3.13."* ]] \
-  || fail "vLLM 0.8.5 is not made for $("$PYTHON" --version); set PYTHON to a Python 3.11 or 3.12"
 [[ $CHECK_MACHINE == [01] ]] || refuse "CHECK_MACHINE is 0 or 1, not '$CHECK_MACHINE'"
 [[ $(uname -sm) == "Linux x86_64" ]] || fail "the packages are for Linux on x86-64, not for $(uname -sm)"
 [[ $FLASH_ATTN != source ]] || nvcc --version 2>/dev/null | grep -q 'release 12\.' \

@@ -73,8 +73,6 @@ def test_a_light_lock_has_the_verified_versions_and_is_named_in_the_index(lock: 
 @pytest.mark.parametrize("lock", EXTRAS)
 def test_every_lock_resolves_for_every_promised_python(lock: str, python: str) -> None:
     """For its first release, too: Debian 12 has 3.11.2."""
-    if lock == "paper" and python == "3.13":
-        pytest.skip("vLLM 0.8.5 is not made for it, and setup_gpu.sh says so")
     file = f"constraints/{lock}.txt"
     asked = [file, "--no-deps"] if lock in WITHOUT_DEPENDENCIES else ["pyproject.toml", "--constraint", file]
     extras = [] if lock in WITHOUT_DEPENDENCIES else [f"--extra={extra}" for extra in EXTRAS[lock]]

@@ -47,7 +47,7 @@ def test_an_argument_that_is_no_override_does_not_block_the_folder(argument, tmp
     [
         ([], {}, 3, "no NVIDIA GPU"),
         (["paper"], {"FLASH_ATTN": "source"}, 3, "the compiler of CUDA 12"),
-        (["paper"], {"PYTHON": "python-3.13"}, 3, "vLLM 0.8.5 is not made for Python 3.13.5"),
+        ([], {"PYTHON": "python-3.13"}, 3, "Python 3.13.5 is not supported"),
         ([], {"PYTHON": "python-of-nobody"}, 3, "no 'python-of-nobody' here"),
         ([], {"CHECK_MACHINE": "yes"}, 2, "CHECK_MACHINE is 0 or 1, not 'yes'"),
         (["--force"], {}, 2, "no argument '--force': paper or none"),
@@ -57,7 +57,7 @@ def test_an_argument_that_is_no_override_does_not_block_the_folder(argument, tmp
 )
 def test_what_the_set_up_for_gpus_lacks_is_said_in_one_line(tmp_path, arguments, knobs, exit_code, reason):
     """No GPU here, and the compiler of CUDA 13."""
-    nvcc, python = "echo 'Cuda compilation tools, release 13.0, V13.0.88'", "[ $1 = -c ] || echo Python 3.13.5"
+    nvcc, python = "echo 'Cuda compilation tools, release 13.0, V13.0.88'", "[ $1 = -c ] && exit 1; echo Python 3.13.5"
     for name, script in (("nvidia-smi", "exit 9"), ("nvcc", nvcc), ("python-3.13", python)):
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)

@@ -6,9 +6,9 @@ source scripts/lib/arguments.sh
 STACK=${1:-}
 ASKED_FOR=${PYTHON:-} # empty: python3, or whatever the environment was made with
 : "${PYTHON:=python3}"
-command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.11, 3.12 or 3.13, or set PYTHON"
-"$PYTHON" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
-  || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.11, 3.12 or 3.13"
+command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.11 or 3.12, or set PYTHON"
+"$PYTHON" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
+  || fail "$("$PYTHON" --version) is not supported; set PYTHON to a Python 3.11 or 3.12"
 
 # VENV FILE...: was it finished with these files as they are now? A stamp holds the hash of what it was made from.
 is_finished() {
