@@ -40,6 +40,8 @@ NEEDED = {
     "trainer.v1.sampler.sync_refill_failed_groups": False,
     "transfer_queue.enable": True,
 }
+COMPILE = "actor_rollout_ref.actor.use_torch_compile"
+"""veRL 0.9.1 has it, true by default, and its engines read that of their own section."""
 OF_MANAGER = {
     "reward.reward_manager.source": "importlib",
     "reward.reward_manager.module.path": MANAGER_MODULE,
@@ -126,6 +128,9 @@ def _refuse_ignored(config: Any) -> None:
     for section in dict.fromkeys(name.split(".")[0] for name in MOVED):
         for name in _set_in(config.get(section) or {}, f"{section}."):
             refuse_moved(name)
+    if not OmegaConf.select(config, COMPILE):
+        newer = COMPILE.replace(".actor.", ".actor.fsdp_config.")
+        raise InputError(f"{COMPILE}: veRL 0.9.1 ignores it; give {newer} and {newer.replace('.actor.', '.ref.')}")
     needed = dict(NEEDED)
     if has_own_manager(config):
         needed |= OF_MANAGER

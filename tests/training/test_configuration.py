@@ -101,6 +101,8 @@ def test_every_preset_is_whole(recipe, preset):
     assert policy.model.use_liger == (preset not in ("cpu", "one-gpu-vllm"))
     assert config.cobalt.loss_weights == ("tokens" if preset.startswith("one-gpu") else "release")
     assert policy.actor.use_dynamic_bsz
+    compiled = {policy.actor.fsdp_config.use_torch_compile, policy.ref.fsdp_config.use_torch_compile}
+    assert compiled == {preset != "cpu"}, "there may be no C++ compiler"
     rows_per_gpu = policy.actor.ppo_mini_batch_size * policy.rollout.n // config.trainer.n_gpus_per_node
     assert rows_per_gpu % policy.actor.ppo_micro_batch_size_per_gpu == 0
     assert config.data.train_batch_size % policy.actor.ppo_mini_batch_size == 0
@@ -284,6 +286,11 @@ def command(monkeypatch, capsys):
         (["trainer.stepz=1"], "cpu", "'trainer.stepz'"),
         (["reward.reward_kwargs.executer=local"], "cpu", "reward.reward_kwargs.executor"),
         (["--cfg", "job", "trainer.total_training_steps=two"], "cpu", "steps=two: expected an integer"),
+        (
+            ["actor_rollout_ref.actor.use_torch_compile=false"],
+            "cpu",
+            "give actor_rollout_ref.actor.fsdp_config.use_torch",
+        ),
         (["trainer.logger=["], "cpu", "trainer.logger=["),
         ([""], "cpu", "mismatched input '<EOF>'"),
         (["--multirun"], "cpu", "--multirun"),
