@@ -153,6 +153,9 @@ function difference(row) {
   return turn < 0 ? null : second[turn] - first[turn];
 }
 
+/** Their differences, of those that both files have. */
+const differencesOf = (rows) => rows.map(difference).filter((value) => value !== null);
+
 // ---- The overview
 
 let shown = []; // rows that match, in order
@@ -215,10 +218,10 @@ function heat(problem, file) {
   return make("span", { class: `heat ${file.colour}` }, cells);
 }
 
-function changeCell(value) {
+function changeCell(value, title) {
   const points = Math.round(100 * value);
   const text = value === null ? "–" : `${points > 0 ? "+" : points < 0 ? "−" : ""}${Math.abs(points)}`;
-  return make("span", { class: "cell change", title: "second file minus first, in points" }, text);
+  return make("span", { class: "cell change", title: `second file minus first, in points${title}` }, text);
 }
 
 function rowElement(label, title, difficulty, samples, heats, properties) {
@@ -236,7 +239,11 @@ function drawColumns() {
   const isTwo = files.length === 2;
   const names = [files.map(numbers), isTwo ? make("span", { class: "cell change" }, "Δ") : null];
   const means = [files.map((file, number) => heat(whole[number], file))];
-  if (isTwo) means.push(changeCell(difference({ of: whole })));
+  if (isTwo) {
+    const paired = differencesOf(shown);
+    const mean = paired.length ? paired.reduce((a, b) => a + b) / paired.length : null;
+    means.push(changeCell(mean, `; mean of ${counted(paired.length, "problem")} that both have`));
+  }
   const count = whole.map((part) => part.samples.length).join(" / ");
   byId("columns").replaceChildren(
     rowElement("problem", "", "difficulty", "samples", names, {}),
@@ -252,7 +259,7 @@ function drawRows() {
   const elements = shown.slice(first, last).map((row, offset) => {
     const number = first + offset;
     const heats = files.map((file, which) => heat(row.of[which], file));
-    if (files.length === 2) heats.push(changeCell(difference(row)));
+    if (files.length === 2) heats.push(changeCell(difference(row), ""));
     const count = row.of.map((problem) => problem?.samples.length ?? 0).join(" / ");
     return rowElement(row.label, row.title, row.difficulty, count, heats, {
       id: `row-${number}`,
