@@ -33,6 +33,8 @@ def _lines(path: Path, *lines: str) -> Path:
     [
         ('{"id": 1}\n{"id": 2}\n{oops\n', ("id",), "a.jsonl: line 3: not valid JSON"),
         ('{"id": 1}\n{"id": 2, "x', ("id",), "line 2: not valid JSON (the file ends inside this line)"),
+        ('[\n{"id": 1}\n]\n', ("id",), "a.jsonl: is a JSON array; JSONL is wanted, an object per line"),
+        ("PAR1\x15\x04", ("id",), "load_dataset('parquet', data_files="),
         ('{"id": 0}\n{"id": ""}\n{"id": 0}\n', ("id",), "line 3: duplicate id 0 (first on line 1)"),
         (
             '{"id": 1}\n',

@@ -50,7 +50,8 @@ print("accepted" if said.getvalue().split() in (["1"], ["1.0"]) else "rejected")
 
 
 def taco(row: Record) -> Record:
-    return row
+    question = row.get("question")
+    return row if "id" in row or not isinstance(question, str) else {"id": _statement_id("taco", question), **row}
 
 
 def deepcoder(row: Record) -> Record:
@@ -154,9 +155,12 @@ FORMATS: dict[Name, Format] = {
 
 def _raw(source: str, question: str, tests: Record, **fields: Any) -> Record:
     """A raw row; the id is by default a hash of the statement."""
-    known = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:ID_LENGTH]
     row = {"question": question, "source": source, "input_output": tests, "solutions": [], "difficulty": None, **fields}
-    return {**row, "id": row.get("id") or f"{source}-{known}"}
+    return {**row, "id": row.get("id") or _statement_id(source, question)}
+
+
+def _statement_id(source: str, question: str) -> str:
+    return f"{source}-{hashlib.sha256(question.encode('utf-8', 'surrogatepass')).hexdigest()[:ID_LENGTH]}"
 
 
 def parsed(row: Mapping[str, Any], field: str) -> Any:

@@ -110,8 +110,10 @@ def main(config: LiveCodeBenchConfig) -> None:
     prompts = config.prompt_set()
     invalid = InvalidLines(config.skip_invalid)
     counts: Counter[str] = Counter(read=0)
+    days: list[str] = []
 
     def parse(row: Record) -> Record | None:
+        days.append(str(row["contest_date"])[:10])
         try:
             return prepare(row, config, prompts)
         except ValueError as error:
@@ -128,6 +130,11 @@ def main(config: LiveCodeBenchConfig) -> None:
             counts["function call" if "fn_name" in json.loads(record["public_test_cases"]) else "stdin"] += 1
             yield record
         counts["invalid lines skipped"] = invalid.count
+        if counts["left out: outside the dates"] == counts["read"] > 0:
+            bounds = {"--start_date": config.start_date, "--end_date": config.end_date}
+            asked = " ".join(f"{flag} {day}" for flag, day in bounds.items() if day)
+            found = f"the contests of {config.input_file} lie from {min(days)} to {max(days)}"
+            raise InputError(f"{asked}: no problem is of these days; {found}")
 
     names = ("functional", "keep_examples", "start_date", "end_date")
     method = {name: str(getattr(config, name)) for name in names}

@@ -37,11 +37,10 @@ class Source:
         self, id_field: str | None, parse: Callable[[Record], T], on_invalid: Callable[[InputError], None] | None
     ) -> Iterator[T]:
         """What ``parse`` makes of each row, see ``read_jsonl``. Values of ``id_field`` may not repeat."""
-        fields = () if id_field is None else (id_field,)
         if self.file is not None and self.file.suffix != PARQUET and not _is_list(self.file):
-            return read_jsonl(self.file, fields, id_field, parse, on_invalid, loads=load_json)
+            return read_jsonl(self.file, (), id_field, parse, on_invalid, loads=load_json)
         label = self.place if self.file is not None else f"{self.place} ({self.split})"
-        return checked_rows(label, enumerate(self._tables(), start=1), _as_json, fields, id_field, parse, on_invalid)
+        return checked_rows(label, enumerate(self._tables(), start=1), _as_json, (), id_field, parse, on_invalid)
 
     def _tables(self) -> Iterable[Record]:
         if self.file is not None:

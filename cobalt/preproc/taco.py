@@ -44,10 +44,22 @@ from cobalt.preproc.taco_rows import (
     split_of,
 )
 from cobalt.prompts import described, prompt_content
-from cobalt.records import RecordFile, Verdict, dump_line, id_key, read_jsonl, row_hash, write_jsonl, write_lines
+from cobalt.records import (
+    RecordFile,
+    TestCases,
+    Verdict,
+    dump_line,
+    id_key,
+    read_jsonl,
+    row_hash,
+    write_jsonl,
+    write_lines,
+)
 from cobalt.records.jsonl import InvalidLines, Record, naming
 from cobalt.records.manifest import check_paths, file_sha256, recorded_run, refuse_infra_rate
+from cobalt.sandbox import ExecutionResult
 from cobalt.sandbox.checkers import checker_identity
+from cobalt.sandbox.results import cut
 from cobalt.serving.execution import open_execution_service
 
 VERIFIED = "kept: verified by execution"
@@ -176,6 +188,14 @@ def filled_up_to(config: TacoConfig | ImportConfig) -> int:
     return FORMATS[config.format].generate if config.generate is None else config.generate
 
 
+def failed_test(result: ExecutionResult, tests: TestCases) -> Record:
+    """The first test that a program fails, its texts cut: what ``X.verification.jsonl`` tells of it."""
+    first = result.passing.index(False)
+    texts = {"input": tests.inputs_K, "expected": tests.outputs_K, "printed": result.outputs, "error": result.errors}
+    shown = {name: cut(texts_K[first]) for name, texts_K in texts.items()}
+    return {"test": first, "verdict": result.verdicts[first], **shown}
+
+
 def main(config: TacoConfig | ImportConfig) -> None:
     """Prepare the problems that ``config`` names; see the command's flags."""
     source, outputs, rules = config.source, config.outputs, config.rules
@@ -267,7 +287,7 @@ class Preparation:
             check.see(row["instruction"] if is_prepared(row) else self.prompts.instruction)
             return row
 
-        id_field = "id" if config.format == "taco" else None  # others may repeat a problem
+        id_field = "id" if config.format == "taco" else None  # rows of other formats may repeat a problem
         for row in config.source.rows(id_field, parse, invalid.handler):
             counts["read"] += 1
             if (key := id_key(row["id"])) in seen:
@@ -368,6 +388,7 @@ class Preparation:
                     nonlocal verified
                     row, candidate = problem
                     status, tried, time_limited, infra_error, reading = UNSOLVED, 0, False, None, 0
+                    failures: list[tuple[float, Record]] = []
                     solutions = taco_rows.solution_order(candidate.solutions, config.seed, row["id"], self._rules)
                     for number, code in itertools.product(range(len(candidate.readings)), solutions):
                         result = await service.run(code, candidate.readings[number])
@@ -375,11 +396,17 @@ class Preparation:
                         if result.solved:
                             status, infra_error, reading = VERIFIED, None, number
                             break
-                        infra_error = infra_error or result.infra_error
+                        if result.pass_rate is None:
+                            infra_error = infra_error or result.infra_error
+                            continue
+                        failure = failed_test(result, candidate.readings[number])
+                        failures.append((result.pass_rate, {"program": code, "reading": number, **failure}))
                         time_limited = time_limited or Verdict.TIME_LIMIT in result.verdicts
                     if infra_error:
                         status = INFRA
                     outcome = {"status": status, "tried": tried, "time_limited": time_limited, "reading": reading}
+                    if status == UNSOLVED:  # of the solution that came nearest
+                        outcome["failed"] = max(failures, key=itemgetter(0))[1]
                     key = {"id": row["id"], "input_hash": row_hash(row)}
                     self._log.append({**key, **outcome, "infra_error": infra_error})
                     verified += status == VERIFIED
@@ -430,7 +457,8 @@ class Preparation:
             refuse_infra_rate(counts[INFRA], run, "problems", config.max_infra_rate, causes)
             if self.ids and not kept:
                 fates = "; ".join(f"{count} x {fate}" for fate, count in counts.most_common(4) if fate != "read")
-                raise InputError(f"no problem is left of {len(self.ids)}: {fates}")
+                tests = f"; {self._log.path} says which test failed" if counts[UNSOLVED] else ""
+                raise InputError(f"no problem is left of {len(self.ids)}: {fates}{tests}")
             # Rows that name a split keep it; of the others the seed picks dev.
             unnamed = [id_ for split, id_ in kept if split is None]
             self.refuse_dev_size(len(unnamed))

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cobalt.fences import blocks_of
 from cobalt.perturbation import random_of
 from cobalt.prompts import COBALT, PromptSet, problem_instruction
 from cobalt.records import TestCases, tests_of
@@ -45,7 +46,7 @@ _SEVERAL_ANSWERS = re.compile(
 _RETURNS_LIST = re.compile(r"->\s*['\"]?(?:typing\.)?(?:list|tuple)\b", re.IGNORECASE)
 _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 _LONG_TEXT = 200
-READINGS_VERSION = "1"
+READINGS_VERSION = "2"
 """Raise it with a change of how tests are read: outcomes of verification then do not stay."""
 
 
@@ -184,9 +185,11 @@ def refusal(row: Mapping[str, Any], rules: TacoRules) -> str | None:
 
 
 def references(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The reference solutions of a raw row."""
+    """The reference solutions of a raw row. One in a Markdown fence, as DeepCoder has them, is taken out of it."""
     texts = parsed(row["solutions"])
-    return tuple(text for text in texts if isinstance(text, str) and text.strip()) if isinstance(texts, list) else ()
+    programs = [text for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
+    unfenced = (blocks_of(text)[0].code if text.lstrip().startswith("```") else text for text in programs)
+    return tuple(code for code in unfenced if code.strip())
 
 
 def solution_order(solutions: Sequence[str], seed: int, problem_id: Any, rules: TacoRules) -> list[str]:
@@ -282,7 +285,7 @@ def _joined(value: Any, separator: str | None) -> str | None:
         return None
     if separator is None:
         separator = "\n" if all(isinstance(item, str) for item in items) else " "
-    return separator.join(map(str, items))
+    return separator.join(map(str, items)).replace("\r\n", "\n")  # programs print the line ends of Linux
 
 
 def _is_cut(text: str) -> bool:

@@ -26,6 +26,8 @@ T = TypeVar("T")
 Raw = TypeVar("Raw")
 
 GZIP_MAGIC = b"\x1f\x8b"
+OTHER_KINDS = {b"PAR1": ("a parquet file", "parquet"), b"[": ("a JSON array", "json")}
+"""What files begin with that hold rows but are no JSONL, and the name that ``datasets`` has for their kind."""
 PROBLEM_STAGE = "preproc_taco.py or preproc_lcb_test6.py"
 MULTI_TURN_STAGE = "run_multi_turn_vllm.py or run_multi_turn_litellm.py"
 MADE_BY = {
@@ -99,14 +101,27 @@ def read_jsonl(
 ) -> Iterator[T]:
     """Yield what ``parse`` makes of each row of a JSONL file (the row itself by default), one at a time.
 
-    ``fields`` must be present in each row. Values of the field ``unique`` may not repeat (None: no check). ``parse``
-    may raise ``ValueError`` about a row. The first invalid line raises ``InputError``, or is passed to ``on_invalid``
-    and skipped. A missing file raises ``InputError`` at once, a file without rows at its end. ``loads`` reads a line.
+    ``fields`` must be present in each row. Rows that have the field ``unique`` may not repeat its values (None: no
+    check). ``parse`` may raise ``ValueError`` about a row. The first invalid line raises ``InputError``, or is passed
+    to ``on_invalid`` and skipped. A missing file raises ``InputError`` at once, a file without rows at its end.
+    ``loads`` reads a line.
     """
     if not Path(path).is_file():
         raise InputError.at(path, None, "no such file")
-    lines = ((number, raw) for number, raw in enumerate(read_lines(path), start=1) if raw.strip())
-    return checked_rows(path, lines, partial(_parse_line, loads=loads), fields, unique, parse, on_invalid, may_be_empty)
+    return checked_rows(
+        path, _numbered_lines(path), partial(_parse_line, loads=loads), fields, unique, parse, on_invalid, may_be_empty
+    )
+
+
+def _numbered_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, from 1. Raises ``InputError`` for another kind of file, also to skip none of it."""
+    for number, raw in enumerate(read_lines(path), start=1):
+        for beginning, (kind, name) in OTHER_KINDS.items() if number == 1 else ():
+            if raw.lstrip().startswith(beginning):
+                how = f"datasets.load_dataset('{name}', data_files='{path}', split='train').to_json('FILE.jsonl')"
+                raise InputError.at(path, None, f"is {kind}; JSONL is wanted, an object per line. In Python: {how}")
+        if raw.strip():
+            yield number, raw
 
 
 def checked_rows(
@@ -127,8 +142,9 @@ def checked_rows(
             row = load(raw)
             if missing := missing_fields(row, fields):
                 raise ValueError(missing)
-            if unique is not None and (first := seen.setdefault(id_key(row[unique]), number)) != number:
-                raise ValueError(f"duplicate {unique} {row[unique]!r} (first on line {first})")
+            known = number if unique is None or unique not in row else seen.setdefault(id_key(row[unique]), number)
+            if known != number:
+                raise ValueError(f"duplicate {unique} {row[unique]!r} (first on line {known})")
             parsed = parse(row)
         except ValueError as error:
             complaint = InputError.at(source, number, str(error))

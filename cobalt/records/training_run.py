@@ -75,6 +75,13 @@ def resumed_step(trainer: Mapping[str, Any]) -> int:
     return int(step) if tracker.with_name(f"global_step_{step}").is_dir() else 0  # as veRL, which then begins anew
 
 
+def saved_checkpoints(folder: str | Path) -> str:
+    """The checkpoints of a training folder, for a message about one that is not there."""
+    names = (re.fullmatch(r"(?:global_step_|checkpoint-)(\d+)", path.name) for path in Path(folder).glob("*"))
+    steps = sorted(int(name[1]) for name in names if name)
+    return f"{folder} has those of steps {', '.join(map(str, steps))}" if steps else f"{folder} has none"
+
+
 def set_lost_steps_aside(folder: Path, step: int) -> None:
     """Move the metrics of later steps than ``step`` to ``LOST_FILE``: the policy has not taken them."""
     path = folder / METRICS_FILE

@@ -1,9 +1,8 @@
 """HTTP in front of the programs' service: the same for the Ray Serve app and for ``cobalt sandbox serve``.
 
 A GET tells the mode, what decides verdicts, and the queue. POST ``{"code", "test_cases"}`` (object or JSON string)
-gives a result's record, ``{"programs": [...]}`` gives ``{"results": [...]}``. POST to a path that ends in ``/run_code``
-is SandboxFusion's protocol (``run_code.py``). A bad payload gets 422 with what is wrong. ``http_guard.py`` says who may
-ask.
+gives a result's record, ``{"programs": [...]}`` gives ``{"results": [...]}``. ``POST /run_code`` is SandboxFusion's
+protocol (``run_code.py``). A bad payload gets 422 with what is wrong. ``http_guard.py`` says who may ask.
 """
 
 import asyncio
@@ -28,6 +27,10 @@ from cobalt.serving.execution import ExecutionService
 from cobalt.serving.http_guard import TOO_LARGE, UNAVAILABLE, UNPROCESSABLE, HttpGuard, Refusal, json_response
 from cobalt.serving.run_code import MergedRuns, RunCodeRequest
 
+RUN_CODE = "/run_code"
+PATHS = {"GET": ("",), "POST": (RUN_CODE, "/run_tests", "")}
+"""Behind Serve's prefix."""
+NOT_FOUND = 404
 GATEWAY_TIMEOUT = 504
 """SandboxFusion's clients send a request again for this status. For any other failure they count a failed test."""
 CALLER_GONE = 499
@@ -54,7 +57,7 @@ def return_small_blocks() -> None:
 
 
 def http_app(service: ExecutionService, args: HttpAppConfig, guard: HttpGuard) -> Router:
-    """The ASGI app. The same object answers on every path, since Serve puts a prefix before it."""
+    """The ASGI app. It finds the path itself, since Serve puts a prefix before it."""
     keep_no_large_blocks()
     return Router(default=_HttpApp(service, args, guard))
 
@@ -75,13 +78,17 @@ class _HttpApp:
 
     async def _answer(self, request: Request) -> Response:
         self._guard.admit(request)
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).rstrip("/")
+        if path not in PATHS[request.method]:
+            known = " or ".join(f"{method} {path or '/'}" for method, paths in PATHS.items() for path in paths)
+            raise Refusal(NOT_FOUND, f"no {request.method} {path or '/'} here: {known}")
         if request.method == "GET":
             try:
                 return json_response(await self._service.state())
             except SetupError as error:
                 raise Refusal(UNAVAILABLE, str(error)) from None
         body = await self._guard.body(request)
-        answer = self._run_code if request.url.path.endswith("/run_code") else self._run_programs
+        answer = self._run_code if path == RUN_CODE else self._run_programs
         try:
             return await _unless_gone(request, answer(body))
         except (ValueError, RecursionError) as error:

@@ -56,17 +56,17 @@ def merge(config: MergeConfig) -> None:
     """See ``MergeConfig``. The output folder appears complete or not at all."""
     refuse_existing(config.output_dir)
     tracker = config.checkpoint_dir / training_run.TRACKER_NAME
-    if config.step is None and not tracker.is_file():
-        raise InputError.at(tracker, None, "no such file: the run has saved no checkpoint")
-    try:
-        step = config.step or int(tracker.read_text())
-    except ValueError:  # as a training that was killed while it saved may leave it
-        raise InputError.at(tracker, None, "names no checkpoint; choose one with --step") from None
+    saved = training_run.saved_checkpoints(config.checkpoint_dir)
+    # there is none without a checkpoint; a training that was killed while it saved may leave it empty
+    latest = tracker.read_text().strip() if tracker.is_file() else ""
+    if config.step is None and not latest.isdecimal():
+        raise InputError.at(tracker, None, f"names no checkpoint; choose one with --step: {saved}")
+    step = config.step or int(latest)
     # veRL's checkpoints of reinforcement learning, and of fine-tuning; Hugging Face's
     names = (f"global_step_{step}/actor", f"global_step_{step}", f"checkpoint-{step}")
     checkpoint = next((path for name in names if (path := config.checkpoint_dir / name).is_dir()), None)
     if checkpoint is None:
-        raise InputError.at(config.checkpoint_dir / f"global_step_{step}", None, "no such checkpoint")
+        raise InputError(f"--step {step}: no such checkpoint; {saved}")
     with whole_folder(config.output_dir) as partial:
         if checkpoint.name == names[-1]:
             save_model(checkpoint, partial)

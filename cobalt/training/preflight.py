@@ -12,6 +12,7 @@ from typing import Any
 from cobalt.errors import InputError, SetupError, first_line
 from cobalt.records.identity import refuse_missing_model
 from cobalt.records.manifest import refuse_unwritable
+from cobalt.records.training_run import saved_checkpoints
 from cobalt.sampler import packages
 from cobalt.sandbox import TestCases
 from cobalt.serving.handles import cluster_address
@@ -209,7 +210,9 @@ def refuse_missing_checkpoint(trainer: Any) -> None:
         raise InputError(f"trainer.resume_mode={mode}: choose {', '.join(RESUME_MODES)}")
     path = trainer.resume_from_path
     if mode == "resume_path" and not (path and "global_step_" in path and Path(path).is_dir()):
-        raise InputError(f"trainer.resume_from_path={path}: no such checkpoint; it is a folder named global_step_N")
+        saved = saved_checkpoints(Path(path).parent if path else trainer.default_local_dir)
+        what = "no such checkpoint; it is a folder named global_step_N"
+        raise InputError(f"trainer.resume_from_path={path}: {what}, and {saved}")
 
 
 def _refuse_odd_widths(model: str) -> None:

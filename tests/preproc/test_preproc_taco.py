@@ -78,6 +78,31 @@ def test_problems_without_a_passing_solution_among_sixteen_are_dropped(tmp_path:
     assert report["dropped: fewer than 100 alphanumeric characters"] == 1
 
 
+def test_the_log_tells_the_test_that_the_nearest_solution_fails(tmp_path: Path, service: FakeService, capsys) -> None:
+    async def run(code: str | None, tests: TestCases) -> ExecutionResult:
+        passed = int(code or "")
+        verdicts = (Verdict.PASSED,) * passed + (Verdict.WRONG_ANSWER,) * (len(tests) - passed)
+        return ExecutionResult(verdicts, ("7 \n" * 300,) * len(tests), ("",) * len(tests))
+
+    service.run = run  # type: ignore[method-assign]
+    assert prepare(tmp_path, [problem(0, "2", "6", "4")]) == 2
+    assert "out.verification.jsonl says which test failed" in one_complaint(capsys)
+    failed = read_rows(tmp_path / "out.verification.jsonl")[0]["failed"]
+    assert len(failed.pop("printed")) < 500
+    told = {"program": "6", "reading": 0, "test": 6, "verdict": "wrong_answer"}
+    assert failed == {**told, "input": "1111111", "expected": "1", "error": ""}
+
+
+def test_rows_without_an_id_are_known_by_their_statement(tmp_path: Path, service: FakeService) -> None:
+    first, again, named = problem(0, "right"), problem(1, "right"), problem(2, "right")
+    for row in (first, again):
+        del row["id"]
+    assert prepare(tmp_path, [first, again, named]) == 0
+    new, old = ids(tmp_path / "out.jsonl")
+    assert str(new).startswith("taco-") and old == 2
+    assert prepare(tmp_path / "twice", [named, named]) == 2, "ids that the rows have may not repeat"
+
+
 def test_tests_are_read_as_a_reference_solution_reads_them(tmp_path: Path, service: FakeService) -> None:
     async def run(code: str | None, tests: TestCases) -> ExecutionResult:
         reads = {"lines": "\n", "words": " "}.get(code or "", "none")

@@ -77,6 +77,13 @@ def test_the_four_shortest_are_public_and_all_tests_are_public_then_hidden() -> 
     assert len(hidden) == 6 and all_tests == public + hidden
 
 
+def test_solutions_come_out_of_their_fences_and_tests_have_the_line_ends_of_linux() -> None:
+    fenced = ["```python\nprint(1)\n```", "print(2)", 'x = """\n```\nprint(3)\n```\n"""']
+    made = candidate(raw(["1\r\n2\r\n"] * 8, ["1\r\n2"] * 8, solutions=fenced))
+    assert made.solutions == ("print(1)", *fenced[1:])
+    assert (made.tests.inputs_K[0], made.tests.outputs_K[0]) == ("1\n2\n", "1\n2")
+
+
 def test_lists_of_texts_are_lines_first_and_lists_of_numbers_a_line() -> None:
     inputs = [["3", "1 2 3"], [4, 5], 7, "plain\ntext", *"123456"]
     made = candidate(raw(inputs=inputs, outputs=[["1", "2"], [3.5], 8, "x", *"123456"]))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,6 +183,14 @@ def test_a_caller_that_has_gone_frees_the_sandbox(url):
         wait_for(lambda: status_of(url)["queue_depth"])
     wait_for(lambda: not status_of(url)["queue_depth"])
     assert post(f"{url}/run_code", RUN)[0] == 200
+
+
+def test_a_path_that_is_not_there_is_404(url):
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        status_of(f"{url}/nothing")
+    status, refused = post(f"{url}/nothing", {"code": ADD, "test_cases": TESTS})
+    assert status == 404 and "POST /run_code or POST /run_tests or POST /" in refused["detail"]
+    assert post(f"{url}/run_tests", {"code": ADD, "test_cases": TESTS})[0] == 200
 
 
 def test_websockets_and_other_names_of_this_machine_are_refused(url):

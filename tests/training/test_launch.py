@@ -285,7 +285,7 @@ OURS = "reward.custom_reward_function.path=verl/code_reward_func_think.py"
         (("+reward.reward_kwargs.improve_scal=0.2",), "improve_scal: no such setting; there are executor, "),
         (("+reward.reward_kwargs.cpu_limit_s=2",), "cpu_limit_s: a limit of executor=local"),
         (("trainer.resume_mode=resume_path",), "trainer.resume_from_path=None: no such checkpoint"),
-        (("trainer.resume_mode=resume_path", "trainer.resume_from_path=a/global_step_2"), "no such checkpoint"),
+        (("trainer.resume_mode=resume_path", "trainer.resume_from_path=a/global_step_2"), "and a has none"),
         (("trainer.resume_mode=always",), "trainer.resume_mode=always: choose auto, disable, resume_path"),
         (
             ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.actor.ppo_mini_batch_size=3"),
