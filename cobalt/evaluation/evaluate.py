@@ -23,7 +23,7 @@ from cobalt.evaluation.summary import compare, summarise, write_report
 from cobalt.extraction import Rule, extract_code, rules_differ
 from cobalt.records import RecordFile, TestCases, id_key, row_hash
 from cobalt.records.jsonl import InvalidLines, Record
-from cobalt.records.manifest import check_paths, origin_of, recorded_run, refuse_infra_rate
+from cobalt.records.manifest import check_paths, origin_of, recorded_run, refuse_infra_rate, tell_other_origin
 from cobalt.records.rows import MultiTurn, Rates, raw_responses, read_rows
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 
@@ -71,6 +71,8 @@ async def _evaluate(
         raise InputError.at(config.compare, None, f"--compare: it has no problem of {config.input_file}")
     async with open_execution_service(config.executor, config.checker) as execution:
         described = await execution.describe()
+        for path in filter(None, (config.input_file, config.compare)):
+            tell_other_origin(path, checker=described["checker"])
         content = {"tests": "hidden_test_cases", "execution": described}
         if config.extraction is not None:
             content["extraction"] = config.extraction
@@ -102,7 +104,7 @@ async def _evaluate(
                 written = output.finish(ids)
             read = {"read": len(ids) + invalid.count, "written": written, "skipped_invalid": invalid.count}
             run.counts = {**read, **counts, **execution.work_done()}
-            run.origin = origin_of(config.input_file)
+            run.origin = {**origin_of(config.input_file), "checker": described["checker"]}
     return {**read, **counts}, described, execution.work_done()
 
 

@@ -25,6 +25,7 @@ from cobalt.records.manifest import (
     journal_path,
     recorded_run,
     refuse_infra_rate,
+    tell_other_origin,
 )
 from cobalt.records.rows import Problem, SingleTurn
 from cobalt.sandbox.own_files import identity_of, is_own
@@ -70,7 +71,10 @@ async def main(
         return read_problems(flags, InvalidLines(flags.skip_invalid, quiet=True), again)
 
     async with service as execution, engine as model:
-        content = run_content(flags, prompts, model.model_id, await execution.describe())
+        described_execution = await execution.describe()
+        made_by = {"model_id": model.model_id, "checker": described_execution["checker"]}
+        tell_other_origin(flags.input_file, **made_by)
+        content = run_content(flags, prompts, model.model_id, described_execution)
         other_feedback = None
         if flags.feedback_from != "own":
             other_feedback = OtherProblemFeedback(list(problems()), flags, execution, prompts)
@@ -85,7 +89,8 @@ async def main(
                         await for_each(problems(), driver.problem, lambda: driver.most_open)
                     written = output.finish(ids)
                     journal.path.unlink()
-            run.origin = {"model": settings.get("model") or model.model_id, "prompts": described(prompts)}
+            named = settings.get("model") or model.model_id
+            run.origin = {"model": named, "prompts": described(prompts), **made_by}
             run.counts = {
                 "read": len(ids) + invalid.count,
                 "written": written,

@@ -49,9 +49,9 @@ from cobalt.errors import InputError, first_line
 from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import Wording
 from cobalt.records import TestCases, dump_line, read_jsonl, write_lines
-from cobalt.records.identity import refuse_missing_model
+from cobalt.records.identity import model_identity, refuse_missing_model
 from cobalt.records.jsonl import InvalidLines, Record, naming
-from cobalt.records.manifest import origin_of, recorded_run
+from cobalt.records.manifest import origin_of, recorded_run, tell_other_origin
 
 BATCH_PROBLEMS = 64
 AS_BEFORE = {"hide_expected": False, "selection": "max_variance", "reward_tests": "all", "weak_tests": 0.0}
@@ -108,6 +108,10 @@ def main(config: BanditPromptsConfig) -> None:
     if model_name is None:
         raise InputError(f"--model_name is needed: no manifest of {config.input_file} names the model that wrote it")
     counter = PromptCounter(load_tokenizer(model_name))
+    if config.model_name is not None:
+        tell_other_origin(config.input_file, model_id=model_identity(config.model_name))
+    if config.perturbed_file is not None:
+        tell_other_origin(config.perturbed_file, model_id=origin.get("model_id"), checker=origin.get("checker"))
     wording = Wording(config.prompts_or_none(inputs))
     stats = SetStats()
 

@@ -246,6 +246,8 @@ def main(config: TacoConfig | ImportConfig) -> None:
             asyncio.run(preparation.verify(number))
         run.counts = counts = preparation.write()
         run.origin = {} if FOREIGN in counts else {"prompts": described(preparation.prompts)}
+        if config.checker is not None or config.executor == "local":  # else the app's, which is not asked
+            run.origin["checker"] = checker_identity(config.checker or "exact")
     print_summary(f"Prepared problems: {', '.join(map(str, outputs.values()))}", counts)
 
     link = None if inputs else f"[{source.place}](https://huggingface.co/datasets/{source.place})"

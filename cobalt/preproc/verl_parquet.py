@@ -25,7 +25,7 @@ from cobalt.preproc.outputs import publish, refuse_livecodebench
 from cobalt.prompts import PromptSet, Wording, described, first_messages
 from cobalt.records import read_jsonl, tests_of
 from cobalt.records.jsonl import InvalidLines, Record, naming
-from cobalt.records.manifest import recorded_run
+from cobalt.records.manifest import origin_of, recorded_run, tell_other_origin
 from cobalt.records.rows import Message, Rate, Row
 
 DATA_SOURCE = "code_taco_verified"
@@ -135,6 +135,8 @@ def _build(
     inputs = {"train": config.train_data_file, "test": config.val_data_file}
     outputs = {split: config.local_dir / f"{split}.parquet" for split in inputs}
     refuse_livecodebench(inputs.values(), config.push_to_hub)
+    origin = origin_of(inputs["train"])
+    tell_other_origin(inputs["test"], model_id=origin.get("model_id"), checker=origin.get("checker"))
     contents = {path: {"data_source": DATA_SOURCE} for path in outputs.values()}
     # The same columns whatever the rows hold, so that train and test always agree.
     text = pa.string()
@@ -189,7 +191,7 @@ def _build(
             for temporary in temporaries.values():
                 temporary.unlink(missing_ok=True)
         run.counts = dict(counts)
-        run.origin = {} if prompts is None else {"prompts": described(prompts)}
+        run.origin = {**origin, **({} if prompts is None else {"prompts": described(prompts)})}
     print_summary(f"veRL data: {config.local_dir}", counts)
     files = list(outputs.values()), list(inputs.values())
     publish("Prompts for GRPO with veRL", f"{command}.py", *files, config.push_to_hub)

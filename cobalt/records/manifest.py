@@ -13,6 +13,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,9 +41,22 @@ def journal_path(output: str | Path) -> Path:
 
 
 def origin_of(output: str | Path) -> dict[str, Any]:
-    """``model`` and ``prompts`` that a file's conversations come from, as its manifest says; {} without a manifest."""
+    """``model``, ``model_id``, ``prompts`` and ``checker`` that a file comes from, as far as its manifest says it."""
     path = manifest_path(output)
     return read_manifest(path).get("origin", {}) if path.exists() else {}
+
+
+def tell_other_origin(path: str | Path, **here: str | None) -> None:
+    """One line on stderr for each of ``here``, ``model_id`` or ``checker``, that differs where ``path`` was made.
+
+    None, and what no manifest says, is not compared.
+    """
+    there = origin_of(path)
+    for name, value in here.items():
+        if None not in (value, there.get(name)) and value != there[name]:
+            word = name.removesuffix("_id")
+            told = f"the {word} is {value} here, and was {there[name]} where {path} was made"
+            print(f"note: {told}; if that is not meant, use one --{word} for both", file=sys.stderr, flush=True)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -119,7 +133,7 @@ class Manifest:
         self.output, self.path = Path(output), manifest_path(output)
         self.counts: dict[str, Any] = {}
         self.origin: dict[str, Any] = {}
-        """``model`` and ``prompts`` that the output's conversations come from, for later stages."""
+        """``model``, ``model_id``, ``prompts`` and ``checker`` that the output comes from, for later stages."""
         self._started = time.time()
         versions = {"python": platform.python_version()}
         for package in REPORTED_PACKAGES:

@@ -24,7 +24,7 @@ from cobalt.errors import InputError, SetupError, first_line
 from cobalt.preproc.bandit_prompts import load_tokenizer
 from cobalt.records import Manifest, read_jsonl
 from cobalt.records.identity import model_identity
-from cobalt.records.manifest import changes, file_sha256, read_manifest, refuse_unwritable
+from cobalt.records.manifest import changes, file_sha256, read_manifest, refuse_unwritable, tell_other_origin
 from cobalt.records.rows import Message, Row
 from cobalt.records.training_run import MANIFEST_NAME, TRACKER_NAME, training_manifest
 from cobalt.training.cluster import cpu_variables
@@ -148,6 +148,7 @@ def main(config: DpoConfig) -> None:
         "model": model_identity(config.model),
         **{f"settings.{name}": value for name, value in settings.items() if name not in MAY_CHANGE},
     }
+    tell_other_origin(config.train_file, model_id=content["model"])
     described = {
         "model": {"path": config.model},
         "data": {"train_files": str(config.train_file), PAIRS: size},

@@ -11,7 +11,7 @@ from cobalt.errors import CobaltError, SetupError
 from cobalt.prompts import described
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
-from cobalt.records.manifest import file_sha256
+from cobalt.records.manifest import file_sha256, tell_other_origin
 from cobalt.records.training_run import (
     MANIFEST_NAME,
     METRICS_FILE,
@@ -21,6 +21,7 @@ from cobalt.records.training_run import (
     resumed_step,
     set_lost_steps_aside,
 )
+from cobalt.sandbox.checkers import checker_identity
 from cobalt.training.config import completed, has_own_manager
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_cut_prompts, refuse_unusable
 from cobalt.training.resume import OPERATION_SETTINGS, finished_at, refuse_other_settings
@@ -83,8 +84,7 @@ def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
 
     ready, settings = completed(config, given), TrainingConfig.of(config)
     budget_of(config)
-    if has_own_manager(config):
-        RewardSettings.read(config.reward.reward_kwargs)
+    rewards = RewardSettings.read(config.reward.reward_kwargs) if has_own_manager(config) else None
     refuse_unusable(config, settings)
     left_out = refuse_cut_prompts(config)
     for name, count in left_out.items():
@@ -112,6 +112,11 @@ def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
         "reward.custom_reward_function": {**function, "path": function["path"] and fingerprint(function["path"])},
         **({"cobalt.online": online} if (online := resolved.get("cobalt", {}).get("online")) else {}),
     }
+    checker = None  # of an app that is not asked here
+    if rewards is not None and rewards.executor == "local":
+        checker = checker_identity(rewards.limits.get("checker", "exact"))
+    for path in data["train_files"]:
+        tell_other_origin(path, model_id=content[START_MODEL], checker=checker)
     folder = Path(config.trainer.default_local_dir)
     inputs = [path for paths in data.values() for path in paths if "://" not in path]  # others: remote file systems
     resolved["seed"] = settings.seed

@@ -21,7 +21,7 @@ from cobalt.errors import InputError
 from cobalt.preproc.bandit_prompts import load_tokenizer
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
-from cobalt.records.manifest import file_sha256, refuse_unwritable
+from cobalt.records.manifest import file_sha256, refuse_unwritable, tell_other_origin
 from cobalt.records.training_run import MANIFEST_NAME, resumed_step
 from cobalt.training.cluster import cpu_variables
 from cobalt.training.config import ROOM, SHARED_ENGINE, WEIGHTS_VARIABLE
@@ -176,6 +176,8 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
     manifest = Manifest(folder / MANIFEST_NAME, "cobalt rft", resolved, content, inputs)
     manifest.output = folder
     manifest.counts = {name: {"examples": len(found), "left_out": found.left_out} for name, found in sets.items()}
+    for path in files["train_files"]:
+        tell_other_origin(path, model_id=content["model.path"])
     refuse_other_settings(resolved, content)
     return Plan(manifest, steps, per_epoch)
 

@@ -171,6 +171,18 @@ def test_another_checker_or_a_smaller_input_is_refused(
     assert {path: path.read_bytes() for path in tmp_path.glob("out.jsonl*")} == before
 
 
+def test_a_checker_that_differs_from_that_of_another_stage_is_told(
+    trajectories: Path, tmp_path: Path, service: MultiplyingService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate(trajectories, tmp_path / "same.jsonl")
+    assert "note:" not in capsys.readouterr().err
+    service.checker = "lcb"
+    evaluate(trajectories, tmp_path / "out.jsonl", compare=tmp_path / "same.jsonl")
+    told = capsys.readouterr().err
+    for path in (trajectories, tmp_path / "same.jsonl"):
+        assert f"the checker is lcb here, and was exact where {path} was made" in told
+
+
 def test_summary_by_hand() -> None:
     rows = [
         scores("a", [[1, 2], [1, 1]], [[0.0, 1.0], [0.5, 0.5]], difficulty="EASY", platform="x"),

@@ -242,7 +242,8 @@ async def test_conversations_are_written_with_the_prompt_set(tmp_path: Path) -> 
         for messages in record["conversations"]:
             assert messages[0]["content"] == "Other."
             assert all(m["content"].startswith(f"Fix it.\n{FEEDBACK_MARKER}\n") for m in messages[3::2])
-    assert manifest_of(plan.output_file)["origin"] == {"model": "scripted", "prompts": described(other)}
+    made_by = {"model": "scripted", "model_id": "scripted", "checker": "exact"}
+    assert manifest_of(plan.output_file)["origin"] == {**made_by, "prompts": described(other)}
     with pytest.raises(InputError, match="was made with other settings"):
         await run_plan(make_plan(source, tmp_path / "out.jsonl"), engine, service)
 

@@ -237,8 +237,11 @@ def test_the_model_is_by_default_that_of_the_manifest(tmp_path: Path, model: Pat
     flags = ("--input_file", source, "--output_file", tmp_path / "out.jsonl")
     assert run_command(COMMAND, *flags) == 2
     assert "--model_name is needed" in one_complaint(capsys)
-    Path(f"{source}.manifest.json").write_text(json.dumps({"origin": {"model": str(model)}}))
-    assert run_command(COMMAND, *flags) == 0
+    origin = {"model": str(model), "model_id": "another@1", "checker": "exact"}
+    Path(f"{source}.manifest.json").write_text(json.dumps({"origin": origin}))
+    assert run_command(COMMAND, *flags) == 0 and "note:" not in capsys.readouterr().err
+    assert run_command(COMMAND, *flags, "--model_name", model) == 0
+    assert re.search(rf"note: the model is \S+ here, and was another@1 where {source}", capsys.readouterr().err)
 
 
 def test_public_tests_may_be_left_out_of_the_reward(tmp_path: Path, model: Path) -> None:

@@ -121,6 +121,16 @@ def test_online_data_of_two_prompt_sets_is_refused_by_a_check(complaint, tmp_pat
     assert told.endswith("more.parquet: was made with another prompt set than the other input")
 
 
+def test_another_model_or_checker_than_the_data_was_made_with_is_told(start, tmp_path, capsys):
+    origin = {"model_id": "reference@1", "checker": "exact"}
+    manifest_path(tmp_path / "train.parquet").write_text(json.dumps({"origin": origin}))
+    usual = "reward.reward_kwargs.executor=local"
+    start(usual, act=launch.checked)
+    assert "the checker" not in (told := capsys.readouterr().err) and "here, and was reference@1 where" in told
+    start(usual, "+reward.reward_kwargs.checker=unordered", act=launch.checked)
+    assert "the checker is unordered here, and was exact where" in capsys.readouterr().err
+
+
 def test_a_file_that_is_no_parquet_or_is_missing(complaint, tmp_path):
     (tmp_path / "train.parquet").write_text("{}")
     assert "train.parquet: not a parquet file; preproc/verl_preproc_multi_turn.py" in complaint()
