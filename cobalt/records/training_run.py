@@ -75,11 +75,16 @@ def resumed_step(trainer: Mapping[str, Any]) -> int:
     return int(step) if tracker.with_name(f"global_step_{step}").is_dir() else 0  # as veRL, which then begins anew
 
 
+def saved_steps(folder: str | Path) -> dict[int, Path]:
+    """The checkpoints of a training folder by step, in order: of veRL, and of Hugging Face's trainer."""
+    named = ((re.fullmatch(r"(?:global_step_|checkpoint-)(\d+)", path.name), path) for path in Path(folder).glob("*"))
+    return dict(sorted((int(name[1]), path) for name, path in named if name))
+
+
 def saved_checkpoints(folder: str | Path) -> str:
-    """The checkpoints of a training folder, for a message about one that is not there."""
-    names = (re.fullmatch(r"(?:global_step_|checkpoint-)(\d+)", path.name) for path in Path(folder).glob("*"))
-    steps = sorted(int(name[1]) for name in names if name)
-    return f"{folder} has those of steps {', '.join(map(str, steps))}" if steps else f"{folder} has none"
+    """``saved_steps`` for a message about one that is not there."""
+    steps = ", ".join(map(str, saved_steps(folder)))
+    return f"{folder} has those of steps {steps}" if steps else f"{folder} has none"
 
 
 def set_lost_steps_aside(folder: Path, step: int) -> None:

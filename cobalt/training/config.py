@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import ListConfig, OmegaConf, open_dict
 
 from cobalt.errors import InputError
-from cobalt.training.settings import CPU_BACKEND, MANAGER, ONLINE_LOOP, SEEDED_LOOP
+from cobalt.training.settings import CPU_BACKEND, KEEP, MANAGER, ONLINE_LOOP, SEEDED_LOOP
 
 ROOM = "cobalt.training"
 TRAINER_PREFIX = "cobalt_"
@@ -131,6 +131,8 @@ def _refuse_ignored(config: Any) -> None:
     if not OmegaConf.select(config, COMPILE):
         newer = COMPILE.replace(".actor.", ".actor.fsdp_config.")
         raise InputError(f"{COMPILE}: veRL 0.9.1 ignores it; give {newer} and {newer.replace('.actor.', '.ref.')}")
+    if config.trainer.max_actor_ckpt_to_keep is not None:
+        raise InputError(f"trainer.max_actor_ckpt_to_keep: {KEEP}")
     needed = dict(NEEDED)
     if has_own_manager(config):
         needed |= OF_MANAGER

@@ -43,7 +43,8 @@ HALF, FULL = 2, 4  # bytes of bf16 and fp32
 # docs/scale.md: a program with 20 tests, and one that ends at its limit; the share of a step that scoring may add
 PROGRAM_CPU_S, ENDLESS_CPU_S, SCORING_SHARE = 0.09, 27.0, 0.1
 TOKEN_BYTES = 4  # of text
-SAVE_STEPS = 10  # trainer.save_freq of the recipe, which keeps every checkpoint
+# trainer.save_freq of the recipe; checkpoints on disk at once: the last two, the best, and the one that is written
+SAVE_STEPS, KEPT = 10, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,7 +251,7 @@ def main(config: PlanConfig) -> None:
     tokens = (
         config.problems * config.trajectories * (config.prompt + TURNS * config.response) + contexts * config.prompt
     )
-    checkpoints, (_, checkpoint) = math.ceil(steps / SAVE_STEPS), checkpoint_gb(shape)
+    checkpoints, (_, checkpoint) = min(math.ceil(steps / SAVE_STEPS), KEPT), checkpoint_gb(shape)
     needs = (
         *((f"seconds of a step: {phase}", f"{seconds:,.0f}") for phase, seconds in step.seconds.items()),
         ("seconds per example", f"{step.step / config.prompts:,.1f}"),

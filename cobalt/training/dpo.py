@@ -50,6 +50,7 @@ GPU = {
     "precompute_ref_log_probs": "true",
     "logging_steps": "1",
     "save_strategy": "epoch",
+    "save_total_limit": "2",
     "bf16": "true",
 }
 CPU = {
@@ -94,7 +95,8 @@ class DpoConfig(CommandConfig):
     """Train on pairs of a passing and a failing stored answer to one context.
 
     The recipe scripts/train_dpo.sh runs it. SETTINGS are those of TRL's DPOConfig as NAME=VALUE, such as beta=0.1
-    learning_rate=1e-6 num_train_epochs=1 max_steps=100 save_steps=50, and train_batch_size=N, the pairs in a step.
+    learning_rate=1e-6 num_train_epochs=1 max_steps=100 save_steps=50, and train_batch_size=N, the pairs in a step. The
+    last two checkpoints stay, with save_total_limit=0 all.
     """
 
     model: ModelName

@@ -17,7 +17,7 @@ MAY_CHANGE = (
     # how long it trains
     *("trainer.total_training_steps", "trainer.total_epochs", "cobalt.budget*"),
     # saving and validating
-    *("trainer.save_freq", "trainer.max_*_ckpt_to_keep", "trainer.esi_redundant_time", "*.checkpoint.save_contents"),
+    *("trainer.save_freq", "cobalt.keep_checkpoints", "trainer.esi_redundant_time", "*.checkpoint.save_contents"),
     *("trainer.test_freq", "trainer.val_before_train", "trainer.val_only", "trainer.default_*_dir", "trainer.resume_*"),
     *("trainer.del_local_ckpt_after_load", "trainer.remove_previous_ckpt_in_save"),
     # logging

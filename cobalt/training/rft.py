@@ -37,7 +37,7 @@ from cobalt.training.preflight import (
 )
 from cobalt.training.processes import train_in_processes
 from cobalt.training.resume import refuse_other_settings
-from cobalt.training.settings import CPU_BACKEND, TOKENS
+from cobalt.training.settings import CPU_BACKEND, KEEP, TOKENS, TrainingConfig
 
 CONFIG_NAME = "sft_trainer_engine"
 RECIPE = "rft"
@@ -60,6 +60,7 @@ Common settings (verl/config/rft holds ours, docs/training.md explains them):
   optim.lr=X                                     learning rate
   trainer.total_epochs=N                         or trainer.total_training_steps=N
   trainer.save_freq=N                            steps between checkpoints, or after_each_epoch
+  cobalt.keep_checkpoints=N                      last ones that stay, beside the best by validation; null: all
   trainer.n_gpus_per_node=N                      GPUs; with +rft=cpu processes
   trainer.logger=[console,wandb]                 also tensorboard
 
@@ -113,6 +114,8 @@ def refuse_ignored(config: Any) -> None:
     for name, value in NEEDED.items():
         if (found := OmegaConf.select(config, name)) != value:
             raise InputError(f"{name}={found}: cobalt rft needs {value}")
+    if config.trainer.max_ckpt_to_keep is not None:
+        raise InputError(f"trainer.max_ckpt_to_keep: {KEEP}")
     defaults = composed([], None, CONFIG_NAME).data
     for name in IGNORED:
         if config.data[name] != defaults[name]:
@@ -127,6 +130,7 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
     from cobalt.training.rft_data import StoredAnswers
 
     refuse_ignored(config)
+    TrainingConfig.of(config)
     data, trainer = config.data, config.trainer
     for name in NUMBERS:
         if (value := OmegaConf.select(config, name)) is not None and value < 1:

@@ -14,6 +14,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.tracking import Tracking
 
 from cobalt.records.training_run import append_metrics
+from cobalt.training.checkpoints import remove_old_checkpoints
 from cobalt.training.processes import end_with_launcher
 from cobalt.training.training_log import STEP_TIME
 
@@ -32,7 +33,7 @@ class RecordedTracking(Tracking):
 
 
 class RftTrainer(sft_trainer.SFTTrainer):
-    """veRL's, with the seed of its settings, the seconds of a step, and every epoch after a resume."""
+    """veRL's, with its settings' seed, the seconds of a step, every epoch after a resume, fewer old checkpoints."""
 
     def __init__(self, config: Any):
         super().__init__(config)
@@ -40,6 +41,15 @@ class RftTrainer(sft_trainer.SFTTrainer):
             # The loader's state says that all is read. It would give nothing, and the next epoch would be skipped.
             self._build_dataloader()
             self.ckpt_handler.train_dataloader = self.train_dataloader
+        save_checkpoint = self.ckpt_handler.save_checkpoint
+
+        def save(step: int) -> None:
+            save_checkpoint(step=step)
+            if self.rank == 0:
+                folder = self.config.trainer.default_local_dir
+                remove_old_checkpoints(folder, self.config.cobalt.keep_checkpoints, step)
+
+        self.ckpt_handler.save_checkpoint = save
 
     def _build_dataloader(self) -> None:
         super()._build_dataloader()

@@ -19,6 +19,7 @@ RELEASE, TOKENS = "release", "tokens"
 """How tokens may be weighed in the loss (``cobalt.training.engine``)."""
 MANAGER = "StreamingRewardManager"
 """Value of ``reward.reward_manager.name`` that stands for our reward manager."""
+KEEP = "give cobalt.keep_checkpoints=N, which keeps the last N and the best by validation; null: all"
 ONLINE_LOOP, SEEDED_LOOP = "cobalt_online", "cobalt_seeded"
 """Names in ``agent_loops.yaml``."""
 ONLINE_NEEDS = {
@@ -72,6 +73,8 @@ class TrainingConfig:
     """Compute once what several rows begin with: a prompt, or a part of it (``cobalt.training.shared_prompts``)."""
     loss_weights: Literal["release", "tokens"] = RELEASE
     """How response tokens are weighed in the loss (``cobalt.training.engine``)."""
+    keep_checkpoints: Positive | None = None
+    """How many of the last checkpoints stay, beside the best by validation. None: all (``training.checkpoints``)."""
 
     @classmethod
     def of(cls, config: Any) -> "TrainingConfig":

@@ -19,6 +19,7 @@ from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerS
 from cobalt.errors import CobaltError
 from cobalt.records.training_run import append_metrics
 from cobalt.training.batch_scores import InfraGuard, reward_metrics, turn_metrics
+from cobalt.training.checkpoints import remove_old_checkpoints
 from cobalt.training.config import TRAINER_PREFIX, has_own_manager
 from cobalt.training.manager import ERROR, PROGRAMS
 from cobalt.training.online import OVERLONG, Program, turn_advantages
@@ -99,7 +100,13 @@ class CobaltTrainer(PPOTrainer):
 
     @logger.setter
     def logger(self, tracking: Any) -> None:
-        self._logger = RecordedTracking(tracking, self.config.trainer.default_local_dir, self._look_at_budget)
+        self._logger = RecordedTracking(tracking, self.config.trainer.default_local_dir, self._after_step)
+
+    def _after_step(self) -> None:
+        """Its checkpoint is complete, and its validation is recorded."""
+        keep = self.config.cobalt.get("keep_checkpoints")
+        remove_old_checkpoints(self.config.trainer.default_local_dir, keep, self.global_steps)
+        self._look_at_budget()
 
     def _look_at_budget(self) -> None:
         if self._budget is not None and self._budget.allows_one:

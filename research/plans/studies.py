@@ -132,7 +132,8 @@ class TheoryConfig(StudyConfig):
     test_freq: int = -1
 
     def training_overrides(self) -> tuple[str, ...]:
-        return (f"trainer.save_freq={gcd(*self.measured_steps())}", *self.overrides)
+        saving = f"trainer.save_freq={gcd(*self.measured_steps())}", "cobalt.keep_checkpoints=null"
+        return (*saving, *self.overrides)
 
     def measured_steps(self) -> list[int]:
         """The last one is included."""

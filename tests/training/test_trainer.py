@@ -16,7 +16,7 @@ from verl.utils.tracking import Tracking
 
 from cobalt.errors import CobaltError, SetupError
 from cobalt.records import write_jsonl
-from cobalt.records.training_run import METRICS_FILE, read_metrics, training_manifest
+from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, read_metrics, saved_steps, training_manifest
 from cobalt.training import trainer as trainer_module
 from cobalt.training import updates
 from cobalt.training.batch_scores import InfraGuard
@@ -26,6 +26,7 @@ from cobalt.training.trainer import CobaltTrainerSync
 ASYNC = ["trainer.v1.trainer_mode=colocate_async", "algorithm.rollout_correction.rollout_is=token"]
 FILTER = ["algorithm.filter_groups.enable=true"]
 TOTAL_STEPS = 4
+BEST = 2
 
 
 def trainer_of(*overrides):
@@ -241,7 +242,10 @@ def run(monkeypatch, tmp_path):
             self.logger, self.global_steps = SimpleNamespace(log=lambda **_: None), self.global_steps + 1
             while True:
                 is_last = self.global_steps >= self.total_training_steps  # as veRL asks, before the step
+                (tmp_path / f"global_step_{self.global_steps}").mkdir()
+                (tmp_path / TRACKER_NAME).write_text(str(self.global_steps))
                 metrics = {"timing_s/step": 5.0, "cost/responses": 10, "training/global_step": self.global_steps}
+                metrics["val-core/cobalt/acc/mean@1"] = float(self.global_steps == BEST)
                 self.logger.log(data=metrics, step=self.global_steps)
                 steps.append(self.global_steps)
                 self.global_steps += 1
@@ -253,6 +257,12 @@ def run(monkeypatch, tmp_path):
         return steps
 
     return train
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("2", {BEST, 5, 6}), ("1", {BEST, 6}), ("null", set(range(1, 7)))])
+def test_the_last_checkpoints_stay_and_the_best_by_validation(run, tmp_path, keep, kept):
+    run(f"cobalt.keep_checkpoints={keep}", total=6)
+    assert saved_steps(tmp_path).keys() == kept
 
 
 @pytest.mark.parametrize("after", [0, 3])

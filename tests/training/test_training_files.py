@@ -11,7 +11,15 @@ from omegaconf import OmegaConf
 
 from cobalt.errors import InputError, SetupError
 from cobalt.records import write_jsonl
-from cobalt.records.training_run import EDGE_STEPS, edge_means, edge_steps, read_metrics, training_manifest
+from cobalt.records.training_run import (
+    EDGE_STEPS,
+    edge_means,
+    edge_steps,
+    read_metrics,
+    saved_steps,
+    training_manifest,
+)
+from cobalt.training.checkpoints import remove_old_checkpoints
 from cobalt.training.merge import MergeConfig, merge, model_card
 from cobalt.training.training_log import budget_of
 
@@ -103,6 +111,18 @@ def test_the_card_names_base_model_and_licence_of_the_start(run_dir, tmp_path, m
     assert header(start, "an/other", "cc0-1.0") == ("an/other", "cc0-1.0")
     monkeypatch.setattr("huggingface_hub.ModelCard.load", lambda name: ModelCard(f"---\nlicense: mit\n---\n{name}"))
     assert header("Some/Model-8B") == ("Some/Model-8B", "mit")  # of the hub: named as there
+
+
+def test_old_checkpoints_go_but_those_that_a_resume_or_another_course_needs(tmp_path):
+    for step in range(1, 8):
+        (tmp_path / f"global_step_{step}").mkdir()
+    (tmp_path / "global_step_9.removed").mkdir()
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("3")  # as while later ones are still written
+    metrics_of(tmp_path, {"step": 2, "val/loss": 0.5}, {"step": 4, "val/loss": 0.7}, {"step": 8, "val/loss": 0.1})
+    remove_old_checkpoints(tmp_path, None, 6)
+    assert [*saved_steps(tmp_path)] == [*range(1, 8)]
+    remove_old_checkpoints(tmp_path, 2, 6)
+    assert sorted(path.name for path in tmp_path.glob("global*")) == [f"global_step_{n}" for n in (2, 3, 5, 6, 7)]
 
 
 @pytest.fixture

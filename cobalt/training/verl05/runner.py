@@ -30,6 +30,7 @@ PlainTaskRunner: Any = main_ppo.TaskRunner.__ray_actor_class__
 BEFORE = (
     "+reward={custom_reward_function: {path: null, name: compute_score, reward_kwargs: {}}}",
     "cobalt.share_prompts=false",
+    "cobalt.keep_checkpoints=null",
 )
 """Overrides before the user's: a section that veRL 0.9.1 has, and what veRL 0.5.0 does not do."""
 NOT_HERE = (
