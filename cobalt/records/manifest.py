@@ -267,7 +267,16 @@ def whole_folder(output: Path) -> Iterator[Path]:
     partial = output.with_name(output.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     yield partial
+    usual_modes(partial)
     os.replace(partial, output)
+
+
+def usual_modes(folder: Path) -> None:
+    """Give the files in ``folder`` the mode of the umask. safetensors lets only their owner read its own."""
+    os.umask(mask := os.umask(0))
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(0o666 & ~mask)
 
 
 def refuse_infra_rate(failed: int, total: int, units: str, limit: float, causes: Counter[str] | None = None) -> None:

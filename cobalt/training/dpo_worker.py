@@ -13,9 +13,9 @@ from datasets import load_from_disk
 from transformers import AutoTokenizer, TrainerCallback
 from trl.trainer.dpo_trainer import DPOTrainer
 
-from cobalt.records.manifest import write_whole
+from cobalt.records.manifest import usual_modes, write_whole
 from cobalt.records.training_run import TRACKER_NAME, append_metrics
-from cobalt.training.dpo import parsed
+from cobalt.training.dpo import CHECKPOINT, parsed
 from cobalt.training.processes import end_with_launcher
 from cobalt.training.training_log import STEP_TIME
 
@@ -43,6 +43,7 @@ class Record(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         if state.is_world_process_zero:
+            usual_modes(self._folder / CHECKPOINT.format(state.global_step))
             write_whole(self._folder / TRACKER_NAME, str(state.global_step))
 
 

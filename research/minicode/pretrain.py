@@ -24,6 +24,7 @@ from pydantic.dataclasses import dataclass
 
 from cobalt.cli.flags import CommandConfig, NotNegative, Positive, Share
 from cobalt.records.identity import refuse_missing_model
+from cobalt.records.manifest import usual_modes
 from research.minicode.corpus import TokenizedCorpus, build_corpus, sample_dialogues
 from research.minicode.demonstrator import CLEAN, Noise
 from research.minicode.habits import DOSES, Doses
@@ -214,6 +215,7 @@ def main(config: PretrainConfig) -> None:
     def save(folder: Path) -> None:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        usual_modes(folder)
 
     parameters = sum(p.numel() for p in model.parameters())
     log(f"{parameters:,} parameters on {device}")

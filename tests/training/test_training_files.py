@@ -1,6 +1,7 @@
 """What a training folder holds, read back: metrics, the budget that they are held against, and the model's card."""
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -134,6 +135,7 @@ def merged(run_dir, monkeypatch):
         folder.mkdir()
         (folder / "from").write_text(command[command.index("--local_dir") + 1])
         (folder / "config.json").write_text("written by the merger")
+        (folder / "config.json").chmod(0o600)  # as safetensors leaves weights
         return SimpleNamespace(returncode=0, stdout="a warning")
 
     monkeypatch.setattr("subprocess.run", write_weights)
@@ -152,6 +154,8 @@ def test_the_latest_checkpoint_is_merged_and_has_a_card_and_other_requests_are_r
     folder = merged()
     assert (folder / "from").read_text() == str(run_dir / "global_step_16" / "actor")
     assert "16 steps" in (folder / "README.md").read_text()
+    os.umask(mask := os.umask(0))
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o666 & ~mask}
     with pytest.raises(InputError, match="exists already"):
         merged()
     folder.rename(run_dir / "first")
