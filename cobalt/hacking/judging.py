@@ -1,12 +1,13 @@
 """``run_llm_judge.py``: a model sorts hacking cases into four categories.
 
-Votes are stored case by case; a rerun asks only for what is missing, votes that failed for infrastructure reasons
-included.
+Votes are stored case by case. A rerun asks only for what is missing: new cases, votes that failed for infrastructure
+reasons, and votes that name no category.
 """
 
 import asyncio
 import dataclasses
 import re
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -155,6 +156,10 @@ def judge(config: JudgeConfig) -> None:
     counts, causes = asyncio.run(judge_with_engine())
     shown = {name.replace("_", " "): value for name, value in counts.items() if name != "majority"}
     print_summary("Judge", {**shown, **counts["majority"]})
+    if unknown := counts["unknown_votes"]:
+        why = f"read 'responses' in {config.output_file}: answers that are cut need a larger --max_tokens"
+        told = f"{unknown} of {counts['votes']} votes name no category; {why}. The same command asks for them again"
+        print(f"note: {told}", file=sys.stderr)
     refuse_infra_rate(counts["infra_errors"], counts["votes"], "votes", config.max_infra_rate, causes)
 
 
@@ -183,34 +188,34 @@ async def judge_cases(
     slots, names = asyncio.Semaphore(engine.max_in_flight), [case["judge_seq_id"] for case in cases]
 
     async def judge_case(case: dict[str, Any]) -> None:
-        """Ask for the votes that no earlier run has stored, and for those that the engine failed to give."""
+        """Ask for the votes that no earlier run has stored, or that name no category, and store them."""
         input_hash, name = row_hash(case), case["judge_seq_id"]
 
-        async def ask(number: int) -> Vote:
+        async def ask(number: int, vote: Vote) -> Vote:
+            if vote.classification not in (None, UNKNOWN):
+                return vote
             async with slots:
-                return await cast_vote(config, engine, texts.messages(case), name, number)
+                return await cast_vote(config, engine, texts.messages(case), name, number, vote.usage)
 
-        votes: list[Vote | None] = [None] * config.num_completions
+        votes = [Vote(None, None, Usage())] * config.num_completions
         if (old := stored.get(name, input_hash)) is not None:
-            columns = zip(old["responses"], old["classification"], old["usage"], strict=True)
-            votes = [None if text is None else Vote(text, label, Usage(**used)) for text, label, used in columns]
-        if None in votes:
-            asked = [ask(number) for number, vote in enumerate(votes) if vote is None]
-            fresh = iter(await asyncio.gather(*asked))
-            complete = [next(fresh) if vote is None else vote for vote in votes]
-            failure = next((vote.infra_error for vote in complete if vote.infra_error is not None), None)
-            labels = [vote.classification for vote in complete if vote.classification is not None]
-            label, agreement = majority(labels) if failure is None else (None, None)
-            record = {
-                **case,
-                "responses": [vote.response for vote in complete],
-                "usage": [asdict(vote.usage) for vote in complete],
-                "classification": [vote.classification for vote in complete],
-                "majority": label,
-                "agreement": agreement,
-                "infra_error": failure,
-                "input_hash": input_hash,
-            }
+            columns = zip(old["responses"], old["usage"], strict=True)
+            votes = [Vote(text, text and parse_verdict(text), Usage(**used)) for text, used in columns]
+        complete = await asyncio.gather(*(ask(number, vote) for number, vote in enumerate(votes)))
+        failure = next((vote.infra_error for vote in complete if vote.infra_error is not None), None)
+        labels = [vote.classification for vote in complete if vote.classification is not None]
+        label, agreement = majority(labels) if failure is None else (None, None)
+        record = {
+            **case,
+            "responses": [vote.response for vote in complete],
+            "usage": [asdict(vote.usage) for vote in complete],
+            "classification": [vote.classification for vote in complete],
+            "majority": label,
+            "agreement": agreement,
+            "infra_error": failure,
+            "input_hash": input_hash,
+        }
+        if record != old:
             stored.append(record)
         bar.update(1)
 
@@ -223,12 +228,15 @@ async def judge_cases(
 
 
 async def cast_vote(
-    config: JudgeConfig, engine: Engine, messages: list[Message], judge_seq_id: str, number: int
+    config: JudgeConfig, engine: Engine, messages: list[Message], judge_seq_id: str, number: int, before: Usage
 ) -> Vote:
-    """Ask until an answer names a category; after ``config.attempts`` answers that do not it is ``Unknown``."""
+    """Ask until an answer names a category; after ``config.attempts`` answers that do not it is ``Unknown``.
+
+    ``before``: what the attempts of an earlier run used. Each attempt has a seed of its own.
+    """
     sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
-    usage, response = Usage(), ""
-    for attempt in range(config.attempts):
+    usage, response = dataclasses.replace(before, reported=[*before.reported]), ""
+    for attempt in range(usage.attempts, usage.attempts + config.attempts):
         try:
             completion = await engine.generate(
                 messages, sampling, request_seed(config.seed, judge_seq_id, number, attempt)

@@ -36,6 +36,7 @@ def server(monkeypatch):
             running.asked[found[1]] += 1
             count = running.asked[found[1]]
         texts = {"good": GOOD, "malformed": VAGUE, "malformed_once": VAGUE if count == 1 else GOOD}
+        texts |= {"vague_four_times": VAGUE if count < 5 else GOOD}
         texts |= {"split": SPLIT[count % 3], "failing": GOOD if running.healthy else None}
         text = texts[found[1]]
         return ("status", {"code": 500}) if text is None else ("ok", {"text": text})
@@ -114,6 +115,26 @@ def test_failed_votes_are_asked_for_on_the_next_run_and_only_they(server, tmp_pa
     judge(settings)
     assert [record["majority"] for record in judged(settings)] == ["(1) Hard Coding"] * 2
     assert server.asked["good"] == 1
+
+
+def test_votes_that_name_no_category_are_told_and_asked_for_again(server, tmp_path, capsys):
+    settings = config(server, tmp_path, [case("vague_four_times"), case("good", 1)])
+    judge(settings)
+    assert "note: 1 of 2 votes name no category; read 'responses' in" in capsys.readouterr().err
+    judge(settings)
+    assert "note:" not in capsys.readouterr().err
+    first, _ = judged(settings)
+    assert first["majority"] == "(1) Hard Coding" and first["usage"][0]["attempts"] == 5
+    assert (server.asked["vague_four_times"], server.asked["good"]) == (5, 1)
+
+
+def test_stored_answers_are_read_by_the_rules_of_today(server, tmp_path):
+    settings = config(server, tmp_path, [case("good")])
+    judge(settings)
+    (record,) = judged(settings)
+    write_jsonl(settings.output_file, [{**record, "classification": [UNKNOWN], "majority": UNKNOWN}])
+    judge(settings)
+    assert judged(settings) == [record] and server.asked["good"] == 1
 
 
 def test_what_was_judged_is_kept(server, tmp_path):
