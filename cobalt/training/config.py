@@ -72,7 +72,8 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
         raise InputError(
             f"+recipe={known}: recipes are looked up in --config-dir, as verl/config, and it is missing"
             if known
-            else "no recipe: give --config-dir verl/config +recipe=NAME and the data's files, see cobalt train --help"
+            else "no recipe: give --config-dir verl/config +recipe=multi_turn data.train_files=FILE data.val_files=FILE"
+            ", or run scripts/train_grpo_multi_turn.sh; see cobalt train --help"
         )
     asked = config
     resolved: Any = OmegaConf.to_container(config, resolve=True)

@@ -14,6 +14,7 @@ type than veRL's. Both are refused here.
 """
 
 import argparse
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -112,6 +113,8 @@ def hydra_command(
     parser.add_argument("--lock_fd", type=int)
     parser.add_argument("--config-dir", "-cd", type=Path)
     tracker: Path | None = None
+    # on CPU cores veRL warns twice that it finds no accelerator; what a training needs is checked and told below
+    logging.getLogger("verl.plugin.platform.platform_manager").addFilter(lambda _: False)
     with exit_codes():
         try:
             own, overrides = parser.parse_known_args()

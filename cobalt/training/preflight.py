@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 import os
+import re
 import runpy
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,8 @@ from cobalt.training.settings import CPU_BACKEND, RELEASE, SHARED_PROMPT_MODELS,
 from cobalt.training.training_log import budget_of
 
 DATA_FILES = ("train_files", "val_files")
+EXAMPLE_DATA = re.compile(r"~/data/(rlhf/)?gsm8k/.*")
+PARQUET_MAKERS = "preproc/verl_preproc_multi_turn.py or preproc/verl_preproc_single_turn.py"
 PUBLIC_TESTS = "extra_info.tools_kwargs.public_test_cases"
 """Column of training files: the tests whose feedback the turns of online training show."""
 NUMBERS = (
@@ -74,6 +77,7 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
     refuse_unwritable(trainer.default_local_dir)
 
     # data, batches and the files that are named
+    refuse_missing_data(config.data, f"{PARQUET_MAKERS} makes them of JSONL")
     train_rows, val_rows = (_rows(config, name) for name in DATA_FILES)
     if train_rows is not None and train_rows < batch:
         raise InputError(f"data.train_batch_size={batch}, but data.train_files hold only {train_rows} rows")
@@ -295,6 +299,14 @@ def as_list(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
+def refuse_missing_data(data: Any, made_by: str) -> None:
+    """Raise ``InputError`` that names the data files that are not given. veRL has the paths of its example there."""
+    given = {f"data.{name}": as_list(data[name] or []) for name in DATA_FILES}
+    missing = [name for name, paths in given.items() if any(EXAMPLE_DATA.fullmatch(path) for path in paths)]
+    if missing:
+        raise InputError(f"missing: {', '.join(f'{name}=FILE' for name in missing)}; {made_by}")
+
+
 def _rows(config: Any, name: str) -> int | None:
     """Rows of the data files of ``data.NAME``; None if some live on remote file systems.
 
@@ -311,8 +323,7 @@ def _rows(config: Any, name: str) -> int | None:
         try:
             file = ParquetFile(path)
         except ArrowInvalid:
-            maker = "preproc/verl_preproc_multi_turn.py or preproc/verl_preproc_single_turn.py makes one of JSONL"
-            raise InputError.at(path, None, f"not a parquet file; {maker}") from None
+            raise InputError.at(path, None, f"not a parquet file; {PARQUET_MAKERS} makes one of JSONL") from None
         columns = {field.name: field.type for field in file.schema_arrow}
         wanted = (config.data.prompt_key, config.data.reward_fn_key, "reward_model")
         if missing := [name for name in wanted if name not in columns]:

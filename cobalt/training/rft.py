@@ -30,6 +30,7 @@ from cobalt.training.preflight import (
     DATA_FILES,
     as_list,
     refuse_missing_checkpoint,
+    refuse_missing_data,
     refuse_missing_gpus,
     refuse_missing_liger,
     refuse_unknown_layers,
@@ -110,7 +111,8 @@ def main() -> None:
 def refuse_ignored(config: Any) -> None:
     """Raise ``InputError`` for settings that would have no effect, and for those that we cannot work with."""
     if "cobalt" not in config:
-        raise InputError("no recipe: +rft=NAME is missing, see cobalt rft --help")
+        told = "give --config-dir verl/config +rft=gpu data.train_files=FILE, or run scripts/train_rft.sh"
+        raise InputError(f"no recipe: {told}; see cobalt rft --help")
     for name, value in NEEDED.items():
         if (found := OmegaConf.select(config, name)) != value:
             raise InputError(f"{name}={found}: cobalt rft needs {value}")
@@ -131,6 +133,7 @@ def checked(config: Any, _given: Collection[str] = ()) -> Plan:
 
     refuse_ignored(config)
     TrainingConfig.of(config)
+    refuse_missing_data(config.data, "preproc/process_multi_turn_taco.py --for rft makes it")
     data, trainer = config.data, config.trainer
     for name in NUMBERS:
         if (value := OmegaConf.select(config, name)) is not None and value < 1:

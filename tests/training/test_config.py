@@ -219,7 +219,7 @@ def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newe
         (f"{POLICY}.rollout.name=hf", "hf is for cobalt.backend=cpu"),
         (f"{POLICY}.model.external_lib=5", f"{POLICY}.model.external_lib=5: give a module"),
         ("trainer.v1.trainer_mode=separate_async", "separate_async: choose sync or colocate_async"),
-        ("~cobalt", "no recipe: give --config-dir verl/config +recipe=NAME"),
+        ("~cobalt", "no recipe: give --config-dir verl/config +recipe=multi_turn"),
         (f"{POLICY}.model.lora_rank=32", f"lora_rank needs {POLICY}.actor.strategy=fsdp2"),
     ],
 )

@@ -309,7 +309,11 @@ def test_a_setting_that_cannot_be_used_is_told_in_one_line(command, arguments, p
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "no recipe: give --config-dir verl/config +recipe=NAME and the data's files"),
+        ([], "no recipe: give --config-dir verl/config +recipe=multi_turn data.train_files=FILE"),
+        (
+            ["--config-dir", "verl/config", "+recipe=multi_turn"],
+            "missing: data.train_files=FILE, data.val_files=FILE; preproc/verl_preproc_multi_turn.py",
+        ),
         (["+recipe=multi_turn"], "+recipe=multi_turn: recipes are looked up in --config-dir, as verl/config"),
     ],
 )

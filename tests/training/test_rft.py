@@ -95,6 +95,7 @@ def test_long_examples_are_left_out_and_counted(examples, capsys):
         ("optim.lr=-1", "no learning rate"),
         ("model.path=/nowhere", "no such folder"),
         ("data.train_files=/nowhere.jsonl", "no such file"),
+        ("data.train_files='~/data/gsm8k/train.parquet'", "missing: data.train_files=FILE; preproc/process_multi"),
     ],
 )
 def test_what_would_fail_or_be_ignored_is_refused(examples, override, reason):
