@@ -5,6 +5,7 @@ import json
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -300,6 +301,47 @@ def test_every_command_of_the_console_tells_its_flags(name: str, monkeypatch: py
     with pytest.raises(SystemExit) as ended:
         console.run_chosen(console.COMMANDS, "cobalt")
     assert ended.value.code == 0 and "usage:" in capsys.readouterr().out
+
+
+IN_AN_IMPORT = """\
+from cobalt.cli.entry import exit_codes
+with exit_codes():
+    import compiled
+"""
+COMPILED = """\
+import time
+print("ready", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:  # as what is compiled does
+    raise ImportError("initialization failed")
+"""
+IN_A_TASK = """\
+import asyncio, dataclasses
+from cobalt.cli.entry import run
+Flags = dataclasses.make_dataclass("Flags", [])
+async def main(flags):
+    print("ready", flush=True)
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        print("cancelled", flush=True)
+        raise
+run(Flags, main)
+"""
+
+
+@pytest.mark.parametrize(("program", "output"), [(IN_AN_IMPORT, ""), (IN_A_TASK, "cancelled\n")])
+def test_an_interrupt_is_told_in_one_line_also_within_an_import(program: str, output: str, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(program)
+    (tmp_path / "compiled.py").write_text(COMPILED)
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, tmp_path / "main.py"], **pipes) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out) == (130, output)
+    assert err == "main.py: interrupted; run the same command again to continue\n"
 
 
 def test_pydantic_checks_every_setting() -> None:

@@ -1,15 +1,16 @@
 """The one place where flags are parsed and errors become exit codes."""
 
-import asyncio
-import difflib
 import errno
 import io
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import MISSING, is_dataclass
+from types import FrameType
 from typing import Any, TypeVar
 
 import cobalt
@@ -42,7 +43,9 @@ def run(config_type: type[Config], main: Callable[[Config], Any], default: Confi
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # else the hub's client tells of every retry
     with exit_codes():
         done = main(parse(config_type, default))
-        if asyncio.iscoroutine(done):
+        if isinstance(done, Coroutine):
+            import asyncio
+
             asyncio.run(done)
 
 
@@ -53,7 +56,8 @@ def exit_codes() -> Iterator[None]:
     Entry scripts import within it: a package that is not there names the environment.
     """
     try:
-        yield
+        with _interruptible():
+            yield
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has ended, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -64,8 +68,39 @@ def exit_codes() -> Iterator[None]:
         print(f"{_program()}: error: {' '.join(str(known).split())}", file=sys.stderr)
         sys.exit(known.exit_code)
     except KeyboardInterrupt:
-        print(f"{_program()}: interrupted; run the same command again to continue", file=sys.stderr)
+        _tell_interrupted()
         sys.exit(EXIT_INTERRUPTED)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C calls ``_interrupt``, unless it is ignored or handled already, or this is another thread."""
+    usual = signal.default_int_handler
+    if signal.getsignal(signal.SIGINT) is not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # the name, too: asyncio replaces the default handler alone, by one that cancels its tasks
+    signal.default_int_handler = _interrupt
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.default_int_handler = usual
+        signal.signal(signal.SIGINT, usual)
+
+
+def _interrupt(_signal: int, frame: FrameType | None) -> None:
+    """Ctrl-C. Within an import the process ends at once: compiled modules make other errors, or a crash, of it."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            _tell_interrupted()
+            os._exit(EXIT_INTERRUPTED)
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _tell_interrupted() -> None:
+    print(f"{_program()}: interrupted; run the same command again to continue", file=sys.stderr, flush=True)
 
 
 def _program() -> str:
@@ -112,6 +147,8 @@ def parse(config_type: type[Config], default: Config | None = None) -> Config:
     help_text = io.StringIO()
     with redirect_stdout(help_text), suppress(SystemExit):
         tyro.cli(config_type, use_underscores=True, args=["--help"], **defaults)
+    import difflib
+
     known = set(re.findall(r"(?<![\w-])--?[A-Za-z]\w*", help_text.getvalue()))
     for word in sys.argv[1:]:
         flag = word.partition("=")[0].replace("-", "_")
