@@ -33,17 +33,19 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Completion:
-    """One response. ``cost`` is in US dollars, None where the engine has no price.
-
-    ``reported``: what else the provider says about usage, such as ``reasoning_tokens``.
-    """
+    """One response. An engine that knows nothing else gives its text alone."""
 
     text: str
-    prompt_tokens: int
-    completion_tokens: int
-    finish_reason: str
+    """Raw, thinking included."""
+    prompt_tokens: int = 0
+    """0, here and in the next one: not counted."""
+    completion_tokens: int = 0
+    finish_reason: str = FINISH_STOP
+    """One of those above, or as the provider names it."""
     cost: float | None = None
+    """In US dollars. None: the engine has no price."""
     reported: Mapping[str, Any] = field(default_factory=dict)
+    """What else the provider says about usage, such as ``reasoning_tokens``."""
 
     def __post_init__(self) -> None:
         """Half of a surrogate pair, which no tokenizer takes, becomes U+FFFD."""

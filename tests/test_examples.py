@@ -57,6 +57,8 @@ def test_the_own_engine_and_checker_decide_and_are_recorded_by_hash(runs: Path) 
     rates = {id_: [rate == 1 for rate in row["all_pass_rates"][0]] for id_, row in evaluated.items()}
     assert rates == {"mean": [False, True], "half": [True, True], "span": [False, True]}
     assert content(runs / "own.turns.jsonl")["engine"] == identity_of("examples/engine.py:Recorded")
+    (usage,) = json.loads((runs / "own.turns.jsonl").read_text().splitlines()[0])["usage"][0]
+    assert usage == {"prompt_tokens": 0, "completion_tokens": 0, "finish_reason": "stop", "cost": None}
     for name in ("own.turns.jsonl", "own.eval.jsonl"):
         assert content(runs / name)["execution"]["checker"] == identity_of("examples/checker.py:close")
 
