@@ -17,34 +17,37 @@ PROBLEMS=assets/minicode/problems.jsonl MODEL=assets/minicoder
 RUNS="--executor local"                                               # programs run here, in sandboxes, without Ray Serve
 ASKS="--engine hf --model $MODEL --max_tokens 256 --seed $SEED $RUNS"   # the reference model answers here, on CPU cores
 
-# 0. The environment (.venv), and a check that this machine can sandbox programs.
+say() { printf '\nquickstart.sh: %s\n' "$*"; }
+export COBALT_SCRIPT=1 # its commands do not say what to run next
+
+# The environment (.venv), and a check that this machine can sandbox programs.
 if [[ ${SETUP:-1} == 1 ]]; then
   bash scripts/setup.sh
   export PATH="$PWD/.venv/bin:$PATH"
 fi
 mkdir -p "$RUN"
 
-# 1. Problems with public and hidden tests, which reference solutions pass: 120 to learn from, 96 to measure on.
+say "1 of 7: problems with public and hidden tests, which reference solutions pass: 120 to learn from, 96 to measure on"
 python preproc/preproc_taco.py $RUNS --input_file $PROBLEMS --output_file "$RUN/problems.jsonl" --prompts assets/minicode/prompts.json
 
-# 2. Trajectories to learn from: 8 first programs for each problem, then 2 repairs of each by feedback from public tests.
+say "2 of 7: trajectories to learn from: 8 first programs for each problem, then 2 repairs of each by feedback"
 python run_single_turn_vllm.py $ASKS -n 8 -i "$RUN/problems_train.jsonl" -o "$RUN/train.turn0.jsonl"
 python run_multi_turn_vllm.py $ASKS --enable_thinking --num_turns 2 -i "$RUN/train.turn0.jsonl" -o "$RUN/train.turns.jsonl"
 
-# 3. Their results on the hidden tests: the pass rate of every program.
+say "3 of 7: their results on the hidden tests: the pass rate of every program"
 python eval_multi_turn.py $RUNS -i "$RUN/train.turns.jsonl" -o "$RUN/train.jsonl"
 
-# 4. The same on the problems to measure on, over 9 turns: Pass@1 by turn before training.
+say "4 of 7: the same on the problems to measure on, over 9 turns: Pass@1 by turn before training"
 python run_single_turn_vllm.py $ASKS -n 3 -i "$RUN/problems_dev.jsonl" -o "$RUN/base.turn0.jsonl"
 python run_multi_turn_vllm.py $ASKS --enable_thinking --num_turns 8 -i "$RUN/base.turn0.jsonl" -o "$RUN/base.turns.jsonl"
 python eval_multi_turn.py $RUNS -i "$RUN/base.turns.jsonl" -o "$RUN/base.jsonl"
 
-# 5. Partial trajectories: problem, earlier programs, feedback. To train on, and a few to validate on.
+say "5 of 7: partial trajectories (problem, earlier programs, feedback) to train on, and a few to validate on"
 python preproc/process_multi_turn_taco.py --input_file "$RUN/train.jsonl" --output_file "$RUN/contexts.jsonl" --model_name $MODEL
 python preproc/process_multi_turn_taco.py --input_file "$RUN/base.jsonl" --output_file "$RUN/validation.jsonl" --model_name $MODEL --is_test
 python preproc/verl_preproc_multi_turn.py --local_dir "$RUN/parquet" --train_data_file "$RUN/contexts.jsonl" --val_data_file "$RUN/validation.jsonl"
 
-# 6. GRPO: the policy completes each partial trajectory with one program. Then its last checkpoint as a model.
+say "6 of 7: GRPO: the policy completes each partial trajectory with one program; then its last checkpoint as a model"
 if [[ ! -d $RUN/model ]]; then
   PRESET=cpu EXECUTOR=local MODEL=$MODEL OUTPUT_DIR=$RUN/training \
     TRAIN_FILE=$RUN/parquet/train.parquet VAL_FILE=$RUN/parquet/test.parquet bash scripts/train_grpo_multi_turn.sh \
@@ -53,7 +56,7 @@ if [[ ! -d $RUN/model ]]; then
   bash scripts/merge_checkpoint.sh "$RUN/training" "$RUN/model"
 fi
 
-# 7. Pass@1 by turn after training, and the difference: $RUN/trained.jsonl.report.md.
+say "7 of 7: Pass@1 by turn after training, and the difference: $RUN/trained.jsonl.report.md"
 ASKS=${ASKS/$MODEL/$RUN/model}
 python run_single_turn_vllm.py $ASKS -n 3 -i "$RUN/problems_dev.jsonl" -o "$RUN/trained.turn0.jsonl"
 python run_multi_turn_vllm.py $ASKS --enable_thinking --num_turns 8 -i "$RUN/trained.turn0.jsonl" -o "$RUN/trained.turns.jsonl"

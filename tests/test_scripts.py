@@ -1,6 +1,7 @@
 """Every script explains itself, and refuses in one line what is wrong, before anything runs or is installed."""
 
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -15,9 +16,10 @@ NO_PROGRAMS = "/bin:/usr/bin"
 """Neither python nor ray of an environment: whatever a script would start fails."""
 
 
-def call(script, *arguments, folder=ROOT, **environment):
+def call(script, *arguments, folder=ROOT, stdout=subprocess.PIPE, **environment):
     environment = {**os.environ, "PATH": NO_PROGRAMS, **environment}
-    return subprocess.run(["bash", script, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
+    pipes = {"stdout": stdout, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.run(["bash", script, *arguments], cwd=folder, env=environment, **pipes)
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
@@ -78,16 +80,16 @@ case "$*" in
   --version) echo "Python ${{VERSION:-3.11.2}}" ;;
   "-m venv "*) shift 2; {sys.executable} -m venv --without-pip "$@"
     for folder; do :; done; ln -sf {python} "$folder/bin/python" ;;
-  "-m pip "*) [ ! -e {tmp_path}/pip ] || {{ cat {tmp_path}/pip; exit 1; }} ;;
+  "-m pip "*) echo "Collecting torch"; [ ! -e {tmp_path}/pip ] || {{ cat {tmp_path}/pip; exit 1; }} ;;
   *) exec {sys.executable} "$@" ;;
 esac
 """
     )
     python.chmod(0o755)
 
-    def run(**environment):
+    def run(stdout=subprocess.PIPE, **environment):
         knobs = {"PYTHON": str(python), "VENV": str(tmp_path / "venv"), "CHECK_MACHINE": "0", **environment}
-        return call("scripts/setup_gpu.sh", **knobs)
+        return call("scripts/setup_gpu.sh", stdout=stdout, **knobs)
 
     return run
 
@@ -102,6 +104,14 @@ def test_a_set_up_that_failed_names_the_package_and_is_made_anew(set_up, tmp_pat
     assert set_up().returncode == 0 and not left.exists()
     left.touch()
     assert set_up().stdout == "" and left.exists(), "finished: nothing to do"
+
+
+def test_a_terminal_shows_what_is_being_installed(set_up):
+    terminal, output = pty.openpty()
+    done = set_up(stdout=output)
+    os.close(output)
+    shown = os.read(terminal, 1 << 16).decode()
+    assert done.returncode == 0 and "\r\x1b[K  Collecting torch" in shown and shown.endswith("\r\x1b[K")
 
 
 def test_a_finished_set_up_says_that_it_has_another_python(set_up, tmp_path):

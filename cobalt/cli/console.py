@@ -1,5 +1,6 @@
 """What a person sees of a command: a progress bar while it works, a table at its end."""
 
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -30,6 +31,12 @@ def progress_bar(**options: Any) -> Any:
 def with_progress(rows: Iterable[Item], path: str | Path) -> Iterable[Item]:
     """The rows of ``path``, or what they were parsed to, under a progress bar."""
     return progress_bar(iterable=rows, total=count_lines(path), desc=Path(path).name, unit=" rows")
+
+
+def print_next(command: str) -> None:
+    """What a person may run after this command. A script that runs it itself sets COBALT_SCRIPT."""
+    if not os.environ.get("COBALT_SCRIPT"):
+        print(f"next: {command}")
 
 
 def print_summary(title: str, rows: Mapping[str, Any], this_run: Mapping[str, Any] | None = None) -> None:

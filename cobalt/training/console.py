@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cobalt.cli.console import print_summary, progress_bar
+from cobalt.cli.console import print_next, print_summary, progress_bar
 from cobalt.errors import CobaltError
 from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps, resumed_step
 from cobalt.training.preflight import total_steps
@@ -84,7 +84,7 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
         rows[f"largest {MISMATCH}"] = "{:.1e}, step {}".format(*max(mismatches))
     minutes = f"{(time.monotonic() - started) / 60:.1f}"
     print_summary("Training", {**rows, "minutes in all": minutes, "output": folder, "log": log})
-    print(f"next: bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
+    print_next(f"bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
 
 
 def _rewards(step: Mapping[str, float]) -> str:

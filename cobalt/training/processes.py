@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cobalt.cli.console import print_summary
+from cobalt.cli.console import print_next, print_summary
 from cobalt.errors import CobaltError
 from cobalt.records import Manifest
 from cobalt.records.training_run import METRICS_FILE, hold_folder, set_lost_steps_aside
@@ -72,7 +72,7 @@ def train_in_processes(
         shown["loss, first and last step"] = f"{timed[0][LOSS]:.4f}, {timed[-1][LOSS]:.4f}"
         shown["seconds per step"] = f"{sum(step[SECONDS] for step in timed) / len(timed):.1f}"
     print_summary("Training", {**shown, "output": folder, "log": log})
-    print(f"next: bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
+    print_next(f"bash scripts/merge_checkpoint.sh {folder} models/{folder.name}")
 
 
 def end_with_launcher() -> None:

@@ -33,8 +33,22 @@ pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 
 # What pip says is shown if it fails. With --quiet it would not name the packages that do not go together.
 install() {
-  pip install --progress-bar off "$@" >"$venv/pip.log" 2>&1 \
+  pip install --progress-bar off "$@" 2>&1 | tee "$venv/pip.log" | show_last_line \
     || { tail -n 25 "$venv/pip.log" >&2; complain 1 "a package cannot be installed: see above, and $venv/pip.log"; }
+}
+
+# Of its input, to show that there is progress: on a terminal in one line, else a line every ten seconds.
+show_last_line() {
+  local line shown=$SECONDS
+  while IFS= read -r line; do
+    if [[ -t 1 ]]; then
+      printf '\r\033[K  %.76s' "$line"
+    elif ((SECONDS - shown >= 10)); then
+      shown=$SECONDS
+      printf '  %.76s\n' "$line"
+    fi
+  done
+  [[ ! -t 1 ]] || printf '\r\033[K'
 }
 
 mark_finished() { cat "${@:2}" | sha256sum >"$1/.cobalt-setup"; }

@@ -55,6 +55,12 @@ def test_what_runs_a_bar_and_a_summary(tmp_path):
     assert "pid=1) noise" in log and "noise of another process" in log
 
 
+def test_a_script_that_goes_on_is_not_told_what_to_run_next(tmp_path, monkeypatch):
+    monkeypatch.setenv("COBALT_SCRIPT", "1")
+    done, _ = run(tmp_path, STEPS)
+    assert "after the run" in done.stdout and "next:" not in done.stdout
+
+
 def test_the_step_at_which_vllm_was_furthest_from_the_policy_is_named(tmp_path):
     done, _ = run(tmp_path, "step(1, **{'rollout_corr/kl': 0.2}); step(2, **{'rollout_corr/kl': 1e-4})")
     row = next(line for line in done.stdout.splitlines() if "rollout_corr/kl" in line)
