@@ -114,8 +114,11 @@ def test_a_terminal_shows_what_is_being_installed(set_up):
     assert done.returncode == 0 and "\r\x1b[K  Collecting torch" in shown and shown.endswith("\r\x1b[K")
 
 
-def test_a_finished_set_up_says_that_it_has_another_python(set_up, tmp_path):
+@pytest.mark.parametrize("is_of_an_older_lock", [False, True])
+def test_a_finished_set_up_says_that_it_has_another_python(set_up, tmp_path, is_of_an_older_lock):
     assert set_up().returncode == 0
+    if is_of_an_older_lock:
+        (tmp_path / "venv/.cobalt-setup").write_text("another hash")
     (tmp_path / "venv/bin/python").unlink()
     (tmp_path / "venv/bin/python").symlink_to(sys.executable)
     other = set_up()

@@ -12,9 +12,10 @@ command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' here; install Python 3.11 
 
 # VENV FILE...: was it finished with these files as they are now? A stamp holds the hash of what it was made from.
 is_finished() {
-  [[ -f $1/.cobalt-setup && $(<"$1/.cobalt-setup") == "$(cat "${@:2}" | sha256sum)" ]] || return
+  [[ -f $1/.cobalt-setup ]] || return
   [[ -z $ASKED_FOR ]] || has_this_python "$1" \
     || refuse "$1 has $("$1/bin/python" --version), not that of PYTHON=$PYTHON; remove $1, or unset PYTHON"
+  [[ $(<"$1/.cobalt-setup") == "$(cat "${@:2}" | sha256sum)" ]]
 }
 
 has_this_python() { [[ $("$1/bin/python" --version 2>&1) == "$("$PYTHON" --version)" ]]; }
