@@ -144,22 +144,23 @@ def pass1_picture(key: str, alt: str, curve: Curve, title: str) -> Picture:
 
 
 def draw_curve(axes: "Axes", curve: Curve, line: Line, is_faint: bool = False) -> None:
-    """Draw a line through the known values, over their band. A faint line has neither markers nor band."""
+    """Draw a line through the known values, over their band. A faint line has no markers, and only ours a band.
+
+    A faint line ends at the frame.
+    """
     x, points = curve.points()
     look: dict[str, Any] = {"linewidth": 0.7, "marker": "", "zorder": 1.8} if is_faint else {"marker": line.marker}
-    look = {"zorder": 3 if line.colour == OURS else 2, "markerfacecolor": line.face} | look
+    look = {"zorder": 3 if line.colour == OURS else 2, "markerfacecolor": line.face, "clip_on": is_faint} | look
     values = [point.value for point in points]
-    axes.plot(x, values, linestyle=line.dash, color=line.colour, clip_on=False, **look)
-    if not is_faint:
+    axes.plot(x, values, linestyle=line.dash, color=line.colour, **look)
+    if not is_faint or line.colour == OURS:
         lows, highs = ([interval_of(point)[side] for point in points] for side in (0, 1))
         axes.fill_between(x, lows, highs, color=line.colour, alpha=BAND_OPACITY, lw=0, zorder=1.5)
 
 
-def fit(
-    panels: Sequence["Axes"], curves: Sequence[Curve], beside: Sequence[Curve] = (), *, to_zero: bool = False
-) -> None:
-    """Scale panels to ``curves`` and to those ``beside`` them, with a margin. Turns are whole numbers."""
-    ends = [end for curve in (*curves, *beside) for estimate in curve.points()[1] for end in interval_of(estimate)]
+def fit(panels: Sequence["Axes"], curves: Sequence[Curve], *, to_zero: bool = False) -> None:
+    """Scale panels to ``curves``, with a margin. Turns are whole numbers."""
+    ends = ends_of(curves)
     if to_zero and ends:
         ends.append(0)
     margin = max(0.04 * (max(ends) - min(ends)), 0.5) if ends else 0  # a share of the range, at least half a point
@@ -171,6 +172,11 @@ def fit(
             turns = max((len(curve.estimates) for curve in curves), default=0)
             axes.set_xticks(range(0, turns, 1 if len(panels) == 1 else 2))
             axes.set_xlim(-0.3, turns - 0.7)
+
+
+def ends_of(curves: Sequence[Curve]) -> list[float]:
+    """The ends of all intervals."""
+    return [end for curve in curves for estimate in curve.points()[1] for end in interval_of(estimate)]
 
 
 def interval_of(estimate: Estimate) -> tuple[float, float]:

@@ -20,7 +20,8 @@ DASHES: tuple[Dash, ...] = ("-", "--", "-.", (0, (3, 1, 1, 1, 1, 1)), ":", (0, (
 MARKERS = ("o", "s", "^", "D", "v", "P")
 MOST_TOGETHER = 5
 """More curves get panels of their own."""
-IN_ALL = ("base", "Cobalt")
+BASE = "base"
+IN_ALL = (BASE, "Cobalt")
 """Curves to compare each with, faint in its panel."""
 CHARACTER_INCHES = 0.05
 """Of one character of text, about."""
@@ -106,12 +107,10 @@ def curves_figure(
     *,
     title: str | None = None,
     shaded_to: float | None = None,
-    beside: Sequence[Curve] = (),
 ) -> "Figure":
     """Curves with 95 % bands: together, with labels at their ends; or, if they are many, a panel for each.
 
-    Those of ``IN_ALL`` are in all panels. With ``shaded_to`` there is a line at 0, and shade up to there. The
-    scale also spans ``beside``, the curves of a figure that a reader compares this one with.
+    Those of ``IN_ALL`` are in all panels. With ``shaded_to`` there is a line at 0, and shade up to there.
     """
     lines = lines_of([curve.name for curve in curves])
     drawn = [(curve, lines[curve.name]) for curve in curves]
@@ -144,7 +143,7 @@ def curves_figure(
         for axes in panels:
             axes.axvspan(-0.5, shaded_to + 0.5, color="#FCF3E0", lw=0, zorder=0)
             axes.axhline(0, color="black", lw=0.6)
-    figures.fit(panels, curves, beside, to_zero=shaded_to is not None)
+    figures.fit(panels, spanned(curves) if len(panels) > 1 else curves, to_zero=shaded_to is not None)
     if len(panels) == 1:
         panels[0].set(xlabel=xlabel, ylabel=ylabel)
         if len(curves) > 1:
@@ -153,6 +152,14 @@ def curves_figure(
         figure.supxlabel(xlabel, fontsize=FONT_SIZE)
         figure.supylabel(ylabel, fontsize=FONT_SIZE)
     return figure
+
+
+def spanned(curves: Sequence[Curve]) -> list[Curve]:
+    """What the scale of panels spans: all but the base, which begins far below, where it ends among the others."""
+    others = [curve for curve in curves if curve.name != BASE]
+    ends = figures.ends_of(others)
+    last = [curve.points()[1][-1].value for curve in curves if curve.name == BASE]
+    return others if last and min(ends) < last[0] < max(ends) else [*curves]
 
 
 def label_ends(axes: "Axes", drawn: Sequence[tuple[Curve, Line]]) -> None:

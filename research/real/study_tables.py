@@ -28,7 +28,7 @@ from cobalt.seeds import Resampled, hierarchical_rate
 from cobalt.statistics import Estimate
 from cobalt.tables import Cell, in_percent, markdown_table, show
 from cobalt.training.training_log import BESIDE_TRAINING, STEP_TIME
-from research.figures import METHODS, VARIANT
+from research.figures import METHODS, VARIANT, bars_of
 from research.reports.p_values import holm
 
 FOLDER = Path(__file__).with_name("study")
@@ -59,8 +59,10 @@ HACKING = {
 """Column: name of a rate of extract_turn_level_errors.py."""
 READ_AS = ("hard coding", "logic overfitting", "semantic drifting", "repair")
 """Labels of turns whose changed program passes the wrong test; the first three are the paper's kinds of hacking."""
-LABEL_SHIFTS = {"rft": 4, "grpo_online": -5}
-"""In points: these two end close to each other."""
+DODGE = 0.06
+"""Programs between the arms of the left panel."""
+LABEL_SHIFTS = {"rft": 5, "grpo_online": -3, "base": -9}
+"""In points: these end close to each other."""
 LAST = 2
 """Turn of the primary endpoint."""
 
@@ -198,22 +200,23 @@ def tables_of_tests(scores: Scores) -> list[dict[str, Cell]]:
 
 @styled()
 def draw(scores: Scores, costs: Costs) -> None:
-    """Left: submitted programs by turn. Right: the gain, with its interval, against GPU-minutes with collection."""
+    """Left: submitted programs by turn. Right: the gain against GPU-minutes with collection. Both with intervals."""
     figure = new_figure(FULL)
     left, right = figure.subplots(1, 2)
-    for arm, label in ARMS.items():
+    for number, (arm, label) in enumerate(ARMS.items()):
         line = METHODS.get(label) or Line(label, VARIANT, "--", "v")
-        found = [percent(rate(scores, arm, turn)).value for turn in range(LAST + 1)]
+        found = [percent(rate(scores, arm, turn)) for turn in range(LAST + 1)]
+        shift = DODGE * (number - (len(ARMS) - 1) / 2)  # else the intervals would lie on each other
+        places, values = [1 + turn + shift for turn in range(LAST + 1)], [one.value for one in found]
         look = {"color": line.colour, "linestyle": line.dash, "marker": line.marker, "markerfacecolor": line.face}
-        left.plot(range(1, LAST + 2), found, **look)
+        left.errorbar(places, values, bars_of(found), elinewidth=0.7, **look)
         at = {"textcoords": "offset points", "color": line.colour, "va": "center"}
         beside = (6, LABEL_SHIFTS.get(arm, 0))
-        left.annotate(label, (1 + LAST, found[-1]), xytext=beside, **at)
+        left.annotate(label, (1 + LAST + DODGE * len(ARMS) / 2, values[-1]), xytext=beside, **at)
         if arm not in costs:
             continue
         gain, minutes = percent(rate(scores, arm, LAST, "base")), sum(seconds_of(costs, arm)) / 60
-        around = [[gain.value - (gain.low or 0)], [(gain.high or 0) - gain.value]]
-        right.errorbar(minutes, gain.value, around, fmt=line.marker, color=line.colour, capsize=2)
+        right.errorbar(minutes, gain.value, bars_of([gain]), fmt=line.marker, color=line.colour, capsize=2)
         right.annotate(label, (minutes, gain.value), xytext=beside, **at)
     left.set(xlabel="programs at most", ylabel="submitted program right (%)")
     left.set(xticks=range(1, LAST + 2), xlim=(0.8, 4.2))

@@ -90,7 +90,7 @@ def all_sections(material: Material) -> list[Section]:
 
     def section(title: str, *tables: Table, pictures: Sequence[Picture] = ()) -> Section:
         shown = [table for table in tables if table.rows]
-        return Section(title, shown, [*pictures_of(shown, list(pass1.values())), *pictures])
+        return Section(title, shown, [*pictures_of(shown), *pictures])
 
     pass1 = {condition: scores.pass1_table(material, condition) for condition in CONDITIONS}
     main: list[Table] = []

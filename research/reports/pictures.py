@@ -17,8 +17,6 @@ from research.reports.page import Table
 from research.reports.runs import CONDITIONS, SETS
 from research.reports.scores import LAST_LEARNED
 
-ONE_SCALE = ("pass1_clean", "pass1_perturbed")
-"""Tables of the same problems, whose figures are compared."""
 PANELS_PER_ROW = 3
 BAR_INCHES = 0.19
 """Height of a run's row."""
@@ -30,16 +28,9 @@ MEASURES = {
 """Columns of the table of hacking that are drawn, and what a reader knows them by."""
 
 
-def pictures_of(tables: Sequence[Table], in_report: Sequence[Table] = ()) -> list[Picture]:
-    """Those that the tables allow, in their order. ``in_report``: tables of other sections, for a common scale."""
-    compared = [table for table in (*tables, *in_report) if table.key in ONE_SCALE and table.rows]
-    beside = [curve for table in compared for curve in turn_curves(table)]
-    pictures: list[Picture | None] = []
-    for table in tables:
-        if table.key.startswith("pass1_"):
-            pictures.append(_pass1(table, beside if table in compared else ()))
-        elif table.key in DRAWN:
-            pictures.append(DRAWN[table.key](table))
+def pictures_of(tables: Sequence[Table]) -> list[Picture]:
+    """Those that the tables allow, in their order."""
+    pictures = [DRAWN[table.key](table) for table in tables if table.key in DRAWN]
     return [picture for picture in pictures if picture is not None]
 
 
@@ -55,10 +46,10 @@ def _condition_of(table: Table) -> str:
 
 
 @figures.styled()
-def _pass1(table: Table, beside: Sequence[Curve]) -> Picture:
-    """Pass@1 by turn, on a scale that spans the curves ``beside`` it."""
+def _pass1(table: Table) -> Picture:
+    """Pass@1 by turn."""
     words = CONDITIONS[_condition_of(table)]
-    figure = curves_figure(turn_curves(table), TURNS, PASS1, title=words.capitalize(), beside=beside)
+    figure = curves_figure(turn_curves(table), TURNS, PASS1, title=words.capitalize())
     return figures.finished(figure, table.key, f"Pass@1 by turn, {words}")
 
 
@@ -78,24 +69,6 @@ def _gain(table: Table) -> Picture | None:
         shaded_to=LAST_LEARNED,
     )
     return figures.finished(figure, table.key, f"Difference to {baseline} by turn, {words}; shaded: learned from")
-
-
-@figures.styled()
-def _learning(table: Table) -> Picture | None:
-    """What was paid until a share of the validation problems was solved."""
-    level, *names = table.columns
-    curves = []
-    for name in names:
-        reached = zip(table.estimates(name), table.estimates(level), strict=True)
-        best = {paid.value: share for paid, share in reached if paid is not None}
-        if best:  # levels rise, so of several that one validation reached the highest is kept
-            curves.append(Curve(name, list(best.values()), list(best)))
-    if not curves:
-        return None
-    figure = curves_figure(curves, "GPU-seconds paid", "validation Pass@1 reached (%)")
-    return figures.finished(
-        figure, "learning", "Pass@1 on the validation problems over the GPU-seconds paid to reach it"
-    )
 
 
 @figures.styled()
@@ -129,8 +102,8 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 DRAWN: Mapping[str, Callable[[Table], Picture | None]] = {
+    **{f"pass1_{condition}": _pass1 for condition in CONDITIONS},
     **{f"gain_{condition}": _gain for condition in SETS},
-    "reach": _learning,
     "hacking": _hacking,
 }
 """By the key of the table."""

@@ -29,6 +29,7 @@ from research.reports.runs import run_scores
 
 FEW_LINES = 2
 """More lines have a panel each: their bands would hide each other."""
+FEWEST_ON_A_CURVE = 4
 USUAL_TURNS = (0, 3, 8)
 Point = tuple[str, str]
 """Line, "" if there is one only, and value."""
@@ -118,7 +119,7 @@ def sweep_table(config: SweepConfig, points: Mapping[Point, list[Path]], logs: M
 
 @figures.styled()
 def sweep_picture(table: Table, feedback: str) -> Picture:
-    """Pass@1 over the values. Values with numbers among them have an order, which a curve follows."""
+    """Pass@1 over the values. Values with numbers among them have an order, which a curve of four or more follows."""
     axis = table.columns[table.columns.index("seeds") - 1]
     values = list(dict.fromkeys(map(str, table.column(axis))))
     turns = [name for name in table.columns if name.startswith("turn ")]
@@ -133,7 +134,7 @@ def sweep_picture(table: Table, feedback: str) -> Picture:
             points = {values.index(value): estimate for of, value, estimate in cells if of == name}
             curves[turn].append((Curve(name, list(points.values()), list(points)), line))
     has_order = any(re.fullmatch(r"[\d.]+(e-\d+)?", value) for value in values)
-    draw = _over_order if has_order else _in_rows
+    draw = _over_order if has_order and len(values) >= FEWEST_ON_A_CURVE else _in_rows
     figure = draw(curves, axis, values, f"Pass@1, {feedback} feedback (%)")
     return figures.finished(figure, table.key, f"Pass@1 by {axis}, {feedback} feedback")
 

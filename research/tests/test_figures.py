@@ -47,3 +47,15 @@ def test_labels_stand_at_the_curves_without_overlap_and_within_the_figure() -> N
 )
 def test_labels_are_pushed_apart_just_enough(wanted: list[float], heights: list[float], places: list[float]) -> None:
     assert push_apart(wanted, heights) == pytest.approx(places)
+
+
+def test_panels_show_the_main_method_with_its_interval_on_the_scale_of_what_is_compared() -> None:
+    starts = {"base": 40.0, "Cobalt": 90.0, **{f"arm {number}": 90.0 for number in range(5)}}
+    curves = [
+        Curve(name, [Estimate(start, start - 2, start + 2), Estimate(93, 91, 95)]) for name, start in starts.items()
+    ]
+    panels = draw(curves, "turn", "Pass@1").axes
+    assert len(panels) == 6 and all(axes.get_ylim()[0] > 85 for axes in panels if axes.get_visible())
+    assert {len(axes.collections) for axes in panels if axes.get_visible()} == {2}, "bands: ours, and the panel's own"
+    far = [Curve("base", [Estimate(40, 38, 42)] * 2), *curves[1:]]
+    assert draw(far, "turn", "Pass@1").axes[0].get_ylim()[0] < 40, "the base ends below all others"

@@ -14,7 +14,7 @@ SWEEP = RESULTS / "open-questions-h200" / "kl.json"
 @pytest.mark.parametrize(
     ("path", "keys"),
     [
-        ("hacking-h200/report.json.gz", "pass1_clean gain_clean learning pass1_perturbed hacking"),
+        ("hacking-h200/report.json.gz", "pass1_clean gain_clean pass1_perturbed hacking"),
         ("bound-h200/report.json.gz", "gap distance failure_cost"),
         ("open-questions-h200/kl.json", "kl"),
         ("hacking-h200/sweep-clean.json", "sweep-clean"),
