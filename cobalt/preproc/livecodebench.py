@@ -34,7 +34,7 @@ from cobalt.preproc.outputs import LIVECODEBENCH, NOT_REDISTRIBUTABLE, publish
 from cobalt.prompts import PromptSet, described, problem_instruction, prompt_content
 from cobalt.records import TestCases, read_jsonl, write_jsonl
 from cobalt.records.jsonl import InvalidLines, Record
-from cobalt.records.manifest import recorded_run
+from cobalt.records.manifest import check_paths, recorded_run
 
 PROBLEM_FIELDS = ("question_id", "question_content", "platform", "contest_date", "difficulty", "starter_code")
 FIELDS = (*PROBLEM_FIELDS, "public_test_cases", "private_test_cases", "metadata")
@@ -140,6 +140,7 @@ def main(config: LiveCodeBenchConfig) -> None:
     method = {name: str(getattr(config, name)) for name in names}
     method |= {name: str(value) for name in ("checker", "time_limit") if (value := getattr(config, name)) is not None}
     contents = {config.output_file: {**method, **prompt_content(prompts)}}
+    check_paths([config.input_file], [config.output_file])  # ``import`` has no flag for its input
     with recorded_run("preproc_lcb_test6", asdict(config), [config.input_file], contents) as run:
         counts["written"] = write_jsonl(config.output_file, problems())
         run.counts, run.origin = dict(counts), {"prompts": described(prompts)}

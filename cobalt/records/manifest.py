@@ -192,7 +192,7 @@ def recorded_run(
     is raised for a missing input, an output that is an input or another output, and an output that was made with other
     settings, or that another run is writing. If the block raises ``InputError``, things are put back as they were.
     """
-    check_paths(inputs, list(contents))
+    check_paths(inputs, list(contents), config)
     manifests = [Manifest(path, command, config, content, inputs) for path, content in contents.items()]
     with contextlib.ExitStack() as held:
         for manifest in manifests:
@@ -230,11 +230,17 @@ def _alone(output: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def check_paths(inputs: Sequence[str | Path], outputs: Sequence[str | Path]) -> None:
-    """Raise ``InputError`` for a missing input, an output that is an input or another one, or cannot be written."""
+def check_paths(
+    inputs: Sequence[str | Path], outputs: Sequence[str | Path], config: Mapping[str, Any] | None = None
+) -> None:
+    """Raise ``InputError`` for a missing input, an output that is an input or another one, or cannot be written.
+
+    ``config``: all flags, one of which is named with a missing input. It may be a default that nobody has typed.
+    """
+    flags = {str(path): f" (--{name})" for name, path in (config or {}).items() if isinstance(path, Path)}
     for path in inputs:
         if not Path(path).is_file():
-            raise InputError.at(path, None, "no such file")
+            raise InputError.at(path, None, f"no such file{flags.get(str(path), '')}")
     taken = {Path(path).resolve(): "the input" for path in inputs}
     for path in outputs:
         if Path(path).resolve() in taken:

@@ -59,6 +59,8 @@ def merge(config: MergeConfig) -> None:
     saved = training_run.saved_checkpoints(config.checkpoint_dir)
     # there is none without a checkpoint; a training that was killed while it saved may leave it empty
     latest = tracker.read_text().strip() if tracker.is_file() else ""
+    if not training_run.saved_steps(config.checkpoint_dir):
+        raise InputError.at(config.checkpoint_dir, None, "the run has saved no checkpoint")
     if config.step is None and not latest.isdecimal():
         raise InputError.at(tracker, None, f"names no checkpoint; choose one with --step: {saved}")
     step = config.step or int(latest)

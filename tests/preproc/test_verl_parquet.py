@@ -106,3 +106,9 @@ def test_a_bad_validation_file_leaves_both_old_files(tmp_path: Path, capsys, row
     assert "val.jsonl: line 2" in line and complaint in line
     assert before == [(tmp_path / "verl" / f"{split}.parquet").read_bytes() for split in ("train", "test")]
     assert not list((tmp_path / "verl").glob("*.tmp"))
+
+
+def test_a_missing_default_names_its_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_command("verl_preproc_multi_turn") == 2
+    assert one_complaint(capsys).endswith("data/bandit_train.jsonl: no such file (--train_data_file)")

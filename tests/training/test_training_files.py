@@ -165,6 +165,9 @@ def test_the_latest_checkpoint_is_merged_and_has_a_card_and_other_requests_are_r
     (run_dir / "latest_checkpointed_iteration.txt").unlink()
     with pytest.raises(InputError, match="names no checkpoint"):
         merged()
+    (run_dir / "global_step_16").rename(run_dir / "moved")
+    with pytest.raises(InputError, match="has saved no checkpoint"):
+        merged()
 
 
 def test_a_model_keeps_the_settings_of_its_start_if_that_is_a_folder(merged, run_dir, tmp_path):
