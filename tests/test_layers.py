@@ -45,6 +45,7 @@ OWN_TEXT = {PACKAGE / "sandbox" / "probe_program.py", *INSIDE.glob("*.py")}
 """Texts of programs and scripts that weigh each import: theirs stand where they are cheapest."""
 HEAVY = ("matplotlib", "ray", "torch", "transformers", "datasets", "vllm", "verl", "litellm")
 LATE = {
+    "asyncio": "40 ms before which Ctrl-C is a traceback",
     "PIL": "comes with matplotlib",
     "datasets": "seconds; not in every environment",
     "grpc": "comes with ray",

@@ -1,5 +1,6 @@
 """The one place where flags are parsed and errors become exit codes."""
 
+import difflib
 import errno
 import io
 import os
@@ -147,8 +148,6 @@ def parse(config_type: type[Config], default: Config | None = None) -> Config:
     help_text = io.StringIO()
     with redirect_stdout(help_text), suppress(SystemExit):
         tyro.cli(config_type, use_underscores=True, args=["--help"], **defaults)
-    import difflib
-
     known = set(re.findall(r"(?<![\w-])--?[A-Za-z]\w*", help_text.getvalue()))
     for word in sys.argv[1:]:
         flag = word.partition("=")[0].replace("-", "_")

@@ -142,9 +142,10 @@ def checked_rows(
             row = load(raw)
             if missing := missing_fields(row, fields):
                 raise ValueError(missing)
-            known = number if unique is None or unique not in row else seen.setdefault(id_key(row[unique]), number)
-            if known != number:
-                raise ValueError(f"duplicate {unique} {row[unique]!r} (first on line {known})")
+            if unique is not None and unique in row:
+                first = seen.setdefault(id_key(row[unique]), number)
+                if first != number:
+                    raise ValueError(f"duplicate {unique} {row[unique]!r} (first on line {first})")
             parsed = parse(row)
         except ValueError as error:
             complaint = InputError.at(source, number, str(error))
