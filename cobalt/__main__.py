@@ -26,6 +26,8 @@ HELP = {
     "sandbox run": "a program on tests, in the sandbox",
     "sandbox serve": "the sandbox by HTTP, also for clients of SandboxFusion",
     "service check": "can the execution service run programs?\n\ncobalt service check",
+    "solve": "a model writes one program and repairs it, before your eyes\n\n"
+    "cobalt solve problem.txt --tests tests.json --api_base http://127.0.0.1:8000/v1",
     "plan": "what collecting and training would take: hours, GPU-hours, cores, disk",
     "train": "GRPO on veRL; takes its hydra overrides\n\n"
     "bash scripts/train_grpo_multi_turn.sh trainer.total_training_steps=40",
@@ -54,6 +56,8 @@ def load_command(name: str) -> tuple[type[Any] | None, Callable[..., None]]:
             from cobalt.serving.stand_alone import serve as main
         case "service check":
             from cobalt.serving.service_check import main
+        case "solve":
+            from cobalt.inference.solve import main
         case "plan":
             from cobalt.training.cost_model import main
         case "train":

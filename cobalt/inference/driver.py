@@ -21,7 +21,7 @@ from cobalt.errors import InfraError, InputError, SetupError
 from cobalt.extraction import extract_code, rules_differ
 from cobalt.inference.conversation import Turn, Usage, history_text
 from cobalt.inference.engines import Engine
-from cobalt.inference.flags import InferenceConfig
+from cobalt.inference.flags import InferenceConfig, SolveConfig
 from cobalt.prompts import PromptSet, feedback_message, feedback_to_policy, first_messages, with_feedback
 from cobalt.records import RecordFile, ResultRecord, id_key
 from cobalt.records.jsonl import Record
@@ -277,13 +277,13 @@ def unfinished(output: RecordFile, multi_turn: bool) -> Callable[[Record], bool]
     return needed
 
 
-def history_of(response: str, usage: Usage, config: InferenceConfig) -> str:
+def history_of(response: str, usage: Usage, config: InferenceConfig | SolveConfig) -> str:
     """What later turns see of a response."""
     was_cut = usage is not None and usage.get("finish_reason") == FINISH_LENGTH
     return history_text(response, config.enable_thinking, config.extraction, was_cut)
 
 
-def program_of_turn(response: str, usage: Usage, config: InferenceConfig) -> str | None:
+def program_of_turn(response: str, usage: Usage, config: InferenceConfig | SolveConfig) -> str | None:
     """The program that runs. A response that leaves nothing in the history has none, but for the released rule."""
     if config.extraction != "released" and not history_of(response, usage, config):
         return None

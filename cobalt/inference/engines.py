@@ -7,7 +7,7 @@ from typing import Protocol
 from cobalt.completion import Completion, Message, Sampling
 from cobalt.errors import InputError
 from cobalt.inference.endpoints import open_litellm_engine, open_openai_engine
-from cobalt.inference.flags import InferenceConfig, LitellmConfig
+from cobalt.inference.flags import InferenceConfig, LitellmConfig, SolveConfig
 from cobalt.sampler.packages import refuse_missing_packages
 from cobalt.sandbox.own_files import is_own, load_own
 
@@ -31,7 +31,7 @@ class Engine(Protocol):
         ...
 
 
-def open_engine(flags: InferenceConfig) -> AbstractAsyncContextManager[Engine]:
+def open_engine(flags: InferenceConfig | SolveConfig) -> AbstractAsyncContextManager[Engine]:
     """The engine that the flags name. Raises ``InputError`` if they name none, ``SetupError`` without its packages."""
     if isinstance(flags, LitellmConfig):
         return open_litellm_engine(flags)

@@ -1,5 +1,6 @@
-"""The flags of the four inference commands."""
+"""The flags of the inference commands."""
 
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import tyro
@@ -147,6 +148,31 @@ class SingleTurnLitellmConfig(LitellmConfig, InferenceRunConfig):
 @dataclass(frozen=True, kw_only=True)
 class MultiTurnLitellmConfig(LitellmConfig, MultiTurnConfig, InferenceRunConfig):
     """Let a model behind an API repair its programs over turns, from execution feedback."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolveConfig(OpenWeightConfig, PromptsConfig):
+    """Let a model write a program and repair it, turn by turn, until it passes the tests that it sees.
+
+    Prints the submitted program, and on stderr how it came about. The first program that passes is submitted, or else
+    the last one. Exits with 1 if it does not pass all tests.
+    """
+
+    problem: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PROBLEM")]
+    """The statement, as a text file or `-` (stdin), or a row of a problems file: FILE.jsonl:ID."""
+    tests: Path | None = None
+    """JSON file of the tests whose feedback the model sees (docs/formats.md). A row has its own: the public ones give
+    feedback, the hidden ones judge."""
+    turns: NotNegative = 3
+    """Most turns after the first program."""
+    seed: int = 42
+    """Seed of the run; each request's own seed is a hash of it and of the turn."""
+    checker: str | None = None
+    """How outputs are compared, as in the other commands."""
+    enable_thinking: bool = False
+    """Keep only what follows the last `</think>` in the history, as the multi-turn commands do."""
+    extraction: Rule = DEFAULT_RULE
+    """How the program of a response is found: as `markdown` has it, or as the paper's release does."""
 
 
 InferenceConfig = (
