@@ -41,7 +41,10 @@ async def main(config: SolveConfig, console: Console | None = None) -> None:
     console = console or Console(stderr=True)
     id_, instruction, shown, hidden, prompts = problem_of(config)
     messages, submitted, passed = first_messages(instruction, prompts), None, False
-    async with open_execution_service("local", checker=config.checker, workers=1) as execution, open_engine(config) as engine:
+    async with (
+        open_execution_service("local", checker=config.checker, workers=1) as execution,
+        open_engine(config) as engine,
+    ):
         sampling = Sampling(config.temperature, config.top_p, config.max_tokens)
         for turn in range(config.turns + 1):
             started = time.monotonic()
