@@ -13,7 +13,7 @@
 #   OUTPUT_DIR=runs/dpo     checkpoints, metrics.jsonl, log; a second run resumes from it
 #   LOG_FILE=$OUTPUT_DIR/train.log
 #   N_GPUS=1
-#   LOGGER=console          e.g. console,wandb,tensorboard; WANDB_MODE=offline asks for no key
+#   LOGGER=console          e.g. console,wandb,tensorboard,mlflow,trackio; WANDB_MODE=offline asks for no key
 #   PYTHON=python           interpreter with the dpo extra
 # Exit codes: 0 done, 1 a crash, 2 refused settings, unusable files, settings that contradict the checkpoint in OUTPUT_DIR,
 # another training in OUTPUT_DIR, 3 GPUs or packages that are not there.

@@ -1,14 +1,15 @@
 """How training comes to Ray."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 from cobalt.errors import SetupError
+from cobalt.records.manifest import without_userinfo
 from cobalt.serving.handles import cluster_address
 
-LOGGER_VARIABLES = ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_DIR")
-"""Environment variables that the task runner gets. They hold no secrets: Ray would show them."""
-
+LOGGER_FOLDERS = {"WANDB_DIR": "", "TENSORBOARD_DIR": "tensorboard", "TRACKIO_DIR": "trackio"}
+"""Environment variables that say where a logger writes, and where that is in a training folder."""
 
 CPUS_PER_GPU = 3
 """Ray's CPUs that veRL asks for with each GPU, on the GPU's node."""
@@ -30,6 +31,13 @@ def cpu_variables(processes: int) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
 
 
+def logger_variables(folder: Path) -> dict[str, str]:
+    """Environment variables of veRL's loggers, which write to the training folder unless ours names another place."""
+    given = {name: os.environ.get(name) or folder / place for name, place in LOGGER_FOLDERS.items()}
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.absolute()}/mlflow.db"
+    return {**{name: os.path.abspath(path) for name, path in given.items()}, "MLFLOW_TRACKING_URI": uri}
+
+
 def join_or_start(config: Any, runtime_env: dict[str, Any], cpus: int | None, gpus: int | None = None) -> None:
     """Join the cluster at ``RAY_ADDRESS``, or start a local one with so many CPUs and GPUs (None: those that it finds).
 
@@ -40,7 +48,10 @@ def join_or_start(config: Any, runtime_env: dict[str, Any], cpus: int | None, gp
     import ray.autoscaler.v2.utils  # Ray's log thread imports it at its first message, in a race with this one
     from ray._private import state
 
-    runtime_env["env_vars"].update({name: os.environ[name] for name in LOGGER_VARIABLES if name in os.environ})
+    variables = logger_variables(Path(config.trainer.default_local_dir))
+    variables |= {"WANDB_MODE": os.environ["WANDB_MODE"]} if "WANDB_MODE" in os.environ else {}
+    # Ray would show a password
+    runtime_env["env_vars"] |= {name: value for name, value in variables.items() if value == without_userinfo(value)}
     trainer, per_gpu = config.trainer, CPUS_PER_GPU
     others = other_cpus(trainer.nnodes)
     if os.environ.get("RAY_ADDRESS"):

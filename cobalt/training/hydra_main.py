@@ -60,7 +60,7 @@ Common settings (verl/config holds all of ours with their values, docs/training.
   trainer.save_freq=N, trainer.test_freq=N       steps between checkpoints, between validations
   cobalt.keep_checkpoints=N                      last ones that stay, beside the best by validation; null: all
   trainer.n_gpus_per_node=N                      GPUs; with +preset=cpu processes
-  trainer.logger=[console,wandb]                 also tensorboard
+  trainer.logger=[console,wandb]                 also tensorboard, mlflow, trackio
   cobalt.budget={responses: N}                   or {gpu_seconds: X}: what training may cost
   cobalt.seed=N                                  of sampling on a CPU
 

@@ -156,8 +156,12 @@ def _refuse_other_losses(settings: TrainingConfig, actor: Any) -> None:
 
 
 def refuse_unusable_loggers(loggers: list[str]) -> None:
-    """Raise ``SetupError`` for one of ``trainer.logger`` whose package or key is missing."""
+    """Raise ``InputError`` for a name that veRL does not know, ``SetupError`` where a package or a key is missing."""
+    from verl.utils.tracking import Tracking
+
     for name in loggers:
+        if name not in Tracking.supported_backend:
+            raise InputError(f"LOGGER names {name}; veRL's loggers are {', '.join(Tracking.supported_backend)}")
         if name not in LOGGERS_WITHOUT_PACKAGE and find_spec(name) is None:
             raise SetupError(f"LOGGER names {name}, which is not installed: pip install {name}")
     if "wandb" in loggers and os.environ.get("WANDB_MODE", "online") == "online":

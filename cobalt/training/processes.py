@@ -20,6 +20,7 @@ from cobalt.cli.console import print_next, print_summary
 from cobalt.errors import CobaltError
 from cobalt.records import Manifest
 from cobalt.records.training_run import METRICS_FILE, hold_folder, set_lost_steps_aside
+from cobalt.training.cluster import logger_variables
 from cobalt.training.console import SECONDS, steps_bar
 
 LOG_FILE = "train.log"
@@ -54,7 +55,7 @@ def train_in_processes(
         print(f"training: {steps} steps\noutput: {folder}\nlog:    {log}", flush=True)
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
         command = ["setpriv", "--pdeathsig", "KILL", *launcher, "-m", worker, file.name]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **variables}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **logger_variables(folder), **variables}
         with open(log, "a") as output, steps_bar(folder / METRICS_FILE, begun, steps, sys.stderr, _loss) as timed:
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
             try:

@@ -63,7 +63,7 @@ Common settings (verl/config/rft holds ours, docs/training.md explains them):
   trainer.save_freq=N                            steps between checkpoints, or after_each_epoch
   cobalt.keep_checkpoints=N                      last ones that stay, beside the best by validation; null: all
   trainer.n_gpus_per_node=N                      GPUs; with +rft=cpu processes
-  trainer.logger=[console,wandb]                 also tensorboard
+  trainer.logger=[console,wandb]                 also tensorboard, mlflow, trackio
 
 Options:
   --config-dir DIR    where recipes and presets are

@@ -15,8 +15,8 @@
 #   N_GPUS=, N_NODES=       GPUs per node, and nodes; default: the preset's
 #   EXECUTOR=serve          serve: the evaluator app, started here unless it is running; local: without Ray Serve
 #   EVALUATOR_ARGS=         e.g. "replicas=2 workers=16 checker=lcb"; a running app must have this checker and limits
-#   LOGGER=console          e.g. console,wandb,tensorboard; WANDB_MODE=offline asks for no key
-#   WANDB_DIR=$OUTPUT_DIR, TENSORBOARD_DIR=$OUTPUT_DIR/tensorboard    where these two write
+#   LOGGER=console          e.g. console,wandb,tensorboard,mlflow,trackio; WANDB_MODE=offline asks for no key
+#   WANDB_DIR, TENSORBOARD_DIR, MLFLOW_TRACKING_URI, TRACKIO_DIR=    where these write; default: in OUTPUT_DIR
 #   RAY_ADDRESS=            a running cluster; default: one is started here and stopped at the end
 #   PYTHON=python           interpreter with the train extra
 # Exit codes: 0 done, 1 a crash, 2 refused overrides, unusable files, settings that contradict each other or the checkpoint
@@ -71,9 +71,6 @@ hold_folder() { # on descriptor 9, until this shell and its children that inheri
 mkdir -p "$OUTPUT_DIR" "$(dirname "$LOG_FILE")"
 hold_folder
 echo "$$ on $HOSTNAME" >"$LOCK_FILE" # `cobalt train` holds the folder after us, and then stands there
-WANDB_DIR=$(realpath -m "${WANDB_DIR:-$OUTPUT_DIR}")
-TENSORBOARD_DIR=$(realpath -m "${TENSORBOARD_DIR:-$OUTPUT_DIR/tensorboard}")
-export WANDB_DIR TENSORBOARD_DIR
 trap stop_services EXIT
 echo "starting Ray and what runs the programs; logs in $OUTPUT_DIR"
 if [[ $EXECUTOR == serve ]]; then

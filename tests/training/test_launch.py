@@ -176,6 +176,7 @@ AGGREGATION = "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"
         ("cpu", "trainer.default_local_dir=README.md/runs", InputError, "README.md: is a file, not a folder"),
         ("cpu", "trainer.nnodes=2", SetupError, "needs a Ray cluster"),
         ("cpu", "trainer.logger=[console,mlflow]", SetupError, "mlflow, which is not installed"),
+        ("cpu", "trainer.logger=[console,json]", InputError, "LOGGER names json; veRL's loggers are wandb, mlflow, "),
         ("cpu", "actor_rollout_ref.model.use_liger=true", SetupError, "liger-kernel is not installed"),
         # rollouts that do not sample from the policy
         ("paper-qwen3", "actor_rollout_ref.rollout.name=hf", InputError, "hf is for cobalt.backend=cpu, and only hf"),

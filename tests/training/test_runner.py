@@ -44,7 +44,11 @@ def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(cluste
     assert trains.func is main_ppo.run_ppo
     assert issubclass(trains.keywords["task_runner_class"].__ray_metadata__.modified_class, Runner)
     assert (started[0]["address"], started[0]["num_cpus"]) == ("local", 6)
-    assert started[0]["runtime_env"]["env_vars"]["WANDB_DIR"] == "/somewhere"
+    variables = started[0]["runtime_env"]["env_vars"]
+    assert variables["WANDB_DIR"] == "/somewhere"
+    assert (
+        variables["MLFLOW_TRACKING_URI"] == f"sqlite:///{os.path.abspath(config.trainer.default_local_dir)}/mlflow.db"
+    )
     monkeypatch.setenv("RAY_ADDRESS", "there:1")
     config.trainer.n_gpus_per_node = 2
     with pytest.raises(SetupError, match=r"N_GPUS times N_NODES\): 2, in the Ray cluster: 1"):
