@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from cobalt.cli.console import print_summary, progress_bar
 from cobalt.cli.flags import ExecutionConfig, InputFile, OutputFile, ReadConfig
 from cobalt.cli.tasks import for_each
 from cobalt.errors import InputError
+from cobalt.evaluation.export import export_livecodebench
 from cobalt.evaluation.files import ProblemScores, counts_path, read_evaluation, write_counts
 from cobalt.evaluation.summary import compare, summarise, write_report
 from cobalt.extraction import Rule, extract_code, rules_differ
@@ -43,6 +44,8 @@ class EvaluationConfig(ExecutionConfig, ReadConfig):
     `released` if the input does not say it."""
     compare: Path | None = None
     """Another output of this command; the report holds the differences (this - other), paired by problem."""
+    export: Literal["livecodebench"] | None = None
+    """Also write the submitted programs as LiveCodeBench's custom evaluator reads them, beside the output."""
 
 
 def main(config: EvaluationConfig) -> None:
@@ -54,6 +57,8 @@ def main(config: EvaluationConfig) -> None:
     print(write_report(config.output_file, execution, summarise(evaluation.problems), comparison))
     print_summary("eval_multi_turn", {"output": config.output_file, **counts}, work_done)
     refuse_infra_rate(counts["infra_errors"], counts["samples"], "samples", config.max_infra_rate)
+    if config.export:
+        print(f"  export  {export_livecodebench(config.output_file)}")
 
 
 async def _evaluate(

@@ -15,7 +15,7 @@ from cobalt.extraction import extract_code
 from cobalt.records import id_key
 from cobalt.records.jsonl import read_json, write_whole
 from cobalt.records.manifest import manifest_path, read_manifest
-from cobalt.records.rows import Evaluated, read_rows, responses_of
+from cobalt.records.rows import Evaluated, Rates, read_rows, responses_of
 from cobalt.records.training_run import START_MODEL
 
 UNKNOWN = "unknown"
@@ -112,7 +112,7 @@ def problem_scores(row: Evaluated) -> ProblemScores:
     as_used: dict[str, Any] = {}
     if (public_TN := row.public_pass_rates) is not None and len(public_TN) == turns:
         valid_N = [sample for sample, rates_T in enumerate(row.all_pass_rates) if None not in rates_T]
-        passes_N = [next((turn for turn in range(turns) if public_TN[turn][n] == 1), turns) for n in valid_N]
+        passes_N = [first_pass(public_TN, n) for n in valid_N]
         last_TN = [[min(turn, passes) for passes in passes_N] for turn in range(turns)]
         named = [[*zip(valid_N, last_N, strict=True)] for last_N in last_TN]
         as_used["submitted_T"] = tuple(sum(row.all_pass_rates[n][last] == 1 for n, last in pairs) for pairs in named)
@@ -130,6 +130,11 @@ def problem_scores(row: Evaluated) -> ProblemScores:
         difficulty=str(row.difficulty or UNKNOWN),
         platform=str(row.platform or UNKNOWN),
     )
+
+
+def first_pass(public_TN: Rates, sample: int) -> int:
+    """The first turn whose program passes all tests of the feedback; the number of turns if there is none."""
+    return next((turn for turn, rates_N in enumerate(public_TN) if rates_N[sample] == 1), len(public_TN))
 
 
 def counts_path(output: Path) -> Path:

@@ -1,6 +1,7 @@
 """What a user gets of a conversation: the submitted program, at what cost, and conversations that end with success."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ import pytest
 from scripted import MultiplyingService, ScriptedEngine, make_plan, opened, read_rows, run_plan, write_problems
 
 from cobalt.bandit.evaluated import parse_problem
+from cobalt.errors import InputError, SetupError
 from cobalt.evaluation.evaluate import EvaluationConfig, main
+from cobalt.evaluation.export import export_livecodebench
 from cobalt.evaluation.files import AS_USED, counts_path, problem_scores, read_evaluation
 from cobalt.evaluation.summary import compare, render_markdown, summarise
+from cobalt.records import write_jsonl
 from cobalt.records.rows import Evaluated
 from cobalt.serving.execution import ExecutionService
 
@@ -47,6 +51,44 @@ def test_the_first_program_that_passes_the_public_tests_is_submitted_or_else_the
     assert [difference.estimate.value for difference in compared.submitted] == [0, 0, 0]
     first = render_markdown("file", {}, summary, compared).partition("| Turn")[2].splitlines()[0]
     assert first.split(" | ")[1:4] == ["submitted program", "tokens until then", "Pass@1"]
+
+
+def exported(path: Path, *rows: dict[str, Any]) -> Any:
+    write_jsonl(path, rows)
+    return json.loads(export_livecodebench(path).read_text())
+
+
+def with_programs(told: dict[str, Any]) -> dict[str, Any]:
+    """Sample s holds the program ``s.t`` at turn t; the last one of the second sample is no program."""
+    texts_NT = [[f"```python\n{n}.{t}\n```" for t in range(3)] for n in range(3)]
+    texts_NT[1][2] = "I cannot."
+    conversations = [[{"role": "assistant", "content": text} for text in texts] for texts in texts_NT]
+    return {**told, "conversations": conversations, "extraction": "markdown"}
+
+
+def test_the_export_to_livecodebench_holds_the_submitted_programs(tmp_path: Path) -> None:
+    told = with_programs(row(PUBLIC, HIDDEN, TOKENS))
+    stopped = {**told, "id": "abc", "conversations": [messages[:2] for messages in told["conversations"]]}
+    assert exported(tmp_path / "out.jsonl", told, stopped) == [
+        {"question_id": 1, "code_list": ["0.1", "", "2.0"]},
+        {"question_id": "abc", "code_list": ["0.1", "1.1", "2.0"]},
+    ]
+    assert (tmp_path / "out.livecodebench.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "complaint"),
+    [
+        ({"public_pass_rates": None}, InputError, "has no public_pass_rates"),
+        ({"functional": "stdin", "starter_code": "class Solution:"}, InputError, "import with --functional call"),
+        ({"all_pass_rates": [[0, 1, 0], [0, None, None], [1, 1, 1]]}, SetupError, "run the same command again"),
+    ],
+)
+def test_what_livecodebench_would_judge_otherwise_is_not_exported(
+    change: dict[str, Any], error: type[Exception], complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=complaint):
+        exported(tmp_path / "out.jsonl", {**with_programs(row(PUBLIC, HIDDEN, TOKENS)), **change})
 
 
 def test_files_that_do_not_tell_have_no_submitted_program() -> None:
