@@ -68,7 +68,7 @@ async def main(config: SolveConfig, console: Console | None = None) -> None:
                 lines = difflib.unified_diff(submitted.splitlines(), program.splitlines(), n=WHOLE, lineterm="")
                 say(console, "\n".join([*lines][3:]) or "the same program again", syntax="diff")
             if not passed:
-                say(console, feedback, style="dim")
+                say(console, f"\n{feedback}", style="dim")
             submitted = submitted if program is None else program
             if passed:
                 break
