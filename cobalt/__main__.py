@@ -26,7 +26,7 @@ HELP = {
     "sandbox run": "a program on tests, in the sandbox",
     "sandbox serve": "the sandbox by HTTP, also for clients of SandboxFusion",
     "service check": "can the execution service run programs?\n\ncobalt service check",
-    "solve": "a model writes one program and repairs it, before your eyes\n\n"
+    "solve": "a model writes a program and repairs it, shown turn by turn\n\n"
     "cobalt solve problem.txt --tests tests.json --api_base http://127.0.0.1:8000/v1",
     "plan": "what collecting and training would take: hours, GPU-hours, cores, disk",
     "train": "GRPO on veRL; takes its hydra overrides\n\n"
