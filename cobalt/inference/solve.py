@@ -38,7 +38,7 @@ WHOLE = 10**6
 
 async def main(config: SolveConfig, console: Console | None = None) -> None:
     """``console``: for the turns; None: stderr, with colours if it is a terminal."""
-    console = console or Console(stderr=True)
+    console = console or Console(stderr=True, force_terminal=sys.stderr.isatty())  # whatever FORCE_COLOR says
     id_, instruction, shown, hidden, prompts = problem_of(config)
     messages, submitted, passed = first_messages(instruction, prompts), None, False
     async with (

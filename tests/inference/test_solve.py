@@ -41,7 +41,8 @@ def run(served: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     return call
 
 
-def test_turns_until_the_tests_pass(run: Solve, served: ApiServer) -> None:
+def test_turns_until_the_tests_pass(run: Solve, served: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in notebooks
     code, out, err = run("problem.txt", "--tests", "tests.json")
     assert (code, out) == (0, "print(2)\n")
     assert len(served.bodies) == 2 and "Count the tests." in served.bodies[0]["messages"][1]["content"]
