@@ -42,7 +42,7 @@ HELP = {
 }
 
 
-def load_command(name: str) -> tuple[type[Any] | None, Callable[..., None]]:
+def load_command(name: str) -> tuple[type[Any] | None, Callable[..., Any]]:
     """The flags and the function of a command; None: it reads its arguments itself.
 
     What it needs is imported here, so ``python -m cobalt sandbox check`` needs nothing but Python.

@@ -46,9 +46,8 @@ def test_training_starts_only_with_enough_gpus_and_where_programs_are_run(cluste
     assert (started[0]["address"], started[0]["num_cpus"]) == ("local", 6)
     variables = started[0]["runtime_env"]["env_vars"]
     assert variables["WANDB_DIR"] == "/somewhere"
-    assert (
-        variables["MLFLOW_TRACKING_URI"] == f"sqlite:///{os.path.abspath(config.trainer.default_local_dir)}/mlflow.db"
-    )
+    folder = os.path.abspath(config.trainer.default_local_dir)
+    assert variables["MLFLOW_TRACKING_URI"] == f"sqlite:///{folder}/mlflow.db"
     monkeypatch.setenv("RAY_ADDRESS", "there:1")
     config.trainer.n_gpus_per_node = 2
     with pytest.raises(SetupError, match=r"N_GPUS times N_NODES\): 2, in the Ray cluster: 1"):
@@ -80,7 +79,7 @@ def test_the_papers_token_counts_are_looked_up_before_training(cluster_of, monke
 )
 def test_cpus_that_verl_would_wait_for_are_missed_before_training(cluster_of, cpus, told):
     cluster_of(*[{"GPU": 4.0, "CPU": free} for free in cpus])
-    config = SimpleNamespace(trainer=SimpleNamespace(n_gpus_per_node=4, nnodes=2))
+    config = SimpleNamespace(trainer=SimpleNamespace(n_gpus_per_node=4, nnodes=2, default_local_dir="runs"))
     with (
         pytest.raises(SetupError, match=f"3 CPUs with each GPU, on its node, and for 3 more.*: {told}")
         if told
@@ -93,7 +92,8 @@ def test_a_local_ray_has_the_logical_cpus_that_verl_asks_for(cluster_of, monkeyp
     started = cluster_of({"GPU": 4.0, "CPU": 64.0})
     monkeypatch.delenv("RAY_ADDRESS")
     monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0, 1})
-    cluster.join_or_start(SimpleNamespace(trainer=SimpleNamespace(n_gpus_per_node=4, nnodes=1)), {"env_vars": {}}, None)
+    trainer = SimpleNamespace(n_gpus_per_node=4, nnodes=1, default_local_dir="runs")
+    cluster.join_or_start(SimpleNamespace(trainer=trainer), {"env_vars": {}}, None)
     assert started[0]["num_cpus"] == 4 * 3 + 2
 
 
