@@ -1,4 +1,8 @@
-"""Draws solve.svg, a recording of ``cobalt solve``: ``python docs/figures/solve.py`` and that command's arguments."""
+"""Draws solve.svg, a recording of ``cobalt solve``: ``python docs/figures/solve.py`` and that command's arguments.
+
+Recorded was problem ``half`` of ``examples/problems.jsonl``, its question and tests as files, with
+Qwen2.5-Coder-0.5B-Instruct (weights of the Q4_K_M file) on two CPU cores.
+"""
 
 import asyncio
 import io
