@@ -30,10 +30,7 @@ from cobalt.records.rows import Problem, read_rows
 from cobalt.sandbox import TestCases
 from cobalt.sandbox.checkers import usable_tests
 from cobalt.serving.execution import open_execution_service
-
-EXIT_NOT_SOLVED = 1
-WHOLE = 10**6
-"""Lines of context of a diff: all of them."""
+from cobalt.serving.stand_alone import EXIT_NOT_SOLVED
 
 
 async def main(config: SolveConfig, console: Console | None = None) -> None:
@@ -65,8 +62,9 @@ async def main(config: SolveConfig, console: Console | None = None) -> None:
             if program is not None and submitted is None:
                 say(console, program, syntax="python")
             elif program is not None and submitted is not None:
-                lines = difflib.unified_diff(submitted.splitlines(), program.splitlines(), n=WHOLE, lineterm="")
-                say(console, "\n".join([*lines][3:]) or "the same program again", syntax="diff")
+                former, lines = submitted.splitlines(), program.splitlines()
+                diff = [*difflib.unified_diff(former, lines, n=len(former), lineterm="")][3:]  # with all lines
+                say(console, "\n".join(diff) or "the same program again", syntax="diff")
             if not passed:
                 say(console, f"\n{feedback}", style="dim")
             submitted = submitted if program is None else program
