@@ -118,6 +118,6 @@ def problem_of(config: SolveConfig) -> tuple[object, str, TestCases, TestCases |
 def say(console: Console, text: str, style: str = "", syntax: str | None = None) -> None:
     """Print whole lines. What a model or a program wrote may hold control characters, which a terminal would obey."""
     shown = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-    lines = Text(shown, style) if syntax is None else Syntax("", syntax, background_color="default").highlight(shown)
+    lines = Text(shown, style) if syntax is None else Syntax("", syntax, theme="ansi_light").highlight(shown)
     lines.rstrip()
     console.print(lines, soft_wrap=True)
