@@ -38,6 +38,8 @@ HELP = {
     "data import": "problems of TACO, MBPP, HumanEval, LeetCode, ... : filtered, verified, split\n\n"
     "cobalt data import deepcoder rows.jsonl --output_file data/deepcoder.jsonl",
     "data import livecodebench": "problems of LiveCodeBench, by date",
+    "data trajectories": "rollouts of verifiers, prime-rl or rLLM, or chat messages, as trajectories\n\n"
+    "cobalt data trajectories traces.jsonl --from prime-rl --problems problems.jsonl -o trajectories.jsonl",
     "view": "trajectories as one HTML page, to look at",
 }
 
@@ -78,6 +80,8 @@ def load_command(name: str) -> tuple[type[Any] | None, Callable[..., Any]]:
             from cobalt.preproc.livecodebench import LiveCodeBenchImportConfig, main
 
             return LiveCodeBenchImportConfig, main
+        case "data trajectories":
+            from cobalt.preproc.trajectories import main
         case _:
             from cobalt.viewer.page import main
     return get_type_hints(main).get("config"), main

@@ -122,7 +122,6 @@ def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = Fals
 
         trajectories = []
         roles = [*OPENING_ROLES, *TURN_ROLES * num_turns]
-        public_shown_TN = read.public_pass_rates
         for i, conversation in enumerate(row["conversations"]):
             pairs_T = zip(hidden_NT[i], [public_N[i] for public_N in public_TN], strict=True)
             rates_T = tuple(
@@ -133,8 +132,8 @@ def parse_problem(row: Record, perturbed: bool = False, hidden_only: bool = Fals
             # An infrastructure failure may have ended a conversation early.
             is_complete, said = len(rates_T) == num_turns, [message["role"] for message in conversation]
             played = (len(said) - OPENING_MESSAGES) // MESSAGES_PER_TURN
-            if read.stop_at_success and is_complete and played > 0 and public_shown_TN[played - 1][i] == 1:
-                rates_T = rates_T[:played]  # the last program passed; there were no turns after it
+            if read.stop_at_success and is_complete and played > 0:
+                rates_T = rates_T[:played]  # there were no turns after it
             wanted = OPENING_MESSAGES + MESSAGES_PER_TURN * len(rates_T)
             if said != roles[: len(said)] or (is_complete and len(said) != wanted):
                 raise ValueError(

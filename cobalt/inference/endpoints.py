@@ -263,22 +263,22 @@ def _completion(response: Any) -> Completion:
 def _text_of(choice: Any) -> str:
     """What the model wrote. Thinking that the server took out of the answer is put back before it."""
     message = choice.message
-    answer = _joined(message.content, "text")
+    answer = joined(message.content, "text")
     named = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    thinking = _joined(named, "text") or _joined(message.content, "thinking")
+    thinking = joined(named, "text") or joined(message.content, "thinking")
     if not thinking or THINK_END in answer:
         return answer
     was_cut = choice.finish_reason == FINISH_LENGTH and not answer
     return f"{THINK_START}{thinking}{'' if was_cut else THINK_END}{answer}"
 
 
-def _joined(content: Any, kind: Literal["text", "thinking"]) -> str:
+def joined(content: Any, kind: Literal["text", "thinking"]) -> str:
     """The parts of a ``kind``, joined. A content without parts is a text."""
     if isinstance(content, str):
         return content if kind == "text" else ""
     if isinstance(content, Mapping):
-        return _joined(content.get(kind), "text") if content.get("type") == kind else ""
-    return "".join(_joined(part, kind) for part in content) if isinstance(content, list) else ""
+        return joined(content.get(kind), "text") if content.get("type") == kind else ""
+    return "".join(joined(part, kind) for part in content) if isinstance(content, list) else ""
 
 
 def _let_litellm_read_parts() -> None:
@@ -289,8 +289,8 @@ def _let_litellm_read_parts() -> None:
     class InParts(LitellmMessage):
         def __init__(self, content: Any = None, **fields: Any):
             if isinstance(content, list):
-                fields["reasoning_content"] = fields.get("reasoning_content") or _joined(content, "thinking") or None
-                content = _joined(content, "text")
+                fields["reasoning_content"] = fields.get("reasoning_content") or joined(content, "thinking") or None
+                content = joined(content, "text")
             super().__init__(content=content, **fields)
 
     reader.Message = InParts
