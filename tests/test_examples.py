@@ -31,14 +31,33 @@ def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the commands of examples/README.md write."""
-    folder = tmp_path_factory.mktemp("examples")
-    for name in ("examples", "preproc", "cobalt", *(path.name for path in ROOT.glob("*.py"))):
+    return written_by(tmp_path_factory.mktemp("examples"), 0)
+
+
+@pytest.fixture(scope="module")
+def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of the other domain, up to its training."""
+    return written_by(tmp_path_factory.mktemp("sums"), 1) / "sums"
+
+
+def written_by(folder: Path, *blocks: int) -> Path:
+    """Run blocks of commands; the folder that they write to."""
+    for name in (
+        "assets",
+        "examples",
+        "preproc",
+        "scripts",
+        "verl",
+        "cobalt",
+        *(path.name for path in ROOT.glob("*.py")),
+    ):
         (folder / name).symlink_to(ROOT / name)
     (folder / "runs").mkdir()
-    block = README.partition("```bash\n")[2].partition("```")[0].replace("python ", f"{sys.executable} ")
-    done = subprocess.run(
-        ["bash", "-ec", block], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-    )
+    found = README.split("```bash\n")[1:]
+    commands = "".join(found[block].partition("```")[0] for block in blocks)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+    done = subprocess.run(["bash", "-ec", commands], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return folder / "runs"
 
@@ -100,6 +119,55 @@ def test_the_own_reward_adds_its_bonus(program: str, bonus: float) -> None:
     scores = asyncio.run(reward("source", response, "{}", {}, batch))
     assert scores["reward_comment"] == bonus
     assert scores["score"] == pytest.approx(scores["reward_total"] + bonus)
+
+
+def test_another_domain_has_feedback_of_its_own(sums: Path) -> None:
+    evaluated = rows(sums / "evaluated.jsonl")
+    assert {rate for row in evaluated.values() for rates in row["all_pass_rates"] for rate in rates} == {0.0, 1.0}
+    contexts = [json.loads(line) for line in (sums / "contexts.jsonl").read_text().splitlines()]
+    shown = [context["conversation"][-1]["content"] for context in contexts if context["turn"] > 0]
+    assert any("Expected Output:\nbelow " in text for text in shown) and not any("\nis " in text for text in shown)
+    assert 0 < sum(context["prev_best_pass_rate"] for context in contexts) < len(contexts)
+    assert (sums / "train.parquet").is_file()
+
+
+@pytest.mark.parametrize(
+    ("printed", "statement", "expected"),
+    [
+        ("12", "odd 0", True),
+        ("12", "digits 3", False),
+        ("12", "below 20", True),
+        ("12.0", "is 12", True),
+        ("", "is 0", False),
+    ],
+)
+def test_the_calculators_check(printed: str, statement: str, expected: bool) -> None:
+    assert load_own("examples/calculator.py:holds")(printed, statement) is expected
+
+
+@pytest.mark.parametrize(
+    ("printed", "validate", "reward"), [("20", False, 1.0), ("30", False, 1 / 3), ("30", True, 0.0), ("x", False, 0.0)]
+)
+def test_the_calculators_reward_is_larger_near_the_result(printed: str, validate: bool, reward: float) -> None:
+    compute_score = load_own("examples/calculator.py:compute_score")
+
+    async def execute(code: str, tests: TestCases) -> ExecutionResult:
+        verdict = Verdict.PASSED if printed == "20" else Verdict.WRONG_ANSWER
+        return ExecutionResult((verdict,), (printed,), ("",))
+
+    batch = SimpleNamespace(execute=execute, validate=validate)
+    truth = TestCases(("",), ("is 20",)).to_json()
+    scores = asyncio.run(compute_score("source", "```python\nprint(1)\n```", truth, {}, batch))
+    assert scores["score"] == pytest.approx(reward)
+
+
+@pytest.mark.slow
+def test_another_domain_is_trained_and_measured_by_the_same_commands(tmp_path: Path) -> None:
+    pytest.importorskip("verl")
+    folder = written_by(tmp_path, 1, 2) / "sums"
+    steps = [json.loads(line) for line in (folder / "training" / "metrics.jsonl").read_text().splitlines()]
+    assert [step["step"] for step in steps] == [1, 2] and all(0 <= step["reward/near"] <= 1 for step in steps)
+    assert len(rows(folder / "trained.jsonl")) == 12
 
 
 @pytest.mark.parametrize(
