@@ -42,15 +42,8 @@ def sums(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def written_by(folder: Path, *blocks: int) -> Path:
     """Run blocks of commands; the folder that they write to."""
-    for name in (
-        "assets",
-        "examples",
-        "preproc",
-        "scripts",
-        "verl",
-        "cobalt",
-        *(path.name for path in ROOT.glob("*.py")),
-    ):
+    folders = ("assets", "cobalt", "examples", "preproc", "scripts", "verl")
+    for name in (*folders, *(path.name for path in ROOT.glob("*.py"))):
         (folder / name).symlink_to(ROOT / name)
     (folder / "runs").mkdir()
     found = README.split("```bash\n")[1:]

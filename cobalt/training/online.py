@@ -9,6 +9,7 @@ and the history holds what follows a response's thinking. A trajectory ends when
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,15 @@ from cobalt.errors import InfraError, InputError
 from cobalt.extraction import extract_code
 from cobalt.inference.conversation import history_text
 from cobalt.prompts import COBALT, PromptSet, feedback_message, feedback_to_policy, with_feedback
-from cobalt.rewards.online import against_others, discounted_sum, normalised, verpo_mt_advantages
+from cobalt.rewards.online import (
+    against_all,
+    against_others,
+    density_weights,
+    discounted_sum,
+    normalised,
+    verpo_mt_advantages,
+    weights_of_tests,
+)
 from cobalt.sandbox import ExecutionResult, TestCases
 from cobalt.training.batch_scores import MIN_VALID_SHARE, neutralise_groups
 from cobalt.training.responses import ResponseScorer, follows
@@ -215,6 +224,15 @@ def group_advantages(programs_NT: Sequence[Sequence[Program] | None], method: Me
     for index, programs in enumerate(programs_NT):
         for turn, program in enumerate(programs or ()):
             passed_NTK[index, turn], mask_NT[index, turn] = program.passed_K, True
-    compare = against_others if method.turn_baseline == "others" else normalised
-    weights = method.gamma, method.smoothing, method.outcome_weight
-    return verpo_mt_advantages(passed_NTK, mask_NT, *weights, compare)
+    baselines = {"normalised": normalised, "others": against_others, "all_turns": against_all}
+    weights = {"failures": partial(weights_of_tests, smoothing=method.smoothing), "density": density_weights}
+    return verpo_mt_advantages(
+        passed_NTK,
+        mask_NT,
+        method.gamma,
+        method.outcome_weight,
+        baselines[method.turn_baseline],
+        weights[method.test_weights],
+        method.turn_baseline == "all_turns",
+        method.outcome_decay,
+    )

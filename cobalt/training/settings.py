@@ -50,11 +50,16 @@ class Method:
     gamma: Share = GAMMA
     """Discount per turn: of VeRPO, and of GRPO's ``sum``."""
     smoothing: float = SMOOTHING
-    """VeRPO: see ``cobalt.rewards.online``."""
+    """VeRPO, of ``failures``: see ``cobalt.rewards.online``."""
     outcome_weight: float = OUTCOME_WEIGHT
     """VeRPO: see ``cobalt.rewards.online``."""
-    turn_baseline: Literal["normalised", "others"] = "normalised"
-    """VeRPO: ``others``, what the other trajectories got, undivided, which is unbiased (``cobalt.rewards.online``)."""
+    test_weights: Literal["failures", "density"] = "failures"
+    """VeRPO: ``density``, those of the paper's third version (``cobalt.rewards.online``)."""
+    outcome_decay: Share = 1.0
+    """VeRPO: what a trajectory's outcome is multiplied by for each of its turns."""
+    turn_baseline: Literal["normalised", "others", "all_turns"] = "normalised"
+    """VeRPO: ``others``, what the other trajectories got, undivided, which is unbiased (``cobalt.rewards.online``).
+    ``all_turns``: the mean over all turns of the group, and over all outcomes, undivided."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

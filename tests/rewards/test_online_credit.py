@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cobalt.rewards import online
-from cobalt.rewards.online import against_others, normalised, verpo_mt_advantages, weights_of_tests
+from cobalt.rewards.online import (
+    against_all,
+    against_others,
+    density_weights,
+    normalised,
+    verpo_mt_advantages,
+    weights_of_tests,
+)
 
 ROOT_HALF = 0.5**0.5
+THIRD_VERSION = {"gamma": 0.0, "compare": against_all, "weigh": density_weights, "over_all_turns": True}
 
 
 def test_the_examples():
@@ -57,6 +65,40 @@ def test_two_trajectories_of_unequal_length_by_hand():
     assert advantages == pytest.approx(np.array([[-ROOT_HALF, 0], [ROOT_HALF, 0]]), abs=1e-4)
 
 
+def test_many_easy_tests_weigh_no_more_together_than_one_that_fails_as_often_as_they_pass():
+    passed = np.array([[1] * 9 + [0], [1] * 10])  # nine tests that all pass, and one that half do
+    weights = density_weights(passed)
+    assert weights[:9].sum() == pytest.approx(np.exp(-2), rel=1e-2) and weights[9] == pytest.approx(
+        np.exp(-1), rel=1e-2
+    )
+    equal = density_weights(np.ones((3, 4)))
+    assert equal == pytest.approx(np.full(4, np.exp(-2) / 4)), "no rate differs from the others"
+    assert density_weights(np.zeros((0, 2))) == pytest.approx([1 / 2, 1 / 2]), "no program"
+
+
+def test_the_papers_third_version_by_hand():
+    """The trajectories of the test before. Pass rates are 1 and 2/3, half their deviation is 1/12.
+
+    Weights: exp(-2) and exp(-4/3), over the density 1 + exp(-8). One mean for all three turns; outcomes 0.81 and 0.9.
+    """
+    passed = np.array([[[1, 0], [1, 1]], [[1, 1], [0, 0]]])
+    easy, both = np.array([np.exp(-2), np.exp(-2) + np.exp(-4 / 3)]) / (1 + np.exp(-8))
+    mean = (easy + 2 * both) / 3
+    expected = [[easy - mean - 0.045, both - mean - 0.045], [both - mean + 0.045, 0]]
+    found = verpo_mt_advantages(passed, np.array([[1, 1], [1, 0]]), outcome_decay=0.9, **THIRD_VERSION)
+    assert found == pytest.approx(np.array(expected), abs=1e-9)
+
+
+def test_a_program_that_fails_first_is_worth_less_where_all_turns_have_one_baseline():
+    """Four of eight trajectories miss one of ten tests and then pass all; four pass all at once."""
+    repaired, right = np.array([[1] * 9 + [0], [1] * 10]), np.array([[1] * 10, [0] * 10])
+    passed, mask = np.array([repaired] * 4 + [right] * 4), np.array([[1, 1]] * 4 + [[1, 0]] * 4)
+    ours = verpo_mt_advantages(passed, mask)
+    assert ours[0, 0] > 0.9 and ours[4, 0] < -0.9
+    theirs = verpo_mt_advantages(passed, mask, **THIRD_VERSION)
+    assert theirs[0, 0] < 0 < theirs[0, 1] == theirs[4, 0]
+
+
 def test_the_outcome_is_that_of_the_last_program_played():
     """Equal programs at turn 0, and then one is solved: only the outcome and turn 1 tell them apart."""
     passed = np.array([[[0], [1]], [[0], [0]]])
@@ -83,22 +125,22 @@ def groups(draw):
     return random.random((samples, turns, tests)) < 0.6, mask, random
 
 
-@given(groups())
-def test_masked_rows_change_nothing_and_get_nothing(group):
+@given(groups(), st.sampled_from([{}, THIRD_VERSION]))
+def test_masked_rows_change_nothing_and_get_nothing(group, version):
     passed, mask, random = group
     other = np.where(mask[:, :, None], passed, random.random(passed.shape) < 0.5)
-    advantages = verpo_mt_advantages(passed, mask)
-    assert (advantages == verpo_mt_advantages(other, mask)).all()
+    advantages = verpo_mt_advantages(passed, mask, **version)
+    assert (advantages == verpo_mt_advantages(other, mask, **version)).all()
     assert (advantages[~mask] == 0).all()
     assert np.isfinite(advantages).all()
 
 
-@given(groups())
-def test_the_order_of_trajectories_and_tests_changes_nothing(group):
+@given(groups(), st.sampled_from([{}, THIRD_VERSION]))
+def test_the_order_of_trajectories_and_tests_changes_nothing(group, version):
     passed, mask, random = group
     rows, tests = random.permutation(len(passed)), random.permutation(passed.shape[2])
-    permuted = verpo_mt_advantages(passed[rows][:, :, tests], mask[rows])
-    assert permuted == pytest.approx(verpo_mt_advantages(passed, mask)[rows], abs=1e-6)
+    permuted = verpo_mt_advantages(passed[rows][:, :, tests], mask[rows], **version)
+    assert permuted == pytest.approx(verpo_mt_advantages(passed, mask, **version)[rows], abs=1e-6)
 
 
 def expected_update(compare, samples=3):

@@ -25,6 +25,19 @@ FP8 = [f"{POLICY}.rollout.quantization=fp8"]
 LOSS = f"{POLICY}.actor.policy_loss.loss_mode"
 GSPO = [f"{LOSS}=gspo", f"{POLICY}.actor.loss_agg_mode=seq-mean-token-mean"]
 CISPO = [f"{LOSS}=cispo", f"{POLICY}.actor.clip_ratio_low=10"]
+DR_GRPO = [
+    "algorithm.norm_adv_by_std_in_grpo=false",
+    f"{POLICY}.actor.loss_agg_mode=seq-mean-token-sum-norm",
+    f"{POLICY}.actor.loss_scale_factor=6144",
+    "cobalt.loss_weights=tokens",
+    f"{POLICY}.actor.kl_loss_coef=0",
+]
+LITE_PPO = [
+    "algorithm.adv_estimator=reinforce_plus_plus_baseline",
+    "cobalt.loss_weights=tokens",
+    f"{POLICY}.actor.kl_loss_coef=0",
+]
+VERPO_3 = [f"cobalt.online.{name}" for name in ("test_weights=density", "turn_baseline=all_turns", "gamma=0")]
 RELEASE = ["cobalt.loss_weights=release", f"{POLICY}.actor.ppo_micro_batch_size_per_gpu=2"]
 REGISTER = "reward.reward_manager.source=register"
 EXECUTOR = "distributed_executor_backend"
@@ -142,7 +155,14 @@ def test_what_a_user_has_workers_import_is_imported_beside_ours(override):
     assert list(model.external_lib) == ["cobalt.training.worker", "json"]
 
 
-@pytest.mark.parametrize("loss", [GSPO, CISPO, [*CISPO, *RELEASE], [f"{LOSS}=gspo", *RELEASE], [f"{LOSS}=clip_cov"]])
+def test_the_third_version_of_verpo_is_a_row_of_settings(check):
+    method = check(*VERPO_3, "cobalt.online.outcome_decay=0.995", recipe="verpo_online").cobalt.online
+    assert (method.test_weights, method.turn_baseline, method.outcome_decay) == ("density", "all_turns", 0.995)
+
+
+@pytest.mark.parametrize(
+    "loss", [GSPO, CISPO, DR_GRPO, LITE_PPO, [*CISPO, *RELEASE], [f"{LOSS}=gspo", *RELEASE], [f"{LOSS}=clip_cov"]]
+)
 def test_losses_that_go_with_the_weights_of_tokens(check, loss):
     check(*loss)
 

@@ -222,7 +222,13 @@ async def test_validation_plays_one_turn_and_scores_pass_or_fail(play):
     assert scores == {"problem_0_0": 0, "problem_1_0": 1} and len(prompts) == 2
 
 
-@pytest.mark.parametrize(("method", "settings"), [("grpo", {}), ("verpo", {}), ("verpo", {"turn_baseline": "others"})])
+THIRD_VERSION = {"turn_baseline": "all_turns", "test_weights": "density", "gamma": 0.0, "outcome_decay": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("grpo", {}), ("verpo", {}), ("verpo", {"turn_baseline": "others"}), ("verpo", THIRD_VERSION)],
+)
 async def test_turns_get_the_advantages_of_their_group(play, monkeypatch, method, settings):
     """The first trajectory improves from turn to turn, and its rewards say so."""
     queue, _, config, _ = await play([[WRONG, HALF, RIGHT], [RIGHT], [WRONG, WRONG, WRONG]], method, **settings)
