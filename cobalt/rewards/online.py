@@ -132,6 +132,7 @@ def verpo_mt_advantages(
         advantages_NT[compared_NT] = compare(returns_NT[compared_NT])
     played_N = mask_NT.any(1)
     last_N = mask_NT.shape[1] - 1 - mask_NT[:, ::-1].argmax(1)
-    outcome_N = passed_NTK.all(2)[np.arange(len(last_N)), last_N] * outcome_decay ** mask_NT.sum(1)
+    solved_NT = np.asarray(passed_NTK.all(2))
+    outcome_N = solved_NT[np.arange(len(last_N)), last_N] * outcome_decay ** mask_NT.sum(1)
     advantages_NT[played_N] += outcome_weight * compare(outcome_N[played_N])[:, None]
     return np.where(mask_NT, advantages_NT, 0.0)

@@ -54,8 +54,8 @@ def reward_metrics(
 def turn_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:
     """``turn_T/<name>``: shares of the scored responses that follow T programs.
 
-    ``solved``: right; ``kept``: right, of those that follow a right one; ``repaired``: right, of the others;
-    ``repeated``: with the program before. Empty without ``acc``, or where nothing tells the turns.
+    ``solved``: right; ``kept`` and ``broken``: right and wrong, of those that follow a right one; ``repaired``: right,
+    of the others; ``repeated``: with the program before. Empty without ``acc``, or where nothing tells the turns.
     """
     if not {"acc", INFRA, TURN, SOLVED_BEFORE, REPEATS} <= named_scores.keys():
         return {}
@@ -66,8 +66,9 @@ def turn_metrics(named_scores: Mapping[str, Any]) -> dict[str, float]:
         at_B = (infra_B == 0) & (turns_B == turn)
         shares = {"solved": (acc_B, at_B)}
         if turn:
-            shares |= {"kept": (acc_B, at_B & (solved_B == 1)), "repaired": (acc_B, at_B & (solved_B == 0))}
-            shares["repeated"] = repeats_B, at_B
+            after_right_B, after_wrong_B = (at_B & (solved_B == value) for value in (1, 0))
+            shares |= {"kept": (acc_B, after_right_B), "broken": (1 - acc_B, after_right_B)}
+            shares |= {"repaired": (acc_B, after_wrong_B), "repeated": (repeats_B, at_B)}
         for name, (values_B, of_B) in shares.items():
             if of_B.any():
                 metrics[f"turn_{turn:.0f}/{name}"] = float(values_B[of_B].mean())

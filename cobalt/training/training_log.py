@@ -23,6 +23,8 @@ BESIDE_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
 BUDGET_UNITS = ("responses", "gpu_seconds")
 """Units of a budget. Seconds exclude start-up, validation and checkpoints."""
 REWARD_PARTS = (*(f"reward/{part.name}" for part in fields(RewardParts)), "reward/pass_rate")
+TURN_MEASURES = ("solved", "kept", "broken", "repaired", "repeated")
+"""Of ``turn_T/<name>``: shares of the responses that follow T programs."""
 
 VALIDATION = re.compile(r"val-core/.*/acc/mean@\d+")
 
@@ -41,6 +43,12 @@ class TrainingLog:
         """(step, value) of one metric, where it was logged and finite."""
         pairs = ((step, metrics.get(name)) for step, metrics in sorted(self.steps.items()))
         return [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
+
+    @property
+    def turns(self) -> set[int]:
+        """Numbers of programs that responses of this training follow."""
+        found = (re.fullmatch(r"turn_(\d+)/solved", name) for metrics in self.steps.values() for name in metrics)
+        return {int(match[1]) for match in found if match}
 
     def total(self, name: str) -> float:
         """Sum of one metric over the steps."""

@@ -19,9 +19,9 @@ from research.reports import scores
 from research.reports.bill import bill_table
 from research.reports.hacking_tables import hacking_tables
 from research.reports.page import Section, Table, render_html, write_report
-from research.reports.pictures import pictures_of, reward_picture
+from research.reports.pictures import pictures_of, training_pictures
 from research.reports.runs import CONDITIONS, SETS, Material, NamedRun, origin_tables, parse_runs, read_material
-from research.reports.training_tables import cost_table, reach_table, reuse_table, reward_table
+from research.reports.training_tables import cost_table, reach_table, reuse_table, reward_table, turns_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,8 @@ def all_sections(material: Material) -> list[Section]:
             cost_table(material),
             reach_table(material),
             reward_table(material),
-            pictures=[reward_picture(material.logs)] if material.logs else [],
+            turns_table(material),
+            pictures=training_pictures(material.logs),
         ),
         section("Beyond the turns of training", *(scores.horizon_table(material, condition) for condition in SETS)),
         section(

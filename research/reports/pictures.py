@@ -1,6 +1,6 @@
 """The figures of a report, drawn from its tables: at once, or later from ``report.json``.
 
-Reward parts are the exception: their steps stand in the training logs alone.
+Metrics over the steps of training are the exception: they stand in the training logs alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from cobalt import figures
 from cobalt.figures import FONT_SIZE, FULL, PASS1, TURNS, Curve, Picture
-from cobalt.training.training_log import REWARD_PARTS, TrainingLog
+from cobalt.training.training_log import REWARD_PARTS, TURN_MEASURES, TrainingLog
 from research.figures import bars_of, curves_figure, lines_of
 from research.reports.page import Table
 from research.reports.runs import CONDITIONS, SETS
@@ -109,18 +109,37 @@ DRAWN: Mapping[str, Callable[[Table], Picture | None]] = {
 """By the key of the table."""
 
 
+def training_pictures(logs: Mapping[str, Sequence[TrainingLog]]) -> list[Picture]:
+    """Reward parts, and what responses do after how many programs, over steps."""
+    if not logs:
+        return []
+    parts = {part: part.removeprefix("reward/").replace("_", " ") for part in REWARD_PARTS}
+    pictures = [_over_steps(logs, parts, "rewards", "Mean reward parts over training steps")]
+    every = [log for of_run in logs.values() for log in of_run]
+    panels = {
+        metric: f"turn {turn}: {measure}"
+        for turn in sorted({turn for log in every for turn in log.turns})
+        for measure in TURN_MEASURES
+        if measure != "broken" and any(log.series(metric := f"turn_{turn}/{measure}") for log in every)
+    }
+    if panels:
+        words = "Shares of responses solved, kept, repaired and repeated by turn, over training steps"
+        pictures.append(_over_steps(logs, panels, "learning_by_turn", words))
+    return pictures
+
+
 @figures.styled()
-def reward_picture(logs: Mapping[str, Sequence[TrainingLog]]) -> Picture:
-    """Reward parts over steps, a panel for each: the mean over repetitions, and a band from the least to the most."""
+def _over_steps(logs: Mapping[str, Sequence[TrainingLog]], panels: Mapping[str, str], key: str, alt: str) -> Picture:
+    """A panel, with its title, for each metric: the mean over repetitions, and a band from the least to the most."""
     lines = lines_of(list(logs))
-    rows = ceil(len(REWARD_PARTS) / PANELS_PER_ROW)
+    rows = ceil(len(panels) / PANELS_PER_ROW)
     figure = figures.new_figure(FULL, 1.6 * rows + 0.2 * ceil(len(logs) / PANELS_PER_ROW))
     grid = figure.subplots(rows, PANELS_PER_ROW, sharex=True, squeeze=False)
-    for axes in grid.flat[len(REWARD_PARTS) :]:
+    for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    for part, axes in zip(REWARD_PARTS, grid.flat, strict=False):
+    for (metric, title), axes in zip(panels.items(), grid.flat, strict=False):
         for name, of_run in logs.items():
-            series = [dict(log.series(part)) for log in of_run]
+            series = [dict(log.series(metric)) for log in of_run]
             steps = sorted({step for values in series for step in values})
             values_by_step = [[values[step] for values in series if step in values] for step in steps]
             line = lines[name]
@@ -128,8 +147,8 @@ def reward_picture(logs: Mapping[str, Sequence[TrainingLog]]) -> Picture:
             axes.plot(steps, means, linestyle=line.dash, color=line.colour, label=line.label)
             lows, highs = (list(map(pick, values_by_step)) for pick in (min, max))
             axes.fill_between(steps, lows, highs, color=line.colour, alpha=figures.BAND_OPACITY, lw=0)
-        axes.set(title=part.removeprefix("reward/").replace("_", " "))
+        axes.set(title=title)
         axes.xaxis.set_tick_params(labelbottom=True)
     figure.supxlabel("training step", fontsize=FONT_SIZE)
     figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=PANELS_PER_ROW)
-    return figures.finished(figure, "rewards", "Mean reward parts over training steps")
+    return figures.finished(figure, key, alt)

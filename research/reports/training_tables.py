@@ -7,7 +7,7 @@ from math import floor
 
 from cobalt.records.training_run import EDGE_STEPS, edge_means
 from cobalt.tables import PERCENT, Cell
-from cobalt.training.training_log import REWARD_PARTS
+from cobalt.training.training_log import REWARD_PARTS, TURN_MEASURES, TrainingLog
 from research.reports.bill import COLLECTION, Bill
 from research.reports.page import Table, mean, table_of
 from research.reports.runs import Material
@@ -44,20 +44,42 @@ def cost_table(material: Material) -> Table:
     )
 
 
+def ends_of(logs: Sequence[TrainingLog], metric: str) -> tuple[float, float] | None:
+    """Means over the first and the last steps, then over repetitions; None where nothing was logged."""
+    series = [[value for _, value in log.series(metric)] for log in logs]
+    ends = [edge_means(values) for values in series if values]
+    return (mean([start for start, _ in ends]), mean([end for _, end in ends])) if ends else None
+
+
+EDGES = f"Means over the first and the last {EDGE_STEPS} steps (half of a shorter training), then over repetitions."
+
+
 def reward_table(material: Material) -> Table:
     """Mean reward parts at the start and at the end of training."""
     rows: list[Mapping[str, Cell]] = []
     for name, logs in material.logs.items():
         for part in REWARD_PARTS:
-            series = [[value for _, value in log.series(part)] for log in logs]
-            ends = [edge_means(values) for values in series if values]
-            if ends:
-                start, end = map(mean, zip(*ends, strict=True))
-                rows.append({"run": name, "part": part.removeprefix("reward/"), "start": start, "end": end})
+            if ends := ends_of(logs, part):
+                rows.append({"run": name, "part": part.removeprefix("reward/"), "start": ends[0], "end": ends[1]})
+    return table_of("rewards", "Reward parts over training", EDGES, rows)
+
+
+def turns_table(material: Material) -> Table:
+    """What responses do after how many programs, at the start and at the end of training."""
+    rows: list[Mapping[str, Cell]] = []
+    for name, logs in material.logs.items():
+        for turn in sorted(set().union(*(log.turns for log in logs))):
+            row: dict[str, Cell] = {"run": name, "programs before": turn}
+            for measure in TURN_MEASURES:
+                ends = ends_of(logs, f"turn_{turn}/{measure}")
+                row[measure] = ends and " → ".join(f"{PERCENT * share:.1f}" for share in ends)
+            rows.append(row)
     return table_of(
-        "rewards",
-        "Reward parts over training",
-        f"Means over the first and the last {EDGE_STEPS} steps (half of a shorter training), then over repetitions.",
+        "learning_by_turn",
+        "Learning by turn",
+        "Of the responses in training that follow so many programs, in per cent, at the start → at the end. Solved: "
+        "all tests pass. Kept and broken: solved or not, of those that follow a solved program. Repaired: solved, of "
+        f"the others. Repeated: the last program again. {EDGES}",
         rows,
     )
 

@@ -385,6 +385,7 @@ def test_learning_is_told_by_the_number_of_programs_before():
         "turn_0/solved": 0.5,
         "turn_1/solved": pytest.approx(2 / 3),
         "turn_1/kept": 0.5,
+        "turn_1/broken": 0.5,
         "turn_1/repaired": 1.0,
         "turn_1/repeated": pytest.approx(1 / 3),
     }

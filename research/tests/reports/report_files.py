@@ -64,7 +64,14 @@ def write_seed(folder: Path, name: str, seed: int, collection: tuple[Path, ...])
         return specs
     shares = [0.25, 0.3 + 0.1 * seed, 0.5]
     steps = [{"step": 0, VALIDATION: shares[0]}]
-    steps += [step(number, **{VALIDATION: shares[number], "reward/correct": 0.1 * number}) for number in (1, 2)]
+    by_turn = {"turn_0/solved": 0.2, "turn_1/solved": 0.4, "turn_1/kept": 0.5, "turn_1/broken": 0.5}
+    steps += [
+        step(
+            number,
+            **{VALIDATION: shares[number], "reward/correct": 0.1 * number, **by_turn, "turn_1/repaired": 0.1 * number},
+        )
+        for number in (1, 2)
+    ]
     write_training(folder / "training", steps)
     write_bill(CostConfig(training=folder / "training", collection=collection, output=folder / "cost.json"))
     return [*specs, f"{name}:log={folder}/training/metrics.jsonl", f"{name}:cost={folder}/cost.json"]

@@ -63,6 +63,13 @@ def test_the_report_from_counts_is_the_report_from_the_files(
         assert (tmp_path / "out" / "counts" / path.name).read_text() == path.read_text()
 
 
+def test_learning_is_told_by_the_number_of_programs_before(tables: dict, paper: Path) -> None:
+    first, second = [row for row in tables["learning_by_turn"]["rows"] if row["run"] == "Cobalt"]
+    assert (first["programs before"], first["solved"], first["kept"]) == (0, "20.0 → 20.0", None)
+    assert (second["solved"], second["broken"], second["repaired"]) == ("40.0 → 40.0", "50.0 → 50.0", "10.0 → 20.0")
+    assert (paper / "learning_by_turn.png").is_file()
+
+
 def test_seeds_widen_an_interval_and_one_has_that_over_problems(tmp_path: Path) -> None:
     """All problems of a are equal, so that only the seeds differ."""
     files = [f"a:clean={write_evaluation(tmp_path / f'{solved}.jsonl', [[solved]] * 5)}" for solved in (0, 1)]
