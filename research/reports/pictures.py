@@ -115,27 +115,32 @@ def training_pictures(logs: Mapping[str, Sequence[TrainingLog]]) -> list[Picture
         return []
     parts = {part: part.removeprefix("reward/").replace("_", " ") for part in REWARD_PARTS}
     pictures = [_over_steps(logs, parts, "rewards", "Mean reward parts over training steps")]
-    every = [log for of_run in logs.values() for log in of_run]
-    panels = {
-        metric: f"turn {turn}: {measure}"
-        for turn in sorted({turn for log in every for turn in log.turns})
-        for measure in TURN_MEASURES
-        if measure != "broken" and any(log.series(metric := f"turn_{turn}/{measure}") for log in every)
-    }
-    if panels:
+    turns = sorted({turn for of_run in logs.values() for log in of_run for turn in log.turns})
+    measures = [measure for measure in TURN_MEASURES if measure != "broken"]  # the rest of those that are kept
+    by_turn = {f"turn_{turn}/{measure}": f"turn {turn}: {measure}" for turn in turns for measure in measures}
+    if by_turn:
         words = "Shares of responses solved, kept, repaired and repeated by turn, over training steps"
-        pictures.append(_over_steps(logs, panels, "learning_by_turn", words))
+        pictures.append(_over_steps(logs, by_turn, "learning_by_turn", words, len(measures)))
     return pictures
 
 
 @figures.styled()
-def _over_steps(logs: Mapping[str, Sequence[TrainingLog]], panels: Mapping[str, str], key: str, alt: str) -> Picture:
-    """A panel, with its title, for each metric: the mean over repetitions, and a band from the least to the most."""
+def _over_steps(
+    logs: Mapping[str, Sequence[TrainingLog]],
+    panels: Mapping[str, str],
+    key: str,
+    alt: str,
+    per_row: int = PANELS_PER_ROW,
+) -> Picture:
+    """A panel, with its title, for each metric: the mean over repetitions, and a band from the least to the most.
+
+    The place of a metric that nobody logged stays empty.
+    """
     lines = lines_of(list(logs))
-    rows = ceil(len(panels) / PANELS_PER_ROW)
+    rows = ceil(len(panels) / per_row)
     figure = figures.new_figure(FULL, 1.6 * rows + 0.2 * ceil(len(logs) / PANELS_PER_ROW))
-    grid = figure.subplots(rows, PANELS_PER_ROW, sharex=True, squeeze=False)
-    for axes in grid.flat[len(panels) :]:
+    grid = figure.subplots(rows, per_row, sharex=True, squeeze=False)
+    for axes in grid.flat:
         axes.set_visible(False)
     for (metric, title), axes in zip(panels.items(), grid.flat, strict=False):
         for name, of_run in logs.items():
@@ -143,6 +148,7 @@ def _over_steps(logs: Mapping[str, Sequence[TrainingLog]], panels: Mapping[str, 
             steps = sorted({step for values in series for step in values})
             values_by_step = [[values[step] for values in series if step in values] for step in steps]
             line = lines[name]
+            axes.set_visible(axes.get_visible() or bool(steps))
             means = [np.mean(values) for values in values_by_step]
             axes.plot(steps, means, linestyle=line.dash, color=line.colour, label=line.label)
             lows, highs = (list(map(pick, values_by_step)) for pick in (min, max))
