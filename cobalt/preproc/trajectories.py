@@ -108,9 +108,9 @@ def of_verifiers(row: Record) -> list[Rollout]:
         raise ValueError("missing field 'completion', 'traces' or 'nodes'")
     rollouts = []
     for trace in _objects(row, "traces") if "traces" in row else [row]:
-        nodes = _objects(trace, "nodes")
+        nodes, agent = _objects(trace, "nodes"), trace.get("agent")
         reasons = {
-            OTHER_AGENT: not trace.get("agent", {}).get("trainable", True),
+            OTHER_AGENT: isinstance(agent, dict) and not agent.get("trainable", True),
             FAILED: trace.get("stop_condition") == "error",
             BRANCHED: any(node.get("parent") != (place - 1 if place else None) for place, node in enumerate(nodes)),
         }
@@ -172,7 +172,7 @@ def _messages(row: Mapping[str, Any], field: str, role: str = "user") -> Message
 def _answer(message: Mapping[str, Any]) -> str:
     """What the model wrote; thinking that was taken out of it is put back before it."""
     answer = joined(message.get("content"), "text")
-    thinking = message.get("reasoning_content") or message.get("reasoning")
+    thinking = joined(message.get("reasoning_content") or message.get("reasoning"), "text")
     return f"{THINK_START}{thinking}{THINK_END}{answer}" if thinking and THINK_END not in answer else answer
 
 
@@ -249,7 +249,7 @@ def read_answers(
                     value = value[name]
                 key = id_key(value)
             elif users := [message for message in rollout.prompt if message["role"] == "user"]:
-                key = statements.find(joined(users[-1]["content"], "text"))
+                key = statements.find(joined(users[-1].get("content"), "text"))
             fate = rollout.left_out or KEPT
             if fate == KEPT and any(message.get("tool_calls") for message in rollout.answers):
                 fate = TOOLS
@@ -299,7 +299,8 @@ async def _run(
     )
     async with open_execution_service(config.executor, config.checker) as execution:
         content = {
-            **{name: getattr(config, name) for name in ("layout", "id_field", "num_turns", "enable_thinking")},
+            "from": config.layout,
+            **{name: getattr(config, name) for name in ("id_field", "num_turns", "enable_thinking")},
             **prompt_content(prompts),
             "execution": await execution.describe(),
         }
@@ -329,12 +330,11 @@ async def _run(
                 problems = (row for row in read_rows(config.problems, Problem) if id_key(row.id) in answers)
                 await for_each(problems, replay, lambda: OPEN_PROBLEMS)
                 written = output.finish(ids)
-            rollouts = {"read": fates.total() - fates[INVALID], **fates}
-            run.counts = {**rollouts, "written": written, **counts, "infra_errors": causes.total()}
-            run.counts |= execution.work_done()
+            found = {"read": fates.total() - fates[INVALID], **fates, "problems": written, **counts}
+            found["infra_errors"] = causes.total()
+            run.counts = {**found, **execution.work_done()}
             run.origin = {"prompts": described(prompts)}
-    shown = {"output": config.output_file, **rollouts, "problems": written, **counts, "infra_errors": causes.total()}
-    print_summary(f"Trajectories of {config.layout}", shown, execution.work_done())
+    print_summary(f"Trajectories of {config.layout}", {"output": config.output_file, **found}, execution.work_done())
     refuse_infra_rate(causes.total(), fates[KEPT], "trajectories", config.max_infra_rate, causes)
 
 
