@@ -32,11 +32,7 @@ DR_GRPO = [
     "cobalt.loss_weights=tokens",
     f"{POLICY}.actor.kl_loss_coef=0",
 ]
-LITE_PPO = [
-    "algorithm.adv_estimator=reinforce_plus_plus_baseline",
-    "cobalt.loss_weights=tokens",
-    f"{POLICY}.actor.kl_loss_coef=0",
-]
+LITE_PPO = ["algorithm.adv_estimator=reinforce_plus_plus_baseline", "cobalt.loss_weights=tokens"]
 VERPO_3 = [f"cobalt.online.{name}" for name in ("test_weights=density", "turn_baseline=all_turns", "gamma=0")]
 RELEASE = ["cobalt.loss_weights=release", f"{POLICY}.actor.ppo_micro_batch_size_per_gpu=2"]
 REGISTER = "reward.reward_manager.source=register"
