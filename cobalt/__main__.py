@@ -16,8 +16,7 @@ EXIT_UNKNOWN = 2
 PIPELINE = """\
 The pipeline, stage by stage; scripts/quickstart.sh runs all of it:
   1 problems      python preproc/preproc_taco.py, or cobalt data import
-  2 trajectories  python run_single_turn_vllm.py, then run_multi_turn_vllm.py; with an API run_*_turn_litellm.py;
-                  or cobalt data trajectories, from what others saved
+  2 trajectories  python run_single_turn_vllm.py, then run_multi_turn_vllm.py; with an API run_*_turn_litellm.py
   3 hidden tests  python eval_multi_turn.py
   4 contexts      python preproc/process_multi_turn_taco.py, then preproc/verl_preproc_multi_turn.py
   5 training      bash scripts/train_grpo_multi_turn.sh, then scripts/merge_checkpoint.sh
