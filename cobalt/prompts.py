@@ -66,6 +66,16 @@ nothing from the program above that fails a test.
 {FEEDBACK_MARKER}
 {{feedback}}"""
 
+_HINDSIGHT_ANSWER = """\
+This program solves the problem:
+```python
+{answer}
+```"""
+_HINDSIGHT_FEEDBACK = """\
+An answer that was written to this message failed. This is the feedback on its program:
+{feedback}"""
+_HINDSIGHT_END = "Answer the message above with a complete program that is right."
+
 INPUT_LABEL, OUTPUT_LABEL, EXPECTED_LABEL = "Input:\n", "Program's Output:\n", "Expected Output:\n"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 JUDGE_FIELDS = ("question", "previous_code", "feedback", "current_code", "patch")
@@ -229,13 +239,28 @@ def feedback_message(feedback: str, prompts: PromptSet = COBALT) -> dict[str, st
     return {"role": "user", "content": _filled(template, feedback=feedback)}
 
 
-def prompt_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
+def hindsight(
+    messages: Sequence[Mapping[str, str]], feedback: str | None, answer: str | None
+) -> list[Mapping[str, str]]:
+    """A conversation whose last message also tells what is known after an answer to it.
+
+    ``feedback``: on that answer's program; ``answer``: another program, which is right. Not both are None.
+    """
+    *earlier, last = messages
+    parts = [last["content"]]
+    parts += [] if answer is None else [_filled(_HINDSIGHT_ANSWER, answer=answer)]
+    parts += [] if feedback is None else [_filled(_HINDSIGHT_FEEDBACK, feedback=feedback)]
+    return [*earlier, {**last, "content": "\n\n".join([*parts, _HINDSIGHT_END])}]
+
+
+def prompt_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]], **template: Any) -> list[int]:
     """What a network reads of a conversation before it answers, as token ids.
 
     The assistant's message, if it is the last one, is the answer's beginning: the network goes on with it.
+    ``template``: further arguments of the chat template.
     """
     begun = messages[-1]["role"] == "assistant"
-    how = {"add_generation_prompt": not begun, "continue_final_message": begun}
+    how = {**template, "add_generation_prompt": not begun, "continue_final_message": begun}
     return tokenizer.apply_chat_template(list(messages), **how, tokenize=True, return_dict=False)
 
 

@@ -90,7 +90,7 @@ def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
     for name, count in left_out.items():
         if count:
             print(f"cobalt: {count} prompts of data.{name} are left out: too long", file=sys.stderr, flush=True)
-    if settings.online:
+    if settings.online or settings.sdpo:
         train_files = [Path(path) for path in as_list(config.data.train_files) if "://" not in path]
         with open_dict(ready):
             ready.cobalt.prompts = described(PromptsConfig().prompt_set(train_files))

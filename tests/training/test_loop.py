@@ -49,7 +49,8 @@ def make_rows(count):
             answer = "<think>\nsum\n</think>\n```python\nprint(sum(map(int, input().split())))\n```"
             feedback = f"Input:\n{inputs[0]}\nProgram's Output:\n0\nExpected Output:\n{tests.outputs_K[0]}"
             messages += [{"role": "assistant", "content": answer}, feedback_message(feedback, PROMPTS)]
-        rows.append(make_row(messages, tests, split="train", index=index, prev_best_pass_rate=0.0))
+        public = {"public_test_cases": tests.select([0, 1]).to_json()}
+        rows.append(make_row(messages, tests, split="train", index=index, prev_best_pass_rate=0.0, tools_kwargs=public))
     return rows
 
 
@@ -234,6 +235,21 @@ def test_a_trained_model_is_merged_and_generates(bandit, tmp_path):
     assert (merged.stdout, merged.stderr) == (f"{tmp_path}/model: model of step 2\n", "")
     assert "| train.parquet |" in (tmp_path / "model" / "README.md").read_text()
     assert "```python" in generate(tmp_path / "model")
+
+
+def test_cobalt_learns_from_feedback_and_resumes(tmp_path):
+    write_data(tmp_path, make_rows(16), make_rows(4))
+    overrides = ("cobalt.sdpo={weight: 0.5, solutions: true}", "trainer.test_freq=-1")
+    kill_after_the_first_step(tmp_path, *overrides, EXECUTOR="local")
+    trained(tmp_path, 3, *overrides, EXECUTOR="local")
+    assert "setting global step to" in (tmp_path / "logs/train.log").read_text()
+    metrics = read_metrics(tmp_path / "out" / "metrics.jsonl")
+    refuse_broken_steps(metrics, 3)
+    for record in metrics:
+        assert 0 < record["sdpo/teacher_share"] <= 1 and record["sdpo/advantage_failed"] != 0
+        assert record["cost/teacher_overlong"] == 0 and record["actor/grad_norm"] > 0
+        assert record["cost/teacher_tokens"] > record["sdpo/teacher_share"] * record["cost/prompt_tokens"]
+        assert 0 < record["timing_s/teacher"] < record["timing_s/step"]
 
 
 def kill_after_the_first_step(folder, *more, **settings):
