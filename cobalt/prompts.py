@@ -253,14 +253,13 @@ def hindsight(
     return [*earlier, {**last, "content": "\n\n".join([*parts, _HINDSIGHT_END])}]
 
 
-def prompt_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]], **template: Any) -> list[int]:
+def prompt_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
     """What a network reads of a conversation before it answers, as token ids.
 
     The assistant's message, if it is the last one, is the answer's beginning: the network goes on with it.
-    ``template``: further arguments of the chat template.
     """
     begun = messages[-1]["role"] == "assistant"
-    how = {**template, "add_generation_prompt": not begun, "continue_final_message": begun}
+    how = {"add_generation_prompt": not begun, "continue_final_message": begun}
     return tokenizer.apply_chat_template(list(messages), **how, tokenize=True, return_dict=False)
 
 

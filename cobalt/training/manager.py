@@ -123,7 +123,8 @@ class StreamingRewardManager(RewardManagerBase):
             self._scorer, connect = TrajectoryScorer(Method(**config.cobalt.online), *settings), service_of_online
         self._prompts = None
         if config.cobalt.get("sdpo") is not None:
-            self._prompts = prompts_of(OmegaConf.to_container(config.cobalt, resolve=True)["prompts"])
+            described: Any = OmegaConf.to_container(config.cobalt, resolve=True)
+            self._prompts = prompts_of(described["prompts"])
         self.service = connect(self._scorer.settings)
         self._width = config.actor_rollout_ref.rollout.response_length
         self._runs: Runs = {}  # of the trajectories that are scored now

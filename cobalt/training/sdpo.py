@@ -19,6 +19,7 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 
 from cobalt.errors import InputError
+from cobalt.prompts import hindsight
 from cobalt.training.manager import FEEDBACK, PROGRAM
 from cobalt.training.scoring import INFRA
 from cobalt.training.shared_prompts import balanced_rows, rows_by_prefix
@@ -50,10 +51,22 @@ def hindsights(
     found = {}
     for row, info in scored.items():
         others = [other for other in passing[problems[row]] if solutions and other != row]
-        hindsight = Hindsight(info[FEEDBACK], infos[others[0]][PROGRAM] if others else None)
-        if any(part is not None for part in hindsight):
-            found[row] = hindsight
+        known = Hindsight(info[FEEDBACK], infos[others[0]][PROGRAM] if others else None)
+        if any(part is not None for part in known):
+            found[row] = known
     return found
+
+
+def teacher_prompts(
+    tokenizer: Any, contexts: Sequence[Any], shown: Mapping[int, Hindsight], template: Mapping[str, Any]
+) -> dict[int, Tensor]:
+    """Token ids of what each row's teacher reads. ``contexts``: messages; ``template``: arguments of veRL's data."""
+    if not shown:
+        return {}
+    conversations = [hindsight(contexts[row], *known) for row, known in shown.items()]
+    how = {**template, "add_generation_prompt": True, "tokenize": True, "return_dict": False}
+    found = tokenizer.apply_chat_template(conversations, **how)  # all at once: on several cores
+    return {row: torch.tensor(ids) for row, ids in zip(shown, found, strict=True)}
 
 
 def teacher_log_probs(

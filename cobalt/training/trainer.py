@@ -19,7 +19,6 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerSync, register_trainer
 
 from cobalt.errors import CobaltError
-from cobalt.prompts import hindsight, prompt_tokens
 from cobalt.records.training_run import append_metrics
 from cobalt.training.batch_scores import InfraGuard, reward_metrics, turn_metrics
 from cobalt.training.checkpoints import remove_old_checkpoints
@@ -35,7 +34,7 @@ from cobalt.training.rollouts import (
     with_lost,
 )
 from cobalt.training.scoring import INFRA, RewardSettings
-from cobalt.training.sdpo import hindsights, teacher_log_probs, teacher_metrics, with_teacher
+from cobalt.training.sdpo import hindsights, teacher_log_probs, teacher_metrics, teacher_prompts, with_teacher
 from cobalt.training.settings import TOKENS, Method, SelfDistillation
 from cobalt.training.shared_prompts import balanced_rows
 from cobalt.training.training_log import budget_of
@@ -225,14 +224,11 @@ class CobaltTrainer(PPOTrainer):
         settings, started = SelfDistillation(**self.config.cobalt.sdpo), time.perf_counter()
         fields = ["raw_prompt", "responses", "old_log_probs", "advantages"]
         data: Any = tq.kv_batch_get(**where, select_fields=fields)
-        messages_B = list(data["raw_prompt"])
         responses_B, student_B, advantages_B = (data[name].unbind() for name in fields[1:])
         template: Any = self.config.data.get("apply_chat_template_kwargs") or {}
         template = OmegaConf.to_container(template) if OmegaConf.is_config(template) else template
-        prompts = {
-            row: torch.tensor(prompt_tokens(self.tokenizer, hindsight(messages_B[row], *shown), **template))
-            for row, shown in hindsights(infos, problems, settings.solutions).items()
-        }
+        shown = hindsights(infos, problems, settings.solutions)
+        prompts = teacher_prompts(self.tokenizer, list(data["raw_prompt"]), shown, template)
         most, teacher = self.config.data.max_prompt_length, {}
         kept = {row: prompt for row, prompt in prompts.items() if len(prompt) <= most}
         if kept:

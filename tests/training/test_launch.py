@@ -151,8 +151,9 @@ def test_online_training_needs_public_tests_for_feedback(complaint, tmp_path, pu
     assert told in complaint(recipe="grpo_online")
 
 
-def test_the_bandits_data_are_not_for_online_training(complaint):
-    assert "row 1: extra_info.tools_kwargs.public_test_cases: missing" in complaint(recipe="grpo_online")
+def test_contexts_without_public_tests_are_neither_for_online_training_nor_for_feedback_as_teacher(complaint):
+    for told in (complaint(recipe="grpo_online"), complaint("cobalt.sdpo={}")):
+        assert "row 1: extra_info.tools_kwargs.public_test_cases: missing" in told
 
 
 AGGREGATION = "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"

@@ -11,8 +11,15 @@ from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token
 from verl.workers.config import FSDPActorConfig
 
 from cobalt.errors import InputError
-from cobalt.prompts import feedback_message, first_messages, hindsight, prompt_tokens
-from cobalt.training.sdpo import hindsights, teacher_log_probs, teacher_metrics, with_teacher
+from cobalt.prompts import feedback_message, first_messages
+from cobalt.training.sdpo import (
+    Hindsight,
+    hindsights,
+    teacher_log_probs,
+    teacher_metrics,
+    teacher_prompts,
+    with_teacher,
+)
 from cobalt.training.shared_prompts import lay_out, rows_by_prefix, score_tokens
 
 
@@ -48,12 +55,12 @@ def test_a_teachers_prompt_is_the_policys_with_what_is_known_at_its_end(minicode
         {"role": "assistant", "content": "```python\n1\n```"},
         feedback_message("Input:\n1"),
     ]
-    builder = create_continuous_token_builder(minicoder, hf_model_type="qwen3")
-    policys = prompt_tokens(minicoder, context)
-    assert policys == builder.build_initial_tokens(context)
-    for feedback, answer in (("Input:\n9", None), (None, "print(5)"), ("Input:\n9", "print(5)")):
-        shown = minicoder.decode(prompt_tokens(minicoder, hindsight(context, feedback, answer)))
-        begin = minicoder.decode(policys).partition(context[-1]["content"])
+    policys = create_continuous_token_builder(minicoder, hf_model_type="qwen3").build_initial_tokens(context)
+    begin = minicoder.decode(policys).partition(context[-1]["content"])
+    known = [Hindsight("Input:\n9", None), Hindsight(None, "print(5)"), Hindsight("Input:\n9", "print(5)")]
+    prompts = teacher_prompts(minicoder, [context] * 3, dict(enumerate(known)), {})
+    for (feedback, answer), prompt in zip(known, prompts.values(), strict=True):
+        shown = minicoder.decode(prompt)
         assert shown.startswith(begin[0] + begin[1]) and shown.endswith(begin[2])
         added = shown.removeprefix(begin[0] + begin[1])
         assert ("Input:\n9" in added, "print(5)" in added) == (feedback is not None, answer is not None)
