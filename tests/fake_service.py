@@ -26,7 +26,8 @@ class FakeService:
             return ExecutionResult.infra(count, "worker lost")
         passed = int(code.removeprefix("print(").removesuffix(")")) if code else 0
         passing = tuple(index < passed for index in range(count))
-        verdicts = tuple(Verdict.PASSED if value else Verdict.WRONG_ANSWER for value in passing)
+        failed = Verdict.NO_PROGRAM if code is None else Verdict.WRONG_ANSWER
+        verdicts = tuple(Verdict.PASSED if value else failed for value in passing)
         return ExecutionResult(verdicts, ("",) * count, ("",) * count, cpu_s=0.5)
 
     def opener(self):

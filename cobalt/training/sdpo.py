@@ -70,12 +70,15 @@ def teacher_prompts(
 
 
 def teacher_log_probs(
-    group: Any, prompts: Sequence[Tensor], responses: Sequence[Tensor], temperature: float
+    group: Any, prompts: Sequence[Tensor], responses: Sequence[Tensor], temperature: float, unit: int
 ) -> list[Tensor]:
-    """Log-probabilities of the tokens of each response after its prompt, by the policy of the worker ``group``."""
+    """Log-probabilities of the tokens of each response after its prompt, by the policy of the worker ``group``.
+
+    ``unit``: ranks compute so many rows at a time.
+    """
     ranks = max(group._dispatch_info["actor"]) + 1
     count = len(prompts)
-    padded = [*range(count), *[0] * (-count % ranks)]  # each rank gets equally many rows
+    padded = [*range(count), *[0] * (-count % (ranks * unit))]  # each rank gets equally many rows
     rows = rows_by_prefix([prompts[row] for row in padded], [len(responses[row]) for row in padded])
     order = [padded[row] for row in balanced_rows(rows, ranks)[0]]
     ids = [torch.cat([prompts[row], responses[row]]) for row in order]

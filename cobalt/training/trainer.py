@@ -232,8 +232,10 @@ class CobaltTrainer(PPOTrainer):
         most, teacher = self.config.data.max_prompt_length, {}
         kept = {row: prompt for row, prompt in prompts.items() if len(prompt) <= most}
         if kept:
-            given = [*kept.values()], [responses_B[row] for row in kept]
-            found = teacher_log_probs(self.actor_rollout_wg, *given, self.config.actor_rollout_ref.rollout.temperature)
+            actor, rollout = self.config.actor_rollout_ref.actor, self.config.actor_rollout_ref.rollout
+            unit = 1 if actor.use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
+            given = [*kept.values()], [responses_B[row] for row in kept], rollout.temperature, unit
+            found = teacher_log_probs(self.actor_rollout_wg, *given)
             teacher = dict(zip(kept, found, strict=True))
         self._put(where, advantages=with_teacher(advantages_B, student_B, teacher, settings.weight))
         metrics |= teacher_metrics(infos, student_B, teacher)

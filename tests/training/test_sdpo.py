@@ -66,7 +66,8 @@ def test_a_teachers_prompt_is_the_policys_with_what_is_known_at_its_end(minicode
         assert ("Input:\n9" in added, "print(5)" in added) == (feedback is not None, answer is not None)
 
 
-def test_log_probabilities_come_back_to_their_rows_from_ranks_with_equally_many():
+@pytest.mark.parametrize(("unit", "rows"), [(1, 4), (4, 8)])
+def test_log_probabilities_come_back_to_their_rows_from_ranks_with_equally_many(unit, rows):
     """The group scores a token by its id, at the place of the token before it."""
     seen = []
 
@@ -77,11 +78,16 @@ def test_log_probabilities_come_back_to_their_rows_from_ranks_with_equally_many(
     prompts = [torch.arange(1, length) for length in (9, 4, 6)]
     responses = [torch.arange(start, start + 3) for start in (50, 60, 70)]
     group = SimpleNamespace(_dispatch_info={"actor": [0, 1]}, compute_log_prob=compute_log_prob)
-    found = teacher_log_probs(group, prompts, responses, temperature=0.7)
+    found = teacher_log_probs(group, prompts, responses, temperature=0.7, unit=unit)
     for log_probs, response in zip(found, responses, strict=True):
         torch.testing.assert_close(log_probs, -response / 100)
     (data,) = seen
-    assert (len(data), data["temperature"], data["calculate_entropy"], data["compute_loss"]) == (4, 0.7, False, False)
+    assert (len(data) - rows, data["temperature"], data["calculate_entropy"], data["compute_loss"]) == (
+        0,
+        0.7,
+        False,
+        False,
+    )
     for ids, positions in zip(data["input_ids"].unbind(), data["position_ids"].unbind(), strict=True):
         assert positions.tolist() == [*range(len(ids))]
 
