@@ -4,4 +4,4 @@ Each room has a floor of its own, and imports point down only; CONTRIBUTING.md l
 Importing any module has no side effects.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"
