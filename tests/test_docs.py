@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "verl").glob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for room in ("docs", "research", "verl") for page in (ROOT / room).rglob("*.md"))]
+)
 FAQ = ROOT / "docs" / "faq.md"
 FROM_OTHERS = ("Missing credentials", "Memory usage increased after sleeping", "'str' object is not callable")
 """Quotes of the FAQ that other packages say."""

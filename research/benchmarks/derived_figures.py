@@ -18,7 +18,6 @@ from research.reports.page import Table
 
 RESULTS = ROOT / "research/results"
 STUDY, QUESTIONS = RESULTS / "paper-in-miniature", RESULTS / "open-questions-h200"
-VLLM = RESULTS / "vllm-rollouts-h200"
 TURNS = [f"turn {turn}" for turn in range(9)]
 SEEDS = "last turn of each repetition"
 
@@ -115,13 +114,10 @@ def few_trainings(test_set: str) -> Table:
     )
 
 
-def all_trainings(test_set: str, beside: Path = STUDY) -> Table:
-    """Cobalt's Pass@1, the mean over all trainings with its setting, and how far that is ahead of a report's runs."""
-    study, questions, compared = (
-        tables_of(folder)[f"pass1_{test_set}"]["rows"] for folder in (STUDY, QUESTIONS, beside)
-    )
-    names = ["Cobalt", *(row["run"] for row in compared if row["run"] != "Cobalt")]
-    runs = {row["run"]: [row] for row in (*study, *compared) if row["run"] in names}
+def all_trainings(test_set: str) -> Table:
+    """Cobalt's Pass@1, the mean over all trainings with its setting, and how far that is ahead of the study's runs."""
+    study, questions = (tables_of(folder)[f"pass1_{test_set}"]["rows"] for folder in (STUDY, QUESTIONS))
+    runs = {row["run"]: [row] for row in sorted(study, key=lambda row: row["run"] != "Cobalt")}
     for row in questions:
         if AGAIN.get(row["run"]) in runs:
             runs[AGAIN[row["run"]]].append(row)
@@ -151,7 +147,6 @@ def files() -> dict[Path, list[Table]]:
             *(all_trainings(test_set) for test_set in ("clean", "shifted")),
             *(few_trainings(test_set) for test_set in ("clean", "shifted")),
         ],
-        VLLM / "all-trainings.json": [all_trainings("clean", VLLM), all_trainings("shifted", VLLM)],
     }
 
 

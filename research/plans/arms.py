@@ -61,7 +61,7 @@ class StudyConfig(LoopConfig):
     size: Literal["gpu", "cpu"] = "gpu"
     """Which defaults. gpu: one or more GPUs, hours. cpu: two cores, minutes; it shows that it works, no effect."""
     arms: OneOrMore[str] = ()
-    """Ways to train; docs/paper.md names them all."""
+    """Ways to train; research/results/paper-in-miniature.md names them all."""
     seeds: OneOrMore[int] = (0, 1, 2)
     """Training seeds. An arm with a seed is a policy."""
     reference: str | None = None
@@ -148,7 +148,7 @@ class Arm:
 
 
 def arm_of(name: str, config: StudyConfig) -> Arm:
-    """The arm of this name. Raises ``InputError``. docs/paper.md says what each is for."""
+    """The arm of this name. Raises ``InputError``. research/results/paper-in-miniature.md says what each is for."""
     first, _, value = name.partition("+")
     reward, contexts = "+reward.custom_reward_function.reward_kwargs", f"contexts-{name}"
     recipe = recipe_of(config.preset)
@@ -199,7 +199,7 @@ def arm_of(name: str, config: StudyConfig) -> Arm:
     elif first in get_args(Kind) and re.fullmatch(r"0\.\d+", value):
         arm = Arm(f"Cobalt + {name}", kind=first, ratio=value)
     else:
-        raise InputError(f"no arm '{name}'; docs/paper.md names them")
+        raise InputError(f"no arm '{name}'; research/results/paper-in-miniature.md names them")
     if arm.kind:
         arm = replace(arm, contexts=f"contexts-{arm.kind}-{arm.ratio}")
     return replace(arm, name=name, label=arm.label or f"Cobalt, {name}")

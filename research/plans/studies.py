@@ -1,4 +1,4 @@
-"""The studies of many policies: what each measures and reports. docs/paper.md, docs/hacking.md, docs/theory.md."""
+"""The studies of many policies: what each measures and reports. research/results/paper-in-miniature.md, docs/hacking.md, research/theory/README.md."""
 
 import sys
 from dataclasses import replace
@@ -24,7 +24,7 @@ class PaperConfig(StudyConfig):
     """The paper in miniature: from nothing to one report.
 
     MiniCoder on MiniCode, trained in every way that the paper compares on turns 0 to 2, measured at turns 0 to 8: on
-    the dev set, on the shifted set, under another problem's feedback, and under wrong feedback. docs/paper.md explains
+    the dev set, on the shifted set, under another problem's feedback, and under wrong feedback. research/results/paper-in-miniature.md explains
     it. A second run continues where the first was stopped.
     """
 
@@ -114,7 +114,7 @@ class TheoryConfig(StudyConfig):
 
     MiniCoder is trained by Cobalt on MiniCode. The policies that a training passes through are held against the
     reference: J beside J_step, KL and total variation by turn, what a failed program costs later, and how the gap grows
-    with the distance and the turns. docs/theory.md says how. Trainings run on CPU cores, N_GPUS workers each; a GPU
+    with the distance and the turns. research/theory/README.md says how. Trainings run on CPU cores, N_GPUS workers each; a GPU
     answers for the policies if there is one. A second run continues where the first was stopped.
     """
 

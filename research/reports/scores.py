@@ -128,7 +128,7 @@ def primary_tables(material: Material, condition: str) -> Iterator[Table]:
         f"primary_{condition}",
         f"Mean Pass@1 of turns {first} to {last}, {CONDITIONS[condition]} (%)",
         "With 95 % intervals over problems and repetitions (training seeds), each of which stands apart."
-        + (" The primary endpoint of docs/paper.md." if condition == "shifted" else ""),
+        + (" The primary endpoint of research/results/paper-in-miniature.md." if condition == "shifted" else ""),
         [
             {
                 "run": name,

@@ -1,4 +1,4 @@
-"""The records of ``theory measure`` and what follows from them (docs/theory.md). Pure but for reading.
+"""The records of ``theory measure`` and what follows from them (research/theory/README.md). Pure but for reading.
 
 In this order: the measures of a policy; the gap between the two objectives and its bounds; what a failed program costs
 later; repair on common contexts. A reward is 1 if a program passes all hidden tests, else 0. Shapes: P problems, N
@@ -230,7 +230,7 @@ class Continuation:
     """After turn k = ``turn``, with ``turns_left`` turns to go: rewards per turn after a pass and after a failure.
 
     ``best``: of the best of m trajectories, m the size of the smaller group, so that none is the better for being
-    larger. One-step recoverability, which is about the optimal policy, is another thing (docs/theory.md).
+    larger. One-step recoverability, which is about the optimal policy, is another thing (research/theory/README.md).
     """
 
     turn: int

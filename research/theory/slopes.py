@@ -1,4 +1,4 @@
-"""How the gap grows with the distance to the reference and with the turns (docs/theory.md). Pure.
+"""How the gap grows with the distance to the reference and with the turns (research/theory/README.md). Pure.
 
 Trainings of one kind, which differ in their seed, each measured after the same numbers of steps. Shapes: P problems,
 T turns, S seeds, K numbers of steps, M resamples.
