@@ -27,8 +27,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def test_the_front_page_leads_to_files_beside_the_pages(site: Path) -> None:
-    assert 'href="https://example.org/cobalt/blob/HEAD/CONTRIBUTING.md"' in (site / "index.html").read_text()
+def test_the_front_page_is_the_readme_and_leads_to_files_beside_the_pages(site: Path) -> None:
+    page = (site / "index.html").read_text()
+    assert "Cobalt trains language models" in page
+    assert 'href="https://example.org/cobalt/blob/HEAD/CONTRIBUTING.md"' in page
+    images = re.findall(r'<img [^>]*src="([^"]+)"', page)
+    assert images and all((site / image).is_file() for image in images)
 
 
 def test_tables_and_formulas_are_rendered_without_a_network(site: Path) -> None:
@@ -41,6 +45,7 @@ def test_tables_and_formulas_are_rendered_without_a_network(site: Path) -> None:
 def test_links_that_lead_nowhere_are_noticed(tmp_path: Path) -> None:
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    (tmp_path / "README.md").write_text("# Cobalt\n")
     with (tmp_path / "docs" / "faq.md").open("a") as page:
         page.write("\n[gone](gone.md) [gone](faq.md#nowhere)\n")
     done = build(tmp_path, tmp_path / "site")
