@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: the front page begins with the project's README; links to files beside docs/ lead to the repository."""
+"""Hooks of MkDocs: the front page begins with the README; what lies beside docs/ is linked in the repository."""
 
 import os
 import re
@@ -7,41 +7,42 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?!https?:|#)[^)\s]+)\)")
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(((?!https?:|#)[^)\s#]+)(#[^)\s]*)?\)")
 FRONT_PAGE = "README.md"
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
-    """Adds the images that the README shows from other folders."""
-    root = Path(config.docs_dir).parent
-    for image, _text, target in LINK.findall((root / FRONT_PAGE).read_text(encoding="utf-8")):
-        if image and not target.startswith("docs/"):
-            files.append(File.generated(config, target, abs_src_path=str(root / target)))
+    """Adds the images that pages show from folders beside docs/."""
+    docs = Path(config.docs_dir)
+    for page in (docs.parent / FRONT_PAGE, *docs.glob("*.md")):
+        for image, _text, target, _anchor in LINK.findall(page.read_text(encoding="utf-8")):
+            path = Path(os.path.normpath(page.parent / target))
+            if image and path.is_file() and not path.is_relative_to(docs):
+                files.append(File.generated(config, str(path.relative_to(docs.parent)), abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
-    """Called for each page. Without ``repo_url`` a link to a file beside docs/ becomes its text."""
-    root = Path(config.docs_dir).parent
-    if page.file.src_uri == FRONT_PAGE:
-        readme = _rewritten((root / FRONT_PAGE).read_text(encoding="utf-8"), root, config)
-        return readme + "\n" + _rewritten(markdown, root / "docs", config).replace("# ", "## ", 1)
-    return _rewritten(markdown, Path(page.file.abs_src_path).parent, config)
+    """Called for each page, all of which lie in docs/ itself."""
+    docs = Path(config.docs_dir)
+    inside = _rewritten(markdown, docs, config)
+    if page.file.src_uri != FRONT_PAGE:
+        return inside
+    readme = (docs.parent / FRONT_PAGE).read_text(encoding="utf-8")
+    return f"{_rewritten(readme, docs.parent, config)}\n#{inside}"
 
 
 def _rewritten(markdown: str, folder: Path, config: Any) -> str:
-    root = Path(config.docs_dir).parent
+    """With links as from docs/. Without ``repo_url`` a link to a file beside it becomes its text."""
+    docs = Path(config.docs_dir)
 
     def rewritten(link: re.Match[str]) -> str:
-        image, text, target = link.groups()
-        target, _, anchor = target.partition("#")
+        image, text, target, anchor = link.groups(default="")
         path = Path(os.path.normpath(folder / target))
-        if path.is_relative_to(config.docs_dir):
-            inside = path.relative_to(config.docs_dir)
-            return f"{image}[{text}]({inside}{'#' + anchor if anchor else ''})" if folder == root else link[0]
-        if image:
-            return f"![{text}]({path.relative_to(root)})" if folder == root else link[0]
-        where = f"{config.repo_url}/blob/HEAD/{path.relative_to(root)}"
-        return f"[{text}]({where})" if config.repo_url else text
+        beside = not path.is_relative_to(docs)
+        place = path.relative_to(docs.parent if beside else docs)
+        if beside and not image:
+            return f"[{text}]({config.repo_url}/blob/HEAD/{place}{anchor})" if config.repo_url else text
+        return f"{image}[{text}]({place}{anchor})"
 
     return LINK.sub(rewritten, markdown)
