@@ -29,11 +29,10 @@ from pathlib import Path
 
 from benchmarks.bench_executor import in_bwrap
 from cobalt.cli.entry import run
-from cobalt.figures import Curve, finished, styled
+from cobalt.records.jsonl import read_json
 from cobalt.sandbox import Executor
-from cobalt.statistics import Estimate
 from cobalt.tables import markdown_table
-from research.figures import curves_figure
+from research.reports.pictures import verdicts_picture
 
 LOADS = (1, 4, 16, 64)
 SHARES = (0.02, 0.02, 0.1, 0.3, 0.7)
@@ -152,16 +151,7 @@ def main(config: VerdictsConfig) -> None:
     (config.output / "verdicts.json").write_text(json.dumps({**report, "at_a_time": LOADS}, indent=2) + "\n")
     rows = [[name, *map(str, counts)] for name, counts in report["different"].items()]
     print(markdown_table(["at a time", *map(str, LOADS)], rows))
-    places = list(range(len(LOADS)))
-    with styled():
-        curves = [
-            Curve(name, [Estimate(100 * count / len(programs), None, None) for count in counts], places)
-            for name, counts in report["different"].items()
-        ]
-        figure = curves_figure(curves, "programs at a time", "verdicts that differ (%)")
-        figure.axes[0].set_xticks(places, [str(load) for load in LOADS])
-        alt = "Verdicts that differ from those taken alone, by the number of programs at a time"
-        finished(figure, "verdicts", alt).write(config.output)
+    verdicts_picture(read_json(config.output / "verdicts.json")).write(config.output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The studies of many policies: what each measures and reports. research/results/paper-in-miniature.md, docs/hacking.md, research/theory/README.md."""
+"""The studies of many policies: what each measures and reports.
+
+research/results/paper-in-miniature.md, docs/hacking.md and research/theory/README.md explain them.
+"""
 
 import sys
 from dataclasses import replace
@@ -24,8 +27,8 @@ class PaperConfig(StudyConfig):
     """The paper in miniature: from nothing to one report.
 
     MiniCoder on MiniCode, trained in every way that the paper compares on turns 0 to 2, measured at turns 0 to 8: on
-    the dev set, on the shifted set, under another problem's feedback, and under wrong feedback. research/results/paper-in-miniature.md explains
-    it. A second run continues where the first was stopped.
+    the dev set, on the shifted set, under another problem's feedback, and under wrong feedback.
+    research/results/paper-in-miniature.md explains it. A second run continues where the first was stopped.
     """
 
     marker: ClassVar = "study_paper"
@@ -114,8 +117,8 @@ class TheoryConfig(StudyConfig):
 
     MiniCoder is trained by Cobalt on MiniCode. The policies that a training passes through are held against the
     reference: J beside J_step, KL and total variation by turn, what a failed program costs later, and how the gap grows
-    with the distance and the turns. research/theory/README.md says how. Trainings run on CPU cores, N_GPUS workers each; a GPU
-    answers for the policies if there is one. A second run continues where the first was stopped.
+    with the distance and the turns. research/theory/README.md says how. Trainings run on CPU cores, N_GPUS workers
+    each; a GPU answers for the policies if there is one. A second run continues where the first was stopped.
     """
 
     marker: ClassVar = "study_theory"

@@ -5,13 +5,15 @@ Metrics over the steps of training are the exception: they stand in the training
 
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from cobalt import figures
 from cobalt.figures import FONT_SIZE, FULL, PASS1, TURNS, Curve, Picture
-from cobalt.training.training_log import REWARD_PARTS, TURN_MEASURES, TrainingLog
+from cobalt.statistics import Estimate
+from cobalt.training.training_log import REWARD_PARTS, TrainingLog
 from research.figures import bars_of, curves_figure, lines_of
 from research.reports.page import Table
 from research.reports.runs import CONDITIONS, SETS
@@ -32,6 +34,20 @@ def pictures_of(tables: Sequence[Table]) -> list[Picture]:
     """Those that the tables allow, in their order."""
     pictures = [DRAWN[table.key](table) for table in tables if table.key in DRAWN]
     return [picture for picture in pictures if picture is not None]
+
+
+@figures.styled()
+def verdicts_picture(report: Mapping[str, Any]) -> Picture:
+    """Of the record of ``research/benchmarks/bench_verdicts.py``."""
+    loads, programs = report["at_a_time"], report["programs"]
+    curves = [
+        Curve(name, [Estimate(100 * count / programs, None, None) for count in counts], list(range(len(loads))))
+        for name, counts in report["different"].items()
+    ]
+    figure = curves_figure(curves, "programs at a time", "verdicts that differ (%)")
+    figure.axes[0].set_xticks(list(range(len(loads))), [str(load) for load in loads])
+    alt = "Verdicts that differ from those taken alone, by the number of programs at a time"
+    return figures.finished(figure, "verdicts", alt)
 
 
 def turn_curves(table: Table, names: Sequence[str] | None = None) -> list[Curve]:

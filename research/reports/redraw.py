@@ -1,7 +1,7 @@
 """``python -m research report figures``: the figures of reports again, from the JSON that each of them left.
 
-Reads the JSON of ``report``, ``report sweep`` and ``theory report`` and writes PNG and SVG
-beside it. Metrics by step are not in it.
+Reads the JSON of ``report``, ``report sweep``, ``theory report`` and ``bench_verdicts`` and writes PNG and SVG
+beside it. Reward parts by step are not in it.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from cobalt.errors import InputError
 from cobalt.figures import Picture
 from cobalt.records.jsonl import read_json
 from research.reports.page import Table
-from research.reports.pictures import pictures_of
+from research.reports.pictures import pictures_of, verdicts_picture
 from research.reports.sweep import sweep_picture
 from research.theory.report import all_pictures
 
@@ -47,6 +47,8 @@ def pictures_in(path: Path) -> list[Picture]:
             return [sweep_picture(Table.from_json(path.name.partition(".")[0], found), found["feedback"])]
         if "tables" in found:
             return pictures_of([Table.from_json(key, table) for key, table in found["tables"].items()])
+        if "different" in found:
+            return [verdicts_picture(found)]
         if "gap" in found:
             return all_pictures({key: Table.from_json(key, table) for key, table in found.items()})
     except (OSError, ValueError, LookupError, TypeError) as error:
