@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from cobalt import figures
 from cobalt.figures import FONT_SIZE, FULL, PASS1, TURNS, Curve, Picture
 from cobalt.statistics import Estimate
-from cobalt.training.training_log import REWARD_PARTS, TrainingLog
+from cobalt.training.training_log import REWARD_PARTS, TURN_MEASURES, TrainingLog
 from research.figures import bars_of, curves_figure, lines_of
 from research.reports.page import Table
 from research.reports.runs import CONDITIONS, SETS

@@ -1,7 +1,7 @@
 """``python -m research report figures``: the figures of reports again, from the JSON that each of them left.
 
 Reads the JSON of ``report``, ``report sweep``, ``theory report`` and ``bench_verdicts`` and writes PNG and SVG
-beside it. Reward parts by step are not in it.
+beside it. Metrics by step are not in it.
 """
 
 from pathlib import Path
