@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from test_layers import INSIDE, LIGHT, MODULES, ROOMS
+from viewed_files import evaluated_file
+
+from cobalt.records import write_jsonl
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,7 +59,7 @@ def test_the_sandbox_and_the_list_of_commands_need_no_package(empty: Path) -> No
     assert "Programs run in mode" in run(empty / "bin/cobalt", "sandbox", "check")
 
 
-def test_the_core_needs_what_the_wheel_asks_for(empty: Path) -> None:
+def test_the_core_needs_what_the_wheel_asks_for(empty: Path, tmp_path: Path) -> None:
     (site,) = empty.glob("lib/python*/site-packages")
     (metadata,) = site.glob("cobalt_rl-*.dist-info/METADATA")
     needed = [line.partition(": ")[2] for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist")]
@@ -64,3 +67,6 @@ def test_the_core_needs_what_the_wheel_asks_for(empty: Path) -> None:
     light = [name for name, path in MODULES.items() if ROOMS[name] in LIGHT and path.parent != INSIDE]
     run(empty / "bin/python", "-I", "-c", f"import {', '.join(light)}")
     assert "| in all | " in run(empty / "bin/cobalt", "plan", "--problems", "1000")
+    write_jsonl(tmp_path / "some.jsonl", evaluated_file(3))
+    run(empty / "bin/cobalt", "view", tmp_path / "some.jsonl")
+    assert (tmp_path / "some.jsonl.html").stat().st_size > 10_000
