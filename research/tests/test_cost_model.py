@@ -50,7 +50,7 @@ def test_a_plan_adds_up_and_grows_with_the_problems(capsys):
     assert "train 936 steps of 581 s" in stages and trained[0] == round(936 * step.step / 3600, 1)
     assert in_all == [pytest.approx(sum(column), abs=0.2) for column in zip(collected, judged, trained, strict=True)]
     assert trained[1] == pytest.approx(4 * trained[0], abs=0.2) and judged[1] == 0
-    assert (needs["cores for programs"], needs["GB on disk: 94 checkpoints of 98 GB"]) == (9, 9239)
+    assert (needs["cores for programs"], needs["GB on disk: 4 checkpoints of 98 GB"]) == (9, 393)
     twice, more = planned(capsys, problems=20_000)
     name = "GB on disk: trajectories and contexts"
     assert twice["collect trajectories"][0] == pytest.approx(2 * collected[0], abs=0.2)

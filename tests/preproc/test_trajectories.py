@@ -208,7 +208,7 @@ def test_wrong_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     pq.write_table(pa.Table.from_pylist([of_chat(chat(RIGHT))]), tmp_path / "parquet.jsonl")
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "folder").mkdir()
-    complaints = {"parquet.jsonl": "not valid JSON", "empty.jsonl": "holds no records", "missing.jsonl": "no such file"}
+    complaints = {"parquet.jsonl": "a parquet file", "empty.jsonl": "holds no records", "missing.jsonl": "no such file"}
     for file, complaint in {**complaints, "folder": "no input"}.items():
         assert run_import(tmp_path, "openai-messages", tmp_path / file)[0] == 2
         assert complaint in (line := one_complaint(capsys)) and file in line
