@@ -19,7 +19,7 @@ from tensordict import TensorDict
 from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerSync, register_trainer
 
 from cobalt.errors import CobaltError
-from cobalt.records.training_run import append_metrics
+from cobalt.records.training_run import append_metrics, saved_steps
 from cobalt.training.batch_scores import InfraGuard, reward_metrics, turn_metrics
 from cobalt.training.checkpoints import remove_old_checkpoints
 from cobalt.training.config import TRAINER_PREFIX, has_own_manager
@@ -107,8 +107,9 @@ class CobaltTrainer(PPOTrainer):
 
     def _after_step(self) -> None:
         """Its checkpoint is complete, and its validation is recorded."""
-        keep = self.config.cobalt.get("keep_checkpoints")
-        remove_old_checkpoints(self.config.trainer.default_local_dir, keep, self.global_steps)
+        folder, keep = self.config.trainer.default_local_dir, self.config.cobalt.get("keep_checkpoints")
+        if self.global_steps in saved_steps(folder):  # in other steps nothing is new, and all metrics would be read
+            remove_old_checkpoints(folder, keep, self.global_steps)
         self._look_at_budget()
 
     def _look_at_budget(self) -> None:
