@@ -263,13 +263,16 @@ def _completion(response: Any) -> Completion:
 def _text_of(choice: Any) -> str:
     """What the model wrote. Thinking that the server took out of the answer is put back before it."""
     message = choice.message
-    answer = joined(message.content, "text")
     named = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    thinking = joined(named, "text") or joined(message.content, "thinking")
+    return written(message.content, named, choice.finish_reason == FINISH_LENGTH)
+
+
+def written(content: Any, reasoning: Any, was_cut: bool = False) -> str:
+    """What a model wrote: the ``content`` of a message, with thinking that was taken out of it before it."""
+    answer, thinking = joined(content, "text"), joined(reasoning, "text") or joined(content, "thinking")
     if not thinking or THINK_END in answer:
         return answer
-    was_cut = choice.finish_reason == FINISH_LENGTH and not answer
-    return f"{THINK_START}{thinking}{'' if was_cut else THINK_END}{answer}"
+    return f"{THINK_START}{thinking}{'' if was_cut and not answer else THINK_END}{answer}"
 
 
 def joined(content: Any, kind: Literal["text", "thinking"]) -> str:

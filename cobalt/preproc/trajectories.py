@@ -20,10 +20,9 @@ from cobalt.cli.prompt_flags import InstructionCheck, PromptsConfig
 from cobalt.cli.tasks import for_each
 from cobalt.completion import Message
 from cobalt.errors import InputError
-from cobalt.extraction import THINK_END, THINK_START
 from cobalt.inference.conversation import Turn
 from cobalt.inference.driver import ProblemRow, history_of, program_of_turn, record_of
-from cobalt.inference.endpoints import joined
+from cobalt.inference.endpoints import joined, written
 from cobalt.inference.flags import MultiTurnOpenWeightConfig
 from cobalt.preproc.sources import Source
 from cobalt.prompts import (
@@ -170,10 +169,7 @@ def _messages(row: Mapping[str, Any], field: str, role: str = "user") -> Message
 
 
 def _answer(message: Mapping[str, Any]) -> str:
-    """What the model wrote; thinking that was taken out of it is put back before it."""
-    answer = joined(message.get("content"), "text")
-    thinking = joined(message.get("reasoning_content") or message.get("reasoning"), "text")
-    return f"{THINK_START}{thinking}{THINK_END}{answer}" if thinking and THINK_END not in answer else answer
+    return written(message.get("content"), message.get("reasoning_content") or message.get("reasoning"))
 
 
 class Statements:
