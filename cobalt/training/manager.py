@@ -142,8 +142,9 @@ class StreamingRewardManager(RewardManagerBase):
                 if not validates:
                     named |= follows_context(items[-1])
                     if self._prompts is not None:
-                        feedback = await public_feedback(items[-1], batch, self._prompts)
-                        more = {FEEDBACK: feedback, PROGRAM: program_of(items[-1])}
+                        program = program_of(items[-1])
+                        feedback = await public_feedback(items[-1], program, batch, self._prompts)
+                        more = {FEEDBACK: feedback, PROGRAM: program}
             else:
                 failed = data.non_tensor_batch["tool_extra_fields"][-1][ROLLOUT_FAILED]
                 programs = await self._scorer.programs(items, failed, batch)

@@ -112,14 +112,14 @@ def follows_context(item: Mapping[str, Any]) -> Score:
     return follows(item, extract_code(item["solution_str"], rule), turn, last_program(messages, rule))
 
 
-async def public_feedback(item: Mapping[str, Any], batch: Batch, prompts: PromptSet) -> str | None:
-    """What the next turn would show of a response (``ResponseScorer.items``); None if it passes all public tests.
+async def public_feedback(item: Mapping[str, Any], program: str | None, batch: Batch, prompts: PromptSet) -> str | None:
+    """What the next turn would show of the ``program`` of a response; None if it passes all public tests.
 
     Raises ``InfraError``, and ``ValueError`` for a row without public tests.
     """
     info = item["extra_info"]
     tests = TestCases.parse((info.get("tools_kwargs") or {}).get("public_test_cases") or "")
-    result = await batch.execute(program_of(item), tests)
+    result = await batch.execute(program, tests)
     return None if result.solved else feedback_to_policy(with_feedback(result, tests), prompts)
 
 
