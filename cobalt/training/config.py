@@ -40,8 +40,15 @@ NEEDED = {
     "trainer.v1.sampler.sync_refill_failed_groups": False,
     "transfer_queue.enable": True,
 }
-COMPILE = "actor_rollout_ref.actor.use_torch_compile"
-"""veRL 0.9.1 has it, true by default, and its engines read that of their own section."""
+ENGINES_COMPILE = "actor_rollout_ref.{}.fsdp_config.use_torch_compile"
+REPLACED = {
+    "actor_rollout_ref.actor.use_torch_compile": (
+        True,
+        f"veRL 0.9.1 ignores it; give {ENGINES_COMPILE.format('actor')} and {ENGINES_COMPILE.format('ref')}",
+    ),
+    "trainer.max_actor_ckpt_to_keep": (None, KEEP),
+}
+"""Settings of veRL 0.9.1 that have another one's place: their default, and what to give."""
 OF_MANAGER = {
     "reward.reward_manager.source": "importlib",
     "reward.reward_manager.module.path": MANAGER_MODULE,
@@ -79,6 +86,8 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
     resolved: Any = OmegaConf.to_container(config, resolve=True)
     config = OmegaConf.create(resolved)
     _refuse_ignored(config)
+    if missing := OmegaConf.missing_keys(config.cobalt):
+        raise InputError(f"missing: {', '.join(sorted(missing))}; or choose another recipe")
     cobalt, model, rollout = config.cobalt, config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
     on_cpu = cobalt.backend == CPU_BACKEND
     if on_cpu != (rollout.name == "hf"):
@@ -129,11 +138,9 @@ def _refuse_ignored(config: Any) -> None:
     for section in dict.fromkeys(name.split(".")[0] for name in MOVED):
         for name in _set_in(config.get(section) or {}, f"{section}."):
             refuse_moved(name)
-    if not OmegaConf.select(config, COMPILE):
-        newer = COMPILE.replace(".actor.", ".actor.fsdp_config.")
-        raise InputError(f"{COMPILE}: veRL 0.9.1 ignores it; give {newer} and {newer.replace('.actor.', '.ref.')}")
-    if config.trainer.max_actor_ckpt_to_keep is not None:
-        raise InputError(f"trainer.max_actor_ckpt_to_keep: {KEEP}")
+    for name, (default, told) in REPLACED.items():
+        if OmegaConf.select(config, name) != default:
+            raise InputError(f"{name}: {told}")
     needed = dict(NEEDED)
     if has_own_manager(config):
         needed |= OF_MANAGER

@@ -310,6 +310,7 @@ def command(monkeypatch, capsys):
         ),
         (["trainer.logger=["], "cpu", "trainer.logger=["),
         ([""], "cpu", "mismatched input '<EOF>'"),
+        (["+cobalt.online={turns: 2, method: ???}"], "cpu", "missing: cobalt.online.method"),
         (["--multirun"], "cpu", "--multirun"),
         (["--cfg", "all"], "cpu", "--cfg: invalid choice: 'all'"),
         (["--config-dir"], "cpu", "--config-dir/-cd: expected one argument"),
