@@ -24,9 +24,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from transformers import AutoTokenizer
-
 from cobalt.cli.entry import exit_codes
+from cobalt.preproc.bandit_prompts import load_tokenizer
+from cobalt.prompts import prompt_tokens
 from cobalt.records import read_jsonl
 from cobalt.tables import markdown_table
 from research.real.study_tables import ARMS, FOLDER
@@ -70,13 +70,12 @@ def prompts_of(row: dict[str, Any], tokenizer: Any) -> Iterator[tuple[str, list[
             before = None if turn == 0 else row["public_pass_rates"][turn - 1][sample]
             if row.get("stop_at_success") and turn and before == 1:
                 break
-            chat = messages[: 2 + 2 * turn]
-            prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+            prompt = prompt_tokens(tokenizer, messages[: 2 + 2 * turn])
             kind = FIRST if before is None else PASSED if before == 1 else FAILED
             yield kind, prompt, tokenizer(responses[sample], add_special_tokens=False)["input_ids"]
 
 
-def shared(prompts: list[Sequence[int]], rows: int) -> dict[str, int]:
+def shared(prompts: Sequence[Sequence[int]], rows: int) -> dict[str, int]:
     """Tokens of ``prompts`` that each stand before ``rows`` responses."""
     ordered = sorted(map(list, prompts))
     alone = sum(map(len, ordered))
@@ -86,13 +85,13 @@ def shared(prompts: list[Sequence[int]], rows: int) -> dict[str, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokenizer", type=Path, required=True)
+    parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--contexts", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="the --out of study.py")
     args = parser.parse_args()
-    tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
+    tokenizer = load_tokenizer(args.tokenizer, "--tokenizer ")
     chats = [row["conversation"] for row in read_jsonl(args.contexts, ("conversation",), unique=None)]
-    contexts = [tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False) for chat in chats]
+    contexts = [prompt_tokens(tokenizer, chat) for chat in chats]
     drafts: list[dict[str, Any]] = []
     trees: dict[str, list[Sequence[int]]] = {}
     for arm in ("base", "cobalt"):
@@ -114,16 +113,8 @@ def main() -> None:
     sizes["contexts, all"] = shared(contexts, RESPONSES)
     sizes["conversations of three turns, all"] = shared(trees["perturbed"], 1)
     (FOLDER / FILE).write_text(json.dumps({"drafts": drafts, "shared": sizes}, indent=1) + "\n")
-    show_tables()
-
-
-def show_tables() -> None:
-    """The two tables, from the file."""
-    stored = json.loads((FOLDER / FILE).read_text())
-    print(markdown_table(list(stored["drafts"][0]), ([str(cell) for cell in row.values()] for row in stored["drafts"])))
-    columns = list(next(iter(stored["shared"].values())))
-    rows = ([name, *map(str, row.values())] for name, row in stored["shared"].items())
-    print(markdown_table(["prompts", *columns], rows))
+    print(markdown_table(list(drafts[0]), ([str(cell) for cell in row.values()] for row in drafts)))
+    print(markdown_table(["prompts", *steps[0]], ([name, *map(str, row.values())] for name, row in sizes.items())))
 
 
 if __name__ == "__main__":
