@@ -3,9 +3,9 @@
 
     python research/real/study.py --arm cobalt --seed 0 --model DIR --data DIR --out DIR
 
-DATA holds ``test.jsonl``, ``perturbed.jsonl``, ``rft.jsonl``, and the parquet of ``contexts/`` and ``problems/``;
-STUDY.md says which commands make them. Each stage is done once in OUT/ARM-SEED, so a second call goes on where the
-first was stopped. ``done/`` holds the seconds that a stage took.
+DATA holds ``test.jsonl``, ``perturbed.jsonl``, ``rft.jsonl``, ``dpo.jsonl``, and the parquet of ``contexts/``,
+``repairing/`` and ``problems/``; STUDY.md says which commands make them. Each stage is done once in OUT/ARM-SEED, so a
+second call goes on where the first was stopped. ``done/`` holds the seconds that a stage took.
 """
 
 import argparse
@@ -30,7 +30,9 @@ from research.plans.places import Folder, Place
 ARMS = {
     "base": ("", ""),
     "rft": ("rft", "rft.jsonl"),
+    "dpo": ("dpo", "dpo.jsonl"),
     "cobalt": ("grpo_multi_turn", "contexts/train.parquet"),
+    "repairing": ("grpo_multi_turn", "repairing/train.parquet"),
     "single_turn": ("grpo_single_turn", "problems/train.parquet"),
     "grpo_online": ("grpo_online", "problems/train.parquet"),
     "verpo_online": ("verpo_online", "problems/train.parquet"),
@@ -44,6 +46,9 @@ WITHOUT_END = 1_000_000
 """Epochs of a training that its budget ends."""
 SERVER = ("--max-model-len", 8192, "--max-num-seqs", 512)
 REQUESTS = 640  # in flight: what the engine runs at a time and a quarter more
+ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm"
+SHARE = 0.1
+"""Of a GPU's memory that must be free when an engine starts whose cache has a given size."""
 
 
 class ArmPlace(Place):
@@ -56,14 +61,20 @@ class ArmPlace(Place):
     def train(self, recipe: str, data: Path) -> None:
         settings = self.settings
         knobs = {"MODEL": str(settings.start), "OUTPUT_DIR": str(self.out / "training"), "TRAIN_FILE": str(data)}
-        usual = [f"trainer.seed={settings.seed + 1}"]
-        if recipe == "rft":
+        usual = [f"{'seed' if recipe == 'dpo' else 'trainer.seed'}={settings.seed + 1}"]
+        if recipe in ("rft", "dpo"):
             knobs["PRESET"] = "cpu" if settings.preset == "cpu" else "gpu"
         else:
             knobs["VAL_FILE"] = str(data.with_name("test.parquet"))  # not used
             usual = [f"trainer.total_epochs={WITHOUT_END}", f"+data.seed={settings.seed}", "trainer.save_freq=1000000"]
             usual += ["trainer.val_before_train=False", "trainer.test_freq=-1"]
-            usual += [f"cobalt.budget={{gpu_seconds: {settings.gpu_seconds}}}"]
+            if settings.steps:
+                usual.append(f"trainer.total_training_steps={settings.steps}")
+            else:
+                usual.append(f"cobalt.budget={{gpu_seconds: {settings.gpu_seconds}}}")
+            if settings.kv_gib:
+                usual.append(f"+{ENGINE}.kv_cache_memory_bytes={settings.kv_gib << 30}")
+                usual.append(f"actor_rollout_ref.rollout.gpu_memory_utilization={SHARE}")
         self.call("bash", f"scripts/train_{recipe}.sh", *usual, *settings.overrides, knobs=knobs)
 
     @contextmanager
@@ -73,6 +84,8 @@ class ArmPlace(Place):
         words = [self.python, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1"]
         words += ["--port", port, "--served-model-name", model_identity(str(model)), "--generation-config", "vllm"]
         words += ["--uvicorn-log-level", "warning", *SERVER]
+        if self.settings.kv_gib:
+            words += ["--kv-cache-memory-bytes", self.settings.kv_gib << 30, "--gpu-memory-utilization", SHARE]
         with (self.log_dir / "vllm.log").open("a") as log:
             options = {"env": self.environment, "stdout": log, "stderr": log}
             server = self.folder.start([str(word) for word in words], is_service=True, **options)
@@ -92,7 +105,8 @@ class ArmPlace(Place):
         with self.served(model) as address:
             where = ("--api_base", address, "--max_in_flight", REQUESTS, "--executor", "local")
             usual = ("--from_scratch", "--num_turns", TURNS, "--seed", 0, *SAMPLING, *where)
-            for name, flags in ASKED.items():
+            for name in self.settings.ask:
+                flags = ASKED[name]
                 files = ("-i", self.settings.data / f"{name}.jsonl", "-o", self.out / f"{name}.turns.jsonl")
                 self.stage(f"{name}-turns", self.run, "run_multi_turn_vllm.py", *files, *flags, *usual)
 
@@ -114,6 +128,9 @@ def main() -> None:
     parser.add_argument("--start", type=Path, help="the policy that training starts from; default: --model")
     parser.add_argument("--name", help="the folder's name before the seed; default: the arm")
     parser.add_argument("--gpu_seconds", type=int, default=480, help="of the steps of a GRPO training")
+    parser.add_argument("--steps", type=int, help="of a GRPO training, instead of --gpu_seconds")
+    parser.add_argument("--kv_gib", type=int, help="GiB of vLLM's cache: for several arms on one GPU")
+    parser.add_argument("--ask", nargs="+", choices=ASKED, default=list(ASKED), help="default: all")
     parser.add_argument("--preset", default="one-gpu-coder")
     parser.add_argument("overrides", nargs="*", help="hydra overrides of the training, after --")
     settings = parser.parse_args()
@@ -131,9 +148,11 @@ def main() -> None:
         place.stage("train", place.train, recipe, settings.data / data)
         place.stage("merge", place.call, "bash", "scripts/merge_checkpoint.sh", folder.path / "training", model)
     place.stage("asked", place.ask, model)
-    for name in ASKED:
+    for name in settings.ask:
         files = ("-i", folder.path / f"{name}.turns.jsonl", "-o", folder.path / f"{name}.jsonl")
         place.script_stage(f"{name}-hidden", "eval_multi_turn.py", *files, "--executor", "local")
+    if "perturbed" not in settings.ask:
+        return
     files = ("-i", folder.path / "perturbed.jsonl", "-o", folder.path / "cases.jsonl")
     words = ("--data_file", settings.data / "perturbed.jsonl", "--executor", "local")
     place.script_stage("cases", "extract_turn_level_errors.py", *files, *words)
