@@ -8,17 +8,21 @@ entropies and gradients are veRL's up to rounding; loss and optimizer are veRL's
 import os
 from contextlib import nullcontext
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id, get_device_name
+from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu, offload_fsdp_optimizer
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.utils import postprocess_batch_func
 
 from cobalt.training.config import PLAIN_ENGINE, SHARED_ENGINE, WEIGHTS_VARIABLE
+from cobalt.training.reshard import load_other_ranks
+from cobalt.training.resume import saved_ranks
 from cobalt.training.settings import RELEASE
 from cobalt.training.shared_prompts import SHARED, Rows, lay_out, micro_batches, prepare, rows_by_prefix, score_tokens
 
@@ -47,6 +51,21 @@ class CobaltEngine(FSDPEngineWithLMHead):
         module = super()._build_module()
         restore_frequencies(module)
         return module
+
+    def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """veRL's, which also loads what another number of ranks has saved."""
+        checkpoint = Path(local_path)
+        if saved_ranks(checkpoint)[0] == torch.distributed.get_world_size():
+            super().load_checkpoint(local_path, *args, **kwargs)
+            return
+        if self._is_offload_param:
+            load_fsdp_model_to_gpu(self.module)
+        load_other_ranks(checkpoint, self.module, self.optimizer, self.lr_scheduler)
+        torch.distributed.barrier()
+        if self._is_offload_param:
+            offload_fsdp_model_to_cpu(self.module)
+        if self._is_offload_optimizer:
+            offload_fsdp_optimizer(self.optimizer)
 
 
 def restore_frequencies(model: torch.nn.Module) -> None:

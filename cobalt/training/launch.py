@@ -122,5 +122,5 @@ def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
     resolved["seed"] = settings.seed
     manifest = Manifest(folder / MANIFEST_NAME, "cobalt train", resolved, content, inputs)
     manifest.output, manifest.counts = folder, {"overlong_prompts_left_out": left_out}
-    refuse_other_settings(resolved, content)
+    refuse_other_settings(resolved, content, reshards=True)
     return ready, manifest

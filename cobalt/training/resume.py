@@ -1,5 +1,6 @@
 """What a training that goes on from a checkpoint may change, and whether anything is left for it to do."""
 
+import json
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from importlib.metadata import version
@@ -11,6 +12,10 @@ from cobalt.records.manifest import changes, read_manifest, without_secrets
 from cobalt.records.training_run import START_MODEL, resumed_step, training_manifest
 from cobalt.training.preflight import total_steps
 
+CHECKPOINT = "global_step_{}"
+RANKS_FILE = "fsdp_config.json"
+"""Beside veRL's shards: how many ranks have saved them."""
+FSDP2 = 2
 OPERATION_SETTINGS = {"executor", "workers", "mode", "max_queue", "max_in_flight", "max_infra_rate"}
 """The keys of ``reward.reward_kwargs`` that change how programs run, but not what they score."""
 MAY_CHANGE = (
@@ -42,13 +47,14 @@ IN_CONTENT = (
 """Settings that a manifest's content holds, files by their hashes."""
 
 
-def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any], reshards: bool = False) -> None:
     """Raise ``InputError`` if the training that made the checkpoint had other settings than may change.
 
-    ``config``: the whole resolved configuration; ``content``: what identifies files and the reward.
+    ``config``: the whole resolved configuration; ``content``: what identifies files and the reward; ``reshards``: the
+    number of GPUs may differ, with FSDP2.
     """
     trainer = config["trainer"]
-    if not resumed_step(trainer):
+    if not (step := resumed_step(trainer)):
         return
     is_ours = trainer["resume_mode"] == "auto"  # else any checkpoint, of which we may know nothing
     folder = Path(trainer["default_local_dir"] if is_ours else Path(trainer["resume_from_path"]).parent)
@@ -63,6 +69,24 @@ def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any])
     if changed := changes(old, {**fixed(without_secrets(config)), **content}):
         problem = f"was made with other settings ({changed}); take those, or choose another output folder"
         raise InputError.at(folder, None, problem)
+    refuse_other_ranks(folder / CHECKPOINT.format(step), trainer["n_gpus_per_node"] * trainer["nnodes"], reshards)
+
+
+def refuse_other_ranks(checkpoint: Path, ranks: int, reshards: bool) -> None:
+    """Raise ``InputError`` if so many ranks cannot load a checkpoint's shards."""
+    shards = checkpoint / "actor" if (checkpoint / "actor").is_dir() else checkpoint  # the latter of fine-tuning
+    saved, fsdp = saved_ranks(shards)
+    if saved != ranks and not (reshards and fsdp == FSDP2):
+        how = ", with actor.strategy=fsdp, which does not split it anew" if reshards else ""
+        raise InputError.at(checkpoint, None, f"was saved by {saved} GPUs{how}; {ranks} cannot go on from it")
+
+
+def saved_ranks(shards: Path) -> tuple[int, int]:
+    """How many ranks have saved a folder of veRL's shards, and with which version of FSDP. Raises ``InputError``."""
+    if not (path := shards / RANKS_FILE).is_file():
+        raise InputError.at(path, None, f"no such file; {shards} is no whole checkpoint")
+    config = json.loads(path.read_text())
+    return config["world_size"], config["FSDP_version"]
 
 
 def fixed(config: Mapping[str, Any]) -> dict[str, Any]:

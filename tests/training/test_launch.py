@@ -19,6 +19,7 @@ from cobalt.records.manifest import manifest_path
 from cobalt.records.training_run import LOST_FILE, METRICS_FILE, TRACKER_NAME, read_metrics
 from cobalt.sampler import packages
 from cobalt.training import launch, preflight, runner
+from cobalt.training.resume import RANKS_FILE
 
 BATCH_SIZE = 16
 """Of the preset cpu."""
@@ -45,7 +46,9 @@ def write_rows(path, count, **changes):
 
 
 def checkpoint(folder, step):
-    (folder / f"global_step_{step}").mkdir(exist_ok=True)
+    shards = folder / f"global_step_{step}" / "actor"
+    shards.mkdir(parents=True, exist_ok=True)
+    (shards / RANKS_FILE).write_text(json.dumps({"world_size": 2, "FSDP_version": 2}))
     (folder / TRACKER_NAME).write_text(str(step))
 
 
@@ -420,6 +423,20 @@ def test_a_run_resumes_with_other_steps_logging_saving_execution_and_gpus(resume
             "actor_rollout_ref.rollout.agent.num_workers=3",
             "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=9999",
         )
+
+
+@pytest.mark.parametrize(
+    ("saved", "told"),
+    [
+        ('{"world_size": 2, "FSDP_version": 1}', "was saved by 2 GPUs, with actor.strategy=fsdp, .*; 1 cannot go on"),
+        (None, "fsdp_config.json: no such file; .* is no whole checkpoint"),
+    ],
+)
+def test_checkpoints_that_cannot_be_loaded_are_refused(resume, tmp_path, saved, told):
+    file = tmp_path / "out/global_step_3/actor" / RANKS_FILE
+    file.unlink() if saved is None else file.write_text(saved)
+    with pytest.raises(InputError, match=told):
+        resume("trainer.total_training_steps=9", "trainer.n_gpus_per_node=1")
 
 
 def test_settings_that_verl_would_not_take_over_are_refused_in_one_line(resume):

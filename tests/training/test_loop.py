@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -235,6 +236,17 @@ def test_a_trained_model_is_merged_and_generates(bandit, tmp_path):
     assert (merged.stdout, merged.stderr) == (f"{tmp_path}/model: model of step 2\n", "")
     assert "| train.parquet |" in (tmp_path / "model" / "README.md").read_text()
     assert "```python" in generate(tmp_path / "model")
+
+
+def test_one_rank_goes_on_where_two_have_stopped(bandit, tmp_path):
+    folder = shutil.copytree(bandit.folder, tmp_path / "bandit")
+    shutil.rmtree(folder / "out" / "global_step_2")
+    (folder / "out" / "latest_checkpointed_iteration.txt").write_text("1")
+    trained(folder, 2, N_GPUS="1")
+    ours, before = read_metrics(folder / "out/metrics.jsonl")[-1], bandit.metrics[-1]
+    for name in ("reward/total", "response_length/mean", "actor/kl_loss", "actor/pg_loss", "actor/grad_norm"):
+        assert ours[name] == pytest.approx(before[name], rel=1e-4)
+    assert len(list((folder / "out/global_step_2/actor").glob("model_*.pt"))) == 1
 
 
 def test_cobalt_learns_from_feedback_and_resumes(tmp_path):

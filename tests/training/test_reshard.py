@@ -1,0 +1,96 @@
+"""Checkpoints that another number of ranks goes on from, and those that none but as many can."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+from cobalt.errors import InputError
+from cobalt.training.reshard import load_other_ranks
+from cobalt.training.resume import RANKS_FILE, refuse_other_ranks
+
+WIDTH = 5
+"""Of the layers: two and three ranks have shards of other sizes than each other."""
+
+
+def trained_parts(ranks, steps):
+    """A model on ``ranks`` ranks, its optimizer and schedule, after some steps that are the same for all ranks."""
+    torch.manual_seed(steps)
+    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, 1))
+    mesh = init_device_mesh("cpu", (ranks,))
+    for layer in (*model, model):
+        fully_shard(layer, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    for _ in range(steps):
+        one_step(model, optimizer, schedule)
+    return model, optimizer, schedule
+
+
+def one_step(model, optimizer, schedule):
+    optimizer.zero_grad()
+    model(torch.arange(3.0 * WIDTH).reshape(3, WIDTH)).square().mean().backward()
+    optimizer.step()
+    schedule.step()
+
+
+def whole(model, optimizer, schedule):
+    values = [*model.state_dict().values(), *(value for one in optimizer.state.values() for value in one.values())]
+    tensors = [value.full_tensor() if isinstance(value, DTensor) else value for value in values]
+    return [*map(torch.clone, tensors), torch.tensor(schedule.get_last_lr())]
+
+
+def work(rank, ranks, folder, saved):
+    dist.init_process_group("gloo", f"file://{folder}/store-{ranks}", rank=rank, world_size=ranks)
+    if saved is None:
+        parts = model, optimizer, schedule = trained_parts(ranks, 2)
+        name = f"world_size_{ranks}_rank_{rank}.pt"
+        torch.save(model.state_dict(), folder / f"model_{name}")
+        torch.save(optimizer.state_dict(), folder / f"optim_{name}")
+        torch.save({"lr_scheduler": schedule.state_dict(), "rng": None}, folder / f"extra_state_{name}")
+    else:
+        parts = trained_parts(ranks, 1)
+        load_other_ranks(folder, *parts)
+    found = whole(*parts)
+    one_step(*parts)
+    after = whole(*parts)
+    if rank == 0:
+        torch.save((found, after), folder / f"whole-{ranks}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_another_number_of_ranks_goes_on_as_the_saved_ones_would(tmp_path, ranks):
+    (tmp_path / RANKS_FILE).write_text(json.dumps({"world_size": 2, "FSDP_version": 2}))
+    processes.spawn(work, (2, tmp_path, None), nprocs=2)
+    processes.spawn(work, (ranks, tmp_path, 2), nprocs=ranks)
+    (saved, saved_after), (loaded, loaded_after) = (torch.load(tmp_path / f"whole-{n}.pt") for n in (2, ranks))
+    assert len(saved) > 10 and all(map(torch.equal, saved, loaded))
+    assert all(map(torch.allclose, saved_after, loaded_after))
+    assert not all(map(torch.equal, loaded, loaded_after))
+
+
+@pytest.mark.parametrize(
+    ("fsdp", "reshards", "ranks", "told"),
+    [
+        (1, True, 4, "was saved by 2 GPUs, with actor.strategy=fsdp, which does not split it anew; 4 cannot go on"),
+        (2, False, 1, "was saved by 2 GPUs; 1 cannot go on from it"),
+        (1, False, 2, None),
+        (2, True, 3, None),
+    ],
+)
+@pytest.mark.parametrize("place", ["actor", "."])
+def test_ranks_that_cannot_go_on_are_refused(tmp_path: Path, place, fsdp, reshards, ranks, told):
+    (tmp_path / place).mkdir(exist_ok=True)
+    (tmp_path / place / RANKS_FILE).write_text(json.dumps({"world_size": 2, "FSDP_version": fsdp}))
+    if told is None:
+        refuse_other_ranks(tmp_path, ranks, reshards)
+        return
+    with pytest.raises(InputError, match=told):
+        refuse_other_ranks(tmp_path, ranks, reshards)
