@@ -98,7 +98,9 @@ class OpenAIEngine:
             raise _failure(self.model_id, error, [self._client.api_key]) from error
 
     async def _create(self, **request: Any) -> Completion:
-        answer = await self._client.chat.completions.with_raw_response.create(**request)
+        # given as ``messages``, the history is walked through: a quarter of what a request costs
+        body = {"messages": request.pop("messages")}
+        answer = await self._client.chat.completions.with_raw_response.create(messages=[], extra_body=body, **request)
         completion = _completion(answer.parse())
         self._pace.note(completion.completion_tokens, answer.retries_taken > 0, time.monotonic())
         return completion
@@ -122,6 +124,8 @@ async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEng
     import httpx
     import openai
 
+    from cobalt.serving.http_client import ManyRequests
+
     keep_loopback_direct()
     base = flags.api_base or os.environ.get(URL_VARIABLE) or DEFAULT_URL
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -131,7 +135,7 @@ async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEng
         api_key=os.environ.get(TOKEN_VARIABLE) or "none",
         max_retries=RETRIES,
         timeout=flags.request_timeout_s,
-        http_client=openai.DefaultAsyncHttpxClient(limits=httpx.Limits(max_connections=None)),
+        http_client=ManyRequests(follow_redirects=True),
     ) as client:
         at = without_userinfo(base)
         try:

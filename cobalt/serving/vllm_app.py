@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from cobalt.records.identity import model_identity
 from cobalt.serving.app_settings import HEALTH, IN_FLIGHT_HEADER, HttpConfig
+from cobalt.serving.http_client import ManyRequests
 from cobalt.serving.http_guard import UNAVAILABLE, UNPROCESSABLE, HttpGuard, Refusal, guard_of, json_response
 from cobalt.serving.ports import free_port
 
@@ -95,12 +96,11 @@ class VllmActor:
         # that ends with this process, and then kills all of the server's processes.
         wait_and_kill = ["sh", "-c", 'read -r _; kill -9 "-$1"', "sh", str(self._server.pid)]
         self._warden = subprocess.Popen(wait_and_kill, stdin=subprocess.PIPE, start_new_session=True)
-        self._client = httpx.AsyncClient(
+        self._client = ManyRequests(
             base_url=f"http://127.0.0.1:{port}",
             headers={"authorization": f"Bearer {key}"},
             timeout=None,
             trust_env=False,  # the key must not reach a proxy
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=2),  # vLLM closes idle ones after 5 s
         )
         deadline_s = time.monotonic() + args.start_timeout_s
         while not await self._answers():
