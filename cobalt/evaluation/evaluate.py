@@ -28,8 +28,6 @@ from cobalt.records.manifest import check_paths, origin_of, recorded_run, refuse
 from cobalt.records.rows import MultiTurn, Rates, raw_responses, read_rows
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 
-OPEN_PROBLEMS = 16
-
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig(ExecutionConfig, ReadConfig):
@@ -75,7 +73,7 @@ async def _evaluate(
     if config.compare and not {id_key(id_) for id_ in ids} & {id_key(other.id) for other in others}:
         raise InputError.at(config.compare, None, f"--compare: it has no problem of {config.input_file}")
     async with open_execution_service(config.executor, config.checker) as execution:
-        described = await execution.describe()
+        described, at_once = await execution.describe(), await execution.problems_at_once()
         for path in filter(None, (config.input_file, config.compare)):
             tell_other_origin(path, checker=described["checker"])
         content = {"tests": "hidden_test_cases", "execution": described}
@@ -105,7 +103,7 @@ async def _evaluate(
                     bar.set_postfix_str(text, refresh=False)
                     bar.update()
 
-                await for_each(rows(InvalidLines(config.skip_invalid, quiet=True)), evaluate, lambda: OPEN_PROBLEMS)
+                await for_each(rows(InvalidLines(config.skip_invalid, quiet=True)), evaluate, lambda: at_once)
                 written = output.finish(ids)
             read = {"read": len(ids) + invalid.count, "written": written, "skipped_invalid": invalid.count}
             run.counts = {**read, **counts, **execution.work_done()}

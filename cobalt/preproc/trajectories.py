@@ -40,7 +40,6 @@ from cobalt.records.manifest import check_paths, recorded_run, refuse_infra_rate
 from cobalt.records.rows import Problem, read_rows
 from cobalt.serving.execution import ExecutionService, Runs, open_execution_service
 
-OPEN_PROBLEMS = 16
 EPISODES = "episode_*.json"  # as rLLM names its files
 KEPT = "kept"
 UNKNOWN = "dropped: of none of the problems"
@@ -323,8 +322,9 @@ async def _run(
                     causes.update(filter(None, failures))
                     bar.update()
 
+                at_once = await execution.problems_at_once()
                 problems = (row for row in read_rows(config.problems, Problem) if id_key(row.id) in answers)
-                await for_each(problems, replay, lambda: OPEN_PROBLEMS)
+                await for_each(problems, replay, lambda: at_once)
                 written = output.finish(ids)
             found = {"read": fates.total() - fates[INVALID], **fates, "problems": written, **counts}
             found["infra_errors"] = causes.total()

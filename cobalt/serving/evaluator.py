@@ -28,12 +28,17 @@ class Evaluator(Executor):
 
     async def __init__(self, args: EvaluatorConfig):
         super().__init__(**args.of_executor())
+        self._replicas = args.replicas
         self._queue = Gauge("cobalt_evaluator_queue_depth", description="Programs that wait for a sandbox.")
         self._tests = Counter("cobalt_evaluator_tests", description="Tests judged.", tag_keys=("verdict",))
         self._programs = Counter("cobalt_evaluator_programs", description="Programs judged.")
         self._infra_errors = Counter("cobalt_evaluator_infra_errors", description="Programs that could not be judged.")
         keep_no_large_blocks()
         await self.start()
+
+    async def state(self) -> dict[str, Any]:
+        """As ``Executor.state``, with the number of ``replicas``."""
+        return {**await super().state(), "replicas": self._replicas}
 
     async def run_many(self, programs: Sequence[tuple[str | None, Tests]]) -> list[ExecutionResult]:
         """As ``Executor.run_many``; the programs are counted."""

@@ -28,6 +28,8 @@ START_HINT = (
 
 PROGRAMS_PER_CALL = 4
 """More programs share the milliseconds that a call costs. Fewer wait for the slowest of their call."""
+PROBLEMS_PER_WORKER = 4
+"""Problems that are open for each worker: one waits for the slowest of its programs, and often for nothing else."""
 
 MAX_ATTEMPTS = 6
 FIRST_DELAY_S = 0.5
@@ -180,8 +182,13 @@ class ExecutionService:
         return await self._ask_or_refuse("describe")
 
     async def state(self) -> dict[str, Any]:
-        """The same, with ``mode``, ``workers`` and ``queue_depth`` of one executor."""
+        """The same, with ``mode``, ``workers`` and ``queue_depth`` of one executor, and the app's ``replicas``."""
         return await self._ask_or_refuse("state")
+
+    async def problems_at_once(self) -> int:
+        """How many open problems keep all workers busy, also if a program of each hangs."""
+        state = await self.state()
+        return PROBLEMS_PER_WORKER * state["workers"] * state.get("replicas", 1)
 
     def work_done(self) -> dict[str, float]:
         """Numbers of programs, tests and CPU seconds, for manifests and metrics."""

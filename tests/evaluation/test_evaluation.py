@@ -10,7 +10,7 @@ import pytest
 from scripted import MultiplyingService, ScriptedEngine, make_plan, opened, read_rows, run_plan, write_problems
 
 from cobalt.errors import InputError, SetupError
-from cobalt.evaluation.evaluate import EvaluationConfig, main
+from cobalt.evaluation.evaluate import EvaluationConfig, evaluate_record, main
 from cobalt.evaluation.files import (
     NOT_RECORDED,
     ProblemScores,
@@ -307,3 +307,23 @@ def test_a_counts_file_that_does_not_fit_together_is_refused(
     path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
     with pytest.raises(InputError, match=message):
         read_evaluations(path)
+
+
+def test_problems_are_open_for_all_workers(
+    service: MultiplyingService, trajectories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_open, most = set(), 0
+
+    async def followed(row: Any, *others: Any) -> Row:
+        nonlocal most
+        is_open.add(row.id)
+        most = max(most, len(is_open))
+        record = await evaluate_record(row, *others)
+        is_open.remove(row.id)
+        return record
+
+    monkeypatch.setattr("cobalt.evaluation.evaluate.evaluate_record", followed)
+    for workers, expected in ((1, 4), (2, 6)):  # of 6 problems
+        service.workers, most = workers, 0
+        evaluate(trajectories, tmp_path / f"{workers}.jsonl")
+        assert most == expected

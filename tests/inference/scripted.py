@@ -77,10 +77,13 @@ class MultiplyingService:
     def __init__(self) -> None:
         self.runs: Counter[tuple[str | None, TestCases]] = Counter()
         self.failing: Callable[[str | None], bool] = lambda code: False
-        self.checker = "exact"
+        self.checker, self.workers = "exact", 1
 
     async def describe(self) -> dict[str, Any]:
         return {"checker": self.checker}
+
+    async def state(self) -> dict[str, Any]:
+        return {"workers": self.workers, **await self.describe()}
 
     async def run(self, code: str | None, tests: Any) -> ExecutionResult:
         return (await self.run_many([(code, tests)]))[0]

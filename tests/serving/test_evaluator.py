@@ -21,7 +21,7 @@ from cobalt.sandbox.limits import Limits
 from cobalt.sandbox.selftest import examine
 from cobalt.serving import execution
 from cobalt.serving.app_settings import EvaluatorConfig
-from cobalt.serving.execution import open_execution_service
+from cobalt.serving.execution import PROBLEMS_PER_WORKER, open_execution_service
 from cobalt.serving.ports import free_port
 from cobalt.serving.service_check import ServiceCheckConfig
 from cobalt.serving.service_check import main as check_health
@@ -91,11 +91,13 @@ async def test_a_caller_by_handle_that_has_gone_frees_the_sandbox(app_url):
 async def test_description_says_what_decides_verdicts(app_url):
     async with open_execution_service("serve") as service, open_execution_service("local", workers=1) as local:
         served, here = await service.describe(), await local.describe()
+        assert await service.problems_at_once() == PROBLEMS_PER_WORKER * (await service.state())["workers"]
+        assert await local.problems_at_once() == PROBLEMS_PER_WORKER
     assert served == {"checker": "lcb", **asdict(Limits(cpu_limit_s=1))}
     assert here == {"checker": "exact", **asdict(Limits())}
     status = status_of(app_url)
     assert status.pop("mode") in ("namespaces", "landlock")
-    assert status == {"workers": 2, "queue_depth": 0, **served}
+    assert status == {"workers": 2, "queue_depth": 0, "replicas": 1, **served}
 
 
 async def test_service_by_handle(app_url):
