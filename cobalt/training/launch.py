@@ -1,6 +1,5 @@
 """A training run: its manifest, Ray with the job's runtime environment, and veRL's ``run_ppo`` inside it."""
 
-import sys
 from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
@@ -87,9 +86,6 @@ def checked(config: Any, given: Collection[str] = ()) -> tuple[Any, Manifest]:
     rewards = RewardSettings.read(config.reward.reward_kwargs) if has_own_manager(config) else None
     refuse_unusable(config, settings)
     left_out = refuse_cut_prompts(config)
-    for name, count in left_out.items():
-        if count:
-            print(f"cobalt: {count} prompts of data.{name} are left out: too long", file=sys.stderr, flush=True)
     if settings.online or settings.sdpo:
         train_files = [Path(path) for path in as_list(config.data.train_files) if "://" not in path]
         with open_dict(ready):

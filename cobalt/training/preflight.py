@@ -6,6 +6,7 @@ import math
 import os
 import re
 import runpy
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -261,8 +262,8 @@ def total_steps(config: Any) -> int | None:
 def refuse_cut_prompts(config: Any) -> dict[str, int]:
     """Prompts that veRL's filter will leave out, by ``DATA_FILES``; those that only veRL can count are missing.
 
-    veRL would cut an overlong prompt at its beginning. Policies train on whole ones. Raises ``InputError`` where
-    prompts would be cut, or too few are left.
+    They are told on stderr. veRL would cut an overlong prompt. Policies train on whole ones. Raises ``InputError``
+    where prompts would be cut, or too few are left.
     """
     if (how := config.data.truncation) != "error":
         raise InputError(
@@ -283,6 +284,8 @@ def refuse_cut_prompts(config: Any) -> dict[str, int]:
             raise InputError(f"{problem}: allow more, or leave them out with data.filter_overlong_prompts=true")
         if rows - overlong < (config.data.train_batch_size if name == "train_files" else 1):
             raise InputError(f"{problem}, which leaves too few")
+        if overlong:
+            print(f"cobalt: {overlong} prompts of data.{name} are left out: too long", file=sys.stderr, flush=True)
         left_out[name] = overlong
     return left_out
 

@@ -19,22 +19,25 @@ if installed != "0.5.0":
     pytest.skip(f"needs veRL 0.5.0 (scripts/setup_gpu.sh paper), not {installed}", allow_module_level=True)
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import ray
 import torch
 from fake_service import FakeService
 from transformers import AutoTokenizer
 from verl import DataProto
+from verl.trainer import main_ppo
 from verl.trainer.ppo.reward import compute_reward, compute_reward_async, get_custom_reward_fn, load_reward_manager
 
 from cobalt.rewards import tokenizer_counter
 from cobalt.sandbox import TestCases
 from cobalt.serving import execution
 from cobalt.serving.execution import ExecutionService
-from cobalt.training import scoring
+from cobalt.training import preflight, scoring
 from cobalt.training.responses import ResponseScorer
 from cobalt.training.scoring import Batch, compute_score
 from cobalt.training.verl05.manager import BatchRewardManager
-from cobalt.training.verl05.runner import recipe_config, to_paper_keys
+from cobalt.training.verl05.runner import recipe_config, to_paper_keys, train
 
 pytestmark = [pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -256,6 +259,32 @@ def test_what_verl_050_does_not_do_is_refused(overrides, told):
     with pytest.raises(InputError) as caught:
         recipe_config(overrides, RECIPES)
     assert told in str(caught.value)
+
+
+def test_the_steps_that_are_asked_for_are_trained_on_whole_prompts(monkeypatch, tmp_path, capsys):
+    """veRL would end after the epochs, and cut the prompt that is too long."""
+    for name, count in (("train", 4), ("test", 1)):
+        prompts = ["? " * (100 if number == 3 else 1) for number in range(count)]
+        row = {"data_source": "code", "reward_model": {"ground_truth": TestCases(("1",), ("1",)).to_json()}}
+        rows = [{**row, "prompt": [{"role": "user", "content": prompt}]} for prompt in prompts]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+    small = ["data.train_batch_size=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2", "data.max_prompt_length=100"]
+    small += [
+        f"actor_rollout_ref.model.path={ROOT}/assets/minicoder",
+        "actor_rollout_ref.model.use_remove_padding=false",
+    ]
+    places = [f"data.{kind}_files={tmp_path}/{name}.parquet" for kind, name in (("train", "train"), ("val", "test"))]
+    places += [f"trainer.default_local_dir={tmp_path}/out", "trainer.n_gpus_per_node=1", "trainer.logger=[console]"]
+    steps = ["trainer.total_epochs=2", "trainer.total_training_steps=40"]
+    started = []
+    monkeypatch.setattr(preflight, "find_spec", lambda _name: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(main_ppo, "TaskRunner", main_ppo.TaskRunner)
+    monkeypatch.setattr(main_ppo, "run_ppo", started.append)
+    train(recipe_config(["+recipe=multi_turn", "+preset=paper-qwen3", *places, *small, *steps], RECIPES))
+    assert (started[0].trainer.total_epochs, started[0].trainer.total_training_steps) == (40, 40)
+    assert (started[0].data.filter_overlong_prompts, started[0].data.truncation) == (True, "error")
+    assert "1 prompts of data.train_files are left out" in capsys.readouterr().err
 
 
 def run(*arguments):

@@ -25,7 +25,7 @@ Settings have the names that veRL 0.9.1 gives them, as in verl/config. Some of t
                                          one-gpu-vllm with cobalt.loss_weights=release
   actor_rollout_ref.model.path=NAME      the model, a folder or a name on the hub
   reward.custom_reward_function.path=F   another reward function than verl/code_reward_func_think.py
-  trainer.total_training_steps=N         or trainer.total_epochs=N: what ends first
+  trainer.total_training_steps=N         so many steps; without it trainer.total_epochs=N
 Options:
   --config-dir DIR    where recipes and presets are
   --check             look at settings, files and machine; start nothing

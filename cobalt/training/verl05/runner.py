@@ -92,6 +92,8 @@ def train(config: Any) -> None:
             print(f"cobalt: finished already: checkpoint {step}", flush=True)
             return
         manifest.start()
+        if (steps := config.trainer.total_training_steps) is not None:
+            config.trainer.total_epochs = steps  # veRL ends with the epochs, and each has one step or more
         main_ppo.TaskRunner = ray.remote(num_cpus=1)(TaskRunner)  # ``run_ppo`` starts it, and no setting names it
         try:
             main_ppo.run_ppo(to_paper_keys(config))
