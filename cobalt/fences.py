@@ -11,7 +11,7 @@ BlockEnd = Literal["fence", "inside", "missing"]
 _FENCE = re.compile(r"(?P<before>.*?)(?P<fence>(?<!`)`{3,}|(?<!~)~{3,})(?P<info>[^`~]*)")
 _ANOTHER_OPENING = re.compile(r"\s*`{3,}(?:[a-z]|[\s{.]*py)[^`]*", re.IGNORECASE)
 _LANGUAGE = re.compile(r"[\s{.]*([^\s{},:;=]*)")
-_PYTHON = re.compile(r"(?:python|py|pypy)[\d.]*", re.IGNORECASE)
+_PYTHON = re.compile(r"(?:python|py|pypy)[-\d.]*", re.IGNORECASE)
 _TRIPLE_QUOTES = ('"""', "'''")
 _TOKEN = re.compile(r"""\"{3}|'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\#.*|`{3,}|\\.""")
 _INDENTATION = re.compile(r"^([ \t]*)\S", re.MULTILINE)

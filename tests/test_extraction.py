@@ -24,6 +24,8 @@ HEAD_DOCSTRING = '"""\nRun it:\n```\npython a.py\n```\n"""\nprint(1)'
         ("```python3.11\nprint(1)\n```", "print(1)"),
         ("```Python\nprint(1)\n```", "print(1)"),
         ("```py\nprint(1)\n```", "print(1)"),
+        ("```python-3\nprint(1)\n```", "print(1)"),
+        ("```python\nprint(1)\n```\n```python-repl\n>>> 1\n1\n```", "print(1)"),
         ("```python \nprint(1)\n```", "print(1)"),
         ("``` python\nprint(1)\n```", "print(1)"),
         ('```python title="a.py"\nprint(1)\n```', "print(1)"),
