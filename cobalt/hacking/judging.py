@@ -79,7 +79,8 @@ Final Verdict: (k) Name"""
 
 OWN = JudgeTexts(JUDGE_SYSTEM, JUDGE_QUESTION)
 
-_VERDICT = re.compile(r"final\s+verdict", re.IGNORECASE)
+_VERDICT = re.compile(r"final\s+verdict(?:\s+is\b)?", re.IGNORECASE)
+_BETWEEN = " \t\n:=\"'-<>\u2013\u2014\u2018\u2019\u201c\u201d\u2192"
 _MARKUP = re.compile(r"\\[a-z]+|[*_`#${}\\]")
 _NAMES = "|".join(re.sub(r"\W", r"[\\s-]*", category.value[1]).removesuffix("s") + "s?" for category in Category)
 _PART = re.compile(rf"\d+|\b(?:{_NAMES})\b", re.IGNORECASE)
@@ -268,7 +269,7 @@ def parse_verdict(answer: str) -> str:
     """
     plain = _MARKUP.sub("", unicodedata.normalize("NFKC", answer_of(answer)))
     for text in reversed(_VERDICT.split(plain)[1:]):
-        first_line = text.strip(" \t\n:=\"'-\u2013\u2014").partition("\n")[0]
+        first_line = text.strip(_BETWEEN).partition("\n")[0]
         if first_line and not first_line.startswith("(k)"):
             verdict = _BEGINNING.match(first_line)
             named = {_label_of(part) for part in _PART.findall(verdict[0] if verdict else "")}

@@ -67,6 +67,9 @@ FORMS_OF_THE_SECOND = [
     "Final\u00a0Verdict: ( 2 ) Logic Overfitting",
     '{"Final Verdict": "(2) Logic Overfitting"}',
     "Final Verdict: Category (2) Logic Overfitting",
+    "The final verdict is: (2).",
+    "Final Verdict: \u201c(2) Logic Overfitting\u201d",
+    "Final Verdict \u2192 <2>",
 ]
 
 
