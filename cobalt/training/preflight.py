@@ -86,6 +86,8 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         raise InputError("data.val_files hold no rows")
     if settings.sdpo or (settings.online and settings.online.turns > 1):
         _refuse_rows_without_public_tests(as_list(config.data.train_files))
+    if settings.online:
+        _refuse_contexts(as_list(config.data.train_files), config.data.prompt_key)
     if (mini_batch := actor.ppo_mini_batch_size) > batch:
         name = "actor_rollout_ref.actor.ppo_mini_batch_size"
         raise InputError(f"{name}={mini_batch} is more than data.train_batch_size={batch}")
@@ -359,6 +361,20 @@ def _refuse_rows_without_public_tests(paths: list[str]) -> None:
                 needs = "cobalt.online and cobalt.sdpo show feedback on these tests"
                 maker = "preproc/verl_preproc_*_turn.py write them where their input has public_test_cases"
                 raise InputError.at(path, None, f"{problem}; {needs}: {maker}") from None
+
+
+def _refuse_contexts(paths: list[str], prompt_key: str) -> None:
+    """Raise ``InputError`` for the first row that is a stored context. Remote files are not looked at."""
+    from pyarrow.parquet import ParquetFile
+
+    for path in (path for path in paths if "://" not in path):
+        batches = ParquetFile(path).iter_batches(columns=[prompt_key])
+        prompts = (prompt for batch in batches for prompt in batch.column(0).to_pylist())
+        for number, messages in enumerate(prompts, 1):
+            if any(message["role"] == "assistant" for message in messages):
+                problem = f"row {number}: {prompt_key}: goes on with a conversation, and trajectories of cobalt.online"
+                maker = "preproc/verl_preproc_single_turn.py writes problems"
+                raise InputError.at(path, None, f"{problem} begin with a problem: {maker}")
 
 
 def refuse_missing_liger() -> None:

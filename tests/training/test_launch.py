@@ -159,6 +159,17 @@ def test_contexts_without_public_tests_are_neither_for_online_training_nor_for_f
         assert "row 1: extra_info.tools_kwargs.public_test_cases: missing" in told
 
 
+def test_contexts_are_not_for_online_training_though_they_have_public_tests(complaint, start, tmp_path):
+    asks, answers = ({"role": role, "content": "?"} for role in ("user", "assistant"))
+    extra = {"extra_info": public_tests(TestCases(("1",), ("1",)).to_json())}
+    write_rows(tmp_path / "first.parquet", BATCH_SIZE, **extra)
+    write_rows(tmp_path / "train.parquet", BATCH_SIZE, prompt=[asks, answers, asks], **extra)
+    files = f"data.train_files=[{tmp_path}/first.parquet,{tmp_path}/train.parquet]"
+    told = complaint(files, "actor_rollout_ref.rollout.n=4", recipe="grpo_online")
+    assert "train.parquet: row 1: prompt: goes on with a conversation, and trajectories of cobalt.online begin" in told
+    start(files, "reward.reward_kwargs.executor=local", act=launch.checked)  # the bandit's own recipe
+
+
 AGGREGATION = "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"
 
 
