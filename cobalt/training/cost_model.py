@@ -1,55 +1,80 @@
 """``cobalt plan``: what the recipe will take, before anything starts: hours, GPU-hours, cores, disk.
 
-Arithmetic (FLOPs, bytes) over a few rates that were measured on H200s. docs/scale.md says where they come from, and how
-far to trust them.
+Arithmetic (FLOPs, bytes) over the GPU's published rates and a few that were measured. docs/scale.md says where they
+come from, and how far to trust them.
 """
 
 import dataclasses
 import math
-from typing import Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+from annotated_types import Interval
 from pydantic.dataclasses import dataclass
 
-from cobalt.cli.flags import CommandConfig, Positive, Share
+from cobalt.cli.flags import AboveZero, CommandConfig, Positive, Share
 from cobalt.errors import InputError
+from cobalt.records.jsonl import read_jsonl
 from cobalt.tables import markdown_table
 
 GB, HOUR_S = 1e9, 3600
 TURNS = 3
 """Programs of a trajectory that is learned from."""
 PEAK_FLOPS = 989e12
-"""Per second, dense bf16, of an H100 or H200."""
+"""Per second, dense bf16, of an H100 or H200 (SXM)."""
 
-Phase = Literal["generation", "old log-probs", "reference", "update"]
-ShapeName = Literal["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"]
+Phase = Literal["generation", "old log-probs", "reference", "teacher", "update", "rest"]
+"""Of a step. teacher: the pass of SDPO; rest: what is between the others, and the weights' way into vLLM."""
+GpuName = Literal["h100", "h200"]
+ShapeName = Literal[
+    "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b",
+    "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "qwen2.5-coder-7b",
+]  # fmt: skip
 
-# From the steps of research/results/now-h200 and research/results/price: shares of the GPU's peak that the phases
-# reach, and seconds that a layer costs a pass of any length.
-PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.60, "reference": 0.68, "update": 0.49}
-FORWARDS = {"old log-probs": 1, "reference": 1, "update": 3}
-LAYER_S = 0.014
-# Generation: the H200's memory, the rest of a token's time (launches, sampling, scheduling), and the weights' way into
-# vLLM.
-MEMORY_RATE = 0.95 * 4.8e12
+# Fitted to the steps of research/results/now-h200, price and plan: shares of the GPU's peak that the phases reach, and
+# seconds that each response costs beside, whatever its length: rows are queued, chosen, packed and unpacked one by one.
+PHASE_MFU: dict[Phase, float] = {"old log-probs": 0.55, "reference": 0.61, "teacher": 0.55, "update": 0.43}
+ROW_S: dict[Phase, float] = {"old log-probs": 0.0037, "reference": 0.0037, "teacher": 0.0037, "update": 0.0050}
+FORWARDS = {"old log-probs": 1, "reference": 1, "teacher": 1, "update": 3}
+REST_ROW_S = 0.0018
+# Generation: the share of the memory's rate that is reached, the rest of a token's time (launches, sampling,
+# scheduling), what a token of a row costs the process that hands it on, and the weights' way into vLLM.
+MEMORY_SHARE = 0.95
 PREFILL_MFU = 0.5
 TOKEN_S = 0.0015
+HOST_S = 0.000125
 SYNC_S_PER_GB = 0.09
-# The vLLM app that collects: rows at once in an engine, and its memory for weights and cache (bytes per GPU).
-APP_ROWS, APP_ROOM = 256, 0.9 * 141 * GB
-# Memory of a GPU (bytes) for the training state, and for the weights of vLLM beside it.
-STATE_ROOM, VLLM_ROOM = 70 * GB, 50 * GB
+# Shares of a GPU's memory for weights and cache of an engine: of the app that collects, with its rows at once, and in
+# training; for the training state; and for an engine's weights.
+APP_ROWS, APP_ROOM, ENGINE_ROOM = 256, 0.9, 0.7
+STATE_ROOM, VLLM_ROOM = 0.5, 0.35
 STATE_BYTES = 16  # fp32 weights, gradients and Adam's two moments, per parameter
 HALF, FULL = 2, 4  # bytes of bf16 and fp32
-# docs/scale.md: a program with 20 tests, and one that ends at its limit; the share of a step that scoring may add
-PROGRAM_CPU_S, ENDLESS_CPU_S, SCORING_SHARE = 0.09, 27.0, 0.1
+# docs/scale.md: a program with 20 tests; the share of a step that scoring may add
+PROGRAM_CPU_S, SCORING_SHARE = 0.09, 0.1
+MICRO_BATCH = 32_768
+"""Tokens that a pass computes at once (ppo_max_token_len_per_gpu of the recipe)."""
+FEEDBACK = 105
+"""Tokens of the feedback on a program, in the online run of research/results/plan."""
 TOKEN_BYTES = 4  # of text
 # trainer.save_freq of the recipe; checkpoints on disk at once: the last two, the best, and the one that is written
 SAVE_STEPS, KEPT = 10, 4
 
 
 @dataclasses.dataclass(frozen=True)
+class Gpu:
+    """Bytes of its memory, and bytes per second (NVIDIA's data sheets of the SXM boards)."""
+
+    memory: float
+    memory_rate: float
+
+
+GPUS: dict[GpuName, Gpu] = {"h100": Gpu(80 * GB, 3.35e12), "h200": Gpu(141 * GB, 4.8e12)}
+
+
+@dataclasses.dataclass(frozen=True)
 class Shape:
-    """Sizes of a Qwen3, by the names of its ``config.json``. The defaults are those of all published dense ones."""
+    """Sizes by the names of ``config.json``. The defaults are those of all published dense Qwen3."""
 
     hidden_size: int
     intermediate_size: int
@@ -69,15 +94,21 @@ SHAPES = {
     "qwen3-8b": Shape(4096, 12288, 36, 32, tie_word_embeddings=False),
     "qwen3-14b": Shape(5120, 17408, 40, 40, tie_word_embeddings=False),
     "qwen3-32b": Shape(5120, 25600, 64, 64, tie_word_embeddings=False),
+    "qwen2.5-coder-0.5b": Shape(896, 4864, 24, 14, 2, 64, tie_word_embeddings=True, max_position_embeddings=32_768),
+    "qwen2.5-coder-1.5b": Shape(1536, 8960, 28, 12, 2, tie_word_embeddings=True, max_position_embeddings=32_768),
+    "qwen2.5-coder-7b": Shape(
+        3584, 18944, 28, 28, 4, 128, 152_064, tie_word_embeddings=False, max_position_embeddings=32_768
+    ),
 }
-"""The published dense shapes (arXiv 2505.09388, table 1, and the models' ``config.json``)."""
+"""Published shapes (arXiv 2505.09388, table 1; arXiv 2409.12186, table 1; the models' ``config.json``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanConfig(CommandConfig):
-    """Predict hours, GPU-hours, cores and disk of collecting trajectories and training on them, on H200s."""
+    """Predict hours, GPU-hours, cores and disk of collecting trajectories and training on them."""
 
     shape: ShapeName = "qwen3-8b"
+    gpu: GpuName = "h200"
     gpus: Positive = 4
     problems: Positive = 10_000
     """Problems to learn from."""
@@ -97,9 +128,17 @@ class PlanConfig(CommandConfig):
     response: Positive = 3000
     """Tokens, mean."""
     longest: Positive = 6144
-    """Tokens of the longest response: how long generation lasts."""
+    """Tokens of the longest response, online of the longest trajectory: how long generation lasts."""
+    lengths: Path | None = None
+    """Trajectories of a stage that samples: their lengths instead of --prompt, --response and --longest."""
+    turns: Annotated[float, Interval(ge=1, lt=math.inf)] = 1
+    """Programs of a trajectory in a step, mean; online recipes have more than 1."""
+    sdpo: Share = 0
+    """Share of the responses that SDPO's teacher reads again: those that fail."""
     endless: Share = 0.02
     """Share of programs that run into their time limit."""
+    suite_limit: AboveZero = 27
+    """CPU seconds of a program that does (suite_cpu_limit_s)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,14 +182,14 @@ def gpus_for(size: float, room: float) -> int:
     return 2 ** max(0, math.ceil(math.log2(size / room)))
 
 
-def fewest_gpus(shape: Shape) -> int:
+def fewest_gpus(shape: Shape, gpu: Gpu) -> int:
     """The fewest GPUs that hold the training state."""
-    return gpus_for(STATE_BYTES * parameters(shape), STATE_ROOM)
+    return gpus_for(STATE_BYTES * parameters(shape), STATE_ROOM * gpu.memory)
 
 
-def tensor_parallel(shape: Shape) -> int:
+def tensor_parallel(shape: Shape, gpu: Gpu) -> int:
     """GPUs of one engine of vLLM."""
-    return gpus_for(HALF * parameters(shape), VLLM_ROOM)
+    return gpus_for(HALF * parameters(shape), VLLM_ROOM * gpu.memory)
 
 
 def checkpoint_gb(shape: Shape) -> tuple[float, float]:
@@ -160,74 +199,118 @@ def checkpoint_gb(shape: Shape) -> tuple[float, float]:
 
 def predict_step(config: PlanConfig) -> Prediction:
     """What a step with these lengths takes; every GPU has its share of the prompts."""
-    shape = SHAPES[config.shape]
-    # of the passes after the rollouts; each prompt is computed once
-    flops = config.prompts / config.gpus * forward_flops(shape, config.prompt, config.response, config.samples)
-    passes = passes_s(flops, shape, config.updates)
-    seconds: dict[Phase, float] = {"generation": generation_s(config, shape), **passes}
+    shape, prompts = SHAPES[config.shape], config.prompts / config.gpus
+    # of the passes after the rollouts; each prompt is computed once, and what a trajectory's turns share
+    added = round((config.turns - 1) * FEEDBACK)
+    answered = round(config.turns * config.response) + added
+    flops = prompts * forward_flops(shape, config.prompt, answered, config.samples)
+    again = prompts * forward_flops(shape, config.prompt, config.response + FEEDBACK, config.samples)
+    rows = prompts * config.samples * config.turns
+    passes = passes_s(flops, rows)
+    teacher = config.sdpo * passes_s(again, rows)["teacher"]
+    weights = HALF * parameters(shape) / GB
+    seconds: dict[Phase, float] = {
+        "generation": generation_s(config, shape),
+        **passes,
+        "teacher": teacher,
+        "rest": REST_ROW_S * rows + SYNC_S_PER_GB * weights,
+    }
     step = sum(seconds.values())
     judging_s = seconds["old log-probs"] + seconds["reference"] + SCORING_SHARE * step
-    cores = programs_cpu_s(config.prompts * config.samples, config) / judging_s
-    # each pass gathers the weights, the update twice (gradient checkpointing); then gradients, and weights for vLLM
-    traffic = parameters(shape) * (4 * HALF + FULL + HALF)
+    cores = programs_cpu_s(config.prompts * config.samples * config.turns, config) / judging_s
+    # a micro-batch gathers the weights for each pass, the update's twice (gradient checkpointing); then gradients, and
+    # weights for vLLM
+    at_once = math.ceil(prompts * (config.prompt + config.samples * answered) / MICRO_BATCH)
+    traffic = parameters(shape) * (4 * HALF * at_once + FULL * config.updates + HALF)
     return Prediction(seconds, step, step * config.gpus / config.prompts, cores, traffic / GB)
 
 
-def passes_s(flops: float, shape: Shape, updates: int) -> dict[Phase, float]:
-    """Seconds of one GPU's passes over its share of a step. ``flops``: of a forward pass."""
-    passes = {"old log-probs": 1, "reference": 1, "update": updates}
+def passes_s(flops: float, rows: float) -> dict[Phase, float]:
+    """Seconds of one GPU's passes over its share of a step. ``flops``: of a forward pass; ``rows``: responses."""
     return {
-        phase: FORWARDS[phase] * flops / (mfu * PEAK_FLOPS) + passes[phase] * shape.num_hidden_layers * LAYER_S
-        for phase, mfu in PHASE_MFU.items()
+        phase: FORWARDS[phase] * flops / (mfu * PEAK_FLOPS) + ROW_S[phase] * rows for phase, mfu in PHASE_MFU.items()
     }
 
 
 def generation_s(config: PlanConfig, shape: Shape) -> float:
-    """Seconds of a step's rollouts. An engine waits for its longest response; meanwhile fewer and fewer rows run."""
-    rows = config.prompts * config.samples * tensor_parallel(shape) / config.gpus
-    per_token = token_s(config, shape, rows * config.response / config.longest)
-    sync = SYNC_S_PER_GB * HALF * parameters(shape) / GB
-    return config.longest * per_token + prefill_s(config, shape, rows / config.samples) + sync
+    """Seconds of a step's rollouts, until the last program has ended.
+
+    An engine waits for its longest response; meanwhile fewer and fewer rows run. All of its tokens pass one process.
+    """
+    gpu = GPUS[config.gpu]
+    rows = config.prompts * config.samples * tensor_parallel(shape, gpu) / config.gpus
+    tokens = rows * config.turns * config.response
+    running = min(tokens / config.longest, cached_rows(config, shape, ENGINE_ROOM))
+    per_token = token_s(config, shape, running)
+    decoding = max(tokens / running * per_token, tokens * HOST_S)
+    # rows that still run when the last program has its whole limit left, by an exponential law of lengths
+    last = math.exp(-max(0.0, config.longest * (1 - config.suite_limit / decoding)) / (config.turns * config.response))
+    waiting = config.suite_limit * (1 - (1 - config.endless) ** (rows * last))
+    return decoding + prefill_s(config, shape, rows * (1 / config.samples + config.turns - 1)) + waiting
 
 
 def collection_s(config: PlanConfig, shape: Shape) -> float:
     """Seconds of the reference model's trajectories, of which as many run at once as an engine has room for."""
-    engines = config.gpus / tensor_parallel(shape)
+    engines = config.gpus / tensor_parallel(shape, GPUS[config.gpu])
     responses = config.problems * config.trajectories * TURNS / engines
-    room = APP_ROOM * tensor_parallel(shape) - HALF * parameters(shape)
-    running = min(APP_ROWS, room / cache_bytes(config, shape))
-    decoding_s = responses * config.response / running * token_s(config, shape, running)
-    return decoding_s + prefill_s(config, shape, responses)
+    running = min(APP_ROWS, cached_rows(config, shape, APP_ROOM))
+    per_token = max(token_s(config, shape, running) / running, HOST_S)
+    return responses * config.response * per_token + prefill_s(config, shape, responses)
+
+
+def cached_rows(config: PlanConfig, shape: Shape, share: float) -> float:
+    """Rows whose keys and values an engine has room for, in this share of its GPUs' memory."""
+    gpu = GPUS[config.gpu]
+    room = share * gpu.memory * tensor_parallel(shape, gpu) - HALF * parameters(shape)
+    return room / cache_bytes(config, shape)
 
 
 def cache_bytes(config: PlanConfig, shape: Shape) -> float:
     """Bytes of a row's keys and values, on average."""
     of_a_token = 2 * HALF * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim
-    return of_a_token * (config.prompt + config.response / 2)
+    return of_a_token * (config.prompt + config.turns * config.response / 2)
 
 
 def token_s(config: PlanConfig, shape: Shape, running: float) -> float:
     """Seconds in which an engine adds one token to each of the running rows."""
-    read_s = (HALF * parameters(shape) + running * cache_bytes(config, shape)) / MEMORY_RATE
+    gpu = GPUS[config.gpu]
+    read_s = (HALF * parameters(shape) + running * cache_bytes(config, shape)) / (MEMORY_SHARE * gpu.memory_rate)
     compute_s = 2 * parameters(shape) * running / (PREFILL_MFU * PEAK_FLOPS)
-    return (read_s + compute_s) / tensor_parallel(shape) + TOKEN_S
+    return (read_s + compute_s) / tensor_parallel(shape, gpu) + TOKEN_S
 
 
 def prefill_s(config: PlanConfig, shape: Shape, prompts: float) -> float:
     """Seconds in which an engine reads so many prompts."""
-    return 2 * parameters(shape) * config.prompt * prompts / (PREFILL_MFU * PEAK_FLOPS) / tensor_parallel(shape)
+    flops = 2 * parameters(shape) * config.prompt * prompts
+    return flops / (PREFILL_MFU * PEAK_FLOPS) / tensor_parallel(shape, GPUS[config.gpu])
 
 
 def programs_cpu_s(programs: float, config: PlanConfig) -> float:
     """CPU seconds of programs with 20 tests."""
-    return programs * (PROGRAM_CPU_S + config.endless * ENDLESS_CPU_S)
+    return programs * (PROGRAM_CPU_S + config.endless * config.suite_limit)
+
+
+def with_lengths(config: PlanConfig) -> PlanConfig:
+    """The same with the lengths of ``config.lengths``. Raises ``InputError`` for a file that tells none."""
+    if config.lengths is None:
+        return config
+    rows = read_jsonl(config.lengths, ["usage"])
+    # by turn and sample, or by sample alone
+    flat = [of for row in rows for turn in row["usage"] for of in (turn if isinstance(turn, list) else [turn]) if of]
+    if not flat:
+        raise InputError.at(config.lengths, None, "no usage: tokens were not counted")
+    prompts, answers = ([of[f"{name}_tokens"] for of in flat] for name in ("prompt", "completion"))
+    means = {"prompt": sum(prompts) / len(flat), "response": sum(answers) / len(flat), "longest": max(answers)}
+    return dataclasses.replace(config, lengths=None, **{name: max(1, round(value)) for name, value in means.items()})
 
 
 def main(config: PlanConfig) -> None:
     """Predict and print. Raises ``InputError`` for what cannot be trained."""
+    config = with_lengths(config)
     shape, contexts = SHAPES[config.shape], config.problems * config.contexts
-    if config.gpus < (fewest := fewest_gpus(shape)):
-        raise InputError(f"--gpus {config.gpus}: training {config.shape} needs the memory of at least {fewest} GPUs")
+    if config.gpus < (fewest := fewest_gpus(shape, GPUS[config.gpu])):
+        needs = f"training {config.shape} needs the memory of at least {fewest} {config.gpu.upper()}s"
+        raise InputError(f"--gpus {config.gpus}: {needs}")
     if contexts < config.prompts:
         raise InputError(f"--problems {config.problems}: {contexts} contexts are no step of {config.prompts} prompts")
     if config.longest < config.response:
@@ -244,7 +327,11 @@ def main(config: PlanConfig) -> None:
     )
     in_all = ("in all", sum(hours for _, hours, _ in stages), sum(hours * gpus for _, hours, gpus in stages))
     rows = [*((name, hours, hours * gpus) for name, hours, gpus in stages), in_all]
-    columns = (f"{config.shape}, {config.gpus} H200s, {config.problems:,} problems", "hours", "GPU-hours")
+    columns = (
+        f"{config.shape}, {config.gpus} {config.gpu.upper()}, {config.problems:,} problems",
+        "hours",
+        "GPU-hours",
+    )
     print(markdown_table(columns, [(name, f"{hours:,.1f}", f"{held:,.1f}") for name, hours, held in rows]))
 
     # Trajectories stand in two files, without and with their hidden tests; contexts in one, and in parquet.
@@ -253,7 +340,7 @@ def main(config: PlanConfig) -> None:
     )
     checkpoints, (_, checkpoint) = min(math.ceil(steps / SAVE_STEPS), KEPT), checkpoint_gb(shape)
     needs = (
-        *((f"seconds of a step: {phase}", f"{seconds:,.0f}") for phase, seconds in step.seconds.items()),
+        *((f"seconds of a step: {phase}", f"{seconds:,.0f}") for phase, seconds in step.seconds.items() if seconds),
         ("seconds per example", f"{step.step / config.prompts:,.1f}"),
         ("GPU-seconds per example", f"{step.per_example:,.1f}"),
         ("GB that a GPU receives per step", f"{step.traffic_gb:,.0f}"),

@@ -2,29 +2,36 @@
 
 python -m research.benchmarks.scale_model             steps by shape and GPUs, and what a shape needs
 python -m research.benchmarks.scale_model --check     predictions beside the steps that were measured
+python -m research.benchmarks.scale_model --next FILE writes what is predicted for runs that are not measured yet
 
-The measured steps are those of research/results/price.md. Their lengths were drawn: log-normal, truncated to 256 to
-6,144 tokens. Problem, sample and turn seed them, so they are drawn again here. A trajectory ends at a pass.
+The measured steps are those of research/results/price.md, and of Qwen2.5-Coder-1.5B (plan/steps.json). The former's
+lengths were drawn: log-normal, truncated to 256 to 6,144 tokens. Problem, sample and turn seed them, so they are drawn
+again here. A trajectory ends at a pass.
 """
 
+import dataclasses
+import json
 import math
 import random
 import statistics
 from collections.abc import Iterator
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from pydantic.dataclasses import dataclass
 
 from benchmarks.harness import ROOT
 from cobalt.cli.entry import run
-from cobalt.cli.flags import CommandConfig
+from cobalt.cli.flags import CommandConfig, OptionalOutputFile
 from cobalt.completion import request_seed
 from cobalt.records.jsonl import read_json
 from cobalt.tables import markdown_table
 from cobalt.training import cost_model
 from cobalt.training.cost_model import (
     GB,
+    GPUS,
     SHAPES,
+    TURNS,
+    GpuName,
     Phase,
     PlanConfig,
     checkpoint_gb,
@@ -35,7 +42,7 @@ from cobalt.training.cost_model import (
 )  # fmt: skip
 
 RESULTS = ROOT / "research/results"
-CHECKED = get_args(Phase)
+CHECKED: tuple[Phase, ...] = ("generation", "old log-probs", "reference", "update")
 METHODS = {"cobalt": 1, "single-turn": 1, "grpo-mt": 3, "verpo-mt": 3}
 METHODS |= {f"{name}-async": METHODS[name] for name in ("cobalt", "grpo-mt", "verpo-mt")}
 """Most turns of a trajectory."""
@@ -49,6 +56,16 @@ PASSES = (0.395, 0.298, 0.191)
 research/results/paper-in-miniature/counts/base.clean.counts.json.gz."""
 CONTEXTS = (0, 1, 1, 2, 2, 3)
 """Programs in a problem's six contexts (``cobalt plan --contexts``)."""
+GPUS_PER_HOST, NVLINK_GB_S, NETWORK_GB_S = 8, 450, 50
+"""Of an HGX H100: a GPU's rate to others of its host, and its 400 Gb/s adapter to other hosts, in one direction."""
+CODER: dict[str, Any] = {
+    "shape": "qwen2.5-coder-1.5b",
+    "gpus": 1,
+    "prompts": 32,
+    "samples": 16,
+    "updates": 1,
+    "suite_limit": 4,
+}
 PROBLEM_TOKENS, TURN_TOKENS = 1000, 190
 """A problem, and what a program with its feedback adds to the prompt, about."""
 
@@ -67,6 +84,8 @@ class ScaleConfig(CommandConfig):
 
     check: bool = False
     """Print predictions beside measurements instead."""
+    next: OptionalOutputFile = None
+    """Write predictions of the next runs instead, as JSON."""
 
 
 def drawn(seed: int, mean: int, turn: int) -> tuple[int, bool]:
@@ -98,7 +117,7 @@ def shown_programs(step: Step, index: int) -> int:
     return CONTEXTS[(step.number * PROMPTS + index) % len(CONTEXTS)] if is_cobalt else 0
 
 
-def predicted_step(shape_name: str, step: Step) -> dict[str, float]:
+def predicted_step(shape_name: str, step: Step, gpu: GpuName) -> dict[str, float]:
     """Seconds of the phases, from the lengths that are drawn. Each later turn's prompt is computed by itself."""
     shape, paths = SHAPES[shape_name], played(step)
     flops, prompt_tokens = 0.0, 0
@@ -110,32 +129,66 @@ def predicted_step(shape_name: str, step: Step) -> dict[str, float]:
             flops -= elsewhere * cost_model.forward_flops(shape, prompt, 0, 1)
             prompt_tokens += prompt
     responses, tokens, rows = sum(map(len, paths)), sum(map(sum, paths)), len(paths)
-    plan = PlanConfig(prompt=prompt_tokens // responses, response=tokens // responses)
+    plan = PlanConfig(gpu=gpu, prompt=prompt_tokens // responses, response=tokens // responses)
     # the engine waits for the longest trajectory; asynchronously, others take the places of finished ones
     running = rows if step.method.endswith("-async") else tokens / max(map(sum, paths))
-    decoding = tokens / running * cost_model.token_s(plan, shape, running)
+    decoding = max(tokens / running * cost_model.token_s(plan, shape, running), tokens * cost_model.HOST_S)
     reading = cost_model.prefill_s(plan, shape, PROMPTS + responses - rows)
-    weights = cost_model.SYNC_S_PER_GB * cost_model.HALF * cost_model.parameters(shape) / cost_model.GB
-    updates = math.ceil(responses / (PROMPTS // 2 * SAMPLES))
-    return {"generation": decoding + reading + weights, **cost_model.passes_s(flops, shape, updates)}
+    return {"generation": decoding + reading, **cost_model.passes_s(flops, responses)}
 
 
 def checks() -> Iterator[tuple[str, dict[str, float], dict[str, float]]]:
-    """(Where, predicted, measured seconds of the phases) of every step in research/results on an H200."""
-    for cell, found in read_json(RESULTS / "price/result.json.gz").items():
-        shape, mean, method = cell.split()
-        if method in METHODS:
-            steps = [predicted_step(shape, Step(method, int(mean), number)) for number in range(STEPS)]
-            seconds = {phase: statistics.fmean(step[phase] for step in steps) for phase in CHECKED}
-            yield f"{shape}, {mean} tokens, {method}", seconds, found["seconds"]
+    """(Where, predicted, measured seconds of the phases) of every step in research/results."""
+    for gpu, file in (("h200", "result.json.gz"), ("h100", "result-h100.json")):
+        for cell, found in read_json(RESULTS / "price" / file).items():
+            shape, mean, method = cell.split()
+            if method in METHODS:
+                steps = [predicted_step(shape, Step(method, int(mean), number), gpu) for number in range(STEPS)]
+                seconds = {phase: statistics.fmean(step[phase] for step in steps) for phase in CHECKED}
+                where = f"{shape}, {mean} tokens, {method}"
+                yield where if gpu == "h200" else f"{where}, H100", seconds, found["seconds"]
     runs = read_json(RESULTS / "now-h200/beside-verl.json")
     prompt, response = (round(runs["ours"][name]) for name in ("prompt", "response"))
     long = predict_step(
-        PlanConfig(shape="qwen3-4b", gpus=1, prompts=2, prompt=prompt, response=response, longest=response)
+        PlanConfig(shape="qwen3-4b", gpus=1, prompts=2, prompt=prompt, response=response, longest=response, endless=0)
     )
     # vLLM's own attention, as in the recipe, is in the other run
     seconds = {**runs["ours"]["seconds"], "generation": runs["veRL"]["seconds"]["generation"]}
     yield f"qwen3-4b, {response} tokens, 2 prompts", dict(long.seconds), seconds
+    for method, plan in coder_plans("h200").items():
+        if not plan.sdpo:
+            yield f"{plan.shape}, {method}", dict(predict_step(plan).seconds), measured_coder(method)
+
+
+def warm_steps(method: str) -> list[dict[str, Any]]:
+    """Steps of Qwen2.5-Coder-1.5B on one H200 (preset one-gpu-coder), without the first ones, that compile kernels."""
+    return read_json(RESULTS / "plan/steps.json")[method][1 if method == "grpo_online" else 2 :]
+
+
+def measured_coder(method: str) -> dict[str, float]:
+    """Mean seconds of the phases of ``warm_steps``; what remains of a step, its checkpoint left out, is ``rest``."""
+    found = [{"checkpoint": 0.0, **step["seconds"]} for step in warm_steps(method)]
+    seconds = {name: statistics.fmean(step[name] for step in found) for name in found[0]}
+    return {**seconds, "rest": seconds["step"] - seconds["checkpoint"] - sum(seconds[phase] for phase in CHECKED)}
+
+
+def coder_plans(gpu: GpuName) -> dict[str, PlanConfig]:
+    """The preset one-gpu-coder with the lengths of ``warm_steps``. Online rows begin with earlier turns, so their
+    problems have the single-turn run's length."""
+    plans, problem = {}, 0
+    for method in ("cobalt", "single_turn", "grpo_online"):
+        steps = warm_steps(method)
+        prompt, response, longest, responses = (
+            statistics.fmean(step[name] for step in steps) for name in ("prompt", "response", "longest", "responses")
+        )
+        turns = responses / CODER["prompts"] / CODER["samples"]
+        problem = round(prompt) if method == "single_turn" else problem
+        if method == "grpo_online":
+            prompt, longest = problem, longest * TURNS
+        lengths = {"prompt": round(prompt), "response": round(response), "longest": round(longest), "turns": turns}
+        plans[method] = PlanConfig(gpu=gpu, **CODER, **lengths)
+    failed = statistics.fmean(1 - step["solved"] for step in warm_steps("cobalt"))
+    return plans | {"cobalt with SDPO": dataclasses.replace(plans["cobalt"], sdpo=failed)}
 
 
 def scale_tables() -> Iterator[str]:
@@ -143,7 +196,7 @@ def scale_tables() -> Iterator[str]:
     rows = []
     for name in ("qwen3-1.7b", "qwen3-8b", "qwen3-32b"):
         for gpus in (4, 8, 64, 256, 1024):
-            if gpus >= fewest_gpus(SHAPES[name]):
+            if gpus >= fewest_gpus(SHAPES[name], GPUS["h200"]):
                 found = predict_step(PlanConfig(shape=name, gpus=gpus, prompts=max(PlanConfig.prompts, gpus)))
                 passes = found.seconds["old log-probs"] + found.seconds["reference"]
                 numbers = (found.seconds["generation"], passes, found.seconds["update"], found.step)
@@ -153,15 +206,55 @@ def scale_tables() -> Iterator[str]:
     yield markdown_table(columns, rows)
     rows = []
     for name, shape in SHAPES.items():
-        sizes = (fewest_gpus(shape), tensor_parallel(shape))
+        sizes = (fewest_gpus(shape, GPUS["h200"]), tensor_parallel(shape, GPUS["h200"]))
         saved = (f"{size:,.0f}" for size in checkpoint_gb(shape))
         rows.append((name, f"{parameters(shape) / GB:.2f}e9", *map(str, sizes), *saved))
     columns = ("shape", "parameters", "fewest GPUs", "GPUs per engine", "checkpoint, GB", "with optimizer")
     yield markdown_table(columns, rows)
 
 
+def as_json(plan: PlanConfig) -> dict[str, Any]:
+    """A plan's lengths, and the seconds that are predicted for a step."""
+    found = predict_step(plan)
+    seconds = {phase: round(value, 2) for phase, value in found.seconds.items()} | {"step": round(found.step, 2)}
+    lengths = {"prompt": plan.prompt, "response": plan.response, "longest": plan.longest, "turns": round(plan.turns, 2)}
+    return {**lengths, "seconds": seconds}
+
+
+def paper_limits(gpus: int) -> dict[str, Any]:
+    """What a step of ``paper-qwen3`` on H100s needs of each GPU (GB, seconds, rows) and of each host (GB)."""
+    plan = PlanConfig(gpu="h100", gpus=gpus)
+    shape, hosts = SHAPES[plan.shape], math.ceil(gpus / GPUS_PER_HOST)
+    weights, rate = parameters(shape) / GB, NVLINK_GB_S if hosts == 1 else NETWORK_GB_S
+    room = cost_model.ENGINE_ROOM * GPUS["h100"].memory / GB
+    # checkpoints of the layers' inputs, and the largest layer gathered: the embedding, in fp32 and bf16
+    activations = cost_model.MICRO_BATCH * shape.hidden_size * shape.num_hidden_layers * cost_model.HALF / GB
+    embedding = shape.vocab_size * shape.hidden_size * (cost_model.HALF + cost_model.FULL) / GB
+    traffic = predict_step(plan).traffic_gb
+    needs = {
+        "GB in the update": cost_model.STATE_BYTES / 2 * weights / gpus + activations + embedding,
+        "GB at the optimizer's step": cost_model.STATE_BYTES * weights / gpus,
+        "GB in generation": room + cost_model.FULL * weights / gpus,
+        "rows that wait for an engine": plan.prompts * plan.samples / gpus,
+        "rows its cache holds": cost_model.cached_rows(plan, shape, cost_model.ENGINE_ROOM),
+        # Adam's two moments and the reference, both in fp32
+        "GB of a host's memory for what is offloaded": (2 + 1) * cost_model.FULL * weights / hosts,
+        "GB received": traffic,
+        "seconds of it, if nothing is hidden": traffic / rate,
+    }
+    return {**as_json(plan), "needs": {name: round(value, 1) for name, value in needs.items()}}
+
+
+def next_runs() -> dict[str, Any]:
+    """Predictions of the preset one-gpu-coder with the lengths of its first run, and of paper-qwen3."""
+    coder = {gpu: {name: as_json(plan) for name, plan in coder_plans(gpu).items()} for gpu in GPUS}
+    return {"one-gpu-coder": coder, "paper-qwen3": {f"{gpus} h100": paper_limits(gpus) for gpus in (4, 8, 64)}}
+
+
 def main(config: ScaleConfig) -> None:
-    if config.check:
+    if config.next:
+        config.next.write_text(json.dumps(next_runs(), indent=1) + "\n")
+    elif config.check:
         rows = []
         for where, predicted, measured in checks():
             pairs = [(predicted[phase], measured[phase]) for phase in CHECKED]
