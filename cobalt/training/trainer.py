@@ -44,6 +44,11 @@ from cobalt.training.worker import CobaltWorker
 MFU = "perf/mfu/actor"
 POLL_S = 0.2
 """Between two looks whether a step's rollouts have ended. veRL waits 2 s, on average 1 s of each step too long."""
+READ_BY_PASSES = (
+    *("prompts", "responses", "input_ids", "position_ids", "loss_mask", "response_mask"),
+    *("old_log_probs", "ref_log_prob", "advantages", "rollout_is_weights"),
+)
+"""Columns of veRL's queue from which log-probabilities and losses are computed."""
 
 
 class RecordedTracking:
@@ -155,10 +160,22 @@ class CobaltTrainer(PPOTrainer):
         self._computed_tokens = unbalance["global_seqlen/mean"] * ranks
         return batch
 
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._compute_old_log_prob(self._as_read(batch), metrics)
+
+    def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._compute_ref_log_prob(self._as_read(batch), metrics)
+
+    def _as_read(self, batch: Any) -> Any:
+        """The batch with the columns that the next pass reads. veRL sends it all: messages, tests and scores, too."""
+        if self.config.cobalt.share_prompts:  # other engines may read more
+            batch.fields = [*READ_BY_PASSES]
+        return batch
+
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         if self._method is not None:
             batch.extra_info["num_mini_batch"] = self._updates  # see ``worker``
-        batch = super()._update_actor(batch, metrics)
+        batch = super()._update_actor(self._as_read(batch), metrics)
         if self.config.cobalt.share_prompts:  # veRL counts what rows share with each of them
             rows = (tag for tag in batch.tags if not tag.get("is_padding", False))
             metrics[MFU] *= self._computed_tokens / sum(tag["prompt_len"] + tag["response_len"] for tag in rows)

@@ -153,6 +153,28 @@ def test_feedback_teaches_tokens_and_what_it_cannot_reach_keeps_the_share_of_its
     assert (metrics["cost/teacher_overlong"], metrics["cost/teacher_tokens"]) == (1, len(ids))
 
 
+@pytest.mark.parametrize(
+    ("shares", "sent"), [("true", {*trainer_module.READ_BY_PASSES}), ("false", {"prompts", "raw_prompt"})]
+)
+def test_passes_over_shared_prompts_get_no_messages_and_tests(queue, shares, sent):
+    batch, _ = queue(["r0"], {})
+    given = []
+
+    def computed(batch):
+        given.append({*batch.fields})
+        raise TimeoutError  # what follows needs a model
+
+    trainer = trainer_of(f"cobalt.share_prompts={shares}", "cobalt.loss_weights=tokens")
+    trainer.actor_rollout_wg = SimpleNamespace(compute_log_prob=computed, update_actor=computed)
+    trainer.ref_policy_wg, trainer.ref_in_actor = SimpleNamespace(compute_ref_log_prob=computed), False
+    trainer._method, trainer.distillation_config = None, None
+    for compute in (trainer._compute_old_log_prob, trainer._compute_ref_log_prob, trainer._update_actor):
+        batch.fields = ["prompts", "raw_prompt"]
+        with pytest.raises(TimeoutError):
+            compute(batch, {})
+    assert given == [sent] * 3
+
+
 def test_tokens_of_older_policies_are_weighed_by_truncated_ratios(queue):
     """From veRL's queue and back: two rows of a group, whose policy has moved since vLLM wrote them."""
     lengths, moved = (3, 2), torch.tensor([0.0, 0.5, 3.0, -1.0, 0.1])
