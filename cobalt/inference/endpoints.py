@@ -54,6 +54,13 @@ START_HINT = (
     "start one with: serve run vllm_engine_actor:app --name vllm_actor --route-prefix /vllm_actor model=MODEL, "
     f"say where it is (--api_base or {URL_VARIABLE}), or pass --engine hf --model MODEL"
 )
+SGLANG = "sglang"
+"""Who owns a model, as SGLang's server lists it."""
+SGLANG_REQUEST = {"separate_reasoning": False, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Fields that make SGLang return the text as it was written, and sample by the flags alone. Left out, its server takes
+thinking apart without the whitespace around it, and adds what the model's own file says about sampling."""
+SGLANG_RESERVE = 6
+"""Tokens at the end of the context that SGLang takes no prompt into."""
 TRIAL_MESSAGES = [{"role": "user", "content": "Reply with the word yes."}]
 TRIAL_TOKENS = 8192
 """Enough for a model that thinks. It ends a response that would go on and on."""
@@ -62,11 +69,15 @@ TRIAL_TOKENS = 8192
 class OpenAIEngine:
     """A model of an OpenAI-compatible server. ``client``: an ``AsyncOpenAI``.
 
-    ``max_in_flight`` None: found out from how quickly answers come.
+    ``max_in_flight`` None: found out from how quickly answers come. ``context``: tokens of prompt and response, None
+    if the server does not say. ``more``: other fields of each request.
     """
 
-    def __init__(self, client: Any, model_id: str, max_in_flight: int | None):
+    def __init__(
+        self, client: Any, model_id: str, max_in_flight: int | None, context: int | None, more: Mapping[str, Any]
+    ):
         self._client, self.model_id, self._max_in_flight, self._pace = client, model_id, max_in_flight, Pace()
+        self._context, self._more = context, more
 
     @property
     def max_in_flight(self) -> int:
@@ -81,12 +92,13 @@ class OpenAIEngine:
             try:
                 return await self._create(**request)
             except openai.BadRequestError as error:
-                # A server refuses a prompt that leaves no room for ``max_tokens``. vLLM can say how much room there is.
-                counted = await self._count(messages)
-                if counted is None and "context length" not in str(error) and error.code != "context_length_exceeded":
-                    raise
-                prompt_tokens, context = counted or (0, 0)
-                room = context - prompt_tokens
+                # A server refuses a prompt that leaves no room for ``max_tokens``. Some say how much room there is.
+                prompt_tokens = await self._count(messages)
+                if self._context is None or prompt_tokens is None:
+                    if not is_about_context(error):
+                        raise
+                    return Completion("", 0, 0, FINISH_CONTEXT)
+                room = self._context - prompt_tokens
                 if room < 1:
                     return Completion("", prompt_tokens, 0, FINISH_CONTEXT)
                 if room >= sampling.max_tokens:
@@ -99,21 +111,21 @@ class OpenAIEngine:
 
     async def _create(self, **request: Any) -> Completion:
         # given as ``messages``, the history is walked through: a quarter of what a request costs
-        body = {"messages": request.pop("messages")}
+        body = {"messages": request.pop("messages"), **self._more}
         answer = await self._client.chat.completions.with_raw_response.create(messages=[], extra_body=body, **request)
         completion = _completion(answer.parse())
         self._pace.note(completion.completion_tokens, answer.retries_taken > 0, time.monotonic())
         return completion
 
-    async def _count(self, messages: list[Message]) -> tuple[int, int] | None:
-        """Tokens of the prompt, and of the context. None if the server does not say: only vLLM does."""
+    async def _count(self, messages: list[Message]) -> int | None:
+        """Tokens of the prompt. None if the server does not say: only vLLM and SGLang do."""
         import openai
 
         url = f"{str(self._client.base_url).rstrip('/').removesuffix('/v1')}/tokenize"
         try:
             body = {"model": self.model_id, "messages": messages}
             said = await self._client.post(url, cast_to=dict[str, Any], body=body)
-            return said["count"], said["max_model_len"]
+            return said["count"]
         except (openai.OpenAIError, json.JSONDecodeError, KeyError, TypeError):
             return None
 
@@ -140,17 +152,32 @@ async def open_openai_engine(flags: OpenWeightConfig) -> AsyncIterator[OpenAIEng
         at = without_userinfo(base)
         try:
             listed = await client.with_options(max_retries=0).models.with_raw_response.list()
-            served = [model.id for model in listed.parse().data]
+            models = list(listed.parse().data)
         except (openai.OpenAIError, httpx.InvalidURL, AttributeError, json.JSONDecodeError) as error:
             reason = _clean(error, [client.api_key])
             raise SetupError(f"no vLLM app or other server at {at}{via_proxy(base)} ({reason}); {START_HINT}") from None
-        fitting = [name for name in served if flags.model is None or is_model(name, flags.model)]
+        served = [model.id for model in models]
+        fitting = [model for model in models if flags.model is None or is_model(model.id, flags.model)]
         if not fitting:
             raise InputError(f"--model {flags.model}, but the server at {at} serves {', '.join(served)}")
         if flags.model is None and len(fitting) > 1:
             raise InputError(f"the server at {at} serves several models; name one with --model: {', '.join(served)}")
         said = listed.headers.get(IN_FLIGHT_HEADER)
-        yield OpenAIEngine(client, fitting[0], flags.max_in_flight or (int(said) if said else None))
+        in_flight = flags.max_in_flight or (int(said) if said else None)
+        model_id, of_sglang = fitting[0].id, getattr(fitting[0], "owned_by", None) == SGLANG
+        context = next(filter(None, (getattr(model, "max_model_len", None) for model in models)), None)
+        if of_sglang and (base_model := getattr(fitting[0], "parent", None)):
+            model_id = f"{base_model}:{model_id}"  # by its name alone, an adapter is answered for by the base model
+        if of_sglang and context:
+            context -= SGLANG_RESERVE
+        yield OpenAIEngine(client, model_id, in_flight, context, SGLANG_REQUEST if of_sglang else {})
+
+
+def is_about_context(error: Any) -> bool:
+    """Whether a server refused a request because prompt and response are more than its context."""
+    if getattr(error, "status_code", None) != 400:
+        return False
+    return "context length" in str(error) or getattr(error, "code", None) == "context_length_exceeded"
 
 
 def is_model(served: str, model: str) -> bool:
@@ -208,11 +235,11 @@ class LitellmEngine:
                 reasoning_effort=self._flags.reasoning_effort,
                 num_retries=retries,
             )
-        except exceptions.ContextWindowExceededError:
-            return Completion("", 0, 0, FINISH_CONTEXT)
         except exceptions.ContentPolicyViolationError:
             return Completion("", 0, 0, FINISH_FILTER)
         except openai.OpenAIError as error:  # the base class of all that LiteLLM raises about a request
+            if isinstance(error, exceptions.ContextWindowExceededError) or is_about_context(error):
+                return Completion("", 0, 0, FINISH_CONTEXT)
             raise _failure(self.model_id, error, self._secrets) from error
         # All that the provider said about usage, with ``reasoning_tokens`` beside the other counts.
         completion = _completion(response)

@@ -259,9 +259,16 @@ async def test_the_commonest_cause_of_failures_is_told(tmp_path: Path) -> None:
 
 
 @both_clients
-async def test_a_prompt_over_the_context_has_an_empty_answer(client: str) -> None:
-    message = "This model's maximum context length is 10 tokens. However, your messages resulted in 99 tokens."
-    answer = ("status", {"code": 400, "message": message, "code_text": "context_length_exceeded"})
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("This model's maximum context length is 10 tokens. However, your messages resulted in 99 tokens.", None),
+        ("99 tokens are over the maximum context length of 10.", None),  # as SGLang
+        ("99 tokens are too many.", "context_length_exceeded"),
+    ],
+)
+async def test_a_prompt_over_the_context_has_an_empty_answer(client: str, message: str, code: str | None) -> None:
+    answer = ("status", {"code": 400, "message": message, "code_text": code})
     with api_server(lambda body, attempt: answer) as server:
         completion = await ask(server, client)
     assert (completion.text, completion.finish_reason) == ("", FINISH_CONTEXT)

@@ -24,14 +24,14 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             self._send(500 if (FOLDER / "dead").exists() else 200, {})
         elif self._admitted():
-            models = [{"id": FLAGS.served_model_name, "object": "model"}]
+            models = [{"id": FLAGS.served_model_name, "object": "model", "max_model_len": FLAGS.max_model_len}]
             self._send(200, {"object": "list", "data": models, "path": self.path})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt_tokens = sum(len(message["content"]) for message in body["messages"])
         if self.path == "/tokenize":
-            self._send(200, {"count": prompt_tokens, "max_model_len": FLAGS.max_model_len, "tokens": []})
+            self._send(200, {"count": prompt_tokens, "tokens": []})
         elif self.path == "/v1/chat/completions" and self._admitted():
             self._complete(body, prompt_tokens)
 
