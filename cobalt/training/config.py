@@ -17,6 +17,9 @@ ROOM = "cobalt.training"
 TRAINER_PREFIX = "cobalt_"
 """Before the names of veRL's trainers: what ours are registered as."""
 TRAINER_MODES = ("sync", "colocate_async")
+SGLANG = "sglang"
+ENGINES = ("vllm", SGLANG)
+"""Values of ``rollout.name`` on GPUs."""
 PLAIN_ENGINE, SHARED_ENGINE = "cobalt", "cobalt_shared_prompts"
 """Values of ``VERL_ENGINE_VENDOR``: names of our engines."""
 MANAGER_MODULE = f"pkg://{ROOM}.manager"
@@ -62,6 +65,21 @@ CHOSEN = {
     "actor_rollout_ref.rollout.agent.default_agent_loop": "single_turn_agent",
 }
 """Settings that ``completed`` may overwrite, and their defaults in veRL 0.9.1."""
+NOT_SGLANG = {
+    "seed": 42,
+    "full_determinism": False,
+    "ignore_eos": False,
+    "cudagraph_capture_sizes": None,
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": True,
+    "logprobs_mode": "processed_logprobs",
+    "scheduling_policy": "fcfs",
+    "disable_log_stats": True,
+    "quantization_config_file": None,
+}
+"""Settings of ``rollout`` that veRL 0.9.1 does not pass to SGLang, and their defaults."""
+EQUAL_DRAWS = ("enable_deterministic_inference", "rl_on_policy_target")
+"""SGLang's options for which requests must bring seeds, and veRL's bring none."""
 
 
 def has_own_manager(config: Any) -> bool:
@@ -92,6 +110,15 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
     on_cpu = cobalt.backend == CPU_BACKEND
     if on_cpu != (rollout.name == "hf"):
         raise InputError(f"actor_rollout_ref.rollout.name={rollout.name}: hf is for cobalt.backend=cpu, and only hf")
+    if not on_cpu and rollout.name not in ENGINES:
+        raise InputError(f"actor_rollout_ref.rollout.name={rollout.name}: choose {' or '.join(ENGINES)}")
+    for engine, options in rollout.engine_kwargs.items():
+        if options and engine != rollout.name:
+            raise InputError(
+                f"actor_rollout_ref.rollout.engine_kwargs.{engine} is not read with rollout.name={rollout.name}"
+            )
+    if rollout.name == SGLANG:
+        _refuse_for_sglang(rollout, model)
     if on_cpu:
         for section, sampling in (("rollout", rollout), ("rollout.val_kwargs", rollout.val_kwargs)):
             if sampling.top_k > 0:
@@ -109,7 +136,7 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
     if model.lora_rank > 0 and not model.lora.merge and config.actor_rollout_ref.actor.strategy != "fsdp2":
         raise InputError(
             "actor_rollout_ref.model.lora_rank needs actor_rollout_ref.actor.strategy=fsdp2: with fsdp on one GPU"
-            " veRL 0.9.1 sends vLLM an empty adapter"
+            " veRL 0.9.1 sends rollouts an empty adapter"
         )
     with open_dict(config):
         model.external_lib = [f"{ROOM}.worker", *modules]
@@ -125,6 +152,8 @@ def completed(config: Any, given: Collection[str] = ()) -> Any:
         if rollout.name == "vllm" and sizes == (1, 1, 1):
             # vLLM's own choice for one GPU. veRL's is a process more, which imports all again.
             rollout.engine_kwargs.vllm.setdefault("distributed_executor_backend", "uni")
+        if rollout.name == SGLANG:  # veRL passes it to vLLM only
+            rollout.engine_kwargs.sglang.setdefault("chunked_prefill_size", rollout.max_num_batched_tokens)
         config.trainer.v1.trainer_mode = f"{TRAINER_PREFIX}{mode}"
     for name, default in CHOSEN.items():
         value, chosen = (OmegaConf.select(section, name) for section in (asked, config))
@@ -152,6 +181,25 @@ def _refuse_ignored(config: Any) -> None:
     for name, value in needed.items():
         if (found := OmegaConf.select(config, name)) != value:
             raise InputError(f"{name}={found}: Cobalt needs {value}")
+
+
+def _refuse_for_sglang(rollout: Any, model: Any) -> None:
+    """Raise ``InputError`` for settings that SGLang would not obey, or would fail on after minutes."""
+    prefix = "actor_rollout_ref.rollout."
+    for name, default in NOT_SGLANG.items():
+        if (value := rollout[name]) != default:
+            raise InputError(
+                f"{prefix}{name}={value}: with SGLang it must be {default}; SGLang's own options go to"
+                f" {prefix}engine_kwargs.sglang"
+            )
+    for name in EQUAL_DRAWS:
+        if rollout.engine_kwargs.sglang.get(name):
+            raise InputError(f"{prefix}engine_kwargs.sglang.{name} would make all responses to a prompt equal")
+    if rollout.quantization not in (None, "fp8"):
+        raise InputError(f"{prefix}quantization={rollout.quantization}: with SGLang it is fp8 or null")
+    modules = model.target_modules
+    if model.lora_rank > 0 and not model.lora.merge and isinstance(modules, str) and modules != "all-linear":
+        raise InputError(f"actor_rollout_ref.model.target_modules={modules}: with SGLang give all-linear or a list")
 
 
 def refuse_moved(name: str) -> None:

@@ -18,7 +18,7 @@ from cobalt.records.training_run import saved_checkpoints
 from cobalt.sampler import packages
 from cobalt.sandbox import TestCases
 from cobalt.serving.handles import cluster_address
-from cobalt.training.config import has_own_manager
+from cobalt.training.config import ENGINES, SGLANG, has_own_manager
 from cobalt.training.prompt_lengths import overlong_prompts
 from cobalt.training.scoring import BATCH, NO_BATCH, compute_score, refuse_wrong_constants
 from cobalt.training.settings import CPU_BACKEND, RELEASE, SHARED_PROMPT_MODELS, TrainingConfig
@@ -100,10 +100,11 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
             )
 
     # packages
-    if rollout.name in ("vllm", "sglang") and find_spec(rollout.name) is None:
+    if rollout.name in ENGINES and find_spec(rollout.name) is None:
+        command = "scripts/setup_gpu.sh sglang" if rollout.name == SGLANG else "scripts/setup_gpu.sh"
         raise SetupError(
-            f"actor_rollout_ref.rollout.name={rollout.name}, and {rollout.name} is not installed: scripts/setup_gpu.sh"
-            " installs vLLM; without it there is PRESET=cpu"
+            f"actor_rollout_ref.rollout.name={rollout.name}, and {rollout.name} is not installed: {command} installs"
+            " it; without it there is PRESET=cpu"
         )
     if rollout.name == "hf":
         packages.refuse_missing_packages()
@@ -130,6 +131,8 @@ def refuse_unusable(config: Any, settings: TrainingConfig) -> None:
         raise SetupError(f"trainer.nnodes={trainer.nnodes} needs a Ray cluster, and RAY_ADDRESS names none")
     if not on_cpu:
         refuse_missing_gpus(trainer.n_gpus_per_node)
+    if rollout.name == SGLANG:
+        refuse_missing_compiler()
 
 
 def refuse_missing_gpus(gpus: int) -> None:
@@ -140,6 +143,17 @@ def refuse_missing_gpus(gpus: int) -> None:
         raise SetupError(
             f"GPUs asked for (N_GPUS, trainer.n_gpus_per_node): {gpus}, on this machine: {found}; "
             "PRESET=cpu trains a small model without any"
+        )
+
+
+def refuse_missing_compiler() -> None:
+    """Raise ``SetupError`` without CUDA's compiler, by which SGLang makes kernels when they are first called."""
+    from torch.utils import cpp_extension
+
+    if not (home := cpp_extension.CUDA_HOME) or not Path(home, "bin/nvcc").is_file():
+        raise SetupError(
+            "actor_rollout_ref.rollout.name=sglang needs CUDA's compiler, and there is no bin/nvcc in CUDA_HOME:"
+            " install the CUDA toolkit, or take rollout.name=vllm"
         )
 
 
@@ -227,9 +241,9 @@ def refuse_missing_checkpoint(trainer: Any) -> None:
 
 
 def _refuse_odd_widths(model: str) -> None:
-    """Raise ``InputError`` where vLLM cannot divide fused layers into the blocks of FP8 weights."""
+    """Raise ``InputError`` where engines cannot divide fused layers into the blocks of FP8 weights."""
     if not (file := Path(model, "config.json")).is_file():
-        return  # on the hub: vLLM says so itself, later
+        return  # on the hub: the engine says so itself, later
     shape = json.loads(file.read_text())
     heads = shape["num_attention_heads"]
     head = shape.get("head_dim") or shape["hidden_size"] // heads

@@ -84,7 +84,7 @@ class TrainingConfig:
     """The ``cobalt`` section of the configuration."""
 
     backend: Literal["verl", "cpu"] = "verl"
-    """``verl``: vLLM rollouts on GPUs. ``cpu``: Hugging Face rollouts on a CPU."""
+    """``verl``: rollouts of vLLM or SGLang on GPUs. ``cpu``: Hugging Face rollouts on a CPU."""
     seed: int = 0
     """Seed of Hugging Face rollouts."""
     budget: Any = None
