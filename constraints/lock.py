@@ -21,6 +21,11 @@ GPU = """\
 # The training environment on GPUs: veRL 0.9.1 with vLLM 0.24, Python 3.11 and 3.12, Linux x86-64, CUDA 13.
 # As of {day}; constraints/lock.py makes it, without overrides. Install with: bash scripts/setup_gpu.sh
 """
+SGLANG = """\
+# The training environment on GPUs with SGLang 0.5.12: veRL 0.9.1, Python 3.11 and 3.12, Linux x86-64, CUDA 13.
+# As of {day}; constraints/lock.py makes it; sglang.overrides.txt gives the exceptions.
+# Install with: bash scripts/setup_gpu.sh sglang (or pip --no-deps: with dependencies, pip refuses the exceptions).
+"""
 DOORS = """\
 # Other trainers, for examples/: Python 3.11 and 3.12, in an environment of its own. Made by lock.py.
 # pip install --constraint constraints/doors.txt -e '.[doors]'
@@ -33,10 +38,12 @@ DAY, GPU_DAY = "2025-10-15", "2026-11-17"
 FOR_PAPER = "constraints/paper.in --overrides constraints/paper.overrides.txt --extra paper"
 FOR_PAPER += f" --python-version 3.11 --exclude-newer {DAY}T23:59:59Z --no-strip-extras"
 FOR_GPU = f"--extra gpu --python-version 3.11 --exclude-newer {GPU_DAY}T23:59:59Z --no-strip-extras"
+FOR_SGLANG = FOR_GPU.replace("gpu", "sglang") + " --overrides constraints/sglang.overrides.txt"
 FOR_LIGHT = "--constraint constraints/cpu.txt --python-version 3.11"
 LOCKS = {
     "paper.txt": (PAPER.format(day=DAY), FOR_PAPER),
     "gpu.txt": (GPU.format(day=GPU_DAY), FOR_GPU),
+    "sglang.txt": (SGLANG.format(day=GPU_DAY), FOR_SGLANG),
     "doors.txt": (DOORS, "--extra doors --python-version 3.11"),
     "core.txt": (LIGHT.format(lock="core.txt", extra=""), FOR_LIGHT),
     **{

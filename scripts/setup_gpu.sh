@@ -3,14 +3,16 @@
 # imports, sees a GPU and can sandbox programs. For training with vLLM rollouts, serving with vLLM, data, reports.
 #
 #   bash scripts/setup_gpu.sh && source .venv-gpu/bin/activate
+#   bash scripts/setup_gpu.sh sglang && source .venv-sglang/bin/activate  # SGLang 0.5.12 instead of vLLM
 #   bash scripts/setup_gpu.sh paper && source .venv-paper/bin/activate    # the paper's: veRL 0.5.0, vLLM 0.8.5, flash-attn
 #
-# Needs Linux x86-64 with glibc 2.31 or later, an NVIDIA driver for CUDA 13 (paper: 12), a C compiler and Python's headers
-# (Triton compiles kernels when they are first used). CUDA itself comes with the packages: gigabytes to download.
+# Needs Linux x86-64 with glibc 2.31 or later (sglang: 2.34), an NVIDIA driver for CUDA 13 (paper: 12), a C compiler and
+# Python's headers (Triton compiles kernels when they are first used). CUDA itself comes with the packages: gigabytes to
+# download. SGLang compiles kernels, too: it needs a C++ compiler and that of CUDA 13 (nvcc).
 #
 # Knobs (environment), with their defaults:
 #   PYTHON=python3      interpreter, 3.11 or 3.12
-#   VENV=.venv-gpu      the environment's folder; .venv-paper
+#   VENV=.venv-gpu      the environment's folder; .venv-sglang, .venv-paper
 #   FLASH_ATTN=         paper: file or address of a wheel of flash-attn; default: the one on its release page for this
 #                       Python. source: built here, with the CUDA 12 compiler (nvcc), by MAX_JOBS processes at once
 #   CHECK_MACHINE=1     0: install without any check of the machine, for images that are built elsewhere than they run
@@ -23,14 +25,18 @@ FLASH_ATTN_VERSION=2.7.4.post1
 RELEASE=https://github.com/Dao-AILab/flash-attention/releases/download/v$FLASH_ATTN_VERSION
 source scripts/lib/environment.sh
 case $STACK in
-  "") LOCK=constraints/gpu.txt VENV=${VENV:-.venv-gpu} ;;
-  paper) LOCK=constraints/paper.txt VENV=${VENV:-.venv-paper} ;;
-  *) refuse "no argument '$STACK': paper or none; see --help" ;;
+  "") LOCK=constraints/gpu.txt VENV=${VENV:-.venv-gpu} ENGINE=vllm ;;
+  sglang) LOCK=constraints/sglang.txt VENV=${VENV:-.venv-sglang} ENGINE=sglang ;;
+  paper) LOCK=constraints/paper.txt VENV=${VENV:-.venv-paper} ENGINE=vllm ;;
+  *) refuse "no argument '$STACK': sglang, paper or none; see --help" ;;
 esac
 [[ $CHECK_MACHINE == [01] ]] || refuse "CHECK_MACHINE is 0 or 1, not '$CHECK_MACHINE'"
 [[ $(uname -sm) == "Linux x86_64" ]] || fail "the packages are for Linux on x86-64, not for $(uname -sm)"
 [[ $FLASH_ATTN != source ]] || nvcc --version 2>/dev/null | grep -q 'release 12\.' \
   || fail "FLASH_ATTN=source needs the compiler of CUDA 12: 'nvcc --version' does not say 'release 12'"
+[[ $CHECK_MACHINE == 0 || $STACK != sglang ]] || "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" --version 2>/dev/null \
+  | grep -q 'release 13\.' || nvcc --version 2>/dev/null | grep -q 'release 13\.' \
+  || fail "SGLang needs the compiler of CUDA 13: 'nvcc --version' does not say 'release 13', nor does that in CUDA_HOME"
 [[ $CHECK_MACHINE == 0 ]] || nvidia-smi --list-gpus >/dev/null 2>&1 \
   || fail "no NVIDIA GPU: 'nvidia-smi --list-gpus' fails; is the driver installed?"
 
@@ -59,11 +65,12 @@ if ! is_finished "$VENV" "$LOCK" pyproject.toml; then
   mark_finished "$VENV" "$LOCK" pyproject.toml
 fi
 [[ $CHECK_MACHINE == 1 ]] || exit 0
-"$VENV/bin/python" - <<'PYTHON_END' || fail "the environment in $VENV does not work: see above"
-import sys, ray, torch, transformers, verl.trainer.main_ppo, vllm
+"$VENV/bin/python" - $ENGINE <<'PYTHON_END' || fail "the environment in $VENV does not work: see above"
+import importlib, sys, ray, torch, transformers, verl.trainer.main_ppo
+engine = importlib.import_module(sys.argv[1])
 if torch.version.cuda.startswith("12"):
     import flash_attn
-for module in (torch, vllm, ray, transformers):
+for module in (torch, engine, ray, transformers):
     print(f"{module.__name__} {module.__version__}")
 print(f"CUDA {torch.version.cuda}, GPUs: {torch.cuda.device_count()}")
 sys.exit(not torch.cuda.is_available())

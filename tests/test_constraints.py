@@ -22,7 +22,7 @@ EXTRAS |= {
     "cpu": ["train", "dpo", "hf", "api", "dev"],
 }
 PROMISED = [f"3.{minor}" for minor in range(20) if f"3.{minor}" in SpecifierSet(PROJECT["requires-python"])]
-WITHOUT_DEPENDENCIES = ("gpu", "paper")
+WITHOUT_DEPENDENCIES = ("gpu", "sglang", "paper")
 """Locks that the set-up scripts install as they are."""
 
 
@@ -57,7 +57,7 @@ def test_what_the_project_asks_for_is_in_the_lock(lock: str) -> None:
     assert unmet(lock, {**locked, "tyro": "0.1"}) == ["tyro>=0.9"]
 
 
-@pytest.mark.parametrize("lock", [name for name in EXTRAS if name not in ("cpu", "gpu", "paper", "doors")])
+@pytest.mark.parametrize("lock", [name for name in EXTRAS if name not in ("cpu", "doors", *WITHOUT_DEPENDENCIES)])
 def test_a_light_lock_has_the_verified_versions_and_is_named_in_the_index(lock: str) -> None:
     verified = pins("cpu", "3.11")
     different = {
