@@ -8,7 +8,7 @@
 #
 # Needs Linux x86-64 with glibc 2.31 or later (sglang: 2.34), an NVIDIA driver for CUDA 13 (paper: 12), a C compiler and
 # Python's headers (Triton compiles kernels when they are first used). CUDA itself comes with the packages: gigabytes to
-# download. SGLang compiles kernels, too: it needs a C++ compiler and that of CUDA 13 (nvcc).
+# download. SGLang compiles kernels, too: it needs g++ 13 or later, and the compiler of CUDA 13 (nvcc).
 #
 # Knobs (environment), with their defaults:
 #   PYTHON=python3      interpreter, 3.11 or 3.12
@@ -34,9 +34,14 @@ esac
 [[ $(uname -sm) == "Linux x86_64" ]] || fail "the packages are for Linux on x86-64, not for $(uname -sm)"
 [[ $FLASH_ATTN != source ]] || nvcc --version 2>/dev/null | grep -q 'release 12\.' \
   || fail "FLASH_ATTN=source needs the compiler of CUDA 12: 'nvcc --version' does not say 'release 12'"
-[[ $CHECK_MACHINE == 0 || $STACK != sglang ]] || "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" --version 2>/dev/null \
-  | grep -q 'release 13\.' || nvcc --version 2>/dev/null | grep -q 'release 13\.' \
-  || fail "SGLang needs the compiler of CUDA 13: 'nvcc --version' does not say 'release 13', nor does that in CUDA_HOME"
+if [[ $STACK == sglang && $CHECK_MACHINE == 1 ]]; then
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  [[ -z ${CUDA_HOME:-} ]] || nvcc=$CUDA_HOME/bin/nvcc
+  "$nvcc" --version 2>/dev/null | grep -q 'release 13\.' \
+    || fail "SGLang needs the compiler of CUDA 13: '$nvcc --version' does not say 'release 13'"
+  # with 12 one of its kernels does not compile (github.com/sgl-project/sglang/issues/25487)
+  [[ $(g++ -dumpversion 2>/dev/null) =~ ^(1[3-9]|[2-9][0-9]) ]] || fail "SGLang needs g++ 13 or later"
+fi
 [[ $CHECK_MACHINE == 0 ]] || nvidia-smi --list-gpus >/dev/null 2>&1 \
   || fail "no NVIDIA GPU: 'nvidia-smi --list-gpus' fails; is the driver installed?"
 

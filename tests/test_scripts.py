@@ -52,16 +52,18 @@ def test_an_argument_that_is_no_override_does_not_block_the_folder(argument, tmp
         ([], {"PYTHON": "python-3.13"}, 3, "Python 3.13.5 is not supported"),
         ([], {"PYTHON": "python-of-nobody"}, 3, "no 'python-of-nobody' here"),
         ([], {"CHECK_MACHINE": "yes"}, 2, "CHECK_MACHINE is 0 or 1, not 'yes'"),
-        (["sglang"], {}, 3, "no NVIDIA GPU"),
+        (["sglang"], {}, 3, "SGLang needs g++ 13 or later"),
+        (["sglang"], {"CUDA_HOME": "/none"}, 3, "'/none/bin/nvcc --version' does not say 'release 13'"),
         (["--force"], {}, 2, "no argument '--force': sglang, paper or none"),
         (["now"], {}, 2, "no argument 'now'"),
         (["paper", "more"], {}, 2, "no argument 'more'"),
     ],
 )
 def test_what_the_set_up_for_gpus_lacks_is_said_in_one_line(tmp_path, arguments, knobs, exit_code, reason):
-    """No GPU here, and the compiler of CUDA 13."""
+    """No GPU here, the compiler of CUDA 13, and an old one of C++."""
     nvcc, python = "echo 'Cuda compilation tools, release 13.0, V13.0.88'", "[ $1 = -c ] && exit 1; echo Python 3.13.5"
-    for name, script in (("nvidia-smi", "exit 9"), ("nvcc", nvcc), ("python-3.13", python)):
+    programs = {"nvidia-smi": "exit 9", "nvcc": nvcc, "g++": "echo 12", "python-3.13": python}
+    for name, script in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
