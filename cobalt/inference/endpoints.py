@@ -93,7 +93,7 @@ class OpenAIEngine:
                 return await self._create(**request)
             except openai.BadRequestError as error:
                 # A server refuses a prompt that leaves no room for ``max_tokens``. Some say how much room there is.
-                prompt_tokens = await self._count(messages)
+                prompt_tokens = await self._count(request)
                 if self._context is None or prompt_tokens is None:
                     if not is_about_context(error):
                         raise
@@ -117,16 +117,22 @@ class OpenAIEngine:
         self._pace.note(completion.completion_tokens, answer.retries_taken > 0, time.monotonic())
         return completion
 
-    async def _count(self, messages: list[Message]) -> int | None:
+    async def _count(self, request: dict[str, Any]) -> int | None:
         """Tokens of the prompt. None if the server does not say: only vLLM and SGLang do."""
         import openai
 
+        if self._context is None:
+            return None
         url = f"{str(self._client.base_url).rstrip('/').removesuffix('/v1')}/tokenize"
         try:
-            body = {"model": self.model_id, "messages": messages}
-            said = await self._client.post(url, cast_to=dict[str, Any], body=body)
+            body = {name: request[name] for name in ("model", "messages")}
+            said = await self._client.with_options(max_retries=1).post(url, cast_to=dict[str, Any], body=body)
             return said["count"]
         except (openai.OpenAIError, json.JSONDecodeError, KeyError, TypeError):
+            pass
+        try:  # SGLang's fails with a tokenizer that names no longest text
+            return (await self._create(**{**request, "max_tokens": 1})).prompt_tokens
+        except openai.BadRequestError:
             return None
 
 

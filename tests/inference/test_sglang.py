@@ -34,8 +34,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt = sum(len(message["content"]) for message in body["messages"])
-        if self.path.endswith("/tokenize"):  # not the server's context, but the tokenizer's
-            self._send(200, {"tokens": [0] * prompt, "count": prompt, "max_model_len": 131072})
+        if self.path.endswith("/tokenize"):  # not the server's context, but the tokenizer's, if it is a number
+            counted = {"tokens": [0] * prompt, "count": prompt, "max_model_len": 131072}
+            self._send(*((200, counted) if self.server.counts else (500, {})))
             return
         self.server.bodies.append(body)
         tokens = body["max_tokens"]
@@ -83,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads, server.bodies = True, []
+    server.daemon_threads, server.bodies, server.counts = True, [], True
     server.base = f"http://127.0.0.1:{server.server_address[1]}/v1"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     yield server
@@ -117,6 +118,18 @@ async def test_the_context_is_the_servers(served: Any, length: int, asked: int, 
     else:
         assert answer.text == WRITTEN and served.bodies[-1]["max_tokens"] == served_with
         assert (answer.finish_reason == FINISH_LENGTH) == (served_with < 20)
+
+
+@pytest.mark.parametrize(("length", "served_with"), [(10, 48), (63, None)])
+async def test_a_server_that_cannot_count_is_asked_for_one_token(
+    served: Any, length: int, served_with: int | None
+) -> None:
+    served.counts = False
+    answer = await ask(served, length, 1000)
+    if served_with is None:
+        assert (answer.text, answer.finish_reason) == ("", FINISH_CONTEXT)
+    else:
+        assert answer.text == WRITTEN and [body["max_tokens"] for body in served.bodies] == [1000, 1, served_with]
 
 
 async def test_an_adapter_is_asked_for_by_both_names(served: Any) -> None:
