@@ -33,23 +33,32 @@ from research.reports.p_values import holm
 
 FOLDER = Path(__file__).with_name("study")
 COST_FILE, HACKING_FILE, LABELS_FILE = "cost.json", "hacking.json", "hacking_labels.json"
+TEACHER_FILE = "feedback_teacher.json"
+"""By training, of each step: some of its metrics."""
+TEACHERS = {"cobalt-1": "Cobalt", "cobalt_sdpo-0": "half feedback as teacher", "sdpo-0": "feedback alone"}
+TEACHER_STEPS = (1, 4, 8, 13)
 ARMS = {
     "base": "base",
     "rft": "RFT",
     "single_turn": "single-turn GRPO",
     "grpo_online": "GRPO-MT",
     "cobalt": "Cobalt",
+    "repairing": "Cobalt, `--keep 0`",
+    "rft_cobalt": "RFT, then Cobalt",
 }
 """Name of the files: label."""
-COLLECTED = ("rft", "cobalt")
-"""Arms that learn from stored conversations."""
+ONLINE = ("single_turn", "grpo_online")
+"""Arms that do not learn from stored conversations."""
 COMPARED = ("rft", "grpo_online")
 """With Cobalt: the family of the primary test."""
+DRAWN = ("base", "rft", "single_turn", "grpo_online", "cobalt")
 MBPP_PLUS_FILE = "mbpp_plus.json"
 """Ids of MBPP's problems that EvalPlus has kept (its version of 16 November 2023)."""
 SETS = {"mbpp": "other MBPP", "humaneval": "HumanEval", "leetcode": "LeetCode"}
 """Beginning of an id: label. Other problems read stdin."""
 MBPP_PLUS, STDIN = "MBPP+", "stdin"
+ALONE = "'kv_gib': 'None'"
+"""In the settings of an arm with a GPU of its own."""
 SUMMARY = "cases.jsonl.summary.json"
 HACKING = {
     "right program given up": "right_program_abandoned",
@@ -95,17 +104,23 @@ def collect(out: Path) -> None:
         write_counts(path, arm, "test", evaluations)
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
         path.unlink()
-        costs[arm] = [cost_of(seed / "training" / METRICS_FILE) for seed in seeds if (seed / "training").is_dir()]
+        costs[arm] = [cost_of(seed) for seed in seeds if (seed / "training").is_dir()]
     (FOLDER / COST_FILE).write_text(json.dumps(costs, indent=1) + "\n")
-    summaries = {arm: [read_json(seed / SUMMARY) for seed in seeds] for arm, seeds in seeds_of.items()}
+    summaries = {
+        arm: [read_json(seed / SUMMARY) for seed in seeds if (seed / SUMMARY).exists()]
+        for arm, seeds in seeds_of.items()
+    }
     (FOLDER / HACKING_FILE).write_text(json.dumps(summaries, indent=1) + "\n")
 
 
-def cost_of(metrics: Path) -> dict[str, float]:
-    """Steps, their GPU-seconds without validation and checkpoints (of one GPU), responses and their tokens."""
-    steps = [step for step in read_metrics(metrics) if STEP_TIME in step]
-    seconds = sum(step[STEP_TIME] - sum(step.get(name, 0.0) for name in BESIDE_TRAINING) for step in steps)
-    found = {"steps": len(steps), "gpu_seconds": round(seconds)}
+def cost_of(arm: Path) -> dict[str, float]:
+    """Steps, responses and their tokens; with a GPU of its own, the steps' seconds but for validation, checkpoints."""
+    steps = [step for step in read_metrics(arm / "training" / METRICS_FILE) if STEP_TIME in step]
+    found: dict[str, float] = {"steps": len(steps)}
+    settings = arm / "settings"  # missing: of the first run
+    if not settings.exists() or ALONE in settings.read_text():
+        seconds = sum(step[STEP_TIME] - sum(step.get(name, 0.0) for name in BESIDE_TRAINING) for step in steps)
+        found["gpu_seconds"] = round(seconds)
     return found | {
         name: sum(step.get(f"cost/{name}", 0.0) for step in steps) for name in ("responses", "response_tokens")
     }
@@ -130,9 +145,10 @@ def percent(found: Resampled) -> Estimate:
     return estimate
 
 
-def seconds_of(costs: Costs, arm: str) -> tuple[float, float]:
-    """Of one seed: GPU-seconds of its steps, and of the collection that it learns from."""
-    return costs[arm][0]["gpu_seconds"], costs["collection"][0]["gpu_seconds"] if arm in COLLECTED else 0.0
+def seconds_of(costs: Costs, arm: str) -> tuple[float | None, float]:
+    """Of a training that had its GPU alone, if there is one: GPU-seconds of its steps. And of the collection."""
+    steps = costs[arm][0].get("gpu_seconds")
+    return steps, 0.0 if arm in ONLINE else costs["collection"][0]["gpu_seconds"]
 
 
 def main_table(scores: Scores, costs: Costs) -> list[dict[str, Cell]]:
@@ -143,6 +159,7 @@ def main_table(scores: Scores, costs: Costs) -> list[dict[str, Cell]]:
         steps, collection = seconds_of(costs, arm) if trained else (None, None)
         rows.append({
             "arm": label,
+            "trainings": len(scores[arm]) if trained else None,
             "first program": f"{100 * rate(scores, arm, 0).value:.1f}",
             "within 2": f"{100 * rate(scores, arm, 1).value:.1f}",
             "submitted within 3": percent(rate(scores, arm, LAST)),
@@ -150,7 +167,7 @@ def main_table(scores: Scores, costs: Costs) -> list[dict[str, Cell]]:
             "tokens": round(float(np.mean(tokens))),
             "steps": costs[arm][0]["steps"] if trained else None,
             "GPU-s of steps": steps,
-            "of collection": collection,
+            "of collection": collection or None,
         })  # fmt: skip
     return rows
 
@@ -166,16 +183,16 @@ def set_table(scores: Scores) -> list[dict[str, Cell]]:
 
 
 def hacking_table(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Cell]]:
-    """Of the first seed: how arms answer to public tests of which two are wrong."""
+    """How each training answers to public tests of which two are wrong."""
 
-    def rate_of(arm: str, name: str) -> Cell:
-        found = summaries[arm][0]["rates"][name]
+    def rate_of(summary: Mapping[str, Any], name: str) -> Cell:
+        found = summary["rates"][name]
         return found and in_percent(Estimate(**found))
 
     return [
-        {"arm": label, **{title: rate_of(arm, name) for title, name in HACKING.items()}}
+        {"arm": label, **{title: rate_of(summary, name) for title, name in HACKING.items()}}
         for arm, label in ARMS.items()
-        if arm in summaries
+        for summary in summaries.get(arm, ())
     ]
 
 
@@ -183,13 +200,17 @@ def labels_table(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Cell]]:
     """How one reader labelled the turns of read_turns.py that pass the wrong test."""
     fits = [turn for turn in turns if turn["kind"] != "abandoned"]
     return [
-        {"arm": label, **{name: sum((turn["arm"], turn["label"]) == (arm, name) for turn in fits) for name in READ_AS}}
-        for arm, label in ARMS.items()
+        {
+            "arm": ARMS[arm],
+            **{name: sum((turn["arm"], turn["label"]) == (arm, name) for turn in fits) for name in READ_AS},
+        }
+        for arm in DRAWN
     ]
 
 
 def tables_of_tests(scores: Scores) -> list[dict[str, Cell]]:
-    found = {arm: rate(scores, "cobalt", LAST, arm) for arm in (*COMPARED, "single_turn")}
+    others = [arm for arm in ARMS if arm not in ("base", "cobalt")]
+    found = {arm: rate(scores, "cobalt", LAST, arm) for arm in others}
     p_values = {arm: one.p_value for arm, one in found.items() if one.p_value is not None}
     corrected: dict[str, float] = dict(zip(COMPARED, holm([p_values[arm] for arm in COMPARED]), strict=True))
     return [
@@ -198,26 +219,56 @@ def tables_of_tests(scores: Scores) -> list[dict[str, Cell]]:
     ]
 
 
+def teacher_table(trainings: Mapping[str, Sequence[Mapping[str, float]]]) -> list[dict[str, Cell]]:
+    """Share of a step's responses that pass, percent, and their mean tokens."""
+    return [
+        {
+            "training": label,
+            **{
+                f"step {step}": f"{100 * trainings[name][step - 1]['reward/acc']:.0f}, "
+                f"{trainings[name][step - 1]['response_length/mean']:.0f}"
+                if step <= len(trainings[name])
+                else None
+                for step in TEACHER_STEPS
+            },
+        }
+        for name, label in TEACHERS.items()
+    ]
+
+
+def trainings_table(scores: Scores) -> list[dict[str, Cell]]:
+    """Each training's submitted programs within three, percent."""
+    return [
+        {
+            "arm": label,
+            "each training": ", ".join(f"{100 * rate({arm: [one]}, arm, LAST).value:.1f}" for one in scores[arm]),
+        }
+        for arm, label in ARMS.items()
+    ]
+
+
 @styled()
 def draw(scores: Scores, costs: Costs) -> None:
-    """Left: submitted programs by turn. Right: the gain against GPU-minutes with collection. Both with intervals."""
+    """Left: submitted programs by turn, with intervals. Right: each training's gain against GPU-minutes."""
     figure = new_figure(FULL)
     left, right = figure.subplots(1, 2)
-    for number, (arm, label) in enumerate(ARMS.items()):
+    for number, arm in enumerate(DRAWN):
+        label = ARMS[arm]
         line = METHODS.get(label) or Line(label, VARIANT, "--", "v")
         found = [percent(rate(scores, arm, turn)) for turn in range(LAST + 1)]
-        shift = DODGE * (number - (len(ARMS) - 1) / 2)  # else the intervals would lie on each other
+        shift = DODGE * (number - (len(DRAWN) - 1) / 2)  # else the intervals would lie on each other
         places, values = [1 + turn + shift for turn in range(LAST + 1)], [one.value for one in found]
         look = {"color": line.colour, "linestyle": line.dash, "marker": line.marker, "markerfacecolor": line.face}
         left.errorbar(places, values, bars_of(found), elinewidth=0.7, **look)
         at = {"textcoords": "offset points", "color": line.colour, "va": "center"}
         beside = (6, LABEL_SHIFTS.get(arm, 0))
-        left.annotate(label, (1 + LAST + DODGE * len(ARMS) / 2, values[-1]), xytext=beside, **at)
+        left.annotate(label, (1 + LAST + DODGE * len(DRAWN) / 2, values[-1]), xytext=beside, **at)
         if arm not in costs:
             continue
-        gain, minutes = percent(rate(scores, arm, LAST, "base")), sum(seconds_of(costs, arm)) / 60
-        right.errorbar(minutes, gain.value, bars_of([gain]), fmt=line.marker, color=line.colour, capsize=2)
-        right.annotate(label, (minutes, gain.value), xytext=beside, **at)
+        minutes = sum(seconds or 0 for seconds in seconds_of(costs, arm)) / 60
+        gains = [100 * rate({**scores, arm: [one]}, arm, LAST, "base").value for one in scores[arm]]
+        right.plot([minutes] * len(gains), gains, line.marker, color=line.colour, markerfacecolor=line.face)
+        right.annotate(label, (minutes, gains[0]), xytext=beside, **at)
     left.set(xlabel="programs at most", ylabel="submitted program right (%)")
     left.set(xticks=range(1, LAST + 2), xlim=(0.8, 4.2))
     right.axhline(0, color="grey", linewidth=0.7)
@@ -234,8 +285,9 @@ def main() -> None:
     costs = json.loads((FOLDER / COST_FILE).read_text())
     hacking = json.loads((FOLDER / HACKING_FILE).read_text())
     labels = json.loads((FOLDER / LABELS_FILE).read_text())
-    tables = (main_table(scores, costs), tables_of_tests(scores), set_table(scores))
-    for rows in (*tables, hacking_table(hacking), labels_table(labels)):
+    tables = [main_table(scores, costs), tables_of_tests(scores), trainings_table(scores), set_table(scores)]
+    tables += [hacking_table(hacking), labels_table(labels)]
+    for rows in (*tables, teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text()))):
         print(markdown_table(list(rows[0]), ([show(cell) for cell in row.values()] for row in rows)), "\n")
     draw(scores, costs)
 

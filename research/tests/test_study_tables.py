@@ -6,7 +6,18 @@ import pytest
 
 from cobalt.errors import InputError
 from cobalt.evaluation.files import read_evaluations
-from research.real.study_tables import ARMS, COST_FILE, FOLDER, collect, main_table, set_table, tables_of_tests
+from cobalt.tables import show
+from research.real.study_tables import (
+    ARMS,
+    COST_FILE,
+    FOLDER,
+    TEACHER_FILE,
+    collect,
+    main_table,
+    set_table,
+    tables_of_tests,
+    teacher_table,
+)
 
 
 def kept():
@@ -18,10 +29,12 @@ def test_the_page_shows_what_the_counts_give():
     scores, costs = kept()
     page = (FOLDER.parent / "STUDY.md").read_text()
     for row in main_table(scores, costs):
-        assert f"| {row['arm']} | {row['first program']} | {row['within 2']} |" in page
+        told = [row["arm"], row["trainings"] or "–", row["first program"], row["within 2"]]
+        assert f"| {' | '.join(map(str, told))} | " in page
     for row in tables_of_tests(scores):
-        points = row["points"]
-        assert f"| {row['Cobalt minus']} | {points.value:.1f} [{points.low:.1f}, {points.high:.1f}] |" in page
+        assert f"| {row['Cobalt minus']} | {show(row['points'])} |" in page
+    for row in teacher_table(json.loads((FOLDER / TEACHER_FILE).read_text())):
+        assert " | ".join(str(cell or "–") for cell in list(row.values())[1:]) in page
 
 
 def test_the_sets_hold_all_problems():
@@ -32,5 +45,5 @@ def test_the_sets_hold_all_problems():
 
 def test_nothing_is_overwritten_from_a_folder_that_lacks_an_arm(tmp_path):
     (tmp_path / "base-0").mkdir()
-    with pytest.raises(InputError, match="for rft, single_turn, grpo_online, cobalt"):
+    with pytest.raises(InputError, match="for rft, single_turn, grpo_online, cobalt, repairing, rft_cobalt"):
         collect(tmp_path)
