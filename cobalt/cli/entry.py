@@ -63,7 +63,7 @@ def exit_codes() -> Iterator[None]:
     except BrokenPipeError:  # the reader of the output has ended, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        known = _for_the_user(error)
+        known = for_the_user(error)
         if known is None:
             raise
         print(f"{_program()}: error: {' '.join(str(known).split())}", file=sys.stderr)
@@ -110,7 +110,7 @@ def _program() -> str:
     return "cobalt" if name == "__main__.py" else name
 
 
-def _for_the_user(error: Exception) -> CobaltError | None:
+def for_the_user(error: Exception) -> CobaltError | None:
     """What the user can do about ``error``; None for a defect of ours."""
     if isinstance(error, CobaltError):
         return error

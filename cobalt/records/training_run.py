@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.errors import InputError
-from cobalt.records.jsonl import cut_torn_line, dump_line, is_taken, read_jsonl, write_jsonl
+from cobalt.records.jsonl import cut_torn_line, dump_line, is_taken, naming, read_jsonl, write_jsonl
 from cobalt.records.manifest import manifest_path
 
 METRICS_FILE = "metrics.jsonl"
@@ -106,7 +106,7 @@ def append_metrics(folder: str | Path, step: int, metrics: Mapping[str, Any]) ->
     """Add one call of veRL's logger to the metrics of a training folder."""
     path = Path(folder) / METRICS_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", encoding="utf-8") as file:
+    with naming(path), open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps({"step": step, **{name: float(value) for name, value in metrics.items()}}) + "\n")
 
 

@@ -1,19 +1,62 @@
-"""Which checkpoints of a training stay: the last ones, and the best by validation.
+"""How a checkpoint comes into a training folder, and which stay: the last ones, and the best by validation.
 
 veRL's own limit knows nothing of validation, forgets the checkpoints before a resume, and leaves parts of folders.
 """
 
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
+from cobalt.records.jsonl import naming
 from cobalt.records.training_run import METRICS_FILE, TRACKER_NAME, read_metrics, saved_steps
 from cobalt.training.training_log import VALIDATION
 
 REMOVED = ".removed"
+UNFINISHED = "checkpoint.unfinished"
+"""Folder of a checkpoint while it is saved."""
+ROOM_BYTES = 2**20
+"""For the metrics of a step."""
 VALIDATION_LOSS = "val/loss"
 """Of fine-tuning."""
+
+
+@contextmanager
+def whole_checkpoint(trainer: Any, name: str) -> Iterator[Path]:
+    """What veRL saves in the body appears in the training folder whole or not at all, as does the tracker.
+
+    ``trainer``: that section of the configuration; ``name``: of the checkpoint, whose folder this gives. Raises
+    ``OSError`` where the disk is full then, also if nothing but the step's metrics would have no room.
+    """
+    folder = Path(trainer.default_local_dir)
+    partial, checkpoint = folder / UNFINISHED, folder / name
+    shutil.rmtree(partial, ignore_errors=True)  # of a training that was killed here
+    partial.mkdir()
+    trainer.default_local_dir = str(partial)
+    try:
+        try:
+            yield checkpoint
+        finally:
+            refuse_full(folder)  # of which torch's error says nothing
+        if checkpoint.exists():  # of a course that a resume left
+            os.replace(checkpoint, partial / REMOVED)
+        os.replace(partial / name, checkpoint)
+        os.replace(partial / TRACKER_NAME, folder / TRACKER_NAME)
+    finally:
+        trainer.default_local_dir = str(folder)
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def refuse_full(folder: Path) -> None:
+    """Raise ``OSError`` if the disk of ``folder`` is full."""
+    with naming(folder), tempfile.TemporaryFile(dir=folder) as file:
+        file.write(bytes(ROOM_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def remove_old_checkpoints(folder: str | Path, keep: int | None, step: int) -> None:

@@ -1,10 +1,15 @@
 """How training comes to Ray."""
 
 import os
+import re
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cobalt.errors import SetupError
+from cobalt.cli.entry import for_the_user
+from cobalt.errors import CobaltError, SetupError
 from cobalt.records.manifest import without_userinfo
 from cobalt.serving.handles import cluster_address
 
@@ -13,6 +18,16 @@ LOGGER_FOLDERS = {"WANDB_DIR": "", "TENSORBOARD_DIR": "tensorboard", "TRACKIO_DI
 
 CPUS_PER_GPU = 3
 """Ray's CPUs that veRL asks for with each GPU, on the GPU's node."""
+RUNNER = "cobalt_runner"
+"""Ray's name of the process that leads a training."""
+WATCH_S = 2.0
+"""Between two looks whether the processes of a training live."""
+DIED = re.compile(r"class_name: (?:.*\.)?(\w+)$.*?pid: (\d+)$", re.MULTILINE | re.DOTALL)
+"""In Ray's text about an actor that has ended."""
+KILLED = "process {1} ({0}) was killed, perhaps for want of memory, or crashed; run the same command again to go on"
+RAY_ENDED = (
+    "Ray ended, or one of its nodes did; start it there again, if it is yours, and run the same command to go on"
+)
 
 
 def other_cpus(nodes: int) -> int:
@@ -36,6 +51,67 @@ def logger_variables(folder: Path) -> dict[str, str]:
     given = {name: os.environ.get(name) or folder / place for name, place in LOGGER_FOLDERS.items()}
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.absolute()}/mlflow.db"
     return {**{name: os.path.abspath(path) for name, path in given.items()}, "MLFLOW_TRACKING_URI": uri}
+
+
+def cause_of(error: Exception) -> Exception:
+    """The error of the process where it was raised, which Ray wraps for each process that waited for it."""
+    from ray.exceptions import RayTaskError
+
+    while isinstance(error, RayTaskError) and isinstance(error.cause, Exception):
+        error = error.cause
+    return error
+
+
+def first_killed() -> tuple[str, int] | None:
+    """Class and process of an actor of this job that has ended by itself, if one has."""
+    import ray
+    from ray._private import state
+
+    job = ray.JobID.from_hex(ray.get_runtime_context().get_job_id())
+    for actor in state.actors(job_id=job, actor_state_name="DEAD").values():
+        cause = actor["DeathCause"]
+        context = cause.actor_died_error_context
+        if cause.HasField("oom_context") or context.reason in (context.WORKER_DIED, context.NODE_DIED):
+            return actor["ActorClassName"].rpartition(".")[2], actor["Pid"]
+    return None
+
+
+def run_and_watch(run: Callable[[], None]) -> None:
+    """Call ``run``, which trains in the processes of this job of Ray, ``RUNNER`` the first of them.
+
+    Raises ``CobaltError`` where one of them is killed, even if others go on waiting for it, or the disk is full.
+    """
+    import ray
+    from ray.exceptions import RayActorError, RayError
+
+    killed: list[tuple[str, int]] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(WATCH_S) and not killed:
+            if (found := first_killed()) is not None:
+                killed.append(found)
+                with suppress(ValueError):  # it is this one
+                    ray.kill(ray.get_actor(RUNNER))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        run()
+    except (RayError, CobaltError) as error:
+        cause = cause_of(error)
+        if isinstance(cause, RayActorError) and not killed and (named := DIED.search(str(cause))):
+            killed.append((named[1], int(named[2])))
+        if killed:
+            raise CobaltError(KILLED.format(*killed[0])) from error
+        if isinstance(cause, RayActorError):
+            raise CobaltError(RAY_ENDED) from error
+        if (known := for_the_user(cause)) is not None:
+            raise known from error
+        raise
+    finally:
+        ended.set()
+        watcher.join(WATCH_S)  # it may be asking Ray
 
 
 def join_or_start(config: Any, runtime_env: dict[str, Any], cpus: int | None, gpus: int | None = None) -> None:

@@ -42,6 +42,7 @@ NEEDED = {
     "trainer.use_v1": True,
     "trainer.v1.sampler.sync_refill_failed_groups": False,
     "transfer_queue.enable": True,
+    "actor_rollout_ref.actor.checkpoint.async_save": False,
 }
 ENGINES_COMPILE = "actor_rollout_ref.{}.fsdp_config.use_torch_compile"
 REPLACED = {

@@ -18,6 +18,7 @@ from typing import Any
 from cobalt.cli.console import print_next, print_summary, progress_bar
 from cobalt.errors import CobaltError
 from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps, resumed_step
+from cobalt.training.cluster import cause_of
 from cobalt.training.preflight import total_steps
 
 REFRESH_S = 1.0
@@ -51,14 +52,14 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
         with steps_bar(folder / METRICS_FILE, resumed_step(config.trainer), steps, console_err, _rewards) as timed:
             yield
     except CobaltError as error:
+        if error.__cause__ is not None:
+            traceback.print_exc()
         raise type(error)(f"{error} (log: {log})") from error
     except Exception as error:
         from ray.exceptions import RayTaskError
 
         traceback.print_exc()
-        cause: BaseException = error  # of an error that may come from another process, without its traceback
-        while isinstance(cause, RayTaskError) and isinstance(cause.cause, Exception):
-            cause = cause.cause
+        cause = cause_of(error)  # without the traceback of its process
         lines = str(cause).strip().splitlines() or [""]
         line = lines[-1] if isinstance(cause, RayTaskError) else f"{type(cause).__name__}: {lines[0]}"
         raise CobaltError(f"{line} (log: {log})") from error

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.cli.prompt_flags import PromptsConfig
-from cobalt.errors import CobaltError, SetupError
+from cobalt.errors import SetupError
 from cobalt.prompts import described
 from cobalt.records import Manifest
 from cobalt.records.identity import model_identity
@@ -21,6 +21,7 @@ from cobalt.records.training_run import (
     set_lost_steps_aside,
 )
 from cobalt.sandbox.checkers import checker_identity
+from cobalt.training.cluster import run_and_watch
 from cobalt.training.config import completed, has_own_manager
 from cobalt.training.preflight import DATA_FILES, as_list, refuse_cut_prompts, refuse_unusable
 from cobalt.training.resume import OPERATION_SETTINGS, finished_at, refuse_other_settings
@@ -35,7 +36,6 @@ def train(config: Any, given: Collection[str] = (), lock: int | None = None) -> 
     ``given``: as in ``completed``; ``lock``: ``descriptor`` of ``hold_folder``.
     """
     import ray
-    from ray.exceptions import RayTaskError
 
     from cobalt.training.runner import connect_and_prepare
 
@@ -55,9 +55,7 @@ def train(config: Any, given: Collection[str] = (), lock: int | None = None) -> 
         print(f"cobalt: BACKEND '{config.cobalt.backend}' IS ACTIVE", flush=True)
         run_ppo = connect_and_prepare(config)
         try:
-            run_ppo()
-        except RayTaskError as error:  # raised in another process
-            raise error.cause if isinstance(error.cause, CobaltError) else error from None
+            run_and_watch(run_ppo)
         finally:
             ray.shutdown()
         if not is_beside:

@@ -9,7 +9,7 @@ import ray
 from verl.trainer import main_ppo
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-from cobalt.training.cluster import cpu_variables, cpus_of_node, join_or_start
+from cobalt.training.cluster import RUNNER, cpu_variables, cpus_of_node, join_or_start
 from cobalt.training.config import (
     BASE_RANK,
     PLAIN_ENGINE,
@@ -66,4 +66,4 @@ def connect_and_prepare(config: Any) -> Callable[[], None]:
     join_or_start(config, runtime_environment(config), cpus, gpus)
     if has_own_manager(config):
         RewardSettings.read(config.reward.reward_kwargs).check()
-    return partial(main_ppo.run_ppo, config, task_runner_class=ray.remote(Runner))
+    return partial(main_ppo.run_ppo, config, task_runner_class=ray.remote(name=RUNNER)(Runner))

@@ -16,15 +16,17 @@ import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
 from tensordict import TensorDict
+from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.v1 import PPOTrainer, PPOTrainerColocateAsync, PPOTrainerSync, register_trainer
 
 from cobalt.errors import CobaltError
 from cobalt.records.training_run import append_metrics, saved_steps
 from cobalt.training.batch_scores import InfraGuard, reward_metrics, turn_metrics
-from cobalt.training.checkpoints import remove_old_checkpoints
+from cobalt.training.checkpoints import remove_old_checkpoints, whole_checkpoint
 from cobalt.training.config import TRAINER_PREFIX, has_own_manager
 from cobalt.training.manager import ERROR, PROGRAMS
 from cobalt.training.online import OVERLONG, Program, turn_advantages
+from cobalt.training.resume import CHECKPOINT
 from cobalt.training.rollouts import (
     neutral_totals,
     own_buffer,
@@ -58,9 +60,9 @@ class RecordedTracking:
         self._tracking, self._folder, self._after = tracking, folder, after
 
     def log(self, data: dict[str, Any], step: int, **kwargs: Any) -> None:
-        """Log as veRL does, and append one JSON object."""
-        self._tracking.log(data=data, step=step, **kwargs)
+        """Append one JSON object, and log as veRL does."""
         append_metrics(self._folder, step, data)
+        self._tracking.log(data=data, step=step, **kwargs)
         if "training/global_step" in data:
             self._after()
 
@@ -109,6 +111,13 @@ class CobaltTrainer(PPOTrainer):
     @logger.setter
     def logger(self, tracking: Any) -> None:
         self._logger = RecordedTracking(tracking, self.config.trainer.default_local_dir, self._after_step)
+
+    def _save_checkpoint(self) -> None:
+        callback, self.checkpoint_callback = self.checkpoint_callback, CheckpointCallback()
+        with whole_checkpoint(self.config.trainer, CHECKPOINT.format(self.global_steps)) as folder:
+            super()._save_checkpoint()
+        self.checkpoint_callback = callback
+        callback.on_save(trainer=self, global_step=self.global_steps, checkpoint_dir=str(folder), async_save=False)
 
     def _after_step(self) -> None:
         """Its checkpoint is complete, and its validation is recorded."""

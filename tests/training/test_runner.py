@@ -1,17 +1,21 @@
-"""How training comes to Ray: with our task runner, and only where there is all that it would wait for."""
+"""How training comes to Ray: with our task runner, only where there is all that it would wait for, and how it ends."""
 
+import errno
 import os
 import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
 from online_parts import LOCAL, ROOT, compose
+from ray.core.generated.common_pb2 import ActorDeathCause, ActorDiedErrorContext
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from verl.trainer import main_ppo
 
-from cobalt.errors import InputError, SetupError
+from cobalt.errors import CobaltError, InputError, SetupError
 from cobalt.training import cluster, runner
 from cobalt.training.config import completed
 from cobalt.training.runner import Runner
@@ -107,3 +111,58 @@ def test_a_slurm_job_without_cpus_for_programs_beside_verls_is_refused(tmp_path)
     done = subprocess.run(script, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "14 CPUs on a node with 4 GPUs, and the job has 14: submit it with more" in done.stderr
+
+
+def ended(state, error=None):
+    """What a training tells of that ends with ``error``, or else waits until it is ended. ``state``: dead actors."""
+    killed = Event()
+
+    def run():
+        if error is None:
+            killed.wait()
+        raise error or ActorUnavailableError("killed", bytes(16))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "WATCH_S", 0.01)
+        patch.setattr(runner.ray._private.state, "actors", lambda **_which: dict(enumerate(state)))
+        patch.setattr(runner.ray, "get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "01000000"))
+        patch.setattr(runner.ray, "get_actor", {cluster.RUNNER: killed}.__getitem__)
+        patch.setattr(runner.ray, "kill", Event.set)
+        with pytest.raises(Exception, match="") as caught:
+            cluster.run_and_watch(run)
+    return caught.value
+
+
+DIED = "The actor died unexpectedly.\n\tclass_name: create.<locals>.WorkerDict\n\tactor_id: 9\n\tpid: 7\n\tip: 1\nmore"
+
+
+def dead(reason, name="create.<locals>.WorkerDict"):
+    context = ActorDiedErrorContext(reason=reason, class_name=name, pid=7, actor_id=bytes(16))
+    return {"DeathCause": ActorDeathCause(actor_died_error_context=context), "ActorClassName": name, "Pid": 7}
+
+
+def test_a_killed_process_ends_a_training_that_waits_for_it():
+    """veRL waits for its agent loops and its queue without end. What it ends itself is no such process."""
+    shut_down = [dead(reason) for reason in ("RAY_KILL", "OUT_OF_SCOPE", "REF_DELETED")]
+    told = ended([*shut_down, dead("WORKER_DIED", "AgentLoopWorkerTQ")])
+    assert isinstance(told, CobaltError) and told.exit_code == 1
+    assert str(told).startswith("process 7 (AgentLoopWorkerTQ) was killed, perhaps for want of memory")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (RayActorError("7", DIED), 1, "process 7 (WorkerDict) was killed"),
+        (ActorUnavailableError("RPC error: Socket closed", bytes(16)), 1, "Ray ended, or one of its nodes did"),
+        (OSError(errno.ENOSPC, "No space left", "out"), 3, "out: No space left; make room, then run the same command"),
+        (SetupError("no service"), 3, "no service"),
+    ],
+)
+def test_an_error_of_another_process_is_told_in_one_line(error, code, told):
+    found = ended([], RayTaskError("run", "its traceback", RayTaskError("save", "its traceback", error)))
+    assert isinstance(found, CobaltError) and (found.exit_code, "\n" in str(found)) == (code, False)
+    assert str(found).startswith(told)
+
+
+def test_a_defect_in_another_process_keeps_its_traceback():
+    assert isinstance(ended([], RayTaskError("run", "its traceback", ValueError("odd"))), RayTaskError)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,13 +15,14 @@ from cobalt.errors import InputError, SetupError
 from cobalt.records import write_jsonl
 from cobalt.records.training_run import (
     EDGE_STEPS,
+    append_metrics,
     edge_means,
     edge_steps,
     read_metrics,
     saved_steps,
     training_manifest,
 )
-from cobalt.training.checkpoints import remove_old_checkpoints
+from cobalt.training.checkpoints import remove_old_checkpoints, whole_checkpoint
 from cobalt.training.merge import MergeConfig, merge, model_card
 from cobalt.training.training_log import budget_of
 
@@ -124,6 +126,62 @@ def test_old_checkpoints_go_but_those_that_a_resume_or_another_course_needs(tmp_
     assert [*saved_steps(tmp_path)] == [*range(1, 8)]
     remove_old_checkpoints(tmp_path, 2, 6)
     assert sorted(path.name for path in tmp_path.glob("global*")) == [f"global_step_{n}" for n in (2, 3, 5, 6, 7)]
+
+
+def save(folder, step, weights):
+    """As veRL does, at the place of its settings."""
+    trainer = SimpleNamespace(default_local_dir=str(folder))
+    with whole_checkpoint(trainer, f"global_step_{step}") as checkpoint:
+        partial = Path(trainer.default_local_dir, f"global_step_{step}")
+        partial.mkdir()
+        (partial / "weights").write_text("half")
+        if weights is None:
+            raise RuntimeError("unexpected pos 640 vs 598")
+        (partial / "weights").write_text(weights)
+        Path(trainer.default_local_dir, "latest_checkpointed_iteration.txt").write_text(str(step))
+    assert trainer.default_local_dir == str(folder)
+    return checkpoint
+
+
+@pytest.fixture
+def full_disk():
+    """A limit on the size of files stands for it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))
+
+    yield fill
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("weights", [None, "whole"])
+def test_a_checkpoint_for_which_the_disk_has_no_room_is_none_and_the_one_before_stays(tmp_path, full_disk, weights):
+    """Also if only the metrics of its step would have none. torch's own error does not name the disk."""
+    save(tmp_path, 1, "first")
+    full_disk()
+    with pytest.raises(OSError, match="File too large") as caught:
+        save(tmp_path, 2, weights)
+    assert caught.value.filename == str(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_1", "latest_checkpointed_iteration.txt"]
+    assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "1"
+
+
+def test_a_checkpoint_replaces_that_of_the_course_before_once_it_is_whole(tmp_path):
+    save(tmp_path, 2, "old")
+    with pytest.raises(RuntimeError, match="unexpected pos"):
+        save(tmp_path, 2, None)
+    assert (tmp_path / "global_step_2/weights").read_text() == "old"
+    (tmp_path / "checkpoint.unfinished/global_step_2").mkdir(parents=True)  # by a training that was killed
+    assert (save(tmp_path, 2, "new") / "weights").read_text() == "new"
+    assert [path.name for path in tmp_path.glob("*unfinished")] == []
+
+
+def test_a_full_disk_under_the_metrics_names_their_file(tmp_path, full_disk):
+    full_disk()
+    with pytest.raises(OSError, match="File too large") as caught:
+        append_metrics(tmp_path, 1, {"reward/total": 1.0})
+    assert caught.value.filename == str(tmp_path / "metrics.jsonl")
 
 
 @pytest.fixture
