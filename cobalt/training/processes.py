@@ -20,13 +20,16 @@ from cobalt.cli.console import print_next, print_summary
 from cobalt.errors import CobaltError
 from cobalt.records import Manifest
 from cobalt.records.training_run import METRICS_FILE, hold_folder, set_lost_steps_aside
-from cobalt.training.cluster import logger_variables
+from cobalt.training.checkpoints import refuse_full
+from cobalt.training.cluster import KILLED, logger_variables
 from cobalt.training.console import SECONDS, steps_bar
 
 LOG_FILE = "train.log"
 LOSS = "train/loss"
 PR_SET_PDEATHSIG = 1
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception)\b.*)", re.MULTILINE)
+_KILLED = re.compile(r"Signal \d+ .* received by PID (\d+)")
+"""Of ``torch.distributed.run``. The processes that are left fail later, and name the network."""
 
 
 def train_in_processes(
@@ -39,7 +42,8 @@ def train_in_processes(
     variables: Mapping[str, str],
     log: Path | None,
 ) -> None:
-    """Run ``worker`` in so many processes until step ``steps``, and tell of it. Raises ``CobaltError``.
+    """Run ``worker`` in so many processes until step ``steps``, and tell of it. Raises ``CobaltError``, and
+    ``OSError`` where the disk is full.
 
     ``begun``: the step that it goes on from; ``settings``: the text of its file; ``variables``: more of its
     environment; ``log``: what the processes print, by default ``train.log`` in the folder.
@@ -56,7 +60,8 @@ def train_in_processes(
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
         command = ["setpriv", "--pdeathsig", "KILL", *launcher, "-m", worker, file.name]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **logger_variables(folder), **variables}
-        with open(log, "a") as output, steps_bar(folder / METRICS_FILE, begun, steps, sys.stderr, _loss) as timed:
+        with open(log, "ab") as output, steps_bar(folder / METRICS_FILE, begun, steps, sys.stderr, _loss) as timed:
+            before = output.tell()  # of earlier runs
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
             try:
                 code = process.wait()
@@ -65,7 +70,9 @@ def train_in_processes(
                     process.terminate()
                     process.wait()
         if code:
-            raise CobaltError(f"training failed: {_last_error(log)} (log: {log})")
+            refuse_full(folder)
+            printed = log.read_bytes()[before:].decode(errors="replace")
+            raise CobaltError(f"training failed: {last_error(printed)} (log: {log})")
         manifest.counts["steps"] = steps
         manifest.done()
     shown: dict[str, Any] = {"steps": len(timed)}
@@ -81,9 +88,11 @@ def end_with_launcher() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _last_error(log: Path) -> str:
-    """The line of the log that names a worker's exception."""
-    found = _EXCEPTION.findall(log.read_text(errors="replace"))
+def last_error(printed: str) -> str:
+    """Who was killed first, or the line that names a worker's exception."""
+    if killed := _KILLED.search(printed.rpartition("Root Cause")[2]):
+        return KILLED.format("a worker", killed[1])
+    found = _EXCEPTION.findall(printed)
     return next((line for line in reversed(found) if "ChildFailedError" not in line), "no error is named")
 
 

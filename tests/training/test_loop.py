@@ -1,5 +1,6 @@
 """The recipes on CPU: a few steps, a checkpoint, resuming from it, and a merged model that generates."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -272,6 +274,35 @@ def kill_after_the_first_step(folder, *more, **settings):
     finally:
         running.kill()
     assert "error" not in running.communicate()[0]
+
+
+def ray_process(root, title):
+    """A process of Ray among those that ``root`` has started."""
+    for process in psutil.Process(root).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if " ".join(process.cmdline()).startswith(f"ray::{title}"):
+                return process
+    raise LookupError(title)
+
+
+@pytest.mark.parametrize("title", ["WorkerDict", "AgentLoopWorkerTQ", "TransferQueueController"])
+def test_a_killed_process_is_named_in_one_line_and_loses_no_step(tmp_path, title):
+    """veRL waits without end for its agent loops and its queue."""
+    write_data(tmp_path, make_rows(16), make_rows(4))
+    overrides, metrics = ("trainer.test_freq=-1",), tmp_path / "out/metrics.jsonl"
+    running = subprocess.Popen(**recipe(tmp_path, 9, *overrides, EXECUTOR="local"))
+    try:
+        wait_for(lambda: metrics.exists() or running.poll() is not None, seconds=900)
+        victim = ray_process(running.pid, title)
+        victim.kill()
+        printed = running.communicate(timeout=300)[0]
+    finally:
+        running.kill()
+    told = f"cobalt train: error: process {victim.pid} ({title}) was killed"
+    assert running.returncode == 1 and printed.splitlines()[-1].startswith(told), printed[-4000:]
+    steps = len(read_metrics(metrics)) + 1
+    trained(tmp_path, steps, *overrides, EXECUTOR="local")
+    refuse_broken_steps(read_metrics(metrics), steps)
 
 
 @pytest.mark.parametrize(("method", "is_killed"), [("grpo", True), pytest.param("verpo", False, marks=pytest.mark.ci)])

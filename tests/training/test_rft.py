@@ -18,6 +18,7 @@ from cobalt.errors import InputError
 from cobalt.prompts import feedback_message, first_messages, prompt_tokens
 from cobalt.records import read_jsonl, write_jsonl
 from cobalt.training.hydra_main import composed, refuse_mistyped
+from cobalt.training.processes import last_error
 from cobalt.training.rft import CONFIG_NAME, checked, refuse_ignored
 from cobalt.training.rft_data import StoredAnswers
 
@@ -107,6 +108,16 @@ def test_rows_of_another_file_are_refused(examples):
     write_jsonl(examples, [{**example(0), "response": ""}])
     with pytest.raises(InputError, match=r"line 1: field 'response'"):
         checked(rft(examples))
+
+
+def test_the_worker_that_was_killed_is_named_and_not_what_the_others_say_of_it():
+    """As ``torch.distributed.run`` tells of it."""
+    others = "[rank0]: RuntimeError: [pair.cc:537] Connection closed by peer [127.0.0.1]:1\n"
+    ends = "[1]:\n  traceback : Signal 15 (SIGTERM) received by PID 8\n"
+    root = "Root Cause (first observed failure):\n[0]:\n  traceback : Signal 9 (SIGKILL) received by PID 7\n"
+    assert last_error(others + ends + root).startswith("process 7 (a worker) was killed")
+    root = "Root Cause (first observed failure):\n[0]:\n  traceback : To enable traceback see: ...\n"
+    assert last_error(others + ends + root).startswith("RuntimeError: [pair.cc:537]")
 
 
 @pytest.mark.slow
