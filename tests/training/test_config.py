@@ -218,6 +218,7 @@ def test_settings_of_older_verl_are_refused_with_their_place_today(setting, newe
         ("trainer.use_v1=false", "trainer.use_v1=False: Cobalt needs True"),
         ("transfer_queue.enable=false", "transfer_queue.enable=False: Cobalt needs True"),
         ("trainer.v1.sampler.sync_refill_failed_groups=true", "sync_refill_failed_groups=True: Cobalt needs False"),
+        ("actor_rollout_ref.actor.checkpoint.async_save=true", "checkpoint.async_save=True: Cobalt needs False"),
         (
             f"{POLICY}.rollout.agent.agent_loop_manager_class=my.Manager",
             "agent_loop_manager_class=my.Manager: Cobalt needs cobalt.training.rollouts.CobaltAgentLoopManager",

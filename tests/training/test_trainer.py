@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -240,6 +241,29 @@ def test_the_end_of_rollouts_is_seen_at_once(overrides, monkeypatch):
     monkeypatch.setattr(replay_buffer, "time", SimpleNamespace(sleep=slept.append, time=lambda: 0.0))
     trainer_of(*overrides).buffer._wait_for_next_poll("train", 0.0)
     assert slept == [0.2]
+
+
+def test_a_callback_is_told_of_a_checkpoint_once_it_has_its_name(tmp_path, monkeypatch):
+    """Where saving fails nothing is told, and the checkpoint before stays."""
+    told, made = [], trainer_of(f"trainer.default_local_dir={tmp_path}")
+    made.checkpoint_callback = SimpleNamespace(on_save=lambda **given: told.append(given))
+
+    def save(trainer):
+        folder = Path(trainer.config.trainer.default_local_dir)
+        (folder / f"global_step_{trainer.global_steps}").mkdir()
+        trainer.checkpoint_callback.on_save(trainer=trainer, global_step=0, checkpoint_dir="")
+        if trainer.global_steps == 2:
+            raise ValueError("half")
+        (folder / TRACKER_NAME).write_text(str(trainer.global_steps))
+
+    monkeypatch.setattr(trainer_module.PPOTrainerSync, "_save_checkpoint", save)
+    made.global_steps = 1
+    made._save_checkpoint()
+    made.global_steps = 2
+    with pytest.raises(ValueError, match="half"):
+        made._save_checkpoint()
+    assert [(given["global_step"], given["checkpoint_dir"]) for given in told] == [(1, str(tmp_path / "global_step_1"))]
+    assert [*saved_steps(tmp_path)] == [1] and (tmp_path / TRACKER_NAME).read_text() == "1"
 
 
 def test_the_group_filter_asks_for_the_reward():
