@@ -26,7 +26,7 @@ DIED = re.compile(r"class_name: (?:.*\.)?(\w+)$.*?pid: (\d+)$", re.MULTILINE | r
 """In Ray's text about an actor that has ended."""
 KILLED = "process {1} ({0}) was killed, perhaps for want of memory, or crashed; run the same command again to go on"
 RAY_ENDED = (
-    "Ray ended, or one of its nodes did; start it there again, if it is yours, and run the same command to go on"
+    "Ray or one of its nodes has ended; run the same command again to go on, after `ray start` if the cluster is yours"
 )
 
 

@@ -153,7 +153,7 @@ def test_a_killed_process_ends_a_training_that_waits_for_it():
     ("error", "code", "told"),
     [
         (RayActorError("7", DIED), 1, "process 7 (WorkerDict) was killed"),
-        (ActorUnavailableError("RPC error: Socket closed", bytes(16)), 1, "Ray ended, or one of its nodes did"),
+        (ActorUnavailableError("RPC error: Socket closed", bytes(16)), 1, "Ray or one of its nodes has ended"),
         (OSError(errno.ENOSPC, "No space left", "out"), 3, "out: No space left; make room, then run the same command"),
         (SetupError("no service"), 3, "no service"),
     ],
