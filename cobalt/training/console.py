@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,19 +53,22 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
             yield
     except CobaltError as error:
         if error.__cause__ is not None:
-            traceback.print_exc()
+            with suppress(OSError):
+                traceback.print_exc()
         raise type(error)(f"{error} (log: {log})") from error
     except Exception as error:
         from ray.exceptions import RayTaskError
 
-        traceback.print_exc()
+        with suppress(OSError):  # a full disk has no room for a log, and is told all the same
+            traceback.print_exc()
         cause = cause_of(error)  # without the traceback of its process
         lines = str(cause).strip().splitlines() or [""]
         line = lines[-1] if isinstance(cause, RayTaskError) else f"{type(cause).__name__}: {lines[0]}"
         raise CobaltError(f"{line} (log: {log})") from error
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
         sys.stdout, sys.stderr = console_out, console_err
 
     rows: dict[str, Any] = {"steps": len(timed) or "none: the run was finished already"}

@@ -105,3 +105,9 @@ def test_a_failure_is_one_line_that_names_the_log(tmp_path, body, told, steps):
     assert done.stderr.splitlines()[-1].startswith(told) and "train.log" in done.stderr.splitlines()[-1]
     assert "merge_checkpoint" not in done.stdout
     assert ("Traceback" in log) == ("ValueError" in body)
+
+
+def test_a_log_without_room_hides_no_error(tmp_path):
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
+    done, _ = run(tmp_path, f"{full}; raise ValueError('odd')")
+    assert done.stderr.splitlines()[-1].startswith("cobalt.sandbox.errors.CobaltError: ValueError: odd (log: ")
