@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cobalt.cli.console import print_next, print_summary, progress_bar
+from cobalt.cli.entry import for_the_user
 from cobalt.errors import CobaltError
 from cobalt.records.training_run import EDGE_STEPS, METRICS_FILE, edge_means, edge_steps, resumed_step
 from cobalt.training.cluster import cause_of
@@ -62,6 +63,8 @@ def quiet_console(log: Path, config: Any) -> Iterator[None]:
         with suppress(OSError):  # a full disk has no room for a log, and is told all the same
             traceback.print_exc()
         cause = cause_of(error)  # without the traceback of its process
+        if (known := for_the_user(cause)) is not None:
+            raise type(known)(f"{known} (log: {log})") from error
         lines = str(cause).strip().splitlines() or [""]
         line = lines[-1] if isinstance(cause, RayTaskError) else f"{type(cause).__name__}: {lines[0]}"
         raise CobaltError(f"{line} (log: {log})") from error

@@ -95,6 +95,10 @@ def test_the_bar_shows_none_of_the_steps_that_a_crash_undid(tmp_path):
     ("body", "told"),
     [
         ("raise SetupError('no service')", "cobalt.sandbox.errors.SetupError: no service (log: "),
+        (
+            "raise OSError(28, 'No space left')",
+            "cobalt.sandbox.errors.SetupError: output: No space left; make room, then",
+        ),
         ("raise ValueError('odd\\nat length')", "cobalt.sandbox.errors.CobaltError: ValueError: odd (log: "),
     ],
 )
@@ -104,7 +108,7 @@ def test_a_failure_is_one_line_that_names_the_log(tmp_path, body, told, steps):
     assert done.returncode == 1 and "]Traceback" not in done.stderr, "the bar's line has not ended"
     assert done.stderr.splitlines()[-1].startswith(told) and "train.log" in done.stderr.splitlines()[-1]
     assert "merge_checkpoint" not in done.stdout
-    assert ("Traceback" in log) == ("ValueError" in body)
+    assert ("Traceback" in log) == ("SetupError" not in body)
 
 
 def test_a_log_without_room_hides_no_error(tmp_path):
