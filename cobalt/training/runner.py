@@ -66,4 +66,4 @@ def connect_and_prepare(config: Any) -> Callable[[], None]:
     join_or_start(config, runtime_environment(config), cpus, gpus)
     if has_own_manager(config):
         RewardSettings.read(config.reward.reward_kwargs).check()
-    return partial(main_ppo.run_ppo, config, task_runner_class=ray.remote(name=RUNNER)(Runner))
+    return partial(main_ppo.run_ppo, config, task_runner_class=ray.remote(name=RUNNER)(Runner))  # pyright: ignore[reportCallIssue]
