@@ -36,13 +36,18 @@ PROGRAM_KINDS = [4 if i % 10 == 9 else i % 4 for i in range(PROGRAMS)]
 """Which of ``KINDS`` each program is."""
 
 
-async def kill_at_random(chooser, ended, longest_s, seen, killed):
-    """A process below this one, whichever it is, some time after another few programs have ``ended``."""
+def new_children(others):
+    """Processes below this one but for ``others``, which earlier tests may have left."""
+    return [pid for pid in children(os.getpid()) if pid not in others]
+
+
+async def kill_at_random(chooser, ended, longest_s, others, seen, killed):
+    """A new process below this one, whichever it is, some time after another few programs have ``ended``."""
     while True:
         for _ in range(KILL_EVERY):
             await ended.acquire()
         await asyncio.sleep(chooser.uniform(0, longest_s))
-        below = children(os.getpid())
+        below = new_children(others)
         seen.update(identity(pid) for pid in below)
         if below:
             try:
@@ -56,7 +61,7 @@ async def run_and_kill(mode, programs=PROGRAMS):
     """``{"wrong", "infra", "killed", "left"}``: programs with a wrong verdict and with an infrastructure error,
     processes killed, and processes that are still there after the executor has closed.
     """
-    chooser, seen, killed = random.Random(0), set(), []
+    chooser, others, seen, killed = random.Random(0), set(children(os.getpid())), set(), []
     places, ended = asyncio.Semaphore(IN_FLIGHT), asyncio.Semaphore(0)
     tests = {"inputs": [f"{i} 1" for i in range(TESTS)], "outputs": [str(i + 1) for i in range(TESTS)]}
 
@@ -70,10 +75,10 @@ async def run_and_kill(mode, programs=PROGRAMS):
         undisturbed = time.monotonic()
         await executor.run_many([(STUBBORN, tests)] * executor.workers)
         longest_s = time.monotonic() - undisturbed
-        killer = asyncio.ensure_future(kill_at_random(chooser, ended, longest_s, seen, killed))
+        killer = asyncio.ensure_future(kill_at_random(chooser, ended, longest_s, others, seen, killed))
         results = await asyncio.gather(*(one(executor, kind) for kind in PROGRAM_KINDS[:programs]))
         killer.cancel()
-        seen.update(identity(pid) for pid in children(os.getpid()))
+        seen.update(map(identity, new_children(others)))
     wait_until(lambda: not left(list(seen)), timeout_s=5)
     wrong = [
         (kind, [v.value for v in result.verdicts])
