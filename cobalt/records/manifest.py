@@ -28,8 +28,10 @@ USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 SHOWN_CHARACTERS = 80
 """Characters of a setting's value in an error message."""
 _SECTIONS = ("config", "content", "inputs", "origin", "counts")
-REPORTED_PACKAGES = ("cobalt-rl", "torch", "transformers", "verl", "vllm", "sglang", "ray", "litellm")
-REPORTED_PACKAGES += ("numpy", "datasets")
+REPORTED_PACKAGES = (
+    *("cobalt-rl", "torch", "transformers", "verl", "vllm", "sglang", "ray", "litellm"),
+    *("numpy", "datasets"),
+)
 
 
 def manifest_path(output: str | Path) -> Path:

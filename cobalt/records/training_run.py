@@ -14,6 +14,8 @@ from cobalt.records.jsonl import cut_torn_line, dump_line, is_taken, naming, rea
 from cobalt.records.manifest import manifest_path
 
 METRICS_FILE = "metrics.jsonl"
+OF_HUGGING_FACE = "checkpoint-"
+"""What the names of the checkpoints of Hugging Face's trainer begin with."""
 """Every metric of every step, one JSON object per call of veRL's logger."""
 LOST_FILE = "metrics.lost.jsonl"
 """Metrics of steps that a crash undid: they came after the checkpoint that training went on from."""
@@ -77,8 +79,15 @@ def resumed_step(trainer: Mapping[str, Any]) -> int:
 
 def saved_steps(folder: str | Path) -> dict[int, Path]:
     """The checkpoints of a training folder by step, in order: of veRL, and of Hugging Face's trainer."""
-    named = ((re.fullmatch(r"(?:global_step_|checkpoint-)(\d+)", path.name), path) for path in Path(folder).glob("*"))
+    named = (
+        (re.fullmatch(rf"(?:global_step_|{OF_HUGGING_FACE})(\d+)", path.name), path) for path in Path(folder).glob("*")
+    )
     return dict(sorted((int(name[1]), path) for name, path in named if name))
+
+
+def weights_of(checkpoint: Path) -> Path:
+    """Where the weights of a checkpoint are: veRL's reinforcement learning has them in a folder of its own."""
+    return actor if (actor := checkpoint / "actor").is_dir() else checkpoint
 
 
 def saved_checkpoints(folder: str | Path) -> str:

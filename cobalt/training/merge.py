@@ -59,18 +59,16 @@ def merge(config: MergeConfig) -> None:
     saved = training_run.saved_checkpoints(config.checkpoint_dir)
     # there is none without a checkpoint; a training that was killed while it saved may leave it empty
     latest = tracker.read_text().strip() if tracker.is_file() else ""
-    if not training_run.saved_steps(config.checkpoint_dir):
+    if not (steps := training_run.saved_steps(config.checkpoint_dir)):
         raise InputError.at(config.checkpoint_dir, None, "the run has saved no checkpoint")
     if config.step is None and not latest.isdecimal():
         raise InputError.at(tracker, None, f"names no checkpoint; choose one with --step: {saved}")
     step = config.step or int(latest)
-    # veRL's checkpoints of reinforcement learning, and of fine-tuning; Hugging Face's
-    names = (f"global_step_{step}/actor", f"global_step_{step}", f"checkpoint-{step}")
-    checkpoint = next((path for name in names if (path := config.checkpoint_dir / name).is_dir()), None)
-    if checkpoint is None:
+    if step not in steps:
         raise InputError(f"--step {step}: no such checkpoint; {saved}")
+    checkpoint = training_run.weights_of(steps[step])
     with whole_folder(config.output_dir) as partial:
-        if checkpoint.name == names[-1]:
+        if checkpoint.name.startswith(training_run.OF_HUGGING_FACE):
             save_model(checkpoint, partial)
         else:
             merge_shards(checkpoint, partial)

@@ -19,21 +19,20 @@ def load_other_ranks(checkpoint: Path, model: torch.nn.Module, optimizer: Any, s
     """Load what other ranks have saved into this rank's shards. Random states stay as they are."""
     saved, _ = saved_ranks(checkpoint)
 
-    def shards(kind: str) -> list[Any]:
-        files = [checkpoint / f"{kind}_world_size_{saved}_rank_{rank}.pt" for rank in range(saved)]
-        return [torch.load(file, map_location="cpu", weights_only=False, mmap=True) for file in files]
+    def read(kind: str, rank: int) -> Any:
+        file = checkpoint / f"{kind}_world_size_{saved}_rank_{rank}.pt"
+        return torch.load(file, map_location="cpu", weights_only=False, mmap=True)
 
-    weights = shards("model")
+    weights, states = ([read(kind, rank) for rank in range(saved)] for kind in ("model", "optim"))
     own = model.state_dict()
     model.load_state_dict({name: placed([part[name] for part in weights], like) for name, like in own.items()})
-    states = shards("optim")
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state = {
         number: {name: placed([part["state"][number][name] for part in states], parameters[number]) for name in values}
         for number, values in states[0]["state"].items()
     }
     optimizer.load_state_dict({"state": state, "param_groups": states[0]["param_groups"]})
-    schedule = shards("extra_state")[0]["lr_scheduler"]
+    schedule = read("extra_state", 0)["lr_scheduler"]
     if scheduler is not None and schedule is not None:
         scheduler.load_state_dict(schedule)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from cobalt.errors import InputError
 from cobalt.records.manifest import changes, read_manifest, without_secrets
-from cobalt.records.training_run import START_MODEL, resumed_step, training_manifest
+from cobalt.records.training_run import START_MODEL, resumed_step, training_manifest, weights_of
 from cobalt.training.preflight import total_steps
 
 CHECKPOINT = "global_step_{}"
@@ -58,24 +58,22 @@ def refuse_other_settings(config: Mapping[str, Any], content: Mapping[str, Any],
         return
     is_ours = trainer["resume_mode"] == "auto"  # else any checkpoint, of which we may know nothing
     folder = Path(trainer["default_local_dir"] if is_ours else Path(trainer["resume_from_path"]).parent)
-    if not (path := training_manifest(folder)).exists():
-        if is_ours:
-            raise InputError.at(folder, None, "holds checkpoints and no manifest; choose another output folder")
-        return
-    stored = read_manifest(path)
-    if (before := stored.get("versions", {}).get("verl")) not in (None, installed := version("verl")):
-        raise InputError.at(folder, None, f"was trained on veRL {before}, and {installed} is installed")
-    old = {**fixed(stored.get("config", {})), **stored.get("content", {})}
-    if changed := changes(old, {**fixed(without_secrets(config)), **content}):
-        problem = f"was made with other settings ({changed}); take those, or choose another output folder"
-        raise InputError.at(folder, None, problem)
+    if (path := training_manifest(folder)).exists():
+        stored = read_manifest(path)
+        if (before := stored.get("versions", {}).get("verl")) not in (None, installed := version("verl")):
+            raise InputError.at(folder, None, f"was trained on veRL {before}, and {installed} is installed")
+        old = {**fixed(stored.get("config", {})), **stored.get("content", {})}
+        if changed := changes(old, {**fixed(without_secrets(config)), **content}):
+            problem = f"was made with other settings ({changed}); take those, or choose another output folder"
+            raise InputError.at(folder, None, problem)
+    elif is_ours:
+        raise InputError.at(folder, None, "holds checkpoints and no manifest; choose another output folder")
     refuse_other_ranks(folder / CHECKPOINT.format(step), trainer["n_gpus_per_node"] * trainer["nnodes"], reshards)
 
 
 def refuse_other_ranks(checkpoint: Path, ranks: int, reshards: bool) -> None:
     """Raise ``InputError`` if so many ranks cannot load a checkpoint's shards."""
-    shards = checkpoint / "actor" if (checkpoint / "actor").is_dir() else checkpoint  # the latter of fine-tuning
-    saved, fsdp = saved_ranks(shards)
+    saved, fsdp = saved_ranks(weights_of(checkpoint))
     if saved != ranks and not (reshards and fsdp == FSDP2):
         how = ", with actor.strategy=fsdp, which does not split it anew" if reshards else ""
         raise InputError.at(checkpoint, None, f"was saved by {saved} GPUs{how}; {ranks} cannot go on from it")

@@ -68,11 +68,11 @@ class ArmPlace(Place):
             knobs["VAL_FILE"] = str(data.with_name("test.parquet"))  # not used
             usual = [f"trainer.total_epochs={WITHOUT_END}", f"+data.seed={settings.seed}", "trainer.save_freq=1000000"]
             usual += ["trainer.val_before_train=False", "trainer.test_freq=-1"]
-            if settings.steps:
+            if settings.steps is not None:
                 usual.append(f"trainer.total_training_steps={settings.steps}")
             else:
                 usual.append(f"cobalt.budget={{gpu_seconds: {settings.gpu_seconds}}}")
-            if settings.kv_gib:
+            if settings.kv_gib is not None:
                 usual.append(f"+{ENGINE}.kv_cache_memory_bytes={settings.kv_gib << 30}")
                 usual.append(f"actor_rollout_ref.rollout.gpu_memory_utilization={SHARE}")
         self.call("bash", f"scripts/train_{recipe}.sh", *usual, *settings.overrides, knobs=knobs)
@@ -84,7 +84,7 @@ class ArmPlace(Place):
         words = [self.python, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1"]
         words += ["--port", port, "--served-model-name", model_identity(str(model)), "--generation-config", "vllm"]
         words += ["--uvicorn-log-level", "warning", *SERVER]
-        if self.settings.kv_gib:
+        if self.settings.kv_gib is not None:
             words += ["--kv-cache-memory-bytes", self.settings.kv_gib << 30, "--gpu-memory-utilization", SHARE]
         with (self.log_dir / "vllm.log").open("a") as log:
             options = {"env": self.environment, "stdout": log, "stderr": log}
@@ -127,8 +127,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the order of the training data")
     parser.add_argument("--start", type=Path, help="the policy that training starts from; default: --model")
     parser.add_argument("--name", help="the folder's name before the seed; default: the arm")
-    parser.add_argument("--gpu_seconds", type=int, default=480, help="of the steps of a GRPO training")
-    parser.add_argument("--steps", type=int, help="of a GRPO training, instead of --gpu_seconds")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--gpu_seconds", type=int, default=480, help="of the steps of a GRPO training")
+    length.add_argument("--steps", type=int, help="of a GRPO training, instead of --gpu_seconds")
     parser.add_argument("--kv_gib", type=int, help="GiB of vLLM's cache: for several arms on one GPU")
     parser.add_argument("--ask", nargs="+", choices=ASKED, default=list(ASKED), help="default: all")
     parser.add_argument("--preset", default="one-gpu-coder")

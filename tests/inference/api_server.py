@@ -41,20 +41,37 @@ class ApiServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
 
-class Handler(BaseHTTPRequestHandler):
+class JsonHandler(BaseHTTPRequestHandler):
+    """Answers with JSON, and prints nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def send(self, code: int, answer: Any, headers: dict[str, str] | None = None) -> None:
+        content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(code)
+        usual = {"Content-Type": "application/json", "Content-Length": str(len(content))}
+        for name, value in {**usual, **(headers or {})}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        """Keep the test output clean."""
+
+
+class Handler(JsonHandler):
     """Kinds: ok, status (code, headers, message), slow (seconds), garbage (bytes), drop, half (of the body)."""
 
     server: ApiServer
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._send(200, b'{"object": "list", "data": [{"id": "local", "object": "model"}]}')
+        self.send(200, b'{"object": "list", "data": [{"id": "local", "object": "model"}]}')
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["Content-Length"]))
         body, server = json.loads(raw), self.server
         if self.path.endswith("/tokenize"):
-            self._send(404, b"{}")
+            self.send(404, b"{}")
             return
         if body["messages"] == TRIAL_MESSAGES:
             kind, details = server.trial
@@ -83,37 +100,26 @@ class Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18, "own_of_the_provider": 3}
         usage["completion_tokens_details"] = {"reasoning_tokens": 5, "accepted_prediction_tokens": None}
         answer = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
-        self._send(200, json.dumps({**answer, "choices": choices, "usage": usage}).encode())
+        self.send(200, {**answer, "choices": choices, "usage": usage})
 
     def answer_status(self, body: dict[str, Any], code: int, message: str = "no", **headers: str) -> None:
         error = {"error": {"message": message, "type": "error", "code": headers.pop("code_text", None)}}
-        self._send(code, json.dumps(error).encode(), headers)
+        self.send(code, error, headers)
 
     def answer_slow(self, body: dict[str, Any], seconds: float) -> None:
         time.sleep(seconds)
         self.answer_ok(body)
 
     def answer_garbage(self, body: dict[str, Any], content: bytes) -> None:
-        self._send(200, content)
+        self.send(200, content)
 
     def answer_drop(self, body: dict[str, Any]) -> None:
         self.close_connection = True
         self.connection.shutdown(2)
 
     def answer_half(self, body: dict[str, Any]) -> None:
-        self._send(200, b'{"id": "x", "choices"', {"Content-Length": "4000"})
+        self.send(200, b'{"id": "x", "choices"', {"Content-Length": "4000"})
         self.close_connection = True
-
-    def _send(self, code: int, content: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(code)
-        usual = {"Content-Type": "application/json", "Content-Length": str(len(content))}
-        for name, value in {**usual, **(headers or {})}.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        """Keep the test output clean."""
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from api_server import JsonHandler
 
 from cobalt.completion import FINISH_CONTEXT, FINISH_LENGTH, Completion, Sampling
 from cobalt.errors import InfraError
@@ -19,24 +20,23 @@ BUSY, LOST, UNKNOWN = 501, 502, 503
 """Seeds: the queue is full at first; given up while it was generated; a field that cannot be."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(JsonHandler):
     """A character of the messages is a token. Any model's name will do, and unknown fields are ignored."""
 
     server: Any
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         card = {"object": "model", "created": 0, "owned_by": "sglang", "root": "m", "parent": None}
         models = [{**card, "id": "m", "max_model_len": CONTEXT}]
         models.append({**card, "id": "adapter", "parent": "m", "max_model_len": None})
-        self._send(200, {"object": "list", "data": models})
+        self.send(200, {"object": "list", "data": models})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt = sum(len(message["content"]) for message in body["messages"])
         if self.path.endswith("/tokenize"):  # not the server's context, but the tokenizer's, if it is a number
             counted = {"tokens": [0] * prompt, "count": prompt, "max_model_len": 131072}
-            self._send(*((200, counted) if self.server.counts else (500, {})))
+            self.send(*((200, counted) if self.server.counts else (500, {})))
             return
         self.server.bodies.append(body)
         tokens = body["max_tokens"]
@@ -63,21 +63,10 @@ class Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": prompt, "completion_tokens": 9, "total_tokens": prompt + 9}
         usage |= {"reasoning_tokens": 0, "prompt_tokens_details": None}
         answer = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
-        self._send(200, {**answer, "usage": usage, "metadata": {"weight_version": "default"}})
+        self.send(200, {**answer, "usage": usage, "metadata": {"weight_version": "default"}})
 
     def _refuse(self, message: str, kind: str = "BadRequestError", code: int = 400) -> None:
-        self._send(code, {"object": "error", "message": message, "type": kind, "param": None, "code": code})
-
-    def _send(self, code: int, answer: Any) -> None:
-        content = json.dumps(answer).encode()
-        self.send_response(code)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        """Keep the test output clean."""
+        self.send(code, {"object": "error", "message": message, "type": kind, "param": None, "code": code})
 
 
 @pytest.fixture

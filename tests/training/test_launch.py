@@ -527,6 +527,12 @@ def test_a_checkpoint_that_is_named_is_held_against_the_manifest_beside_it(resum
         resume(*named, elsewhere)
     with pytest.raises(InputError, match=r"optim\.lr"):
         resume(*named, elsewhere, "actor_rollout_ref.actor.optim.lr=1e-3")
+    (tmp_path / "out/training.manifest.json").unlink()
+    with pytest.raises(Started):  # of others
+        resume(*named, elsewhere, "actor_rollout_ref.actor.optim.lr=1e-3")
+    (tmp_path / "out/global_step_3/actor" / RANKS_FILE).write_text('{"world_size": 2, "FSDP_version": 1}')
+    with pytest.raises(InputError, match=r"was saved by 2 GPUs, with actor\.strategy=fsdp"):
+        resume(*named, elsewhere, "trainer.n_gpus_per_node=1")
     with pytest.raises(InputError, match="resume_from_path=None: no such checkpoint"):
         resume("trainer.resume_mode=resume_path")
 
