@@ -53,9 +53,9 @@ def left(identities: list[tuple[int, str]]) -> list[int]:
     return [pid for pid, start in identities if (f := _fields(pid)) and f[_START] == start and f[_STATE] not in "ZX"]
 
 
-def wait_until(condition, timeout_s: float = 60.0) -> bool:
-    """Whether ``condition()`` came to hold in time."""
+def wait_until(condition, timeout_s: float = 60.0):
+    """The first ``condition()`` that holds, or the last. It is not asked again: it may have held for a moment only."""
     deadline = time.monotonic() + timeout_s
-    while not condition() and time.monotonic() < deadline:
+    while not (answer := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return condition()
+    return answer

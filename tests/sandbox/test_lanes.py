@@ -112,14 +112,16 @@ def test_the_turn_of_many_threads_ends_with_its_cpu_time(namespaces):
 
 @pytest.mark.parametrize(("computing", "sleeping"), [(8, 3), (1, 8)])
 def test_threads_that_compute_weigh_as_one(computing, sleeping):
+    """The others may still be on their way to sleep when so many are ready: one and the same look counts."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
     command = [sys.executable, "-S", "-c", CROWD.format(computing=computing, sleeping=sleeping)]
     with subprocess.Popen(command) as process:
         try:
             threads = f"/proc/{process.pid}/task"
             assert wait_until(lambda: len(os.listdir(threads)) == 1 + computing + sleeping)
-            assert wait_until(lambda: threads_of(process.pid).ready == computing)
-            weigh_as_one(threads_of(process.pid))
+            crowd = wait_until(lambda: (seen := threads_of(process.pid)).ready == computing and seen)
+            assert crowd
+            weigh_as_one(crowd)
             niceness = {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in os.listdir(threads)}
         finally:
             process.kill()
